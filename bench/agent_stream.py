@@ -10,12 +10,12 @@ import uuid
 from pathlib import Path
 
 from bench.measure import Row, in_turn
-from phasegate.sandbox.bounded_output import Lines, Stream
-from phasegate.sandbox.environment import scrubbed
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level, Request
-from phasegate.sandbox.run_program import run
+from phasegate.sandbox.bounded_output import LineSplitter, OutputStream
+from phasegate.sandbox.environment import build_environment
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import JobRequest, SandboxLevel
+from phasegate.sandbox.run_program import run_program
 
 LINES = 400_000
 LINE = b'{"type":"assistant","message":{"content":[{"type":"text","text":"%s"}]},"session_id":"0123"}' % (b"x" * 80)
@@ -28,14 +28,14 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         room = Path(folder).resolve()
         (room / "worktree").mkdir()
-        starts = [_start(room, level) for level in Level if holding(level).holds]
+        starts = [_start(room, level) for level in SandboxLevel if probe_level(level).is_supported]
         return [*_stream(room), *starts, _git(room)]
 
 
-def _request(room: Path, argv: tuple[str, ...], level: Level) -> Request:
+def _request(room: Path, argv: tuple[str, ...], level: SandboxLevel) -> JobRequest:
     tag = uuid.uuid4().hex
     worktree = room / "worktree"
-    return Request(argv, worktree, room / tag, tag, scrubbed(), level, writable=(worktree,))
+    return JobRequest(argv, worktree, room / tag, tag, build_environment(), level, writable=(worktree,))
 
 
 def _stream(room: Path) -> list[Row]:
@@ -60,23 +60,23 @@ def _peak_kib() -> int:
 
 def _read(room: Path, agent: Path) -> float:
     """The CPU time of this process, start and end of the job included."""
-    lines, count = Lines(), 0
+    lines, count = LineSplitter(), 0
 
-    def split(stream: Stream, chunk: bytes) -> None:
+    def split(stream: OutputStream, chunk: bytes) -> None:
         nonlocal count
         count += len(lines.feed(chunk))
 
     start_s = time.process_time()
-    CagedJob(_request(room, ("cat", str(agent)), Level.NONE)).run(split)
+    SandboxedJob(_request(room, ("cat", str(agent)), SandboxLevel.NONE)).run(split)
     assert count == LINES
     return time.process_time() - start_s
 
 
-def _start(room: Path, level: Level) -> Row:
+def _start(room: Path, level: SandboxLevel) -> Row:
     """A job that does nothing, against an interpreter that does nothing."""
 
     def ours() -> None:
-        assert CagedJob(_request(room, ("true",), level)).run().exit_code == 0
+        assert SandboxedJob(_request(room, ("true",), level)).run().exit_code == 0
 
     def reference() -> None:
         subprocess.run([sys.executable, "-c", "pass"], check=True)
@@ -85,11 +85,11 @@ def _start(room: Path, level: Level) -> Row:
 
 
 def _git(room: Path) -> Row:
-    env = scrubbed()
+    env = build_environment()
 
     def ours() -> None:
         for _ in range(50):
-            assert run(["git", "version"], cwd=room, env=env).ok
+            assert run_program(["git", "version"], cwd=room, env=env).ok
 
     def reference() -> None:
         for _ in range(50):

@@ -15,12 +15,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
-from phasegate.core.audit.trail import Action, Done, Source, bind, entry
+from phasegate.core.audit.trail import Action, Source, TrailEvent, bind_entry, encode_entry
 from phasegate.storage.location import Location
-from phasegate.storage.row_events import job_ended, job_started, trail_sealed
-from phasegate.storage.rows import Event, Job
+from phasegate.storage.row_events import job_ended_event, job_started_event, trail_sealed_event
+from phasegate.storage.rows import JobRow, NewEvent
 from phasegate.storage.store import Store, open_store
-from phasegate.storage.trails import Trails
+from phasegate.storage.trails import TrailWriter
 
 FSYNC_GOAL, SQLITE_GOAL, VERIFY_GOAL = 2.5, 4, 15
 WRITERS, ENTRIES, ROUNDS = 8, 150, 9
@@ -45,8 +45,8 @@ def make_repository(room: Path) -> Location:
     return Location(root, root / ".git", room / "state" / "phasegate")
 
 
-def done(number: int) -> Done:
-    return Done(
+def done(number: int) -> TrailEvent:
+    return TrailEvent(
         "agent:claude-code", Action.WRITE_FILE, Source.OBSERVED, {"path": "src/auth/models.rs", "lines": number}
     )
 
@@ -55,21 +55,21 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
     """Eight threads that each wait for their entry to be durable, in turn with the same without group commit."""
     log = os.open(room / "reference.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
     turn = threading.Lock()
-    with Trails.create(location, store.heads.folder, "bench") as trails, ExitStack() as open_:
+    with TrailWriter.create(location, store.heads.folder, "bench") as trails, ExitStack() as open_:
         databases = [open_.enter_context(closing(open_database(room))) for _ in range(WRITERS)]
         for writer in range(WRITERS):
             start_job(store, trails, f"durable-{writer}")
 
         def ours(writer: int, number: int) -> None:
-            trails.write(f"durable-{writer}", TS, done(number))
+            trails.append_entry(f"durable-{writer}", TS, done(number))
 
         def one_fsync_an_entry(writer: int, number: int) -> None:
             with turn:
-                os.write(log, bind("0" * 64, entry(TS, str(writer), done(number))).line)
+                os.write(log, bind_entry("0" * 64, encode_entry(TS, str(writer), done(number))).line)
                 os.fsync(log)
 
         def one_transaction_an_entry(writer: int, number: int) -> None:
-            line = bind("0" * 64, entry(TS, str(writer), done(number))).line
+            line = bind_entry("0" * 64, encode_entry(TS, str(writer), done(number))).line
             databases[writer].execute("INSERT INTO entry VALUES (?)", (line,))
 
         rates = rates_in_turn(ours, one_fsync_an_entry, one_transaction_an_entry)
@@ -120,26 +120,30 @@ def rate(work: Callable[[int, int], None]) -> float:
     return WRITERS * ENTRIES / (time.perf_counter() - started)
 
 
-def start_job(store: Store, trails: Trails, id_: str) -> None:
-    store.append_now(FEATURE, TS, [job_started(Job(FEATURE, id_, "WP01", "06-implementation", 1, "claude", TS))])
+def start_job(store: Store, trails: TrailWriter, id_: str) -> None:
+    store.append_unconditionally(
+        FEATURE, TS, [job_started_event(JobRow(FEATURE, id_, "WP01", "06-implementation", 1, "claude", TS))]
+    )
     trails.open(FEATURE, id_)
 
 
-def end_job(store: Store, trails: Trails, id_: str) -> None:
+def end_job(store: Store, trails: TrailWriter, id_: str) -> None:
     seal = trails.close(id_)
-    job = Job(FEATURE, id_, "WP01", "06-implementation", 1, "claude", TS, TS, "done")
-    store.append_now(FEATURE, TS, [job_ended(job), trail_sealed(seal)])
+    job = JobRow(FEATURE, id_, "WP01", "06-implementation", 1, "claude", TS, TS, "done")
+    store.append_unconditionally(FEATURE, TS, [job_ended_event(job), trail_sealed_event(seal)])
     trails.forget(id_)
 
 
 def fill(location: Location, store: Store, *, entries: int, trails: int, lines: int) -> None:
     """So many entries in the journal, and so many trails of so many lines."""
-    store.append_now(FEATURE, TS, [Event("noted", b'{"number": %d}' % number) for number in range(entries)])
-    with Trails.create(location, store.heads.folder, "fill") as writer:
+    store.append_unconditionally(
+        FEATURE, TS, [NewEvent("noted", b'{"number": %d}' % number) for number in range(entries)]
+    )
+    with TrailWriter.create(location, store.heads.folder, "fill") as writer:
         for trail in range(trails):
             start_job(store, writer, f"filled-{trail}")
             for number in range(lines):
-                writer.write(f"filled-{trail}", TS, done(number))
+                writer.append_entry(f"filled-{trail}", TS, done(number))
             end_job(store, writer, f"filled-{trail}")
     store.anchor()
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bench.large_repository import large_repository
 from bench.measure import Row, cpu_ms
-from phasegate.core.plan.work_package import State
-from phasegate.engine.drive.package import dispatch
+from phasegate.core.plan.work_package import PackageState
+from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package, load_plan
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.workspace.repository import Repository
 
 FILES, ROUNDS, GOAL = 1_000, 9, 10.0
@@ -54,7 +54,7 @@ def _prepare(repository: Repository, names: list[str]) -> None:
     for name in names:
         (tasks / f"{name}.md").write_text(_document(name))
     project = open_project(root)
-    with opened_store(project) as store:
+    with open_project_store(project) as store:
         load_plan(project, store, tasks.parent)
 
 
@@ -74,11 +74,11 @@ def _document(name: str) -> str:
 def _dispatched(repository: Repository, name: str) -> float:
     def whole() -> None:
         project = open_project(repository.root)
-        with opened_store(project) as store:
+        with open_project_store(project) as store:
             one = find_package(store, name, SLUG)
-            report = dispatch(project, store, one, agent=None, say=lambda _: None)
+            report = dispatch_package(project, store, one, agent=None, report_line=lambda _: None)
             assert isinstance(report, PackageReport)
-        assert report.state is State.DONE, report
+        assert report.state is PackageState.DONE, report
 
     return cpu_ms(whole)
 

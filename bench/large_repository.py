@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from phasegate.git import Identity
-from phasegate.workspace.checkout_creation import Terms
-from phasegate.workspace.checkout_lifecycle import open_feature
+from phasegate.workspace.checkout_creation import CheckoutOptions
+from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository, open_repository
 
 SLUG = "001-large"
 US = Signature(Identity("Bench", "bench@localhost"), 1_800_000_000)
-TERMS = Terms(Identity("agent", "agent@localhost"), US, ("WP01.md",))
+TERMS = CheckoutOptions(Identity("agent", "agent@localhost"), US, ("WP01.md",))
 _MEMORY = Path("/dev/shm")
 
 
@@ -31,7 +31,7 @@ def large_repository(files: int, *, in_memory: bool) -> Iterator[Repository]:
         subprocess.run(["git", "init", "--quiet", "-b", "main", str(root)], check=True)
         subprocess.run(["git", "fast-import", "--quiet"], cwd=root, input=_stream(files), check=True)
         repository = open_repository(root)
-        open_feature(repository, SLUG, "main")
+        ensure_feature_branch(repository, SLUG, "main")
         yield repository
 
 

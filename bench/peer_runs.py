@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bench.measure import ROUNDS, PeerTime, cpu_ms
 from bench.peers import cache_folder, installed
-from phasegate.sandbox.run_program import run
+from phasegate.sandbox.run_program import run_program
 
 TIMEOUT_S = 120.0
 BUDGET_S = 20.0  # wall time for the rounds of one figure: a slow peer gets fewer, and its ratio is large anyhow
@@ -118,7 +118,7 @@ def _checked(room: Path, folder: Path, program: Path, ask: Ask) -> None:
 
 def _run(room: Path, folder: Path, program: Path, arguments: tuple[str, ...]) -> str:
     argv = [*_without_network(), str(program), *arguments]
-    done = run(argv, cwd=folder, env=bare(room / "home", os.environ["PATH"]), timeout_s=TIMEOUT_S)
+    done = run_program(argv, cwd=folder, env=bare(room / "home", os.environ["PATH"]), timeout_s=TIMEOUT_S)
     if done.timed_out:
         raise Failed(f"not done in {TIMEOUT_S:.0f} s")
     if not done.ok:

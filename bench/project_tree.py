@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
-from phasegate.prompts.assemble import project_structure
+from phasegate.prompts.assemble import render_project_structure
 from phasegate.workspace.repository import list_files
 
 FILES = 100_000
@@ -20,7 +20,7 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as room:
         project = Path(room)
         _make(project)
-        tree = project_structure(list_files(project), None)
+        tree = render_project_structure(list_files(project), None)
         assert "package00/" in tree
         assert "5 000 files" in tree
         index = in_turn(_tree_of(project), command(["git", "ls-files"], project))
@@ -32,7 +32,7 @@ def rows() -> list[Row]:
 
 
 def _tree_of(project: Path) -> Callable[[], object]:
-    return lambda: project_structure(list_files(project), None)
+    return lambda: render_project_structure(list_files(project), None)
 
 
 def _make(project: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from bench.measure import Row, in_turn
-from phasegate.core.prompt.document import ItemType, closing, head, opening
-from phasegate.prompts.stream import FileSource, Parts, write_xml
+from phasegate.core.prompt.document import ItemType, render_end_tag, render_head, render_start_tag
+from phasegate.prompts.stream import FileSource, PromptParts, write_prompt_xml
 
 MEGABYTES = 100
 BUFFER_BYTES = 256 * 1024
@@ -43,14 +43,14 @@ def _row(name: str, files: list[Path], out: Path) -> Row:
     return Row(f"prompt of {MEGABYTES} MB, {name}, against cat", *in_turn(ours, _cat(files, out)), GOAL)
 
 
-def parts_of(files: list[Path]) -> Parts:
-    return Parts("system", [FileSource(ItemType.FILE, file.name, file) for file in files], "go")
+def parts_of(files: list[Path]) -> PromptParts:
+    return PromptParts("system", [FileSource(ItemType.FILE, file.name, file) for file in files], "go")
 
 
-def streamed(parts: Parts, out: Path) -> Callable[[], object]:
+def streamed(parts: PromptParts, out: Path) -> Callable[[], object]:
     def run() -> None:
         with out.open("wb", buffering=BUFFER_BYTES) as file:
-            write_xml(parts, file)
+            write_prompt_xml(parts, file)
 
     return run
 
@@ -78,9 +78,9 @@ def _cat(files: list[Path], out: Path) -> Callable[[], object]:
 
 def _check(files: list[Path], out: Path) -> None:
     with out.open(encoding="utf-8", newline="") as written:
-        assert written.read(len(head("system"))) == head("system")
+        assert written.read(len(render_head("system"))) == render_head("system")
         for path in files:
-            start, end = opening(ItemType.FILE, path.name, True), closing(ItemType.FILE)
+            start, end = render_start_tag(ItemType.FILE, path.name, True), render_end_tag(ItemType.FILE)
             expected = start + escape(path.read_text(encoding="utf-8")) + end
             assert written.read(len(expected)) == expected
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bench.large_repository import SLUG, TERMS, large_repository, path_of
 from bench.measure import Row, command, in_turn
-from phasegate.core.paths.scope import Scope, judge
-from phasegate.workspace.changes import Observation, observe
+from phasegate.core.paths.scope import Scope, find_violations
+from phasegate.workspace.changes import Observation, observe_checkout
 from phasegate.workspace.checkout import Assignment, Checkout
-from phasegate.workspace.checkout_lifecycle import take_checkout
+from phasegate.workspace.checkout_lifecycle import ensure_checkout
 
 FILES = 100_000
 GOAL = 4
@@ -18,7 +18,7 @@ GOAL = 4
 
 def rows() -> list[Row]:
     with large_repository(FILES, in_memory=False) as repository:
-        checkout = take_checkout(repository, Assignment(SLUG, "WP01"), TERMS)
+        checkout = ensure_checkout(repository, Assignment(SLUG, "WP01"), TERMS)
         reference = repository.root.parent / "reference"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", reference], cwd=repository.root, check=True)
         for folder in (checkout.folder, reference):
@@ -44,7 +44,7 @@ def _work(folder: Path) -> None:
 
 
 def _checked(checkout: Checkout) -> list[object]:
-    seen = observe(checkout)
+    seen = observe_checkout(checkout)
     assert isinstance(seen, Observation)
     assert len(seen.changes) == 28
-    return [*judge(seen.changes, Scope(["package00/**"]), seen.tracked)]
+    return [*find_violations(seen.changes, Scope(["package00/**"]), seen.tracked_files)]

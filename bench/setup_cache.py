@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.measure import Row
 from phasegate.checks.plan import Purpose
 from phasegate.core.plan.work_package import WorkPackage
-from phasegate.engine.checks.manifest import Checker
+from phasegate.engine.checks.manifest import PackageChecker
 from phasegate.engine.project.project import open_project
 
 ROUNDS, GOAL = 3, 0.1
@@ -36,13 +36,13 @@ def rows() -> list[Row]:
 
 def _first_and_second(root: Path) -> tuple[float, float]:
     project = open_project(root)
-    shutil.rmtree(project.location.folder / "setups", ignore_errors=True)
+    shutil.rmtree(project.location.data_folder / "setups", ignore_errors=True)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True)
     taken = []
     for name in ("WP01", "WP02"):
         package = WorkPackage(work_package_id=name, title="", feature_slug="001-bench", file_scope=())
         head = commit.stdout.strip()
-        setup = Checker(project, package, head).run(head, (Purpose.SETUP,)).check(Purpose.SETUP)
+        setup = PackageChecker(project, package, head).run_checks(head, (Purpose.SETUP,)).find_check(Purpose.SETUP)
         assert setup is not None
         assert setup.duration_s is not None, setup
         assert ("cache" in setup.summary) is (name == "WP02"), setup

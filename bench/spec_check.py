@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.measure import Row, command, in_turn
 from phasegate.core.plan.work_package import Deliverables, WorkPackage
-from phasegate.prompts.package_writer import PackagePlan, write
+from phasegate.prompts.package_writer import PackagePlan, render_package
 
 GOAL, GROWTH = 15, 13
 ITEMS = 1000
@@ -104,4 +104,4 @@ def _package(number: int) -> str:
     plan = PackagePlan(
         created="2025-01-15T10:30:00Z", base_branch=f"feat/{SLUG}", commands={"test": "python -m pytest -q"}
     )
-    return write(package, plan)
+    return render_package(package, plan)

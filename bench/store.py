@@ -9,8 +9,8 @@ from pathlib import Path
 from bench.audit import FEATURE, TS, make_repository
 from bench.measure import Row, command, in_turn
 from phasegate.storage.location import Location
-from phasegate.storage.row_events import package_changed
-from phasegate.storage.rows import Package
+from phasegate.storage.row_events import package_changed_event
+from phasegate.storage.rows import PackageRow
 from phasegate.storage.store import open_store
 
 READ_GOAL, GROWTH_GOAL = 6, 5.5
@@ -43,6 +43,6 @@ def fill(room: Path, packages: int) -> Location:
     location = make_repository(room)
     with open_store(location, "bench", TS) as store:
         for state in ("PLANNED", "DOING", "FOR_REVIEW"):
-            changes = [Package(FEATURE, f"WP{number:04}", "a title", state, since=TS) for number in range(packages)]
-            store.append_now(FEATURE, TS, [package_changed(change) for change in changes])
+            changes = [PackageRow(FEATURE, f"WP{number:04}", "a title", state, since=TS) for number in range(packages)]
+            store.append_unconditionally(FEATURE, TS, [package_changed_event(change) for change in changes])
     return location

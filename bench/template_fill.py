@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from bench.measure import Row, command, in_turn
-from phasegate.core.prompt.template import VARIABLES, fill
-from phasegate.prompts.templates import shipped_templates
+from phasegate.core.prompt.template import TEMPLATE_VARIABLES, fill_template
+from phasegate.prompts.templates import list_shipped_templates
 
 REPEATED = 1_000
 FILL_GOAL = 3
@@ -21,19 +21,19 @@ def rows() -> list[Row]:
 
 
 def _fill_row() -> Row:
-    template = "".join(one.text for one in shipped_templates()) * (REPEATED // 10)
-    values = {name: f"value of {name}: {{{{TASKS}}}} " * 20 for name in VARIABLES}
-    filled = fill(template, values, "missing").text
+    template = "".join(one.text for one in list_shipped_templates()) * (REPEATED // 10)
+    values = {name: f"value of {name}: {{{{TASKS}}}} " * 20 for name in TEMPLATE_VARIABLES}
+    filled = fill_template(template, values, "missing").text
     assert filled.count("value of TASKS") == 20 * template.count("{{TASKS}}")
     ours, replace = in_turn(
-        lambda: fill(template, values, "missing"),
+        lambda: fill_template(template, values, "missing"),
         lambda: template.replace("{{PROJECT_CONTEXT}}", values["PROJECT_CONTEXT"]),
     )
     return Row(f"filling {len(template) >> 20} MB of templates, against one str.replace", ours, replace, FILL_GOAL)
 
 
 def _lint_row() -> Row:
-    shipped = shipped_templates()
+    shipped = list_shipped_templates()
     with tempfile.TemporaryDirectory() as room:
         for number in range(TEMPLATES):
             one = shipped[number % len(shipped)]

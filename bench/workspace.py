@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from bench.large_repository import SLUG, TERMS, US, large_repository, path_of
 from bench.measure import Row, cpu_ms
-from phasegate.workspace.changes import Observation, observe
+from phasegate.workspace.changes import Observation, observe_checkout
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
-from phasegate.workspace.checkout_lifecycle import remove_checkout, take_checkout
+from phasegate.workspace.checkout_lifecycle import ensure_checkout, remove_checkout
 from phasegate.workspace.repository import Repository
 
 FILES = 20_000
@@ -60,14 +60,14 @@ def _added(repository: Repository) -> float:
 
 
 def _take(repository: Repository) -> Callable[[], Checkout]:
-    return lambda: take_checkout(repository, ASSIGNMENT, TERMS)
+    return lambda: ensure_checkout(repository, ASSIGNMENT, TERMS)
 
 
 def _use(repository: Repository, keep: bool) -> None:
     """It is whole and clean; then an agent works in it, and it is done with."""
     checkout = find_checkout(repository, ASSIGNMENT)
     assert checkout is not None
-    seen = observe(checkout)
+    seen = observe_checkout(checkout)
     assert isinstance(seen, Observation)
     assert seen.changes == ()
     for number in range(0, FILES, 1000):

@@ -13,7 +13,7 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # one that knows ASCII alone gets the rest as escapes, not a traceback
             stream.reconfigure(errors="backslashreplace")
-    code = _quick_answer(arguments)
+    code = _try_fast_path(arguments)
     if code is not None:
         return code
     from phasegate.interfaces.cli import run_command
@@ -28,19 +28,19 @@ def main() -> int:
     return code
 
 
-def _quick_answer(arguments: list[str]) -> int | None:
+def _try_fast_path(arguments: list[str]) -> int | None:
     """The answer of a door that does without the command line, which costs more than each of them."""
     command, *options = arguments or [""]
     if command == "next":
-        from phasegate.interfaces.fast_path.next import answer
+        from phasegate.interfaces.fast_path.next import run_fast_path
     elif command == "init":
-        from phasegate.interfaces.fast_path.init import answer
+        from phasegate.interfaces.fast_path.init import run_fast_path
     elif command == "status":
-        from phasegate.interfaces.fast_path.status import answer
+        from phasegate.interfaces.fast_path.status import run_fast_path
     else:
         return None
     gc.disable()  # what lives for a twentieth of a second has nothing to collect, and the look costs a tenth of it
-    code = answer(options)
+    code = run_fast_path(options)
     gc.enable() if code is None else gc.freeze()
     return code
 

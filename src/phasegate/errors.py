@@ -26,12 +26,12 @@ class EnvironmentUnavailable(PhasegateError):
     exit_code = 3
 
 
-class TryLater(EnvironmentUnavailable):
+class TemporarilyUnavailable(EnvironmentUnavailable):
     """Something outside is away, slow, or asks us to wait, `wait_s` seconds if it says so: later it may work."""
 
-    def __init__(self, message: str, hint: str = "", wait_s: float = 0.0) -> None:
+    def __init__(self, message: str, hint: str = "", retry_after_s: float = 0.0) -> None:
         super().__init__(message, hint or "try again later: phasegate run")
-        self.wait_s = wait_s
+        self.retry_after_s = retry_after_s
 
 
 class StateConflict(PhasegateError):
@@ -40,7 +40,7 @@ class StateConflict(PhasegateError):
     exit_code = 4
 
 
-class InTheWay(StateConflict):
+class BranchUpdateBlocked(StateConflict):
     """A branch cannot move: a checkout of the person's stands on it, with work that would be lost."""
 
 
@@ -52,7 +52,7 @@ class GivenAway(StateConflict):
     """Another machine has the feature now: nothing more of it is done here."""
 
 
-class ForeignHistory(StateConflict):
+class DivergedHistory(StateConflict):
     """In a place of the record stands what does not follow from it: nothing is written over or behind it."""
 
 

@@ -29,16 +29,16 @@ from typing import NamedTuple
 
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.files.durable_write import sync_changed_folders
-from phasegate.sandbox.environment import safe_path
-from phasegate.sandbox.run_program import MIB, Finished, find_program, run
+from phasegate.sandbox.environment import filter_search_path
+from phasegate.sandbox.run_program import MIB, ProgramResult, find_program, run_program
 
-OLDEST_GIT = (2, 38)  # `merge-tree --write-tree`
-NOWHERE = os.devnull
+MIN_GIT_VERSION = (2, 38)  # `merge-tree --write-tree`
+DEV_NULL = os.devnull
 TIMEOUT_S = 900.0
 
-_SETTINGS = {
+_SAFE_CONFIG = {
     # programs and hooks that a configuration could name
-    **dict.fromkeys(("core.hooksPath", "core.attributesFile", "core.excludesFile"), NOWHERE),
+    **dict.fromkeys(("core.hooksPath", "core.attributesFile", "core.excludesFile"), DEV_NULL),
     **dict.fromkeys(("core.fsmonitor", "core.untrackedCache", "core.splitIndex", "feature.manyFiles"), "false"),
     **dict.fromkeys(("core.editor", "core.sshCommand", "core.askPass", "gpg.program", "sequence.editor"), "false"),
     **dict.fromkeys(("commit.gpgSign", "tag.gpgSign", "log.showSignature", "submodule.recurse"), "false"),
@@ -56,12 +56,12 @@ _SETTINGS = {
     "checkout.workers": "1",
     "core.pager": "cat",
 }
-_ENVIRONMENT = {
+_SAFE_ENVIRONMENT = {
     "LC_ALL": "C",
     "HOME": "/nonexistent",
     "XDG_CONFIG_HOME": "/nonexistent",
     "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": NOWHERE,
+    "GIT_CONFIG_GLOBAL": DEV_NULL,
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -72,14 +72,14 @@ _ENVIRONMENT = {
     "GIT_PAGER": "cat",
     "GIT_EDITOR": "false",
 }
-_OF_THE_PERSON = ("HOME", "XDG_CONFIG_HOME", "EMAIL", "SUDO_UID", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
-_PROTOCOLS = "https:http:ssh:file"
-_TO_REACH = {
+_USER_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "EMAIL", "SUDO_UID", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
+_NETWORK_PROTOCOLS = "https:http:ssh:file"
+_NETWORK_VARIABLES = {
     *("home", "ssh_auth_sock", "https_proxy", "http_proxy", "all_proxy", "no_proxy"),
     *("ssl_cert_file", "ssl_cert_dir", "git_ssl_cainfo", "git_ssl_capath"),
 }
-_OPTIONS = tuple(part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}"))
-_ONLY_READS = {
+_SAFE_CONFIG_OPTIONS = tuple(part for name, value in _SAFE_CONFIG.items() for part in ("-c", f"{name}={value}"))
+_READ_ONLY_COMMANDS = {
     "cat-file",
     "check-attr",
     "config",
@@ -90,13 +90,13 @@ _ONLY_READS = {
     "rev-list",
     "rev-parse",
 }
-_COARSE_NS = 1_000_000_000  # the clock of a file system may be behind ours by a little
+_CLOCK_TOLERANCE_NS = 1_000_000_000  # the clock of a file system may be behind ours by a little
 _REFS_DEPTH = 6
-_PERSON_MAY_HOLD_S = 1.0  # git holds the lock of a ref or an index for milliseconds
+_STALE_LOCK_TIMEOUT_S = 1.0  # git holds the lock of a ref or an index for milliseconds
 _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
 
 
-class Place(NamedTuple):
+class GitPaths(NamedTuple):
     """What a command works on. Every folder is absolute, and none but the work tree is in reach of an agent."""
 
     git_dir: Path
@@ -112,21 +112,21 @@ class Identity(NamedTuple):
     email: str
 
 
-class _Unsynced:
+class _UnsyncedFolders:
     """Where git has written since its names were made durable, and since when."""
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.since_ns: dict[Path, int] = {}
 
-    def note(self, place: Place, started_ns: int) -> None:
+    def mark_written(self, paths: GitPaths, started_ns: int) -> None:
         """To be done when git has ended: another thread may make durable what was noted before, in the middle of it."""
         with self.lock:
-            for folder in (place.git_dir, place.objects):
+            for folder in (paths.git_dir, paths.objects):
                 self.since_ns[folder] = min(started_ns, self.since_ns.get(folder, started_ns))
 
 
-_unsynced = _Unsynced()
+_unsynced_folders = _UnsyncedFolders()
 
 
 class GitFailed(StateConflict):
@@ -134,45 +134,45 @@ class GitFailed(StateConflict):
 
 
 def git(
-    place: Place,
+    paths: GitPaths,
     *arguments: str,
     settings: tuple[str, ...] = (),
     stdin: bytes = b"",
-    accept: tuple[int, ...] = (0,),
+    accepted_exit_codes: tuple[int, ...] = (0,),
     timeout_s: float = TIMEOUT_S,
-    output_limit: int = 256 * MIB,
+    max_output_bytes: int = 256 * MIB,
     stdout_to: int | None = None,
-    largest_allocation: int | None = None,
-) -> Finished:
+    max_allocation_bytes: int | None = None,
+) -> ProgramResult:
     """Run git on a place of ours; an exit code that is not accepted is an error, and so is output that was cut.
 
     `largest_allocation` is how many bytes it may ask for at once: an object may say of itself that it has any number.
     """
-    started_ns = time.time_ns() - _COARSE_NS
-    limited = {} if largest_allocation is None else {"GIT_ALLOC_LIMIT": str(largest_allocation)}
-    found = run(
-        [git_program(), *_OPTIONS, *settings, *arguments],
-        cwd=place.git_dir,
-        env={**_environment_of(place), **limited},
+    started_ns = time.time_ns() - _CLOCK_TOLERANCE_NS
+    limited = {} if max_allocation_bytes is None else {"GIT_ALLOC_LIMIT": str(max_allocation_bytes)}
+    found = run_program(
+        [find_git(), *_SAFE_CONFIG_OPTIONS, *settings, *arguments],
+        cwd=paths.git_dir,
+        env={**_build_environment(paths), **limited},
         stdin=stdin,
         timeout_s=timeout_s,
-        output_limit=output_limit,
-        stdout_to=stdout_to,
+        max_output_bytes=max_output_bytes,
+        stdout_fd=stdout_to,
     )
-    if arguments[0] not in _ONLY_READS:
-        _unsynced.note(place, started_ns)
-    if found.exit_code not in accept or found.cut or found.timed_out:
-        raise GitFailed(f"git {arguments[0]} failed: {_reason(found)}", _hint(place))
+    if arguments[0] not in _READ_ONLY_COMMANDS:
+        _unsynced_folders.mark_written(paths, started_ns)
+    if found.exit_code not in accepted_exit_codes or found.truncated or found.timed_out:
+        raise GitFailed(f"git {arguments[0]} failed: {_describe_failure(found)}", _suggest_remedy(paths))
     return found
 
 
-def credential_of(url: str) -> str:
+def read_credential(url: str) -> str:
     """The password that the person's own credential helper knows for an address; nobody is asked for one."""
-    kept = {**_ENVIRONMENT, "PATH": _path(), "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true"}
-    theirs = {name: os.environ[name] for name in _OF_THE_PERSON if name in os.environ}
+    kept = {**_SAFE_ENVIRONMENT, "PATH": _get_safe_path(), "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true"}
+    theirs = {name: os.environ[name] for name in _USER_VARIABLES if name in os.environ}
     environment = {name: value for name, value in kept.items() if not name.startswith("GIT_CONFIG")} | theirs
-    said = run(
-        [git_program(), "credential", "fill"],
+    said = run_program(
+        [find_git(), "credential", "fill"],
         cwd=Path("/"),
         env=environment,
         stdin=f"url={url}\n\n".encode(),
@@ -182,128 +182,135 @@ def credential_of(url: str) -> str:
     return next((line.removeprefix("password=") for line in lines if line.startswith("password=")), "")
 
 
-def git_over_network(place: Place, *arguments: str, more: Mapping[str, str]) -> Finished:
+def run_git_over_network(paths: GitPaths, *arguments: str, extra_env: Mapping[str, str]) -> ProgramResult:
     """Run git on a place of ours with a remote of the person's: their way to reach it, nothing else of their settings.
 
     Any exit code is an answer. `more` may hold a credential: it is in no argument and no file.
     """
-    started_ns = time.time_ns() - _COARSE_NS
-    theirs = {name: value for name, value in os.environ.items() if name.lower() in _TO_REACH}
-    environment = {**_environment_of(place), **theirs, "GIT_ALLOW_PROTOCOL": _PROTOCOLS, **more}
-    allowed = (f"protocol.{name}.allow=always" for name in _PROTOCOLS.split(":"))
+    started_ns = time.time_ns() - _CLOCK_TOLERANCE_NS
+    theirs = {name: value for name, value in os.environ.items() if name.lower() in _NETWORK_VARIABLES}
+    environment = {**_build_environment(paths), **theirs, "GIT_ALLOW_PROTOCOL": _NETWORK_PROTOCOLS, **extra_env}
+    allowed = (f"protocol.{name}.allow=always" for name in _NETWORK_PROTOCOLS.split(":"))
     settings = ("core.sshCommand=ssh -o BatchMode=yes", "http.followRedirects=false", *allowed)
     options = [part for setting in settings for part in ("-c", setting)]
-    found = run(
-        [git_program(), *_OPTIONS, *options, *arguments], cwd=place.git_dir, env=environment, timeout_s=TIMEOUT_S
+    found = run_program(
+        [find_git(), *_SAFE_CONFIG_OPTIONS, *options, *arguments],
+        cwd=paths.git_dir,
+        env=environment,
+        timeout_s=TIMEOUT_S,
     )
-    _unsynced.note(place, started_ns)
+    _unsynced_folders.mark_written(paths, started_ns)
     return found
 
 
-def make_durable() -> None:
+def sync_written_folders() -> None:
     """Make the names durable of all that git has written in this process: git itself syncs contents only.
 
     To be done before anything is recorded that rests on them. A ref never gets to the disk before its objects do.
     """
-    with _unsynced.lock:
-        by_objects_first = sorted(_unsynced.since_ns.items(), key=lambda item: item[0].name != "objects")
+    with _unsynced_folders.lock:
+        by_objects_first = sorted(_unsynced_folders.since_ns.items(), key=lambda item: item[0].name != "objects")
         for folder, since_ns in by_objects_first:
             if folder.is_dir():
                 sync_changed_folders(folder, since_ns, 1 if folder.name == "objects" else _REFS_DEPTH)
-        _unsynced.since_ns.clear()
+        _unsynced_folders.since_ns.clear()
 
 
 def remove_stale_lock(path: Path) -> None:
     """Remove a dead holder's lock file; one that a git of the person's made since goes by itself, and soon."""
-    first = _inode(path)
-    give_up_s = time.monotonic() + _PERSON_MAY_HOLD_S
-    while first is not None and _inode(path) == first and time.monotonic() < give_up_s:
+    first = _read_inode(path)
+    give_up_s = time.monotonic() + _STALE_LOCK_TIMEOUT_S
+    while first is not None and _read_inode(path) == first and time.monotonic() < give_up_s:
         time.sleep(0.02)
-    if first is not None and _inode(path) == first:
+    if first is not None and _read_inode(path) == first:
         with suppress(FileNotFoundError):
             path.unlink()
 
 
-def _inode(path: Path) -> int | None:
+def _read_inode(path: Path) -> int | None:
     try:
         return path.lstat().st_ino
     except FileNotFoundError:
         return None
 
 
-def ask_as_the_person(folder: Path, *arguments: str) -> Finished:
+def query_git_as_user(folder: Path, *arguments: str) -> ProgramResult:
     """Run git where the person stands, with their own settings: to find the repository and to know their name."""
-    theirs = {name: os.environ[name] for name in os.environ if name in _OF_THE_PERSON or name.endswith(_NAMES)}
-    environment = {**_ENVIRONMENT, "PATH": _path(), **theirs}
+    theirs = {
+        name: os.environ[name]
+        for name in os.environ
+        if name in _USER_VARIABLES or name.endswith(_IDENTITY_VARIABLE_SUFFIXES)
+    }
+    environment = {**_SAFE_ENVIRONMENT, "PATH": _get_safe_path(), **theirs}
     if "GIT_CONFIG_NOSYSTEM" not in os.environ:
         del environment["GIT_CONFIG_NOSYSTEM"]
     if "GIT_CONFIG_GLOBAL" not in os.environ:
         del environment["GIT_CONFIG_GLOBAL"]
-    return run([git_program(), *_OPTIONS, *arguments], cwd=folder, env=environment)
+    return run_program([find_git(), *_SAFE_CONFIG_OPTIONS, *arguments], cwd=folder, env=environment)
 
 
-def run_as_the_person(
+def run_git_as_user(
     folder: Path, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
-) -> Finished:
+) -> ProgramResult:
     """As `ask_as_the_person`, with their settings for signing and hooks too: their program may be started."""
-    theirs = {name: os.environ[name] for name in (*_OF_THE_PERSON, *_OF_SIGNING) if name in os.environ}
-    environment = {**_ENVIRONMENT, "PATH": _path(), **theirs, **(env or {})}
+    theirs = {name: os.environ[name] for name in (*_USER_VARIABLES, *_SIGNING_VARIABLES) if name in os.environ}
+    environment = {**_SAFE_ENVIRONMENT, "PATH": _get_safe_path(), **theirs, **(env or {})}
     for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"):
         if name not in os.environ:
             del environment[name]
-    named = ((name, value) for name, value in _SETTINGS.items() if name not in _OF_COMMITS)
+    named = ((name, value) for name, value in _SAFE_CONFIG.items() if name not in _COMMIT_CONFIG_KEYS)
     options = [part for name, value in named for part in ("-c", f"{name}={value}")]
-    return run([git_program(), *options, *arguments], cwd=folder, env=environment, stdin=stdin)
+    return run_program([find_git(), *options, *arguments], cwd=folder, env=environment, stdin=stdin)
 
 
-_OF_SIGNING = ("GNUPGHOME", "GPG_TTY", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
-_OF_COMMITS = ("commit.gpgSign", "gpg.program", "core.hooksPath")
-_NAMES = ("_AUTHOR_NAME", "_AUTHOR_EMAIL", "_COMMITTER_NAME", "_COMMITTER_EMAIL")
+_SIGNING_VARIABLES = ("GNUPGHOME", "GPG_TTY", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
+_COMMIT_CONFIG_KEYS = ("commit.gpgSign", "gpg.program", "core.hooksPath")
+_IDENTITY_VARIABLE_SUFFIXES = ("_AUTHOR_NAME", "_AUTHOR_EMAIL", "_COMMITTER_NAME", "_COMMITTER_EMAIL")
 
 
-def _environment_of(place: Place) -> Mapping[str, str]:
-    found = {**_ENVIRONMENT, "PATH": _path(), "GIT_DIR": str(place.git_dir)}
-    found["GIT_OBJECT_DIRECTORY"] = str(place.objects)
-    if place.index_file is not None:
-        found["GIT_INDEX_FILE"] = str(place.index_file)
-    if place.work_tree is not None:
-        found["GIT_WORK_TREE"] = str(place.work_tree)
+def _build_environment(paths: GitPaths) -> Mapping[str, str]:
+    found = {**_SAFE_ENVIRONMENT, "PATH": _get_safe_path(), "GIT_DIR": str(paths.git_dir)}
+    found["GIT_OBJECT_DIRECTORY"] = str(paths.objects)
+    if paths.index_file is not None:
+        found["GIT_INDEX_FILE"] = str(paths.index_file)
+    if paths.work_tree is not None:
+        found["GIT_WORK_TREE"] = str(paths.work_tree)
     return found
 
 
-def _path() -> str:
-    return safe_path(os.environ.get("PATH", ""))
+def _get_safe_path() -> str:
+    return filter_search_path(os.environ.get("PATH", ""))
 
 
-def _hint(place: Place) -> str:
-    if any((place.objects / "pack").glob("*.promisor")):
+def _suggest_remedy(paths: GitPaths) -> str:
+    if any((paths.objects / "pack").glob("*.promisor")):
         return "this is a partial clone, and we fetch nothing: get the rest by `git fetch --refetch --no-filter`"
     return "see what `git fsck` says, and look for a full disk"
 
 
-def _reason(found: Finished) -> str:
+def _describe_failure(found: ProgramResult) -> str:
     if found.timed_out:
         return f"it took longer than {found.duration_s:.0f} s"
-    if found.cut:
+    if found.truncated:
         return "it said too much"
     text = found.stderr.decode(errors="replace").strip() or f"exit code {found.exit_code}, signal {found.signal}"
     return "".join(character if character.isprintable() else "?" for character in text[:500])
 
 
-def git_program() -> str:
+def find_git() -> str:
     """The git that is on the PATH, and new enough."""
-    return _checked_program(_path())
+    return _find_supported_git(_get_safe_path())
 
 
 @cache
-def _checked_program(path: str) -> str:
+def _find_supported_git(path: str) -> str:
     program = find_program("git", path=path)
     if program is None:
         raise EnvironmentUnavailable("git was not found", "install git, or put it on the PATH")
-    said = run([program, "version"], cwd=Path("/"), env={"PATH": path, "LC_ALL": "C"}).stdout
+    said = run_program([program, "version"], cwd=Path("/"), env={"PATH": path, "LC_ALL": "C"}).stdout
     found = _VERSION.match(said)
-    if found is None or (int(found[1]), int(found[2])) < OLDEST_GIT:
-        wanted = ".".join(map(str, OLDEST_GIT))
+    if found is None or (int(found[1]), int(found[2])) < MIN_GIT_VERSION:
+        wanted = ".".join(map(str, MIN_GIT_VERSION))
         raise EnvironmentUnavailable(
             f"{program} is too old: {said.decode(errors='replace').strip()}", f"install git {wanted} or later"
         )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 T = TypeVar("T")
-_ONE = Lock()
+_DECODERS_LOCK = Lock()
 _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}  # of the types that are known whole
 
 
@@ -22,7 +22,7 @@ def read_json(data: bytes | str, type_: type[T]) -> T: ...
 def read_json(data: bytes | str, type_: object = Any) -> Any: ...
 def read_json(data: bytes | str, type_: object = Any) -> Any:
     """JSON as a value of a type. Raises msgspec.MsgspecError for what does not fit."""
-    return _decoder(type_).decode(data)
+    return _get_decoder(type_).decode(data)
 
 
 @overload
@@ -31,13 +31,13 @@ def read_value(plain: object, type_: type[T], *, strict: bool = True) -> T: ...
 def read_value(plain: object, type_: object, *, strict: bool = True) -> Any: ...
 def read_value(plain: object, type_: object, *, strict: bool = True) -> Any:
     """Dicts, lists and the like as a value of a type. Raises msgspec.ValidationError for what does not fit."""
-    _decoder(type_)
+    _get_decoder(type_)
     return msgspec.convert(plain, type_, strict=strict)
 
 
-def _decoder(type_: object) -> msgspec.json.Decoder[Any]:
+def _get_decoder(type_: object) -> msgspec.json.Decoder[Any]:
     found = _DECODERS.get(type_)
     if found is None:
-        with _ONE:
+        with _DECODERS_LOCK:
             found = _DECODERS[type_] = msgspec.json.Decoder(type_)
     return found

@@ -111,7 +111,7 @@ def test_an_error_of_the_model_is_an_end_with_a_reason(agent: Subject, tmp_path:
 @pytest.mark.demand("D9.a")
 def test_a_model_that_says_nothing_is_ended_by_the_clock(agent: Subject, tmp_path: Path) -> None:
     ran, _, _ = play(agent, tmp_path, Hang(), timeout_s=25.0)
-    assert ran.finished.told_to_stop
+    assert ran.finished.sigterm_sent
     assert ran.report.ending is Ending.FAILED, ran
     assert "ran out of time" in ran.report.reason
     assert processes_tagged(ran.tag) == []

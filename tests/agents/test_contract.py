@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.agents.port import Ending, EventKind
-from phasegate.core.agents.harnesses import ROWS
-from phasegate.sandbox.request import Level
+from phasegate.core.agents.harnesses import HARNESSES
+from phasegate.sandbox.request import SandboxLevel
 from support.caged import processes_with
 from support.real_agents import (
     KEY,
@@ -215,7 +215,7 @@ def test_an_option_that_the_program_does_not_know_is_told_as_that(subject: Subje
     assert (ran.report.ending, model.questions) == (Ending.NOT_RUNNABLE, []), ran
     assert "does not know the option" in ran.report.reason
     assert re.search("such-flag|that `opencode run` was given", ran.report.reason)  # one prints its help alone
-    assert ROWS[subject.kind].install in ran.report.remedy
+    assert HARNESSES[subject.kind].install_instruction in ran.report.remedy
 
 
 @pytest.mark.demand("D10.a")
@@ -239,7 +239,7 @@ def test_a_model_that_gives_no_sign_is_given_up_before_the_time_of_the_job(subje
 @pytest.mark.demand("D9.a")
 def test_a_model_that_says_nothing_is_ended_by_the_clock(subject: Subject, tmp_path: Path) -> None:
     ran, _ = play(subject, tmp_path, Hang(), timeout_s=15.0)
-    assert ran.finished.told_to_stop
+    assert ran.finished.sigterm_sent
     assert ran.report.ending is Ending.FAILED, ran
     assert "ran out of time" in ran.report.reason
     assert processes_tagged(ran.tag) == []
@@ -253,7 +253,7 @@ def test_commands_that_an_agent_started_end_with_it(subject: Subject, tmp_path: 
     began = threading.Event()
     ran, _ = play(subject, tmp_path, Shell(command), Say("x"), stop_when=lambda: wait_for_both(token, began))
     assert began.is_set(), ran
-    assert ran.finished.told_to_stop
+    assert ran.finished.sigterm_sent
     assert ran.report.ending is not Ending.COMPLETED, ran
     assert processes_with(token) == []
     assert processes_tagged(ran.tag) == []
@@ -277,7 +277,7 @@ def running(token: str) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(strongest() is Level.NONE, reason="not enforceable here: there is no sandbox")
+@pytest.mark.skipif(strongest() is SandboxLevel.NONE, reason="not enforceable here: there is no sandbox")
 def test_a_file_outside_the_checkout_is_refused_and_the_agent_hears_of_it(subject: Subject, tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     ran, model = play(subject, tmp_path, Shell(f"echo x > {outside} || echo REFUSED"), Say("went on"))

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import pytest
 
-from phasegate.config.acp_registry import SHIPPED
-from phasegate.core.machine.retry import rest_s
-from phasegate.core.plan.work_package import State
-from phasegate.engine.drive.package import dispatch
+from phasegate.config.acp_registry import SHIPPED_REGISTRY
+from phasegate.core.machine.retry import rate_limit_backoff_s
+from phasegate.core.plan.work_package import PackageState
+from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import find_package
 from phasegate.engine.project.local_ports import SystemClock
-from phasegate.engine.project.project import opened_store
+from phasegate.engine.project.project import open_project_store
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project
 from support.real_agents import KEY, MODEL, SUBJECTS, Subject, opencode_settings, processes_tagged
 from support.standin import Fail, Say, Script, Shell, Standin, Write
@@ -65,7 +65,7 @@ def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
         project = project_of(subject, tmp_path, model.url, monkeypatch)
         done = project.program("dispatch", "WP01", timeout_s=400)
     assert done.code == 0, done.stdout + done.stderr
-    assert project.rows()["WP01"].state == State.DONE
+    assert project.rows()["WP01"].state == PackageState.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
     assert project.files_of(FEATURE) - project.files_of("main") == {FORM}
     assert project.audit_problems() == []
@@ -89,7 +89,7 @@ def test_a_refused_key_blocks_the_package_and_says_what_to_do(
         done = project.program("dispatch", "WP01", timeout_s=400)
     row = project.rows()["WP01"]
     assert done.code == 1, done.stdout + done.stderr
-    assert row.state == State.BLOCKED
+    assert row.state == PackageState.BLOCKED
     assert "401" in row.reason
     assert row.remediation
     assert len(project.jobs()) == 1  # a refused key is not tried again
@@ -103,7 +103,7 @@ def test_an_agent_that_says_it_is_done_and_did_nothing_is_not_believed(
         project = project_of(subject, tmp_path, model.url, monkeypatch)
         done = project.program("dispatch", "WP01", timeout_s=400)
     assert done.code == 1, done.stdout + done.stderr
-    assert project.rows()["WP01"].state == State.BLOCKED
+    assert project.rows()["WP01"].state == PackageState.BLOCKED
     assert FORM not in project.files_of(FEATURE)
 
 
@@ -122,7 +122,7 @@ def test_at_a_limit_of_its_model_the_fallback_does_the_work_at_once(
         roles = '[roles]\nimplement = "limited"\nreview = "actor"\n'
         project = make_project(tmp_path, agent=f'{limited}fallback = "actor"\n{roles}')
         project.play(implements(FORM), approves())
-        assert project.dispatch().state is State.DONE
+        assert project.dispatch().state is PackageState.DONE
     jobs = [(job.agent, job.outcome) for job in project.jobs() if job.phase == "implement"]
     assert jobs == [("limited", "rate limited"), ("actor", "done")]
     told = project.command("status").stdout
@@ -165,14 +165,16 @@ def test_at_a_limit_without_a_fallback_it_rests_longer_each_time_says_until_when
                     model.scripts.remove(limit)
 
         project = made.project._replace(clock=clock)
-        with opened_store(project) as store:
-            dispatch(project, store, find_package(store, "WP01", SLUG), agent=None, say=told)
-    assert made.rows()["WP01"].state == State.DONE
+        with open_project_store(project) as store:
+            dispatch_package(project, store, find_package(store, "WP01", SLUG), agent=None, report_line=told)
+    assert made.rows()["WP01"].state == PackageState.DONE
     jobs = made.jobs()
     assert [job.outcome for job in jobs] == [*["rate limited"] * 3, "done", "done"]
     assert [job.retry_at_s for job in jobs[:3]] == shown
-    assert [until_s - before_s for before_s, until_s in pairwise([began_s, *shown])] == [rest_s(n) for n in range(3)]
-    assert rest_s(0) < rest_s(1) < rest_s(2)
+    assert [until_s - before_s for before_s, until_s in pairwise([began_s, *shown])] == [
+        rate_limit_backoff_s(n) for n in range(3)
+    ]
+    assert rate_limit_backoff_s(0) < rate_limit_backoff_s(1) < rate_limit_backoff_s(2)
     assert made.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
     assert made.audit_problems() == []
 
@@ -195,7 +197,7 @@ def test_a_contest_of_two_programs_takes_the_one_that_passes(
         project = make_project(tmp_path, agent=f"{others}{roles}", run='contest = ["claude", "codex"]')
         done = project.program("dispatch", "WP01", timeout_s=400)
     assert done.code == 0, done.stdout + done.stderr
-    assert project.rows()["WP01"].state == State.DONE
+    assert project.rows()["WP01"].state == PackageState.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
     first, second = project.command("show", "WP01", "--json").json["package"]["attempts"]
     assert (first["agent"], first["outcome"], first["taken"]) == ("claude", "failed: test", False)
@@ -255,7 +257,7 @@ def listed(request: pytest.FixtureRequest, programs: Path, monkeypatch: pytest.M
 
 def newly_listed(name: str, folder: Path) -> str:
     """A registry of the person's own, in which the program has an entry of another name. That name."""
-    (entry,) = [one for one in json.loads(SHIPPED.read_text())["agents"] if one["id"] == name]
+    (entry,) = [one for one in json.loads(SHIPPED_REGISTRY.read_text())["agents"] if one["id"] == name]
     file = folder / "phasegate/acp-registry.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"version": "1.0.0", "agents": [{**entry, "id": f"new-{name}"}]}))
@@ -275,7 +277,7 @@ def test_a_package_is_done_by_an_agent_of_our_registry_and_reviewed_by_one_of_th
         project = make_project(tmp_path, agent=f"{tables}{roles}", run="max_review_cycles = 1")
         done = project.program("dispatch", "WP01", timeout_s=300)
     assert done.code == 0, done.stdout + done.stderr
-    assert project.rows()["WP01"].state == State.DONE
+    assert project.rows()["WP01"].state == PackageState.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
     assert [(job.agent, job.outcome) for job in project.jobs()] == [(listed, "done"), (newcomer, "done")]
     assert all(processes_tagged(job.id) == [] for job in project.jobs())
@@ -292,6 +294,6 @@ def test_an_agent_of_the_registry_at_a_limit_is_one_at_a_limit(
         roles = f'[roles]\nimplement = "{listed}"\nreview = "actor"\n'
         project = make_project(tmp_path, agent=f"{limited}{roles}")
         project.play(implements(FORM), approves())
-        assert project.dispatch().state is State.DONE
+        assert project.dispatch().state is PackageState.DONE
     jobs = [(job.agent, job.outcome) for job in project.jobs() if job.phase == "implement"]
     assert jobs in ([(listed, "rate limited"), ("actor", "done")], [(listed, "silent"), ("actor", "done")])

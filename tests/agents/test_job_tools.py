@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from support.board_client import BoardClient
 from support.dispatch_project import FEATURE, DispatchProject, make_project
 from support.real_agents import SUBJECTS, Subject, processes_tagged
@@ -74,6 +74,6 @@ def test_a_question_of_a_real_program_is_answered_on_the_board_and_used_in_its_w
         person.join()
     assert done.code == 0, done.stdout + done.stderr
     assert answered == [200]
-    assert project.rows()["WP01"].state == State.DONE
+    assert project.rows()["WP01"].state == PackageState.DONE
     assert ANSWER in project.git("show", f"{FEATURE}:{FORM}")
     assert all(processes_tagged(job.id) == [] for job in project.jobs())

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from phasegate.agents.port import AgentConfig, Ending, harness_of
-from phasegate.agents.run.sandboxed import AgentRun, job_request, run_agent
-from phasegate.agents.run.sign_in import lent
+from phasegate.agents.port import AgentConfig, Ending, get_harness
+from phasegate.agents.run.sandboxed import AgentRun, build_job_request, run_agent
+from phasegate.agents.run.sign_in import lend_sign_in
 from phasegate.agents.spool.server import RequestSpool
-from phasegate.sandbox.job import CagedJob
+from phasegate.sandbox.job import SandboxedJob
 from support.git_project import make_repository
 from support.real_agents import MODEL, strongest
 from support.standin import Say, Shell, Standin
@@ -63,15 +63,15 @@ def run_signed_in(person: SignedIn, home: Path, root: Path) -> AgentRun:
     """As the orchestrator does, with a home folder that is given."""
     make_repository(root / "checkout", {"README.md": "A project\n"})
     task = make_task(root / "checkout", AgentConfig("real", command=person.command), kind=person.kind)
-    level, harness, folder = strongest(), harness_of(person.kind), root / "job"
-    task = msgspec.structs.replace(task, caged=level.is_sandboxed)
+    level, harness, folder = strongest(), get_harness(person.kind), root / "job"
+    task = msgspec.structs.replace(task, sandboxed=level.is_sandboxed)
     launch = harness.launch(task)
-    with RequestSpool(folder / "spool") as spool, lent(launch.sign_in_files, home, folder / "home") as sign_in:
-        request = job_request(
+    with RequestSpool(folder / "spool") as spool, lend_sign_in(launch.sign_in_files, home, folder / "home") as sign_in:
+        request = build_job_request(
             task, launch, folder, spool, tag=uuid.uuid4().hex, level=level, timeout_s=240, sign_in=sign_in
         )
-        job = CagedJob(request._replace(grace_s=3.0))
-        return run_agent(job, harness.reading(task, job))
+        job = SandboxedJob(request._replace(grace_s=3.0))
+        return run_agent(job, harness.make_parser(task, job))
 
 
 @pytest.mark.usefixtures("programs")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from support.dispatch_project import FEATURE, DispatchProject, make_project
 from support.real_agents import SUBJECTS, Subject, processes_tagged
 from support.standin import Say, Script, Shell, Standin, Turn, Write
@@ -135,7 +135,7 @@ def test_two_rounds_are_seen_live_told_as_transcripts_and_reviewed_by_what_chang
     with Standin(*person.scripts()) as model:
         project = project_of(subject, tmp_path, model.url, monkeypatch)
         drawn = look_at_the_work(project, subject, person)
-    assert project.rows()["WP01"].state == State.DONE, drawn
+    assert project.rows()["WP01"].state == PackageState.DONE, drawn
     assert project.git("show", f"{FEATURE}:{FORM}") == f"{LONG}{MORE}"
     every_log_is_a_transcript(project)
     the_second_review_saw_the_changes_and_the_last_one_the_whole(project, model)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.request import SandboxLevel
 from support.caged import need
 from support.dispatch_project import FEATURE, DispatchProject, Done, make_project, package
 from support.real_agents import COPILOT, KEY, SUBJECTS, Subject
@@ -85,7 +85,7 @@ def dispatched(
 
 
 def check_offline(subject: Subject, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need(Level.OFFLINE)
+    need(SandboxLevel.OFFLINE)
     project, model, done = dispatched(subject, folder, monkeypatch, 'sandbox = "offline"')
     assert done.code == 0, done.stdout + done.stderr
     assert project.git("show", f"{FEATURE}:src/found.txt") == "looked"
@@ -113,7 +113,7 @@ def test_programs_that_need_a_newer_node_do_so_too(
 def test_the_control_where_a_person_opens_the_network_the_key_is_found(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need(Level.WORKTREE)
+    need(SandboxLevel.WORKTREE)
     agent = 'hosts = ["*"]'
     project, model, done = dispatched(SUBJECTS["claude_code"], tmp_path, monkeypatch, 'sandbox = "worktree"', agent)
     assert done.code == 0, done.stdout + done.stderr

@@ -13,8 +13,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from phasegate.core.agents.harnesses import KNOWN, ROWS
-from phasegate.storage.audit import verify
+from phasegate.core.agents.harnesses import HARNESSES, INSTALLABLE_HARNESSES
+from phasegate.storage.audit import verify_audit
 from support.feature_run import CONFIG, FILES, SLUG, FeatureRun
 from support.git_project import make_repository
 from support.real_agents import KEY, SUBJECTS, Subject, processes_tagged
@@ -137,13 +137,13 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         ("archive", "gemini", "done"),
     ]
     assert f"GATE-01 FAILED: plan of tasks failed; {FINDING}" in drawn  # told to the person as to the agent
-    assert FINDING in (run.project.jobs / jobs[2].id / "prompt.xml").read_text(encoding="utf-8")
+    assert FINDING in (run.project.jobs_folder / jobs[2].id / "prompt.xml").read_text(encoding="utf-8")
     for job in jobs:
-        prompt = (run.project.jobs / job.id / "prompt.xml").read_text(encoding="utf-8").strip()
+        prompt = (run.project.jobs_folder / job.id / "prompt.xml").read_text(encoding="utf-8").strip()
         assert any(prompt in text for seen in model.seen for text in seen.strings), f"{job} was not told its prompt"
         assert job.tokens > 0
         assert processes_tagged(job.id) == []
-    assert verify(run.project.location).problems == ()
+    assert verify_audit(run.project.location).problems == ()
     trails = trails_of(run.root)
     expect_stories(trails, run.root, begun, SLUG)
     assert any(entry["source"] == "reported" and entry["action"] == "write_file" for entry in trails[jobs[4].id])
@@ -184,7 +184,7 @@ def watched(names: Iterable[str], folder: Path) -> Path:
 def test_a_program_with_neither_a_sign_in_nor_a_key_is_not_started(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [row.agent for row in KNOWN.values() if shutil.which(row.program)] + ["kimi"]
+    names = [row.default_agent for row in INSTALLABLE_HARNESSES.values() if shutil.which(row.program)] + ["kimi"]
     assert {"claude", "codex", "gemini", "opencode", "qwen", "copilot"} <= {*names}
     monkeypatch.setenv("PATH", f"{watched(names, tmp_path)}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path / "empty"))
@@ -212,7 +212,7 @@ def test_the_installed_programs_are_found_with_their_versions(
     found = {one["name"]: one for one in json.loads(listed.stdout)["agents"]}
     for subject in SUBJECTS.values():
         one = found[subject.program]
-        assert one["version"] == installed[ROWS[subject.kind].package], one
+        assert one["version"] == installed[HARNESSES[subject.kind].npm_package], one
         assert one["sign_in"], one
         assert (one["can_start"], one["missing"]) == (True, [])
     assert not found["cursor-agent"]["can_start"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from phasegate.engine.drive import orders
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.tools.demo import make_demo_project
 from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, implements, judges, make_feature_run
@@ -149,8 +149,8 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
         page.wait_for_selector("text=WP01 may change stray.py")
         page = tab.open(f"/at/repo/feature/{SLUG}")
         page.fill(".decision textarea", "allowed")
-        with opened_store(open_project(run.root)) as store:  # something happens while the person types
-            orders.note(open_project(run.root), store, SLUG, "somebody else was here")
+        with open_project_store(open_project(run.root)) as store:  # something happens while the person types
+            orders.add_notice(open_project(run.root), store, SLUG, "somebody else was here")
         page.wait_for_selector("text=somebody else was here")
         assert page.input_value(".decision textarea") == "allowed"
         page.click("text=Resolved: try again")
@@ -183,9 +183,11 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
 @pytest.mark.demand("X2.c")
 def test_hostile_text_does_nothing_in_a_browser(browser: Any, run: FeatureRun) -> None:
     run.play(judges("challenge", "PASS"))
-    with opened_store(run.project) as store:
-        slugs = [orders.start(run.project, store, TYPE, f"{number} {text}") for number, text in enumerate(PAYLOADS)]
-        orders.escalate(run.project, store, slugs[0], " ".join(PAYLOADS))
+    with open_project_store(run.project) as store:
+        slugs = [
+            orders.start_workflow(run.project, store, TYPE, f"{number} {text}") for number, text in enumerate(PAYLOADS)
+        ]
+        orders.escalate_feature(run.project, store, slugs[0], " ".join(PAYLOADS))
     with BoardClient(run.root) as board:
         tab = Tab(browser, board)
         requests: list[str] = []

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.agents.envelope import Envelope
-from phasegate.agents.port import AgentConfig, AgentTask, Ending, FinishedRun, Harness, harness_of
-from phasegate.core.agents.harnesses import ROWS
+from phasegate.agents.port import AgentConfig, AgentTask, Ending, FinishedRun, Harness, get_harness
+from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.errors import ConfigError
 from support.acp_runs import agent_command
 from support.agents import carry_out, reported
@@ -84,7 +84,7 @@ SUBJECTS = {
 }
 
 
-@pytest.fixture(params=sorted(ROWS))
+@pytest.fixture(params=sorted(HARNESSES))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -103,12 +103,12 @@ def task_of(kind: str, repository: Path, script: str = "true") -> AgentTask:
 def output_of(kind: str, repository: Path, script: str) -> str:
     """What an agent prints that runs this script."""
     task = task_of(kind, repository, script)
-    finished = carry_out(harness_of(kind).launch(task), repository)
-    return reported(harness_of(kind), task, finished).answer if SUBJECTS[kind].converses else finished.stdout
+    finished = carry_out(get_harness(kind).launch(task), repository)
+    return reported(get_harness(kind), task, finished).answer if SUBJECTS[kind].converses else finished.stdout
 
 
 def test_every_harness_of_the_table_is_tested_here() -> None:
-    assert SUBJECTS.keys() == ROWS.keys()
+    assert SUBJECTS.keys() == HARNESSES.keys()
 
 
 def test_the_port_is_small() -> None:
@@ -116,18 +116,18 @@ def test_the_port_is_small() -> None:
 
 
 def test_the_name_in_the_table_is_the_harnesss_own(kind: str) -> None:
-    assert harness_of(kind).row.kind == kind
-    assert harness_of(kind).row.template.isupper()
+    assert get_harness(kind).row.kind == kind
+    assert get_harness(kind).row.template.isupper()
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError) as error:
-        harness_of("clairvoyant")
-    assert all(kind in error.value.hint for kind in ROWS)
+        get_harness("clairvoyant")
+    assert all(kind in error.value.hint for kind in HARNESSES)
 
 
 def test_a_launch_says_all_that_the_cage_must_know(kind: str, repository: Path) -> None:
-    launch = harness_of(kind).launch(task_of(kind, repository))
+    launch = get_harness(kind).launch(task_of(kind, repository))
     assert launch.argv
     assert all(isinstance(argument, str) and "\0" not in argument for argument in launch.argv)
     assert launch.network is SUBJECTS[kind].network
@@ -148,9 +148,9 @@ def test_every_agent_is_told_its_job_in_its_environment(kind: str, repository: P
 
 
 @pytest.mark.demand("D1.a", "D3.h")
-@pytest.mark.parametrize("kind", [kind for kind in sorted(ROWS) if SUBJECTS[kind].takes_envelope])
+@pytest.mark.parametrize("kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].takes_envelope])
 def test_an_agent_that_takes_the_envelope_gets_all_of_it_on_stdin(kind: str, repository: Path) -> None:
-    launch = harness_of(kind).launch(task_of(kind, repository))
+    launch = get_harness(kind).launch(task_of(kind, repository))
     assert isinstance(launch.stdin, bytes)
     assert json.loads(launch.stdin).keys() == {
         *("job_id", "feature_slug", "wp_sequence", "wp_id", "prompt_path"),
@@ -163,7 +163,7 @@ def test_a_launch_holds_no_value_of_our_own_environment(
     kind: str, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENT_KEY", "canary-7431")
-    launch = harness_of(kind).launch(task_of(kind, repository))
+    launch = get_harness(kind).launch(task_of(kind, repository))
     assert "canary-7431" not in repr(launch)
     assert "canary-7431" in output_of(kind, repository, "echo $AGENT_KEY")
 
@@ -181,7 +181,7 @@ def test_what_the_program_said_is_the_answer(kind: str, repository: Path, tmp_pa
     says = SUBJECTS[kind].says or (lambda answer: f"{answer}\n")
     (tmp_path / "said").write_text(says("an answer"))
     task = task_of(kind, repository, f"cat '{tmp_path}/said'; echo 'no answer' >&2")
-    report = reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository))
+    report = reported(get_harness(kind), task, carry_out(get_harness(kind).launch(task), repository))
     assert (report.answer.strip(), report.ending) == ("an answer", Ending.COMPLETED)
 
 
@@ -204,7 +204,7 @@ def test_the_end_of_a_run_is_a_value_with_a_reason(
     path = tmp_path / "end.sh"
     path.write_text(script)
     task = make_task(repository, _ending(kind, repository, path), kind=kind)
-    report = reported(harness_of(kind), task, carry_out(harness_of(kind).launch(task), repository))
+    report = reported(get_harness(kind), task, carry_out(get_harness(kind).launch(task), repository))
     assert report.ending is ending
     assert report.reason
     assert (report.retry_at_s is not None) is (ending is Ending.RATE_LIMITED)
@@ -228,37 +228,37 @@ def test_whatever_was_printed_the_report_is_a_value(
     kind: str, repository: Path, text: str, status: int | None, signal: int | None
 ) -> None:
     finished = FinishedRun(status, text, text, signal)
-    report = reported(harness_of(kind), task_of(kind, repository), finished)
+    report = reported(get_harness(kind), task_of(kind, repository), finished)
     assert isinstance(report.answer, str)
     completes = status == 0 and SUBJECTS[kind].says is None and not SUBJECTS[kind].converses
     assert (report.ending is Ending.COMPLETED) is completes
 
 
 @pytest.mark.demand("P5.a", "P5.c", "D1.e")
-@pytest.mark.parametrize("kind", [kind for kind in sorted(ROWS) if SUBJECTS[kind].says is not None])
+@pytest.mark.parametrize("kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].says is not None])
 def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_arguments(
     kind: str, repository: Path
 ) -> None:
     task = task_of(kind, repository, "cat")
     long = "<prompt>" + "ü" * 300_000 + "</prompt>\n"
     task.prompt_xml.write_text(long)
-    launch = harness_of(kind).launch(task)
+    launch = get_harness(kind).launch(task)
     assert not any("prompt" in argument.replace("--permission-prompts", "") for argument in launch.argv)
     assert carry_out(launch, repository).stdout == long
 
 
 def test_a_run_that_ran_out_of_time_did_not_complete(kind: str, repository: Path) -> None:
     finished = FinishedRun(0, "<review>PASS</review>", "", timed_out=True, duration_s=1800)
-    assert reported(harness_of(kind), task_of(kind, repository), finished).ending is Ending.FAILED
+    assert reported(get_harness(kind), task_of(kind, repository), finished).ending is Ending.FAILED
 
 
-NEED_SETTINGS = [kind for kind in sorted(ROWS) if not ROWS[kind].program]
+NEED_SETTINGS = [kind for kind in sorted(HARNESSES) if not HARNESSES[kind].program]
 
 
 @pytest.mark.parametrize("kind", NEED_SETTINGS)
 def test_a_configuration_that_does_not_suffice_is_refused_with_a_hint(kind: str, repository: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        harness_of(kind).launch(make_task(repository, AgentConfig("tested"), kind=kind))
+        get_harness(kind).launch(make_task(repository, AgentConfig("tested"), kind=kind))
     assert "[agents.tested]" in error.value.hint
 
 
@@ -266,20 +266,20 @@ def test_a_command_means_the_persons_own_files(repository: Path) -> None:
     (repository / "tools").mkdir()
     (repository / "tools/agent.py").write_text("")
     agent = AgentConfig("mine", command=("tools/run", "tools/agent.py", "-x", "word", "/abs"))
-    argv = harness_of("command").launch(make_task(repository, agent)).argv
+    argv = get_harness("command").launch(make_task(repository, agent)).argv
     assert argv == (f"{repository}/tools/run", f"{repository}/tools/agent.py", "-x", "word", "/abs")
     by_name = AgentConfig("mine", command=("python3", "-c", "0"))
-    assert harness_of("command").launch(make_task(repository, by_name)).argv == ("python3", "-c", "0")
+    assert get_harness("command").launch(make_task(repository, by_name)).argv == ("python3", "-c", "0")
 
 
 def test_the_interpreter_of_the_scripted_agent_looks_for_nothing_in_the_checkout(repository: Path) -> None:
     (repository / "json.py").write_text("raise SystemExit('hijacked')")
     task = task_of("scripted", repository, "echo fine")
     hijacked = carry_out(
-        harness_of("command").launch(
+        get_harness("command").launch(
             make_task(repository, AgentConfig("x", command=(sys.executable, "-m", "json.tool")))
         ),
         repository,
     )
     assert "hijacked" in hijacked.stderr
-    assert carry_out(harness_of("scripted").launch(task), repository).stdout == "fine\n"
+    assert carry_out(get_harness("scripted").launch(task), repository).stdout == "fine\n"

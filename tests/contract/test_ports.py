@@ -10,14 +10,20 @@ from threading import Thread
 
 import pytest
 
-from phasegate.core.audit.trail import Action, Done, Source
-from phasegate.core.workflow.spending import Spent
-from phasegate.engine.project.local_ports import FilePapers, LocalRefs, SystemClock
-from phasegate.engine.project.ports import Clock, Papers, Refs, RunRecord, TrailSink, stamp
+from phasegate.core.audit.trail import Action, Source, TrailEvent
+from phasegate.core.workflow.spending import Spending
+from phasegate.engine.project.local_ports import FileDocumentStore, LocalRefs, SystemClock
+from phasegate.engine.project.ports import Clock, DocumentStore, Refs, RunRecord, TrailSink, format_timestamp
 from phasegate.errors import MovedOn, StateConflict
-from phasegate.storage.row_events import gate_judged, job_ended, job_started, package_changed, workflow_changed
-from phasegate.storage.rows import Event, Gate, Job, Package, WorkflowRow
-from phasegate.storage.trails import Trails, trail_path
+from phasegate.storage.row_events import (
+    gate_judged_event,
+    job_ended_event,
+    job_started_event,
+    package_changed_event,
+    workflow_changed_event,
+)
+from phasegate.storage.rows import GateRow, JobRow, NewEvent, PackageRow, WorkflowRow
+from phasegate.storage.trails import TrailWriter, trail_path
 from phasegate.workspace.repository import open_repository
 from support.git_project import git
 from support.git_project import make_repository as make_git
@@ -27,8 +33,8 @@ from support.record import FEATURE, TS, make_repository, open_record
 BOTH = pytest.mark.parametrize("kind", ["local", "memory"])
 
 
-def note(number: int) -> Event:
-    return Event("noted", json.dumps({"number": number}).encode())
+def note(number: int) -> NewEvent:
+    return NewEvent("noted", json.dumps({"number": number}).encode())
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def test_a_journal_gives_back_what_was_appended_in_order_and_from_a_number_on(re
         (2, "noted", note(2).payload),
         (3, "noted", note(3).payload),
     ]
-    assert (record.seq(FEATURE), record.seq("002-other"), record.seq("003-none")) == (3, 1, 0)
+    assert (record.last_seq(FEATURE), record.last_seq("002-other"), record.last_seq("003-none")) == (3, 1, 0)
     assert record.features() == [FEATURE, "002-other"]
 
 
@@ -88,39 +94,43 @@ def test_of_many_writers_at_one_number_exactly_one_takes_the_step(record: RunRec
 @BOTH
 def test_a_step_with_a_row_of_another_feature_is_refused_whole(record: RunRecord) -> None:
     with pytest.raises(ValueError, match="002-other"):
-        record.append(FEATURE, 0, TS, [note(1), package_changed(Package("002-other", "WP01", "Form", "DONE"))])
-    assert (record.seq(FEATURE), record.packages("002-other")) == (0, [])
+        record.append(FEATURE, 0, TS, [note(1), package_changed_event(PackageRow("002-other", "WP01", "Form", "DONE"))])
+    assert (record.last_seq(FEATURE), record.packages("002-other")) == (0, [])
 
 
 @BOTH
 def test_rows_are_as_their_last_events_say(record: RunRecord) -> None:
-    job = Job(FEATURE, "job-a", "WP01", "implement", 1, "claude", TS)
+    job = JobRow(FEATURE, "job-a", "WP01", "implement", 1, "claude", TS)
     ended = job._replace(ended=TS, outcome="rate limited", tokens=7, cost_usd=0.5, retry_at_s=90.0)
-    other = Job("002-other", "job-b", "", "plan", 1, "codex", TS, tokens=1)
-    package = Package(FEATURE, "WP01", "Form", "DOING", 1)
+    other = JobRow("002-other", "job-b", "", "plan", 1, "codex", TS, tokens=1)
+    package = PackageRow(FEATURE, "WP01", "Form", "DOING", 1)
     workflow = WorkflowRow(FEATURE, "quick", "", "main", "01-requirements", 0, "working", 1)
-    gate = Gate(FEATURE, 1, "01-requirements", 1, "passed", "", TS)
-    record.append_now(FEATURE, TS, [job_started(job), package_changed(package._replace(state="PLANNED"))])
-    record.append_now("002-other", TS, [job_started(other), job_ended(other)])
-    record.append_now(FEATURE, TS, [job_ended(ended), package_changed(package), workflow_changed(workflow)])
-    record.append_now(FEATURE, TS, [gate_judged(gate)])
-    assert (record.job("job-a"), record.job("none")) == (ended, None)
+    gate = GateRow(FEATURE, 1, "01-requirements", 1, "passed", "", TS)
+    record.append_unconditionally(
+        FEATURE, TS, [job_started_event(job), package_changed_event(package._replace(state="PLANNED"))]
+    )
+    record.append_unconditionally("002-other", TS, [job_started_event(other), job_ended_event(other)])
+    record.append_unconditionally(
+        FEATURE, TS, [job_ended_event(ended), package_changed_event(package), workflow_changed_event(workflow)]
+    )
+    record.append_unconditionally(FEATURE, TS, [gate_judged_event(gate)])
+    assert (record.find_job("job-a"), record.find_job("none")) == (ended, None)
     assert record.jobs(FEATURE) == [ended]
     assert (record.packages(FEATURE), record.workflows(), record.gates(FEATURE)) == ([package], [workflow], [gate])
-    assert (record.spent(FEATURE), record.spent()) == (Spent(7, 0.5), Spent(8, 0.5))
-    assert (record.resting(80.0), record.resting(90.0)) == ({"claude": 90.0}, {})
-    assert (record.limits_in_a_row("claude"), record.limits_in_a_row("codex")) == (1, 0)
+    assert (record.total_spent(FEATURE), record.total_spent()) == (Spending(7, 0.5), Spending(8, 0.5))
+    assert (record.rate_limited_agents(80.0), record.rate_limited_agents(90.0)) == ({"claude": 90.0}, {})
+    assert (record.count_consecutive_limits("claude"), record.count_consecutive_limits("codex")) == (1, 0)
     record.anchor()
 
 
-def done(number: int) -> Done:
-    return Done("agent:x", Action.WRITE_FILE, Source.REPORTED, {"path": f"{number}\n.py"})
+def done(number: int) -> TrailEvent:
+    return TrailEvent("agent:x", Action.WRITE_FILE, Source.REPORTED, {"path": f"{number}\n.py"})
 
 
 def local_trails(tmp_path: Path, stack: ExitStack) -> tuple[TrailSink, Callable[[str], list[bytes]]]:
     location = make_repository(tmp_path)
     store = stack.enter_context(open_record(location))
-    trails = stack.enter_context(Trails.create(location, store.heads.path.parent, "writer-1"))
+    trails = stack.enter_context(TrailWriter.create(location, store.heads.path.parent, "writer-1"))
     return trails, lambda job: trail_path(location, FEATURE, job).read_bytes().splitlines(keepends=True)
 
 
@@ -150,12 +160,12 @@ def test_trails_of_both_kinds_hold_the_same_lines_and_end_with_the_same_seal(tmp
 
 
 @pytest.fixture
-def papers(tmp_path: Path, kind: str) -> Papers:
-    return MemoryPapers() if kind == "memory" else FilePapers(tmp_path / "papers of a run")
+def papers(tmp_path: Path, kind: str) -> DocumentStore:
+    return MemoryPapers() if kind == "memory" else FileDocumentStore(tmp_path / "papers of a run")
 
 
 @BOTH
-def test_a_paper_is_found_by_its_content_and_put_twice_is_one(papers: Papers) -> None:
+def test_a_paper_is_found_by_its_content_and_put_twice_is_one(papers: DocumentStore) -> None:
     digest = papers.put(b"evidence\n", "evidence/001-a/WP01-1.md")
     assert papers.get(digest) == b"evidence\n"
     assert papers.put(b"evidence\n") == digest
@@ -164,7 +174,7 @@ def test_a_paper_is_found_by_its_content_and_put_twice_is_one(papers: Papers) ->
 
 
 @BOTH
-def test_a_paper_that_is_not_there_or_was_changed_is_refused(papers: Papers, tmp_path: Path) -> None:
+def test_a_paper_that_is_not_there_or_was_changed_is_refused(papers: DocumentStore, tmp_path: Path) -> None:
     digest = papers.put(b"evidence\n")
     with pytest.raises(StateConflict):
         papers.get("0" * 64)
@@ -208,6 +218,6 @@ def test_a_clock_goes_on_and_gives_no_id_twice(kind: str) -> None:
     clock: Clock = CountingClock() if kind == "memory" else SystemClock()
     assert clock.time_s() <= clock.time_s()
     assert clock.monotonic_s() <= clock.monotonic_s()
-    assert all(0 <= clock.chance() < 1 for _ in range(100))
+    assert all(0 <= clock.random_fraction() < 1 for _ in range(100))
     assert len({clock.new_id() for _ in range(100)}) == 100
-    assert stamp(0.0) == "1970-01-01T00:00:00.000Z"
+    assert format_timestamp(0.0) == "1970-01-01T00:00:00.000Z"

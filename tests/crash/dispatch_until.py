@@ -10,9 +10,9 @@ import signal
 import sys
 from pathlib import Path
 
-from phasegate.engine.drive.package import dispatch
+from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import find_package
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.storage.store import Store
 
 
@@ -36,10 +36,10 @@ class MortalStore(Store):
 def main() -> None:
     root, MortalStore.when, MortalStore.last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     project = open_project(root)
-    with opened_store(project) as store:
+    with open_project_store(project) as store:
         one = find_package(store, "WP01", None)
         store.__class__ = MortalStore
-        dispatch(project, store, one, agent=None, say=lambda line: None)
+        dispatch_package(project, store, one, agent=None, report_line=lambda line: None)
     print(MortalStore.steps)
 
 

@@ -23,10 +23,10 @@ from threading import RLock
 from typing import Any
 
 from phasegate.engine.drive import orders, package
-from phasegate.engine.drive.feature import Wishes, drive
+from phasegate.engine.drive.feature import RunOptions, drive_feature
 from phasegate.engine.journal.feature import read_feature
-from phasegate.engine.project.project import open_project, opened_store
-from phasegate.storage.rows import Event
+from phasegate.engine.project.project import open_project, open_project_store
+from phasegate.storage.rows import NewEvent
 from phasegate.storage.store import Store
 from phasegate.workspace import refs
 from phasegate.workspace.refs import RefMoved
@@ -48,7 +48,7 @@ class MortalStore:
         self._phase = "-"
         self._whole = RLock()  # no thread dies between another one's step, its note and its own death
 
-    def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
+    def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         step = name_of(store, events)
         self._die_at(step, "before")
         with self._whole:
@@ -101,7 +101,7 @@ def _places() -> Iterator[str]:
             yield f"{path.rpartition(OURS)[2]}:{frame.f_lineno}"
 
 
-def name_of(store: Store, events: Sequence[Event]) -> str:
+def name_of(store: Store, events: Sequence[NewEvent]) -> str:
     """The same name for the same step in whichever life: where the feature stands, and what happens, without ids."""
     feature = read_feature(store, SLUG)
     where = f"{feature.workflow.phase} {feature.workflow.round}" if feature else "-"
@@ -114,11 +114,11 @@ def live(root: Path, mortal: MortalStore) -> None:
     Store.append = patched  # type: ignore[method-assign]
     refs.move_refs = mortal.move_refs
     mortal.watch()
-    orders.MOST_LOSSES = package.MOST_LOSSES = MOST_LIVES  # it dies more often than any job of a person's
+    orders.MAX_LOSSES = package.MAX_LOSSES = MOST_LIVES  # it dies more often than any job of a person's
     project = open_project(root)
-    with opened_store(project) as store:
-        slug = SLUG if store.workflows() else orders.start(project, store, TYPE, DESCRIPTION)
-        drive(project, store, slug, Wishes(merge=True))
+    with open_project_store(project) as store:
+        slug = SLUG if store.workflows() else orders.start_workflow(project, store, TYPE, DESCRIPTION)
+        drive_feature(project, store, slug, RunOptions(merge=True))
 
 
 def in_a_process_of_its_own(root: Path, mortal: MortalStore) -> bool:

@@ -16,16 +16,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from phasegate.core.audit.trail import Action, Done, Source
+from phasegate.core.audit.trail import Action, Source, TrailEvent
 from phasegate.core.workflow.lifecycle import Workflow
-from phasegate.storage.chain_heads import outside_folder
+from phasegate.storage.chain_heads import get_heads_folder
 from phasegate.storage.location import Location
-from phasegate.storage.row_events import job_ended, job_started, trail_sealed
-from phasegate.storage.rows import Event, Job
-from phasegate.storage.state_view import write_view
+from phasegate.storage.row_events import job_ended_event, job_started_event, trail_sealed_event
+from phasegate.storage.rows import JobRow, NewEvent
+from phasegate.storage.state_view import write_state_view
 from phasegate.storage.store import Store, open_store
-from phasegate.storage.trail_recovery import recover
-from phasegate.storage.trails import Trails
+from phasegate.storage.trail_recovery import recover_trails
+from phasegate.storage.trails import TrailWriter
 
 FEATURE, TS = "001-login", "2026-03-01T10:15:34Z"
 STEPS = ("write", "pwritev", "fsync", "rename", "unlink", "mkdir", "ftruncate")
@@ -77,39 +77,39 @@ def acknowledge(folder: Path, what: str) -> None:
         file.write(f"{what}\n")
 
 
-def wrote(number: int) -> Done:
-    return Done("agent:x", Action.WRITE_FILE, Source.OBSERVED, {"path": f"{number}.py", "lines": number})
+def wrote(number: int) -> TrailEvent:
+    return TrailEvent("agent:x", Action.WRITE_FILE, Source.OBSERVED, {"path": f"{number}.py", "lines": number})
 
 
-def one_job(folder: Path, location: Location, store: Store, trails: Trails, id_: str, entries: int) -> None:
-    job = Job(FEATURE, id_, "WP01", "06-implementation", 1, "x", TS)
-    store.append_now(FEATURE, TS, [job_started(job)])
+def one_job(folder: Path, location: Location, store: Store, trails: TrailWriter, id_: str, entries: int) -> None:
+    job = JobRow(FEATURE, id_, "WP01", "06-implementation", 1, "x", TS)
+    store.append_unconditionally(FEATURE, TS, [job_started_event(job)])
     acknowledge(folder, f"started {id_}")
     trails.open(FEATURE, id_)
     for number in range(entries):
-        trails.write(id_, TS, wrote(number))
+        trails.append_entry(id_, TS, wrote(number))
         acknowledge(folder, f"entry {id_} {number}")
     seal = trails.close(id_)
-    store.append_now(FEATURE, TS, [job_ended(job), trail_sealed(seal)])
+    store.append_unconditionally(FEATURE, TS, [job_ended_event(job), trail_sealed_event(seal)])
     acknowledge(folder, f"ended {id_}")
     trails.forget(id_)
-    trails.open_again(seal)
-    trails.write(id_, TS, wrote(entries))
+    trails.reopen(seal)
+    trails.append_entry(id_, TS, wrote(entries))
     acknowledge(folder, f"entry {id_} {entries}")
-    store.append_now(FEATURE, TS, [trail_sealed(trails.close(id_))])
+    store.append_unconditionally(FEATURE, TS, [trail_sealed_event(trails.close(id_))])
     trails.forget(id_)
 
 
 def scenario(folder: Path, run: str) -> None:
     location = location_in(folder)
     with open_store(location, "store-id", TS) as store:
-        for found in recover(store, location, f"recovery-{run}", TS):
+        for found in recover_trails(store, location, f"recovery-{run}", TS):
             assert not found.problem, found
-        with Trails.create(location, store.heads.folder, f"writer-{run}") as trails:
+        with TrailWriter.create(location, store.heads.folder, f"writer-{run}") as trails:
             one_job(folder, location, store, trails, f"first-{run}", 2)
             one_job(folder, location, store, trails, f"second-{run}", 2)
-        write_view(location.root, Workflow(FEATURE, "feature", ("01-requirements",)))
-        store.append_now(FEATURE, TS, [Event("noted", b"{}")])
+        write_state_view(location.root, Workflow(FEATURE, "feature", ("01-requirements",)))
+        store.append_unconditionally(FEATURE, TS, [NewEvent("noted", b"{}")])
         acknowledge(folder, "noted")
         store.anchor()
         acknowledge(folder, f"anchored {run}")
@@ -138,7 +138,7 @@ def copy_record(template: Path, copy: Path) -> None:
     shutil.copytree(template, copy)
     (copy / "acknowledged").touch()
     for heads in copy.glob("state/phasegate/heads/*"):
-        heads.rename(outside_folder(location_in(copy), "store-id"))
+        heads.rename(get_heads_folder(location_in(copy), "store-id"))
 
 
 def every_step(folder: Path, template: Path, run: str) -> None:
@@ -161,10 +161,10 @@ def forever(folder: Path) -> None:
     location = location_in(folder)
     run = str(os.getpid())
     with open_store(location, "store-id", TS) as store:
-        for found in recover(store, location, f"recovery-{run}", TS):
+        for found in recover_trails(store, location, f"recovery-{run}", TS):
             assert not found.problem, found
         acknowledge(folder, "ready")
-        with Trails.create(location, store.heads.folder, f"writer-{run}") as trails:
+        with TrailWriter.create(location, store.heads.folder, f"writer-{run}") as trails:
 
             def work(name: int) -> None:
                 number = 0

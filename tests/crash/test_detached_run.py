@@ -12,7 +12,7 @@ import pexpect
 import pytest
 
 from phasegate.storage.lock import feature_lock
-from phasegate.storage.lock_holder import feature_holder, holders
+from phasegate.storage.lock_holder import find_live_holder, list_live_holders
 from support.caged import eventually, processes_with
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 
@@ -48,7 +48,7 @@ def test_a_detached_run_outlives_its_terminal_is_refused_twice_and_is_stopped(tm
     assert eventually(lambda: is_at_work(run), within_s=120), log.read_text()
     trap.unlink()
     terminal.close(force=True)  # the terminal goes, with SIGHUP to all that is on it
-    holder = feature_holder(run.project.location.locks, SLUG)
+    holder = find_live_holder(run.project.location.locks_folder, SLUG)
     assert holder is not None
     assert (holder.pid, os.getsid(pid), standing(run)) == (pid, pid, "working")
 
@@ -77,7 +77,7 @@ def test_a_detached_run_comes_to_its_end_by_itself(tmp_path: Path) -> None:
     begun = run.run("run", TYPE, DESCRIPTION, "--detach", "--step", "--json")
     assert begun.returncode == 0, begun
     told = json.loads(begun.stdout)
-    assert eventually(lambda: feature_holder(run.project.location.locks, SLUG) is None, within_s=240)
+    assert eventually(lambda: find_live_holder(run.project.location.locks_folder, SLUG) is None, within_s=240)
     assert standing(run) == "stopped"  # at its first gate
     assert "GATE-01" in Path(told["log"]).read_text()
 
@@ -85,7 +85,7 @@ def test_a_detached_run_comes_to_its_end_by_itself(tmp_path: Path) -> None:
 def test_a_detached_run_that_is_refused_says_why(tmp_path: Path) -> None:
     run = make_feature_run(tmp_path)
     run.run("start", TYPE, DESCRIPTION)
-    with (run.project.location.locks / f"feature-{SLUG}.lock").open("r+b") as lock:
+    with (run.project.location.locks_folder / f"feature-{SLUG}.lock").open("r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # held by one that has not signed yet: only the new process finds out
         refused = run.run("run", "--detach")
     assert refused.returncode == 4
@@ -106,17 +106,17 @@ def test_a_run_that_is_refused_with_the_feature_in_its_hands_says_so_where_it_wa
     settings.write_text(text)
     begun = run.run("run", "--detach", "--step")  # the control
     assert (begun.returncode, f"{SLUG} runs as process" in begun.stdout) == (0, True)
-    assert eventually(lambda: feature_holder(run.project.location.locks, SLUG) is None, within_s=240)
+    assert eventually(lambda: find_live_holder(run.project.location.locks_folder, SLUG) is None, within_s=240)
 
 
 def test_stop_never_signals_a_process_that_only_has_the_number_of_the_holder(tmp_path: Path) -> None:
     run = make_feature_run(tmp_path)
     run.run("start", TYPE, DESCRIPTION)
-    locks = run.project.location.locks
+    locks = run.project.location.locks_folder
     lock = locks / f"feature-{SLUG}.lock"
     with feature_lock(locks, SLUG, "run", "now"):
         signed = lock.read_bytes()
-        assert [*holders(locks)] == [SLUG]  # the control: this process holds it
+        assert [*list_live_holders(locks)] == [SLUG]  # the control: this process holds it
     later = json.loads(signed) | {"process_start": "1"}
     lock.write_text(json.dumps(later))
     refused = run.run("stop")  # it would end this very process

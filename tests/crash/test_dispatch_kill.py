@@ -18,20 +18,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.core.plan.work_package import State
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
-from phasegate.storage.reader import read_store
-from phasegate.storage.rows import Event
+from phasegate.core.plan.work_package import PackageState
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.rows import NewEvent
 from phasegate.storage.store import Store
-from phasegate.storage.trails import Trails
+from phasegate.storage.trails import TrailWriter
 from support.caged import eventually, processes_with
 from support.dispatch_project import FEATURE, SLUG, WP01, DispatchProject, approves, implements, make_project, turn
 from support.quick_dispatch import TWO_ROUNDS, two_agents_two_rounds
 
 MORTAL = Path(__file__).with_name("dispatch_until.py")
 # Of two agents and two rounds; a test sees to it that none is left out. Without a sandbox, that is told and recorded.
-STEPS = 21 if holding(Level.OFFLINE).holds else 22
+STEPS = 21 if probe_level(SandboxLevel.OFFLINE).is_supported else 22
 SEED = 20260301
 SAMPLE = random.Random(SEED).sample([(when, n) for n in range(1, STEPS + 1) for when in ("before", "after")], 3)
 
@@ -65,7 +65,7 @@ def was_done(job: object) -> bool:
 def check_goes_on(project: DispatchProject, undisturbed: dict[str, object]) -> None:
     assert eventually(lambda: processes_with(str(project.scenario)) == []), "a process is left"
     ended_before = {job.id for job in project.jobs() if job.outcome}
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     check_is_whole(project, undisturbed)
     assert ended_before <= {job.id for job in project.jobs() if job.outcome}
 
@@ -107,9 +107,9 @@ class Deaths:
         self.died: set[tuple[str, str]] = set()
         self._dead = False
         self._jobs: dict[str, str] = {}
-        append, anchor, write = Store.append, Store.anchor, Trails.write
+        append, anchor, write = Store.append, Store.anchor, TrailWriter.append_entry
 
-        def mortal_append(store: Store, feature: str, seq: int, ts: str, events: Sequence[Event]) -> int:
+        def mortal_append(store: Store, feature: str, seq: int, ts: str, events: Sequence[NewEvent]) -> int:
             self._die("before", self.name_of(events))
             number = append(store, feature, seq, ts, events)
             self._die("after", self.name_of(events))
@@ -127,7 +127,7 @@ class Deaths:
         )  # it dies more often than any job of a person's
         patch.setattr(Store, "append", mortal_append)
         patch.setattr(Store, "anchor", only_alive(anchor))
-        patch.setattr(Trails, "write", only_alive(write))
+        patch.setattr(TrailWriter, "write", only_alive(write))
 
     def revive(self) -> None:
         self._dead = False
@@ -141,10 +141,10 @@ class Deaths:
             self.died.add((when, name))
             raise Died(f"{when} {name}")
 
-    def name_of(self, events: Sequence[Event]) -> str:
+    def name_of(self, events: Sequence[NewEvent]) -> str:
         return " + ".join(self._named(event) for event in events if event.kind == "package.happened") or events[0].kind
 
-    def _named(self, event: Event) -> str:
+    def _named(self, event: NewEvent) -> str:
         fields = msgspec.json.decode(event.payload)["event"]
         if fields["type"] == "job-started":
             self._jobs[fields["job"]] = f"{fields['role']} {fields['agent_index']} of round {fields['round']}"
@@ -167,7 +167,7 @@ def test_a_dispatcher_that_dies_at_every_recorded_step_is_followed_by_those_that
             except Died:
                 assert processes_with(str(project.scenario)) == []
                 assert len(deaths.died) < 200
-    assert state is State.DONE
+    assert state is PackageState.DONE
     names = {name for _, name in deaths.died}
     assert deaths.died == {(when, name) for when in ("before", "after") for name in names}
     ends = [name for name in names if name.startswith("job-ended") and name.endswith("done")]
@@ -227,7 +227,7 @@ def test_a_dispatcher_killed_from_outside_is_followed_by_one_that_goes_on(
 
 
 def recorded(project: DispatchProject) -> int:
-    reader = read_store(project.project.location)
+    reader = open_store_reader(project.project.location)
     assert reader is not None
     with reader:
         return len(list(reader.events(SLUG)))
@@ -258,7 +258,7 @@ def test_two_agents_die_with_their_dispatcher_and_are_run_again_from_a_clean_beg
     outcomes = [job.outcome for job in project.jobs()]
     assert outcomes == (["", ""] if how is signal.SIGKILL else ["lost", "lost"])
     project.scenario.write_text(TWO_ROUNDS)
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert [job.outcome for job in project.jobs()][:2] == ["lost", "lost"]
     check_is_whole(project, undisturbed)
     assert all(job.ended for job in project.jobs())
@@ -279,7 +279,7 @@ def test_an_agent_dies_with_its_dispatcher_and_its_job_is_run_again_from_a_clean
         os.kill(process.pid, signal.SIGKILL)
     assert eventually(lambda: processes_with(str(project.scenario)) == [])
     project.play(implements("src/login.ts"), approves())
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert "src/half.ts" not in project.files_of(FEATURE)
     (ref,) = project.saved()
     assert "src/half.ts" in project.files_of(ref)
@@ -296,7 +296,7 @@ def test_a_checkout_whose_record_a_disk_has_damaged_is_begun_again(tmp_path: Pat
     record.write_bytes(b"")
     assert project.command("status").code == 0
     done = project.command("dispatch", "WP01")
-    assert (done.code, project.rows()["WP01"].state) == (0, State.DONE), done.stderr
+    assert (done.code, project.rows()["WP01"].state) == (0, PackageState.DONE), done.stderr
     (aside,) = project.root.glob(".worktrees/.damaged-*")
     assert (aside / "src/kept.ts").read_text() == "of an agent\n"
     assert f"what it held is in {aside}" in done.stderr

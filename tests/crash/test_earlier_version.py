@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.storage.chain_heads import outside_folder
-from phasegate.storage.location import locate
+from phasegate.storage.chain_heads import get_heads_folder
+from phasegate.storage.location import locate_repository
 
 EXAMPLE = Path(__file__).parents[1] / "fixtures/journals/killed-in-implementation-0.1.tar.xz"
 
@@ -40,8 +40,8 @@ def repository(tmp_path: Path) -> Path:
     repository = tmp_path / "repository"
     [heads] = (tmp_path / "state/phasegate/heads").iterdir()
     store_id = heads.name.rpartition(".")[0]
-    location = locate(repository, {"XDG_STATE_HOME": str(tmp_path / "state")})
-    heads.rename(outside_folder(location, store_id))
+    location = locate_repository(repository, {"XDG_STATE_HOME": str(tmp_path / "state")})
+    heads.rename(get_heads_folder(location, store_id))
     # A checkout is known by its inode: in a copied repository they are made again.
     shutil.rmtree(repository / ".worktrees")
     shutil.rmtree(repository / ".git/phasegate/checkouts")

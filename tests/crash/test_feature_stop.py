@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import drive
-from phasegate.engine.project.project import opened_store
+from phasegate.engine.drive.feature import drive_feature
+from phasegate.engine.project.project import open_project_store
 from phasegate.errors import StateConflict
-from phasegate.storage.audit import verify
-from phasegate.storage.lock import repository_lock
-from phasegate.storage.lock_holder import feature_holder
+from phasegate.storage.audit import verify_audit
+from phasegate.storage.lock import named_lock
+from phasegate.storage.lock_holder import find_live_holder
 from support.caged import eventually, processes_with
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 from support.git_project import saved_work
@@ -59,13 +59,13 @@ def saved_files(run: FeatureRun, work: str) -> set[str]:
 def check_goes_on(run: FeatureRun, outcomes: list[str]) -> None:
     """Nobody is left at work, nor a lock, and the next run goes on."""
     assert processes_with(str(run.folder)) == []
-    assert feature_holder(run.project.location.locks, SLUG) is None
+    assert find_live_holder(run.project.location.locks_folder, SLUG) is None
     assert [job.outcome for job in run.jobs()] == outcomes
     run.play(*SCENARIO)
     again = run.run("run", "--step")
     assert again.returncode in (0, 1), again
     assert run.jobs()[-1].outcome == "done"
-    assert verify(run.project.location).problems == ()
+    assert verify_audit(run.project.location).problems == ()
 
 
 @pytest.mark.demand("W5.a", "D4.c")
@@ -132,7 +132,7 @@ def test_a_run_is_told_to_stop_while_a_command_of_the_project_runs(tmp_path: Pat
         finally:
             process.kill()
     assert eventually(lambda: processes_with(token) == [])
-    assert feature_holder(run.project.location.locks, SLUG) is None
+    assert find_live_holder(run.project.location.locks_folder, SLUG) is None
 
 
 @pytest.mark.demand("W5.a", "W5.b")
@@ -143,8 +143,8 @@ def test_a_run_that_waits_for_the_merge_of_another_feature_is_told_to_stop_and_g
     run = make_feature_run(tmp_path)
     run.play(*SCENARIO[1:2], *SCENARIO[3:7], *SCENARIO[8:])
     assert run.run(*BEGIN).returncode == 0
-    locks, before = run.project.location.locks, run.git("rev-parse", "main")
-    with repository_lock(locks, "merge-into-main"):
+    locks, before = run.project.location.locks_folder, run.git("rev-parse", "main")
+    with named_lock(locks, "merge-into-main"):
         argv = run.argv("complete")
         with subprocess.Popen(argv, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
@@ -157,12 +157,12 @@ def test_a_run_that_waits_for_the_merge_of_another_feature_is_told_to_stop_and_g
                 process.kill()
     assert process.returncode == 130
     assert f"{SLUG} is stopped" in said
-    assert (run.git("rev-parse", "main"), feature_holder(locks, SLUG)) == (before, None)
+    assert (run.git("rev-parse", "main"), find_live_holder(locks, SLUG)) == (before, None)
     jobs = len(run.jobs())
     assert run.run("run", "--merge").returncode == 0
     assert "bye.py" in run.git("ls-tree", "--name-only", "main")
     assert len(run.jobs()) == jobs, "no agent is asked again"
-    assert verify(run.project.location).problems == ()
+    assert verify_audit(run.project.location).problems == ()
 
 
 def has_open(pid: int, path: Path) -> bool:
@@ -236,15 +236,15 @@ DAMAGE = {
 def blocked(tmp_path: Path) -> FeatureRun:
     """A feature that waits for a person: a run of it writes the view, and has nothing else to do."""
     run = make_feature_run(tmp_path)
-    with opened_store(run.project) as store:
-        orders.start(run.project, store, TYPE, DESCRIPTION)
-        orders.escalate(run.project, store, SLUG, "look here")
+    with open_project_store(run.project) as store:
+        orders.start_workflow(run.project, store, TYPE, DESCRIPTION)
+        orders.escalate_feature(run.project, store, SLUG, "look here")
     return run
 
 
 def goes_on(run: FeatureRun) -> None:
-    with opened_store(run.project) as store:
-        drive(run.project, store, SLUG)
+    with open_project_store(run.project) as store:
+        drive_feature(run.project, store, SLUG)
 
 
 @pytest.mark.demand("W2.b", "W2.c", "W5.a")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.storage.audit import verify
+from phasegate.storage.audit import verify_audit
 from phasegate.storage.location import Location
 from phasegate.storage.store import open_store
-from phasegate.storage.trail_recovery import recover
+from phasegate.storage.trail_recovery import recover_trails
 from support.power_loss import Disk, calls_of, can_trace, trace
 from support.record import make_repository
 from support.recovered_record import TS, location_in, recovered, what_is_missing
@@ -106,6 +106,6 @@ def test_without_the_syncs_the_same_run_would_lose_what_was_acknowledged(traced:
             disk.play(call)
     traced.cut(disk)
     with open_store(location_in(traced.top), "store-id", TS) as store:
-        recover(store, location_in(traced.top), "recovery", TS)
+        recover_trails(store, location_in(traced.top), "recovery", TS)
     assert what_is_missing(traced.top) != set()
-    assert verify(location_in(traced.top)).entries < 8
+    assert verify_audit(location_in(traced.top)).entries < 8

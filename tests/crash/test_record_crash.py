@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.storage.audit import verify
+from phasegate.storage.audit import verify_audit
 from support.record import make_repository
 from support.recovered_record import acknowledged, location_in, recovered, what_is_missing
 
@@ -38,7 +38,7 @@ def test_killed_at_every_step_the_record_verifies_and_loses_nothing(tmp_path: Pa
     assert len(folders) > 60
     torn = 0
     for folder in folders:
-        at_once = verify(location_in(folder))
+        at_once = verify_audit(location_in(folder))
         assert at_once.problems == (), folder.name
         torn += len(torn_logs(folder))
         after = recovered(folder)
@@ -56,10 +56,10 @@ def test_killed_at_every_step_of_the_recovery_it_can_be_recovered_again(tmp_path
     assert torn_logs(tmp_path / "torn"), "control: there is half an entry"
     folders = sorted(tmp_path.glob("b-*"))
     for folder in folders:
-        assert verify(location_in(folder)).problems == (), folder.name
+        assert verify_audit(location_in(folder)).problems == (), folder.name
         assert recovered(folder).problems == (), folder.name
         assert what_is_missing(folder) == set(), folder.name
-    trails = [trail.read_text() for trail in location_in(folders[-1]).trails.glob("*/*.jsonl")]
+    trails = [trail.read_text() for trail in location_in(folders[-1]).trails_folder.glob("*/*.jsonl")]
     assert any('"action":"recovered"' in trail for trail in trails), "what was recovered is on record"
 
 
@@ -74,7 +74,7 @@ def kill_at_any_moment(tmp_path: Path, kills: int) -> None:
                 time.sleep(0.005)  # polls for the line; the kill itself comes at a random moment after it
             time.sleep(rng.uniform(0, 0.15))
             process.kill()
-        assert verify(location_in(tmp_path)).problems == (), number
+        assert verify_audit(location_in(tmp_path)).problems == (), number
     assert recovered(tmp_path).problems == ()
     assert what_is_missing(tmp_path) == set()
 

@@ -12,9 +12,9 @@ import click
 import pytest
 
 from phasegate.agents.scripted.scenario import load_scenario
-from phasegate.config import load
-from phasegate.core.plan.consistency import anchor, headings_of
-from phasegate.core.text.markdown_lines import lines_of
+from phasegate.config import load_config
+from phasegate.core.plan.consistency import extract_anchors, to_anchor
+from phasegate.core.text.markdown_lines import iter_markdown_lines
 from phasegate.interfaces.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +36,8 @@ class Said(NamedTuple):
 
 def said_in(page: str, text: str) -> Iterator[Said]:
     """Every command line of ours on a page: in a code block at the start of a line, elsewhere in backticks."""
-    for line in lines_of(text):
-        if line.fence is not None:
+    for line in iter_markdown_lines(text):
+        if line.fence_info is not None:
             found = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*phasegate( [^:].*)?$", line.text.strip())
             if found:
                 yield Said(page, line.number, found[1] or "", whole=True)
@@ -95,7 +95,9 @@ def test_every_command_on_a_page_exists_with_its_options() -> None:
 
 
 def links_in(text: str) -> Iterator[str]:
-    prose = "\n".join(re.sub(r"`[^`]*`", "", line.text) if line.fence is None else "" for line in lines_of(text))
+    prose = "\n".join(
+        re.sub(r"`[^`]*`", "", line.text) if line.fence_info is None else "" for line in iter_markdown_lines(text)
+    )
     return (target for target in LINK.findall(prose) if not re.match(r"[a-z]+:", target))
 
 
@@ -108,7 +110,7 @@ def _leads_somewhere(page: Path, target: str) -> bool:
     found = page.parent / path if path else page
     if not found.exists():
         return False
-    return not heading or anchor(heading) in headings_of(found.read_text(encoding="utf-8"))
+    return not heading or to_anchor(heading) in extract_anchors(found.read_text(encoding="utf-8"))
 
 
 def test_a_dead_link_would_be_found() -> None:
@@ -136,7 +138,7 @@ def test_every_example_of_settings_loads(page: Path, text: str, tmp_path: Path) 
     named = set(re.findall(r'^fallback = "(\w+)"', text, re.M)) - set(re.findall(r"^\[agents\.(\w+)\]", text, re.M))
     others = "".join(f'\n[agents.{name}]\nharness = "codex"\n' for name in named)
     (tmp_path / "phasegate.toml").write_text(text + others, encoding="utf-8")
-    load(tmp_path, {})
+    load_config(tmp_path, {})
 
 
 def test_every_module_of_the_engine_is_on_the_map() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.port import AgentConfig, harness_of
+from phasegate.agents.port import AgentConfig, get_harness
 from phasegate.agents.scripted import scenario
 from phasegate.agents.scripted.scenario import load_scenario
 from phasegate.core.answer.parse import parse_answer
@@ -32,7 +32,7 @@ def test_the_example_of_the_guide_plays_two_rounds(tmp_path: Path, monkeypatch: 
     for phase, number in (("implement", 1), ("review", 1), ("implement", 2), ("review", 2)):
         agent = AgentConfig("actor", scenario=str(tmp_path / "login.toml"))
         task = make_task(folder, agent, kind="scripted", phase=phase, number=number)
-        finished = carry_out(harness_of("scripted").launch(task), folder)
+        finished = carry_out(get_harness("scripted").launch(task), folder)
         assert (finished.exit_status, finished.stderr) == (0, "")
         answers.append(parse_answer(finished.stdout, phase))
     assert [answer.error for answer in answers] == [None] * 4
@@ -54,7 +54,7 @@ def test_the_misbehaviour_of_the_guide_is_a_valid_scenario(tmp_path: Path) -> No
 
 def test_the_guide_names_every_step_and_every_key() -> None:
     text = GUIDE.read_text()
-    for step in scenario._STEPS:
+    for step in scenario._STEP_PARSERS:
         assert f"{{ {step} = " in text, step
-    for key in scenario.MATCHED_BY:
+    for key in scenario.MATCH_KEYS:
         assert f"`{key}`" in text, key

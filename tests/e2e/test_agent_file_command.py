@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.interfaces.cli import run_command
-from phasegate.prompts.agent_files import SHIPPED_FOLDER, shipped_files
+from phasegate.prompts.agent_files import SHIPPED_FOLDER, load_shipped_files
 from support.agent_file_shapes import CLOSING_LINES, HERE, PROTOCOL_PLACES, SHAPES, SUB_AGENTS, unmarked
 
 PLAIN = "---\nphases: [03-architecture]\n---\n\n# SELF-VALIDATION\n\n- [ ] sure?\n\nYou are it.\n"
@@ -76,7 +76,7 @@ def test_install_copies_all_files_and_never_overwrites_a_changed_one_unasked(
     assert run_command(["agent-file", "install", str(folder)]) == 0
     assert said(capsys).count(": written\n") == 36
     assert {path.name: path.read_text() for path in folder.iterdir()} == {
-        f"{f.name}.md": f.text for f in shipped_files()
+        f"{f.name}.md": f.text for f in load_shipped_files()
     }
 
     (folder / "atdd-bridge.md").write_text("mine now\n")

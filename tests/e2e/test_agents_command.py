@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.agents.harnesses import ROWS
-from phasegate.storage.audit import verify
-from phasegate.storage.location import locate
-from phasegate.storage.reader import read_store
+from phasegate.core.agents.harnesses import HARNESSES
+from phasegate.storage.audit import verify_audit
+from phasegate.storage.location import locate_repository
+from phasegate.storage.reader import open_store_reader
 from support.fake_programs import Machine, make_machine
 
 KEY = "dummy-key-4711"
-TESTED = ROWS["claude_code"].tested
+TESTED = HARNESSES["claude_code"].tested_version
 CLAUDE = f"echo '{TESTED} (Claude Code)'"
 # An agent that finds the word in its prompt and says it.
 ECHOES = r"""
@@ -54,7 +54,7 @@ def test_each_program_is_shown_with_its_place_its_version_and_the_tested_one(tmp
     assert done.code == 0, done.stderr
     assert str(path) in done.stdout
     assert f"{TESTED}, tested\n" in done.stdout
-    assert f"9.9.9, newer than tested ({ROWS['codex'].tested})\n" in done.stdout
+    assert f"9.9.9, newer than tested ({HARNESSES['codex'].tested_version})\n" in done.stdout
     assert "unknown: it ended with exit status 3" in done.stdout
     assert "2025.09.18-7ae6800, untested" in done.stdout
     found = surveyed(machine)
@@ -204,14 +204,16 @@ def test_an_agent_that_answers_works_and_is_on_record(tmp_path: Path) -> None:
     assert trip["ok"]
     assert f"round-trip-{trip['job'][:8]}" in trip["answer"]
     assert "it works" in machine.command("agents", "test", "own").stdout
-    location = locate(machine.repository, {"HOME": str(machine.home), "XDG_STATE_HOME": f"{machine.home}/.local/state"})
-    reader = read_store(location)
+    location = locate_repository(
+        machine.repository, {"HOME": str(machine.home), "XDG_STATE_HOME": f"{machine.home}/.local/state"}
+    )
+    reader = open_store_reader(location)
     assert reader is not None
     with reader:
-        job = reader.job(trip["job"])
+        job = reader.find_job(trip["job"])
     assert job is not None
     assert (job.agent, job.phase, job.outcome) == ("own", "review", "done")
-    assert verify(location).problems == ()
+    assert verify_audit(location).problems == ()
     assert machine.command("audit", "show", "--job", trip["job"][:8]).code == 0
     assert [*(machine.repository / ".worktrees").iterdir()] == []
     assert "agents-test" not in machine.command("status").stdout

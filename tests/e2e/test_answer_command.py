@@ -141,7 +141,9 @@ def test_thoughts_reach_neither_people_nor_the_next_prompt(tmp_path: Path) -> No
     )
     assert made.command("dispatch", "WP01").code == 0
     jobs = made.jobs()
-    assert "a private doubt" in (made.project.jobs / jobs[1].id / "stdout.log").read_text(), "control: it was said"
+    assert "a private doubt" in (made.project.jobs_folder / jobs[1].id / "stdout.log").read_text(), (
+        "control: it was said"
+    )
     second = made.prompt(jobs[2].id)
     assert "- Wrong: too short" in second
     assert "a private doubt" not in second

@@ -13,7 +13,7 @@ import pytest
 from phasegate.core.machine.feature_events import Cancelled, Escalated
 from phasegate.engine.drive import orders
 from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
-from phasegate.engine.project.project import opened_store
+from phasegate.engine.project.project import open_project_store
 from phasegate.storage.lock import feature_lock
 from support.board_client import BoardClient
 from support.dispatch_project import make_project
@@ -85,8 +85,8 @@ def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> N
         assert board.post(f"{PAGE}/order/escalate", seq="x", text="look").status == 404
         assert board.post(f"{PAGE}/order/delete", seq=shown, text="look").status == 404
         assert board.post(f"{PAGE}/order/escalate", seq=shown + 1, text="look").status == 409  # that was never shown
-        with opened_store(run.project) as store:  # changes nothing of what they decide on
-            orders.note(run.project, store, SLUG, "somebody else was here")
+        with open_project_store(run.project) as store:  # changes nothing of what they decide on
+            orders.add_notice(run.project, store, SLUG, "somebody else was here")
         assert board.post(f"{PAGE}/order/escalate", seq=shown, text="look").status == 200
         again = board.post(f"{PAGE}/order/escalate", seq=shown, text="look")
         assert (again.status, "has moved on" in again.text) == (409, True)
@@ -108,7 +108,7 @@ def test_who_gives_an_order_is_not_offered_to_be_stopped(run: FeatureRun) -> Non
     run.command("start", TYPE, DESCRIPTION)
     with BoardClient(run.root) as board:
         for command, is_work in (("resolve", False), (f"run {SLUG}", True)):
-            with feature_lock(run.project.location.locks, SLUG, command, "now"):
+            with feature_lock(run.project.location.locks_folder, SLUG, command, "now"):
                 page = board.get(PAGE).text
             assert ("Stop the run" in page, "Nobody is at work on this" in page) == (is_work, not is_work)
 
@@ -134,9 +134,11 @@ def test_a_run_is_started_followed_and_stopped_from_the_board(run: FeatureRun) -
 @pytest.mark.demand("X2.b")
 def test_fifty_texts_that_would_be_markup_are_text_on_every_page(run: FeatureRun) -> None:
     project = run.project
-    with opened_store(project) as store:
-        slugs = [orders.start(project, store, TYPE, f"{number} {text}") for number, text in enumerate(PAYLOADS)]
-        orders.escalate(project, store, slugs[0], " ".join(PAYLOADS))
+    with open_project_store(project) as store:
+        slugs = [
+            orders.start_workflow(project, store, TYPE, f"{number} {text}") for number, text in enumerate(PAYLOADS)
+        ]
+        orders.escalate_feature(project, store, slugs[0], " ".join(PAYLOADS))
     assert len({*PAYLOADS}) == 50
     naive = [Markup(f'<p title="{text}">{text}</p>') for text in PAYLOADS]  # the control: as markup they act
     assert all(page.trouble for page in naive)
@@ -181,7 +183,7 @@ def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_it
     with BoardClient(run.root) as board:
         board.post("/start", place="repo", type=TYPE, description=DESCRIPTION)
         (job,) = run.jobs()
-        log = run.project.jobs / job.id / "stdout.log"
+        log = run.project.jobs_folder / job.id / "stdout.log"
         path = f"/at/repo/job/{job.id}/log"
         streamed = HTTPConnection("127.0.0.1", board.port, timeout=30)
         streamed.request("GET", f"/events?at=repo&feature={SLUG}", headers={"Host": board.host, "Cookie": board.cookie})

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from phasegate.core.workflow.lifecycle import Stage
-from phasegate.core.workflow.phases import PHASES, Work
+from phasegate.core.workflow.phases import PHASES, PhaseWork
 from phasegate.engine.journal.package import load_plan
-from phasegate.engine.project.project import opened_store
+from phasegate.engine.project.project import open_project_store
 from support.dispatch_project import (
     FEATURE,
     FILES,
@@ -53,7 +53,7 @@ def playing(turns: list[Turn], slug: str, *also: str) -> list[Turn]:
 
 def ran(project: FeatureProject | DispatchProject, job: str) -> tuple[dict[str, tuple[int, str, str]], Any]:
     """What each command answered inside a job, and the state that lay there."""
-    lines = (project.project.jobs / job / "stdout.log").read_text(encoding="utf-8").splitlines()
+    lines = (project.project.jobs_folder / job / "stdout.log").read_text(encoding="utf-8").splitlines()
     found = [json.loads(line[4:]) for line in lines if line.startswith("RAN ")]
     (state,) = [json.loads(line[6:]) for line in lines if line.startswith("STATE ")]
     return {command: (code, out, err) for command, code, out, err in found}, state
@@ -66,7 +66,7 @@ def ran(project: FeatureProject | DispatchProject, job: str) -> tuple[dict[str, 
 def test_every_command_that_a_shipped_prompt_names_is_answered_inside_the_job(
     tmp_path: Path, phases: tuple[str, ...]
 ) -> None:
-    with_commands = [key for key in phases if PHASES[key].work is Work.COMMANDS]
+    with_commands = [key for key in phases if PHASES[key].work is PhaseWork.COMMANDS]
     commands = "".join(f'[phases."{key}"]\ncommands = ["true"]\n' for key in with_commands)
     flow = f"[run]\n{NOBODY_ANSWERS}\n[workflows.every]\nphases = {json.dumps(phases)}\n{commands}"
     project = make_feature_project(tmp_path, config=flow)
@@ -100,7 +100,7 @@ def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_a
     other.mkdir(parents=True)
     text = package(title="Hidden title").replace(DISPATCH_SLUG, "002-secret-plans")
     (other / "WP01.md").write_text(text)
-    with opened_store(project.project) as store:
+    with open_project_store(project.project) as store:
         load_plan(project.project, store, other.parent)
     asked = ("phasegate status WP01", "phasegate status WP99", "phasegate worktree list --all", "phasegate resolve x")
     foreign = "agileplus artifact list --feature-slug 002-secret-plans"
@@ -168,7 +168,7 @@ def test_a_job_has_its_commands_as_tools_a_git_of_its_own_and_the_ignore_rules_o
     assert project.command("dispatch", "WP01").code == 1
     reason = project.rows()["WP01"].reason
     assert reason == "File scope violation: hidden.txt: added, but not in the file scope", "it was hidden by the agent"
-    text = (project.project.jobs / project.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
+    text = (project.project.jobs_folder / project.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
     told = json.loads(text.partition("TOLD ")[2].partition("\n")[0])
     assert told["tools"] == ["status", "worktree_list", "artifact_write", "artifact_read", "artifact_list", "ask"]
     assert {name: told["mcp"][name] for name in told["shell"]} == told["shell"], "as at the shell"

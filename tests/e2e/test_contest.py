@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from support.dispatch_project import FEATURE, DispatchProject, make_project
 
 FORM = "src/login.ts"
@@ -76,7 +76,7 @@ def test_an_attempt_that_fails_the_tests_loses_and_both_are_on_record(tmp_path: 
 def test_of_two_that_pass_the_reviewer_chooses_without_knowing_who_made_them(tmp_path: Path) -> None:
     project = contest(tmp_path, "good", "better")
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert project.git("show", f"{FEATURE}:{FORM}") == "better"
     comparison, review = [job for job in project.jobs() if job.agent == "judge"]
     asked = project.prompt(comparison.id)
@@ -96,11 +96,11 @@ def test_a_choice_that_cannot_be_read_takes_nothing_and_is_made_again_when_a_per
     judge = AGENT.replace("for letter", answer)
     project = contest(tmp_path, "good", "better", judge)
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "does not say which one" in report.reason
     assert FORM not in project.files_of(FEATURE)
     again = project.dispatch()
-    assert again.state is State.DONE, again.reason
+    assert again.state is PackageState.DONE, again.reason
     assert len([job for job in project.jobs() if job.phase == "implement"]) == 2, "what passed is not made again"
 
 
@@ -111,7 +111,7 @@ def test_where_none_passes_the_best_goes_on_with_its_findings(tmp_path: Path) ->
     # The first one strays besides: the second is nearer.
     (tmp_path / "agent.sh").write_text(script.replace('first) echo "TODO"', 'first) echo x > stray.txt; echo "TODO"'))
     report = project.dispatch()
-    assert (report.state, report.round) == (State.DONE, 2), report.reason
+    assert (report.state, report.round) == (PackageState.DONE, 2), report.reason
     makers = [job.agent for job in project.jobs() if job.phase == "implement"]
     assert sorted(makers[:2]) == ["actor", "rival"]
     assert makers[2:] == ["rival"], "later rounds are those of the one whose attempt was taken"
@@ -123,7 +123,7 @@ def test_an_agent_that_cannot_deliver_is_out_and_the_other_goes_on(tmp_path: Pat
     )
     project = contest(tmp_path, "good", "better", broken)
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert project.git("show", f"{FEATURE}:{FORM}") == "better"
     assert "no network" in str(shown(project)[0]["outcome"])
 
@@ -131,7 +131,7 @@ def test_an_agent_that_cannot_deliver_is_out_and_the_other_goes_on(tmp_path: Pat
 def test_where_no_agent_can_deliver_the_package_is_blocked(tmp_path: Path) -> None:
     project = contest(tmp_path, "good", "better", AGENT.replace("mkdir -p src", "echo 'BLOCKER: no network'; exit 1"))
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "no attempt was made" in report.reason
     assert project.files_of(FEATURE) == project.files_of("main")
 

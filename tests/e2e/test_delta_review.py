@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from support.dispatch_project import FEATURE, DispatchProject, approves, make_project, turn, writes
 
 FORM = "src/login.ts"
@@ -31,7 +31,7 @@ def prompts(project: DispatchProject) -> list[str]:
 def test_a_later_review_sees_the_changes_and_a_full_one_comes_before_the_merge(tmp_path: Path) -> None:
     project, said = two_rounds(tmp_path), list[str]()
     report = project.dispatch(said=said)
-    assert (report.state, report.round) == (State.DONE, 2), report.reason
+    assert (report.state, report.round) == (PackageState.DONE, 2), report.reason
     first, delta, last = prompts(project)
     for whole in (first, last):
         assert "line17 = 17" in whole
@@ -49,7 +49,7 @@ def test_a_later_review_sees_the_changes_and_a_full_one_comes_before_the_merge(t
 
 def test_a_review_of_the_changes_is_the_last_one_where_the_person_says_so(tmp_path: Path) -> None:
     project = two_rounds(tmp_path, 'final_review = "delta"')
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert ["since-last-review.diff" in text for text in prompts(project)] == [False, True]
     assert "more" in project.git("show", f"{FEATURE}:{FORM}")
 
@@ -60,7 +60,7 @@ def test_a_full_review_that_finds_something_after_all_stops_the_merge(tmp_path: 
     judges = turn("review", {"run": f'{asked}; echo; echo "<review>$verdict</review>"'})
     project.play(*json.loads(project.scenario.read_text())[:-1], judges)
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert FORM not in project.files_of(FEATURE)
 
 

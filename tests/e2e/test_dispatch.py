@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from phasegate.errors import StateConflict
 from support.caged import processes_with
 from support.dispatch_project import (
@@ -47,7 +47,7 @@ def blocked(project: DispatchProject) -> tuple[str, str]:
     """Dispatch to BLOCKED: the reason and the remediation, as they were reported and as they are on record."""
     report = project.dispatch()
     row = project.rows()["WP01"]
-    assert (report.state, row.state) == (State.BLOCKED, State.BLOCKED)
+    assert (report.state, row.state) == (PackageState.BLOCKED, PackageState.BLOCKED)
     assert (row.reason, row.remediation) == (report.reason, report.remediation)
     assert project.audit_problems() == []
     assert FORM not in project.files_of(FEATURE)
@@ -92,7 +92,7 @@ def test_the_login_form_is_built_by_two_agents_and_two_review_rounds(tmp_path: P
     before = (project.git("rev-parse", "main"), project.git("status", "--porcelain"), project.git("branch", "--show"))
     said: list[str] = []
     report = project.dispatch(said=said)
-    assert (report.state, report.round, report.branch) == (State.DONE, 2, WP01)
+    assert (report.state, report.round, report.branch) == (PackageState.DONE, 2, WP01)
     assert [line for line in said if "->" in line] == [
         "WP01 PLANNED -> DOING",
         "WP01 DOING -> FOR_REVIEW",
@@ -167,7 +167,7 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
         "GOVERNANCE.md": "not listed, and says nothing",
     }
     project = make_project(tmp_path, {"WP01": document}, harness=harness, files={**FILES, **documents})
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     seen: dict[str, Any] = json.loads(project.git("show", f"{FEATURE}:src/seen.json"))
     (job, _) = project.jobs()
     worktree = str(project.root / ".worktrees" / f"{SLUG}-WP01")
@@ -195,7 +195,7 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
     assert seen["env"]["AGILEPLUS_CONTEXT"].split(":") == seen["envelope"]["context_paths"]
     assert seen["context"] == ["listed by name", documents["ARCHITECTURE.md"]]
     assert project.git("log", "-1", "--format=%s", WP01) == "WP01: Do WP01"
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert len(project.jobs()) == 2, "what is done is not done again"
 
 
@@ -208,7 +208,7 @@ def test_each_of_two_agents_is_told_its_share(tmp_path: Path) -> None:
         turn("implement", *writes("src/c.ts", text=share), SUCCESS, agent_index=1),
         approves(),
     )
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert project.git("show", f"{FEATURE}:src/a.ts") == "0 of 2: src/a.ts\nsrc/b.ts"
     assert project.git("show", f"{FEATURE}:src/c.ts") == "1 of 2: src/c.ts"
 
@@ -227,7 +227,7 @@ def test_a_package_waits_for_its_dependencies_and_then_has_their_work(tmp_path: 
     done = project.command("dispatch", "WP01", "--json")
     assert (done.code, done.json["state"]) == (0, "DONE"), done.stderr
     assert [row["id"] for row in project.command("worktree", "list", "--json").json] == ["WP02"]
-    assert project.dispatch("WP02").state is State.DONE
+    assert project.dispatch("WP02").state is PackageState.DONE
     assert project.git("show", f"{FEATURE}:src/second.ts") == "export const done = true;"
     assert project.command("audit", "verify").code == 0
     assert "DONE" in project.command("status", "WP01").stdout
@@ -291,7 +291,7 @@ def test_the_work_of_a_success_is_not_thrown_away_by_a_stray_field(tmp_path: Pat
     project = make_project(tmp_path)
     project.play(turn("implement", *writes(FORM), COMMIT, {**SUCCESS, "cleanup_required": True}), approves())
     report = project.dispatch()
-    assert (report.state, report.round) == (State.DONE, 1)
+    assert (report.state, report.round) == (PackageState.DONE, 1)
 
 
 @pytest.mark.demand("D9.b", "D9.c", "D9.f", "D10.b")
@@ -302,7 +302,7 @@ def test_an_agent_that_runs_out_of_time_is_stopped_and_blocked(tmp_path: Path) -
     reason, _ = blocked(project)
     assert "out of time" in reason
     (job,) = project.jobs()
-    assert "half an answer" in (project.project.jobs / job.id / "stdout.log").read_text()
+    assert "half an answer" in (project.project.jobs_folder / job.id / "stdout.log").read_text()
     assert "told_to_stop" in [entry["action"] for entry in project.trail(job.id)]
     assert processes_with(str(project.scenario)) == []
 
@@ -326,9 +326,9 @@ else:
 
 
 @pytest.mark.demand("D9.d", "D9.e")
-@pytest.mark.parametrize(("manner", "state"), [("answers", State.DONE), ("is silent", State.BLOCKED)])
+@pytest.mark.parametrize(("manner", "state"), [("answers", PackageState.DONE), ("is silent", PackageState.BLOCKED)])
 def test_an_agent_that_ends_when_it_is_told_to_is_judged_by_its_answer(
-    tmp_path: Path, manner: str, state: State
+    tmp_path: Path, manner: str, state: PackageState
 ) -> None:
     program = tmp_path / "agent.py"
     program.write_text(WAITS)
@@ -336,7 +336,7 @@ def test_an_agent_that_ends_when_it_is_told_to_is_judged_by_its_answer(
     project = make_project(tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 6')
     report = project.dispatch()
     assert report.state is state
-    assert ("out of time" in report.reason) == (state is State.BLOCKED)
+    assert ("out of time" in report.reason) == (state is PackageState.BLOCKED)
     first = project.jobs()[0]
     assert "told_to_stop" in [entry["action"] for entry in project.trail(first.id)]
     assert len([job for job in project.jobs() if job.phase == "implement"]) == 1
@@ -459,7 +459,7 @@ def test_major_issues_block_and_the_findings_are_kept(tmp_path: Path) -> None:
     project.play(implements(FORM), turn("review", {"print": FINDING}, {"verdict": "MAJOR_ISSUES"}))
     assert "MAJOR_ISSUES" in blocked(project)[0]
     project.play(turn("implement", SUCCESS), approves())
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert FINDING in project.prompt(project.jobs()[2].id)
 
 
@@ -512,7 +512,7 @@ def test_a_transient_error_is_tried_again_up_to_the_limit(tmp_path: Path, monkey
     assert "network" in blocked(project)[0]
     assert ends(project) == ["transient", "transient"]
     project.play(implements(FORM), approves())
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
 
 
 @pytest.mark.demand("D6.e", "D6.l")
@@ -523,7 +523,7 @@ def test_the_reviewer_is_told_what_a_diff_would_not_make_plain(tmp_path: Path) -
     lock = {"write": "package-lock.json", "content": "{}\n"}
     project.play(turn("implement", *on_the_way, *writes(FORM), lock, COMMIT, planted, SUCCESS), approves())
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     told = project.prompt(project.jobs()[1].id)
     assert "look at each entry: package-lock.json." in told
     assert "not in the result: src/passing.ts." in told
@@ -543,7 +543,7 @@ def test_a_setup_that_cannot_reach_the_network_is_not_the_agent_s_to_mend(tmp_pa
     assert (project.rows()["WP01"].state, project.jobs()) == ("PLANNED", []), "no agent was paid"
     settings = project.root / "phasegate.toml"
     settings.write_text(settings.read_text().partition("[checks.python]")[0] + '[checks.python]\nsetup = ""\n')
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert ends(project) == ["done", "done"]
 
 
@@ -569,5 +569,5 @@ def test_a_file_in_scope_that_is_no_deliverable_can_be_deleted_by_the_first_of_t
         approves(),
     )
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert "README.md" not in project.files_of(FEATURE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.storage.rows import Job
+from phasegate.storage.rows import JobRow
 from support.acp_runs import agent_command
 from support.dispatch_project import FEATURE, DispatchProject, make_project
 
@@ -17,9 +17,9 @@ def acp_project(folder: Path, behaviour: str, argument: object, more: str = "") 
     return make_project(folder, harness=f'harness = "acp"\ncommand = {command}\n{more}')
 
 
-def output_of(project: DispatchProject, job: Job) -> list[dict[str, object]]:
+def output_of(project: DispatchProject, job: JobRow) -> list[dict[str, object]]:
     """What the program in the cage told the harness."""
-    lines = (project.project.jobs / job.id / "stdout.log").read_text(encoding="utf-8").splitlines()
+    lines = (project.project.jobs_folder / job.id / "stdout.log").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 

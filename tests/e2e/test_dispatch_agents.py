@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from phasegate.core.plan.work_package import State
-from phasegate.engine.drive.package import Stopped, dispatch
+from phasegate.core.plan.work_package import PackageState
+from phasegate.engine.drive.package import Stopped, dispatch_package
 from phasegate.engine.journal.package import find_package
-from phasegate.engine.project.project import opened_store
-from phasegate.storage.reader import read_store
-from phasegate.storage.row_events import job_ended, job_started
-from phasegate.storage.rows import Job
+from phasegate.engine.project.project import open_project_store
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.row_events import job_ended_event, job_started_event
+from phasegate.storage.rows import JobRow
 from support.caged import eventually, processes_with
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, Step, approves, make_project, package, turn, writes
 from support.quick_dispatch import FIRST, SECOND, two_agents_two_rounds
@@ -36,7 +36,7 @@ def two_agents(folder: Path, does: str, run: str = "") -> DispatchProject:
 
 
 def events(project: DispatchProject, kind: str) -> list[dict[str, Any]]:
-    reader = read_store(project.project.location)
+    reader = open_store_reader(project.project.location)
     assert reader is not None
     with reader:
         return [msgspec.json.decode(event.payload) for event in reader.events(SLUG) if event.kind == kind]
@@ -50,7 +50,7 @@ def test_the_agents_of_a_package_work_at_the_same_time(tmp_path: Path) -> None:
     wait = f"touch {meeting}/$me; until test -e {meeting}/0 -a -e {meeting}/1; do sleep 0.02; done"
     project = two_agents(tmp_path, f"{wait}\n{ANSWER}\n", 'sandbox = "none"')
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert {FIRST, SECOND} <= project.files_of(FEATURE)
 
 
@@ -58,12 +58,12 @@ def test_the_agents_of_a_package_work_at_the_same_time(tmp_path: Path) -> None:
 def test_when_one_agent_fails_the_others_are_ended(tmp_path: Path) -> None:
     project = two_agents(tmp_path, f"if [ $me = 1 ]; then exit 3; fi\nexec sleep 600\n{ANSWER}\n")
     report = project.dispatch()
-    assert (report.state, "exit status 3" in report.reason) == (State.BLOCKED, True)
+    assert (report.state, "exit status 3" in report.reason) == (PackageState.BLOCKED, True)
     assert processes_with(str(project.scenario)) == []
     assert all(job.ended and job.outcome == "failed" for job in project.jobs())
     assert project.audit_problems() == []
     project.scenario.write_text(WHO + ANSWER)
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
 
 
 @pytest.mark.demand("D10.a", "D11.b")
@@ -71,7 +71,7 @@ def test_an_agent_that_is_tried_again_holds_up_no_other(tmp_path: Path, monkeypa
     monkeypatch.setattr("phasegate.engine.drive.loop.back_off_s", lambda attempt, chance: 0.01)
     fails = "if [ $me = 0 -a ! -e .again ]; then touch .again; echo ECONNRESET >&2; exit 1; fi; rm -f .again"
     project = two_agents(tmp_path, f"{fails}\n{ANSWER}\n")
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert sorted(job.outcome for job in project.jobs() if job.phase == "implement") == ["done", "done", "transient"]
 
 
@@ -80,9 +80,9 @@ def test_a_dispatch_that_is_cancelled_ends_its_agents_and_closes_their_jobs(tmp_
     project = two_agents(tmp_path, "exec sleep 600\n")
     cancelled = threading.Event()
     opened = project.project
-    with opened_store(opened) as store, ThreadPoolExecutor(1) as pool:
+    with open_project_store(opened) as store, ThreadPoolExecutor(1) as pool:
         one = find_package(store, "WP01", SLUG)
-        done = pool.submit(dispatch, opened, store, one, agent=None, say=lambda _: None, cancelled=cancelled)
+        done = pool.submit(dispatch_package, opened, store, one, agent=None, say=lambda _: None, cancelled=cancelled)
         folders = [project.root / ".worktrees" / f"{SLUG}-WP01-agent{index}" for index in (0, 1)]
         assert eventually(lambda: (folders[0] / FIRST).exists() and (folders[1] / SECOND).exists(), within_s=60)
         cancelled.set()
@@ -106,7 +106,7 @@ def test_what_an_agent_claims_and_is_not_so_goes_on_record_and_to_the_reviewer(t
         turn("implement", *writes("src/login.ts"), {"commit": "WP01: Write"}, {"result": "success", **SAID}), approves()
     )
     said: list[str] = []
-    assert project.dispatch(said=said).state is State.DONE, "git and the disk decide"
+    assert project.dispatch(said=said).state is PackageState.DONE, "git and the disk decide"
     (wrong,) = events(project, "agent.claimed-falsely")
     implementer, reviewer = project.jobs()
     assert (wrong["package"], wrong["round"], wrong["job"], wrong["agent"]) == ("WP01", 1, implementer.id, "actor")
@@ -131,7 +131,7 @@ def test_an_agent_that_says_what_is_so_is_not_accused(tmp_path: Path) -> None:
     fields = '"commits": [{"sha": "\'$id\'", "message": "WP01: Write"}], "artifacts": {"files_created": ["\'$file\'"]}'
     answer = ANSWER.replace('"status"', f'{fields}, "status"')
     project = two_agents(tmp_path, f"{commit}\n{answer}\n")
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     claimed = events(project, "agent.claimed")
     assert sorted(one["agent_index"] for one in claimed) == [0, 1]
     assert all(len(one["said"]["commits"]) == 1 for one in claimed), "control: it was said"
@@ -143,7 +143,7 @@ def test_an_agent_that_says_what_is_so_is_not_accused(tmp_path: Path) -> None:
 def test_the_configured_litter_is_neither_harvested_nor_judged(tmp_path: Path) -> None:
     litter = {"run": "mkdir -p .mytool out; echo x > .mytool/cache; echo x > out/log"}
     documents = {"WP01": package()}
-    for setting, state in (("", State.BLOCKED), ('tool_litter = [".mytool/", "out/"]', State.DONE)):
+    for setting, state in (("", PackageState.BLOCKED), ('tool_litter = [".mytool/", "out/"]', PackageState.DONE)):
         folder = tmp_path / str(state)
         folder.mkdir()
         project = make_project(folder, documents, run=setting)
@@ -156,8 +156,8 @@ def test_the_configured_litter_is_neither_harvested_nor_judged(tmp_path: Path) -
 @pytest.mark.demand("D10.b")
 def test_a_hard_cap_blocks_the_package_before_an_agent_is_started(tmp_path: Path) -> None:
     project = two_agents(tmp_path, ANSWER)
-    with opened_store(project.project) as store:
-        spent = Job(
+    with open_project_store(project.project) as store:
+        spent = JobRow(
             SLUG,
             "earlier",
             "WP09",
@@ -169,8 +169,8 @@ def test_a_hard_cap_blocks_the_package_before_an_agent_is_started(tmp_path: Path
             "done",
             cost_usd=1e6,
         )
-        store.append_now(SLUG, project.project.now(), [job_started(spent), job_ended(spent)])
+        store.append_unconditionally(SLUG, project.project.now(), [job_started_event(spent), job_ended_event(spent)])
     report = project.dispatch()
-    assert (report.state, report.reason.partition(":")[0]) == (State.BLOCKED, "a limit is reached")
+    assert (report.state, report.reason.partition(":")[0]) == (PackageState.BLOCKED, "a limit is reached")
     assert {job.outcome for job in project.jobs() if job.id != "earlier"} == {"blocked"}
     assert not (project.root / ".worktrees" / f"{SLUG}-WP01-agent0" / FIRST).exists()

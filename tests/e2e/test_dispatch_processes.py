@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.plan.work_package import State
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
+from phasegate.core.plan.work_package import PackageState
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
 from support.dispatch_project import approves, implements, make_project, package
 from support.quick_dispatch import ECHO
 
@@ -27,7 +27,8 @@ MOST_GIT, MOST_CAGES = 49, 6
 
 @pytest.mark.demand("D4.a")
 @pytest.mark.skipif(
-    not holding(Level.OFFLINE).holds, reason="without a sandbox we look outside of the checkout too, with more of git"
+    not probe_level(SandboxLevel.OFFLINE).is_supported,
+    reason="without a sandbox we look outside of the checkout too, with more of git",
 )
 def test_a_dispatch_of_one_file_starts_few_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = make_project(tmp_path, {"WP01": package(files=["src/login.ts"], test=ECHO)})
@@ -37,7 +38,7 @@ def test_a_dispatch_of_one_file_starts_few_processes(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "counted"))
     monkeypatch.setenv("STARTED", str(tmp_path / "started"))
     done = project.program("dispatch", "WP01", "--json")
-    assert done.json["state"] == State.DONE, done.stderr
+    assert done.json["state"] == PackageState.DONE, done.stderr
     started = (tmp_path / "started").read_text().split()
     git, others = started.count("git"), [name for name in started if name != "git"]
     assert 0 < git <= MOST_GIT, started

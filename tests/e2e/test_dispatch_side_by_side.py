@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from phasegate.errors import StateConflict
 from support.caged import eventually
 from support.dispatch_project import FEATURE, DispatchProject, approves, implements, make_project, package, turn
@@ -25,7 +25,7 @@ def check_all_at_once(project: DispatchProject, files: dict[str, str]) -> None:
     with ThreadPoolExecutor(len(files)) as pool:
         reports = list(pool.map(project.dispatch, files))
     assert {(report.package, report.state, report.reason) for report in reports} == {
-        (name, State.DONE, "") for name in files
+        (name, PackageState.DONE, "") for name in files
     }
     assert set(files.values()) <= project.files_of(FEATURE)
     assert project.git("rev-list", "--merges", "--count", f"main..{FEATURE}") == str(len(files))
@@ -58,5 +58,5 @@ def test_a_package_in_work_is_refused_to_a_second_dispatcher(tmp_path: Path) -> 
         with pytest.raises(StateConflict, match="is already running: process"):
             project.dispatch()
         go_on.touch()
-        assert first.result().state is State.DONE
+        assert first.result().state is PackageState.DONE
     assert len(project.jobs()) == 2

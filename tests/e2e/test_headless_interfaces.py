@@ -44,7 +44,7 @@ def test_a_review_by_a_program_that_speaks_as_documented_counts(
     assert done.code == 0, done.stdout + done.stderr
     job = project.jobs()[-1]
     assert (job.phase, job.outcome, project.rows()["WP01"].state) == ("review", "done", "DONE")
-    told = (project.project.jobs / job.id / "stderr.log").read_text()
+    told = (project.project.jobs_folder / job.id / "stderr.log").read_text()
     for words in HEADLESS[kind]:
         assert f" {words} " in told.partition("ASKED")[2].partition("\n")[0] + " "
     assert "GIVEN <prompt>" in told, "the prompt is on its stdin"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.agents.harnesses import KNOWN
+from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES
 from phasegate.core.workflow.workflows import WORKFLOWS
 from support.entry import Done, phasegate
 from support.git_project import make_repository
 
-HOOKS = {row.kind: row.hooks for row in KNOWN.values() if row.hooks}
+HOOKS = {row.kind: row.hooks for row in INSTALLABLE_HARNESSES.values() if row.hooks}
 
 ACTIVE = {"active_workflow": {"type": "feature", "phases": list(WORKFLOWS["feature"]), "current_phase_index": 3}}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.config import load
+from phasegate.config import load_config
 from support.git_project import git, make_repository
 
 PYPROJECT = '[project]\nname = "x"\n[project.optional-dependencies]\ntest = ["pytest"]\n[tool.ruff]\n'
@@ -46,7 +46,7 @@ def test_a_repository_is_prepared_from_what_is_found_in_it(repository: Path, tmp
     assert (done.returncode, done.stderr) == (0, "")
     assert "phasegate.toml: written" in done.stdout
     assert "agentd/project.md: written" in done.stdout
-    config = load(repository, {}).config
+    config = load_config(repository, {}).config
     assert {name: agent.harness.value for name, agent in config.agents.items()} == {
         "claude": "claude_code",
         "codex": "codex",
@@ -73,7 +73,7 @@ def test_the_critic_is_not_the_writer_where_there_are_two(
     installed: tuple[str, ...], writer: str, critic: str, repository: Path, tmp_path: Path
 ) -> None:
     init(repository, path=programs(tmp_path / "bin", *installed))
-    roles = load(repository, {}).config.roles
+    roles = load_config(repository, {}).config.roles
     assert roles == {"plan": writer, "implement": writer, "archive": writer, "challenge": critic, "review": critic}
 
 
@@ -143,7 +143,7 @@ def test_no_agent_program_is_said_with_the_remedy(repository: Path) -> None:
     assert done.returncode == 0
     assert "no agent program was found" in done.stderr
     assert "phasegate.toml" in done.stderr
-    assert not load(repository, {}).config.agents
+    assert not load_config(repository, {}).config.agents
 
 
 def test_a_program_in_a_relative_folder_of_the_path_is_nobodys(repository: Path) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.machine.retry import REST_S
-from phasegate.core.plan.work_package import State
-from phasegate.core.workflow.spending import Caps, Spent, in_words, reached
+from phasegate.core.machine.retry import RATE_LIMIT_BACKOFF_BASE_S
+from phasegate.core.plan.work_package import PackageState
+from phasegate.core.workflow.spending import Spending, SpendingCaps, find_reached_cap, format_spending
 from phasegate.errors import ConfigError
-from phasegate.storage.reader import read_store
+from phasegate.storage.reader import open_store_reader
 from support import fake_claude
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, make_project, package
 from support.feature_run import make_feature_run
@@ -108,17 +108,17 @@ def test_a_reached_cap_stops_before_the_next_start_and_a_raised_one_lets_it_go_o
     project = project_of(tmp_path, OK, limits=limits)
     report = project.dispatch()
     assert [call["phase"] for call in calls(project)] == ["implement"]  # the reviewer was not started
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert used in report.reason
     row = project.rows()["WP01"]
-    assert row.state == State.BLOCKED
+    assert row.state == PackageState.BLOCKED
     assert limits.split()[0] in row.remediation
     refused = project.jobs()[-1]
     assert (refused.phase, refused.outcome, refused.tokens) == ("review", "blocked", 0)
     assert "not started" in project.trail(refused.id)[0]["text"]
     assert project.audit_problems() == []
     set_limit(project, limits, raised)
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert FORM in project.files_of(FEATURE)
     assert project.audit_problems() == []
 
@@ -128,11 +128,11 @@ def test_a_cap_holds_over_all_attempts_at_a_package_and_each_is_on_record_with_i
     project = project_of(tmp_path, OK, limits="run_cost_usd = 0.9")
     set_limit(project, "max_retries = 0", "max_retries = 0\nattempts = 2")
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "1.00 of 0.9 USD" in report.reason
     assert [call["phase"] for call in calls(project)] == ["implement", "implement"], "nobody was paid to compare them"
     set_limit(project, "run_cost_usd = 0.9", "run_cost_usd = 9")
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert [call["phase"] for call in calls(project)][2:] == ["review", "review"], "they are compared, not made again"
     attempts = project.command("show", "WP01", "--json").json["package"]["attempts"]
     assert [(one["number"], one["cost_usd"], one["tokens"]) for one in attempts] == [(1, 0.5, 123), (2, 0.5, 123)]
@@ -143,14 +143,14 @@ def test_a_cap_holds_over_all_attempts_at_a_package_and_each_is_on_record_with_i
 def test_a_cap_that_stays_reached_stops_again_without_a_start(tmp_path: Path) -> None:
     project = project_of(tmp_path, OK, limits="run_cost_usd = 0.4")
     for _ in range(2):
-        assert project.dispatch().state is State.BLOCKED
+        assert project.dispatch().state is PackageState.BLOCKED
     assert len(calls(project)) == 1
 
 
 def test_what_another_feature_used_counts_for_all_and_not_for_this_one() -> None:
-    caps = Caps(1.0, 5.0, 1000)
-    assert reached(caps, Spent(10, 0.5), Spent(10_000, 4.9)) is None
-    found = reached(caps, Spent(10, 0.5), Spent(10_000, 5.0))
+    caps = SpendingCaps(1.0, 5.0, 1000)
+    assert find_reached_cap(caps, Spending(10, 0.5), Spending(10_000, 4.9)) is None
+    found = find_reached_cap(caps, Spending(10, 0.5), Spending(10_000, 5.0))
     assert found is not None
     assert found[1] == "total_cost_usd"
 
@@ -161,13 +161,13 @@ def test_what_another_feature_used_counts_for_all_and_not_for_this_one() -> None
 @pytest.mark.demand("D10.c")
 def test_usage_is_added_up_for_each_job_package_feature_and_in_all(tmp_path: Path) -> None:
     project = project_of(tmp_path, {"cost": 1.0, "input": 40_000, "output": 4_900}, {"cost": 0.23})
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert [(job.tokens, job.cost_usd) for job in project.jobs()] == [(44_900, 1.0), (123, 0.23)]
-    reader = read_store(project.project.location)
+    reader = open_store_reader(project.project.location)
     assert reader is not None
     with reader:
-        assert reader.spent(SLUG) == reader.spent() == Spent(45_023, 1.23)
-        assert reader.spent("another") == Spent()
+        assert reader.total_spent(SLUG) == reader.total_spent() == Spending(45_023, 1.23)
+        assert reader.total_spent("another") == Spending()
     line = "spent: 1.23 USD, 45 023 tokens\n"
     assert line in project.command("status").stdout
     assert line in project.command("status", "WP01").stdout
@@ -177,9 +177,9 @@ def test_usage_is_added_up_for_each_job_package_feature_and_in_all(tmp_path: Pat
 
 
 def test_spending_is_shown_in_plain_words() -> None:
-    assert in_words(Spent(45_000, 1.234)) == "1.23 USD, 45 000 tokens"
-    assert in_words(Spent(7, 0.0)) == "0.00 USD, 7 tokens"
-    assert in_words(Spent(7, 0.0013)) == "0.0013 USD, 7 tokens"
+    assert format_spending(Spending(45_000, 1.234)) == "1.23 USD, 45 000 tokens"
+    assert format_spending(Spending(7, 0.0)) == "0.00 USD, 7 tokens"
+    assert format_spending(Spending(7, 0.0013)) == "0.0013 USD, 7 tokens"
 
 
 # --- limits of a provider
@@ -189,7 +189,7 @@ def test_spending_is_shown_in_plain_words() -> None:
 def test_a_limit_is_waited_for_and_uses_up_no_retry(tmp_path: Path) -> None:
     project = project_of(tmp_path, {"limit_s": 2}, {"limit_s": 1}, OK)  # and there are no retries at all
     said: list[str] = []
-    assert project.dispatch(said=said).state is State.DONE
+    assert project.dispatch(said=said).state is PackageState.DONE
     assert [job.outcome for job in project.jobs()] == ["rate limited", "rate limited", "done", "done"]
     first, second, *_ = calls(project)
     assert second["at_s"] - first["at_s"] >= 2
@@ -205,9 +205,9 @@ def test_at_a_limit_without_a_time_the_fallback_steps_in_at_once_and_status_says
     """Otherwise a wrong clock would have the agent started again and again without a pause."""
     project = project_of(tmp_path, {"limit_s": limit_s, "only": "actor"}, more=SECOND)
     began_s = time.time()
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert [(job.agent, job.outcome) for job in project.jobs()][:2] == [("actor", "rate limited"), ("second", "done")]
-    assert project.jobs()[0].retry_at_s >= began_s + REST_S
+    assert project.jobs()[0].retry_at_s >= began_s + RATE_LIMIT_BACKOFF_BASE_S
     (resting,) = project.command("status", "--json").json["resting"]
     assert resting["agent"] == "actor"
     assert f"actor rests at a limit of its provider until {resting['until']}\n" in project.command("status").stdout
@@ -217,18 +217,18 @@ def test_at_a_limit_without_a_time_the_fallback_steps_in_at_once_and_status_says
 def test_a_limit_that_is_lifted_too_late_blocks_and_names_the_moment(tmp_path: Path) -> None:
     project = project_of(tmp_path, {"limit_s": A_WEEK_S}, OK)
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "not lifted until 20" in report.reason
     assert "fallback" in project.rows()["WP01"].remediation
     assert len(calls(project)) == 1
-    assert project.dispatch().state is State.DONE  # a person who tries again is not kept from it
+    assert project.dispatch().state is PackageState.DONE  # a person who tries again is not kept from it
 
 
 @pytest.mark.parametrize("limit_s", [3_600, A_WEEK_S], ids=["soon", "late"])
 @pytest.mark.demand("D10.a", "P7.b")
 def test_the_fallback_steps_in_while_an_agent_rests(tmp_path: Path, limit_s: int) -> None:
     project = project_of(tmp_path, {"limit_s": limit_s, "only": "actor"}, more=SECOND)
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert [(job.agent, job.outcome) for job in project.jobs() if job.phase == "implement"] == [
         ("actor", "rate limited"),
         ("second", "done"),
@@ -239,14 +239,14 @@ def test_the_fallback_steps_in_while_an_agent_rests(tmp_path: Path, limit_s: int
 def test_where_all_rest_the_one_that_rests_least_goes_on(tmp_path: Path) -> None:
     turns = ({"limit_s": 3_600}, {"limit_s": 2}, OK)
     project = project_of(tmp_path, *turns, more=SECOND)
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert [job.agent for job in project.jobs()][:3] == ["actor", "second", "second"]
 
 
 def test_a_fallback_that_also_rests_for_long_does_not_wait_in_silence(tmp_path: Path) -> None:
     project = project_of(tmp_path, {"limit_s": A_WEEK_S}, more=SECOND)
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "not lifted until 20" in report.reason
     assert [call["as"] for call in calls(project)] == ["actor", "second"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.machine.feature_events import CompletionAsked, Started
+from phasegate.core.machine.feature_events import CompletionRequested, Started
 from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
-from phasegate.interfaces.mcp.jsonrpc import LONGEST_LINE
+from phasegate.interfaces.mcp.jsonrpc import MAX_LINE_BYTES
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
 from support.mcp_client import HANDSHAKE, MODERN, McpClient, accepts_blindly, confirms, declines
 
@@ -61,7 +61,7 @@ def test_a_feature_goes_from_its_start_to_its_merge_and_a_person_confirms_the_me
     assert (run.root / "bye.py").exists()
     with run.reader() as reader:
         events = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
-    orders = [event for event in events if isinstance(event, Started | CompletionAsked)]
+    orders = [event for event in events if isinstance(event, Started | CompletionRequested)]
     assert [(order.by.door, order.by.agent) for order in orders] == [("mcp", "tester 1.2")] * 2
 
 
@@ -203,7 +203,7 @@ def test_lines_that_are_no_messages_get_an_error_each_and_harm_nothing(run: Feat
             b'{"jsonrpc": "2.0", "id": null, "method": "ping"}': -32600,
             b'{"jsonrpc": "2.0", "id": 900, "method": "ping", "params": []}': -32600,
             b"[" * 100_000: -32700,
-            b" " * (LONGEST_LINE + 10) + b"{}": -32600,
+            b" " * (MAX_LINE_BYTES + 10) + b"{}": -32600,
         }.items():
             client.write(line + b"\n")
             assert client.read()["error"]["code"] == code, line[:60]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.detection.files import ProjectFiles
-from phasegate.core.detection.language_facts import language_facts
+from phasegate.core.detection.language_facts import collect_language_facts
 from support.dispatch_project import Turn, approves, implements, make_project, package, turn
 
 CARGO = """
@@ -42,7 +42,11 @@ def test_a_package_written_by_hand_gets_the_sections_that_it_lacks_and_keeps_its
     made = make_project(tmp_path, {"WP01": by_hand}, files={**files, "tool.py": "x = 1\n"}, **settings)
     made.play(showing(implements("src/login.ts")), approves())
     made.command("dispatch", "WP01")
-    given = (made.project.jobs / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8").partition("ENVELOPE")[0]
+    given = (
+        (made.project.jobs_folder / made.jobs()[0].id / "stdout.log")
+        .read_text(encoding="utf-8")
+        .partition("ENVELOPE")[0]
+    )
     assert given.startswith(by_hand.rstrip("\n"))
     for section in SECTIONS:
         assert given.count(f"\n## {section}\n") == 1, section
@@ -62,7 +66,7 @@ def test_the_document_says_how_long_a_package_really_has(tmp_path: Path) -> None
     made = make_project(tmp_path, agent="timeout_s = 1800")
     made.play(showing(implements("src/login.ts")), approves())
     made.command("dispatch", "WP01")
-    given = (made.project.jobs / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
+    given = (made.project.jobs_folder / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
     assert "At 90% (1620s): Harness sends SIGTERM; you have 30s to clean up" in given
 
 
@@ -80,7 +84,7 @@ def test_the_envelope_of_a_review_says_that_it_is_one(tmp_path: Path) -> None:
     assert made.command("dispatch", "WP01").code == 0
     told = {}
     for job in made.jobs():
-        text = (made.project.jobs / job.id / "stdout.log").read_text(encoding="utf-8")
+        text = (made.project.jobs_folder / job.id / "stdout.log").read_text(encoding="utf-8")
         told[job.phase] = json.loads(text.partition("ENVELOPE ")[2].partition("\n")[0])
     assert told["review"]["role"] == "review"
     assert "role" not in told["implement"]
@@ -89,16 +93,16 @@ def test_the_envelope_of_a_review_says_that_it_is_one(tmp_path: Path) -> None:
 @pytest.mark.demand("D2.h")
 def test_crates_modules_and_pinned_versions_are_those_of_the_project() -> None:
     paths = {"Cargo.toml", "crates/core/Cargo.toml", "crates/core/src/lib.rs", "crates/cli/Cargo.toml"}
-    rust = language_facts("rust", ProjectFiles({*paths, "crates/cli/src/main.rs"}, {"Cargo.toml": CARGO}))
+    rust = collect_language_facts("rust", ProjectFiles({*paths, "crates/cli/src/main.rs"}, {"Cargo.toml": CARGO}))
     assert rust.layout == "crates/\n├── cli/ ← Binary crate\n└── core/ ← Library crate"
     assert (rust.pinned, rust.package) == ("`serde` v1, `sqlx` v0.7", "cli")
     node = ProjectFiles({"package.json", "src/a.ts"}, {"package.json": '{"dependencies": {"react": "18.2.0"}}'})
-    assert language_facts("typescript", node)[:2] == ("src/ ← Source", "`react` 18.2.0")
+    assert collect_language_facts("typescript", node)[:2] == ("src/ ← Source", "`react` 18.2.0")
     module = "module m\n\nrequire github.com/a/b v1.2.3\n"
-    go = language_facts("go", ProjectFiles({"go.mod", "cmd/x/main.go"}, {"go.mod": module}))
+    go = collect_language_facts("go", ProjectFiles({"go.mod", "cmd/x/main.go"}, {"go.mod": module}))
     assert go.pinned == "`github.com/a/b` v1.2.3"
     for profile in ("rust", "python", "typescript", "go", ""):
-        assert language_facts(profile, ProjectFiles(set(), {})).pinned == ""
+        assert collect_language_facts(profile, ProjectFiles(set(), {})).pinned == ""
 
 
 CRATES = {"cli": "Binary", "domain": "Library", "engine": "Library", "git": "Library", "sqlite": "Library"}
@@ -130,7 +134,7 @@ def language_section(folder: Path, title: str, files: Mapping[str, str]) -> str:
     made = make_project(folder, {"WP01": package(checks={})}, files={"README.md": "x\n", **files}, run=run)
     made.play(showing(turn("implement", {"result": "success"})))
     made.command("dispatch", "WP01")
-    given = (made.project.jobs / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
+    given = (made.project.jobs_folder / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
     return given.partition(f"\n## {title} Context\n")[2].partition("\n## Multi-Agent Coordination\n")[0]
 
 

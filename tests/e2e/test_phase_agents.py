@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from phasegate.core.workflow.lifecycle import Stage
-from phasegate.prompts.agent_files import file_of_phase
+from phasegate.prompts.agent_files import find_phase_file
 from support.dispatch_project import turn
 from support.feature_project import (
     APPROVES,
@@ -105,7 +105,7 @@ def test_agents_of_a_phase_get_its_agent_file_the_request_and_all_that_was_writt
     first, drawn, redrawn = project.prompts("plan")
     _, critic, second_critic = project.prompts("challenge")
     for prompt, phase in ((first, "01-requirements"), (drawn, "03-architecture"), (critic, "03-architecture")):
-        agent_file = file_of_phase(phase)
+        agent_file = find_phase_file(phase)
         assert agent_file is not None
         artifacts = _artifacts(prompt)
         assert artifacts[agent_file.name].strip() == agent_file.text.strip()
@@ -140,7 +140,7 @@ def test_agents_of_a_package_get_the_agent_file_and_the_documents_of_the_phases_
     project = make_feature_project(tmp_path)
     project.start("quick")
     assert project.drive().workflow.stage is Stage.GATE_PASSED
-    agent_file = file_of_phase("06-implementation")
+    agent_file = find_phase_file("06-implementation")
     assert agent_file is not None
     packages = [job for job in project.jobs() if job.wp]
     assert {job.phase for job in packages} == {"implement", "review"}

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.machine.feature_events import PullOpened, Remarked, SentBack
+from phasegate.core.machine.feature_events import PullOpened, RemarksReceived, SentBack
 from phasegate.core.workflow.lifecycle import Stage
 from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.forge.http import Api
+from phasegate.forge.http import ForgeApi
 from support.fake_forge import REPOSITORY, TOKEN, FakeForge, fake_forge
 from support.feature_project import DESCRIPTION, SLUG, FeatureProject, builds, make_feature_project, smooth, turn
 from support.git_project import git
@@ -103,7 +103,7 @@ def test_a_feature_is_published_corrected_after_remarks_approved_and_merged(
     assert made.feature().merged == pull.merged_as == forge.head("main")
     opened = [event for event in made.happened() if isinstance(event, PullOpened)]
     assert [event.number for event in opened] == [1, 1]
-    (remarked,) = [event for event in made.happened() if isinstance(event, Remarked)]
+    (remarked,) = [event for event in made.happened() if isinstance(event, RemarksReceived)]
     assert len(remarked.remarks) == 1
     answers = [one.text for one in pull.comments if "Done in" in one.text]
     assert len(answers) == 1
@@ -155,7 +155,7 @@ def test_sync_looks_once_and_starts_no_agent(made: FeatureProject, forge: FakeFo
     if per == "package":
         assert made.packages()["WP01"].round == 2
     else:
-        assert [one for one in made.happened() if isinstance(one, Remarked)]
+        assert [one for one in made.happened() if isinstance(one, RemarksReceived)]
     assert len(made.jobs()) == jobs, "an agent was started"
     forge.people = approve_all(forge)
     assert made.call("run").code == 0
@@ -234,7 +234,7 @@ def test_a_forge_that_is_slow_once_is_asked_again(
     made: FeatureProject, forge: FakeForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_forge(made, forge)
-    monkeypatch.setitem(Api.__init__.__kwdefaults__, "timeout_s", 1.0)
+    monkeypatch.setitem(ForgeApi.__init__.__kwdefaults__, "timeout_s", 1.0)
     over, slow = Event(), ["PUT", "GET"]
 
     def fault(method: str, path: str) -> int | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.journal.asking import LONGEST_TEXT, MOST_OPEN, MOST_OPTIONS, ask
-from phasegate.engine.journal.questions import ANSWERED, ASKED, open_questions
-from phasegate.engine.project.project import opened_store
+from phasegate.engine.journal.asking import MAX_OPEN_QUESTIONS, MAX_OPTIONS, MAX_TEXT_CHARS, ask_question
+from phasegate.engine.journal.questions import QUESTION_ANSWERED, QUESTION_ASKED, read_open_questions
+from phasegate.engine.project.project import open_project_store
 from phasegate.errors import ConfigError
 from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, implements, make_feature_run
@@ -70,9 +70,9 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
         pass
     assert "so long" in run.git("show", f"feat/{SLUG}:bye.py")
     with run.reader() as reader:
-        kinds = [event.kind for event in reader.events(SLUG) if event.kind in (ASKED, ANSWERED)]
-        (answered,) = [event for event in reader.events(SLUG) if event.kind == ANSWERED]
-    assert kinds == [ASKED, ANSWERED]
+        kinds = [event.kind for event in reader.events(SLUG) if event.kind in (QUESTION_ASKED, QUESTION_ANSWERED)]
+        (answered,) = [event for event in reader.events(SLUG) if event.kind == QUESTION_ANSWERED]
+    assert kinds == [QUESTION_ASKED, QUESTION_ANSWERED]
     told = json.loads((run.folder / "told").read_text().splitlines()[0])
     assert (told["package"], told["outcome"], told["reason"]) == ("WP01", "an agent asks", WHICH)
     assert told["command"] == f'phasegate answer {one["question"]} "..." --feature {SLUG}'
@@ -108,15 +108,15 @@ def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_pro
 def test_questions_are_bounded_and_the_command_line_refuses_what_is_none(run: FeatureRun) -> None:
     run.command("start", TYPE, DESCRIPTION)
     project = run.project
-    with opened_store(project) as store:
-        refused = {"": (), "x" * (LONGEST_TEXT + 1): (), "y": ("o",) * (MOST_OPTIONS + 1), "z": ("",)}
+    with open_project_store(project) as store:
+        refused = {"": (), "x" * (MAX_TEXT_CHARS + 1): (), "y": ("o",) * (MAX_OPTIONS + 1), "z": ("",)}
         for text, options in refused.items():
             with pytest.raises(ConfigError):
-                ask(project, store, SLUG, "", "job", text, options)
-        ids = [ask(project, store, SLUG, "", "job", f"what is {n}?", ()) for n in range(MOST_OPEN)]
+                ask_question(project, store, SLUG, "", "job", text, options)
+        ids = [ask_question(project, store, SLUG, "", "job", f"what is {n}?", ()) for n in range(MAX_OPEN_QUESTIONS)]
         with pytest.raises(ConfigError):
-            ask(project, store, SLUG, "", "job", "one more", ())
-        assert len(open_questions(store, SLUG)) == MOST_OPEN
+            ask_question(project, store, SLUG, "", "job", "one more", ())
+        assert len(read_open_questions(store, SLUG)) == MAX_OPEN_QUESTIONS
     assert run.command("answer", "nothing", "yes").code == 2
     assert run.command("answer", ids[0], " ").code == 2
     assert run.command("answer", ids[0][:7], "yes").code == 0

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.drive.orders import start
-from phasegate.engine.project.project import opened_store
+from phasegate.engine.drive.orders import start_workflow
+from phasegate.engine.project.project import open_project_store
 from support.feature_project import SLUG, FeatureProject, make_feature_project
 
 MOUNTS = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && cd "$0" && exec "$@"'
@@ -75,8 +75,8 @@ def test_everything_can_be_read_where_nothing_can_be_written(project: FeaturePro
 @pytest.mark.demand("W5.c")
 def test_what_a_dead_process_left_in_its_log_is_read_there_too(project: FeatureProject, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    with opened_store(project.project) as store:
-        start(project.project, store, "quick", "Only in the log")
+    with open_project_store(project.project) as store:
+        start_workflow(project.project, store, "quick", "Only in the log")
         shutil.copytree(project.root, copy, symlinks=True, ignore=shutil.ignore_patterns("*-shm"))
     assert (copy / ".phasegate/store.db-wal").stat().st_size > 0
     done = read_only(copy, sys.executable, "-m", "phasegate", "status")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from support.dispatch_project import (
     FEATURE,
     FILES,
@@ -57,7 +57,7 @@ def project_with(tmp_path: Path, run: str = "") -> DispatchProject:
 
 
 def said(project: DispatchProject, number: int = 0) -> list[str]:
-    return (project.project.jobs / project.jobs()[number].id / "stdout.log").read_text().splitlines()
+    return (project.project.jobs_folder / project.jobs()[number].id / "stdout.log").read_text().splitlines()
 
 
 LOOK = (
@@ -74,7 +74,7 @@ def test_the_agent_runs_the_tests_itself_and_nothing_that_was_brought_is_harvest
     project = project_with(tmp_path, f'sandbox = "{level}"\n')
     project.play(turn("implement", shell(LOOK), *DELIVER), turn("review", shell("suite"), {"verdict": "PASS"}))
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     out = said(project)
     assert (
         out[0] == f"{project.root}/.worktrees/001-user-login-WP01/.venv"
@@ -86,12 +86,12 @@ def test_the_agent_runs_the_tests_itself_and_nothing_that_was_brought_is_harvest
     assert out[4].endswith("/tools/suite")
     assert out[5].startswith("{"), "git of the agent sees none of it"
     assert said(project, 1)[0].endswith("/.venv")  # the reviewer could run them, too
-    errors = (project.project.jobs / project.jobs()[0].id / "stderr.log").read_text()
+    errors = (project.project.jobs_folder / project.jobs()[0].id / "stderr.log").read_text()
     assert "Ran 1 test" in errors
     assert "its programs are on PATH" in project.prompt(project.jobs()[0].id)
     changed = project.git("diff", "--name-only", "main", FEATURE).splitlines()
     assert changed == ["src/login.ts"]
-    assert not (project.project.jobs / project.jobs()[0].id / "data").exists()
+    assert not (project.project.jobs_folder / project.jobs()[0].id / "data").exists()
 
 
 @pytest.mark.demand("R5.e")
@@ -124,7 +124,7 @@ def test_a_tracked_worktreeinclude_is_read_from_the_base_and_links_are_not_follo
     project.git("checkout", "-q", "main")
     project.git("stash", "pop", "-q")
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     names = said(project)
     assert {".env", "a.key"} <= {*names}
     assert not {"b.key", "other.key"} & {*names}
@@ -134,13 +134,13 @@ def test_a_tracked_worktreeinclude_is_read_from_the_base_and_links_are_not_follo
 def test_a_setup_that_was_dropped_from_the_cache_is_made_again_although_the_base_is_known(tmp_path: Path) -> None:
     project = project_with(tmp_path)
     project.play(turn("implement", {"exit": 3}))
-    assert project.dispatch().state is State.BLOCKED
-    kept = project.project.location.folder / "setups"
+    assert project.dispatch().state is PackageState.BLOCKED
+    kept = project.project.location.data_folder / "setups"
     (entry,) = kept.iterdir()
     shutil.rmtree(entry)
     project.play(turn("implement", shell("suite"), *DELIVER), approves())
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert [one.name for one in kept.iterdir()] == [entry.name]
     evidence = next((project.root / ".phasegate/evidence").rglob("WP01-*.md")).read_text()
     assert "setup: passed - taken from the cache" in evidence
@@ -150,11 +150,11 @@ def test_a_setup_that_was_dropped_from_the_cache_is_made_again_although_the_base
 def test_a_setup_made_with_another_sandbox_is_not_taken(tmp_path: Path) -> None:
     project = project_with(tmp_path)
     project.play(turn("implement", {"exit": 3}))
-    assert project.dispatch().state is State.BLOCKED
-    kept = project.project.location.folder / "setups"
+    assert project.dispatch().state is PackageState.BLOCKED
+    kept = project.project.location.data_folder / "setups"
     (first,) = kept.iterdir()
     settings = project.root / "phasegate.toml"
     settings.write_text(settings.read_text().replace("[run]", '[run]\nsandbox = "none"', 1))
     project.play(turn("implement", {"exit": 3}))
-    assert project.dispatch().state is State.BLOCKED
+    assert project.dispatch().state is PackageState.BLOCKED
     assert {first.name} < {one.name for one in kept.iterdir()}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from support.dispatch_project import (
     FEATURE,
     SLUG,
@@ -42,7 +42,7 @@ def test_a_clone_that_borrows_its_objects_can_be_worked_in(tmp_path: Path) -> No
     """The agent's git, and that of the checks, read them through two steps."""
     document = package(test=f"git log --oneline && {TEST_COMMAND}")
     report = cloned(make_project(tmp_path, {"WP01": document}), "borrows", "--shared").dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
 
 
 @pytest.mark.demand("D8.g")
@@ -50,7 +50,7 @@ def test_a_build_can_ask_git_for_its_version(tmp_path: Path) -> None:
     project = ready(make_project(tmp_path, {"WP01": package(test=f"git describe --tags && {TEST_COMMAND}")}))
     project.git("tag", "-m", "one", "v1")
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
 
 
 @pytest.mark.demand("D4.b")
@@ -171,8 +171,8 @@ def test_submodules_are_there_for_agents_and_checks_and_nothing_of_them_is_harve
     look = {"run": ["sh", "-c", f"cat lib/word.txt lib/deep/word.txt; {leaves} > /dev/null; git status --porcelain"]}
     project.play({**implements(FORM), "steps": [look, *implements(FORM)["steps"]]}, approves())
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
-    out = (project.project.jobs / project.jobs()[0].id / "stdout.log").read_text()
+    assert report.state is PackageState.DONE, report.reason
+    out = (project.project.jobs_folder / project.jobs()[0].id / "stdout.log").read_text()
     assert out.startswith("lib\ninner\n{"), out
     assert project.git("diff", "--name-only", "main", FEATURE) == FORM
 
@@ -184,7 +184,7 @@ def test_work_inside_a_submodule_is_refused_with_its_path_and_not_dropped(tmp_pa
     project.play({**implements(FORM), "steps": [meddles, *implements(FORM)["steps"]]}, approves())
     done = project.command("dispatch", "WP01")
     assert done.code == 1
-    assert project.rows()["WP01"].state == State.BLOCKED
+    assert project.rows()["WP01"].state == PackageState.BLOCKED
     for path in ("lib/word.txt", "lib/deep/word.txt", "lib/new.txt"):
         assert f"{path}: submodules may not be added, changed or removed" in project.rows()["WP01"].reason
     (violation,) = [one for one in project.trail(project.jobs()[0].id) if one["action"] == "scope_violation"][:1]
@@ -220,7 +220,7 @@ def test_a_shallow_and_a_sparse_clone_can_be_worked_in(tmp_path: Path, kind: str
         other.git("sparse-checkout", "set", "kitty-specs")
         assert not (other.root / "src").exists()
     report = other.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert FORM in other.files_of(FEATURE)
     assert other.git("status", "--porcelain") == ""
 
@@ -234,7 +234,7 @@ def test_line_ends_stay_as_they_are_whatever_the_person_s_settings_say(tmp_path:
         {**implements(FORM), "steps": [{"write": FORM, "content": text}, *implements(FORM)["steps"][1:]]}, approves()
     )
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     shown = subprocess.run(["git", "show", f"{FEATURE}:{FORM}"], cwd=project.root, capture_output=True, check=True)
     assert shown.stdout == text.encode()
 

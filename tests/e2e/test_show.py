@@ -36,7 +36,7 @@ def test_a_package_is_shown_with_its_jobs_and_each_of_its_parts(carried: Feature
     assert carried.command("show", "WP01", "--prompt").stdout.rstrip("\n") == carried.prompt(reviewer.id).rstrip("\n")
     assert "PASS" in carried.command("show", "WP01", "--answer").stdout
     assert "test" in carried.command("show", "WP01", "--evidence").stdout
-    log = carried.project.jobs / reviewer.id / "stdout.log"
+    log = carried.project.jobs_folder / reviewer.id / "stdout.log"
     assert carried.command("show", "WP01", "--log").stdout.strip() == log.read_text(encoding="utf-8").strip()
 
 

@@ -13,8 +13,13 @@ import pytest
 
 from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.storage.location import Location
-from phasegate.storage.row_events import gate_judged, job_ended, package_changed, workflow_changed
-from phasegate.storage.rows import Gate, Job, Package, WorkflowRow
+from phasegate.storage.row_events import (
+    gate_judged_event,
+    job_ended_event,
+    package_changed_event,
+    workflow_changed_event,
+)
+from phasegate.storage.rows import GateRow, JobRow, PackageRow, WorkflowRow
 from support.dispatch_project import make_project, package
 from support.entry import Done, phasegate
 from support.record import FEATURE, TS, make_repository, open_record
@@ -25,7 +30,7 @@ ACTIVE = {
     "current_phase_index": 6,
     "artifact_folder": FEATURE,
 }
-BLOCKED = Package(FEATURE, "WP02", "Check it", "BLOCKED", 2, "File scope violation: a.py", "take it out", TS)
+BLOCKED = PackageRow(FEATURE, "WP02", "Check it", "BLOCKED", 2, "File scope violation: a.py", "take it out", TS)
 
 
 def status(where: Path, *arguments: str) -> Done:
@@ -48,10 +53,10 @@ def on_terminal(where: Path, *arguments: str, columns: int = 120, **variables: s
     return (terminal.before or "").replace("\r\n", "\n")
 
 
-def record(location: Location, *packages: Package) -> None:
+def record(location: Location, *packages: PackageRow) -> None:
     with open_record(location) as store:
         for row in packages:
-            store.append_now(row.feature, TS, [package_changed(row)])
+            store.append_unconditionally(row.feature, TS, [package_changed_event(row)])
 
 
 @pytest.fixture
@@ -89,7 +94,9 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
 @pytest.mark.demand("W4.a")
 def test_workflow_board_and_blockers_are_on_one_page(location: Location) -> None:
     begin(location)
-    record(location, Package(FEATURE, "WP01", "Write it", "DONE"), BLOCKED, Package("002-b", "WP01", "Else", "DONE"))
+    record(
+        location, PackageRow(FEATURE, "WP01", "Write it", "DONE"), BLOCKED, PackageRow("002-b", "WP01", "Else", "DONE")
+    )
     (location.root / "below").mkdir()
     said = status(location.root / "below").stdout
     assert said.startswith(f"feature {FEATURE}: Phase 06 - Implementation\n")
@@ -106,11 +113,11 @@ def test_the_record_tells_of_the_workflow_its_gates_and_its_blocker(location: Lo
     blocked = WorkflowRow(
         FEATURE, "quick", "Add a \x1b[31mlogin", "main", "01-a 06-b 08-c", 1, "blocked", 2, "stuck", "help it"
     )
-    judged = Gate(FEATURE, 1, "01-a", 1, "passed", "", TS)
+    judged = GateRow(FEATURE, 1, "01-a", 1, "passed", "", TS)
     other = blocked._replace(feature="002-b", stage="completed", position=2)
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [gate_judged(judged), workflow_changed(blocked)])
-        store.append_now("002-b", TS, [workflow_changed(other)])
+        store.append_unconditionally(FEATURE, TS, [gate_judged_event(judged), workflow_changed_event(blocked)])
+        store.append_unconditionally("002-b", TS, [workflow_changed_event(other)])
     said = status(location.root).stdout.splitlines()
     assert said[:9] == [
         f"quick {FEATURE}: Phase 06 - B, round 2",
@@ -146,7 +153,7 @@ def test_what_has_ended_says_whether_it_was_merged_into_what_and_as_which_commit
     location: Location, over: WorkflowRow, where: str
 ) -> None:
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [workflow_changed(over)])
+        store.append_unconditionally(FEATURE, TS, [workflow_changed_event(over)])
     assert f"  {where}\n" in status(location.root, "--feature", FEATURE).stdout
     assert status(location.root).stdout.splitlines()[1] == f"{FEATURE} is {over.stage}: {where}"
     told = json.loads(status(location.root, "--feature", FEATURE, "--json").stdout)
@@ -160,7 +167,7 @@ def test_an_old_view_does_not_revive_a_workflow_that_is_over(location: Location)
     assert status(location.root).stdout.startswith(f"feature {FEATURE}: Phase 06")  # the control
     over = WorkflowRow(FEATURE, "feature", "x", "main", "01-a", 0, "cancelled", 1, "no need")
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [workflow_changed(over)])
+        store.append_unconditionally(FEATURE, TS, [workflow_changed_event(over)])
     assert status(location.root).stdout.startswith("no workflow is active")
 
 
@@ -172,7 +179,7 @@ def test_all_that_waits_for_a_person_is_one_list_with_the_orders_that_are_allowe
     record(location, BLOCKED._replace(feature="002-b"), BLOCKED._replace(feature="004-d"))
     with open_record(location) as store:
         for row in (blocked, passed, stopped):
-            store.append_now(row.feature, TS, [workflow_changed(row)])
+            store.append_unconditionally(row.feature, TS, [workflow_changed_event(row)])
     waiting = json.loads(status(location.root, "--json").stdout)["waiting"]
     assert {(one["feature"], one["package"]): (one["asked"], one["orders"]) for one in waiting} == {
         ("002-b", ""): ("resolve", ["resolve", "back", "cancel"]),
@@ -197,10 +204,10 @@ def test_a_blocked_package_outside_of_a_workflow_is_dispatched_again(location: L
 
 @pytest.mark.demand("D14.a")
 def test_one_package_is_shown_with_its_jobs(location: Location) -> None:
-    job = Job(FEATURE, "j1", "WP02", "implement", 1, "claude", TS, TS, "blocked")
+    job = JobRow(FEATURE, "j1", "WP02", "implement", 1, "claude", TS, TS, "blocked")
     record(location, BLOCKED, BLOCKED._replace(feature="002-b"))
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [job_ended(job)])
+        store.append_unconditionally(FEATURE, TS, [job_ended_event(job)])
     said = status(location.root, "WP02", "--feature", FEATURE).stdout
     assert said.startswith(f"{FEATURE}  WP02  BLOCKED     Check it  File scope violation: a.py\n")
     assert "round 1  implement  claude  blocked" in said
@@ -212,7 +219,7 @@ def test_one_package_is_shown_with_its_jobs(location: Location) -> None:
 
 def test_json_holds_everything_the_page_shows(location: Location) -> None:
     begin(location)
-    record(location, Package(FEATURE, "WP01", "Tab\there", "DONE"), BLOCKED)
+    record(location, PackageRow(FEATURE, "WP01", "Tab\there", "DONE"), BLOCKED)
     told = json.loads(status(location.root, "--json").stdout)
     assert told["workflow"]["phases"][6] == {
         "key": "06-implementation",
@@ -227,7 +234,7 @@ def test_json_holds_everything_the_page_shows(location: Location) -> None:
 
 
 def test_another_feature_can_be_chosen(location: Location) -> None:
-    record(location, Package(FEATURE, "WP01", "a", "DONE"), Package("002-b", "WP01", "b", "DOING"))
+    record(location, PackageRow(FEATURE, "WP01", "a", "DONE"), PackageRow("002-b", "WP01", "b", "DOING"))
     assert "\n002-b\nPLANNED" in status(location.root, "--feature", "002-b").stdout
     done = status(location.root, "--feature", "003-c")
     assert (done.code, f"known are: {FEATURE}, 002-b" in done.stderr) == (2, True)
@@ -258,7 +265,7 @@ def test_a_terminal_shows_colours_unless_the_person_wants_none(location: Locatio
 
 
 def test_a_narrow_terminal_shows_one_column(location: Location) -> None:
-    record(location, Package(FEATURE, "WP01", "A title that is rather long for it", "DONE"), BLOCKED)
+    record(location, PackageRow(FEATURE, "WP01", "A title that is rather long for it", "DONE"), BLOCKED)
     lines = on_terminal(location.root, columns=40, NO_COLOR="1").split("\n")
     at = lines.index("DONE 1")
     assert lines[at + 1] == "  WP01 A title that is rather long fo.."
@@ -266,7 +273,7 @@ def test_a_narrow_terminal_shows_one_column(location: Location) -> None:
 
 
 def test_a_terminal_shows_the_first_of_very_many_and_a_pipe_shows_all(location: Location) -> None:
-    record(location, *(Package(FEATURE, f"WP{n:02}", "x", "DONE") for n in range(1, 120)))
+    record(location, *(PackageRow(FEATURE, f"WP{n:02}", "x", "DONE") for n in range(1, 120)))
     assert "and 104 more: phasegate status --all" in on_terminal(location.root)
     assert "WP119 x" in on_terminal(location.root, "--all")
     assert status(location.root).stdout.count(" x\n") == 119
@@ -276,7 +283,7 @@ def test_a_terminal_shows_the_first_of_very_many_and_a_pipe_shows_all(location: 
 
 def test_texts_of_agents_do_not_steer_the_terminal(location: Location) -> None:
     wild = "\x1b[2J\x1b]0;x\x07\r\nWP09"
-    record(location, Package(FEATURE, "WP01", wild, "BLOCKED", 1, wild, wild, TS))
+    record(location, PackageRow(FEATURE, "WP01", wild, "BLOCKED", 1, wild, wild, TS))
     for arguments in ((), ("WP01",)):
         said = status(location.root, *arguments).stdout
         assert all(line.isprintable() for line in said.split("\n"))
@@ -294,7 +301,7 @@ def test_a_broken_state_file_hides_no_packages(state: str, location: Location) -
 
 def test_a_damaged_store_is_said_in_words(location: Location) -> None:
     record(location, BLOCKED)
-    location.store.write_bytes(b"no store")
+    location.store_path.write_bytes(b"no store")
     done = status(location.root)
     assert (done.code, "damaged" in done.stderr, done.stdout) == (4, True, "")
 

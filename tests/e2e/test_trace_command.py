@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.machine.feature_events import Merged
-from phasegate.engine.journal.entries import feature_step
-from phasegate.engine.project.project import opened_store
+from phasegate.engine.journal.entries import encode_feature_step
+from phasegate.engine.project.project import open_project_store
 from support.dispatch_project import FILES, SLUG, DispatchProject, approves, make_project, package, turn, writes
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository, write
@@ -79,8 +79,8 @@ def test_a_merged_feature_is_traced_although_its_branches_are_gone(project: Disp
     merged = git(project.root, "rev-parse", "HEAD").strip()
     git(project.root, "branch", "-qD", f"feat/{SLUG}", f"feat/{SLUG}-WP01")
     assert told(project.root)["FR-AUTH-001"]["missing"] == ["commit", "test"]
-    with opened_store(project.project) as store:
-        store.append_now(SLUG, project.project.now(), [feature_step(Merged(merged))])
+    with open_project_store(project.project) as store:
+        store.append_unconditionally(SLUG, project.project.now(), [encode_feature_step(Merged(merged))])
     write(project.root, {"src/login.ts": "// another feature's first package\n"})
     git(project.root, "commit", "-qam", "WP01: of another feature")
     one = told(project.root)["FR-AUTH-001"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
 from support.dispatch_project import Done
 
 FOLDER = Path(__file__).parents[2] / "docs/tutorial"
@@ -43,7 +43,8 @@ def shell(script: str, folder: Path, env: Mapping[str, str]) -> Done:
 
 @pytest.mark.demand("W4.b", "W6.c")
 @pytest.mark.skipif(
-    not holding(Level.OFFLINE).holds, reason="the transcript is of a machine with a sandbox: without one, that is told"
+    not probe_level(SandboxLevel.OFFLINE).is_supported,
+    reason="the transcript is of a machine with a sandbox: without one, that is told",
 )
 def test_the_tutorial_goes_as_it_says(tmp_path: Path) -> None:
     scenario, programs = tmp_path / "stand-in.toml", tmp_path / "bin"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from phasegate.agents.spool.requests import Status, WorktreeList
-from phasegate.core.text.light_json import as_data
-from phasegate.engine.jobs.requests import answerer
-from phasegate.engine.views.follow import Follower
+from phasegate.agents.spool.requests import StatusRequest, WorktreeListRequest
+from phasegate.core.text.light_json import to_plain_data
+from phasegate.engine.jobs.requests import make_request_handler
+from phasegate.engine.views.follow import JournalFollower
 from phasegate.engine.views.job import job_view
 from phasegate.engine.views.overview import PackageCard, open_reader
-from phasegate.storage.reader import Reader
+from phasegate.storage.reader import StoreReader
 from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package
 from support.feature_project import SLUG as FEATURE_SLUG
 from support.feature_project import FeatureProject, make_feature_project
@@ -23,12 +23,12 @@ from support.feature_project import FeatureProject, make_feature_project
 FORM = "src/login.ts"
 
 
-def asked_inside(project: DispatchProject, *requests: Status | WorktreeList) -> list[Any]:
+def asked_inside(project: DispatchProject, *requests: StatusRequest | WorktreeListRequest) -> list[Any]:
     """What an agent inside a job is answered."""
     reader = open_reader(str(project.root))
     assert reader is not None
     with reader:
-        answer = answerer(project.project, reader, SLUG, "WP01", "a job")
+        answer = make_request_handler(project.project, reader, SLUG, "WP01", "a job")
         return [json.loads(answer(request).stdout) for request in requests]
 
 
@@ -38,8 +38,8 @@ def test_a_package_has_one_shape_whoever_asks(tmp_path: Path) -> None:
     project.play(implements(FORM, package="WP01"), approves())
     assert project.command("dispatch", "WP01").code == 0
     page = project.command("status", "--json").json
-    inside = asked_inside(project, Status("WP01", as_json=True), Status(None, as_json=True))
-    ready = asked_inside(project, WorktreeList(everything=False, as_json=True))
+    inside = asked_inside(project, StatusRequest("WP01", as_json=True), StatusRequest(None, as_json=True))
+    ready = asked_inside(project, WorktreeListRequest(include_all=False, as_json=True))
     shapes = {
         "status": page["features"][0]["packages"],
         "status WP01": project.command("status", "WP01", "--json").json,
@@ -63,7 +63,7 @@ def test_a_package_has_one_shape_whoever_asks(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FeatureProject, Reader]]:
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FeatureProject, StoreReader]]:
     """A feature that was carried to its last gate."""
     project = make_feature_project(tmp_path_factory.mktemp("views"))
     project.start()
@@ -76,7 +76,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FeatureP
 
 @pytest.mark.demand("W4.a", "W4.b")
 def test_a_feature_is_seen_with_every_gate_every_job_in_its_phase_and_what_may_be_ordered(
-    carried: tuple[FeatureProject, Reader],
+    carried: tuple[FeatureProject, StoreReader],
 ) -> None:
     project, reader = carried
     told = project.command("status", "--feature", FEATURE_SLUG, "--json").json
@@ -100,7 +100,7 @@ def test_a_feature_is_seen_with_every_gate_every_job_in_its_phase_and_what_may_b
 
 @pytest.mark.demand("D14.a")
 def test_a_job_is_seen_with_its_prompt_its_logs_its_diff_its_claims_and_the_evidence(
-    carried: tuple[FeatureProject, Reader],
+    carried: tuple[FeatureProject, StoreReader],
 ) -> None:
     project, reader = carried
     builder, reviewer = (
@@ -119,7 +119,7 @@ def test_a_job_is_seen_with_its_prompt_its_logs_its_diff_its_claims_and_the_evid
     judged = job_view(project.project.location, reviewer.id)
     assert (judged.base, judged.commit) == (view.base, view.commit)
     shown = project.command("audit", "show", "--job", builder.id, "--json").json
-    assert shown == json.loads(json.dumps(as_data(view)))
+    assert shown == json.loads(json.dumps(to_plain_data(view)))
     writer = next(job for job in reader.jobs(FEATURE_SLUG) if job.phase == "plan")
     assert job_view(project.project.location, writer.id).commit
 
@@ -130,19 +130,21 @@ def test_the_trail_of_a_job_is_shown_also_where_the_store_is_damaged(tmp_path: P
     project.dispatch()
     job = project.jobs()[0].id
     before = project.command("audit", "show", "--job", job, "--json").json
-    project.project.location.store.write_bytes(b"no store")
+    project.project.location.store_path.write_bytes(b"no store")
     after = project.command("audit", "show", "--job", job, "--json").json
     assert (before["row"]["id"], after["row"]) == (job, None)
     assert after["entries"] == before["entries"]
 
 
 def test_the_stream_goes_on_from_any_cursor_as_if_it_had_been_read_from_the_beginning(
-    carried: tuple[FeatureProject, Reader],
+    carried: tuple[FeatureProject, StoreReader],
 ) -> None:
     _, reader = carried
-    whole = [*Follower(reader, after=0).events()]
+    whole = [*JournalFollower(reader, after=0).read_events()]
     assert [event.position for event in whole] == [*range(1, len(whole) + 1)]
     for cursor in (0, 1, len(whole) // 2, len(whole)):
-        assert [*Follower(reader, after=cursor).events()] == whole[cursor:]
-    assert [*Follower(reader).events()] == []
-    assert [*Follower(reader, FEATURE_SLUG, after=0).events()] == [e for e in whole if e.feature == FEATURE_SLUG]
+        assert [*JournalFollower(reader, after=cursor).read_events()] == whole[cursor:]
+    assert [*JournalFollower(reader).read_events()] == []
+    assert [*JournalFollower(reader, FEATURE_SLUG, after=0).read_events()] == [
+        e for e in whole if e.feature == FEATURE_SLUG
+    ]

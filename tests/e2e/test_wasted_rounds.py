@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.lifecycle import Stage
 from support.dispatch_project import FILES, DispatchProject, approves, implements, make_project, package, turn
 from support.feature_project import (
@@ -32,11 +32,11 @@ def test_a_round_that_changes_nothing_is_the_last_one_until_a_person_answers(tmp
     project = make_project(tmp_path)
     project.play(turn("implement", {"result": "success"}), approves())
     report = project.dispatch()
-    assert (report.state, report.reason) == (State.BLOCKED, "the round changed nothing")
+    assert (report.state, report.reason) == (PackageState.BLOCKED, "the round changed nothing")
     assert "--answer" in report.remediation
     assert rounds(project) == [("implement", 1)]
     project.play(implements("src/login.ts"), approves())
-    assert project.dispatch().state is State.DONE  # nothing is in the way of the next one
+    assert project.dispatch().state is PackageState.DONE  # nothing is in the way of the next one
 
 
 @pytest.mark.demand("R6.a")
@@ -46,7 +46,7 @@ def test_the_same_red_test_twice_stops_although_the_work_changed(tmp_path: Path)
     )
     project.play(turn("implement", TODO, {"result": "success"}))
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert report.reason.startswith(
         "the round failed in exactly the same way as the one before: test: 1 of 1 tests failed"
     )

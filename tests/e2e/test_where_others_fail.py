@@ -13,7 +13,7 @@ import pytest
 
 from phasegate.core.workflow.lifecycle import Stage
 from phasegate.engine.journal.feature import read_feature
-from phasegate.storage.reader import read_store
+from phasegate.storage.reader import open_store_reader
 from support.dispatch_project import Turn, turn
 from support.feature_project import APPROVES, ARCHIVES, DESCRIPTION, SLUG, FeatureProject, make_feature_project, plans
 
@@ -186,7 +186,7 @@ def _expect_the_rest(project: FeatureProject) -> None:
 
 
 def _open_role(project: FeatureProject) -> str:
-    reader = read_store(project.project.location)
+    reader = open_store_reader(project.project.location)
     if reader is None:
         return ""
     with reader:

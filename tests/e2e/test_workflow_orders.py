@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.machine.feature_events import Advanced, Escalated, PackageStarted, Started
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.lifecycle import Stage
 from phasegate.core.workflow.phases import required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.engine.drive.feature import drive
-from phasegate.engine.drive.package import Stopped, dispatch
-from phasegate.engine.jobs.step_context import read_known
+from phasegate.engine.drive.feature import drive_feature
+from phasegate.engine.drive.package import Stopped, dispatch_package
+from phasegate.engine.jobs.step_context import read_step_context
 from phasegate.engine.journal.feature import open_feature_journal
 from phasegate.engine.journal.package import find_package
-from phasegate.engine.project.project import opened_store
-from phasegate.engine.steps.feature_steps import PhaseSteps
+from phasegate.engine.project.project import open_project_store
+from phasegate.engine.steps.feature_steps import FeatureSteps
 from phasegate.storage.lock import feature_lock
 from support.dispatch_project import Done, turn
 from support.feature_project import (
@@ -341,7 +341,7 @@ def _shown(project: FeatureProject) -> str:
 def test_a_feature_in_work_is_not_touched_by_another_process(tmp_path: Path) -> None:
     project = note_project(tmp_path)
     project.start("note")
-    with feature_lock(project.project.location.locks, SLUG, "run", project.project.now()):
+    with feature_lock(project.project.location.locks_folder, SLUG, "run", project.project.now()):
         expect_refusal(project.call("escalate", "why"), 4, f"feature {SLUG} is already running")
         assert project.call("start", "note", "another thing").code == 0
 
@@ -461,17 +461,17 @@ def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_p
     project.play(GIVES_UP, *smooth(("01-requirements", "06-implementation")))
     project.start("planned")
     project.drive(step=True)
-    with opened_store(project.project) as store:
+    with open_project_store(project.project) as store:
         journal = open_feature_journal(project.project, store, SLUG)
         journal.record(Advanced())
-        planned = PhaseSteps(project.project, SLUG).carry_out(journal.state, read_known(store, SLUG))
+        planned = FeatureSteps(project.project, SLUG).run(journal.state, read_step_context(store, SLUG))
         journal.record(*planned.events, rows=planned.rows)
         journal.record(PackageStarted("WP01"))
         one = find_package(store, "WP01", SLUG)
-        report = dispatch(project.project, store, one, agent=None, say=lambda line: None)
-        assert report.state is State.BLOCKED
+        report = dispatch_package(project.project, store, one, agent=None, report_line=lambda line: None)
+        assert report.state is PackageState.BLOCKED
     feature = project.drive()
-    assert (feature.workflow.stage, feature.packages["WP01"]) == (Stage.BLOCKED, State.BLOCKED)
+    assert (feature.workflow.stage, feature.packages["WP01"]) == (Stage.BLOCKED, PackageState.BLOCKED)
     assert len([job for job in project.jobs() if job.wp == "WP01"]) == 1
 
 
@@ -493,8 +493,8 @@ def test_a_run_that_is_told_to_stop_ends_with_a_value_and_goes_on_later(tmp_path
     project.start()
     opened = project.project
     opened.stop.set()
-    with opened_store(opened) as store:
-        assert drive(opened, store, SLUG) == Stopped(SLUG)
+    with open_project_store(opened) as store:
+        assert drive_feature(opened, store, SLUG) == Stopped(SLUG)
     assert project.jobs() == []
     assert project.feature().workflow.stage is Stage.WORKING
 
@@ -507,7 +507,7 @@ def test_an_order_records_who_gave_it_and_through_which_door(tmp_path: Path) -> 
     started, escalated = project.happened()
     assert isinstance(started, Started)
     assert isinstance(escalated, Escalated)
-    assert started.by == escalated.by == project.project.ordered_at("cli")
+    assert started.by == escalated.by == project.project.make_origin("cli")
     assert (started.by.door, bool(started.by.person)) == ("cli", True)
 
 
@@ -580,7 +580,7 @@ def test_the_envelope_of_a_planning_run_names_no_package(tmp_path: Path) -> None
     project = make_feature_project(tmp_path, config=NOTE, agents=agents)
     assert project.call("run", "note", DESCRIPTION).code == 1
     job = project.jobs()[0]
-    text = (project.project.jobs / job.id / "stdout.log").read_text(encoding="utf-8")
+    text = (project.project.jobs_folder / job.id / "stdout.log").read_text(encoding="utf-8")
     envelope = json.loads(text.partition("ENVELOPE ")[2].partition("\n")[0])
     assert (envelope["wp_id"], envelope["wp_sequence"]) == (None, 0)
     assert envelope["feature_slug"] == SLUG

@@ -10,7 +10,7 @@ import pytest
 
 from phasegate.core.answer.block import check_block
 from phasegate.core.workflow.lifecycle import Stage
-from phasegate.core.workflow.phases import Work, phase_of, required_artifacts
+from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS, resolve_display_name
 from support.dispatch_project import Done, turn
 from support.feature_project import (
@@ -309,7 +309,7 @@ def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge
 
 
 def test_every_kind_of_work_is_among_the_workflows() -> None:
-    assert {phase_of(key).work for phases in WORKFLOWS.values() for key in phases} == set(Work)
+    assert {get_phase(key).work for phases in WORKFLOWS.values() for key in phases} == set(PhaseWork)
 
 
 def test_the_writer_of_the_last_planning_phase_is_asked_for_the_tasks() -> None:

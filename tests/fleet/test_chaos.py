@@ -17,7 +17,7 @@ import pytest
 
 import support
 from phasegate.storage.bucket.numbered_log import Page
-from phasegate.storage.rows import Recorded
+from phasegate.storage.rows import RecordedEvent
 from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 from support.fleet_chaos import (
     OF_THE_RUN,
@@ -100,7 +100,7 @@ def test_a_worker_killed_at_every_record_of_a_feature_loses_nothing_and_doubles_
 
 def carried_out(
     deaths: Deaths, folder: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened
-) -> tuple[Trial, list[Recorded]]:
+) -> tuple[Trial, list[RecordedEvent]]:
     with FaultyProxy(s3.port, deaths.before, deaths.after) as proxy:
         trial = deaths.trial = Trial(folder, s3, temporal, prefix, proxy, lost_after_s=3)
         trial.carry_out()
@@ -188,7 +188,7 @@ def test_a_foreign_history_under_a_number_stops_its_feature_alone_with_a_reason_
             kept = bucket.get(taken[0])
             assert kept is not None
             assert kept.data == foreign, "nothing was written over"
-            assert bucket.names(f"journal/{SLUG}")[-1] == taken[0], "nor behind it"
+            assert bucket.list_paths(f"journal/{SLUG}")[-1] == taken[0], "nor behind it"
             obstore.delete(bucket._store, taken[0])
             done = person.phasegate(*order)
             assert done.returncode == 0, done.stdout + done.stderr

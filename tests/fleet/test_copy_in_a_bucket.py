@@ -15,17 +15,17 @@ from time import monotonic
 
 import pytest
 
-from phasegate.engine.project.local_ports import FilePapers
-from phasegate.errors import EnvironmentUnavailable, StateConflict, TryLater
-from phasegate.storage.audit import verify
-from phasegate.storage.bucket.audit import verify_copy
+from phasegate.engine.project.local_ports import FileDocumentStore
+from phasegate.errors import EnvironmentUnavailable, StateConflict, TemporarilyUnavailable
+from phasegate.storage.audit import verify_audit
+from phasegate.storage.bucket.audit import verify_bucket
 from phasegate.storage.bucket.client import Bucket, BucketAddress
-from phasegate.storage.bucket.copier import Copier, chain_log, read_entries
+from phasegate.storage.bucket.copier import BucketCopier, chain_log, decode_chain_page
 from phasegate.storage.location import Location
-from phasegate.storage.reader import read_store
-from phasegate.storage.row_events import trail_sealed
-from phasegate.storage.rows import Event as Recordable
-from phasegate.storage.trails import Trails
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.row_events import trail_sealed_event
+from phasegate.storage.rows import NewEvent as Recordable
+from phasegate.storage.trails import TrailWriter
 from support.feature_run import DESCRIPTION, SLUG, TYPE, make_feature_run
 from support.record import (
     FEATURE,
@@ -48,34 +48,34 @@ PATIENCE_S = 90.0
 def copy_all(location: Location, bucket: Bucket, by: str = "a copier") -> None:
     """Copy with patience; an outage that never ends fails the test."""
     until_s, pause = monotonic() + PATIENCE_S, Event()
-    reader = read_store(location)
+    reader = open_store_reader(location)
     assert reader is not None
     with reader:
-        copier = Copier(location, reader, bucket, by)
+        copier = BucketCopier(location, reader, bucket, by)
         while True:
             try:
-                if not copier.copy_page():
+                if not copier.copy_next_page():
                     return
-            except TryLater:
+            except TemporarilyUnavailable:
                 assert monotonic() < until_s
                 pause.wait(0.1)
 
 
 def reseal(location: Location, job: str = "job-a") -> None:
     """What is found out later about a job is added to its trail, which is sealed anew."""
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "later") as trails:
-        seal = store.seal(job)
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "later") as trails:
+        seal = store.find_seal(job)
         assert seal is not None
-        trails.open_again(seal)
-        trails.write(job, TS, wrote("src/later.py", 1))
-        store.append_now(FEATURE, TS, [trail_sealed(trails.close(job))])
+        trails.reopen(seal)
+        trails.append_entry(job, TS, wrote("src/later.py", 1))
+        store.append_unconditionally(FEATURE, TS, [trail_sealed_event(trails.close(job))])
         trails.forget(job)
 
 
 def keep_paper(location: Location, text: str) -> str:
-    paper = FilePapers(location.folder).put(text.encode())
+    paper = FileDocumentStore(location.data_folder).put(text.encode())
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [Recordable("noted", json.dumps({"evidence": paper}).encode())])
+        store.append_unconditionally(FEATURE, TS, [Recordable("noted", json.dumps({"evidence": paper}).encode())])
     return paper
 
 
@@ -100,15 +100,15 @@ def test_a_run_is_in_the_bucket_when_it_has_ended_and_verifies_from_any_machine(
     bucket = s3.bucket(prefix)
     folder = run.root / ".phasegate"
     local = {path.relative_to(folder).as_posix(): path for path in (folder / "audit").rglob("*.jsonl")}
-    assert {*bucket.names("audit")} == {*local}, "named as the interface specification names them"
+    assert {*bucket.list_paths("audit")} == {*local}, "named as the interface specification names them"
     assert len(local) > 5
     for name, path in local.items():
         found = bucket.get(name)
         assert found is not None
         assert found.data == path.read_bytes()
-    papers = bucket.names("papers")
+    papers = bucket.list_paths("papers")
     assert papers
-    names = (*local, *papers, *bucket.names("chain"))
+    names = (*local, *papers, *bucket.list_paths("chain"))
     everything = b"".join(found.data for name in names if (found := bucket.get(name)))
     for secret in (canary, KEYS[1]):
         assert secret.encode() not in everything
@@ -132,7 +132,7 @@ def test_every_change_in_the_bucket_is_found(tmp_path: Path, s3: S3Server, prefi
     paper = keep_paper(location, "evidence\n")
     bucket = s3.bucket(prefix)
     copy_all(location, bucket)
-    assert verify_copy(bucket, None).ok, "control: as it was copied it verifies"
+    assert verify_bucket(bucket, None).ok, "control: as it was copied it verifies"
     trail, page = f"audit/{FEATURE}/job-a.jsonl", f"chain/{STORE_ID}/{1:010}"
     attacks: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
         "a line of a trail": (trail, lambda data: data.replace(b"src/1.py", b"src/9.py")),
@@ -146,14 +146,14 @@ def test_every_change_in_the_bucket_is_found(tmp_path: Path, s3: S3Server, prefi
         found = bucket.get(name)
         assert found is not None
         assert change(found.data) != found.data
-        assert bucket.replace(name, change(found.data), found.tag)
-        report = verify_copy(bucket, None)
+        assert bucket.replace(name, change(found.data), found.etag)
+        report = verify_bucket(bucket, None)
         assert not report.ok, what
         changed = bucket.get(name)
         assert changed is not None
-        assert bucket.replace(name, found.data, changed.tag)
-    assert verify_copy(bucket, None).ok, "control: undone it verifies again"
-    assert not verify_copy(s3.bucket(f"{prefix}-none"), None).ok, "nothing there is a no"
+        assert bucket.replace(name, found.data, changed.etag)
+    assert verify_bucket(bucket, None).ok, "control: undone it verifies again"
+    assert not verify_bucket(s3.bucket(f"{prefix}-none"), None).ok, "nothing there is a no"
 
 
 @pytest.mark.demand("X8.b")
@@ -168,19 +168,19 @@ def test_an_older_copy_put_back_everywhere_on_the_machine_is_found_by_the_bucket
         store.anchor()
     bucket = s3.bucket(prefix)
     copy_all(location, bucket)
-    assert verify_copy(bucket, location).ok
+    assert verify_bucket(bucket, location).ok
     rmtree(tmp_path / "machine")
     copytree(tmp_path / "older", tmp_path / "machine")
-    control = verify(location)
+    control = verify_audit(location)
     assert control.ok, "control: store, heads and git ref agree with each other"
-    report = verify_copy(bucket, location)
+    report = verify_bucket(bucket, location)
     assert [problem.where for problem in report.problems] == [f"entry {control.entries + 1}"]
     with open_record(location) as store:
         append_numbers(store, range(100, 120))
-    before = {name: bucket.get(name) for name in bucket.names("chain")}
+    before = {name: bucket.get(name) for name in bucket.list_paths("chain")}
     with pytest.raises(StateConflict, match="another history"):
         copy_all(location, bucket)
-    assert {name: bucket.get(name) for name in bucket.names("chain")} == before, "nothing was written over"
+    assert {name: bucket.get(name) for name in bucket.list_paths("chain")} == before, "nothing was written over"
 
 
 @pytest.mark.demand("X8.c")
@@ -209,7 +209,7 @@ def test_an_outage_of_ten_seconds_at_each_kind_of_call_loses_nothing(tmp_path: P
                 run_job(location, store, "job-c", 3)
             first.create(f"audit/{FEATURE}/job-c.jsonl", b"")  # an answer that got lost: it is read, and replaced
             copy_all(location, bucket)
-            report = verify_copy(first, location)
+            report = verify_bucket(first, location)
             if not report.ok or report.notes or not proxy.count("away").get(kind):
                 problems.append(f"{kind}: {report} {proxy.seen}")
 
@@ -241,9 +241,9 @@ def test_lost_answers_double_nothing(tmp_path: Path, s3: S3Server, prefix: str) 
         copy_all(location, bucket)
         assert {*proxy.count("lost")} == {*KINDS}
     direct = s3.bucket(prefix)
-    report = verify_copy(direct, location)
+    report = verify_bucket(direct, location)
     assert (report.ok, report.notes) == (True, ())
-    pages = [read_entries(kept) for kept in chain_log(direct, STORE_ID).pages()]
+    pages = [decode_chain_page(kept) for kept in chain_log(direct, STORE_ID).pages_after()]
     positions = [entry.position for page in pages for entry in page.entries]
     assert positions == [*range(1, len(positions) + 1)]
     found = direct.get(f"audit/{FEATURE}/job-a.jsonl")
@@ -285,7 +285,7 @@ def test_a_copier_that_is_killed_at_any_call_is_followed_by_one_that_goes_on(
             assert code == -signal.SIGKILL
             kills += 1
     assert kills > 6
-    report = verify_copy(s3.bucket(prefix), location)
+    report = verify_bucket(s3.bucket(prefix), location)
     assert (report.ok, report.notes) == (True, ())
 
 
@@ -312,10 +312,10 @@ def test_two_copiers_at_once_copy_everything_once(tmp_path: Path, s3: S3Server, 
     for thread in threads:
         thread.join()
     direct = s3.bucket(prefix)
-    report = verify_copy(direct, location)
+    report = verify_bucket(direct, location)
     assert (report.ok, report.notes, report.trails) == (True, (), 12)
-    pages = [*chain_log(direct, STORE_ID).pages()]
-    positions = [entry.position for kept in pages for entry in read_entries(kept).entries]
+    pages = [*chain_log(direct, STORE_ID).pages_after()]
+    positions = [entry.position for kept in pages for entry in decode_chain_page(kept).entries]
     assert positions == [*range(1, report.entries + 1)]
 
 
@@ -339,7 +339,7 @@ def test_a_server_that_dies_for_ten_seconds_is_waited_for(tmp_path: Path, s3_pro
         assert copying.is_alive(), "control: nothing can be copied while it is away"
         server.start()
         copying.join()
-        report = verify_copy(server.bucket("mine"), location)
+        report = verify_bucket(server.bucket("mine"), location)
         assert (report.ok, report.notes, report.trails) == (True, (), 3)
     finally:
         server.kill()

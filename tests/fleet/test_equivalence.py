@@ -12,17 +12,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from phasegate.core.workflow.workflows import NOUNS, WORKFLOWS
+from phasegate.core.workflow.workflows import DESCRIPTION_NOUNS, WORKFLOWS
 from phasegate.engine.journal.entries import FEATURE_STEP
-from phasegate.engine.notify.notifier import TOLD
+from phasegate.engine.notify.notifier import USER_NOTIFIED
 from phasegate.engine.project.project import open_project
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
-from phasegate.storage.bucket.audit import verify_copy
-from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
+from phasegate.storage.bucket.audit import verify_bucket
+from phasegate.storage.bucket.journal import BucketStore
 from phasegate.storage.location import Location
-from phasegate.storage.reader import read_store
-from phasegate.storage.rows import Recorded
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.rows import RecordedEvent
 from support.alike_runs import alike, alike_side_by_side
 from support.dispatch_project import turn
 from support.feature_project import (
@@ -44,7 +44,7 @@ from support.s3_server import BUCKET, SECRET, S3Server
 from support.temporal_server import TemporalServer
 
 ACTOR = '[agents.actor]\nharness = "scripted"\nscenario = "../scenario.json"\ntimeout_s = 120\n'
-Compared = Callable[[list[Recorded]], Iterator[tuple[str, Any]]]
+Compared = Callable[[list[RecordedEvent]], Iterator[tuple[str, Any]]]
 SERIAL = "[run]\nparallel = 1\n"
 REPAIRS = "(a person repairs the feature's branch)"
 
@@ -63,7 +63,7 @@ class Story(NamedTuple):
 
 
 def begun(type_: str, *more: str) -> tuple[str, ...]:
-    return ("run", type_, *(() if NOUNS.get(type_, "") is None else (DESCRIPTION,)), *more)
+    return ("run", type_, *(() if DESCRIPTION_NOUNS.get(type_, "") is None else (DESCRIPTION,)), *more)
 
 
 def to_its_merge(type_: str, *turns: Turn, config: str = SERIAL) -> Story:
@@ -132,7 +132,7 @@ SAMPLE = {"quick, side by side", "test-run, a blocker repaired by a person"}
 class Outcome(NamedTuple):
     """What a feature left: its events, and the files and commits of every branch."""
 
-    events: list[Recorded]
+    events: list[RecordedEvent]
     trees: dict[str, dict[str, str]]
     commits: dict[str, Counter[str]]
 
@@ -157,7 +157,7 @@ def repair(machine: Machine, *, to_remote: bool) -> None:
     git(machine.root, "checkout", "-q", "main")
 
 
-def outcome(events: list[Recorded], *repositories: Path) -> Outcome:
+def outcome(events: list[RecordedEvent], *repositories: Path) -> Outcome:
     """A branch is that of the last repository that has it."""
     trees, commits, places = {}, {}, dict[str, Path]()
     for repository in repositories:
@@ -192,19 +192,19 @@ def test_a_fleet_gives_the_events_and_trees_of_the_local_driver(
     play(story, local)
     with worker.worker():
         play(story, person, "--fleet")
-    reader = read_store(open_project(local.root).location)
+    reader = open_store_reader(open_project(local.root).location)
     assert reader is not None
-    with reader, BucketRecord(s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: "") as record:
+    with reader, BucketStore(s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: "") as record:
         (slug,) = reader.features()
         here, there = outcome([*reader.events(slug)], local.root), outcome([*record.events(slug)], worker.root, remote)
     if story.config == "":
         assert is_side_by_side(here.events)
         assert is_side_by_side(there.events)
     expect_same(told(story, there.events, worker.root), told(story, here.events, local.root))
-    assert any(one.kind == TOLD for one in there.events) is ("[notify]" in story.config), "people are told"
+    assert any(one.kind == USER_NOTIFIED for one in there.events) is ("[notify]" in story.config), "people are told"
     assert there.trees == here.trees
     assert there.commits == here.commits
-    report = verify_copy(s3.bucket(prefix), None)
+    report = verify_bucket(s3.bucket(prefix), None)
     assert (report.ok, report.entries) == (True, len(there.events)), report
     assert not (worker.root / ".phasegate/store.db").exists(), "control: no store was used"
     history = temporal.kept()
@@ -214,7 +214,7 @@ def test_a_fleet_gives_the_events_and_trees_of_the_local_driver(
         assert said.encode() not in history, "what agents say is in the record, not in the history"
 
 
-def told(story: Story, events: list[Recorded], root: Path) -> list[tuple[str, Any]]:
+def told(story: Story, events: list[RecordedEvent], root: Path) -> list[tuple[str, Any]]:
     """What happened, without ids and times; side by side also without who was faster."""
     return [*(alike if "parallel = 1" in story.config else alike_side_by_side)(events, root)]
 
@@ -227,17 +227,17 @@ def expect_same(there: list[tuple[str, Any]], here: list[tuple[str, Any]]) -> No
     assert len(there) == len(here) > 0
 
 
-def is_side_by_side(events: list[Recorded]) -> bool:
+def is_side_by_side(events: list[RecordedEvent]) -> bool:
     """Whether both packages of the plan were begun before one ended."""
     said = [json.loads(one.payload)["event"]["event"] for one in events if one.kind == FEATURE_STEP]
     return said.index("package-started") + 1 == said.index("package-started", said.index("package-started") + 1)
 
 
-def entry(kind: str, fields: str, second: int = 0) -> Recorded:
-    return Recorded(0, "001-x", 0, f"2026-01-01T00:00:{second:02}.000Z", kind, fields.encode())
+def entry(kind: str, fields: str, second: int = 0) -> RecordedEvent:
+    return RecordedEvent(0, "001-x", 0, f"2026-01-01T00:00:{second:02}.000Z", kind, fields.encode())
 
 
-def a_small_story(first: UUID, second: UUID, took: int) -> list[Recorded]:
+def a_small_story(first: UUID, second: UUID, took: int) -> list[RecordedEvent]:
     return [
         entry("workflow.happened", '{"event":{"event":"started"}}', took),
         entry("job.started", f'{{"id":"{first}","wp":"WP01","started":"{took}"}}'),
@@ -253,7 +253,7 @@ def test_the_comparison_finds_every_changed_lost_doubled_or_exchanged_event(comp
     one, other = uuid4(), uuid4()
     story = a_small_story(one, other, 3)
 
-    def is_same(changed: list[Recorded]) -> bool:
+    def is_same(changed: list[RecordedEvent]) -> bool:
         return [*compared(story)] == [*compared(changed)]
 
     assert is_same(a_small_story(uuid4(), uuid4(), 17)), "control: ids and times do not count"
@@ -276,6 +276,6 @@ def fleet_settings(s3: S3Server, temporal: TemporalServer, prefix: str) -> dict[
         "STORAGE__ENDPOINT": s3.endpoint,
         "FLEET__SERVER": temporal.address,
     }
-    if not holding(Level.WORKTREE).holds:  # else no worker would offer an agent
+    if not probe_level(SandboxLevel.WORKTREE).is_supported:  # else no worker would offer an agent
         settings["SANDBOX"] = "none"
     return {f"PHASEGATE_{name}": value for name, value in settings.items()}

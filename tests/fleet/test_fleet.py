@@ -10,10 +10,10 @@ from threading import Event
 
 import pytest
 
-from phasegate.storage.bucket.audit import verify_copy
+from phasegate.storage.bucket.audit import verify_bucket
 from support.feature_run import DESCRIPTION, TYPE
 from support.fleet_machines import Fleet
-from support.s3_server import S3Server, free_ports
+from support.s3_server import S3Server, find_free_ports
 from support.temporal_server import TemporalServer
 
 
@@ -60,7 +60,7 @@ def test_a_feature_ends_though_its_worker_and_the_server_die_again_and_again(
     ended = Counter(json.loads(one.payload)["id"] for one in events if one.kind == "job.ended")
     assert started == ended, "each job is started and ended once on record"
     assert {*started.values()} == {1}
-    report = verify_copy(s3.bucket(prefix), None)
+    report = verify_bucket(s3.bucket(prefix), None)
     assert (report.ok, report.entries) == (True, len(events)), report
     tree = fleet.tree(events[0].ts)
     assert {"bye.py", "hi.py"} <= {*tree}
@@ -68,7 +68,7 @@ def test_a_feature_ends_though_its_worker_and_the_server_die_again_and_again(
 
 @pytest.mark.demand("X8.h")
 def test_a_fleet_that_is_not_there_is_said_in_plain_words(tmp_path: Path, s3: S3Server, prefix: str) -> None:
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     nowhere = TemporalServer.__new__(TemporalServer)
     nowhere.address = f"127.0.0.1:{port}"
     fleet = Fleet(tmp_path, s3, nowhere, prefix)

@@ -12,7 +12,7 @@ import pytest
 
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import Fleet
-from support.s3_server import S3Server, free_ports
+from support.s3_server import S3Server, find_free_ports
 from support.temporal_server import TemporalServer
 
 
@@ -80,7 +80,7 @@ def test_fleet_doctor_names_what_is_lacking_and_resume_begins_open_features_afte
         assert any(name.startswith("agent ") for name in checks)
         plain = dict(person.environment)
         for variable, value, lacking, why in (
-            ("PHASEGATE_FLEET__SERVER", f"127.0.0.1:{free_ports(1)[0]}", "server", "no Temporal server answers"),
+            ("PHASEGATE_FLEET__SERVER", f"127.0.0.1:{find_free_ports(1)[0]}", "server", "no Temporal server answers"),
             ("PHASEGATE_FLEET__NAMESPACE", "nobody", "server", "has no namespace nobody"),
             ("AWS_SECRET_ACCESS_KEY", "wrong", "bucket", "refuses"),
             ("PHASEGATE_FORGE__REMOTE", "nowhere", "remote", "there is no remote"),

@@ -17,16 +17,16 @@ import pytest
 from fleet.test_replay import replayed_and_kept
 from phasegate.errors import StateConflict
 from phasegate.storage.bucket.client import Bucket
-from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.storage.bucket.journal import BucketStore
 from phasegate.storage.bucket.numbered_log import Page
 from phasegate.storage.location import Location
-from phasegate.storage.rows import Event as Recordable
+from phasegate.storage.rows import NewEvent as Recordable
 from phasegate.typed import read_json
 from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import Fleet, Machine
 from support.record import TS
-from support.s3_server import S3Server, free_ports
+from support.s3_server import S3Server, find_free_ports
 from support.temporal_server import TemporalServer
 
 
@@ -62,7 +62,7 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
 
     assert replayed_and_kept(temporal.address, SLUG).events
 
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     other.environment["PHASEGATE_FLEET__SERVER"] = f"127.0.0.1:{port}"  # from here on without server and worker
     after = status(other)
     assert (after["workflow"]["feature"], after["workflow"]["stage"]) == (SLUG, "gate-passed")
@@ -103,17 +103,17 @@ def test_a_copy_follows_by_what_is_new_is_made_anew_when_damaged_and_refuses_ano
     kept, nowhere = tmp_path / "copy/store.db", Location(Path(), Path(), Path())
     bucket = s3.patient_bucket(prefix)
 
-    def opened(bucket: Bucket = bucket) -> BucketRecord:
-        return BucketRecord(bucket, nowhere, lambda: str(uuid4()), kept)
+    def opened(bucket: Bucket = bucket) -> BucketStore:
+        return BucketStore(bucket, nowhere, lambda: str(uuid4()), kept)
 
-    with BucketRecord(bucket, nowhere, lambda: str(uuid4())) as writer, opened() as reader:
+    with BucketStore(bucket, nowhere, lambda: str(uuid4())) as writer, opened() as reader:
         assert reader.features() == []
         for name in ("001-one", "002-two"):
             writer.append(name, 0, TS, [Recordable("noted", b'"x"')])
         writer.anchor()
-        reader.follow_all()
+        reader.sync_all_features()
         assert {*reader.features()} == {"001-one", "002-two"}
-        asked = _gets(bucket, reader.follow_all)
+        asked = _gets(bucket, reader.sync_all_features)
         assert asked == ["heads/0000000002", "journal/001-one/0000000002", "journal/002-two/0000000002"]
         writer.append("002-two", 1, TS, [Recordable("noted", b'"y"')])
         writer.anchor()

@@ -14,10 +14,10 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.storage.bucket.journal import BucketStore
 from phasegate.storage.location import Location
-from phasegate.storage.row_events import job_ended, job_started
-from phasegate.storage.rows import Job
+from phasegate.storage.row_events import job_ended_event, job_started_event
+from phasegate.storage.rows import JobRow
 from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, Turn, judges, names_in, plans
 from support.fleet_machines import Fleet
 from support.git_project import git
@@ -211,10 +211,10 @@ def test_caps_hold_over_all_features_of_a_fleet_and_so_many_are_open_and_no_more
 ) -> None:
     fleet = Fleet(tmp_path, s3, temporal, prefix, more="open_features = 1\n[limits]\ntotal_cost_usd = 5\n")
     worker, person = fleet.machine("worker"), fleet.machine("person")
-    other = Job("900-other", str(uuid4()), "", "plan", 1, "actor", TS)
-    with BucketRecord(s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: str(uuid4())) as record:
+    other = JobRow("900-other", str(uuid4()), "", "plan", 1, "actor", TS)
+    with BucketStore(s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: str(uuid4())) as record:
         ended = other._replace(ended=TS, outcome="done", cost_usd=6.0)
-        record.append_now("900-other", TS, [job_started(other), job_ended(ended)])
+        record.append_unconditionally("900-other", TS, [job_started_event(other), job_ended_event(ended)])
     with worker.worker():
         stopped = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
     ran = json.loads(stopped.stdout)

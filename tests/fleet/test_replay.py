@@ -20,11 +20,11 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from temporalio.workflow import NondeterminismError
 
 from phasegate import __version__
-from phasegate.core.machine.feature_machine import FeatureAction, decide
+from phasegate.core.machine.feature_machine import FeatureAction, decide_feature_actions
 from phasegate.core.machine.feature_state import Feature, Step
 from phasegate.engine.fleet import workflow
-from phasegate.engine.fleet.client import FleetPayloads
-from phasegate.engine.fleet.workflow import FeatureFlow
+from phasegate.engine.fleet.client import FleetPayloadConverter
+from phasegate.engine.fleet.workflow import FeatureWorkflow
 from support.alike_runs import alike
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import Fleet, local_run
@@ -41,8 +41,8 @@ def replay(history: WorkflowHistory) -> None:
     runner = SandboxedWorkflowRunner(
         restrictions=SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")
     )
-    converter = DataConverter(payload_converter_class=FleetPayloads)
-    replayer = Replayer(workflows=[FeatureFlow], data_converter=converter, workflow_runner=runner)
+    converter = DataConverter(payload_converter_class=FleetPayloadConverter)
+    replayer = Replayer(workflows=[FeatureWorkflow], data_converter=converter, workflow_runner=runner)
     asyncio.run(replayer.replay_workflow(history))
 
 
@@ -104,7 +104,7 @@ def test_the_history_of_every_release_is_carried_on_by_this_code(path: Path) -> 
 @pytest.mark.demand("X8.m")
 def test_a_changed_rule_is_found_by_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     def another(feature: Feature) -> Sequence[FeatureAction]:
-        due = decide(feature)
+        due = decide_feature_actions(feature)
         return [msgspec.structs.replace(due[0], step=Step.STOP)] if due[0].step is Step.GATE else due
 
     newest = max(HISTORIES, key=lambda path: path.stat().st_mtime)

@@ -10,7 +10,7 @@ from pathlib import Path
 import obstore
 import pytest
 
-from phasegate.core.agents.secrets import LentValues
+from phasegate.core.agents.secrets import SecretMatcher
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import Fleet, Machine
 from support.quick_dispatch import WHOLE
@@ -46,7 +46,7 @@ def test_no_key_is_in_a_history_a_bucket_or_a_trail(
     places["history"] = temporal.kept()
     assert SLUG.encode() in places["history"], "control"
     for secret in (KEY, SIGN_IN, SECRET):
-        assert not [name for name, data in places.items() if LentValues([secret.encode()]).are_in(data)], secret
+        assert not [name for name, data in places.items() if SecretMatcher([secret.encode()]).has_secret(data)], secret
     noted = [name for name, data in places.items() if NOTE.encode() in data]
     assert any(name.startswith("papers/") for name in noted), f"control: what is no secret gets there: {noted}"
     assert any(name.startswith("audit/") for name in noted), f"control: {noted}"

@@ -12,8 +12,8 @@ from threading import Event, Thread
 
 import pytest
 
-from phasegate.storage.bucket.audit import verify_copy
-from phasegate.storage.rows import Recorded
+from phasegate.storage.bucket.audit import verify_bucket
+from phasegate.storage.rows import RecordedEvent
 from support.alike_runs import alike
 from support.feature_run import DESCRIPTION, SLUG, TYPE
 from support.fleet_machines import BRANCH, Fleet, local_run
@@ -25,7 +25,7 @@ CODE = f"refs/phasegate/fleet/{SLUG}"
 OF_THE_RUN = ("step.timed", "notice")
 
 
-def without_times(events: Sequence[Recorded], *roots: Path) -> list[tuple[str, object]]:
+def without_times(events: Sequence[RecordedEvent], *roots: Path) -> list[tuple[str, object]]:
     """What happened, without how long it took and what was told of it."""
     return [one for one in alike(events, *roots) if not one[0].endswith(OF_THE_RUN)]
 
@@ -75,7 +75,7 @@ def test_a_worker_that_dies_between_implement_and_harvest_is_followed_by_another
         {*git(folder, "log", "--format=%an %s", BRANCH).splitlines()} for folder in (fleet.remote, local.root)
     )
     assert by_one - {"Test Work as a fleet"} == by_local, "the agents' own commits too"
-    assert verify_copy(s3.bucket(prefix), None).ok
+    assert verify_bucket(s3.bucket(prefix), None).ok
 
 
 @pytest.mark.demand("X8.j")
@@ -124,4 +124,4 @@ def test_a_worker_that_stood_still_pushes_nothing_and_records_nothing_after_anot
     assert started == ended
     assert {*ended.values()} == {1}
     assert {"bye.py", "hi.py"} <= {*fleet.tree(events[0].ts)}
-    assert verify_copy(s3.bucket(prefix), None).ok
+    assert verify_bucket(s3.bucket(prefix), None).ok

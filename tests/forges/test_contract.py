@@ -20,8 +20,8 @@ import pytest
 
 from phasegate.forge import github
 from phasegate.forge.github import GitHub
-from phasegate.forge.http import Api, HttpAnswer
-from phasegate.forge.registry import forge_at
+from phasegate.forge.http import ForgeApi, HttpResponse
+from phasegate.forge.registry import connect_forge
 from support.fake_forge import REPOSITORY, TOKEN, Exchange, fake_forge
 from support.forge_talk import make_source, talk
 
@@ -41,7 +41,7 @@ def node(script: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess
 
 def exchanges(kind: str, room: Path) -> list[Exchange]:
     with fake_forge(kind, make_source(room), room / "forge") as fake:
-        talk(forge_at(kind, fake.url, REPOSITORY, TOKEN), fake)
+        talk(connect_forge(kind, fake.url, REPOSITORY, TOKEN), fake)
         assert fake.exchanges
         return fake.exchanges
 
@@ -49,16 +49,16 @@ def exchanges(kind: str, room: Path) -> list[Exchange]:
 # --- GitHub
 
 
-class Watched(Api):
+class Watched(ForgeApi):
     """Keeps what Prism says of each exchange. GraphQL is not in that description: it goes straight to the forge."""
 
     violations: list[str]
-    forge: Api
+    forge: ForgeApi
 
-    def _ask(self, method: str, path: str, body: object, etag: str = "", without: str = "") -> HttpAnswer:
+    def _ask(self, method: str, path: str, body: object, etag: str = "", without: str = "") -> HttpResponse:
         if path == "/graphql":
-            return self.forge._ask(method, path, body, etag, without)
-        answer = super()._ask(method, path, body, etag, without)
+            return self.forge._request(method, path, body, etag, without)
+        answer = super()._request(method, path, body, etag, without)
         if found := answer.headers.get("sl-violations"):
             self.violations.append(f"{method} {path}: {found}")
         return answer
@@ -107,7 +107,7 @@ def test_every_request_to_github_and_every_answer_of_the_fake_is_as_github_publi
     ):
         header = {"Authorization": f"Bearer {TOKEN}"}
         api = Watched(address, header, {"per_page": "100"}, timeout_s=120)
-        api.violations, api.forge = [], Api(f"{fake.url}/api/v3", header, {})
+        api.violations, api.forge = [], ForgeApi(f"{fake.url}/api/v3", header, {})
         talk(GitHub(api, REPOSITORY), fake)
         assert api.violations == []
         assert len(fake.exchanges) > 30
@@ -122,8 +122,12 @@ def test_every_request_to_github_and_every_answer_of_the_fake_is_as_github_publi
 @pytest.mark.demand("X7.g")
 def test_the_graphql_documents_and_the_fakes_answers_to_them_are_of_githubs_schema(tmp_path: Path) -> None:
     asked = [one for one in exchanges("github", tmp_path) if one.path == "/api/graphql"]
-    assert {one.body["query"] for one in asked} == {github.THREADS, github.READY, github.ENQUEUE}
-    wrong = asked[0]._replace(body={**asked[0].body, "query": github.THREADS.replace("isResolved", "isDone")})
+    assert {one.body["query"] for one in asked} == {
+        github.THREADS_QUERY,
+        github.READY_MUTATION,
+        github.ENQUEUE_MUTATION,
+    }
+    wrong = asked[0]._replace(body={**asked[0].body, "query": github.THREADS_QUERY.replace("isResolved", "isDone")})
     talked = tmp_path / "talked.json"
     talked.write_text(json.dumps([one._asdict() for one in (*asked, wrong)]))
     done = node(str(HERE / "graphql.cjs"), str(talked), cwd=tmp_path)

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.port import Ending, EventKind, harness_of
+from phasegate.agents.port import Ending, EventKind, get_harness
 from support.acp_runs import Ran, acp_launch, acp_task, agent_command, run_agent, run_unprotected
 from support.agents import carry_out, reported
 
@@ -130,8 +130,8 @@ def test_without_a_sandbox_no_command_is_allowed(repository: Path) -> None:
     call = {"kind": "execute", "title": "npm test", "rawInput": {"command": "npm test"}}
     argument = [{"path": "ran.txt", "call": call, "says_no_path": True}]
     task = acp_task(repository, agent_command("asks", argument), SCOPE)
-    uncaged = msgspec.structs.replace(task, caged=False)
-    report = reported(harness_of("acp"), uncaged, carry_out(acp_launch(uncaged), repository))
+    uncaged = msgspec.structs.replace(task, sandboxed=False)
+    report = reported(get_harness("acp"), uncaged, carry_out(acp_launch(uncaged), repository))
     assert report.ending is Ending.COMPLETED
     assert not (repository / "ran.txt").exists()
     carry_out(acp_launch(task), repository)
@@ -288,7 +288,7 @@ def test_an_agent_that_exits_early_is_judged_by_its_exit_status(repository: Path
 
 def test_a_program_that_is_not_there_is_not_runnable(repository: Path) -> None:
     task = acp_task(repository, ("no-such-agent-anywhere", "acp"))
-    report = reported(harness_of("acp"), task, carry_out(acp_launch(task), repository))
+    report = reported(get_harness("acp"), task, carry_out(acp_launch(task), repository))
     assert report.ending is Ending.NOT_RUNNABLE
     assert "no-such-agent-anywhere cannot be started" in report.reason
     assert "install" in report.remedy

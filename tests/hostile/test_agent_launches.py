@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.port import AgentConfig, AgentTask, Launch, harness_of
-from phasegate.agents.run.sandboxed import job_request, run_agent
-from phasegate.agents.run.sign_in import lent
+from phasegate.agents.port import AgentConfig, AgentTask, Launch, get_harness
+from phasegate.agents.run.sandboxed import build_job_request, run_agent
+from phasegate.agents.run.sign_in import lend_sign_in
 from phasegate.agents.spool.server import RequestSpool
-from phasegate.core.agents.harnesses import ROWS
+from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.prompt.template import AgentPhase
 from phasegate.prompts.templates import load_system_template
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.request import SandboxLevel
 from support.agent_streams import PROGRAMS
 from support.tasks import JOB_ID, make_task
 
@@ -46,7 +46,7 @@ def repository(tmp_path: Path) -> Path:
 
 def launch_of(kind: str, repository: Path, *, caged: bool = True, agent: AgentConfig | None = None) -> Launch:
     task = make_task(repository, agent or AgentConfig("tested"), kind=kind)
-    return harness_of(kind).launch(msgspec.structs.replace(task, caged=caged))
+    return get_harness(kind).launch(msgspec.structs.replace(task, sandboxed=caged))
 
 
 @pytest.mark.parametrize("kind", ANYTHING_GOES)
@@ -61,7 +61,7 @@ def test_opencode_has_no_shell_where_no_cage_holds_it(repository: Path) -> None:
 
 
 def test_a_task_is_not_caged_unless_somebody_says_so(repository: Path) -> None:
-    assert not make_task(repository, AgentConfig("tested")).caged
+    assert not make_task(repository, AgentConfig("tested")).sandboxed
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
@@ -87,14 +87,14 @@ def test_the_only_mcp_server_that_gemini_may_run_has_a_name_that_no_project_can_
     assert JOB_ID in argv[argv.index("--allowed-mcp-server-names") + 1]
 
 
-@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("kind", HARNESSES)
 def test_every_harness_has_a_template_for_every_phase(kind: str, tmp_path: Path) -> None:
     for phase in AgentPhase:
-        assert load_system_template(ROWS[kind].template, phase, root=tmp_path)
+        assert load_system_template(HARNESSES[kind].template, phase, root=tmp_path)
 
 
 def test_the_templates_are_those_of_the_programs() -> None:
-    named = {kind: ROWS[kind].template for kind in ("claude_code", "codex", "gemini")}
+    named = {kind: HARNESSES[kind].template for kind in ("claude_code", "codex", "gemini")}
     assert named == {"claude_code": "CLAUDE", "codex": "CODEX", "gemini": "GEMINI"}
 
 
@@ -130,19 +130,19 @@ def test_in_a_job_a_key_is_in_the_environment_and_nowhere_else(
         monkeypatch.setenv(name, f"canary-of-{name}")
     monkeypatch.setenv("SOMEBODYS_SECRET", "canary-of-somebody")
     task, folder = spy(kind, repository, tmp_path), tmp_path / "job"
-    harness = harness_of(kind)
+    harness = get_harness(kind)
     launch = harness.launch(task)
     home = tmp_path / "person"
     for name in (*launch.sign_in_files, ".ssh/id_ed25519"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text('{"token":"canary-of-the-sign-in"}')
-    with RequestSpool(folder / "spool") as spool, lent(launch.sign_in_files, home, folder / "home") as sign_in:
-        request = job_request(
-            task, launch, folder, spool, tag=uuid.uuid4().hex, level=Level.NONE, timeout_s=60, sign_in=sign_in
+    with RequestSpool(folder / "spool") as spool, lend_sign_in(launch.sign_in_files, home, folder / "home") as sign_in:
+        request = build_job_request(
+            task, launch, folder, spool, tag=uuid.uuid4().hex, level=SandboxLevel.NONE, timeout_s=60, sign_in=sign_in
         )
         request = request._replace(stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log")
-        job = CagedJob(request)
-        ran = run_agent(job, harness.reading(task, job))
+        job = SandboxedJob(request)
+        ran = run_agent(job, harness.make_parser(task, job))
     seen = (folder / "env").read_text()
     assert f"canary-of-{KEYS[kind]}" in seen, "control: it had the key"
     assert "canary-of-somebody" not in seen

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from phasegate.core.answer.parse import parse_answer
-from phasegate.core.text.escapes import for_terminal
+from phasegate.core.text.escapes import sanitize_for_terminal
 from support.growth import assert_grows_no_faster_than_its_input
 
 PASS = "\n<review>PASS</review>\n"
@@ -105,7 +105,7 @@ def test_no_shape_of_text_takes_more_than_its_length(name: str) -> None:
     "name", ["escapes", "colours", "titles opened", "8-bit controls", "carriage returns", "letters"]
 )
 def test_showing_a_text_takes_no_more_than_its_length(name: str) -> None:
-    assert_takes_no_more_than_its_length(for_terminal, UNITS[name], 30_000)
+    assert_takes_no_more_than_its_length(sanitize_for_terminal, UNITS[name], 30_000)
 
 
 def test_the_measure_finds_what_is_quadratic() -> None:

@@ -17,18 +17,18 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.audit.chain import Link, entry_hash, first_break, origin
-from phasegate.core.audit.trail import bind, entry, read_lines
-from phasegate.core.audit.trail import origin as trail_origin
+from phasegate.core.audit.chain import ChainLink, chain_origin_hash, compute_entry_hash, find_first_break
+from phasegate.core.audit.trail import bind_entry, encode_entry, scan_trail
+from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 from phasegate.errors import StateConflict
 from phasegate.interfaces.cli import run_command
-from phasegate.storage.audit import verify
+from phasegate.storage.audit import verify_audit
 from phasegate.storage.git_anchor import read_anchor
 from phasegate.storage.location import Location
-from phasegate.storage.row_events import job_started
-from phasegate.storage.rows import Job
-from phasegate.storage.trail_recovery import recover
-from phasegate.storage.trails import Trails
+from phasegate.storage.row_events import job_started_event
+from phasegate.storage.rows import JobRow
+from phasegate.storage.trail_recovery import recover_trails
+from phasegate.storage.trails import TrailWriter
 from support.record import (
     FEATURE,
     STORE_ID,
@@ -46,7 +46,7 @@ from support.record import (
 )
 
 SEED = 20260301
-Links = list[Link]
+Links = list[ChainLink]
 
 
 @pytest.fixture
@@ -58,20 +58,20 @@ def location(tmp_path: Path) -> Location:
 
 def rehashed(links: Links) -> Links:
     """The same entries with positions and hashes as they would be if they had been written so."""
-    previous, result = origin(STORE_ID), []
+    previous, result = chain_origin_hash(STORE_ID), []
     for position, link in enumerate(links, 1):
         entry = link.entry._replace(position=position)
-        previous = entry_hash(previous, entry)
-        result.append(Link(entry, previous))
+        previous = compute_entry_hash(previous, entry)
+        result.append(ChainLink(entry, previous))
     return result
 
 
 def renumbered(links: Links) -> Links:
-    return [Link(link.entry._replace(position=position), link.hash) for position, link in enumerate(links, 1)]
+    return [ChainLink(link.entry._replace(position=position), link.hash) for position, link in enumerate(links, 1)]
 
 
-def edited(link: Link) -> Link:
-    return Link(link.entry._replace(payload=b'{"number": 99}'), link.hash)
+def edited(link: ChainLink) -> ChainLink:
+    return ChainLink(link.entry._replace(payload=b'{"number": 99}'), link.hash)
 
 
 CHAIN_ATTACKS: dict[str, Callable[[Links], Links]] = {
@@ -94,12 +94,12 @@ CAUGHT_BY_A_PLAIN_CHAIN = {"edit", "delete", "insert", "reorder", "duplicate"}
 @pytest.mark.demand("D13.g", "D13.h", "D13.i")
 @pytest.mark.parametrize("name", CHAIN_ATTACKS)
 def test_an_attack_on_the_chain_is_found_and_its_first_entry_named(location: Location, name: str) -> None:
-    assert verify(location).ok, "the record as it was written verifies"
+    assert verify_audit(location).ok, "the record as it was written verifies"
     attacked = CHAIN_ATTACKS[name](read_links(location))
     write_links(location, attacked)
-    alone = first_break(origin(STORE_ID), read_links(location), [], [])
+    alone = find_first_break(chain_origin_hash(STORE_ID), read_links(location), [], [])
     assert (alone is not None) == (name in CAUGHT_BY_A_PLAIN_CHAIN), "control: what a plain hash chain sees"
-    report = verify(location)
+    report = verify_audit(location)
     assert not report.ok
     first = report.problems[0].where
     expected = {"truncate the tail": 15, "truncate to nothing": 1, "roll back": 5, "replace the whole log": 1}
@@ -120,7 +120,7 @@ def test_nobody_goes_on_from_an_attacked_chain_unless_its_end_is_the_written_one
 
 
 def forged(previous: str, number: int) -> bytes:
-    return bind(previous, entry(TS, "job-a", wrote("forged.py", number))).line
+    return bind_entry(previous, encode_entry(TS, "job-a", wrote("forged.py", number))).line
 
 
 def hash_of(line: bytes) -> str:
@@ -164,9 +164,9 @@ def test_an_attack_on_a_finished_trail_is_found_and_its_line_named(location: Loc
     path = trail_of(location)
     attacked = b"".join(TRAIL_ATTACKS[name](path.read_bytes().splitlines(keepends=True)))
     path.write_bytes(attacked)
-    alone = read_lines(attacked, trail_origin(FEATURE, "job-a")).broken
+    alone = scan_trail(attacked, trail_origin(FEATURE, "job-a")).broken
     assert (alone is not None) == (name in CAUGHT_BY_A_PLAIN_CHAIN), "control: what a plain hash chain sees"
-    report = verify(location)
+    report = verify_audit(location)
     assert not report.ok
     assert report.problems[0].where.startswith(f"trail {FEATURE}/job-a line ")
 
@@ -174,11 +174,13 @@ def test_an_attack_on_a_finished_trail_is_found_and_its_line_named(location: Loc
 def leave_an_open_trail(location: Location, entries: int = 6) -> None:
     """A job whose process ended without ending its trail."""
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-c", "WP02", "06", 1, "claude", TS))])
-        with Trails.create(location, store.heads.folder, "writer-c") as trails:
+        store.append_unconditionally(
+            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-c", "WP02", "06", 1, "claude", TS))]
+        )
+        with TrailWriter.create(location, store.heads.folder, "writer-c") as trails:
             trails.open(FEATURE, "job-c")
             for number in range(entries):
-                trails.write("job-c", TS, wrote(f"src/{number}.py", number))
+                trails.append_entry("job-c", TS, wrote(f"src/{number}.py", number))
 
 
 # An earlier state of an open trail is what an export leaves that was not sealed: the next one replaces it.
@@ -189,46 +191,46 @@ ATTACKS_THAT_CUT = {"truncate the tail", "truncate to nothing", "roll back"}
 @pytest.mark.parametrize("name", TRAIL_ATTACKS)
 def test_no_attack_on_the_file_of_an_open_trail_gets_into_the_record(location: Location, name: str) -> None:
     leave_an_open_trail(location)
-    assert verify(location).ok
+    assert verify_audit(location).ok
     with open_record(location) as store:
         whole = open_content(store, "job-c")
     path = trail_of(location, "job-c")
     assert not path.exists(), "there is nothing to attack yet"
     path.write_bytes(b"".join(TRAIL_ATTACKS[name](whole.splitlines(keepends=True))))
-    report = verify(location)
+    report = verify_audit(location)
     with open_record(location) as store:
-        (found,) = recover(store, location, "recovery", TS)
+        (found,) = recover_trails(store, location, "recovery", TS)
     if name in ATTACKS_THAT_CUT:
         assert (report.ok, found.problem) == (True, "")
         assert path.read_bytes().startswith(whole)
-        assert verify(location).ok
+        assert verify_audit(location).ok
     else:
         assert report.problems[0].where.startswith(f"trail {FEATURE}/job-c line ")
         assert "was not written here" in found.problem
-        assert not verify(location).ok, "it is not made good in silence"
+        assert not verify_audit(location).ok, "it is not made good in silence"
 
 
 @pytest.mark.demand("D13.i")
 def test_an_attack_on_a_trail_that_was_opened_again_is_found(location: Location) -> None:
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "later") as trails:
-        trails.open_again(next(seal for seal in store.seals() if seal.job == "job-a"))
-        trails.write("job-a", TS, wrote("later.py", 1))
-        assert verify(location).ok
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "later") as trails:
+        trails.reopen(next(seal for seal in store.seals() if seal.job == "job-a"))
+        trails.append_entry("job-a", TS, wrote("later.py", 1))
+        assert verify_audit(location).ok
         path = trail_of(location)
         sealed = path.read_bytes()
         for name, attack in TRAIL_ATTACKS.items():
             path.write_bytes(b"".join(attack(sealed.splitlines(keepends=True))))
-            assert verify(location).problems[0].where.startswith(f"trail {FEATURE}/job-a line "), name
+            assert verify_audit(location).problems[0].where.startswith(f"trail {FEATURE}/job-a line "), name
         path.write_bytes(sealed)
-        assert verify(location).ok
+        assert verify_audit(location).ok
 
 
 def test_a_trail_that_nobody_wrote_is_found(location: Location) -> None:
     shutil.copy(trail_of(location), trail_of(location, "job-x"))
-    (location.trails / "002-other").mkdir()
-    shutil.copy(trail_of(location), location.trails / "002-other" / "job-a.jsonl")
-    (location.trails / FEATURE / "notes.txt").write_text("x")
-    found = {problem.where for problem in verify(location).problems}
+    (location.trails_folder / "002-other").mkdir()
+    shutil.copy(trail_of(location), location.trails_folder / "002-other" / "job-a.jsonl")
+    (location.trails_folder / FEATURE / "notes.txt").write_text("x")
+    found = {problem.where for problem in verify_audit(location).problems}
     assert found == {
         f"trail {FEATURE}/job-x line 1",
         "trail 002-other/job-a line 1",
@@ -240,7 +242,7 @@ def test_a_trail_behind_a_link_is_found(location: Location, tmp_path: Path) -> N
     moved = tmp_path / "moved.jsonl"
     trail_of(location).rename(moved)
     trail_of(location).symlink_to(moved)
-    assert not verify(location).ok
+    assert not verify_audit(location).ok
 
 
 # --- the whole folder -----------------------------------------------------------------------------------------------
@@ -253,15 +255,15 @@ def copy_tree(source: Path, target: Path) -> None:
 
 @pytest.mark.demand("D13.g", "D13.i")
 def test_an_older_consistent_copy_of_the_whole_folder_is_found(location: Location, tmp_path: Path) -> None:
-    copy_tree(location.folder, tmp_path / "older")
+    copy_tree(location.data_folder, tmp_path / "older")
     with open_record(location) as store:
         append_numbers(store, range(3))
         run_job(location, store, "job-d", 4)
-    assert verify(location).ok
-    copy_tree(tmp_path / "older", location.folder)
+    assert verify_audit(location).ok
+    copy_tree(tmp_path / "older", location.data_folder)
     links = read_links(location)
-    assert first_break(origin(STORE_ID), links, [], []) is None, "control: in itself the copy is whole"
-    report = verify(location)
+    assert find_first_break(chain_origin_hash(STORE_ID), links, [], []) is None, "control: in itself the copy is whole"
+    report = verify_audit(location)
     assert (report.ok, report.problems[0].where) == (False, f"entry {len(links) + 1}")
     with pytest.raises(StateConflict, match="replaced by another copy"):
         open_record(location)
@@ -269,14 +271,14 @@ def test_an_older_consistent_copy_of_the_whole_folder_is_found(location: Locatio
 
 @pytest.mark.demand("D13.g", "D13.i")
 def test_git_alone_finds_a_copy_that_is_older_than_its_ref(location: Location, tmp_path: Path) -> None:
-    copy_tree(location.folder, tmp_path / "older")
+    copy_tree(location.data_folder, tmp_path / "older")
     copy_tree(location.state_home, tmp_path / "older-heads")
     with open_record(location) as store:
         append_numbers(store, range(3))
         store.anchor()
-    copy_tree(tmp_path / "older", location.folder)
+    copy_tree(tmp_path / "older", location.data_folder)
     copy_tree(tmp_path / "older-heads", location.state_home)
-    report = verify(location)
+    report = verify_audit(location)
     assert not report.ok
     assert "refs/phasegate/audit covers" in report.problems[0].why
 
@@ -288,26 +290,26 @@ def test_another_repositorys_folder_is_found(location: Location, tmp_path: Path)
 
     with open_store(other, "another-id", TS) as store:
         append_numbers(store, range(5))
-    copy_tree(other.folder, location.folder)
-    report = verify(location)
+    copy_tree(other.data_folder, location.data_folder)
+    report = verify_audit(location)
     assert not report.ok
     assert any("belongs to another repository" in problem.why for problem in report.problems)
 
 
 @pytest.mark.demand("D13.i")
 def test_a_folder_that_is_gone_is_found(location: Location) -> None:
-    shutil.rmtree(location.folder)
-    assert "is missing: the store" in verify(location).problems[0].why
+    shutil.rmtree(location.data_folder)
+    assert "is missing: the store" in verify_audit(location).problems[0].why
 
 
 @pytest.mark.demand("D13.g")
 def test_heads_that_are_gone_are_said_and_never_passed_over(location: Location) -> None:
     shutil.rmtree(location.state_home)
-    report = verify(location)
+    report = verify_audit(location)
     assert not report.ok
     assert "cannot be checked against" in report.problems[0].why
     subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
-    whys = [problem.why for problem in verify(location).problems]
+    whys = [problem.why for problem in verify_audit(location).problems]
     assert sum("cannot be checked against" in why for why in whys) == 2
 
 
@@ -316,13 +318,13 @@ def test_heads_that_were_begun_anew_are_on_record_for_good(location: Location) -
     shutil.rmtree(location.state_home)
     with open_record(location) as store:
         append_numbers(store, range(2))
-    report = verify(location)
+    report = verify_audit(location)
     assert report.ok
     assert "heads were missing and begun anew" in report.notes[0]
     subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
     with open_record(location):
         pass
-    report = verify(location)
+    report = verify_audit(location)
     assert report.ok
     assert len(report.notes) == 2
     assert "refs/phasegate/audit" in report.notes[1]
@@ -335,7 +337,7 @@ def test_a_ref_that_was_moved_back_is_found(location: Location) -> None:
         append_numbers(store, range(2))
         store.anchor()
     subprocess.run([*git, "update-ref", "refs/phasegate/audit", older.stdout.strip()], check=True)
-    assert any("was moved back" in problem.why for problem in verify(location).problems)
+    assert any("was moved back" in problem.why for problem in verify_audit(location).problems)
 
 
 def test_a_fresh_clone_starts_anew(location: Location, tmp_path: Path) -> None:
@@ -344,10 +346,10 @@ def test_a_fresh_clone_starts_anew(location: Location, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(location.root), str(clone)], check=True)
     there = Location(clone, clone / ".git", location.state_home)
-    assert verify(there).ok
+    assert verify_audit(there).ok
     with open_record(there) as store:
         append_numbers(store, [1])
-    assert verify(there).ok
+    assert verify_audit(there).ok
 
 
 # --- the tables -----------------------------------------------------------------------------------------------------
@@ -366,9 +368,9 @@ def test_a_fresh_clone_starts_anew(location: Location, tmp_path: Path) -> None:
     ],
 )
 def test_a_table_that_says_other_than_the_journal_is_found(location: Location, statement: str) -> None:
-    with closing(sqlite3.connect(location.store)) as connection, connection:
+    with closing(sqlite3.connect(location.store_path)) as connection, connection:
         connection.execute(statement)
-    assert any("not what the journal says" in problem.why for problem in verify(location).problems)
+    assert any("not what the journal says" in problem.why for problem in verify_audit(location).problems)
 
 
 # --- I02 ------------------------------------------------------------------------------------------------------------
@@ -394,10 +396,10 @@ def random_edit(rng: random.Random, data: bytes) -> tuple[bytes, int]:
 def test_ten_thousand_random_edits_of_a_trail_are_all_found(location: Location) -> None:
     rng = random.Random(SEED)
     data, start = trail_of(location).read_bytes(), trail_origin(FEATURE, "job-a")
-    written = read_lines(data, start)
+    written = scan_trail(data, start)
     for _ in range(10_000):
         changed, line = random_edit(rng, data)
-        reading = read_lines(changed, start)
+        reading = scan_trail(changed, start)
         assert reading != written
         named = reading.broken.position if reading.broken else reading.lines + 1
         assert named == line
@@ -411,16 +413,16 @@ def test_random_edits_of_the_files_are_found_by_the_command(location: Location) 
     for _ in range(40):
         changed, line = random_edit(rng, data)
         path.write_bytes(changed)
-        report = verify(location)
+        report = verify_audit(location)
         assert not report.ok
         assert report.problems[0].where == f"trail {FEATURE}/job-a line {line}"
     path.write_bytes(data)
-    assert verify(location).ok
+    assert verify_audit(location).ok
 
 
 def dump(location: Location) -> list[object]:
     """Every row of every table, and the names of the columns: the text of a table's definition is not read."""
-    with closing(sqlite3.connect(f"file:{location.store}?mode=ro", uri=True)) as connection:
+    with closing(sqlite3.connect(f"file:{location.store_path}?mode=ro", uri=True)) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         asked = [connection.execute(f"SELECT * FROM {name}") for name in sorted(names)]
         return [([column[0] for column in rows.description], rows.fetchall()) for rows in asked]
@@ -429,12 +431,14 @@ def dump(location: Location) -> list[object]:
 @pytest.mark.demand("D13.h")
 def test_a_flipped_byte_of_the_store_is_found_or_changes_nothing_that_is_read(location: Location) -> None:
     rng = random.Random(SEED + 2)
-    whole, read = location.store.read_bytes(), dump(location)
+    whole, read = location.store_path.read_bytes(), dump(location)
     found = 0
     for _ in range(60):
         place = rng.randrange(100, len(whole))
-        location.store.write_bytes(whole[:place] + bytes([whole[place] ^ rng.randrange(1, 256)]) + whole[place + 1 :])
-        if verify(location).ok:
+        location.store_path.write_bytes(
+            whole[:place] + bytes([whole[place] ^ rng.randrange(1, 256)]) + whole[place + 1 :]
+        )
+        if verify_audit(location).ok:
             assert dump(location) == read
         else:
             found += 1
@@ -447,15 +451,17 @@ def test_a_flipped_byte_of_the_store_is_found_or_changes_nothing_that_is_read(lo
 @pytest.mark.demand("D13.a")
 def test_a_forged_line_in_a_field_stays_one_record(location: Location) -> None:
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-e", "WP01", "06", 1, "claude", TS))])
-        with Trails.create(location, store.heads.folder, "writer-e") as trails:
+        store.append_unconditionally(
+            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-e", "WP01", "06", 1, "claude", TS))]
+        )
+        with TrailWriter.create(location, store.heads.folder, "writer-e") as trails:
             trails.open(FEATURE, "job-e")
-            trails.write("job-e", TS, wrote('x"}\n{"action":"exit","code":0}\n=\tf\tj\n', 1))
+            trails.append_entry("job-e", TS, wrote('x"}\n{"action":"exit","code":0}\n=\tf\tj\n', 1))
             assert open_content(store, "job-e").count(b"\n") == 1
-            assert verify(location).trails == 3
+            assert verify_audit(location).trails == 3
             trails.close("job-e")
     assert trail_of(location, "job-e").read_bytes().count(b"\n") == 1
-    assert verify(location).ok
+    assert verify_audit(location).ok
 
 
 def test_a_child_inherits_no_descriptor_of_the_record(location: Location) -> None:
@@ -469,18 +475,23 @@ def test_a_child_inherits_no_descriptor_of_the_record(location: Location) -> Non
         result = subprocess.run(command, capture_output=True, text=True, check=True, close_fds=not keep)
         return [int(number) for number in json.loads(result.stdout.replace("'", '"'))]
 
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "writer-f") as trails:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-f", "WP01", "06", 1, "claude", TS))])
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "writer-f") as trails:
+        store.append_unconditionally(
+            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-f", "WP01", "06", 1, "claude", TS))]
+        )
         bare = len(seen_by_child(keep=True))
-        leaking = os.open(location.store, os.O_RDONLY)
+        leaking = os.open(location.store_path, os.O_RDONLY)
         os.set_inheritable(leaking, True)
         assert len(seen_by_child(keep=True)) == bare + 1, "control: an inheritable descriptor is seen"
         os.close(leaking)
         trails.open(FEATURE, "job-f")
-        trails.write("job-f", TS, wrote("a.py", 1))
+        trails.append_entry("job-f", TS, wrote("a.py", 1))
         assert len(seen_by_child(keep=True)) == bare
         trails.close("job-f")
-        assert (trail_of(location, "job-f").stat().st_mode & 0o077, location.folder.stat().st_mode & 0o077) == (0, 0)
+        assert (trail_of(location, "job-f").stat().st_mode & 0o077, location.data_folder.stat().st_mode & 0o077) == (
+            0,
+            0,
+        )
 
 
 # --- while somebody writes ------------------------------------------------------------------------------------------
@@ -499,7 +510,7 @@ def test_a_record_that_is_being_written_verifies(location: Location) -> None:
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        reports = [verify(location) for _ in range(8)]
+        reports = [verify_audit(location) for _ in range(8)]
     finally:
         stop.set()
         worker.join()
@@ -544,14 +555,16 @@ def test_the_command_finds_every_field_that_is_changed_and_text_that_moves_to_th
         {"kind": said.kind + said.payload[:1].decode(), "payload": said.payload[1:]},
     ]
     before = links[2].entry._replace(payload=b"{}")
-    rehashed_before = Link(before, entry_hash(links[1].hash, before))
+    rehashed_before = ChainLink(before, compute_entry_hash(links[1].hash, before))
     assert {name for change in changes for name in change} == {*said._fields} - {"position"}
     for change in changes:
-        write_links(location, [*links[:3], Link(said._replace(**change), at.hash), *links[4:]])
+        write_links(location, [*links[:3], ChainLink(said._replace(**change), at.hash), *links[4:]])
         assert run_command(["audit", "verify"]) == 1, change
         assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed"), change
-    assert first_break(origin(STORE_ID), [*links[:2], rehashed_before], [], []) is None, "control: whole in itself"
-    bound = first_break(origin(STORE_ID), [*links[:2], rehashed_before, *links[3:]], [], [])
+    assert find_first_break(chain_origin_hash(STORE_ID), [*links[:2], rehashed_before], [], []) is None, (
+        "control: whole in itself"
+    )
+    bound = find_first_break(chain_origin_hash(STORE_ID), [*links[:2], rehashed_before, *links[3:]], [], [])
     assert bound is not None
     assert bound.position == 4, "an entry is bound to the one before"
     write_links(location, links)

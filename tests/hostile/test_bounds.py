@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.spool.requests import ArtifactWrite
-from phasegate.agents.spool.server import Answerer
-from phasegate.core.plan.work_package import State
-from phasegate.engine.jobs.assignment import LONGEST_REASON
-from phasegate.engine.jobs.requests import MOST_ARTIFACT_BYTES, MOST_ARTIFACTS, MOST_VERSIONS, answerer
-from phasegate.engine.project.project import opened_store
+from phasegate.agents.spool.requests import ArtifactWriteRequest
+from phasegate.agents.spool.server import SpoolRequestHandler
+from phasegate.core.plan.work_package import PackageState
+from phasegate.engine.jobs.assignment import MAX_REASON_CHARS
+from phasegate.engine.jobs.requests import MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, MAX_HISTORY_FACTOR, make_request_handler
+from phasegate.engine.project.project import open_project_store
 from phasegate.engine.views.overview import open_reader
 from phasegate.errors import ConfigError
 from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package, turn
@@ -20,31 +20,35 @@ MIB = 1024**2
 
 
 def _stored(project: DispatchProject) -> int:
-    papers = project.project.location.folder / "papers"
+    papers = project.project.location.data_folder / "papers"
     return sum(path.stat().st_size for path in papers.rglob("*") if path.is_file())
 
 
 @pytest.mark.demand("D14.e")
 def test_the_artifacts_of_a_package_are_bounded_together(tmp_path: Path) -> None:
     project = make_project(tmp_path)
-    with opened_store(project.project) as store:
-        answer = answerer(project.project, store, SLUG, "WP01", "a job")
-        said = [answer_of(answer, ArtifactWrite(SLUG, f"WP01/{n}.log", f"{n}" + "x" * 4 * MIB)) for n in range(50)]
+    with open_project_store(project.project) as store:
+        answer = make_request_handler(project.project, store, SLUG, "WP01", "a job")
+        said = [
+            answer_of(answer, ArtifactWriteRequest(SLUG, f"WP01/{n}.log", f"{n}" + "x" * 4 * MIB)) for n in range(50)
+        ]
         assert said[0] == ""
-        assert f"(limit {MOST_ARTIFACT_BYTES})" in said[-1]
-        assert 0 < _stored(project) <= MOST_ARTIFACT_BYTES
-        again = answer_of(answer, ArtifactWrite(SLUG, "WP01/0.log", "a new one of the same name"))
+        assert f"(limit {MAX_ARTIFACT_BYTES})" in said[-1]
+        assert 0 < _stored(project) <= MAX_ARTIFACT_BYTES
+        again = answer_of(answer, ArtifactWriteRequest(SLUG, "WP01/0.log", "a new one of the same name"))
         assert again == "", "what takes the place of another needs no more room"
-        many = [answer_of(answer, ArtifactWrite(SLUG, f"WP01/small/{n}", "x")) for n in range(MOST_ARTIFACTS + 10)]
-        assert f"(limit {MOST_ARTIFACTS})" in many[-1]
-        over = [answer_of(answer, ArtifactWrite(SLUG, "WP01/0.log", f"{n}" + "x" * 4 * MIB)) for n in range(30)]
-        assert f"(limit {MOST_ARTIFACT_BYTES})" in over[-1], "one file, over and over, fills no disk"
-        assert _stored(project) <= MOST_VERSIONS * MOST_ARTIFACT_BYTES
-    project.project.papers.put(b"x" * MOST_VERSIONS * MOST_ARTIFACT_BYTES)
-    assert _stored(project) > MOST_VERSIONS * MOST_ARTIFACT_BYTES, "the writer itself sets no such bound"
+        many = [
+            answer_of(answer, ArtifactWriteRequest(SLUG, f"WP01/small/{n}", "x")) for n in range(MAX_ARTIFACTS + 10)
+        ]
+        assert f"(limit {MAX_ARTIFACTS})" in many[-1]
+        over = [answer_of(answer, ArtifactWriteRequest(SLUG, "WP01/0.log", f"{n}" + "x" * 4 * MIB)) for n in range(30)]
+        assert f"(limit {MAX_ARTIFACT_BYTES})" in over[-1], "one file, over and over, fills no disk"
+        assert _stored(project) <= MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES
+    project.project.document_store.put(b"x" * MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES)
+    assert _stored(project) > MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES, "the writer itself sets no such bound"
 
 
-def answer_of(answer: Answerer, request: ArtifactWrite) -> str:
+def answer_of(answer: SpoolRequestHandler, request: ArtifactWriteRequest) -> str:
     """Why it was refused; empty if it was written."""
     try:
         return answer(request).stderr
@@ -60,9 +64,9 @@ def test_five_megabytes_behind_a_blocker_are_neither_recorded_nor_printed(tmp_pa
     done = project.command("dispatch", "WP01")
     assert (done.code, "BLOCKED" in done.stdout) == (1, True)
     assert "xxxx" in done.stdout, "the beginning is shown"
-    assert len(done.stdout) + len(done.stderr) < 4 * LONGEST_REASON
-    assert len(project.command("status", "--json").stdout) < 4 * LONGEST_REASON
-    assert project.rows()["WP01"].state == State.BLOCKED
+    assert len(done.stdout) + len(done.stderr) < 4 * MAX_REASON_CHARS
+    assert len(project.command("status", "--json").stdout) < 4 * MAX_REASON_CHARS
+    assert project.rows()["WP01"].state == PackageState.BLOCKED
 
 
 @pytest.mark.demand("D6.c")

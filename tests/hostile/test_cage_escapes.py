@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
 from support import escape_attempts
 from support.caged import SANDBOXED, Room, need, python
 
@@ -40,7 +40,7 @@ CASES = [
     (level, name)
     for level in SANDBOXED
     for name in escape_attempts.ATTEMPTS
-    if level is Level.OFFLINE or name not in OF_THE_NETWORK
+    if level is SandboxLevel.OFFLINE or name not in OF_THE_NETWORK
 ]
 
 VICTIM = """
@@ -197,21 +197,21 @@ def attack_unprotected(name: str, control: World) -> None:
 
 
 @pytest.mark.parametrize(("level", "name"), CASES, ids=[f"{level}-{name}" for level, name in CASES])
-def test_nothing_gets_out_of_the_cage(tmp_path: Path, level: Level, name: str) -> None:
+def test_nothing_gets_out_of_the_cage(tmp_path: Path, level: SandboxLevel, name: str) -> None:
     need(level)
     with world(tmp_path / "control", name) as control:
         attack_unprotected(name, control)
         works = control.escapes()
     if not works:
         pytest.skip(f"invalid: {name} does not work on this machine even without a cage")
-    if name == "connect_unix_abstract" and any("abstract" in gap for gap in holding(level).gaps):
+    if name == "connect_unix_abstract" and any("abstract" in gap for gap in probe_level(level).gaps):
         pytest.skip(
             f"not enforceable here: level {level}: abstract unix sockets need Landlock 6 or a network of its own"
         )
     with world(tmp_path / "caged", name) as caged:
         room = Room(caged.root, caged.worktree, "token")
         request = room.request(PAYLOAD, level, name, json.dumps(caged.facts), readable=(caged.outside,))
-        outcome = CagedJob(request).run()
+        outcome = SandboxedJob(request).run()
         assert caged.escapes() == []
         assert (caged.worktree / "work").exists(), outcome.stderr.text
         assert re.match("done", (caged.worktree / "work").read_text())

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.request import JobLimits, Level
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.request import JobLimits, SandboxLevel
 from support.caged import ALL_LEVELS, SANDBOXED, Room, eventually, make_room, unprotected
 
 MIB = 1024**2
@@ -36,7 +36,7 @@ def room(tmp_path: Path) -> Room:
 def read_flood(room: Room, name: str, mib: int, *options: str) -> list[str]:
     code, _ = FLOODS[name]
     log = room.root / "log"
-    request = room.request(code.format(mib=mib), Level.NONE, timeout_s=300.0, stdout_log=log, log_bytes=5 * MIB)
+    request = room.request(code.format(mib=mib), SandboxLevel.NONE, timeout_s=300.0, stdout_log=log, log_bytes=5 * MIB)
     order = room.root / "request.pickle"
     order.write_bytes(pickle.dumps(request))
     argv = [sys.executable, READER, order, *options]
@@ -74,7 +74,7 @@ TIGHT = JobLimits(open_files=100, file_bytes=100 * MIB)
 @pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: limits of Linux")
 @every_level
 @pytest.mark.parametrize("name", HOGS)
-def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: Level, name: str) -> None:
+def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: SandboxLevel, name: str) -> None:
     code = f"import pathlib\npathlib.Path('work').touch()\n{HOGS[name]}\npathlib.Path('hogged').touch()"
     with unprotected(room, code) as careless:
         careless.communicate()
@@ -84,11 +84,11 @@ def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: Level, na
 
     (room.root / "sibling").mkdir()
     sibling_room = make_room(room.root / "sibling")
-    sibling = CagedJob(sibling_room.request("import sys\nprint(sys.stdin.readline())", level, keep_stdin_open=True))
+    sibling = SandboxedJob(sibling_room.request("import sys\nprint(sys.stdin.readline())", level, keep_stdin_open=True))
     outcomes = []
     thread = threading.Thread(target=lambda: outcomes.append(sibling.run()))
     thread.start()
-    hog = CagedJob(room.request(code, level, limits=TIGHT)).run()
+    hog = SandboxedJob(room.request(code, level, limits=TIGHT)).run()
     sibling.send(b"still there\n")
     sibling.close_stdin()
     thread.join()
@@ -129,20 +129,22 @@ HOLDING = "\nimport pathlib, time\npathlib.Path('hogged').touch()\ntime.sleep({h
 @pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: a job is measured in /proc")
 @every_level
 @pytest.mark.parametrize("name", JOB_HOGS)
-def test_a_job_that_takes_too_much_in_all_is_ended_and_the_limit_named(room: Room, level: Level, name: str) -> None:
+def test_a_job_that_takes_too_much_in_all_is_ended_and_the_limit_named(
+    room: Room, level: SandboxLevel, name: str
+) -> None:
     code, limits, words = JOB_HOGS[name]
-    ample = CagedJob(room.request(code + HOLDING.format(hold_s=0), level)).run()
-    assert (ample.exit_code, ample.over) == (0, ""), "invalid: it fails even without limits"
+    ample = SandboxedJob(room.request(code + HOLDING.format(hold_s=0), level)).run()
+    assert (ample.exit_code, ample.exceeded_limit) == (0, ""), "invalid: it fails even without limits"
     assert (room.worktree / "hogged").exists()
-    ended = CagedJob(room.request(code + HOLDING.format(hold_s=25), level, limits=limits)).run()
+    ended = SandboxedJob(room.request(code + HOLDING.format(hold_s=25), level, limits=limits)).run()
     assert (ended.exit_code, ended.signal) == (None, 9)
-    assert ended.over == words
+    assert ended.exceeded_limit == words
     assert ended.survivors_left == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: a job is measured in /proc")
 @every_level
-def test_memory_that_processes_share_counts_once(room: Room, level: Level) -> None:
+def test_memory_that_processes_share_counts_once(room: Room, level: SandboxLevel) -> None:
     """Six copies of 40 MiB that nobody has written to since: 240 MiB resident, 40 MiB used."""
     code = """
         import os, time
@@ -154,39 +156,39 @@ def test_memory_that_processes_share_counts_once(room: Room, level: Level) -> No
         for _ in range(6):
             os.wait()
     """
-    outcome = CagedJob(room.request(code, level, limits=JobLimits(memory_bytes=160 * MIB))).run()
-    assert (outcome.exit_code, outcome.over) == (0, "")
+    outcome = SandboxedJob(room.request(code, level, limits=JobLimits(memory_bytes=160 * MIB))).run()
+    assert (outcome.exit_code, outcome.exceeded_limit) == (0, "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: there is no order of victims")
 @every_level
-def test_when_memory_runs_out_agents_are_looked_at_before_us(room: Room, level: Level) -> None:
-    outcome = CagedJob(room.request("print(open('/proc/self/oom_score_adj').read())", level)).run()
+def test_when_memory_runs_out_agents_are_looked_at_before_us(room: Room, level: SandboxLevel) -> None:
+    outcome = SandboxedJob(room.request("print(open('/proc/self/oom_score_adj').read())", level)).run()
     assert int(outcome.stdout.text) > int(Path("/proc/self/oom_score_adj").read_text())
 
 
 @every_level
-def test_no_job_leaves_a_core_dump(room: Room, level: Level) -> None:
+def test_no_job_leaves_a_core_dump(room: Room, level: SandboxLevel) -> None:
     code = "import os, resource\nprint(resource.getrlimit(resource.RLIMIT_CORE), flush=True)\nos.abort()"
-    outcome = CagedJob(room.request(code, level)).run()
+    outcome = SandboxedJob(room.request(code, level)).run()
     assert outcome.stdout.text == "(0, 0)\n"
     assert outcome.signal == 6
     assert not [*room.worktree.iterdir()]
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
-def test_memory_kept_as_files_is_bounded(room: Room, level: Level) -> None:
+def test_memory_kept_as_files_is_bounded(room: Room, level: SandboxLevel) -> None:
     """The cage's own tmpfs: what is written there is memory, and belongs to no process."""
     code = """
         import os
         at = os.statvfs("/dev/shm")
         print(at.f_blocks * at.f_frsize)
     """
-    assert 0 < int(CagedJob(room.request(code, level)).run().stdout.text) <= 1024 * MIB
+    assert 0 < int(SandboxedJob(room.request(code, level)).run().stdout.text) <= 1024 * MIB
 
 
 @every_level
-def test_a_listener_slower_than_the_job_slows_the_job_and_loses_nothing(room: Room, level: Level) -> None:
+def test_a_listener_slower_than_the_job_slows_the_job_and_loses_nothing(room: Room, level: SandboxLevel) -> None:
     """Back-pressure: what has not been taken in waits in the pipe, not in our memory."""
     seen: list[int] = []
     gate = threading.Event()
@@ -195,7 +197,7 @@ def test_a_listener_slower_than_the_job_slows_the_job_and_loses_nothing(room: Ro
         seen.append(len(chunk))
         assert eventually(gate.is_set)
 
-    job = CagedJob(room.program(("head", "-c", str(20 * MIB), "/dev/zero"), level))
+    job = SandboxedJob(room.program(("head", "-c", str(20 * MIB), "/dev/zero"), level))
     threading.Timer(0.3, gate.set).start()
     outcome = job.run(listen)
     assert sum(seen) == outcome.stdout.size == 20 * MIB

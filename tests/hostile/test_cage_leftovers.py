@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.sandbox import orphans
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.request import JobOutcome, Level
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.request import JobOutcome, SandboxLevel
 from support.caged import (
     ALL_LEVELS,
     SANDBOXED,
@@ -103,11 +103,11 @@ def test_the_control_something_outlives_a_careless_start(room: Room, name: str) 
         kill_all_with(room.token)
 
 
-def run_until_it_begins(room: Room, level: Level, name: str) -> JobOutcome:
+def run_until_it_begins(room: Room, level: SandboxLevel, name: str) -> JobOutcome:
     """One that hangs gets little time; on a loaded machine, so much that it has begun within it."""
     timeout_s = 4.0 if name in HANGING else 60.0
     while True:
-        outcome = CagedJob(room.request(payload(name), level, timeout_s=timeout_s)).run()
+        outcome = SandboxedJob(room.request(payload(name), level, timeout_s=timeout_s)).run()
         if (room.worktree / "work").exists() or timeout_s > 60.0:
             return outcome
         timeout_s *= 4
@@ -116,19 +116,23 @@ def run_until_it_begins(room: Room, level: Level, name: str) -> JobOutcome:
 @pytest.mark.demand("D9.c")
 @every_level
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
-def test_no_process_outlives_its_job(room: Room, level: Level, name: str) -> None:
+def test_no_process_outlives_its_job(room: Room, level: SandboxLevel, name: str) -> None:
     outcome = run_until_it_begins(room, level, name)
     assert processes_with(room.token) == []
     assert "chains" not in name or not eventually((room.worktree / "end of the chain").exists, 1.0)
     assert (room.worktree / "work").read_text() == "done"
-    assert (outcome.timed_out, outcome.survivors_left, outcome.lost) == (name in HANGING and name != "sleeps", 0, False)
+    assert (outcome.timed_out, outcome.survivors_left, outcome.supervisor_lost) == (
+        name in HANGING and name != "sleeps",
+        0,
+        False,
+    )
     if name not in HANGING:
         assert outcome.survivors_killed >= 1
         assert outcome.signal == (signal.SIGSEGV if "crashes" in name else None)
 
 
 @every_level
-def test_a_job_that_closes_its_output_goes_on_to_its_end(room: Room, level: Level) -> None:
+def test_a_job_that_closes_its_output_goes_on_to_its_end(room: Room, level: SandboxLevel) -> None:
     code = """
         import os, pathlib, time
         os.close(1)
@@ -136,7 +140,7 @@ def test_a_job_that_closes_its_output_goes_on_to_its_end(room: Room, level: Leve
         time.sleep(0.3)
         pathlib.Path("work").write_text("done")
     """
-    assert CagedJob(room.request(code, level)).run().exit_code == 0
+    assert SandboxedJob(room.request(code, level)).run().exit_code == 0
     assert (room.worktree / "work").read_text() == "done"
 
 
@@ -156,10 +160,10 @@ def test_a_job_that_closes_its_output_goes_on_to_its_end(room: Room, level: Leve
     ],
     ids=["never reads", "closes its input", "reads to the end", "reads a part", "writes much before it reads"],
 )
-def test_a_long_prompt_never_holds_a_job_up(room: Room, level: Level, reader: str, expected: bytes) -> None:
-    outcome = CagedJob(room.request(reader, level, stdin=b"p" * 10 * MIB, keep_bytes=16 * MIB)).run()
+def test_a_long_prompt_never_holds_a_job_up(room: Room, level: SandboxLevel, reader: str, expected: bytes) -> None:
+    outcome = SandboxedJob(room.request(reader, level, stdin=b"p" * 10 * MIB, keep_bytes=16 * MIB)).run()
     assert outcome.exit_code == 0
-    assert not outcome.told_to_stop
+    assert not outcome.sigterm_sent
     assert outcome.stdout.data.endswith(expected)
 
 
@@ -174,7 +178,9 @@ OVERWRITE_INPUT = """
 
 
 @every_level
-def test_a_prompt_that_comes_from_a_file_cannot_be_changed_through_its_descriptor(room: Room, level: Level) -> None:
+def test_a_prompt_that_comes_from_a_file_cannot_be_changed_through_its_descriptor(
+    room: Room, level: SandboxLevel
+) -> None:
     """An open file can be opened again through /proc, whatever the cage shows of the file system."""
     prompt = room.root / "prompt.xml"
     prompt.write_bytes(b"the prompt")
@@ -182,7 +188,7 @@ def test_a_prompt_that_comes_from_a_file_cannot_be_changed_through_its_descripto
         careless.communicate()
     assert prompt.read_bytes() == b"escapedmpt"
     prompt.write_bytes(b"the prompt")
-    assert CagedJob(room.request(OVERWRITE_INPUT, level, stdin=prompt)).run().exit_code == 0
+    assert SandboxedJob(room.request(OVERWRITE_INPUT, level, stdin=prompt)).run().exit_code == 0
     assert (room.worktree / "got").read_bytes() == b"the prompt"
     assert prompt.read_bytes() == b"the prompt"
 
@@ -219,7 +225,7 @@ READY = payload("leaves a daemon and hangs")
 
 @every_level
 @pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 17))])
-def test_when_we_are_killed_every_agent_dies(room: Room, level: Level, round_: int) -> None:
+def test_when_we_are_killed_every_agent_dies(room: Room, level: SandboxLevel, round_: int) -> None:
     with start_orchestrator(room, room.request(READY, level, timeout_s=60.0)) as process:
         assert processes_with(room.token)
         process.kill()
@@ -228,7 +234,7 @@ def test_when_we_are_killed_every_agent_dies(room: Room, level: Level, round_: i
 
 
 def test_the_control_for_a_kill_agents_of_a_careless_orchestrator_live_on(room: Room) -> None:
-    with start_orchestrator(room, room.request(READY, Level.NONE), "--naive") as process:
+    with start_orchestrator(room, room.request(READY, SandboxLevel.NONE), "--naive") as process:
         process.kill()
         process.wait()
         assert len(processes_with(room.token)) >= 2
@@ -238,7 +244,7 @@ def test_the_control_for_a_kill_agents_of_a_careless_orchestrator_live_on(room: 
 
 @every_level
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP", "SIGTERM"])
-def test_a_signal_that_ends_us_leaves_no_orphan(room: Room, level: Level, name: str) -> None:
+def test_a_signal_that_ends_us_leaves_no_orphan(room: Room, level: SandboxLevel, name: str) -> None:
     with start_orchestrator(room, room.request(READY, level, timeout_s=60.0)) as process:
         process.send_signal(getattr(signal, name))
         if name == "SIGINT":
@@ -249,7 +255,7 @@ def test_a_signal_that_ends_us_leaves_no_orphan(room: Room, level: Level, name: 
 
 
 @every_level
-def test_closing_the_terminal_leaves_no_orphan(room: Room, level: Level) -> None:
+def test_closing_the_terminal_leaves_no_orphan(room: Room, level: SandboxLevel) -> None:
     master, slave = os.openpty()
     request = room.request(READY, level, timeout_s=60.0)
     with start_orchestrator(room, request, "--terminal", os.ttyname(slave)) as process:
@@ -274,7 +280,7 @@ def wardens_of(room: Room) -> list[int]:
 
 
 def test_at_level_none_a_killed_warden_is_noticed_and_its_job_is_ended(room: Room) -> None:
-    request = room.request(READY, Level.NONE, timeout_s=60.0)
+    request = room.request(READY, SandboxLevel.NONE, timeout_s=60.0)
 
     def kill_warden() -> None:
         eventually((room.worktree / "daemon").exists)
@@ -283,14 +289,14 @@ def test_at_level_none_a_killed_warden_is_noticed_and_its_job_is_ended(room: Roo
 
     thread = threading.Thread(target=kill_warden)
     thread.start()
-    outcome = CagedJob(request).run()
+    outcome = SandboxedJob(request).run()
     thread.join()
-    assert (outcome.lost, outcome.exit_code, outcome.signal) == (True, None, None)
+    assert (outcome.supervisor_lost, outcome.exit_code, outcome.signal) == (True, None, None)
     assert eventually(lambda: not processes_with(room.token), 2.0)
 
 
 def test_at_level_none_what_outlives_us_and_the_warden_is_found_by_its_tag(room: Room) -> None:
-    request = room.request(READY, Level.NONE, timeout_s=60.0)
+    request = room.request(READY, SandboxLevel.NONE, timeout_s=60.0)
     with start_orchestrator(room, request) as process:
         wardens = wardens_of(room)
         os.kill(process.pid, signal.SIGSTOP)  # so that neither can act for the other
@@ -299,12 +305,12 @@ def test_at_level_none_what_outlives_us_and_the_warden_is_found_by_its_tag(room:
         process.kill()
         process.communicate()
         assert processes_with(room.token), "invalid: nothing outlives both"
-        assert orphans.end_tagged(request.tag) >= 1
+        assert orphans.kill_tagged_processes(request.tag) >= 1
         assert eventually(lambda: not processes_with(room.token), 2.0)
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
-def test_a_sandboxed_job_cannot_end_or_stop_its_warden(room: Room, level: Level) -> None:
+def test_a_sandboxed_job_cannot_end_or_stop_its_warden(room: Room, level: SandboxLevel) -> None:
     code = """
         import os, pathlib, signal
         for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
@@ -319,14 +325,14 @@ def test_a_sandboxed_job_cannot_end_or_stop_its_warden(room: Room, level: Level)
                 print("refused")
         pathlib.Path("work").write_text("done")
     """
-    outcome = CagedJob(room.request(code, level, timeout_s=60.0)).run()
+    outcome = SandboxedJob(room.request(code, level, timeout_s=60.0)).run()
     assert outcome.stdout.text == "refused\n" * 4
-    assert (outcome.exit_code, outcome.lost, outcome.timed_out) == (0, False, False)
+    assert (outcome.exit_code, outcome.supervisor_lost, outcome.timed_out) == (0, False, False)
     assert (room.worktree / "work").read_text() == "done"
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
-def test_a_sandbox_whose_outer_process_is_killed_ends_with_it(room: Room, level: Level) -> None:
+def test_a_sandbox_whose_outer_process_is_killed_ends_with_it(room: Room, level: SandboxLevel) -> None:
     need(level)
     request = room.request(READY, level, timeout_s=60.0)
 
@@ -336,7 +342,7 @@ def test_a_sandbox_whose_outer_process_is_killed_ends_with_it(room: Room, level:
 
     thread = threading.Thread(target=kill_outermost)
     thread.start()
-    outcome = CagedJob(request).run()
+    outcome = SandboxedJob(request).run()
     thread.join()
-    assert outcome.lost
+    assert outcome.supervisor_lost
     assert eventually(lambda: not processes_with(room.token), 2.0)

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import phasegate
-from phasegate.sandbox.environment import scrubbed
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.environment import build_environment
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.request import SandboxLevel
 from support.caged import ALL_LEVELS, PYTHON, SANDBOXED, Room, eventually, make_room, unprotected
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: no sandbox on this system")
@@ -33,7 +33,7 @@ def room(tmp_path: Path) -> Room:
 
 @every_level
 def test_a_job_gets_the_allowed_variables_and_no_other(
-    room: Room, level: Level, monkeypatch: pytest.MonkeyPatch
+    room: Room, level: SandboxLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canary = uuid.uuid4().hex
     names = [f"CANARY_{number}" for number in range(50)]
@@ -41,8 +41,8 @@ def test_a_job_gets_the_allowed_variables_and_no_other(
         monkeypatch.setenv(name, canary)
     with unprotected(room, DUMP_ENVIRONMENT) as careless:
         assert careless.communicate()[0].count(canary.encode()) == 50
-    request = room.request(DUMP_ENVIRONMENT, level, env=scrubbed(["CANARY_7"], {"GIVEN": "value"}))
-    said = CagedJob(request).run().stdout.text
+    request = room.request(DUMP_ENVIRONMENT, level, env=build_environment(["CANARY_7"], {"GIVEN": "value"}))
+    said = SandboxedJob(request).run().stdout.text
     assert said.count(canary) == 1
     env = eval(said)
     assert (env.pop("CANARY_7"), env.pop("GIVEN"), env.pop("PHASEGATE_JOB")) == (canary, "value", request.tag)
@@ -62,26 +62,26 @@ def test_a_job_gets_the_allowed_variables_and_no_other(
 
 
 @every_level
-def test_a_check_gets_no_key_of_the_agents(room: Room, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_gets_no_key_of_the_agents(room: Room, level: SandboxLevel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-key")
-    agent = CagedJob(room.request(DUMP_ENVIRONMENT, level, env=scrubbed(["ANTHROPIC_API_KEY"]))).run()
+    agent = SandboxedJob(room.request(DUMP_ENVIRONMENT, level, env=build_environment(["ANTHROPIC_API_KEY"]))).run()
     assert "canary-key" in agent.stdout.text  # the control: where it is allowed, it is there
-    check = CagedJob(room.request(DUMP_ENVIRONMENT, level, env=scrubbed())).run()
+    check = SandboxedJob(room.request(DUMP_ENVIRONMENT, level, env=build_environment())).run()
     assert "canary-key" not in check.stdout.text
 
 
 @every_level
-def test_no_file_of_the_repository_changes_the_environment(room: Room, level: Level) -> None:
+def test_no_file_of_the_repository_changes_the_environment(room: Room, level: SandboxLevel) -> None:
     for name in (".env", ".envrc", "pyvenv.cfg", ".claude/settings.json", "sitecustomize.py"):
         (room.worktree / name).parent.mkdir(exist_ok=True)
         (room.worktree / name).write_text("ANTHROPIC_BASE_URL=http://evil.test\nraise SystemExit('evil')\n")
-    said = CagedJob(room.request(DUMP_ENVIRONMENT, level)).run()
+    said = SandboxedJob(room.request(DUMP_ENVIRONMENT, level)).run()
     assert said.exit_code == 0
     assert "evil" not in said.stdout.text
 
 
 @every_level
-def test_a_job_inherits_three_descriptors_and_no_other(room: Room, level: Level) -> None:
+def test_a_job_inherits_three_descriptors_and_no_other(room: Room, level: SandboxLevel) -> None:
     code = "import os; print([n for n in range(256) if os.path.exists(f'/dev/fd/{n}')])"
     with ExitStack() as stack:
         audit = stack.enter_context((room.root / "audit.jsonl").open("ab"))
@@ -93,11 +93,11 @@ def test_a_job_inherits_three_descriptors_and_no_other(room: Room, level: Level)
         with unprotected(room, code, close_fds=False) as careless:
             seen = eval(careless.communicate()[0])
             assert set(held) <= set(seen)
-        assert CagedJob(room.request(code, level)).run().stdout.text == "[0, 1, 2]\n"
+        assert SandboxedJob(room.request(code, level)).run().stdout.text == "[0, 1, 2]\n"
 
 
 @every_level
-def test_no_secret_is_on_any_command_line(room: Room, level: Level) -> None:
+def test_no_secret_is_on_any_command_line(room: Room, level: SandboxLevel) -> None:
     """Sampled while the job runs: every command line of the machine, for a value of the environment and the prompt."""
     secret, prompt = uuid.uuid4().hex, uuid.uuid4().hex
     code = (
@@ -112,7 +112,9 @@ def test_no_secret_is_on_any_command_line(room: Room, level: Level) -> None:
 
     thread = threading.Thread(target=sample)
     thread.start()
-    outcome = CagedJob(room.request(code, level, env=scrubbed(given={"KEY": secret}), stdin=prompt.encode())).run()
+    outcome = SandboxedJob(
+        room.request(code, level, env=build_environment(values={"KEY": secret}), stdin=prompt.encode())
+    ).run()
     thread.join()
     assert outcome.exit_code == 0
     assert room.token.encode() in seen[0]  # the job itself was seen
@@ -185,7 +187,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @linux_only
 @sandboxed
 def test_no_secret_of_the_person_can_be_read_or_asked_for(
-    room: Room, home: Path, level: Level, monkeypatch: pytest.MonkeyPatch
+    room: Room, home: Path, level: SandboxLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
     with ExitStack() as stack:
@@ -196,7 +198,9 @@ def test_no_secret_of_the_person_can_be_read_or_asked_for(
             careless.communicate()
         assert (room.worktree / "loot").read_bytes().count(b"canary") == len(targets)
         (room.worktree / "loot").unlink()
-        outcome = CagedJob(room.request(LOOTER, level, *targets, env=scrubbed(), readable=(home / ".cargo",))).run()
+        outcome = SandboxedJob(
+            room.request(LOOTER, level, *targets, env=build_environment(), readable=(home / ".cargo",))
+        ).run()
     assert outcome.stdout.text.endswith("work done\n")
     assert b"canary" not in (room.worktree / "loot").read_bytes()
     assert outcome.stdout.text.count("No such file") + outcome.stdout.text.count("Not a directory") >= len(targets) - 2
@@ -224,16 +228,16 @@ def serve_canary(stack: ExitStack, name: str) -> None:
 
 @linux_only
 @sandboxed
-def test_even_a_home_that_is_shown_keeps_its_secrets(room: Room, home: Path, level: Level) -> None:
+def test_even_a_home_that_is_shown_keeps_its_secrets(room: Room, home: Path, level: SandboxLevel) -> None:
     targets = [str(home / name) for name in SECRETS]
-    outcome = CagedJob(room.request(LOOTER, level, *targets, readable=(home,))).run()
+    outcome = SandboxedJob(room.request(LOOTER, level, *targets, readable=(home,))).run()
     assert outcome.exit_code == 0
     assert (room.worktree / "loot").read_text() == "canary documents/letter"
 
 
 @linux_only
 @sandboxed
-def test_services_of_the_machine_are_not_there(room: Room, level: Level) -> None:
+def test_services_of_the_machine_are_not_there(room: Room, level: SandboxLevel) -> None:
     code = """
         import os, sys
         def listed(folder):
@@ -244,16 +248,16 @@ def test_services_of_the_machine_are_not_there(room: Room, level: Level) -> None
     shown = [phasegate.__file__, *os.environ["PATH"].split(os.pathsep)]  # an ordinary user has them in the home folder
     places = ["/run", "/var/run", "/home", "/root/.ssh", "/mnt", "/media", "/srv", "/boot", "/sys/fs", "/sys/kernel"]
     hidden = [place for place in places if not any(path.startswith(f"{place}/") for path in shown)]
-    assert CagedJob(room.request(code, level, *hidden)).run().stdout.text.splitlines() == ["[]", "True"]
+    assert SandboxedJob(room.request(code, level, *hidden)).run().stdout.text.splitlines() == ["[]", "True"]
 
 
 @linux_only
 @sandboxed
 @pytest.mark.skipif(os.geteuid() != 0, reason="invalid: only root could read these files at all")
-def test_what_only_root_may_read_in_the_systems_settings_is_covered(room: Room, level: Level) -> None:
+def test_what_only_root_may_read_in_the_systems_settings_is_covered(room: Room, level: SandboxLevel) -> None:
     shadow = Path("/etc/shadow").read_bytes()
     assert shadow
-    outcome = CagedJob(room.request(LOOTER, level, "/etc/shadow")).run()
+    outcome = SandboxedJob(room.request(LOOTER, level, "/etc/shadow")).run()
     assert outcome.stdout.text.endswith("work done\n")
     assert (room.worktree / "loot").read_bytes() == b""
 
@@ -326,21 +330,21 @@ def install_lonely_script(home: Path) -> list[str]:
 )
 @pytest.mark.parametrize("by_name", [True, False])
 def test_a_command_below_the_home_folder_works_and_its_secrets_stay_covered(
-    room: Room, home: Path, level: Level, install: object, by_name: bool
+    room: Room, home: Path, level: SandboxLevel, install: object, by_name: bool
 ) -> None:
     if install is install_node_package and not shutil.which("node"):
         pytest.skip("node is not installed")
     command = install(home)  # type: ignore[operator]
-    path = scrubbed()["PATH"]
+    path = build_environment()["PATH"]
     if by_name and len(command) == 1:
         path = f"{Path(command[0]).parent}:{path}"
         command = [Path(command[0]).name]
-    request = room.program(tuple(command), level, command=tuple(command), env=scrubbed(given={"PATH": path}))
-    outcome = CagedJob(request).run()
+    request = room.program(tuple(command), level, command=tuple(command), env=build_environment(values={"PATH": path}))
+    outcome = SandboxedJob(request).run()
     assert (outcome.stdout.text, outcome.exit_code) == ("data", 0), outcome.stderr.text
     if level.is_sandboxed:
         targets = [str(home / name) for name in SECRETS]
-        env = scrubbed(given={"PATH": path})
-        looter = CagedJob(room.request(LOOTER, level, *targets, env=env)).run()
+        env = build_environment(values={"PATH": path})
+        looter = SandboxedJob(room.request(LOOTER, level, *targets, env=env)).run()
         assert looter.stdout.text.endswith("work done\n")
         assert (room.worktree / "loot").read_text() == ""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.request import Level, Request
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.request import JobRequest, SandboxLevel
 from support.caged import (
     ALL_LEVELS,
     Room,
@@ -82,16 +82,16 @@ def all_between(moments_s: list[float], first_s: float, last_s: float) -> bool:
 
 @pytest.mark.demand("D9.a", "D9.b", "D9.c", "D9.f")
 @every_level
-def test_everybody_is_told_at_nine_tenths_and_killed_at_the_end(room: Room, level: Level) -> None:
+def test_everybody_is_told_at_nine_tenths_and_killed_at_the_end(room: Room, level: SandboxLevel) -> None:
     for timeout_s in TIMEOUTS_S:
         started_s = time.monotonic()
-        outcome = CagedJob(room.request(WATCHED, level, timeout_s=timeout_s)).run()
+        outcome = SandboxedJob(room.request(WATCHED, level, timeout_s=timeout_s)).run()
         if all_were_ready(room, started_s + 0.9 * timeout_s):
             break
     told_s, end_s = started_s + 0.9 * timeout_s, started_s + timeout_s
     assert all_between(moments(room, "told"), told_s, end_s + LATE_S)
     assert all_between(moments(room, "alive"), started_s, end_s + LATE_S)
-    assert (outcome.told_to_stop, outcome.timed_out, outcome.signal) == (True, True, signal.SIGKILL)
+    assert (outcome.sigterm_sent, outcome.timed_out, outcome.signal) == (True, True, signal.SIGKILL)
     assert outcome.stdout.text == "partial\n"
     assert timeout_s <= outcome.duration_s <= timeout_s + LATE_S
     assert not processes_with(room.token)
@@ -111,21 +111,21 @@ def test_the_control_a_careless_stop_does_not_reach_the_detached(room: Room) -> 
 
 @pytest.mark.demand("D9.a")
 def test_by_default_an_agent_has_half_an_hour_and_at_least_the_seeds_thirty_seconds_to_end() -> None:
-    request = Request((), Path(), Path(), "", {}, Level.NONE)
+    request = JobRequest((), Path(), Path(), "", {}, SandboxLevel.NONE)
     assert request.timeout_s == 1800
     assert 0.1 * 300 >= 30
 
 
 @pytest.mark.demand("D9.d", "D9.e", "D9.f")
 @every_level
-def test_an_agent_that_ends_by_itself_after_being_told_is_known_as_such(room: Room, level: Level) -> None:
+def test_an_agent_that_ends_by_itself_after_being_told_is_known_as_such(room: Room, level: SandboxLevel) -> None:
     code = """
         import os, signal, time
         signal.signal(15, lambda *_: (os.write(1, b'{"success": true}'), os._exit(0)))
         time.sleep(60)
     """
-    outcome = CagedJob(room.request(code, level, timeout_s=5.0)).run()
-    assert (outcome.exit_code, outcome.told_to_stop, outcome.timed_out) == (0, True, False)
+    outcome = SandboxedJob(room.request(code, level, timeout_s=5.0)).run()
+    assert (outcome.exit_code, outcome.sigterm_sent, outcome.timed_out) == (0, True, False)
     assert outcome.stdout.text == '{"success": true}'
     assert 0.9 * 5.0 <= outcome.duration_s <= 5.0 + LATE_S
 
@@ -139,13 +139,13 @@ def test_a_wall_clock_that_jumps_changes_nothing(room: Room, monkeypatch: pytest
     is_over = time.time() > careless_deadline_s  # the control: a deadline by this clock is an hour off
     assert is_over == (jump_s > 0)
     started_s = time.monotonic()
-    outcome = CagedJob(room.program(("sleep", "600"), Level.NONE, timeout_s=1.0)).run()
-    assert outcome.told_to_stop
+    outcome = SandboxedJob(room.program(("sleep", "600"), SandboxLevel.NONE, timeout_s=1.0)).run()
+    assert outcome.sigterm_sent
     assert 0.9 <= time.monotonic() - started_s <= 0.9 + LATE_S
 
 
 @every_level
-def test_the_time_runs_out_also_while_we_are_stopped(room: Room, level: Level) -> None:
+def test_the_time_runs_out_also_while_we_are_stopped(room: Room, level: SandboxLevel) -> None:
     """The warden keeps the time, so a busy or suspended orchestrator gives its agents no extra."""
     for timeout_s in TIMEOUTS_S:
         (room.worktree / "daemon").unlink(missing_ok=True)
@@ -164,7 +164,7 @@ def test_the_time_runs_out_also_while_we_are_stopped(room: Room, level: Level) -
 
 
 @every_level
-def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(room: Room, level: Level) -> None:
+def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(room: Room, level: SandboxLevel) -> None:
     """New processes all the time: those that were born after SIGTERM are killed with the others."""
     code = """
         import os, pathlib, signal, time
@@ -178,7 +178,7 @@ def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(room: Ro
                 os._exit(0)
             time.sleep(0.01)
     """
-    outcome = CagedJob(room.request(code, level, timeout_s=TIMEOUT_S)).run()
+    outcome = SandboxedJob(room.request(code, level, timeout_s=TIMEOUT_S)).run()
     assert (outcome.timed_out, outcome.survivors_left) == (True, 0)
     assert not processes_with(room.token)
     assert (room.worktree / "work").exists()

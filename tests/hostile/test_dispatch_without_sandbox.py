@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tools.without_bubblewrap import linked_without
 
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from support.dispatch_project import FEATURE, FILES, SLUG, DispatchProject, Step, approves, make_project, package, turn
 from support.quick_dispatch import ECHO
 
@@ -63,7 +63,7 @@ def test_without_a_sandbox_every_family_of_scope_violations_is_found(tmp_path: P
     project = quick(tmp_path)
     project.play(turn("implement", WROTE, {"run": line.format(root=project.root)}, SUCCESS), approves())
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert report.reason.startswith("File scope violation: ")
     assert path in report.reason
     assert FORM not in project.files_of(FEATURE)
@@ -74,14 +74,14 @@ def test_without_a_sandbox_every_family_of_scope_violations_is_found(tmp_path: P
 def test_without_a_sandbox_an_agent_within_its_scope_is_done(tmp_path: Path) -> None:
     """The control: the same project, and nothing to find."""
     report = quick(tmp_path).dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
 
 
 @pytest.mark.demand("D6.e", "D6.g")
 def test_without_a_sandbox_a_write_into_the_checkout_of_an_idle_package_is_found(tmp_path: Path) -> None:
     project = quick(tmp_path)
     project.play(turn("implement", {"result": "blocked", "blocked_reason": "Stuck"}, package="WP02"))
-    assert project.dispatch("WP02").state is State.BLOCKED
+    assert project.dispatch("WP02").state is PackageState.BLOCKED
     theirs = project.root / ".worktrees" / f"{SLUG}-WP02" / "src/second.ts"
     project.play(turn("implement", WROTE, {"run": f"echo evil > {theirs}"}, SUCCESS), approves())
     report = project.dispatch("WP01")
@@ -110,7 +110,7 @@ def test_without_a_sandbox_a_branch_that_is_in_work_cannot_be_moved_by_another_s
     )
     with ThreadPoolExecutor(2) as pool:
         first, other = pool.map(project.dispatch, ("WP01", "WP02"))
-    assert first.state is State.BLOCKED
+    assert first.state is PackageState.BLOCKED
     assert f"refs/heads/{target}" in first.reason
     assert f"{FEATURE}-WP01" not in other.reason, "that one was moved by us"
 
@@ -122,9 +122,9 @@ def test_a_person_s_own_edit_meanwhile_blocks_with_words_that_say_so(tmp_path: P
     edits = {"run": f"test -e ../once || {{ echo mine > {project.root}/notes.txt; touch ../once; }}"}
     project.play(turn("implement", WROTE, edits, SUCCESS), approves())
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "cannot be told who did it: if it was you, dispatch again" in report.remediation
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
 
 
 @pytest.mark.demand("D6.f", "D6.g")

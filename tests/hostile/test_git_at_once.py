@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from phasegate.workspace.checkout import Assignment
-from phasegate.workspace.checkout_lifecycle import Removed, open_feature, remove_checkout, take_checkout
-from phasegate.workspace.export import export
-from phasegate.workspace.harvest import Harvest, harvest
-from phasegate.workspace.merge import AlreadyMerged, Prepared, prepare_merge
+from phasegate.workspace.checkout_lifecycle import (
+    RemovedCheckout,
+    ensure_checkout,
+    ensure_feature_branch,
+    remove_checkout,
+)
+from phasegate.workspace.export import export_tree
+from phasegate.workspace.harvest import Harvest, harvest_checkout
+from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 from phasegate.workspace.repository import Repository
 from support.git_project import SLUG, TERMS, US, finish_merge, git, make_repository, seen_in, show, write
@@ -23,14 +28,16 @@ FEATURE = f"feat/{SLUG}"
 def _package(repository: Repository, number: int, agent_index: int | None = None) -> str:
     """One package from checkout to merge, as `dispatch` does it."""
     work = f"WP{number:02}"
-    checkout = take_checkout(repository, Assignment(SLUG, work, agent_index), TERMS)
+    checkout = ensure_checkout(repository, Assignment(SLUG, work, agent_index), TERMS)
     path = f"src/part_{number}_{agent_index or 0}.py"
     write(checkout.folder, {path: f"{work}\n"})
     git(checkout.folder, "add", "-A")
     git(checkout.folder, "commit", "-qm", f"{work}: part {agent_index or 0}")
-    done = harvest(checkout, seen_in(checkout), lambda found: found == path, committer=US, title=f"{work}: rest")
+    done = harvest_checkout(
+        checkout, seen_in(checkout), lambda found: found == path, committer=US, title=f"{work}: rest"
+    )
     assert isinstance(done, Harvest), done
-    assert isinstance(remove_checkout(checkout, US, keep_for_reuse=number % 2 == 0), Removed)
+    assert isinstance(remove_checkout(checkout, US, keep_for_reuse=number % 2 == 0), RemovedCheckout)
     return path
 
 
@@ -40,7 +47,7 @@ def _merged(repository: Repository, source: str, target: str) -> int:
         prepared = prepare_merge(repository, source, target, f"Merge {source}", US)
         if isinstance(prepared, AlreadyMerged):
             return count
-        assert isinstance(prepared, Prepared), prepared
+        assert isinstance(prepared, PreparedMerge), prepared
         done = finish_merge(repository, prepared)
         if isinstance(done, AlreadyMerged):
             return count
@@ -52,7 +59,7 @@ def _merged(repository: Repository, source: str, target: str) -> int:
 def test_packages_at_once_all_arrive_without_a_lock_between_them(tmp_path: Path) -> None:
     """By compare and swap alone; 32 of them by whole dispatches are in tests/e2e/test_dispatch_side_by_side.py."""
     repository = make_repository(tmp_path / "project")
-    open_feature(repository, SLUG, "main")
+    ensure_feature_branch(repository, SLUG, "main")
 
     def whole(number: int) -> str:
         path = _package(repository, number)
@@ -74,7 +81,7 @@ def test_packages_at_once_all_arrive_without_a_lock_between_them(tmp_path: Path)
 @pytest.mark.demand("D11.c")
 def test_16_agents_of_one_package_join_on_one_branch(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
-    open_feature(repository, SLUG, "main")
+    ensure_feature_branch(repository, SLUG, "main")
     with ThreadPoolExecutor(16) as pool:
         paths = [*pool.map(lambda index: _package(repository, 1, index), range(16))]
     branch = f"{FEATURE}-WP01"
@@ -103,20 +110,20 @@ def test_16_naive_updates_of_one_branch_lose_work(tmp_path: Path) -> None:
 def test_a_target_that_moves_during_the_checks_is_merged_anew(tmp_path: Path) -> None:
     """What was checked is what comes into force: a merge that was not checked never does."""
     repository = make_repository(tmp_path / "project")
-    open_feature(repository, SLUG, "main")
+    ensure_feature_branch(repository, SLUG, "main")
     _package(repository, 1)
     _merged(repository, f"{FEATURE}-WP01", FEATURE)
     checked: list[str] = []
 
-    def check_while_main_moves(prepared: Prepared, moves: bool) -> None:
+    def check_while_main_moves(prepared: PreparedMerge, moves: bool) -> None:
         checked.append(prepared.commit)
-        export(repository, prepared.commit, tmp_path / f"checks{len(checked)}")
+        export_tree(repository, prepared.commit, tmp_path / f"checks{len(checked)}")
         if moves:
             git(repository.root, "commit", "-q", "--allow-empty", "-m", f"meanwhile {len(checked)}")
 
     for moves in (True, True, False):
         prepared = prepare_merge(repository, FEATURE, "main", "Merge", US)
-        assert isinstance(prepared, Prepared)
+        assert isinstance(prepared, PreparedMerge)
         check_while_main_moves(prepared, moves)
         done = finish_merge(repository, prepared)
         assert isinstance(done, RefMoved if moves else AlreadyMerged)

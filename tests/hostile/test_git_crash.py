@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from phasegate.git import GitFailed
-from phasegate.workspace.checkout_lifecycle import Removed, open_feature, remove_checkout
-from phasegate.workspace.merge import AlreadyMerged, Prepared, prepare_merge
-from phasegate.workspace.ref_log import Move
+from phasegate.workspace.checkout_lifecycle import RemovedCheckout, ensure_feature_branch, remove_checkout
+from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
+from phasegate.workspace.ref_log import RefMove
 from phasegate.workspace.refs import move_refs
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.repository_locks import repository_lock
@@ -139,7 +139,7 @@ with repository_lock(open_repository(Path({str(repository.root)!r}))) as lock:
 def test_locks_of_a_dead_holder_are_removed(tmp_path: Path) -> None:
     """The control: plain git refuses to work with each of them."""
     repository = make_repository(tmp_path / "project")
-    open_feature(repository, SLUG, "main")
+    ensure_feature_branch(repository, SLUG, "main")
     common = repository.common_dir
     locks = (common / f"refs/heads/{FEATURE}.lock", common / "HEAD.lock", common / "packed-refs.lock")
     _die_with_locks(repository, *locks)
@@ -149,7 +149,7 @@ def test_locks_of_a_dead_holder_are_removed(tmp_path: Path) -> None:
     main = git(repository.root, "rev-parse", "main").strip()
     new = git(repository.root, "commit-tree", "-p", main, "-m", "x", f"{main}^{{tree}}").strip()
     with repository_lock(repository) as lock:
-        assert move_refs(repository, lock, [Move(f"refs/heads/{FEATURE}", main, new)], "test") is None
+        assert move_refs(repository, lock, [RefMove(f"refs/heads/{FEATURE}", main, new)], "test") is None
     assert not any(path.exists() for path in locks)
 
 
@@ -163,7 +163,7 @@ def test_a_lock_whose_owner_may_be_alive_is_left_alone(tmp_path: Path, monkeypat
         "phasegate.git._OPTIONS", ("-c", "core.filesRefLockTimeout=50", "-c", "core.hooksPath=/dev/null")
     )
     with repository_lock(repository) as lock, pytest.raises(GitFailed, match=r"other\.lock"):
-        move_refs(repository, lock, [Move("refs/heads/other", None, main)], "test")
+        move_refs(repository, lock, [RefMove("refs/heads/other", None, main)], "test")
     assert stranger.exists()
 
 
@@ -176,7 +176,7 @@ def test_a_dead_movers_index_lock_is_removed_and_a_strangers_is_not(tmp_path: Pa
     index_lock = repository.git_dir / "index.lock"
     index_lock.touch()
     prepared = prepare_merge(repository, FEATURE, "main", "Merge", US)
-    assert isinstance(prepared, Prepared)
+    assert isinstance(prepared, PreparedMerge)
     assert isinstance(finish_merge(repository, prepared), Obstacle)
     assert index_lock.exists()
     index_lock.unlink()
@@ -248,7 +248,7 @@ def test_work_is_kept_when_a_commit_failed_and_the_checkout_is_cleaned_up(tmp_pa
     git(checkout.folder, "commit", "-qm", "WP01: work", check=False)
     assert seen_in(checkout).history.commits == ()  # the commit failed, and a careless clean-up would lose it all
     removed = remove_checkout(checkout, US)
-    assert isinstance(removed, Removed)
+    assert isinstance(removed, RemovedCheckout)
     assert removed.saved is not None
     assert [*saved_work(repository, checkout.assignment.name)] == [removed.saved.ref]
     assert show(repository, removed.saved.ref, "src/login.py") == b"hours of work\n"
@@ -262,7 +262,7 @@ def test_work_is_kept_when_a_commit_failed_and_the_checkout_is_cleaned_up(tmp_pa
 def test_a_checkout_that_was_cut_off_while_it_was_made_is_made(tmp_path: Path, left: str) -> None:
     repository = make_repository(tmp_path / "project")
     checkout = make_checkout(repository)
-    records = repository.ours / "checkouts" / checkout.assignment.name
+    records = repository.own_folder / "checkouts" / checkout.assignment.name
     staging = checkout.folder.with_name(f".new-{checkout.folder.name}")
     if left == "staging":  # everything was written but the last rename
         checkout.folder.rename(staging)

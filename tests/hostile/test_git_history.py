@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.agent_git_reader import copy_objects
-from phasegate.workspace.changes import Observation, observe
-from phasegate.workspace.checkout import Checkout, opened_root
+from phasegate.workspace.agent_git_reader import copy_agent_objects
+from phasegate.workspace.changes import Observation, observe_checkout
+from phasegate.workspace.checkout import Checkout, checkout_descriptor
 from phasegate.workspace.checkout_files import CheckoutLimits
 from support.git_project import git, make_checkout, make_repository, seen_in, show, subjects, take_over, write
 
@@ -131,7 +131,7 @@ def test_an_odd_git_directory_costs_only_its_own_history(
 ) -> None:
     monkeypatch.setattr("phasegate.workspace.agent_history._TIMEOUT_S", 3.0)
     make(checkout)
-    seen = observe(checkout, limits=CheckoutLimits(file_bytes=20 * 1024**2))
+    seen = observe_checkout(checkout, limits=CheckoutLimits(file_bytes=20 * 1024**2))
     assert isinstance(seen, Observation)
     assert [change.path for change in seen.changes] == [LOGIN]
     done = take_over(checkout, [LOGIN])
@@ -173,10 +173,10 @@ def test_objects_of_another_repository_are_not_reached_through_alternates(checko
 def test_more_commits_than_the_limit_are_taken_over_as_one(checkout: Checkout) -> None:
     for number in range(5):
         git(checkout.folder, "commit", "-q", "--allow-empty", "-m", f"WP01: {number}")
-    seen = observe(checkout, limits=CheckoutLimits(commits=3))
+    seen = observe_checkout(checkout, limits=CheckoutLimits(commits=3))
     assert isinstance(seen, Observation)
     assert "more than 3 commits" in seen.history.note
-    assert not seen.history.linear
+    assert not seen.history.is_linear
 
 
 def test_a_message_cannot_forge_a_commit(checkout: Checkout) -> None:
@@ -213,11 +213,13 @@ def test_objects_that_would_take_for_ever_to_read_cost_the_agent_its_history(
     write(checkout.folder, {LOGIN: "work = True\n"})
     git(checkout.folder, "commit", "-qam", "WP01: more work")
     limits = CheckoutLimits(total_bytes=8 * 1024**2)
-    before = observe(checkout, limits=limits._replace(depth=99))  # with the same limits it would be known from then on
+    before = observe_checkout(
+        checkout, limits=limits._replace(depth=99)
+    )  # with the same limits it would be known from then on
     assert isinstance(before, Observation)
     assert before.history.commits[-1].subject == "WP01: more work"
     flood(checkout.folder / ".git")
-    seen = observe(checkout, limits=limits)
+    seen = observe_checkout(checkout, limits=limits)
     assert isinstance(seen, Observation)
     assert "limit" in seen.history.note
     assert seen.versions == before.versions
@@ -257,11 +259,11 @@ def test_deltas_that_unfold_to_more_than_the_limit_are_not_unfolded(checkout: Ch
     assert subprocess.run(unfolds, cwd=tmp_path / "careless", input=pack, capture_output=True).returncode == 0
     (checkout.folder / f".git/objects/pack/pack-{'c' * 40}.pack").write_bytes(pack)
     for file_bytes, is_taken in ((80 * 1024**2, True), (20 * 1024**2, False)):
-        with opened_root(checkout.record) as root:
-            place = copy_objects(
+        with checkout_descriptor(checkout.record) as root:
+            place = copy_agent_objects(
                 root, checkout.repository, tmp_path / f"{file_bytes}", CheckoutLimits(file_bytes=file_bytes)
             )
         assert any((place.objects / "pack").glob("*.pack")) is is_taken
-    seen = observe(checkout, limits=CheckoutLimits(file_bytes=20 * 1024**2))
+    seen = observe_checkout(checkout, limits=CheckoutLimits(file_bytes=20 * 1024**2))
     assert isinstance(seen, Observation)
     assert [commit.subject for commit in seen.history.commits] == ["WP01: done"]

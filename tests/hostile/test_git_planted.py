@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.checkout_lifecycle import Renewed, bring_up_to_date, remove_checkout, start_over
-from phasegate.workspace.export import export
-from phasegate.workspace.merge import AlreadyMerged, Prepared, prepare_merge
-from phasegate.workspace.saved_work import save
+from phasegate.workspace.checkout_lifecycle import RenewedCheckout, remove_checkout, reset_checkout, update_checkout
+from phasegate.workspace.export import export_tree
+from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
+from phasegate.workspace.saved_work import save_work
 from support.git_project import (
     SLUG,
     TERMS,
@@ -36,11 +36,11 @@ def _whole_way(checkout: Checkout, folder: Path) -> None:
     repository = checkout.repository
     seen_in(checkout)
     take_over(checkout, ALLOWED)
-    save(checkout, US)
+    save_work(checkout, US)
     for source, target in ((checkout.assignment.branch, f"feat/{SLUG}"), (f"feat/{SLUG}", "main")):
         prepared = prepare_merge(repository, source, target, "Merge", US)
-        assert isinstance(prepared, Prepared)
-        export(repository, prepared.commit, folder / target, with_git=True)
+        assert isinstance(prepared, PreparedMerge)
+        export_tree(repository, prepared.commit, folder / target, with_git=True)
         assert isinstance(finish_merge(repository, prepared), AlreadyMerged)
 
 
@@ -71,11 +71,11 @@ def test_a_planted_state_is_gone_from_a_checkout_that_is_made_anew(tmp_path: Pat
     planted.plant(room)
     room.marker.unlink(missing_ok=True)
 
-    renewed = start_over(checkout, TERMS)
-    if not isinstance(renewed, Renewed):  # an embedded repository cannot be saved: a person must say so
+    renewed = reset_checkout(checkout, TERMS)
+    if not isinstance(renewed, RenewedCheckout):  # an embedded repository cannot be saved: a person must say so
         remove_checkout(checkout, US, discard=True)
-        renewed = Renewed(make_checkout(repository), None)
-    assert isinstance(bring_up_to_date(renewed.checkout, TERMS), Renewed)
+        renewed = RenewedCheckout(make_checkout(repository), None)
+    assert isinstance(update_checkout(renewed.checkout, TERMS), RenewedCheckout)
 
     assert not room.marker.exists()
     assert not room.careless(), "the planted state is still there"
@@ -88,6 +88,6 @@ def test_a_planted_state_is_gone_from_a_checkout_that_is_made_anew(tmp_path: Pat
 )
 def test_a_changed_git_directory_is_seen(tmp_path: Path, planted: Planted) -> None:
     checkout = make_checkout(make_repository(tmp_path / "project"))
-    assert seen_in(checkout).git_directory == ()
+    assert seen_in(checkout).git_directory_changes == ()
     planted.plant(Room(checkout.folder, tmp_path / "outside"))
-    assert seen_in(checkout).git_directory
+    assert seen_in(checkout).git_directory_changes

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.paths.scope import Broken, ChangeKind, Scope, Violation, judge
+from phasegate.core.paths.scope import ChangeKind, Scope, ScopeRule, Violation, find_violations
 from phasegate.workspace.changes import Observation
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_lifecycle import remove_checkout
-from phasegate.workspace.export import export
+from phasegate.workspace.export import export_tree
 from phasegate.workspace.repository import Repository
 from support.git_project import (
     FILES,
@@ -43,7 +43,7 @@ def checkout(repository: Repository) -> Checkout:
 
 
 def _violations(seen: Observation, *scope: str) -> list[Violation]:
-    return judge(seen.changes, Scope(scope or (LOGIN,), set_aside=("WP01.md",)), seen.tracked)
+    return find_violations(seen.changes, Scope(scope or (LOGIN,), set_aside=("WP01.md",)), seen.tracked_files)
 
 
 def _naive_diff(checkout: Checkout, *options: str) -> list[str]:
@@ -62,7 +62,7 @@ def test_an_edit_that_was_committed_and_reverted_is_shown(repository: Repository
     seen = seen_in(checkout)
 
     assert [change.path for change in seen.changes] == [LOGIN]
-    assert [change.path for change in seen.passing] == ["src/auth.py"]
+    assert [change.path for change in seen.transient_changes] == ["src/auth.py"]
     in_history = [(commit.subject, [change.path for change in commit.changes]) for commit in seen.history.commits]
     assert in_history == [("WP01: work", ["src/auth.py", LOGIN]), ("WP01: tidy up", ["src/auth.py"])]
     done = take_over(checkout, [LOGIN])
@@ -99,7 +99,7 @@ def test_a_twin_of_an_allowed_path_is_rejected(checkout: Checkout, allowed: str,
     if not (checkout.folder / twin).exists() or len(seen_in(checkout).changes) != 1:
         pytest.skip("this file system does not tell the twins apart")
     found = _violations(seen_in(checkout), allowed)
-    assert {(violation.path, violation.rule) for violation in found} == {(twin, Broken.TWIN)}
+    assert {(violation.path, violation.rule) for violation in found} == {(twin, ScopeRule.NAME_COLLISION)}
     assert twin.casefold() == allowed.casefold() or not twin.isascii()  # the control: a careless comparison agrees
     assert take_over(checkout, [allowed]).commits == ()
 
@@ -121,7 +121,7 @@ def test_a_submodule_is_rejected_and_nothing_is_fetched(checkout: Checkout, tmp_
 
     seen = seen_in(checkout)
     found = {violation.path: violation.rule for violation in _violations(seen, LOGIN, "x", "hidden", ".gitmodules")}
-    assert found == dict.fromkeys((".gitmodules", "hidden", "x"), Broken.SUBMODULE)
+    assert found == dict.fromkeys((".gitmodules", "hidden", "x"), ScopeRule.SUBMODULE)
     tip = take_over(checkout, [LOGIN, "x", "hidden"]).tip
     assert not any(about.startswith("160000") for about in tree(checkout.repository, tip).values())
     assert not marker.exists()
@@ -159,7 +159,7 @@ def test_a_mode_that_was_not_declared_is_rejected(checkout: Checkout, mode: int)
     write(checkout.folder, {LOGIN: "#!/bin/sh\n"})
     (checkout.folder / LOGIN).chmod(mode)
     seen = seen_in(checkout)
-    assert [found.rule for found in _violations(seen)] == [Broken.MODE]
+    assert [found.rule for found in _violations(seen)] == [ScopeRule.MODE]
     git(checkout.folder, "commit", "-qam", "WP01: run me")
     naive = git(checkout.folder, "ls-tree", "HEAD", LOGIN)
     assert naive.startswith("100755" if mode & 0o100 else "100644")  # the control: plain git takes it
@@ -180,7 +180,7 @@ def test_steering_files_of_one_agent_reach_neither_checks_nor_the_next(
     write(checkout.folder, {**dict.fromkeys(STEERING, "evil"), LOGIN: "done\n"})
     assert (checkout.folder / "conftest.py").exists()  # the control: whoever reuses the folder as it is gets them
     done = take_over(checkout, [LOGIN])
-    exported = export(repository, done.tip, tmp_path / "checks").folder
+    exported = export_tree(repository, done.tip, tmp_path / "checks").folder
     remove_checkout(checkout, US, keep_for_reuse=pooled)
     second = make_checkout(repository, "WP02")
     for folder in (exported, second.folder):
@@ -229,7 +229,7 @@ def test_the_content_of_a_file_outside_is_not_harvested_through_a_hard_link(
     write(checkout.folder, {"src/new.py": "done\n"})
     assert "canary" in git(checkout.folder, "diff")  # the control: plain git reads it
     seen = seen_in(checkout)
-    assert [found.rule for found in _violations(seen, LOGIN, "src/new.py")] == [Broken.MODE]
+    assert [found.rule for found in _violations(seen, LOGIN, "src/new.py")] == [ScopeRule.MODE]
     done = take_over(checkout, [LOGIN, "src/new.py"])
     assert show(repository, done.tip, "src/new.py") == b"done\n"
     assert done.left_out == (LOGIN,)
@@ -272,7 +272,7 @@ def test_a_name_that_is_a_git_directory_elsewhere_is_rejected(checkout: Checkout
     for name in (".GIT", "src/.Git", "git~1", "src/.git."):
         write(checkout.folder, {f"{name}/config": "[core]\n"})
     found = _violations(seen_in(checkout), "**")
-    assert {violation.rule for violation in found} == {Broken.GIT_DIRECTORY}
+    assert {violation.rule for violation in found} == {ScopeRule.GIT_DIRECTORY}
     assert [violation.path for violation in found] == sorted([".GIT", "git~1", "src/.Git", "src/.git."])
     assert all(change.kind is ChangeKind.ADDED for change in seen_in(checkout).changes)
     assert os.path.lexists(checkout.folder / ".git")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.changes import TooMuch, observe
+from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_files import CheckoutLimits
-from phasegate.workspace.checkout_lifecycle import Removed, Unsaved, remove_checkout
+from phasegate.workspace.checkout_lifecycle import RemovedCheckout, UnsavedWork, remove_checkout
 from support.git_project import US, make_checkout, make_repository
 from support.growth import assert_grows_no_faster_than_its_input
 
@@ -51,13 +51,13 @@ def test_a_flood_is_a_limit_that_is_named_and_can_be_removed(
     checkout = make_checkout(make_repository(tmp_path / "project"))
     make(checkout, 3000)
     limits = CheckoutLimits(files=1000)
-    found = observe(checkout, limits=limits)
-    assert isinstance(found, TooMuch)
+    found = observe_checkout(checkout, limits=limits)
+    assert isinstance(found, CheckoutTooLarge)
     assert what in found.what
     if make is not _many_files:  # below the limits of a real run
-        assert isinstance(remove_checkout(checkout, US), Unsaved)
+        assert isinstance(remove_checkout(checkout, US), UnsavedWork)
         assert checkout.folder.exists()
-    assert remove_checkout(checkout, US, discard=True) == Removed(None)
+    assert remove_checkout(checkout, US, discard=True) == RemovedCheckout(None)
     assert [*(checkout.folder.parent).iterdir()] == []
 
 
@@ -67,13 +67,13 @@ def test_the_cost_of_a_look_grows_with_the_files(tmp_path: Path) -> None:
         _many_files(checkout, count)
         return checkout
 
-    assert_grows_no_faster_than_its_input(observe, full_checkout, 1_000, 8_000)
+    assert_grows_no_faster_than_its_input(observe_checkout, full_checkout, 1_000, 8_000)
 
 
 @pytest.mark.long
 def test_a_million_files_are_a_limit(tmp_path: Path) -> None:
     checkout = make_checkout(make_repository(tmp_path / "project"))
     _many_files(checkout, 1_000_000)
-    assert isinstance(observe(checkout), TooMuch)
-    assert remove_checkout(checkout, US, discard=True) == Removed(None)
+    assert isinstance(observe_checkout(checkout), CheckoutTooLarge)
+    assert remove_checkout(checkout, US, discard=True) == RemovedCheckout(None)
     assert [*(checkout.folder.parent).iterdir()] == []

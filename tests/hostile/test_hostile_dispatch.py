@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.audit.chain import first_break, origin
-from phasegate.core.plan.work_package import State
-from phasegate.sandbox.request import Level
-from phasegate.storage.reader import read_store
+from phasegate.core.audit.chain import chain_origin_hash, find_first_break
+from phasegate.core.plan.work_package import PackageState
+from phasegate.sandbox.request import SandboxLevel
+from phasegate.storage.reader import open_store_reader
 from support.caged import need
 from support.dispatch_project import (
     FEATURE,
@@ -39,7 +39,7 @@ SUCCESS: Step = {"result": "success"}
 def hostile(tmp_path: Path, sandbox: str, *steps: Step) -> DispatchProject:
     """A project whose implementer does what is due, and these steps besides."""
     if sandbox != "none":
-        need(Level.WORKTREE)
+        need(SandboxLevel.WORKTREE)
     project = make_project(tmp_path, run=f'sandbox = "{sandbox}"')
     project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
     return project
@@ -85,7 +85,7 @@ def test_what_an_agent_plants_in_its_git_directory_is_never_run(tmp_path: Path, 
     project.play(turn("implement", *writes(FORM), *steps, {**SUCCESS, "commits": []}), approves())
     report = project.dispatch()
     assert not marker.exists()
-    assert report.state is State.DONE
+    assert report.state is PackageState.DONE
     assert FORM in project.files_of(FEATURE)
     assert project.git("status", "--porcelain") == ""
     assert project.audit_problems() == []
@@ -112,7 +112,7 @@ def test_without_a_sandbox_a_change_outside_blocks_and_is_named(tmp_path: Path, 
     attack = shell(OUTSIDE[what].format(root=project.root))
     project.play(turn("implement", *writes(FORM), attack, SUCCESS), approves())
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert report.reason.startswith("File scope violation: changed outside the worktree: ")
     assert not (project.root / ".worktrees/pwned").exists()
     assert FORM not in project.files_of(FEATURE)
@@ -125,7 +125,7 @@ def test_in_the_sandbox_nothing_outside_changes_and_the_work_is_delivered(tmp_pa
     attacks = [shell(text.format(root=project.root), may_fail=True) for text in OUTSIDE.values()]
     project.play(turn("implement", *writes(FORM), *attacks, SUCCESS), approves())
     before = seen_outside(project)
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert seen_outside(project) == before
     assert FORM in project.files_of(FEATURE)
 
@@ -144,7 +144,7 @@ def test_without_a_sandbox_a_reviewer_that_writes_outside_never_passes_the_work(
     project.play(turn("implement", *writes(FORM), SUCCESS), turn("review", outside, {"verdict": "PASS"}))
     report = project.dispatch()
     assert (report.state, report.reason) == (
-        State.BLOCKED,
+        PackageState.BLOCKED,
         "File scope violation: changed outside the worktree: README.md",
     )
     assert FORM not in project.files_of(FEATURE)
@@ -156,7 +156,7 @@ def test_what_a_reviewer_writes_into_its_room_is_not_delivered(tmp_path: Path, s
     project = hostile(tmp_path, sandbox)
     review = turn("review", *writes("src/more.ts", FORM, text="evil\n"), {"verdict": "PASS"})
     project.play(turn("implement", *writes(FORM), SUCCESS), review)
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert "src/more.ts" not in project.files_of(FEATURE)
     assert project.git("show", f"{FEATURE}:{FORM}") == "export const done = true;"
 
@@ -168,7 +168,7 @@ def test_without_a_sandbox_an_agent_that_changes_nothing_outside_is_done(tmp_pat
     report = "phasegate artifact write --feature-slug {feature_slug} --relative-path {wp_id}/report.txt --content fine"
     project.play(turn("implement", *writes(FORM), shell(report), SUCCESS), approves())
     done = project.dispatch()
-    assert done.state is State.DONE, done.reason
+    assert done.state is PackageState.DONE, done.reason
     assert not (project.root / "kitty-specs/001-user-login/WP01").exists()
     where = ("--feature-slug", "001-user-login", "--relative-path", "WP01/report.txt")
     assert project.command("artifact", "read", *where).stdout == "fine"
@@ -200,11 +200,11 @@ def test_an_older_copy_of_everything_that_is_recorded_is_found_out(tmp_path: Pat
     """The copy is whole and consistent in itself: only the heads that are kept outside tell."""
     project = make_project(tmp_path, {"WP01": package(), "WP02": package("WP02", ["src/second.ts"])})
     project.play(implements("src/login.ts", package="WP01"), implements("src/second.ts"), approves())
-    assert project.dispatch("WP01").state is State.DONE
+    assert project.dispatch("WP01").state is PackageState.DONE
     folder, older = project.root / ".phasegate", tmp_path / "older"
     shutil.copytree(folder, older, symlinks=True)
     assert project.command("audit", "verify").code == 0
-    assert project.dispatch("WP02").state is State.DONE
+    assert project.dispatch("WP02").state is PackageState.DONE
     assert project.command("audit", "verify").code == 0
     shutil.rmtree(folder)
     shutil.copytree(older, folder, symlinks=True)
@@ -219,8 +219,8 @@ def test_an_older_copy_of_everything_that_is_recorded_is_found_out(tmp_path: Pat
 
 def chain_is_whole(project: DispatchProject) -> bool:
     """The control: a chain check that knows the log alone."""
-    reader = read_store(project.project.location)
+    reader = open_store_reader(project.project.location)
     assert reader is not None
     with reader:
         store_id = reader.store_id
-    return first_break(origin(store_id), read_links(project.project.location), [], []) is None
+    return find_first_break(chain_origin_hash(store_id), read_links(project.project.location), [], []) is None

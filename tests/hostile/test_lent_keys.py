@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from phasegate.core.agents.secrets import LentValues
-from phasegate.sandbox.redact import MARK, Redactor
+from phasegate.core.agents.secrets import SecretMatcher
+from phasegate.sandbox.redact import REDACTION_MARK, Redactor
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, Done, make_project, package
 from support.quick_dispatch import ECHO
 
@@ -40,9 +40,9 @@ SPLIT_BY_SIGNS = {
 @pytest.mark.parametrize("form", [*FORMS, *SPLIT_BY_SIGNS])
 def test_every_form_of_a_lent_value_is_found_and_no_other_value(form: str) -> None:
     written = {**FORMS, **SPLIT_BY_SIGNS}[form]
-    lent = LentValues([KEY.encode()])
-    assert lent.are_in(f"before\n{written(KEY)}\nafter".encode())
-    assert not lent.are_in(f"before\n{written(NOTE)}\nafter".encode())
+    lent = SecretMatcher([KEY.encode()])
+    assert lent.has_secret(f"before\n{written(KEY)}\nafter".encode())
+    assert not lent.has_secret(f"before\n{written(NOTE)}\nafter".encode())
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -50,16 +50,16 @@ def test_every_form_is_taken_out_of_a_stream_wherever_it_is_cut(form: str) -> No
     text = f"before {FORMS[form](KEY)} after\n".encode()
     for cut in range(len(text)):
         redactor = Redactor([KEY.encode()])
-        shown = redactor.feed(text[:cut]) + redactor.feed(text[cut:]) + redactor.rest()
-        assert MARK in shown
-        assert not LentValues([KEY.encode()]).are_in(shown)
+        shown = redactor.feed(text[:cut]) + redactor.feed(text[cut:]) + redactor.flush()
+        assert REDACTION_MARK in shown
+        assert not SecretMatcher([KEY.encode()]).has_secret(shown)
         assert shown.startswith(b"before ")
         assert shown.endswith(b" after\n")
 
 
 def test_words_and_short_values_refuse_nobody() -> None:
-    assert not LentValues([b"disabled"]).are_in(b"the check is disabled")
-    assert not LentValues([])
+    assert not SecretMatcher([b"disabled"]).has_secret(b"the check is disabled")
+    assert not SecretMatcher([])
 
 
 AGENT = """
@@ -128,7 +128,7 @@ def test_a_lent_key_in_output_answer_and_artifact_is_not_kept(tmp_path: Path) ->
     done = made.program("dispatch", "WP01", env={"LEAKED_KEY": KEY})
     assert done.code == 0, done
     assert not found_in(made, done, KEY)
-    assert any(MARK in path.read_bytes() for path in made.project.jobs.rglob("stdout.log"))
+    assert any(REDACTION_MARK in path.read_bytes() for path in made.project.jobs_folder.rglob("stdout.log"))
     assert not [*(made.root / "kitty-specs").rglob("note.md")]
 
 
@@ -144,8 +144,8 @@ def project_with(folder: Path, variable: str, leak: str, after: str) -> Dispatch
 
 def found_in(made: DispatchProject, done: Done, value: str) -> list[str]:
     """Where the value is, in any form: all that is stored but the agent's own checkout, and what was printed."""
-    wanted = LentValues([value.encode()])
-    return [where for where, data in stored(made, done) if wanted.are_in(data)]
+    wanted = SecretMatcher([value.encode()])
+    return [where for where, data in stored(made, done) if wanted.has_secret(data)]
 
 
 def stored(made: DispatchProject, done: Done) -> Iterator[tuple[str, bytes]]:

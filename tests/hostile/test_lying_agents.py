@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.port import AgentConfig, Ending, FinishedRun, harness_of
-from phasegate.checks.false_claims import Facts, false_claims
+from phasegate.agents.port import AgentConfig, Ending, FinishedRun, get_harness
+from phasegate.checks.false_claims import ObservedFacts, find_false_claims
 from phasegate.checks.manifest import gather_evidence
-from phasegate.core.answer.json_result import Response
+from phasegate.core.answer.json_result import AgentResponse
 from phasegate.core.answer.parse import parse_answer
-from phasegate.core.machine.package_events import End
+from phasegate.core.machine.package_events import JobEndKind
 from support.agents import carry_out, reported
 from support.checkout import git, plan, repository, run_plainly, work_since
 from support.job_ends import judged_implementer
@@ -25,10 +25,10 @@ def play(folder: Path, steps: str) -> FinishedRun:
     scenario = folder.parent / "scenario.toml"
     scenario.write_text(f"[[turns]]\nsteps = [{steps}]\n")
     task = make_task(folder, AgentConfig("liar", scenario=str(scenario)), kind="scripted")
-    return carry_out(harness_of("scripted").launch(task), folder)
+    return carry_out(get_harness("scripted").launch(task), folder)
 
 
-def response(finished: FinishedRun) -> Response:
+def response(finished: FinishedRun) -> AgentResponse:
     found = parse_answer(finished.stdout, "implement").response
     assert found is not None
     return found
@@ -48,14 +48,14 @@ def test_an_agent_that_invents_commits_and_files_is_found_out(folder: Path) -> N
     said = response(finished)
     assert said.success is True, "control: by its own word all is well"
     work = work_since(folder, base)
-    facts = Facts(
+    facts = ObservedFacts(
         commits=work.commits,
         checkout=folder,
         base_paths=("README.md",),
         duration_s=finished.duration_s,
         evidence=gather_evidence(QUICK, work, run_plainly),
     )
-    assert [claim.claim for claim in false_claims(said, facts)] == [
+    assert [claim.claim for claim in find_false_claims(said, facts)] == [
         "commit deadbeefcafe",
         "created auth.py",
         "created .git",
@@ -89,11 +89,11 @@ def test_exit_status_and_answer_must_agree(folder: Path, end: str, status: int |
     assert finished.exit_status == status
     assert response(finished).success is success
     evidence = gather_evidence(QUICK, work_since(folder, base), run_plainly)
-    assert evidence.passed, "control: the work itself is good"
-    report = reported(harness_of("scripted"), make_task(folder, AgentConfig("liar")), finished)
+    assert evidence.has_passed, "control: the work itself is good"
+    report = reported(get_harness("scripted"), make_task(folder, AgentConfig("liar")), finished)
     assert (report.ending is Ending.COMPLETED) is (status == 0)
     ended = judged_implementer(report, finished)
-    assert ended.end is not End.DONE
+    assert ended.outcome is not JobEndKind.DONE
     assert ended.reason
 
 
@@ -101,6 +101,6 @@ def test_exit_status_and_answer_must_agree(folder: Path, end: str, status: int |
 def test_an_honest_agent_passes(folder: Path) -> None:
     base = git(folder, "rev-parse", "HEAD")
     finished = play(folder, f'{HONEST}, {{ result = "success" }}')
-    assert gather_evidence(QUICK, work_since(folder, base), run_plainly).passed
-    report = reported(harness_of("scripted"), make_task(folder, AgentConfig("liar")), finished)
-    assert judged_implementer(report, finished).end is End.DONE
+    assert gather_evidence(QUICK, work_since(folder, base), run_plainly).has_passed
+    report = reported(get_harness("scripted"), make_task(folder, AgentConfig("liar")), finished)
+    assert judged_implementer(report, finished).outcome is JobEndKind.DONE

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from phasegate.checks.evidence import Evidence
-from phasegate.checks.manifest import ReturnedWork, gather_evidence
-from phasegate.checks.plan import Command, CommandRan
-from phasegate.checks.setup import SetupPlace
+from phasegate.checks.manifest import HarvestedWork, gather_evidence
+from phasegate.checks.plan import Command, CommandResult
+from phasegate.checks.setup import SetupCacheSlot
 from phasegate.checks.setup_cache import SetupCache, is_setup_input
 from phasegate.core.detection.model import SetupCandidate
 from support.checkout import (
@@ -38,7 +38,7 @@ WRONG = "def add(a, b):\n    return a - b\n"
 QUICK = "echo '1 passed in 0.01s'"
 
 
-def done(tmp_path: Path, files: dict[str, str], start: dict[str, str] | None = None) -> ReturnedWork:
+def done(tmp_path: Path, files: dict[str, str], start: dict[str, str] | None = None) -> HarvestedWork:
     folder = repository(tmp_path / "repo", start or {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
     write(folder, files)
@@ -120,7 +120,7 @@ def test_a_coverage_report_that_came_with_the_tree_is_not_read(tmp_path: Path) -
     evidence = gather_evidence(plan(commands={"test": QUICK}, coverage_min=80), work, run_plainly)
     assert failed(evidence) == ["coverage"]
     honest = {"test": QUICK, "coverage": f"echo '{report}' > coverage.json"}
-    assert gather_evidence(plan(commands=honest, coverage_min=80), work, run_plainly).passed
+    assert gather_evidence(plan(commands=honest, coverage_min=80), work, run_plainly).has_passed
 
 
 @pytest.mark.demand("D8.h")
@@ -142,9 +142,9 @@ def test_a_cached_setup_is_not_written_through_a_link_in_the_tree(tmp_path: Path
     outside.mkdir()
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
-    kept = SetupPlace(SetupCache(tmp_path / "cache"), "base")
+    kept = SetupCacheSlot(SetupCache(tmp_path / "cache"), "base")
     commands = {"setup": SETUP, "test": QUICK}
-    take_baseline(plan(commands=commands), folder, run_plainly, kept._replace(fills=True))
+    take_baseline(plan(commands=commands), folder, run_plainly, kept._replace(may_fill=True))
     shutil.rmtree(folder / ".venv")
     write(folder, GOOD)
     (folder / ".venv").symlink_to(outside)
@@ -155,18 +155,18 @@ def test_a_cached_setup_is_not_written_through_a_link_in_the_tree(tmp_path: Path
     assert [*outside.iterdir()], "control"
 
 
-def _offline(command: Command) -> CommandRan:
+def _offline(command: Command) -> CommandResult:
     """Stands for the cage, in which nothing outside the checkout can be written."""
-    return CommandRan(0, "1 passed in 0.01s", "", 0.0)
+    return CommandResult(0, "1 passed in 0.01s", "", 0.0)
 
 
 @pytest.mark.demand("D8.h")
 def test_what_tests_do_to_an_environment_does_not_reach_the_next_one(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repo", {"README.md": "x\n", ".gitignore": ".venv/\n"})
     base = git(folder, "rev-parse", "HEAD")
-    kept = SetupPlace(SetupCache(tmp_path / "cache"), "base")
+    kept = SetupCacheSlot(SetupCache(tmp_path / "cache"), "base")
     poison = f"echo poisoned > .venv/lib/module; {QUICK}"
-    take_baseline(plan(commands={"setup": SETUP, "test": QUICK}), folder, run_plainly, kept._replace(fills=True))
+    take_baseline(plan(commands={"setup": SETUP, "test": QUICK}), folder, run_plainly, kept._replace(may_fill=True))
     write(folder, GOOD)
     commit(folder, "WP01: Add")
     for command in (poison, "grep -q good .venv/lib/module && " + QUICK):
@@ -174,8 +174,8 @@ def test_what_tests_do_to_an_environment_does_not_reach_the_next_one(tmp_path: P
         evidence = gather_evidence(
             plan(commands={"setup": SETUP, "test": command}), work_since(folder, base), run_plainly, None, kept
         )
-        assert evidence.passed, evidence.failures
-        setup = evidence.check("setup")
+        assert evidence.has_passed, evidence.failures
+        setup = evidence.find_check("setup")
         assert setup is not None
         assert setup.summary == "taken from the cache"
 
@@ -200,7 +200,7 @@ def test_a_tree_that_changed_what_the_setup_reads_is_set_up_by_itself(line: str,
     asked = plan(commands={"setup": line, "test": QUICK})
     assert is_setup_input(path, asked)
     assert not is_setup_input("src/calc.py", asked), "control"
-    assert is_setup_input("src/calc.py", plan(setups=(SetupCandidate(line, builds=True),))), (
+    assert is_setup_input("src/calc.py", plan(setups=(SetupCandidate(line, compiles_sources=True),))), (
         "compiled sources are an input"
     )
 
@@ -214,7 +214,7 @@ def test_the_commands_of_the_project_get_no_key_of_an_agent(tmp_path: Path, monk
     work = done(tmp_path, GOOD)
     evidence = gather_evidence(plan(commands={"test": QUICK, "lint": "env"}), work, run_plainly)
     assert "canary-5512" not in repr(evidence)
-    lint = evidence.check("lint")
+    lint = evidence.find_check("lint")
     assert lint is not None
     assert "CI=1" in lint.excerpt
 
@@ -227,7 +227,7 @@ def test_a_package_that_takes_out_the_failing_tests_is_pointed_out(tmp_path: Pat
     baseline = take_baseline(plan(), folder, run_plainly)
     write(folder, {"calc.py": "def add(a, b):\n    return 2\n", "test_calc.py": TESTS})
     commit(folder, "WP01: Simplify")
-    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).check("test")
+    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).find_check("test")
     assert test is not None
     assert "were some taken out?" in test.notes[0]
 
@@ -247,14 +247,14 @@ def test_the_limit_of_evidence_is_code_that_an_agent_may_write(tmp_path: Path, f
     """
     work = done(tmp_path, {"calc.py": WRONG, "test_calc.py": forgery})
     plain = plan(commands={"test": f"{PYTEST} -s"})
-    assert gather_evidence(plain, work, run_plainly).passed
+    assert gather_evidence(plain, work, run_plainly).has_passed
     measuring = {
         "test": f"{PYTEST} -s",
         "coverage": f"python -m coverage run -m {PYTEST[10:]} -s; python -m coverage json",
     }
-    coverage = gather_evidence(plan(commands=measuring, coverage_min=80, code=("calc.py",)), work, run_plainly).check(
-        "coverage"
-    )
+    coverage = gather_evidence(
+        plan(commands=measuring, coverage_min=80, code=("calc.py",)), work, run_plainly
+    ).find_check("coverage")
     assert coverage is not None
     assert coverage.remedy or coverage.notes == ("the report does not count calc.py",)
 

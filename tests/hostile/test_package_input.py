@@ -12,14 +12,14 @@ import pathspec
 import pytest
 import yaml
 
-from phasegate.checks.test_output import read_test_output
+from phasegate.checks.test_output import parse_test_output
 from phasegate.core.paths.glob import compile_pattern
-from phasegate.core.paths.scope import Change, ChangeKind, Scope, judge
-from phasegate.core.plan.dependencies import overlapping
+from phasegate.core.paths.scope import ChangeKind, FileChange, Scope, find_violations
+from phasegate.core.plan.dependencies import find_scope_overlaps
 from phasegate.core.plan.requirements import read_spec
-from phasegate.core.plan.tasks import parse
-from phasegate.core.text.yaml_nodes import Malformed
-from phasegate.prompts.feature_folder import check_path
+from phasegate.core.plan.tasks import parse_tasks
+from phasegate.core.text.yaml_nodes import MalformedDocument
+from phasegate.prompts.feature_folder import check_feature_path
 from phasegate.prompts.front_matter import read_document, read_yaml
 from support.growth import assert_grows_no_faster_than_its_input, cpu_s
 
@@ -29,7 +29,7 @@ def _grows_with_its_input(work: Callable[[int], object], size: int) -> None:
 
 
 def _refused(text: str) -> str:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(MalformedDocument) as refused:
         read_document(text)
     return refused.value.finding.message
 
@@ -55,7 +55,7 @@ def test_a_tag_makes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? ", "[{a: "])
 def test_deep_nesting_is_refused_at_once(opening: str) -> None:
     def refuse(depth: int) -> None:
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedDocument):
             read_yaml(f"a:\n  {opening * depth}")
 
     _grows_with_its_input(refuse, 2_000)
@@ -96,7 +96,7 @@ def test_a_name_that_cannot_be_shown_plainly_is_never_in_scope(path: str) -> Non
     scope = Scope(["src/**", "src/*.py", "**"])
     assert scope.covers("src/ok.py")
     assert not scope.covers(path)
-    (violation,) = judge([Change(ChangeKind.ADDED, path)], scope)
+    (violation,) = find_violations([FileChange(ChangeKind.ADDED, path)], scope)
     assert violation.rule == "unsafe-path"
 
 
@@ -134,18 +134,20 @@ def test_the_reader_of_annotations_is_linear(make: Callable[[int], str]) -> None
     ],
 )
 def test_the_reader_of_tasks_is_linear(make: Callable[[int], str]) -> None:
-    _grows_with_its_input(lambda size: parse(make(size), read_yaml), 4_000)
+    _grows_with_its_input(lambda size: parse_tasks(make(size), read_yaml), 4_000)
 
 
 @pytest.mark.parametrize(
     "piece", ["1 passed ", "Tests: 1 ", "test result: ok. ", "=", " ", "\n", "1 a in ", '{"Action":"pass"']
 )
 def test_counting_tests_is_linear(piece: str) -> None:
-    _grows_with_its_input(lambda size: read_test_output(piece * size), 4_000)
+    _grows_with_its_input(lambda size: parse_test_output(piece * size), 4_000)
 
 
 def test_overlaps_of_many_separate_scopes_are_found_without_comparing_all_pairs() -> None:
-    _grows_with_its_input(lambda n: overlapping({f"WP{i:02}": [f"src/p{i}/**", f"t/p{i}.py"] for i in range(n)}), 500)
+    _grows_with_its_input(
+        lambda n: find_scope_overlaps({f"WP{i:02}": [f"src/p{i}/**", f"t/p{i}.py"] for i in range(n)}), 500
+    )
 
 
 @pytest.fixture
@@ -163,7 +165,7 @@ def test_a_pipe_a_link_and_a_folder_are_not_read(folder: Path, tmp_path: Path) -
     (folder / "tasks" / "WP03.md").mkdir()
     (folder / "tasks.md").symlink_to("/dev/zero")
     assert "secret_key" in (folder / "tasks" / "WP02.md").read_text()  # positive control
-    report = check_path(folder)
+    report = check_feature_path(folder)
     unreadable = [Path(found.path).name for found in report.findings if found.code == "unreadable"]
     assert sorted(unreadable) == ["WP01.md", "WP02.md", "WP03.md"]
     assert "secret_key" not in str(report)
@@ -174,7 +176,7 @@ def test_a_reference_reads_nothing_outside_the_folder(folder: Path, tmp_path: Pa
     (folder / "tasks.md").write_text(
         "- [ ] 1.1 T\n  - File: a.py\n  - Spec: FR-A-001, ../outside.md#found, spec.md#spec\n"
     )
-    (found,) = check_path(folder).findings
+    (found,) = check_feature_path(folder).findings
     assert found.code == "unknown-reference"
     assert "'../outside.md#found'" in found.message
 
@@ -182,7 +184,7 @@ def test_a_reference_reads_nothing_outside_the_folder(folder: Path, tmp_path: Pa
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"# ok\n\xc3(", b"\xed\xa0\x80"])
 def test_text_that_is_not_utf_8_is_a_finding(folder: Path, data: bytes) -> None:
     (folder / "spec.md").write_bytes(data)
-    (found,) = check_path(folder).findings
+    (found,) = check_feature_path(folder).findings
     assert (found.code, found.message) == ("unreadable", "is not UTF-8 text")
 
 

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
 from support.caged import eventually
 from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project, package, turn
 from support.quick_dispatch import ECHO
 
 pytestmark = pytest.mark.skipif(
-    not holding(Level.WORKTREE).holds, reason="without a sandbox, what a person changes meanwhile blocks the package"
+    not probe_level(SandboxLevel.WORKTREE).is_supported,
+    reason="without a sandbox, what a person changes meanwhile blocks the package",
 )
 FORM, PACKAGE = "src/login.ts", f"{FEATURE}-WP01"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.checks.registry_access import credentials_in, person_access, plain_access
+from phasegate.checks.registry_access import get_anonymous_access, get_user_access, list_credentials
 from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
 from support.dispatch_project import SLUG, Step, approves, make_project, package, turn
 from support.feature_project import DESCRIPTION, PASS, FeatureProject, builds, document, file, plans, says
 from support.feature_project import SLUG as FEATURE_SLUG
@@ -151,7 +151,7 @@ def test_registry_settings_are_given_whole_to_the_persons_setups_and_without_cre
     tmp_path: Path,
 ) -> None:
     environ = person(tmp_path)
-    whole, plain = person_access(environ), plain_access(environ)
+    whole, plain = get_user_access(environ), get_anonymous_access(environ)
     assert whole.env["PIP_CONFIG_FILE"] == str(tmp_path / ".config/pip/pip.conf")
     assert whole.env["NPM_CONFIG_USERCONFIG"] == str(tmp_path / ".npmrc")
     assert Path(whole.env["PIP_CONFIG_FILE"]) in whole.readable
@@ -163,14 +163,16 @@ def test_registry_settings_are_given_whole_to_the_persons_setups_and_without_cre
     assert plain.env["SSL_CERT_FILE"] == "/etc/hosts"
     said = json.dumps([plain.env, [*map(str, plain.readable)]])
     assert not any(secret in said for secret in (TOKEN, PASSWORD, ".npmrc", "pip.conf"))
-    assert {TOKEN.encode(), PASSWORD.encode()} <= {*credentials_in(whole)}
+    assert {TOKEN.encode(), PASSWORD.encode()} <= {*list_credentials(whole)}
 
 
 LOOK = "env; cat $PIP_CONFIG_FILE $NPM_CONFIG_USERCONFIG; grep -rsh canary- /tmp $HOME . 2>/dev/null"
 
 
 @pytest.mark.demand("R4.d")
-@pytest.mark.skipif(not holding(Level.OFFLINE).holds, reason="not enforceable here: there is no sandbox")
+@pytest.mark.skipif(
+    not probe_level(SandboxLevel.OFFLINE).is_supported, reason="not enforceable here: there is no sandbox"
+)
 def test_no_credential_reaches_a_command_that_runs_an_agents_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

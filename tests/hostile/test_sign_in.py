@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.run.secret_values import secrets_in, secrets_of
-from phasegate.agents.run.sign_in import is_renewal, lent
+from phasegate.agents.run.secret_values import find_env_secrets, find_file_secrets
+from phasegate.agents.run.sign_in import is_renewal, lend_sign_in
 
 NAME = ".claude/.credentials.json"
 OLD = {
@@ -49,7 +49,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 def test_the_named_files_and_nothing_else_are_lent_and_gone_afterwards(home: Path, job: Path) -> None:
-    with lent((NAME, ".claude/absent.json"), home, job):
+    with lend_sign_in((NAME, ".claude/absent.json"), home, job):
         assert files_in(job) == [NAME]
         assert (job / NAME).read_bytes() == encoded(OLD)
         assert (job / NAME).stat().st_mode & 0o077 == 0
@@ -58,14 +58,14 @@ def test_the_named_files_and_nothing_else_are_lent_and_gone_afterwards(home: Pat
 
 
 def test_without_a_home_folder_nothing_is_lent(job: Path) -> None:
-    with lent((NAME,), None, job) as sign_in:
+    with lend_sign_in((NAME,), None, job) as sign_in:
         assert not sign_in.files
     assert not job.exists()
 
 
 def test_a_renewed_token_is_not_lost(home: Path, job: Path) -> None:
     (home / NAME).chmod(0o644)
-    with lent((NAME,), home, job):
+    with lend_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(encoded(NEW))
     assert (home / NAME).read_bytes() == encoded(NEW)
     assert (home / NAME).stat().st_mode & 0o077 == 0
@@ -73,28 +73,28 @@ def test_a_renewed_token_is_not_lost(home: Path, job: Path) -> None:
 
 
 def test_a_token_that_was_renewed_by_a_new_file_is_not_lost_either(home: Path, job: Path) -> None:
-    with lent((NAME,), home, job):
+    with lend_sign_in((NAME,), home, job):
         (job / ".claude/draft").write_bytes(encoded(NEW))
         (job / ".claude/draft").rename(job / NAME)
     assert (home / NAME).read_bytes() == encoded(NEW)
 
 
 def test_a_token_is_brought_back_when_the_job_failed_too(home: Path, job: Path) -> None:
-    with suppress(RuntimeError), lent((NAME,), home, job):
+    with suppress(RuntimeError), lend_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(encoded(NEW))
         raise RuntimeError("the job could not be run")
     assert (home / NAME).read_bytes() == encoded(NEW)
 
 
 def test_what_the_person_changed_meanwhile_stays(home: Path, job: Path) -> None:
-    with lent((NAME,), home, job):
+    with lend_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(encoded(NEW))
         (home / NAME).write_bytes(b"signed in again")
     assert (home / NAME).read_bytes() == b"signed in again"
 
 
 def test_a_person_who_signed_out_meanwhile_stays_signed_out(home: Path, job: Path) -> None:
-    with lent((NAME,), home, job):
+    with lend_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(encoded(NEW))
         (home / NAME).unlink()
     assert not (home / NAME).exists()
@@ -104,7 +104,7 @@ def test_of_two_jobs_that_renew_at_once_one_wins_whole(home: Path, tmp_path: Pat
     both = threading.Barrier(2)
 
     def renew(number: int) -> None:
-        with lent((NAME,), home, tmp_path / f"job{number}"):
+        with lend_sign_in((NAME,), home, tmp_path / f"job{number}"):
             both.wait()
             renewed = {"claudeAiOauth": NEW["claudeAiOauth"] | {"accessToken": f"a-new-token-{number}"}}
             (tmp_path / f"job{number}" / NAME).write_bytes(encoded(renewed))
@@ -138,7 +138,7 @@ FORGED = {
 
 @pytest.mark.parametrize("name", FORGED)
 def test_what_is_no_renewal_is_not_brought_back(home: Path, job: Path, name: str) -> None:
-    with lent((NAME,), home, job):
+    with lend_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(FORGED[name])
     assert (home / NAME).read_bytes() == encoded(OLD)
 
@@ -164,7 +164,7 @@ def test_a_link_in_the_copys_place_leads_nowhere(home: Path, job: Path, tmp_path
     target = tmp_path / "elsewhere/.credentials.json"
     target.parent.mkdir()
     target.write_bytes(encoded(NEW))
-    with lent((NAME,), home, job):
+    with lend_sign_in((NAME,), home, job):
         trick(job, target)  # type: ignore[operator]
         assert (job / NAME).read_bytes() == encoded(NEW), "control: whoever follows it gets there"
     assert (home / NAME).read_bytes() == encoded(OLD)
@@ -172,7 +172,7 @@ def test_a_link_in_the_copys_place_leads_nowhere(home: Path, job: Path, tmp_path
 
 
 def test_a_pipe_in_the_copys_place_holds_up_nobody(home: Path, job: Path) -> None:
-    with lent((NAME,), home, job):
+    with lend_sign_in((NAME,), home, job):
         (job / NAME).unlink()
         os.mkfifo(job / NAME)
     assert (home / NAME).read_bytes() == encoded(OLD)
@@ -216,7 +216,7 @@ ADDED = {
 def test_a_renewed_sign_in_brings_no_entry_that_is_not_a_token(home: Path, tmp_path: Path, name: str) -> None:
     """The token is not lost, but no entry comes along that sends the person's own program somewhere else."""
     added = {"claudeAiOauth": {**NEW["claudeAiOauth"], name: ADDED[name]}, name: ADDED[name]}
-    with lent([NAME], home, tmp_path / "job"):
+    with lend_sign_in([NAME], home, tmp_path / "job"):
         (tmp_path / "job" / NAME).write_bytes(encoded(added))
     assert b"evil" in encoded(added)
     assert json.loads((home / NAME).read_bytes()) == NEW
@@ -235,9 +235,11 @@ def test_an_api_key_is_no_token_that_is_renewed() -> None:
 
 
 def test_the_tokens_of_a_sign_in_are_secret_and_the_rest_is_not() -> None:
-    assert set(secrets_in(encoded(OLD))) == {b"a-old-token", b"r-old-token"}
-    assert secrets_in(encoded({"api_keys": ["key-in-a-list"], "models": ["a-plain-model"]})) == (b"key-in-a-list",)
-    assert secrets_in(b"no json") == ()
+    assert set(find_file_secrets(encoded(OLD))) == {b"a-old-token", b"r-old-token"}
+    assert find_file_secrets(encoded({"api_keys": ["key-in-a-list"], "models": ["a-plain-model"]})) == (
+        b"key-in-a-list",
+    )
+    assert find_file_secrets(b"no json") == ()
 
 
 def test_which_variables_are_secret() -> None:
@@ -249,5 +251,7 @@ def test_which_variables_are_secret() -> None:
         "OTHER_TOKEN": "not asked for",
         "SHORT_KEY": "1",
     }
-    found = secrets_of(env, ("MODEL_API_KEY", "MODEL_NAME", "HTTPS_PROXY", "CONFIG_CONTENT", "SHORT_KEY", "UNSET_KEY"))
+    found = find_env_secrets(
+        env, ("MODEL_API_KEY", "MODEL_NAME", "HTTPS_PROXY", "CONFIG_CONTENT", "SHORT_KEY", "UNSET_KEY")
+    )
     assert set(found) == {b'quoted"key', b"pass%20word", b"pass word", b"key-in-json"}

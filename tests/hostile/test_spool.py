@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.spool.requests import ArtifactWrite, SpoolRequest, Status
-from phasegate.agents.spool.server import MOST_AT_ONCE, MOST_ENTRIES, MOST_IN_A_JOB, RequestSpool, SpoolAnswer
+from phasegate.agents.spool.requests import ArtifactWriteRequest, SpoolRequest, StatusRequest
+from phasegate.agents.spool.server import (
+    MAX_REQUESTS_PER_JOB,
+    MAX_REQUESTS_PER_POLL,
+    MAX_SPOOL_ENTRIES,
+    RequestSpool,
+    SpoolAnswer,
+)
 
 NAME = f"{'a' * 32}.json"
 
@@ -37,7 +43,7 @@ def answered(spool: RequestSpool, name: str = NAME) -> dict[str, object]:
 def serve(spool: RequestSpool) -> list[SpoolRequest]:
     """One look at the spool; what came through to the one who answers."""
     seen: list[SpoolRequest] = []
-    spool.serve(lambda request: (seen.append(request), SpoolAnswer(0, "fine"))[1])
+    spool.serve_pending(lambda request: (seen.append(request), SpoolAnswer(0, "fine"))[1])
     return seen
 
 
@@ -72,7 +78,7 @@ def test_a_request_that_is_a_hard_link_is_not_read(spool: RequestSpool, tmp_path
     assert answered(spool)["exit_status"] == 2
     (spool.folder / "requests" / NAME).write_text(requested("status", "WP01"))
     (spool.folder / "answers" / NAME).unlink()
-    assert serve(spool) == [Status("WP01")], "the same request as a plain file comes through"
+    assert serve(spool) == [StatusRequest("WP01")], "the same request as a plain file comes through"
 
 
 @pytest.mark.demand("D14.e")
@@ -81,7 +87,7 @@ def test_a_pipe_or_a_folder_holds_up_nothing(spool: RequestSpool) -> None:
     (spool.folder / "requests" / f"{'b' * 32}.json").mkdir()
     assert serve(spool) == []
     (spool.folder / "requests" / f"{'c' * 32}.json").write_text(requested("status"))
-    assert serve(spool) == [Status(None)]
+    assert serve(spool) == [StatusRequest(None)]
 
 
 @pytest.mark.demand("D14.e")
@@ -138,7 +144,7 @@ def test_a_malformed_request_is_refused_and_the_next_one_is_served(spool: Reques
     assert serve(spool) == []
     assert answered(spool)["exit_status"] == 2
     (spool.folder / "requests" / f"{'b' * 32}.json").write_text(requested("status"))
-    assert serve(spool) == [Status(None)]
+    assert serve(spool) == [StatusRequest(None)]
 
 
 @pytest.mark.demand("D14.e")
@@ -154,22 +160,22 @@ def test_a_file_of_another_name_is_not_looked_at(spool: RequestSpool, name: str)
 @pytest.mark.demand("D14.e")
 def test_requests_are_served_a_few_at_once_and_counted(spool: RequestSpool) -> None:
     total = 0
-    for number in range(MOST_IN_A_JOB + 1):
+    for number in range(MAX_REQUESTS_PER_JOB + 1):
         (spool.folder / "requests" / f"{number:032x}.json").write_text(requested("status"))
     while names(spool.folder / "requests"):
         seen = serve(spool)
-        assert len(seen) <= MOST_AT_ONCE
+        assert len(seen) <= MAX_REQUESTS_PER_POLL
         total += len(seen)
-    assert total == MOST_IN_A_JOB
-    assert spool.served == MOST_IN_A_JOB + 1
+    assert total == MAX_REQUESTS_PER_JOB
+    assert spool.served_count == MAX_REQUESTS_PER_JOB + 1
 
 
 @pytest.mark.demand("D14.e")
 def test_a_flood_of_files_closes_the_spool(spool: RequestSpool) -> None:
-    for number in range(MOST_ENTRIES + 1):
+    for number in range(MAX_SPOOL_ENTRIES + 1):
         (spool.folder / "requests" / f"junk{number}").touch()
     assert serve(spool) == []
-    assert "more than" in spool.closed_because
+    assert "more than" in spool.close_reason
     (spool.folder / "requests" / NAME).write_text(requested("status"))
     assert serve(spool) == []
 
@@ -179,12 +185,12 @@ def test_what_is_asked_reaches_the_answerer_as_a_value_and_nothing_more(spool: R
     """Paths are for whoever answers to judge: the spool writes no artifact itself."""
     text = requested("artifact", "write", "--feature-slug", "..", "--relative-path", "../../x", "--content", "$(id)")
     (spool.folder / "requests" / NAME).write_text(text)
-    assert serve(spool) == [ArtifactWrite("..", "../../x", "$(id)")]
+    assert serve(spool) == [ArtifactWriteRequest("..", "../../x", "$(id)")]
     assert not (spool.folder.parent / "x").exists()
 
 
 @pytest.mark.demand("D14.e")
 def test_an_answer_that_is_too_large_is_not_given(spool: RequestSpool) -> None:
     (spool.folder / "requests" / NAME).write_text(requested("status"))
-    spool.serve(lambda request: SpoolAnswer(0, "x" * 2_000_000))
+    spool.serve_pending(lambda request: SpoolAnswer(0, "x" * 2_000_000))
     assert answered(spool)["exit_status"] == 2

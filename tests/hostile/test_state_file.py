@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from phasegate import next_steps
 from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.storage.state_file import LARGEST_STATE_BYTES, read_state
+from phasegate.storage.state_file import MAX_STATE_BYTES, read_state_file
 
 SOUND = {
     "active_workflow": {
@@ -52,9 +52,9 @@ def test_a_file_cut_at_any_byte_is_met_with_silence(project: Path) -> None:
     whole = json.dumps(SOUND).encode()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert next_steps(read_state(str(path))) is None, length
+        assert next_steps(read_state_file(str(path))) is None, length
     path.write_bytes(whole)
-    assert next_steps(read_state(str(path))) == BLOCK
+    assert next_steps(read_state_file(str(path))) == BLOCK
 
 
 def _as_symlink(path: Path) -> None:
@@ -74,7 +74,7 @@ def _as_folder(path: Path) -> None:
 
 
 def _as_huge(path: Path) -> None:
-    os.truncate(path, LARGEST_STATE_BYTES + 1)
+    os.truncate(path, MAX_STATE_BYTES + 1)
 
 
 BAD_FILES = {
@@ -179,4 +179,4 @@ def test_any_bytes_are_read_without_an_exception(raw: bytes) -> None:
     path = Path(os.environ["HOME"]) / f"state-{os.getpid()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(raw)
-    next_steps(read_state(str(path)))
+    next_steps(read_state_file(str(path)))

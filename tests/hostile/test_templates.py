@@ -13,7 +13,7 @@ import pytest
 
 from phasegate import TemplateNotFound, inject_variables, load_system_template
 from phasegate.errors import TemplateRefused
-from phasegate.prompts.templates import MAX_BYTES
+from phasegate.prompts.templates import MAX_TEMPLATE_BYTES
 
 
 def naive_fill(template: str, values: dict[str, str]) -> str:
@@ -174,7 +174,7 @@ def test_b04_what_is_no_template_is_refused_by_name(kind: str, tmp_path: Path) -
     if kind == "folder":
         path.mkdir()
     elif kind == "too large":
-        path.write_bytes(b"a" * (MAX_BYTES + 1))
+        path.write_bytes(b"a" * (MAX_TEMPLATE_BYTES + 1))
     elif kind == "no utf-8":
         path.write_bytes(b"\xff")
     else:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.machine.feature_events import SentBack
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.lifecycle import Stage
-from phasegate.engine.jobs.outside_watch import Watch
-from phasegate.engine.project.project import opened_store
+from phasegate.engine.jobs.outside_watch import RepositoryMonitor
+from phasegate.engine.project.project import open_project_store
 from support.dispatch_project import FILES as PACKAGE_FILES
 from support.dispatch_project import Step, Turn, approves, make_project, package, turn, writes
 from support.feature_project import (
@@ -136,7 +136,7 @@ def test_a_check_that_the_work_takes_away_is_still_asked_for(tmp_path: Path) -> 
     project = make_project(tmp_path, {"WP01": one}, files=files, run="max_review_cycles = 1")
     project.play(turn("implement", *writes("src/login.ts"), file("package.json", "{}"), SUCCESS), approves())
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "test: " in report.reason
 
 
@@ -235,11 +235,11 @@ def test_without_a_sandbox_a_feature_in_work_beside_is_no_stray_and_an_idle_one_
     project = make_feature_project(tmp_path)
     project.play(writer(), *BUILDS, *APPROVES, ARCHIVES)
     first, second = project.start(), project.start(description="Another thing")
-    with opened_store(project.project) as store:
-        watch = Watch(project.project, store, second, "")
+    with open_project_store(project.project) as store:
+        watch = RepositoryMonitor(project.project, store, second, "")
         project.drive(first, step=True)
         assert project.feature(first).workflow.stage is Stage.GATE_PASSED
-        assert watch.changes() == []
-        watch = Watch(project.project, store, second, "")
+        assert watch.list_changes() == []
+        watch = RepositoryMonitor(project.project, store, second, "")
         subprocess.run([mover(project)], check=True)
-        assert watch.changes() == [f"refs/heads/feat/{first}"]
+        assert watch.list_changes() == [f"refs/heads/feat/{first}"]

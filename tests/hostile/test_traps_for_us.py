@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from phasegate.core.plan.work_package import State
-from phasegate.sandbox.request import Level
+from phasegate.core.plan.work_package import PackageState
+from phasegate.sandbox.request import SandboxLevel
 from phasegate.workspace.removal import remove_tree
 from support.caged import eventually, need
 from support.dispatch_project import (
@@ -51,7 +51,7 @@ def test_we_never_write_through_a_link_that_an_agent_put_in_place_of_its_documen
     canary = tmp_path / "canary"
     canary.write_text("untouched")
     project = played(make_project(tmp_path), f"rm {DOCUMENT}; ln -s {shlex.quote(str(canary))} {DOCUMENT}")
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert canary.read_text() == "untouched"
     assert FORM in project.files_of(FEATURE)
     (tmp_path / "link").symlink_to(canary)
@@ -87,7 +87,7 @@ def test_a_link_in_place_of_a_context_document_opens_no_secret_for_the_next_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first try plants a link and gives no answer; the second reads what we would have bound in behind it."""
-    need(Level.WORKTREE)
+    need(SandboxLevel.WORKTREE)
     secret, program = tmp_path / "home/.ssh/id", tmp_path / "agent.sh"
     secret.parent.mkdir(parents=True)
     secret.write_text("the private key\n")
@@ -116,7 +116,7 @@ def test_what_a_setup_links_into_its_folder_of_programs_is_not_shown_to_the_test
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The setup runs the agent's code: a link that it makes on PATH must not widen the view of the next command."""
-    need(Level.WORKTREE)
+    need(SandboxLevel.WORKTREE)
     home = tmp_path / "home"
     private = home / "letters/private.txt"
     private.parent.mkdir(parents=True)
@@ -132,7 +132,7 @@ def test_what_a_setup_links_into_its_folder_of_programs_is_not_shown_to_the_test
         approves(),
     )
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
 
 
 BAD_NAME = "$(printf 'src/b\\377d')"
@@ -163,7 +163,7 @@ def test_a_file_name_that_is_no_text_may_come_and_go_in_the_history(tmp_path: Pa
 def test_ten_thousand_violations_are_counted_and_not_all_told(tmp_path: Path) -> None:
     project = played(make_project(tmp_path), "mkdir x; cd x; seq 10000 | xargs touch")
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "and 9980 more" in report.reason
     assert len(report.reason) < 3_000
 
@@ -198,7 +198,7 @@ def test_a_repository_with_a_submodule_can_be_worked_in(tmp_path: Path) -> None:
     project = with_submodule(tmp_path)
     project.play(turn("implement", *writes(FORM), SUCCESS), approves())
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert "library" in project.files_of(FEATURE)
 
 
@@ -207,7 +207,7 @@ def test_what_an_agent_puts_into_the_folder_of_a_submodule_blocks_and_reaches_no
     """An agent file for whoever comes next (D10): the folder is no part of the tree, but is looked into."""
     project = played(with_submodule(tmp_path, is_here=False), "echo obey me > library/CLAUDE.md")
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "library: submodules may not be added, changed or removed" in report.reason
 
 
@@ -215,14 +215,14 @@ def test_what_an_agent_puts_into_the_folder_of_a_submodule_blocks_and_reaches_no
 @pytest.mark.parametrize(
     ("is_here", "fill", "left", "state"),
     [
-        (False, "git init -q library;", "", State.DONE),
-        (True, "git init -q library;", "a.txt\n", State.BLOCKED),
-        (True, "", "a.txt\n", State.BLOCKED),
+        (False, "git init -q library;", "", PackageState.DONE),
+        (True, "git init -q library;", "a.txt\n", PackageState.BLOCKED),
+        (True, "", "a.txt\n", PackageState.BLOCKED),
     ],
     ids=["filled by the agent's git", "filled by us and then made a repository", "filled by us"],
 )
 def test_what_an_agent_leaves_in_a_filled_submodule_reaches_no_other_package(
-    tmp_path: Path, is_here: bool, fill: str, left: str, state: State
+    tmp_path: Path, is_here: bool, fill: str, left: str, state: PackageState
 ) -> None:
     """Work inside a submodule that we filled is refused; a repository of the agent's own is none of ours."""
     project = with_submodule(tmp_path, is_here=is_here)
@@ -235,8 +235,8 @@ def test_what_an_agent_leaves_in_a_filled_submodule_reaches_no_other_package(
     )
     first = project.dispatch("WP01")
     assert first.state is state, first.reason
-    assert ("library/CLAUDE.md" in first.reason) is (state is State.BLOCKED)
-    assert project.dispatch("WP02").state is State.DONE
+    assert ("library/CLAUDE.md" in first.reason) is (state is PackageState.BLOCKED)
+    assert project.dispatch("WP02").state is PackageState.DONE
     assert project.git("show", f"{FEATURE}:src/two.ts") == f"{left}end"
 
 
@@ -261,7 +261,7 @@ def test_a_write_that_leaves_no_trace_in_the_times_of_a_file_is_seen(tmp_path: P
         assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
         attack = f"python3 -c {shlex.quote(WRITES_THROUGH_A_MAPPING)}"
         report = played(make_project(Path(folder)), attack).dispatch()
-        assert report.state is State.BLOCKED
+        assert report.state is PackageState.BLOCKED
         assert "README.md: modified, but not in the file scope" in report.reason
 
 
@@ -292,7 +292,7 @@ def test_a_commit_of_impossible_time_or_letters_is_taken_over_as_well_as_it_can_
 ) -> None:
     project = played(make_project(tmp_path), MAKES_A_COMMIT.format(encoding))
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert project.git("log", "-1", "--format=%an|%ad|%s", "--date=format:%z", f"{FEATURE}^2") == "A|+0000|WP01: x"
 
 
@@ -309,7 +309,7 @@ def test_two_agents_that_change_a_lock_file_in_two_ways_block_the_package(tmp_pa
     ]
     project.play(*turns, approves())
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "yarn.lock: two agents changed it, each in another way" in report.reason
 
 
@@ -322,7 +322,7 @@ def test_a_chain_of_folders_that_is_too_deep_for_a_path_is_found_outside(tmp_pat
         report = project.dispatch()
     finally:
         remove_tree(project.root / "d")
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert report.reason.startswith("File scope violation: changed outside the worktree: d/d/")
 
 
@@ -352,7 +352,7 @@ def test_what_cannot_be_saved_does_not_keep_a_package_from_being_blocked(
     harness = f'harness = "command"\ncommand = [{json.dumps(str(program))}]'
     project = make_project(tmp_path, harness=harness)
     report = project.dispatch()
-    assert (report.state, report.reason) == (State.BLOCKED, "no")
+    assert (report.state, report.reason) == (PackageState.BLOCKED, "no")
     checkout = project.root / f".worktrees/{SLUG}-WP01"
     assert (checkout / "src/login.ts").exists() is not is_reset
     assert [*project.saved()]
@@ -370,13 +370,13 @@ for place in (os.environ["HOME"], os.environ["TMPDIR"]):
 
 
 def left_of_jobs(project: DispatchProject) -> list[str]:
-    return [path.name for path in project.project.jobs.glob("*/*") if path.name in ("home", "tmp")]
+    return [path.name for path in project.project.jobs_folder.glob("*/*") if path.name in ("home", "tmp")]
 
 
 @pytest.mark.demand("D4.e")
 def test_what_an_agent_kept_in_its_home_is_gone_with_its_job_however_deep(tmp_path: Path) -> None:
     project = played(make_project(tmp_path), f"python3 -c {shlex.quote(DIGS)}")
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert left_of_jobs(project) == []
 
 
@@ -390,7 +390,7 @@ def test_a_deep_home_of_a_lost_job_does_not_keep_the_next_dispatcher_from_going_
         assert eventually((project.root / f".worktrees/{SLUG}-WP01/src/half.ts").exists)
         process.kill()
     project.play(turn("implement", *writes(FORM), SUCCESS), approves())
-    assert project.dispatch().state is State.DONE
+    assert project.dispatch().state is PackageState.DONE
     assert left_of_jobs(project) == []
 
 
@@ -433,7 +433,7 @@ def test_a_folder_that_was_there_does_not_become_a_repository(tmp_path: Path) ->
     steps = [{"write": f"src/{name}", "content": text} for name, text in parts.items()]
     project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     assert "src/HEAD: git would take its folder for a repository" in report.reason
     checkout = project.root / f".worktrees/{SLUG}-WP01"
     assert runs_something(checkout / "src", mark)
@@ -446,7 +446,7 @@ def test_the_folder_of_artifacts_does_not_become_a_repository(tmp_path: Path) ->
     parts = {**REPOSITORY_PARTS, "config": settings_that_run(mark)}
     command = f"phasegate artifact write --feature-slug {SLUG} --relative-path WP01/{{}} --content {{}}"
     attack = "; ".join(command.format(name, shlex.quote(text)) for name, text in parts.items())
-    assert played(project, attack).dispatch().state is State.DONE
+    assert played(project, attack).dispatch().state is PackageState.DONE
     folder = project.root / f"kitty-specs/{SLUG}/WP01"
     assert not folder.exists()
     where = ("--feature-slug", SLUG, "--relative-path", "WP01/config")
@@ -477,7 +477,7 @@ def test_a_test_run_that_mends_the_sources_without_a_trace_in_their_times_proves
             mends = {"write": "mend.py", "content": MENDS_THE_SOURCE}
             project.play(turn("implement", *writes(FORM, text="TODO it\n"), mends, SUCCESS), approves())
             said: list[str] = []
-            assert project.dispatch(said=said).state is State.BLOCKED
+            assert project.dispatch(said=said).state is PackageState.BLOCKED
             assert "WP01: manifest failed: tree kept" in said
 
 
@@ -492,7 +492,7 @@ def test_an_agent_delivers_nothing_into_our_own_folders(tmp_path: Path, scope: l
     steps = [{"write": f"{place}/yarn.lock", "content": "a"} for place in places]
     project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     for place in places:
         assert f"{place}/yarn.lock: added, but that folder is Phasegate's own" in report.reason
 
@@ -502,7 +502,7 @@ def test_what_an_agent_leaves_where_we_lay_the_state_is_not_delivered_even_if_it
     attack = "mkdir -p .isdlc; echo a > .isdlc/yarn.lock; git add -fA; git commit -qm one"
     project = played(make_project(tmp_path, {"WP01": package(file_scope=["**"])}), attack)
     report = project.dispatch()
-    assert report.state is State.DONE, report.reason
+    assert report.state is PackageState.DONE, report.reason
     assert project.git("log", "--format=", "--name-only", f"main..{FEATURE}").split() == [FORM]
 
 
@@ -545,7 +545,7 @@ def test_a_person_who_looks_into_a_checkout_that_is_left_runs_nothing_of_the_age
     end: list[Step] = [SUCCESS] if is_told else [{"print": "BLOCKER: I cannot go on"}, {"exit": 1}]
     project.play(turn("implement", *writes(FORM, "elsewhere.ts"), *steps, *end), approves())
     report = project.dispatch()
-    assert report.state is State.BLOCKED
+    assert report.state is PackageState.BLOCKED
     checkout = project.root / f".worktrees/{SLUG}-WP01"
     assert (checkout / "elsewhere.ts").exists()
     assert control.exists()
@@ -563,5 +563,5 @@ def test_without_a_sandbox_a_write_outside_that_leaves_no_trace_in_the_times_is_
         after = (project.root / "README.md").stat()
         assert (project.root / "README.md").read_text() == "Z project\n"
         assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
-        assert report.state is State.BLOCKED
+        assert report.state is PackageState.BLOCKED
         assert "changed outside the worktree: README.md" in report.reason

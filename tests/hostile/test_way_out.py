@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.agents.hosts import is_allowed
-from phasegate.sandbox.egress_proxy import Broker, Reached, proxy_for
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import WAY_OUT_PORT, Level
+from phasegate.core.agents.hosts import is_host_allowed
+from phasegate.sandbox.egress_proxy import ConnectionAttempt, EgressProxy, find_proxy
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import EGRESS_PROXY_PORT, SandboxLevel
 from support.caged import SANDBOXED, Room, make_room, python
 from support.dispatch_project import make_project, package
 from support.quick_dispatch import ECHO
@@ -77,7 +77,7 @@ ATTEMPTS = """
             through = False
         if through:
             print(name)
-""".replace("PROXY", str(WAY_OUT_PORT))
+""".replace("PROXY", str(EGRESS_PROXY_PORT))
 FROM_OUTSIDE = {"loopback of the machine", "localhost", "address of the machine", "a name server"}
 
 
@@ -145,23 +145,23 @@ def address() -> str:
 @pytest.mark.demand("X6.b", "X6.c")
 @pytest.mark.parametrize("level", SANDBOXED)
 def test_a_job_reaches_the_listed_hosts_and_nothing_else(
-    room: Room, server: Server, address: str, level: Level
+    room: Room, server: Server, address: str, level: SandboxLevel
 ) -> None:
     control = subprocess.run(
         [*python(ATTEMPTS), room.token, str(server.port), address], capture_output=True, text=True, timeout=60
     )
     assert set(control.stdout.splitlines()) >= FROM_OUTSIDE, control
-    told: list[Reached] = []
+    told: list[ConnectionAttempt] = []
     routes = [f"http://localhost:{server.port}"]
-    broker = Broker([f"localhost:{server.port}"], routes, {"dummy-4711": KEY}, told.append)
+    broker = EgressProxy([f"localhost:{server.port}"], routes, {"dummy-4711": KEY}, told.append)
     server.seen.clear()
     request = room.request(ATTEMPTS, level, str(server.port), address, way_out=broker, timeout_s=90.0)
-    outcome = CagedJob(request).run()
+    outcome = SandboxedJob(request).run()
     assert set(outcome.stdout.text.splitlines()) == {"ALLOWED tunnel", "ALLOWED route"}, outcome
     assert server.seen == [("/v1/models", KEY)]
     refused = {f"{one.host}:{one.port}" for one in told if not one.allowed}
     assert {"other.test:443", "localhost:22", f"127.0.0.1:{server.port}"} <= refused
-    assert Reached("localhost", server.port, True) in told
+    assert ConnectionAttempt("localhost", server.port, True) in told
 
 
 @linux_only
@@ -180,10 +180,10 @@ def test_the_broker_is_bounded_and_ends_with_its_job(room: Room, server: Server)
             one.sendall(b"GET /~0/ HTTP/1.1\\r\\n\\r\\n")
             assert b"200" in one.recv(100)
         print("served")
-    """.replace("PROXY", str(WAY_OUT_PORT))
+    """.replace("PROXY", str(EGRESS_PROXY_PORT))
     before = threading.active_count()
-    broker = Broker([], [f"http://localhost:{server.port}"])
-    outcome = CagedJob(room.request(code, Level.OFFLINE, way_out=broker)).run()
+    broker = EgressProxy([], [f"http://localhost:{server.port}"])
+    outcome = SandboxedJob(room.request(code, SandboxLevel.OFFLINE, way_out=broker)).run()
     assert outcome.stdout.text == "served\n", outcome
     for thread in [*threading.enumerate()]:
         if thread.name == "broker":
@@ -219,7 +219,7 @@ echo '{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "statu
 def test_a_dispatch_at_offline_reaches_its_model_without_its_key_and_the_trail_names_the_hosts(
     tmp_path: Path, server: Server
 ) -> None:
-    if not holding(Level.OFFLINE).holds:
+    if not probe_level(SandboxLevel.OFFLINE).is_supported:
         pytest.skip("not enforceable here: level offline")
     program = tmp_path / "agent.sh"
     program.write_text(AGENT)
@@ -236,7 +236,7 @@ def test_a_dispatch_at_offline_reaches_its_model_without_its_key_and_the_trail_n
     assert done.code == 0, done
     assert ("/v1/x", KEY) in server.seen
     job = made.jobs()[0].id
-    log = (made.project.jobs / job / "stdout.log").read_text()
+    log = (made.project.jobs_folder / job / "stdout.log").read_text()
     assert "it is the server" in log
     assert "403" in log
     reached = [(one["host"], one["allowed"]) for one in made.trail(job) if one["action"] == "reach_host"]
@@ -282,7 +282,7 @@ fetch("/other", tunnel="127.0.0.1")
 def test_a_setup_reaches_the_hosts_that_are_listed_and_nothing_else(
     tmp_path: Path, server: Server, level: str, is_listed: bool, reached: set[str]
 ) -> None:
-    if not holding(Level.OFFLINE).holds:
+    if not probe_level(SandboxLevel.OFFLINE).is_supported:
         pytest.skip("not enforceable here: level offline")
     hosts = [f"localhost:{server.port}"] if is_listed else []
     commands = f'setup = "python3 reach.py {server.port}"\ntest = "{ECHO}"\nbuild = ""\nlint = ""\ntypecheck = ""'
@@ -294,18 +294,18 @@ def test_a_setup_reaches_the_hosts_that_are_listed_and_nothing_else(
 
 
 def test_a_host_is_named_exactly_or_by_its_domain() -> None:
-    assert is_allowed("api.model.test", 443, ["api.model.test"])
-    assert is_allowed("API.Model.Test.", 443, ["*.model.test"])
-    assert is_allowed("[::1]".strip("[]"), 8080, ["[::1]:8080"])
+    assert is_host_allowed("api.model.test", 443, ["api.model.test"])
+    assert is_host_allowed("API.Model.Test.", 443, ["*.model.test"])
+    assert is_host_allowed("[::1]".strip("[]"), 8080, ["[::1]:8080"])
     for host, port in (("model.test", 443), ("evilmodel.test", 443), ("api.model.test", 80), ("api.model.test.x", 443)):
-        assert not is_allowed(host, port, ["*.model.test", "api.model.test"])
-    assert not is_allowed("10.0.0.1", 443, ["*.0.1"]) or is_allowed("10.0.0.1", 443, ["10.0.0.1"])
+        assert not is_host_allowed(host, port, ["*.model.test", "api.model.test"])
+    assert not is_host_allowed("10.0.0.1", 443, ["*.0.1"]) or is_host_allowed("10.0.0.1", 443, ["10.0.0.1"])
 
 
 def test_the_persons_own_proxy_is_used_but_where_they_say_not() -> None:
     env = {"HTTPS_PROXY": "http://proxy.test:8080", "NO_PROXY": "localhost,.inside.test"}
-    assert proxy_for("api.model.test", "https", env) == "http://proxy.test:8080"
-    assert proxy_for("a.inside.test", "https", env) == ""
-    assert proxy_for("localhost", "https", env) == ""
-    assert proxy_for("api.model.test", "http", env) == ""
-    assert proxy_for("api.model.test", "https", {**env, "NO_PROXY": "*"}) == ""
+    assert find_proxy("api.model.test", "https", env) == "http://proxy.test:8080"
+    assert find_proxy("a.inside.test", "https", env) == ""
+    assert find_proxy("localhost", "https", env) == ""
+    assert find_proxy("api.model.test", "http", env) == ""
+    assert find_proxy("api.model.test", "https", {**env, "NO_PROXY": "*"}) == ""

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from phasegate.core.prompt.agent_file import OWN_TITLES, Outline, read_agent_file, split_lines
 from phasegate.errors import ConfigError
-from phasegate.prompts.agent_files import due_section, examine
+from phasegate.prompts.agent_files import build_expected_section, check_agent_file
 from support.growth import assert_grows_no_faster_than_its_input
 
 FRAGMENTS = st.sampled_from(
@@ -112,42 +112,42 @@ def said_lines(text: str) -> list[str]:
 
 def assert_stays(text: str, name: str) -> None:
     """A text that was synced is as it should be."""
-    again = examine(text, name)
-    assert again.text == text
+    again = check_agent_file(text, name)
+    assert again.corrected_text == text
     assert again.findings == []
 
 
 @pytest.mark.demand("N10.h", "N10.m")
 @given(text=documents(), name=NAMES)
 def test_twice_gives_the_same_bytes_as_once(text: str, name: str) -> None:
-    assert_stays(examine(text, name).text, name)
+    assert_stays(check_agent_file(text, name).corrected_text, name)
 
 
 @pytest.mark.demand("N10.i", "N10.m")
 @given(text=documents(), name=NAMES)
 def test_the_section_is_there_once_and_the_authors_lines_stay(text: str, name: str) -> None:
-    examined = examine(text, name)
-    synced = read_agent_file(examined.text)
-    assert [found.text for found in synced.sections] == [due_section(read_agent_file(text), name).text]
-    assert authors_lines(examined.text) == authors_lines(text)
-    assert (examined.findings == []) == (examined.text == text)
+    examined = check_agent_file(text, name)
+    synced = read_agent_file(examined.corrected_text)
+    assert [found.text for found in synced.sections] == [build_expected_section(read_agent_file(text), name).text]
+    assert authors_lines(examined.corrected_text) == authors_lines(text)
+    assert (examined.findings == []) == (examined.corrected_text == text)
 
 
 @pytest.mark.demand("N10.h", "N10.i")
 @given(text=documents(), below=documents(st.just("")), name=NAMES)
 def test_no_line_that_is_added_below_a_section_is_lost(text: str, below: str, name: str) -> None:
     assume(not any(mark in below for mark in (*OWN_TITLES, "\ufeff")))
-    longer = f"{examine(text, name).text}\n\n{below}"
-    synced = examine(longer, name)
-    before, after = (Counter(said_lines(whole.lstrip("\ufeff"))) for whole in (longer, synced.text))
+    longer = f"{check_agent_file(text, name).corrected_text}\n\n{below}"
+    synced = check_agent_file(longer, name)
+    before, after = (Counter(said_lines(whole.lstrip("\ufeff"))) for whole in (longer, synced.corrected_text))
     assert before <= after
-    assert_stays(synced.text, name)
+    assert_stays(synced.corrected_text, name)
 
 
 @pytest.mark.demand("N10.h")
 @given(text=documents(), name=NAMES, cut=st.integers(0, 60))
 def test_a_section_that_lost_lines_is_mended(text: str, name: str, cut: int) -> None:
-    lines = examine(text, name).text.split("\n")
+    lines = check_agent_file(text, name).corrected_text.split("\n")
     torn = "\n".join(lines[:cut] + lines[cut + 3 :])
     assert_synced_or_refused_with_reason(torn, name)
 
@@ -163,15 +163,15 @@ def assert_synced_or_refused_with_reason(text: str, name: str) -> None:
     has_a_reason = any(mark in text for mark in ("```", "~~~", "<!--", "---"))
     once = ""
     with suppress(ConfigError) if has_a_reason else nullcontext():
-        once = examine(text, name).text
+        once = check_agent_file(text, name).corrected_text
     if once:
         assert_stays(once, name)
 
 
 def test_broken_texts_are_both_synced_and_refused() -> None:
-    assert_stays(examine("# SELF-VALIDATION\n- x\n```\n# no\n```\nIt.\r", "mine").text, "mine")
+    assert_stays(check_agent_file("# SELF-VALIDATION\n- x\n```\n# no\n```\nIt.\r", "mine").corrected_text, "mine")
     with pytest.raises(ConfigError):
-        examine("- x\n~~~", "mine")
+        check_agent_file("- x\n~~~", "mine")
 
 
 @pytest.mark.demand("N10.j")
@@ -188,12 +188,12 @@ def test_headings_are_where_a_commonmark_parser_sees_them(text: str) -> None:
     "unit", [f"# {title}\n\n- x\n\n" for title in OWN_TITLES] + ["# A\n", "- x\n", "[1]", "  ", "-\t", "- + "]
 )
 def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
-    assert_grows_no_faster_than_its_input(lambda text: examine(text, "mine"), unit.__mul__, 1_000, 8_000)
+    assert_grows_no_faster_than_its_input(lambda text: check_agent_file(text, "mine"), unit.__mul__, 1_000, 8_000)
 
 
 def test_lists_in_lists_without_end_are_no_trouble() -> None:
     nested = "".join(f"{'  ' * depth}- x\n" for depth in range(600))
     text = f"{nested}\n# SELF-VALIDATION\n\n- a\n\nYou are it.\n"
-    synced = examine(text, "mine").text
+    synced = check_agent_file(text, "mine").corrected_text
     assert synced.startswith(f"{nested}\n# SELF-VALIDATION\n\n- a\n\n# SUGGESTED PROMPTS\n")
     assert synced.endswith("```\n\nYou are it.\n")

@@ -11,40 +11,40 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from phasegate.core.answer.vocabulary import Verdict
-from phasegate.core.display.event_lines import allowed_orders
-from phasegate.core.display.status import orders_while_waiting, standing_of
+from phasegate.core.display.event_lines import list_allowed_orders
+from phasegate.core.display.status import derive_standing, list_waiting_orders
 from phasegate.core.machine.feature_events import (
+    AnyFeatureEvent,
     Completed,
     FeatureLimits,
     GateChecked,
-    Happened,
     JobEnded,
     JobStarted,
     PackageEnded,
     WentBack,
 )
-from phasegate.core.machine.feature_machine import apply, decide
-from phasegate.core.machine.feature_outcomes import open_packages
-from phasegate.core.machine.feature_state import ROLES, Feature, Step
-from phasegate.core.machine.package_events import End
-from phasegate.core.plan.work_package import State
+from phasegate.core.machine.feature_machine import apply_feature_event, decide_feature_actions
+from phasegate.core.machine.feature_outcomes import list_workable_packages
+from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
+from phasegate.core.machine.package_events import JobEndKind
+from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.lifecycle import Stage
-from phasegate.core.workflow.phases import Work
+from phasegate.core.workflow.phases import PhaseWork
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 
-P, K, R, C = Work.PLANNING, Work.PACKAGES, Work.REVIEW, Work.COMMANDS
+P, K, R, C = PhaseWork.PLANNING, PhaseWork.PACKAGES, PhaseWork.REVIEW, PhaseWork.COMMANDS
 SMALL = FeatureLimits(revisions=2, retries=1, parallel=2, pauses=1, losses=1)
 SMALLEST = FeatureLimits(revisions=1, retries=0, parallel=1, pauses=0, losses=0)
 
 
 class Case(NamedTuple):
-    works: tuple[Work, ...]
+    works: tuple[PhaseWork, ...]
     limits: FeatureLimits
     type: str = "feature"
 
 
 CASES = [
-    *(Case((work,), SMALL) for work in Work),
+    *(Case((work,), SMALL) for work in PhaseWork),
     Case((C,), SMALLEST, "test-run"),
     Case((C, R), SMALLEST, "test-run"),
     Case((P, K), SMALLEST),
@@ -59,7 +59,7 @@ class Space(NamedTuple):
 
     worlds: dict[bytes, World]
     ways: dict[bytes, set[bytes]]
-    moved_while_stopped: list[tuple[World, Happened]]  # by something that is no order of a person
+    moved_while_stopped: list[tuple[World, AnyFeatureEvent]]  # by something that is no order of a person
 
     def __iter__(self) -> Iterator[Feature]:  # type: ignore[override]
         return (world.feature for world in self.worlds.values())
@@ -84,7 +84,7 @@ def explore(first: World) -> Space:
 
 def _steps(space: Space, world: World) -> Iterator[tuple[World, bool]]:
     feature = world.feature
-    stopped = not feature.workflow.active or feature.workflow.stage is Stage.BLOCKED
+    stopped = not feature.workflow.is_active or feature.workflow.stage is Stage.BLOCKED
     for events, is_work in ((outcomes(feature), True), (anything(feature), False)):
         for event in events:
             then = after(world, event)
@@ -96,7 +96,7 @@ def _steps(space: Space, world: World) -> Iterator[tuple[World, bool]]:
             yield then, is_work
 
 
-def check_step(world: World, event: Happened, then: World) -> None:
+def check_step(world: World, event: AnyFeatureEvent, then: World) -> None:
     """What must hold of every single step."""
     before, now = world.feature.workflow, then.feature.workflow
     if now.stage is Stage.GATE_PASSED and before.stage not in (Stage.GATE_PASSED, Stage.BLOCKED):
@@ -138,7 +138,7 @@ def test_no_sequence_of_events_completes_a_workflow_without_all_its_gates_and_it
 @pytest.mark.demand("D5.e")
 def test_a_package_is_done_only_where_its_own_end_says_so(space: Space) -> None:
     for world in space.worlds.values():
-        done = {name for name, state in world.feature.packages.items() if state is State.DONE}
+        done = {name for name, state in world.feature.packages.items() if state is PackageState.DONE}
         assert done <= world.account.done
 
 
@@ -146,8 +146,8 @@ def test_a_package_is_done_only_where_its_own_end_says_so(space: Space) -> None:
 def test_there_is_always_something_to_do_and_it_leads_on(space: Space) -> None:
     """What a fresh process decides is never nothing, and some outcome of it changes where the feature stands."""
     for name, world in space.worlds.items():
-        assert decide(world.feature), world
-        assert space.ways[name] - {name} or not world.feature.workflow.active, world
+        assert decide_feature_actions(world.feature), world
+        assert space.ways[name] - {name} or not world.feature.workflow.is_active, world
 
 
 @pytest.mark.demand("W6.c")
@@ -163,22 +163,22 @@ def test_the_end_can_be_reached_from_everywhere(space: Space) -> None:
         new = back[todo.pop()] - safe
         safe |= new
         todo += new
-    stuck = [world for name, world in space.worlds.items() if world.feature.workflow.active and name not in safe]
+    stuck = [world for name, world in space.worlds.items() if world.feature.workflow.is_active and name not in safe]
     assert not stuck, stuck[0]
 
 
 @pytest.mark.demand("W5.b", "W5.c")
 def test_what_is_late_or_from_another_job_changes_nothing(space: Space) -> None:
     for feature in space:
-        foreign: list[Happened] = [JobEnded("foreign", end, verdict=Verdict.PASS) for end in End]
-        foreign += [PackageEnded("WP77", State.DONE), PackageEnded("WP77", State.BLOCKED)]
-        foreign += [PackageEnded(name, State.BLOCKED) for name in feature.packages if is_done(feature, name)]
+        foreign: list[AnyFeatureEvent] = [JobEnded("foreign", end, verdict=Verdict.PASS) for end in JobEndKind]
+        foreign += [PackageEnded("WP77", PackageState.DONE), PackageEnded("WP77", PackageState.BLOCKED)]
+        foreign += [PackageEnded(name, PackageState.BLOCKED) for name in feature.packages if is_done(feature, name)]
         for event in foreign:
-            assert apply(feature, event) == feature
+            assert apply_feature_event(feature, event) == feature
 
 
 def is_done(feature: Feature, package: str) -> bool:
-    return feature.packages[package] is State.DONE
+    return feature.packages[package] is PackageState.DONE
 
 
 @pytest.mark.demand("W4.b", "W3.g")
@@ -199,14 +199,14 @@ def test_the_orders_that_status_tells_from_a_row_are_those_that_are_taken(space:
     waiting = [feature for feature in space if is_waiting(feature)]
     assert waiting
     for feature in waiting:
-        assert orders_while_waiting(
+        assert list_waiting_orders(
             str(feature.workflow.stage), feature.workflow.index, feature.merged
-        ) == allowed_orders(feature)
+        ) == list_allowed_orders(feature)
 
 
 def is_waiting(feature: Feature) -> bool:
     workflow = feature.workflow
-    return standing_of(workflow.stage, is_last_phase=workflow.is_last_phase, is_held=False) == "waiting"
+    return derive_standing(workflow.stage, is_last_phase=workflow.is_last_phase, has_worker=False) == "waiting"
 
 
 @pytest.mark.demand("W3.d", "W3.e")
@@ -223,16 +223,16 @@ def test_no_package_begins_before_those_that_it_waits_for_and_no_more_than_the_l
     for feature in space:
         if feature.workflow.stage is not Stage.WORKING or feature.todo[:1] != (Step.PACKAGES,):
             continue
-        running = {name for name, state in feature.packages.items() if state is State.DOING}
-        for action in decide(feature, running):
+        running = {name for name, state in feature.packages.items() if state is PackageState.DOING}
+        for action in decide_feature_actions(feature, running):
             assert len(running) + len(action.packages) <= max(feature.limits.parallel, len(running))
             for name in action.packages:
-                assert name in open_packages(feature)
-                assert all(feature.packages[other] is State.DONE for other in feature.needs[name])
+                assert name in list_workable_packages(feature)
+                assert all(feature.packages[other] is PackageState.DONE for other in feature.needs[name])
 
 
-@pytest.mark.parametrize("work", list(Work))
-def test_the_account_that_gates_are_held_against_says_no_where_nothing_was_shown(work: Work) -> None:
+@pytest.mark.parametrize("work", list(PhaseWork))
+def test_the_account_that_gates_are_held_against_says_no_where_nothing_was_shown(work: PhaseWork) -> None:
     """The control: a rule that passed this gate would be found out."""
     world = begin((work,), SMALL)
     assert not is_earned(world, GateChecked(world.feature.phase.artifacts))
@@ -242,14 +242,14 @@ class AnyFeature(RuleBasedStateMachine):
     """Longer workflows and larger limits than can be searched whole, driven by chance."""
 
     @initialize(
-        works=st.lists(st.sampled_from(list(Work)), min_size=1, max_size=4, unique=True),
+        works=st.lists(st.sampled_from(list(PhaseWork)), min_size=1, max_size=4, unique=True),
         limits=st.builds(FeatureLimits, st.integers(1, 3), st.integers(0, 2), st.integers(1, 3)),
         type_=st.sampled_from(["feature", "test-run"]),
     )
-    def start(self, works: list[Work], limits: FeatureLimits, type_: str) -> None:
+    def start(self, works: list[PhaseWork], limits: FeatureLimits, type_: str) -> None:
         self.world = begin(tuple(works), limits, type_)
 
-    def _take(self, event: Happened) -> None:
+    def _take(self, event: AnyFeatureEvent) -> None:
         then = after(self.world, event)
         if then is not None:
             check_step(self.world, event, then)
@@ -265,11 +265,11 @@ class AnyFeature(RuleBasedStateMachine):
     def the_engine_works_well(self) -> None:
         """Leads further than chance would."""
         feature = self.world.feature
-        step = decide(feature)[0].step
-        if step in ROLES:
+        step = decide_feature_actions(feature)[0].step
+        if step in ROLE_BY_STEP:
             job = feature.open_job
-            started = JobStarted("job", ROLES[step])
-            self._take(started if job is None else JobEnded(job.job, End.DONE, verdict=Verdict.PASS))
+            started = JobStarted("job", ROLE_BY_STEP[step])
+            self._take(started if job is None else JobEnded(job.job, JobEndKind.DONE, verdict=Verdict.PASS))
         elif events := list(outcomes(feature)):
             self._take(events[0] if step is not Step.GATE else GateChecked(feature.phase.artifacts))
 
@@ -279,7 +279,7 @@ class AnyFeature(RuleBasedStateMachine):
 
     @invariant()
     def something_is_decided(self) -> None:
-        assert decide(self.world.feature)
+        assert decide_feature_actions(self.world.feature)
 
 
 @pytest.mark.demand("W3.f", "W6.c")

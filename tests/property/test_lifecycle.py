@@ -13,19 +13,19 @@ from phasegate.core.workflow.gate import GateOutcome, GateResult
 from phasegate.core.workflow.lifecycle import (
     Refusal,
     Stage,
-    Step,
     Workflow,
+    WorkflowOrRefusal,
     advance,
     apply_gate,
-    back,
+    build_state_view,
     cancel,
-    choose,
+    choose_workflow,
     complete,
     escalate,
+    go_back,
     resolve,
     retry,
     start,
-    state_view,
 )
 from phasegate.core.workflow.workflows import WORKFLOWS
 
@@ -43,7 +43,7 @@ class Life(RuleBasedStateMachine):
         self.passed: set[int] = set()
         self.at, self.rounds = -1, dict[int, int]()
 
-    def take(self, step: Step) -> bool:
+    def take(self, step: WorkflowOrRefusal) -> bool:
         if isinstance(step, Refusal):
             assert step.reason
             return False
@@ -95,7 +95,7 @@ class Life(RuleBasedStateMachine):
     @rule(position=st.integers(0, 12), why=st.sampled_from(["", "too slow"]))
     def be_sent_back(self, position: int, why: str) -> None:
         phases = self.now.phases
-        if self.take(back(self.now, phases[position % len(phases)], why)):
+        if self.take(go_back(self.now, phases[position % len(phases)], why)):
             assert why
             assert self.now.index < self.before.index
             assert (self.now.stage, self.now.reason) == (Stage.WORKING, "")
@@ -131,7 +131,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def an_ended_workflow_stays_ended(self) -> None:
-        if not self.now.active:
+        if not self.now.is_active:
             steps = [advance(self.now), retry(self.now), escalate(self.now, "x"), resolve(self.now, "x")]
             steps += [cancel(self.now, "x"), complete(self.now)]
             steps += [apply_gate(self.now, GateResult(outcome), LIMIT) for outcome in GateOutcome]
@@ -139,16 +139,16 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def an_active_workflow_is_never_stuck(self) -> None:
-        if self.now.active:
+        if self.now.is_active:
             steps = [advance(self.now), retry(self.now), resolve(self.now, "x"), complete(self.now)]
             steps.append(apply_gate(self.now, GateResult(GateOutcome.PASSED), LIMIT))
             assert any(isinstance(step, Workflow) for step in steps)
 
     @invariant()
     def the_view_is_read_by_the_hook(self) -> None:
-        view = json.loads(json.dumps(state_view(self.now)))
-        assert (next_steps(view) is not None) == self.now.active
-        if self.now.active:
+        view = json.loads(json.dumps(build_state_view(self.now)))
+        assert (next_steps(view) is not None) == self.now.is_active
+        if self.now.is_active:
             statuses = view["active_workflow"]["phase_status"]
             assert set(statuses.values()) <= {"pending", "in_progress", "completed"}
             assert [key for key, value in statuses.items() if value == "completed"] == list(
@@ -178,10 +178,10 @@ def test_an_order_is_about_the_feature_asked_for_or_the_only_one_in_work() -> No
     ended = cancel(gone, "not now")
     assert isinstance(ended, Workflow)
     every = [one, two, ended]
-    assert choose(every, "001-a") == one
-    assert choose(every, "002-b") == two
-    assert choose([one, ended], None) == one
-    for refused in (choose(every, "003-c"), choose(every, None), choose([ended], None)):
+    assert choose_workflow(every, "001-a") == one
+    assert choose_workflow(every, "002-b") == two
+    assert choose_workflow([one, ended], None) == one
+    for refused in (choose_workflow(every, "003-c"), choose_workflow(every, None), choose_workflow([ended], None)):
         assert isinstance(refused, Refusal)
         assert refused.hint
 
@@ -194,7 +194,7 @@ def test_a_workflow_that_cannot_work_does_not_start() -> None:
 
 @pytest.mark.demand("W2.a")
 def test_the_view_has_the_fields_of_the_read_contract() -> None:
-    view = state_view(Workflow("001-login", "fix", WORKFLOWS["fix"]))["active_workflow"]
+    view = build_state_view(Workflow("001-login", "fix", WORKFLOWS["fix"]))["active_workflow"]
     assert isinstance(view, dict)
     assert list(view) == [
         "type",
@@ -208,5 +208,5 @@ def test_the_view_has_the_fields_of_the_read_contract() -> None:
 
 @pytest.mark.demand("W1.i")
 def test_the_view_of_a_workflow_of_ones_own_carries_its_noun() -> None:
-    view = state_view(Workflow("001-x", "spike", ("01-requirements",), noun="question"))
+    view = build_state_view(Workflow("001-x", "spike", ("01-requirements",), noun="question"))
     assert "Describe your question" in str(next_steps(view, event="workflow-initialized"))

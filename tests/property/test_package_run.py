@@ -9,13 +9,14 @@ import pytest
 
 from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.machine.package_events import (
-    AttemptJudged,
+    AcceptedRemark,
+    AnyPackageEvent,
+    AttemptChecked,
     AttemptsCompared,
-    AttemptTaken,
-    Cleaned,
-    End,
+    AttemptSelected,
+    CheckoutsRemoved,
     Harvested,
-    PackageHappened,
+    JobEndKind,
     PackageHeld,
     PackageJobEnded,
     PackageJobStarted,
@@ -24,44 +25,52 @@ from phasegate.core.machine.package_events import (
     PackageNotMerged,
     PackagePrepared,
     PackagePublished,
-    PackageRemarked,
+    PackageRemarksReceived,
     PackageResolved,
-    RemarkTaken,
     Reviewed,
     Validated,
     failure_key,
 )
-from phasegate.core.machine.package_machine import BY_AGENTS, Owed, PackageAction, PackageStep, Run, apply, decide, fold
-from phasegate.core.plan.work_package import State
+from phasegate.core.machine.package_machine import (
+    AGENT_STEPS,
+    PackageAction,
+    PackageRun,
+    PackageStep,
+    PendingWork,
+    apply_package_event,
+    decide_package_actions,
+    fold_package_events,
+)
+from phasegate.core.plan.work_package import PackageState
 
-Path = tuple[PackageHappened, ...]
+Path = tuple[AnyPackageEvent, ...]
 AT_FORGE = PackageLimits(2, 0, 1, 1, 0)  # by pull requests
 DELTA = PackageLimits(3, 0, 1, 0, 0)  # a review of the changes is enough
 ENTRANTS, CONTEST = ("claude", "codex"), PackageLimits(2, 0, 1, 0, 0)
 SEEN = "2026-01-01T00:00:00.000Z"
 MOVES = {
-    State.PLANNED: {State.DOING, State.BLOCKED},
-    State.DOING: {State.FOR_REVIEW, State.BLOCKED},
-    State.FOR_REVIEW: {State.DONE, State.DOING, State.BLOCKED},
-    State.BLOCKED: {State.PLANNED, State.DOING},
-    State.DONE: set(),
+    PackageState.PLANNED: {PackageState.DOING, PackageState.BLOCKED},
+    PackageState.DOING: {PackageState.FOR_REVIEW, PackageState.BLOCKED},
+    PackageState.FOR_REVIEW: {PackageState.DONE, PackageState.DOING, PackageState.BLOCKED},
+    PackageState.BLOCKED: {PackageState.PLANNED, PackageState.DOING},
+    PackageState.DONE: set(),
 }
 
 
-def answers(run: Run) -> Iterator[PackageHappened]:
+def answers(run: PackageRun) -> Iterator[AnyPackageEvent]:
     """Everything that can happen when the decided action is carried out, and what comes late or from elsewhere."""
     yield from _foreign(run)
     yield from _job_events(run)
     if run.step is PackageStep.PREPARE:
-        entrants = ENTRANTS if run.limits == CONTEST and not run.maker else ()
+        entrants = ENTRANTS if run.limits == CONTEST and not run.winning_agent else ()
         yield PackagePrepared("base", entrants, run.limits == DELTA, run.limits == AT_FORGE)
-    elif run.step in (PackageStep.JUDGE, PackageStep.COMPARE, PackageStep.TAKE):
+    elif run.step in (PackageStep.CHECK_ATTEMPT, PackageStep.COMPARE, PackageStep.SELECT_ATTEMPT):
         yield from _contest_events(run)
     elif run.step is PackageStep.HARVEST:
         yield Harvested(f"commit-{run.round}")
         yield Harvested(violations=("src/secret.py is out of scope",))
         yield Harvested()
-        yield Harvested(run.tried, unchanged=True)
+        yield Harvested(run.previous_commit, unchanged=True)
     elif run.step is PackageStep.VALIDATE:
         yield Validated(run.commit)
         yield Validated(run.commit, ("test: 1 failed",))
@@ -69,12 +78,12 @@ def answers(run: Run) -> Iterator[PackageHappened]:
     elif run.step in (PackageStep.PUBLISH, PackageStep.AWAIT, PackageStep.MERGE):
         yield from _merge_events(run)
     elif run.step is PackageStep.CLEAN:
-        yield Cleaned()
-    elif run.state is State.BLOCKED:
+        yield CheckoutsRemoved()
+    elif run.state is PackageState.BLOCKED:
         yield PackageResolved("mended")
 
 
-def _merge_events(run: Run) -> Iterator[PackageHappened]:
+def _merge_events(run: PackageRun) -> Iterator[AnyPackageEvent]:
     """What can come of a merge, here or at a forge."""
     if run.step is PackageStep.PUBLISH:
         yield PackagePublished(1, "https://forge/1", run.commit)
@@ -85,56 +94,56 @@ def _merge_events(run: Run) -> Iterator[PackageHappened]:
     if run.step is not PackageStep.MERGE:
         yield PackageHeld("it was closed", "reopen it")
     if run.step is PackageStep.AWAIT and not run.remarks:
-        yield PackageRemarked((RemarkTaken("1", "", "please do"),))
+        yield PackageRemarksReceived((AcceptedRemark("1", "", "please do"),))
 
 
-def _contest_events(run: Run) -> Iterator[PackageHappened]:
+def _contest_events(run: PackageRun) -> Iterator[AnyPackageEvent]:
     """An attempt that passes, fails, strays, is empty, or was checked on another commit; every choice, and no other."""
     for number in range(len(ENTRANTS) + 1):
         harvested = Harvested(f"commit-{number}")
-        if run.step is PackageStep.JUDGE:
-            yield AttemptJudged(number, harvested, Validated(harvested.commit))
-            yield AttemptJudged(number, harvested, Validated(harvested.commit, ("test: 1 failed",)))
-            yield AttemptJudged(number, harvested, Validated("another-commit"))
-            yield AttemptJudged(number, Harvested(violations=("src/secret.py is out of scope",)), Validated(""))
-            yield AttemptJudged(number, Harvested())
+        if run.step is PackageStep.CHECK_ATTEMPT:
+            yield AttemptChecked(number, harvested, Validated(harvested.commit))
+            yield AttemptChecked(number, harvested, Validated(harvested.commit, ("test: 1 failed",)))
+            yield AttemptChecked(number, harvested, Validated("another-commit"))
+            yield AttemptChecked(number, Harvested(violations=("src/secret.py is out of scope",)), Validated(""))
+            yield AttemptChecked(number, Harvested())
         elif run.step is PackageStep.COMPARE and not run.open_jobs:
             yield AttemptsCompared(number)
         else:
-            yield AttemptTaken(number)
+            yield AttemptSelected(number)
 
 
-def _job_events(run: Run) -> Iterator[PackageHappened]:
+def _job_events(run: PackageRun) -> Iterator[AnyPackageEvent]:
     """A job of each that may start, and every end of each that is open, in whatever order they come."""
-    if run.step in BY_AGENTS:
-        yield from (started(action) for action in decide(run))
+    if run.step in AGENT_STEPS:
+        yield from (started(action) for action in decide_package_actions(run))
     if run.step is PackageStep.REVIEW and not run.open_jobs:
         kinds = (False, True) if run.can_review_delta else (False,)
         yield from (Reviewed(verdict, "findings", delta) for verdict in Verdict for delta in kinds)
-    yield from (PackageJobEnded(job.job, end, "why", last_seen=SEEN) for job in run.open_jobs for end in End)
+    yield from (PackageJobEnded(job.job, end, "why", last_seen=SEEN) for job in run.open_jobs for end in JobEndKind)
 
 
 def started(action: PackageAction) -> PackageJobStarted:
-    index = action.owed.agent_index
+    index = action.pending.agent_index
     return PackageJobStarted(f"{action.step}-{action.round}-{index}", action.step, action.round, index)
 
 
-def _foreign(run: Run) -> Iterator[PackageHappened]:
-    yield from (PackageJobEnded("another-job", end) for end in End)
+def _foreign(run: PackageRun) -> Iterator[AnyPackageEvent]:
+    yield from (PackageJobEnded("another-job", end) for end in JobEndKind)
     yield from (PackageJobStarted("again", job.role, job.round, job.agent_index) for job in run.open_jobs)
-    yield from (PackageJobStarted("nobody's", role, run.round, 7) for role in BY_AGENTS)
+    yield from (PackageJobStarted("nobody's", role, run.round, 7) for role in AGENT_STEPS)
     yield Validated("another-commit")
 
 
-def applied(run: Run, event: PackageHappened) -> Run:
+def applied(run: PackageRun, event: AnyPackageEvent) -> PackageRun:
     """The run after an event, its rounds counted from a person's last answer: nothing is decided by the number."""
-    after = apply(run, event)
+    after = apply_package_event(run, event)
     return msgspec.structs.replace(after, round=after.round - after.rounds_before, rounds_before=0)
 
 
-def reachable(limits: PackageLimits) -> dict[Run, Path]:
+def reachable(limits: PackageLimits) -> dict[PackageRun, Path]:
     """Every state that any sequence of events leads to, with one sequence that does. Resolving starts afresh once."""
-    found: dict[Run, Path] = {Run(limits=limits): ()}
+    found: dict[PackageRun, Path] = {PackageRun(limits=limits): ()}
     todo = list(found)
     while todo:
         run = todo.pop()
@@ -159,17 +168,17 @@ def reachable(limits: PackageLimits) -> dict[Run, Path]:
     ids=str,
     scope="module",
 )
-def states(request: pytest.FixtureRequest) -> dict[Run, Path]:
+def states(request: pytest.FixtureRequest) -> dict[PackageRun, Path]:
     return reachable(request.param)
 
 
 @pytest.mark.demand("D5.a", "D7.g")
-def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(states: dict[Run, Path]) -> None:
-    done = [path for run, path in states.items() if run.state is State.DONE]
+def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(states: dict[PackageRun, Path]) -> None:
+    done = [path for run, path in states.items() if run.state is PackageState.DONE]
     assert done
     for path in done:
         last = path[max(n for n, event in enumerate(path) if isinstance(event, Harvested)) :]
-        harvested, validated, *review, merged = [event for event in last if not isinstance(event, Cleaned)]
+        harvested, validated, *review, merged = [event for event in last if not isinstance(event, CheckoutsRemoved)]
         assert isinstance(harvested, Harvested)
         assert not harvested.violations
         assert validated == Validated(harvested.commit)
@@ -181,53 +190,55 @@ def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(states: dict
 
 @pytest.mark.demand("X7.i")
 def test_at_a_forge_a_package_is_for_review_and_done_only_with_a_pull_request_of_its_commit(
-    states: dict[Run, Path],
+    states: dict[PackageRun, Path],
 ) -> None:
     for run, path in states.items():
-        if next(iter(states)).limits == AT_FORGE and run.state in (State.FOR_REVIEW, State.DONE):
+        if next(iter(states)).limits == AT_FORGE and run.state in (PackageState.FOR_REVIEW, PackageState.DONE):
             assert run.pull is not None
             assert run.pull.commit == run.commit
             assert PackagePublished(1, "https://forge/1", run.commit) in path
 
 
-def test_a_contest_takes_an_attempt_that_passed_whenever_there_is_one(states: dict[Run, Path]) -> None:
+def test_a_contest_takes_an_attempt_that_passed_whenever_there_is_one(states: dict[PackageRun, Path]) -> None:
     for run in states:
-        if run.step is PackageStep.TAKE:
-            best = next(one for one in run.attempts if one.number == run.best)
+        if run.step is PackageStep.SELECT_ATTEMPT:
+            best = next(one for one in run.attempts if one.number == run.selected_attempt)
             assert best.passed or not run.candidates
-            assert not best.out, "an attempt that came to nothing is never taken"
+            assert not best.failure, "an attempt that came to nothing is never taken"
         if run.step is PackageStep.COMPARE:
             assert len(run.candidates) > 1
-    assert any(run.maker and run.state is State.DONE for run in states) == (next(iter(states)).limits == CONTEST)
+    assert any(run.winning_agent and run.state is PackageState.DONE for run in states) == (
+        next(iter(states)).limits == CONTEST
+    )
 
 
 @pytest.mark.demand("D5.a", "D5.b", "D5.c", "D5.d")
-def test_a_package_changes_its_state_only_as_allowed(states: dict[Run, Path]) -> None:
+def test_a_package_changes_its_state_only_as_allowed(states: dict[PackageRun, Path]) -> None:
     for run in states:
         for event in answers(run):
-            after = apply(run, event)
+            after = apply_package_event(run, event)
             assert after.state is run.state or after.state in MOVES[run.state], (run, event)
 
 
 @pytest.mark.demand("D5.e")
-def test_no_event_of_an_agent_leads_to_done_or_to_review(states: dict[Run, Path]) -> None:
+def test_no_event_of_an_agent_leads_to_done_or_to_review(states: dict[PackageRun, Path]) -> None:
     for run in states:
         for event in answers(run):
             if isinstance(event, PackageJobStarted | PackageJobEnded):
-                after = apply(run, event)
-                assert after.state is run.state or after.state is State.BLOCKED
+                after = apply_package_event(run, event)
+                assert after.state is run.state or after.state is PackageState.BLOCKED
 
 
-def test_what_comes_late_or_from_elsewhere_changes_nothing(states: dict[Run, Path]) -> None:
+def test_what_comes_late_or_from_elsewhere_changes_nothing(states: dict[PackageRun, Path]) -> None:
     for run in states:
         for event in _foreign(run):
-            assert apply(run, event) == run
+            assert apply_package_event(run, event) == run
 
 
-def test_no_state_is_a_dead_end(states: dict[Run, Path]) -> None:
+def test_no_state_is_a_dead_end(states: dict[PackageRun, Path]) -> None:
     """Every unfinished state moves on, whatever the outcome, and the end can be reached from everywhere."""
     after = {run: {applied(run, event) for event in answers(run)} - {run} for run in states}
-    finished = {run for run in states if run.state is State.DONE and run.step is PackageStep.STOP}
+    finished = {run for run in states if run.state is PackageState.DONE and run.step is PackageStep.STOP}
     assert all(after[run] for run in states.keys() - finished)
     safe = set(finished)
     while grown := {run for run in states.keys() - safe if after[run] & safe}:
@@ -236,85 +247,89 @@ def test_no_state_is_a_dead_end(states: dict[Run, Path]) -> None:
 
 
 @pytest.mark.demand("D12.c")
-def test_rounds_and_retries_stay_within_their_limits(states: dict[Run, Path]) -> None:
+def test_rounds_and_retries_stay_within_their_limits(states: dict[PackageRun, Path]) -> None:
     for run in states:
         assert run.round <= run.limits.rounds
-        assert all(owed.retries <= run.limits.retries for owed in run.owed)
-        assert all(owed.pauses <= run.limits.pauses for owed in run.owed)
-        assert all(owed.losses <= run.limits.losses for owed in run.owed)
+        assert all(owed.retries <= run.limits.retries for owed in run.pending)
+        assert all(owed.pauses <= run.limits.pauses for owed in run.pending)
+        assert all(owed.losses <= run.limits.losses for owed in run.pending)
 
 
 @pytest.mark.demand("D11.a", "D11.b")
-def test_what_is_to_be_done_next_is_never_in_work_already(states: dict[Run, Path]) -> None:
+def test_what_is_to_be_done_next_is_never_in_work_already(states: dict[PackageRun, Path]) -> None:
     for run in states:
         busy = [job.agent_index for job in run.open_jobs]
         assert len(set(busy)) == len(busy) <= max(run.limits.agents, len(run.entrants))
-        if run.step in BY_AGENTS:
-            offered = [action.owed.agent_index for action in decide(run)]
+        if run.step in AGENT_STEPS:
+            offered = [action.pending.agent_index for action in decide_package_actions(run)]
             assert not set(offered) & set(busy)
-            assert sorted(offered + busy) == [owed.agent_index for owed in run.owed]
+            assert sorted(offered + busy) == [owed.agent_index for owed in run.pending]
 
 
-def test_a_round_ends_only_when_every_job_of_it_has(states: dict[Run, Path]) -> None:
+def test_a_round_ends_only_when_every_job_of_it_has(states: dict[PackageRun, Path]) -> None:
     for run in states:
-        assert not run.open_jobs or run.step in BY_AGENTS or run.state is State.BLOCKED
+        assert not run.open_jobs or run.step in AGENT_STEPS or run.state is PackageState.BLOCKED
 
 
 @pytest.mark.demand("W5.a")
-def test_jobs_that_nobody_saw_the_end_of_cost_no_try(states: dict[Run, Path]) -> None:
+def test_jobs_that_nobody_saw_the_end_of_cost_no_try(states: dict[PackageRun, Path]) -> None:
     for run in states:
         after = run
         for job in run.open_jobs:
-            after = apply(after, PackageJobEnded(job.job, End.LOST, "the dispatcher died", last_seen=SEEN))
-        if after.state is not State.BLOCKED and after.attempts == run.attempts:  # else it was lost too often
-            uncounted = tuple(msgspec.structs.replace(owed, losses=0) for owed in after.owed)
-            before = tuple(msgspec.structs.replace(owed, losses=0) for owed in run.owed)
+            after = apply_package_event(
+                after, PackageJobEnded(job.job, JobEndKind.LOST, "the dispatcher died", last_seen=SEEN)
+            )
+        if after.state is not PackageState.BLOCKED and after.attempts == run.attempts:  # else it was lost too often
+            uncounted = tuple(msgspec.structs.replace(owed, losses=0) for owed in after.pending)
+            before = tuple(msgspec.structs.replace(owed, losses=0) for owed in run.pending)
             assert uncounted == before
-            assert msgspec.structs.replace(after, owed=run.owed) == msgspec.structs.replace(run, open_jobs=())
+            assert msgspec.structs.replace(after, pending=run.pending) == msgspec.structs.replace(run, open_jobs=())
 
 
 @pytest.mark.demand("W5.a")
-def test_losses_recorded_before_they_were_counted_change_nothing(states: dict[Run, Path]) -> None:
+def test_losses_recorded_before_they_were_counted_change_nothing(states: dict[PackageRun, Path]) -> None:
     """Journals of before fold as they did, however often a job was lost in them."""
     for run in states:
         after = run
         for job in run.open_jobs:
-            after = apply(after, PackageJobEnded(job.job, End.LOST, "the dispatcher died"))
+            after = apply_package_event(after, PackageJobEnded(job.job, JobEndKind.LOST, "the dispatcher died"))
         assert after == msgspec.structs.replace(run, open_jobs=())
 
 
 @pytest.mark.demand("W5.a", "D10.b")
 @pytest.mark.parametrize("losses", [0, 1, 3])
 def test_a_job_that_is_lost_too_often_blocks_its_package_and_a_person_lets_it_try_again(losses: int) -> None:
-    def lose(run: Run, number: int) -> Run:
-        started = apply(run, PackageJobStarted(f"j{number}", "implement", run.round))
-        return apply(started, PackageJobEnded(f"j{number}", End.LOST, "the dispatcher died", last_seen=SEEN))
+    def lose(run: PackageRun, number: int) -> PackageRun:
+        started = apply_package_event(run, PackageJobStarted(f"j{number}", "implement", run.round))
+        return apply_package_event(
+            started, PackageJobEnded(f"j{number}", JobEndKind.LOST, "the dispatcher died", last_seen=SEEN)
+        )
 
-    run = fold([PackagePrepared("b")], PackageLimits(losses=losses))
+    run = fold_package_events([PackagePrepared("b")], PackageLimits(losses=losses))
     for number in range(losses):
         run = lose(run, number)
-        assert (run.state, run.step) == (State.DOING, PackageStep.IMPLEMENT)
+        assert (run.state, run.step) == (PackageState.DOING, PackageStep.IMPLEMENT)
     run = lose(run, losses)
-    assert (run.state, run.step) == (State.BLOCKED, PackageStep.STOP)
+    assert (run.state, run.step) == (PackageState.BLOCKED, PackageStep.STOP)
     assert run.reason == f"the agent's run was lost {losses + 1} times; the last time: the dispatcher died"
     assert run.remediation
-    again = apply(apply(run, PackageResolved("more memory")), PackagePrepared("b"))
-    assert again.owed == (Owed(),), "losses are counted anew"
+    again = apply_package_event(apply_package_event(run, PackageResolved("more memory")), PackagePrepared("b"))
+    assert again.pending == (PendingWork(),), "losses are counted anew"
 
 
 @pytest.mark.demand("D10.b")
-def test_a_blocked_package_says_why_and_what_to_do(states: dict[Run, Path]) -> None:
-    blocked = [run for run in states if run.state is State.BLOCKED]
+def test_a_blocked_package_says_why_and_what_to_do(states: dict[PackageRun, Path]) -> None:
+    blocked = [run for run in states if run.state is PackageState.BLOCKED]
     assert blocked
     for run in blocked:
         assert run.reason
         assert run.remediation
 
 
-def test_the_journal_alone_tells_where_a_package_stands(states: dict[Run, Path]) -> None:
+def test_the_journal_alone_tells_where_a_package_stands(states: dict[PackageRun, Path]) -> None:
     for run, path in states.items():
-        told = fold(path, run.limits)
-        assert applied(told, PackageJobEnded("nobody's", End.DONE)) == run
+        told = fold_package_events(path, run.limits)
+        assert applied(told, PackageJobEnded("nobody's", JobEndKind.DONE)) == run
 
 
 @pytest.mark.demand("D12.b")
@@ -322,38 +337,46 @@ def test_findings_go_back_to_the_next_round() -> None:
     path = [
         PackagePrepared("b"),
         PackageJobStarted("j", "implement", 1),
-        PackageJobEnded("j", End.DONE),
+        PackageJobEnded("j", JobEndKind.DONE),
         Harvested("c"),
         Validated("c"),
     ]
     path += [
         PackageJobStarted("r", "review", 1),
-        PackageJobEnded("r", End.DONE),
+        PackageJobEnded("r", JobEndKind.DONE),
         Reviewed(Verdict.NEEDS_CHANGES, "name is wrong"),
     ]
-    run = fold(path, PackageLimits())
-    assert (run.state, run.step, run.round, run.findings) == (State.DOING, PackageStep.IMPLEMENT, 2, "name is wrong")
+    run = fold_package_events(path, PackageLimits())
+    assert (run.state, run.step, run.round, run.findings) == (
+        PackageState.DOING,
+        PackageStep.IMPLEMENT,
+        2,
+        "name is wrong",
+    )
 
 
 @pytest.mark.demand("D12.c")
 def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_on() -> None:
-    run, seen = Run(limits=PackageLimits(rounds=2)), []
+    run, seen = PackageRun(limits=PackageLimits(rounds=2)), []
     for event in (PackagePrepared("b"), *[PackageResolved("mended"), PackagePrepared("b")] * 2):
-        run = apply(run, event)
+        run = apply_package_event(run, event)
         while run.step is PackageStep.IMPLEMENT:
             seen.append((run.round, run.last_round))
-            run = apply(apply(run, PackageJobStarted("j", "implement", run.round)), PackageJobEnded("j", End.DONE))
-            run = apply(run, Harvested())
+            run = apply_package_event(
+                apply_package_event(run, PackageJobStarted("j", "implement", run.round)),
+                PackageJobEnded("j", JobEndKind.DONE),
+            )
+            run = apply_package_event(run, Harvested())
     assert seen == [(1, 2), (2, 2), (3, 4), (4, 4), (5, 6), (6, 6)]
     assert run.reason.startswith("all 2 review cycles are used up")
 
 
 @pytest.mark.demand("D11.e")
 def test_one_failing_agent_of_several_blocks_the_package() -> None:
-    path = [PackagePrepared("b"), PackageJobStarted("j0", "implement", 1, 0), PackageJobEnded("j0", End.DONE)]
-    path += [PackageJobStarted("j1", "implement", 1, 1), PackageJobEnded("j1", End.FAILED, "exit code 1")]
-    run = fold(path, PackageLimits(agents=2))
-    assert (run.state, run.reason) == (State.BLOCKED, "exit code 1")
+    path = [PackagePrepared("b"), PackageJobStarted("j0", "implement", 1, 0), PackageJobEnded("j0", JobEndKind.DONE)]
+    path += [PackageJobStarted("j1", "implement", 1, 1), PackageJobEnded("j1", JobEndKind.FAILED, "exit code 1")]
+    run = fold_package_events(path, PackageLimits(agents=2))
+    assert (run.state, run.reason) == (PackageState.BLOCKED, "exit code 1")
 
 
 @pytest.mark.demand("D11.e")
@@ -363,10 +386,12 @@ def test_what_the_others_do_after_one_has_failed_changes_nothing() -> None:
         PackageJobStarted("j0", "implement", 1, 0),
         PackageJobStarted("j1", "implement", 1, 1),
     ]
-    blocked = fold([*path, PackageJobEnded("j1", End.FAILED, "exit code 1")], PackageLimits(agents=2))
+    blocked = fold_package_events(
+        [*path, PackageJobEnded("j1", JobEndKind.FAILED, "exit code 1")], PackageLimits(agents=2)
+    )
     assert [job.job for job in blocked.open_jobs] == ["j0"]
-    for end in End:
-        after = apply(blocked, PackageJobEnded("j0", end, "another reason"))
+    for end in JobEndKind:
+        after = apply_package_event(blocked, PackageJobEnded("j0", end, "another reason"))
         assert after == msgspec.structs.replace(blocked, open_jobs=())
 
 
@@ -377,48 +402,59 @@ def test_each_agent_is_tried_and_asked_again_by_itself() -> None:
         PackageJobStarted("j0", "implement", 1, 0),
         PackageJobStarted("j1", "implement", 1, 1),
     ]
-    run = fold(
-        [*path, PackageJobEnded("j1", End.UNREADABLE, "no answer"), PackageJobEnded("j0", End.TRANSIENT, "net")],
+    run = fold_package_events(
+        [
+            *path,
+            PackageJobEnded("j1", JobEndKind.UNREADABLE, "no answer"),
+            PackageJobEnded("j0", JobEndKind.TRANSIENT, "net"),
+        ],
         PackageLimits(2, 3, 2),
     )
-    assert run.owed == (Owed(0, 1, False, "net"), Owed(1, 0, True, "no answer"))
-    run = apply(
-        apply(run, PackageJobStarted("j2", "implement", 1, 0)), PackageJobEnded("j2", End.UNREADABLE, "no answer")
+    assert run.pending == (PendingWork(0, 1, False, "net"), PendingWork(1, 0, True, "no answer"))
+    run = apply_package_event(
+        apply_package_event(run, PackageJobStarted("j2", "implement", 1, 0)),
+        PackageJobEnded("j2", JobEndKind.UNREADABLE, "no answer"),
     )
-    assert (run.state, run.owed[0]) == (State.DOING, Owed(0, 1, True, "no answer"))
-    run = apply(
-        apply(run, PackageJobStarted("j3", "implement", 1, 1)), PackageJobEnded("j3", End.UNREADABLE, "still none")
+    assert (run.state, run.pending[0]) == (PackageState.DOING, PendingWork(0, 1, True, "no answer"))
+    run = apply_package_event(
+        apply_package_event(run, PackageJobStarted("j3", "implement", 1, 1)),
+        PackageJobEnded("j3", JobEndKind.UNREADABLE, "still none"),
     )
-    assert (run.state, run.reason) == (State.BLOCKED, "still none")
+    assert (run.state, run.reason) == (PackageState.BLOCKED, "still none")
 
 
-def in_round_two(*first: PackageHappened) -> Run:
+def in_round_two(*first: AnyPackageEvent) -> PackageRun:
     """The run in which the second round's work was harvested, after a first one that ended with these events."""
-    work = (PackageJobStarted("j", "implement", 1), PackageJobEnded("j", End.DONE), Harvested("c1"))
-    again = (PackageJobStarted("k", "implement", 2), PackageJobEnded("k", End.DONE))
-    return fold([PackagePrepared("b"), *work, *first, *again], PackageLimits())
+    work = (PackageJobStarted("j", "implement", 1), PackageJobEnded("j", JobEndKind.DONE), Harvested("c1"))
+    again = (PackageJobStarted("k", "implement", 2), PackageJobEnded("k", JobEndKind.DONE))
+    return fold_package_events([PackagePrepared("b"), *work, *first, *again], PackageLimits())
 
 
 @pytest.mark.demand("R6.a")
 def test_a_round_that_changes_nothing_stops_for_a_person_with_what_it_was_to_answer() -> None:
     run = in_round_two(Validated("c1", ("test: 1 of 3 failed",), alike="k"))
-    assert run.tried == "c1"
-    after = apply(run, Harvested("c1", unchanged=True))
-    assert after.state is State.BLOCKED
+    assert run.previous_commit == "c1"
+    after = apply_package_event(run, Harvested("c1", unchanged=True))
+    assert after.state is PackageState.BLOCKED
     assert after.reason == "the round changed nothing; it was to answer: test: 1 of 3 failed"
-    asked_again = apply(apply(after, PackageResolved("look at the clock")), PackagePrepared("b"))
-    assert (asked_again.tried, asked_again.failed_as) == ("", "")  # after a person's answer all is open again
+    asked_again = apply_package_event(
+        apply_package_event(after, PackageResolved("look at the clock")), PackagePrepared("b")
+    )
+    assert (asked_again.previous_commit, asked_again.previous_failure_key) == (
+        "",
+        "",
+    )  # after a person's answer all is open again
 
 
 @pytest.mark.demand("R6.a")
 def test_the_same_failure_twice_stops_for_a_person_and_another_one_does_not() -> None:
-    run = apply(in_round_two(Validated("c1", ("test: 1 of 3 failed",), alike="k")), Harvested("c2"))
-    again = apply(run, Validated("c2", ("test: 1 of 3 failed",), alike="k"))
-    assert (again.state, again.round) == (State.BLOCKED, 2)
+    run = apply_package_event(in_round_two(Validated("c1", ("test: 1 of 3 failed",), alike="k")), Harvested("c2"))
+    again = apply_package_event(run, Validated("c2", ("test: 1 of 3 failed",), alike="k"))
+    assert (again.state, again.round) == (PackageState.BLOCKED, 2)
     assert again.reason == "the round failed in exactly the same way as the one before: test: 1 of 3 failed"
     assert "show WPnn --diff" in again.remediation
-    other = apply(run, Validated("c2", ("test: 2 of 3 failed",), alike="other"))
-    assert (other.state, other.round) == (State.DOING, 3)
+    other = apply_package_event(run, Validated("c2", ("test: 2 of 3 failed",), alike="other"))
+    assert (other.state, other.round) == (PackageState.DOING, 3)
 
 
 @pytest.mark.demand("R6.a")
@@ -430,5 +466,7 @@ def test_durations_and_addresses_make_no_other_failure_and_counts_and_names_do()
 
 def test_a_journal_of_before_this_was_judged_is_read_as_it_was() -> None:
     first = Validated("c1", ("test: 1 of 3 failed",))
-    run = apply(apply(in_round_two(first), Harvested("c1")), Validated("c1", ("test: 1 of 3 failed",)))
-    assert (run.state, run.round) == (State.DOING, 3)
+    run = apply_package_event(
+        apply_package_event(in_round_two(first), Harvested("c1")), Validated("c1", ("test: 1 of 3 failed",))
+    )
+    assert (run.state, run.round) == (PackageState.DOING, 3)

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.core.paths.scope import Scope
-from phasegate.core.plan.dependencies import find_cycles, needs, overlapping, waves
+from phasegate.core.plan.dependencies import compute_dependencies, compute_waves, find_cycles, find_scope_overlaps
 from phasegate.core.plan.planning import plan_packages
 from phasegate.core.plan.requirements import read_spec
-from phasegate.core.plan.tasks import Task, parse
-from phasegate.core.plan.work_package import WorkPackage, problems, split
-from phasegate.core.text.markdown_lines import squeeze
-from phasegate.core.text.yaml_nodes import Malformed
+from phasegate.core.plan.tasks import Task, parse_tasks
+from phasegate.core.plan.work_package import WorkPackage, find_package_problems, split_evenly
+from phasegate.core.text.markdown_lines import collapse_whitespace
+from phasegate.core.text.yaml_nodes import MalformedDocument
 from phasegate.prompts.front_matter import read_document, read_yaml
-from phasegate.prompts.package_reader import read
-from phasegate.prompts.package_writer import write
+from phasegate.prompts.package_reader import read_package
+from phasegate.prompts.package_writer import render_package
 from support.packages import LINES, PATHS, login_plan, work_packages
 from support.task_lists import render
 
@@ -27,23 +27,23 @@ from support.task_lists import render
 @pytest.mark.demand("D2.d")
 @given(package=work_packages())
 def test_a_document_gives_back_the_package_it_was_written_from(package: WorkPackage) -> None:
-    assert list(problems(package)) == []
-    document = write(package, login_plan())
-    reading = read(document)
+    assert list(find_package_problems(package)) == []
+    document = render_package(package, login_plan())
+    reading = read_package(document)
     assert reading.findings == []
     assert reading.package == package
-    assert write(reading.package, login_plan()) == document
+    assert render_package(reading.package, login_plan()) == document
 
 
 @given(package=work_packages(), prose=st.text(max_size=200))
 def test_no_prose_changes_what_is_read(package: WorkPackage, prose: str) -> None:
-    front = write(package, login_plan()).partition("\n---\n")[0]
-    assert read(f"{front}\n---\n{prose}").package == package
+    front = render_package(package, login_plan()).partition("\n---\n")[0]
+    assert read_package(f"{front}\n---\n{prose}").package == package
 
 
 IDS = st.builds(lambda layer, number: f"{layer}.{number}", st.integers(1, 4), st.integers(1, 9999))
-VALUES = LINES.map(lambda text: squeeze(text.replace("`", "'"))).filter(bool)
-FREE = LINES.map(squeeze)
+VALUES = LINES.map(lambda text: collapse_whitespace(text.replace("`", "'"))).filter(bool)
+FREE = LINES.map(collapse_whitespace)
 
 
 @st.composite
@@ -62,7 +62,7 @@ def task_lists(draw: st.DrawFn) -> tuple[Task, ...]:
 @pytest.mark.demand("T3.b")
 @given(tasks=task_lists())
 def test_rendered_tasks_are_read_as_the_same_tasks(tasks: tuple[Task, ...]) -> None:
-    found = parse(render(tasks), read_yaml)
+    found = parse_tasks(render(tasks), read_yaml)
     assert found.findings == []
     assert found.tasks == tasks
 
@@ -85,7 +85,7 @@ def test_every_task_is_in_one_package_and_packages_can_be_done_in_order(tasks: t
 @pytest.mark.demand("D11.a")
 @given(items=st.lists(st.integers(), max_size=40), parts=st.integers(1, 16))
 def test_a_split_covers_everything_once_in_contiguous_near_equal_parts(items: list[int], parts: int) -> None:
-    found = split(items, parts)
+    found = split_evenly(items, parts)
     assert [item for part in found for item in part] == items
     assert len(found) == parts
     sizes = [len(part) for part in found]
@@ -111,7 +111,7 @@ def test_an_overlap_of_two_scopes_is_never_missed(one: list[str], other: list[st
     first, second = Scope(one), Scope(other)
     shared = [path for path in ALL_PATHS if first.covers(path) and second.covers(path)]
     if shared:
-        assert overlapping({"A": one, "B": other}) == {("A", "B")}, shared[0]
+        assert find_scope_overlaps({"A": one, "B": other}) == {("A", "B")}, shared[0]
 
 
 @pytest.mark.demand("D5.f", "D5.g")
@@ -132,11 +132,11 @@ def test_sound_packages_always_have_an_order(scopes: list[list[str]], data: st.D
                 dependencies=tuple(chosen),
             )
         )
-    found = needs(packages)
+    found = compute_dependencies(packages)
     assert all(found[package.work_package_id] >= set(package.dependencies) for package in packages)
-    assert sum(len(wave) for wave in waves(found)) == len(packages)
-    for wave in waves(found):
-        assert overlapping({name: scopes[int(name[2:]) - 1] for name in wave}) == set()
+    assert sum(len(wave) for wave in compute_waves(found)) == len(packages)
+    for wave in compute_waves(found):
+        assert find_scope_overlaps({name: scopes[int(name[2:]) - 1] for name in wave}) == set()
 
 
 GRAPHS = st.dictionaries(st.sampled_from("ABCDEFG"), st.lists(st.sampled_from("ABCDEFGX"), max_size=3), max_size=7)
@@ -146,7 +146,7 @@ GRAPHS = st.dictionaries(st.sampled_from("ABCDEFG"), st.lists(st.sampled_from("A
 def test_cycles_are_found_exactly_where_there_is_no_order(graph: dict[str, list[str]]) -> None:
     cycles = find_cycles(graph)
     known = {name: [other for other in others if other in graph] for name, others in graph.items()}
-    ordered = sum(len(wave) for wave in waves(known)) == len(known)
+    ordered = sum(len(wave) for wave in compute_waves(known)) == len(known)
     assert bool(cycles) is not ordered
     for cycle in cycles:
         assert cycle[0] == cycle[-1]
@@ -156,11 +156,11 @@ def test_cycles_are_found_exactly_where_there_is_no_order(graph: dict[str, list[
 @given(text=st.text(st.sampled_from("-\n#: []{}'\"&*!|>%@`abc1.\t\r\ufeff"), max_size=60))
 def test_no_text_breaks_a_reader(text: str) -> None:
     for document in (text, f"---\n{text}\n---\n"):
-        with suppress(Malformed):
+        with suppress(MalformedDocument):
             read_document(document)
-        assert all(found.line >= 1 for found in read(document).findings)
-        parse(document, read_yaml)
-        parse(f"```yaml\n{text}\n```", read_yaml)
+        assert all(found.line >= 1 for found in read_package(document).findings)
+        parse_tasks(document, read_yaml)
+        parse_tasks(f"```yaml\n{text}\n```", read_yaml)
 
 
 MARKUP = (

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt
-from phasegate.core.prompt.template import fill
+from phasegate.core.prompt.template import fill_template
 from phasegate.prompts import stream
 from support import any_text
 
@@ -59,7 +59,7 @@ def test_the_stream_writer_gives_the_same_bytes_as_to_xml_whatever_the_files_hol
             path.write_bytes(content)
             sources.append(stream.FileSource(ItemType.FILE, f"file {number}", path))
         out = BytesIO()
-        stream.write_xml(stream.Parts("system", sources, "go"), out)
+        stream.write_prompt_xml(stream.PromptParts("system", sources, "go"), out)
     texts = [content.decode("utf-8", "surrogateescape") for content in contents]
     items = [ContextItem(ItemType.FILE, f"file {number}", text) for number, text in enumerate(texts)]
     assert out.getvalue() == UnifiedPrompt("system", items, "go").to_xml().encode()
@@ -70,5 +70,5 @@ def test_the_stream_writer_gives_the_same_bytes_as_to_xml_whatever_the_files_hol
 def test_a_value_goes_in_untouched(before: str, value: str) -> None:
     template = before.replace("{", "(") + "{{TASKS}}|"
     hostile = value + "{{TASKS}}{{PROJECT_CONTEXT}}\\1\\g<0>"
-    filled = fill(template, {"TASKS": hostile, "PROJECT_CONTEXT": "never"}, "missing {name}")
+    filled = fill_template(template, {"TASKS": hostile, "PROJECT_CONTEXT": "never"}, "missing {name}")
     assert filled.text == before.replace("{", "(") + hostile + "|"

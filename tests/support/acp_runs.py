@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from phasegate.agents.acp.events import Order
+from phasegate.agents.acp.events import AcpSessionConfig
 from phasegate.agents.port import (
     AgentConfig,
     AgentEvent,
@@ -20,7 +20,7 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
-    harness_of,
+    get_harness,
 )
 from support.agents import carry_out, read
 from support.tasks import make_task
@@ -52,14 +52,14 @@ def agent_command(behaviour: str, argument: object = "") -> tuple[str, ...]:
 
 def acp_task(repository: Path, command: Iterable[str], scope: Iterable[str] = ()) -> AgentTask:
     task = make_task(repository, AgentConfig("tested", command=tuple(command)), kind="acp", scope=scope)
-    return msgspec.structs.replace(task, caged=True)
+    return msgspec.structs.replace(task, sandboxed=True)
 
 
 def acp_launch(task: AgentTask, handshake_s: float = 30.0) -> Launch:
     """The launch of a task, with less patience than the product has."""
-    launch = harness_of("acp").launch(task)
+    launch = get_harness("acp").launch(task)
     assert isinstance(launch.stdin, bytes)
-    order = msgspec.json.decode(launch.stdin, type=Order)
+    order = msgspec.json.decode(launch.stdin, type=AcpSessionConfig)
     order = msgspec.structs.replace(order, handshake_s=handshake_s, cancel_s=1.0, close_s=1.0)
     return msgspec.structs.replace(launch, stdin=msgspec.json.encode(order))
 
@@ -70,7 +70,7 @@ def run_agent(
     """Run the agent of the tests as the harness has it run."""
     task = acp_task(repository, agent_command(behaviour, argument), scope)
     finished = carry_out(acp_launch(task, handshake_s), repository)
-    return Ran(*read(harness_of("acp"), task, finished), finished)
+    return Ran(*read(get_harness("acp"), task, finished), finished)
 
 
 def run_unprotected(repository: Path, behaviour: str, argument: object = "") -> None:

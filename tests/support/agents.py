@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from phasegate.agents.port import AgentEvent, AgentReport, AgentTask, FinishedRun, Harness, HearsErrors, Launch
+from phasegate.agents.port import AgentEvent, AgentReport, AgentTask, FinishedRun, Harness, Launch, StderrParser
 
 
 class Mute:
@@ -30,11 +30,11 @@ class Mute:
 
 def read(harness: Harness, task: AgentTask, finished: FinishedRun) -> tuple[list[AgentEvent], AgentReport]:
     """What a harness makes of a run that is over."""
-    reading = harness.reading(task, Mute())
-    events = [event for line in finished.stdout.split("\n") if line for event in reading.line(line)]
-    if isinstance(reading, HearsErrors):
-        events += [event for line in finished.stderr.split("\n") if line for event in reading.error_line(line)]
-    return events, reading.report(finished)
+    reading = harness.make_parser(task, Mute())
+    events = [event for line in finished.stdout.split("\n") if line for event in reading.parse_line(line)]
+    if isinstance(reading, StderrParser):
+        events += [event for line in finished.stderr.split("\n") if line for event in reading.parse_stderr_line(line)]
+    return events, reading.build_report(finished)
 
 
 def reported(harness: Harness, task: AgentTask, finished: FinishedRun) -> AgentReport:

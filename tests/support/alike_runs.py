@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from phasegate.storage.rows import Recorded
+from phasegate.storage.rows import RecordedEvent
 from support.feature_run import FeatureRun, make_feature_run
 
 ID = re.compile(
@@ -30,7 +30,7 @@ TIMES = {
 }
 
 
-def alike(events: Sequence[Recorded], *roots: Path, but: Set[str] = TIMES) -> Iterator[tuple[str, Any]]:
+def alike(events: Sequence[RecordedEvent], *roots: Path, but: Set[str] = TIMES) -> Iterator[tuple[str, Any]]:
     """Events without ids and times: the first id that is named is the first in both."""
     names: dict[str, str] = {}
     for one in events:
@@ -47,14 +47,14 @@ def _without(names: Set[str], value: Any) -> Any:
     return [_without(names, inner) for inner in value] if isinstance(value, list) else value
 
 
-def alike_side_by_side(events: Sequence[Recorded], *roots: Path) -> Iterator[tuple[str, Any]]:
+def alike_side_by_side(events: Sequence[RecordedEvent], *roots: Path) -> Iterator[tuple[str, Any]]:
     """The same where packages were at work at once: whose merge came last, and was checked again, is not compared."""
     return alike(by_package(events), *roots, but=TIMES | {"lines"})
 
 
-def by_package(events: Sequence[Recorded]) -> list[Recorded]:
+def by_package(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
     """The events of the feature itself, then those of each package."""
-    works: dict[str, list[Recorded]] = {"": []}
+    works: dict[str, list[RecordedEvent]] = {"": []}
     jobs: dict[str, str] = {}
     work = ""
     for one in events:

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import pytest
 
 from phasegate.sandbox import readable_paths
-from phasegate.sandbox.environment import scrubbed
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level, Request
+from phasegate.sandbox.environment import build_environment
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import JobRequest, SandboxLevel
 
-SANDBOXED = [Level.WORKTREE, Level.OFFLINE]
-ALL_LEVELS = [Level.NONE, *SANDBOXED]
-PYTHON = readable_paths.interpreter()
+SANDBOXED = [SandboxLevel.WORKTREE, SandboxLevel.OFFLINE]
+ALL_LEVELS = [SandboxLevel.NONE, *SANDBOXED]
+PYTHON = readable_paths.find_interpreter()
 
 
 class Room(NamedTuple):
@@ -32,16 +32,16 @@ class Room(NamedTuple):
     worktree: Path
     token: str  # in the command line of each payload: survivors are found by it
 
-    def request(self, code: str, level: Level, *arguments: str, **changes: object) -> Request:
+    def request(self, code: str, level: SandboxLevel, *arguments: str, **changes: object) -> JobRequest:
         """A job that runs a piece of Python in the worktree."""
         need(level)
         return self.program((*python(code), self.token, *arguments), level, **changes)
 
-    def program(self, argv: tuple[str, ...], level: Level, **changes: object) -> Request:
+    def program(self, argv: tuple[str, ...], level: SandboxLevel, **changes: object) -> JobRequest:
         need(level)
         fields: dict[str, object] = {"timeout_s": 30.0, "writable": (self.worktree,), **changes}
         folder = self.root / f"job-{uuid.uuid4().hex[:8]}"
-        return Request(argv, self.worktree, folder, uuid.uuid4().hex, scrubbed(), level)._replace(**fields)  # type: ignore[arg-type]
+        return JobRequest(argv, self.worktree, folder, uuid.uuid4().hex, build_environment(), level)._replace(**fields)  # type: ignore[arg-type]
 
 
 def make_room(root: Path) -> Room:
@@ -62,11 +62,11 @@ def unprotected(room: Room, code: str, *arguments: str, **options: object) -> su
     return subprocess.Popen(argv, **(settings | options))  # type: ignore[call-overload, no-any-return]
 
 
-def need(level: Level) -> None:
+def need(level: SandboxLevel) -> None:
     """Skip, and say what could not be enforced, where this machine lacks the level."""
-    found = holding(level)
-    if not found.holds:
-        pytest.skip(f"not enforceable here: level {level}: {found.why_not}")
+    found = probe_level(level)
+    if not found.is_supported:
+        pytest.skip(f"not enforceable here: level {level}: {found.problem}")
 
 
 def processes_with(token: str) -> list[int]:
@@ -92,7 +92,7 @@ def kill_all_with(token: str) -> None:
             continue
 
 
-def start_orchestrator(room: Room, request: Request, *options: str) -> subprocess.Popen[bytes]:
+def start_orchestrator(room: Room, request: JobRequest, *options: str) -> subprocess.Popen[bytes]:
     """An orchestrator of its own process that runs this job; returns when the file `daemon` says that it is at work."""
     order = room.root / "request.pickle"
     order.write_bytes(pickle.dumps(request))

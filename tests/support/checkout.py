@@ -10,12 +10,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from phasegate.checks.baseline import Baseline, baseline_of
-from phasegate.checks.commands import Bench
-from phasegate.checks.manifest import ReturnedWork, asked
-from phasegate.checks.plan import Command, CommandRan, Plan, Runner
-from phasegate.checks.secrets import Added, added_lines
-from phasegate.checks.setup import SetupPlace
+from phasegate.checks.baseline import Baseline, build_baseline
+from phasegate.checks.commands import PlanRunner
+from phasegate.checks.manifest import HarvestedWork, get_requested_purposes
+from phasegate.checks.plan import Command, CommandPlan, CommandResult, CommandRunner
+from phasegate.checks.secrets import AddedContent, keep_added_lines
+from phasegate.checks.setup import SetupCacheSlot
 from phasegate.core.plan.commits import Commit
 
 # Hypothesis and anyio lie beside pytest here; their plugins take three quarters of the start.
@@ -25,9 +25,9 @@ SOURCE = "def add(a, b):\n    return a + b\n"
 TESTS = "from calc import add\n\n\ndef test_adds():\n    assert add(1, 1) == 2\n"
 
 
-def run_plainly(command: Command) -> CommandRan:
+def run_plainly(command: Command) -> CommandResult:
     """A runner as the manifest wants one. The environment is the command's own and a PATH, nothing else."""
-    path = [*map(str, command.path_first), str(Path(sys.executable).parent), os.environ["PATH"]]
+    path = [*map(str, command.path_prefix), str(Path(sys.executable).parent), os.environ["PATH"]]
     env = {"PATH": os.pathsep.join(path), "HOME": str(command.cwd), **command.env}
     started_s = time.monotonic()
     process = subprocess.Popen(
@@ -47,7 +47,7 @@ def run_plainly(command: Command) -> CommandRan:
         out, err = process.communicate()
         timed_out = True
     status = process.returncode if process.returncode >= 0 and not timed_out else None
-    return CommandRan(
+    return CommandResult(
         status, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), time.monotonic() - started_s, timed_out
     )
 
@@ -81,33 +81,35 @@ def commit(folder: Path, message: str) -> str:
 
 def work_since(
     folder: Path, base: str, *, deliverables: tuple[str, ...] = ("calc.py",), package: str = "WP01"
-) -> ReturnedWork:
+) -> HarvestedWork:
     """What an agent did since a commit, as git knows it, in the repository itself, which is clean."""
     changed = tuple(git(folder, "diff", "--name-only", base, "HEAD").splitlines())
     log = git(folder, "log", "--reverse", "--format=%H %s", f"{base}..HEAD").splitlines()
     tree = [line.partition("\t") for line in git(folder, "ls-tree", "-r", "HEAD").splitlines()]
-    return ReturnedWork(
+    return HarvestedWork(
         package=package,
         checkout=folder,
         deliverables=deliverables,
-        changed=changed,
+        changed_paths=changed,
         commits=tuple(Commit(*line.split(" ", 1)) for line in log),
-        added=[_added(folder, base, path) for path in changed if (folder / path).is_file()],
+        added_content=[_added(folder, base, path) for path in changed if (folder / path).is_file()],
         blobs={path: entry.split()[2] for entry, _, path in tree},
     )
 
 
-def _added(folder: Path, base: str, path: str) -> Added:
+def _added(folder: Path, base: str, path: str) -> AddedContent:
     old = subprocess.run(("git", "show", f"{base}:{path}"), cwd=folder, capture_output=True)
-    return Added(path, added_lines(None if old.returncode else old.stdout, (folder / path).read_bytes()))
+    return AddedContent(path, keep_added_lines(None if old.returncode else old.stdout, (folder / path).read_bytes()))
 
 
-def plan(**changes: object) -> Plan:
+def plan(**changes: object) -> CommandPlan:
     """The plan of a Python project with pytest."""
     settings: dict[str, object] = {"commands": {"test": PYTEST}, "timeout_s": 60.0, "test_reruns": 0, **changes}
-    return Plan(**settings)  # type: ignore[arg-type]
+    return CommandPlan(**settings)  # type: ignore[arg-type]
 
 
-def take_baseline(plan: Plan, checkout: Path, run: Runner, kept: SetupPlace | None = None) -> Baseline:
+def take_baseline(
+    plan: CommandPlan, checkout: Path, run: CommandRunner, kept: SetupCacheSlot | None = None
+) -> Baseline:
     """What the same commands say about the tree that the work starts from."""
-    return baseline_of(Bench(plan, checkout, run, kept).checks(asked(plan)))
+    return build_baseline(PlanRunner(plan, checkout, run, kept).run_checks(get_requested_purposes(plan)))

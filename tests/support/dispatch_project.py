@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phasegate.engine.drive.package import dispatch
+from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package, load_plan
-from phasegate.engine.project.project import Project, open_project, opened_store
-from phasegate.storage.audit import verify
-from phasegate.storage.reader import read_store
-from phasegate.storage.rows import Job, Package
+from phasegate.engine.project.project import Project, open_project, open_project_store
+from phasegate.storage.audit import verify_audit
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.rows import JobRow, PackageRow
 from support.entry import Done as Done
 from support.entry import phasegate
 from support.git_project import git, make_repository, saved_work
@@ -99,9 +99,11 @@ class DispatchProject(NamedTuple):
     def dispatch(self, name: str = "WP01", said: list[str] | None = None) -> PackageReport:
         """Dispatch in this process."""
         project = self.project
-        with opened_store(project) as store:
+        with open_project_store(project) as store:
             one = find_package(store, name, SLUG)
-            report = dispatch(project, store, one, agent=None, say=(said if said is not None else []).append)
+            report = dispatch_package(
+                project, store, one, agent=None, report_line=(said if said is not None else []).append
+            )
         assert isinstance(report, PackageReport)
         return report
 
@@ -121,29 +123,29 @@ class DispatchProject(NamedTuple):
     def files_of(self, branch: str) -> set[str]:
         return set(self.git("ls-tree", "-r", "--name-only", branch).splitlines())
 
-    def rows(self) -> dict[str, Package]:
-        reader = read_store(self.project.location)
+    def rows(self) -> dict[str, PackageRow]:
+        reader = open_store_reader(self.project.location)
         assert reader is not None
         with reader:
             return {row.id: row for row in reader.packages(SLUG)}
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobRow]:
         """The jobs on record, oldest first."""
-        reader = read_store(self.project.location)
+        reader = open_store_reader(self.project.location)
         assert reader is not None
         with reader:
             return sorted(reader.jobs(SLUG), key=lambda job: job.started)
 
     def trail(self, job: str) -> list[dict[str, Any]]:
-        path = self.project.location.trails / SLUG / f"{job}.jsonl"
+        path = self.project.location.trails_folder / SLUG / f"{job}.jsonl"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def prompt(self, job: str) -> str:
         """What an agent was shown."""
-        return (self.project.jobs / job / "prompt.xml").read_text(encoding="utf-8")
+        return (self.project.jobs_folder / job / "prompt.xml").read_text(encoding="utf-8")
 
     def audit_problems(self) -> list[str]:
-        return [f"{problem.where}: {problem.why}" for problem in verify(self.project.location).problems]
+        return [f"{problem.where}: {problem.why}" for problem in verify_audit(self.project.location).problems]
 
     def saved(self, name: str = f"{SLUG}-WP01") -> dict[str, str]:
         return saved_work(self.project.repository, name)
@@ -172,6 +174,6 @@ def make_project(
     make_repository(root, {**files, **tasks, "phasegate.toml": config})
     made = DispatchProject(root, scenario)
     project = made.project
-    with opened_store(project) as store:
+    with open_project_store(project) as store:
         load_plan(project, store, root / "kitty-specs" / SLUG)
     return made

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from phasegate.sandbox.probe import choose
+from phasegate.sandbox.probe import choose_level
 from support.entry import Done, phasegate
 from support.git_project import make_repository
 
@@ -67,7 +67,7 @@ def _git() -> dict[str, str]:
 
 
 def make_machine(folder: Path, config: str = "") -> Machine:
-    choose(None, needs_network=False)  # found out once a process: here, and not on a PATH that goes with the test
+    choose_level(None, needs_network=False)  # found out once a process: here, and not on a PATH that goes with the test
     machine = Machine(folder)
     for one in (machine.home, machine.programs):
         one.mkdir()

@@ -16,56 +16,56 @@ import msgspec
 from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.machine.feature_events import (
     Advanced,
+    AnyFeatureEvent,
     Cancelled,
+    CommandsRan,
     Completed,
-    CompletionAsked,
+    CompletionRequested,
+    DocumentsWritten,
     Escalated,
     FeatureLimits,
     GateChecked,
-    Happened,
     JobEnded,
     JobStarted,
     Merged,
     NotMerged,
     PackageEnded,
+    PackagesPlanned,
     PackageStarted,
     PhasePlan,
-    Planned,
     PullOpened,
-    Ran,
-    Remarked,
-    Reported,
+    RemarksReceived,
+    ReportWritten,
     Resolved,
     Retried,
+    ScopeViolated,
     SentBack,
     Started,
-    Strayed,
     WentBack,
-    Written,
 )
-from phasegate.core.machine.feature_machine import decide, take
-from phasegate.core.machine.feature_state import ROLES, Feature, Step
-from phasegate.core.machine.package_events import End, RemarkTaken
-from phasegate.core.plan.work_package import State
+from phasegate.core.machine.feature_machine import apply_or_refuse, decide_feature_actions
+from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step
+from phasegate.core.machine.package_events import AcceptedRemark, JobEndKind
+from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.lifecycle import Refusal, Stage
-from phasegate.core.workflow.phases import Work
+from phasegate.core.workflow.phases import PhaseWork
 
 PACKAGES = {"WP01": (), "WP02": ("WP01",)}
 SIDE_BY_SIDE: dict[str, tuple[str, ...]] = {"WP01": (), "WP02": ()}
 MENDED = {**PACKAGES, "WP03": ()}
 KEYS = {
-    Work.PLANNING: "01-requirements",
-    Work.PACKAGES: "06-implementation",
-    Work.REVIEW: "08-code-review",
-    Work.COMMANDS: "11-local-testing",
+    PhaseWork.PLANNING: "01-requirements",
+    PhaseWork.PACKAGES: "06-implementation",
+    PhaseWork.REVIEW: "08-code-review",
+    PhaseWork.COMMANDS: "11-local-testing",
 }
-ORDERS: tuple[Happened, ...] = (
+ORDERS: tuple[AnyFeatureEvent, ...] = (
     Advanced(),
     Retried(),
     Escalated("why"),
     Resolved("how"),
     Cancelled("reason"),
-    CompletionAsked(),
+    CompletionRequested(),
     *(WentBack(key, "why") for key in KEYS.values()),
 )
 SEEN = "2026-01-01T00:00:00.000Z"
@@ -94,23 +94,23 @@ class World(NamedTuple):
     account: Account
 
 
-def begin(works: tuple[Work, ...], limits: FeatureLimits, type_: str = "feature") -> World:
+def begin(works: tuple[PhaseWork, ...], limits: FeatureLimits, type_: str = "feature") -> World:
     """A workflow of such phases at its start."""
     plan = tuple(PhasePlan(KEYS[work], work, (f"{work}.md",)) for work in works)
-    feature = take(None, Started("001-a", type_, plan, "main", "A", None, limits))
+    feature = apply_or_refuse(None, Started("001-a", type_, plan, "main", "A", None, limits))
     assert isinstance(feature, Feature)
     return World(_without_texts(feature), Account())
 
 
-def after(world: World, event: Happened) -> World | None:
+def after(world: World, event: AnyFeatureEvent) -> World | None:
     """The world after an event; None if it was refused."""
-    taken = take(world.feature, event)
+    taken = apply_or_refuse(world.feature, event)
     if isinstance(taken, Refusal):
         return None
     return World(_without_texts(taken), _counted(world, event, taken))
 
 
-def _counted(world: World, event: Happened, feature: Feature) -> Account:  # noqa: C901 - one case an event
+def _counted(world: World, event: AnyFeatureEvent, feature: Feature) -> Account:  # noqa: C901 - one case an event
     account = world.account
     fresh = account._replace(verdict=None, commands=(), asked_for_word=False, word=False, role="")
     match event:
@@ -122,7 +122,7 @@ def _counted(world: World, event: Happened, feature: Feature) -> Account:  # noq
             return kept._replace(word=kept.word or kept.asked_for_word, asked_for_word=False, role="")
         case WentBack():
             works = [phase.work for phase in feature.plan]
-            is_planned = Work.PACKAGES in works[: feature.workflow.index + 1]
+            is_planned = PhaseWork.PACKAGES in works[: feature.workflow.index + 1]
             done = account.done if is_planned else frozenset[str]()
             return fresh._replace(passed=feature.workflow.index, done=done, planned=done, archived=False)
         case Escalated() | Cancelled():
@@ -131,13 +131,13 @@ def _counted(world: World, event: Happened, feature: Feature) -> Account:  # noq
             return account._replace(role=role)
         case JobEnded(_, end, _, _, verdict):
             return _after_job(account, end, verdict)
-        case Written() | Strayed():
+        case DocumentsWritten() | ScopeViolated():
             return account._replace(verdict=None if account.verdict is Verdict.PASS else account.verdict)
-        case Planned(packages):
+        case PackagesPlanned(packages):
             return account._replace(planned=account.planned | frozenset(packages))
-        case PackageEnded(package, State.DONE):
+        case PackageEnded(package, PackageState.DONE):
             return account._replace(done=account.done | {package}, verdict=None)
-        case Ran(results):
+        case CommandsRan(results):
             asks = not results and not account.word
             return account._replace(commands=tuple(results.values()), verdict=None, asked_for_word=asks)
         case GateChecked():
@@ -149,9 +149,9 @@ def _counted(world: World, event: Happened, feature: Feature) -> Account:  # noq
             return account
 
 
-def _after_job(account: Account, end: End, verdict: Verdict | None) -> Account:
+def _after_job(account: Account, end: JobEndKind, verdict: Verdict | None) -> Account:
     ended = account._replace(role="")
-    if end is not End.DONE:
+    if end is not JobEndKind.DONE:
         return ended
     if account.role in JUDGES:
         return ended._replace(verdict=verdict)
@@ -163,9 +163,9 @@ def is_earned(world: World, event: GateChecked) -> bool:
     phase, account = world.feature.phase, world.account
     shown = set(phase.artifacts) <= set(event.artifacts) and all(event.checks.values())
     match phase.work:
-        case Work.PACKAGES:
+        case PhaseWork.PACKAGES:
             return shown and bool(account.done) and account.done == account.planned
-        case Work.COMMANDS:
+        case PhaseWork.COMMANDS:
             ran = bool(account.commands) and all(account.commands) and account.verdict is Verdict.PASS
             return shown and (ran or (account.word and not account.commands))
         case _:
@@ -190,7 +190,7 @@ def _without_texts(feature: Feature) -> Feature:
         findings=feature.findings and "findings",
         remediation=feature.remediation and "remediation",
         attested=feature.attested and "attested",
-        needs={name: () if feature.packages[name] is State.DONE else of for name, of in feature.needs.items()},
+        needs={name: () if feature.packages[name] is PackageState.DONE else of for name, of in feature.needs.items()},
         said="",
         said_at=0,
     )
@@ -203,28 +203,32 @@ def key(world: World) -> bytes:
     return msgspec.msgpack.encode([world.feature, sets, account._replace(done=frozenset(), planned=frozenset())])
 
 
-def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a step
+def outcomes(feature: Feature) -> Iterator[AnyFeatureEvent]:  # noqa: C901 - one case a step
     """All that can come of carrying out what is decided."""
-    for action in decide(feature):
+    for action in decide_feature_actions(feature):
         match action.step:
             case Step.WRITE | Step.CRITICISE | Step.REVIEW | Step.ARCHIVE:
                 yield from _of_job(feature, action.step)
             case Step.HARVEST:
-                yield from (Written("c"), Written("c", ("planning.md",)), Strayed(("x: outside",)))
+                yield from (
+                    DocumentsWritten("c"),
+                    DocumentsWritten("c", ("planning.md",)),
+                    ScopeViolated(("x: outside",)),
+                )
                 if feature.written and not feature.closing:
-                    yield Written("c", unchanged=True)
+                    yield DocumentsWritten("c", unchanged=True)
             case Step.PLAN:
-                yield Planned(SIDE_BY_SIDE if feature.limits.parallel > 1 else PACKAGES)
-                yield Planned({}, ("a cycle",))
-            case Step.MEND:
-                yield from (Planned(MENDED), Planned({}, ("no",)))
+                yield PackagesPlanned(SIDE_BY_SIDE if feature.limits.parallel > 1 else PACKAGES)
+                yield PackagesPlanned({}, ("a cycle",))
+            case Step.FIX:
+                yield from (PackagesPlanned(MENDED), PackagesPlanned({}, ("no",)))
             case Step.PACKAGES:
                 yield from _of_packages(feature, action.packages)
             case Step.COMMANDS:
-                yield from (Ran({"test": True}), Ran({"build": True, "test": False}), Ran({}))
-                yield Ran({"test": False}, lacking=("test: its program is missing (frob)",))
+                yield from (CommandsRan({"test": True}), CommandsRan({"build": True, "test": False}), CommandsRan({}))
+                yield CommandsRan({"test": False}, lacking=("test: its program is missing (frob)",))
             case Step.REPORT:
-                yield Reported("c")
+                yield ReportWritten("c")
             case Step.GATE:
                 yield from gate_checks(feature.phase.artifacts)
             case Step.RETRY:
@@ -232,7 +236,7 @@ def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a
             case Step.ADVANCE:
                 yield Advanced()
             case Step.COMPLETE:
-                yield from (CompletionAsked(), CompletionAsked(by_pull_request=True))
+                yield from (CompletionRequested(), CompletionRequested(by_pull_request=True))
             case Step.MERGE:
                 yield from (Merged("c"), NotMerged("dirty"), SentBack("red", "test failed"))
             case Step.PUBLISH:
@@ -240,8 +244,8 @@ def outcomes(feature: Feature) -> Iterator[Happened]:  # noqa: C901 - one case a
             case Step.AWAIT:
                 yield from (Merged("c"), NotMerged("closed"))
                 if not feature.remarks:
-                    yield Remarked((RemarkTaken("1", "", "finding"),))
-            case Step.TIDY:
+                    yield RemarksReceived((AcceptedRemark("1", "", "finding"),))
+            case Step.CLEAN_UP:
                 yield Completed()
             case Step.STOP if feature.workflow.stage is Stage.BLOCKED:
                 yield Resolved("how")
@@ -256,9 +260,9 @@ def gate_checks(wanted: tuple[str, ...]) -> Iterator[GateChecked]:
     yield GateChecked(wanted, {"plan of tasks": False}, alike="a name")
 
 
-def _ends(pauses: bool) -> Iterator[End]:
+def _ends(pauses: bool) -> Iterator[JobEndKind]:
     """How a run can end."""
-    return (end for end in End if end is not End.LIMITED or pauses)
+    return (end for end in JobEndKind if end is not JobEndKind.RATE_LIMITED or pauses)
 
 
 def _can_pause(feature: Feature) -> bool:
@@ -266,47 +270,58 @@ def _can_pause(feature: Feature) -> bool:
     return bool(feature.limits.retries) and not feature.pauses
 
 
-def _of_job(feature: Feature, step: Step) -> Iterator[Happened]:
+def _of_job(feature: Feature, step: Step) -> Iterator[AnyFeatureEvent]:
     if feature.open_job is None:
-        yield JobStarted("job", ROLES[step], "actor")
+        yield JobStarted("job", ROLE_BY_STEP[step], "actor")
         return
     job = feature.open_job.job
-    yield from (JobEnded(job, end, "why", last_seen=SEEN) for end in _ends(_can_pause(feature)) if end is not End.DONE)
-    yield from (JobEnded(job, End.DONE, verdict=verdict, text="said") for verdict in (None, *Verdict))
+    yield from (
+        JobEnded(job, end, "why", last_seen=SEEN) for end in _ends(_can_pause(feature)) if end is not JobEndKind.DONE
+    )
+    yield from (JobEnded(job, JobEndKind.DONE, verdict=verdict, text="said") for verdict in (None, *Verdict))
 
 
-def _of_packages(feature: Feature, startable: tuple[str, ...]) -> Iterator[Happened]:
+def _of_packages(feature: Feature, startable: tuple[str, ...]) -> Iterator[AnyFeatureEvent]:
     for name in startable:
-        if feature.packages[name] is not State.DOING:
+        if feature.packages[name] is not PackageState.DOING:
             yield PackageStarted(name)
     for name, state in feature.packages.items():
-        if state is State.DOING:
-            yield from (PackageEnded(name, end, "why") for end in (State.DONE, State.BLOCKED))
+        if state is PackageState.DOING:
+            yield from (PackageEnded(name, end, "why") for end in (PackageState.DONE, PackageState.BLOCKED))
 
 
-def anything(feature: Feature) -> tuple[Happened, ...]:
+def anything(feature: Feature) -> tuple[AnyFeatureEvent, ...]:
     """Every event of every kind, due or not: what comes late, twice, from elsewhere, or was forged."""
     return _anything(feature.phase.artifacts, _can_pause(feature))
 
 
 @cache
-def _anything(wanted: tuple[str, ...], pauses: bool) -> tuple[Happened, ...]:
+def _anything(wanted: tuple[str, ...], pauses: bool) -> tuple[AnyFeatureEvent, ...]:
     return tuple(_every_event(wanted, pauses))
 
 
-def _every_event(wanted: tuple[str, ...], pauses: bool) -> Iterator[Happened]:
+def _every_event(wanted: tuple[str, ...], pauses: bool) -> Iterator[AnyFeatureEvent]:
     yield from ORDERS
     yield from gate_checks(wanted)
     yield from (JobStarted("other", role) for role in ("plan", "challenge", "review", "archive"))
     for job in ("job", "other", "foreign"):
         yield from (JobEnded(job, end, "why", verdict=Verdict.PASS, last_seen=SEEN) for end in _ends(pauses))
-        yield JobEnded(job, End.LOST, "a loss of before they were counted")
-        yield from (JobEnded(job, End.DONE, verdict=verdict) for verdict in (None, *Verdict))
-    yield from (Written("c"), Written("c", ("planning.md",)), Strayed(("x",)), Reported("c"))
-    yield from (Planned({}), Planned({"WP01": ("WP09",), "WP02": ()}), Planned({"WP01": ("WP02",), "WP02": ("WP01",)}))
+        yield JobEnded(job, JobEndKind.LOST, "a loss of before they were counted")
+        yield from (JobEnded(job, JobEndKind.DONE, verdict=verdict) for verdict in (None, *Verdict))
+    yield from (
+        DocumentsWritten("c"),
+        DocumentsWritten("c", ("planning.md",)),
+        ScopeViolated(("x",)),
+        ReportWritten("c"),
+    )
+    yield from (
+        PackagesPlanned({}),
+        PackagesPlanned({"WP01": ("WP09",), "WP02": ()}),
+        PackagesPlanned({"WP01": ("WP02",), "WP02": ("WP01",)}),
+    )
     for name in ("WP01", "WP02", "WP77"):
         yield PackageStarted(name)
-        yield from (PackageEnded(name, state, "why") for state in State)
-    yield from (Ran({"test": True}), Ran({"test": False}), Ran({}))
+        yield from (PackageEnded(name, state, "why") for state in PackageState)
+    yield from (CommandsRan({"test": True}), CommandsRan({"test": False}), CommandsRan({}))
     yield from (Merged("c"), NotMerged("no"), Completed())
-    yield from (PullOpened(1, "url", "c"), Remarked((RemarkTaken("1", "", "finding"),)))
+    yield from (PullOpened(1, "url", "c"), RemarksReceived((AcceptedRemark("1", "", "finding"),)))

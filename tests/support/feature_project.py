@@ -16,19 +16,19 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.machine.feature_events import Happened
+from phasegate.core.machine.feature_events import AnyFeatureEvent
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.workflow.phases import Work, phase_of, required_artifacts
+from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.engine.drive.feature import Wishes, drive
-from phasegate.engine.drive.orders import start
+from phasegate.engine.drive.feature import RunOptions, drive_feature
+from phasegate.engine.drive.orders import start_workflow
 from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
 from phasegate.engine.journal.feature import read_feature
-from phasegate.engine.project.project import Project, open_project, opened_store
+from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.interfaces.cli import run_command
-from phasegate.storage.audit import verify
-from phasegate.storage.reader import read_store
-from phasegate.storage.rows import Gate, Job, Package
+from phasegate.storage.audit import verify_audit
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.rows import GateRow, JobRow, PackageRow
 from support.dispatch_project import Step, Turn, turn
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository, saved_work
@@ -160,7 +160,7 @@ def says(phase: str, verdict: str, why: str = "It is too thin.", **asks: object)
 def smooth(phases: Iterable[str]) -> list[Turn]:
     """Everybody does all that is asked, at once."""
     keys = tuple(phases)
-    writers = [plans(key, keys) for key in keys if phase_of(key).work is Work.PLANNING]
+    writers = [plans(key, keys) for key in keys if get_phase(key).work is PhaseWork.PLANNING]
     return [*writers, *BUILDS, MENDS, *APPROVES, ARCHIVES]
 
 
@@ -196,12 +196,12 @@ class FeatureProject(NamedTuple):
         return Done(done.returncode, done.stdout, done.stderr)
 
     def start(self, type_: str = "quick", description: str = DESCRIPTION) -> str:
-        with opened_store(self.project) as store:
-            return start(self.project, store, type_, description)
+        with open_project_store(self.project) as store:
+            return start_workflow(self.project, store, type_, description)
 
     def drive(self, slug: str = SLUG, **wishes: bool) -> Feature:
-        with opened_store(self.project) as store:
-            feature = drive(self.project, store, slug, Wishes(**wishes))  # type: ignore[arg-type]
+        with open_project_store(self.project) as store:
+            feature = drive_feature(self.project, store, slug, RunOptions(**wishes))  # type: ignore[arg-type]
         assert isinstance(feature, Feature)
         return feature
 
@@ -218,47 +218,47 @@ class FeatureProject(NamedTuple):
         return set(self.git("branch", "--format=%(refname:short)").splitlines())
 
     def features(self) -> list[str]:
-        reader = read_store(self.project.location)
+        reader = open_store_reader(self.project.location)
         if reader is None:
             return []
         with reader:
             return reader.features()
 
     def feature(self, slug: str = SLUG) -> Feature:
-        reader = read_store(self.project.location)
+        reader = open_store_reader(self.project.location)
         assert reader is not None
         with reader:
             feature = read_feature(reader, slug)
         assert feature is not None
         return feature
 
-    def happened(self, slug: str = SLUG) -> list[Happened]:
-        reader = read_store(self.project.location)
+    def happened(self, slug: str = SLUG) -> list[AnyFeatureEvent]:
+        reader = open_store_reader(self.project.location)
         assert reader is not None
         with reader:
             return [read_feature_step(one.payload) for one in reader.events(slug) if one.kind == FEATURE_STEP]
 
-    def jobs(self, slug: str = SLUG) -> list[Job]:
+    def jobs(self, slug: str = SLUG) -> list[JobRow]:
         """The jobs on record, oldest first."""
-        reader = read_store(self.project.location)
+        reader = open_store_reader(self.project.location)
         assert reader is not None
         with reader:
             return sorted(reader.jobs(slug), key=lambda job: job.started)
 
-    def gates(self, slug: str = SLUG) -> list[Gate]:
-        reader = read_store(self.project.location)
+    def gates(self, slug: str = SLUG) -> list[GateRow]:
+        reader = open_store_reader(self.project.location)
         assert reader is not None
         with reader:
             return reader.gates(slug)
 
-    def packages(self, slug: str = SLUG) -> dict[str, Package]:
-        reader = read_store(self.project.location)
+    def packages(self, slug: str = SLUG) -> dict[str, PackageRow]:
+        reader = open_store_reader(self.project.location)
         assert reader is not None
         with reader:
             return {row.id: row for row in reader.packages(slug)}
 
     def prompt(self, job: str) -> str:
-        return (self.project.jobs / job / "prompt.xml").read_text(encoding="utf-8")
+        return (self.project.jobs_folder / job / "prompt.xml").read_text(encoding="utf-8")
 
     def prompts(self, role: str, slug: str = SLUG) -> list[str]:
         """What the agents of a role were shown, oldest first."""
@@ -268,14 +268,14 @@ class FeatureProject(NamedTuple):
         return json.loads((self.root / ".isdlc" / "state.json").read_text(encoding="utf-8"))["active_workflow"]
 
     def audit_problems(self) -> list[str]:
-        return [f"{problem.where}: {problem.why}" for problem in verify(self.project.location).problems]
+        return [f"{problem.where}: {problem.why}" for problem in verify_audit(self.project.location).problems]
 
     def saved(self, name: str) -> dict[str, str]:
         return saved_work(self.project.repository, name)
 
     def left_over(self) -> set[str]:
         """Checkouts and rooms that are still there; the pool of spare ones is ours to keep."""
-        folders = (self.root / ".worktrees", self.project.location.folder / "rooms")
+        folders = (self.root / ".worktrees", self.project.location.data_folder / "rooms")
         found = {path.name for folder in folders if folder.is_dir() for path in folder.iterdir()}
         return {name for name in found if not name.startswith(".pool")}
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phasegate.engine.project.project import Project, open_project
-from phasegate.storage.audit import verify
+from phasegate.storage.audit import verify_audit
 from phasegate.storage.location import Location
-from phasegate.storage.reader import Reader, read_store
-from phasegate.storage.rows import Job
+from phasegate.storage.reader import StoreReader, open_store_reader
+from phasegate.storage.rows import JobRow
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository
 
@@ -128,12 +128,12 @@ class FeatureRun(NamedTuple):
         """The program, as a person runs it, to its end: where the process is the claim."""
         return subprocess.run(self.argv(*arguments), cwd=self.root, capture_output=True, text=True, timeout=300)
 
-    def reader(self) -> Reader:
-        reader = read_store(self.project.location)
+    def reader(self) -> StoreReader:
+        reader = open_store_reader(self.project.location)
         assert reader is not None
         return reader
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[JobRow]:
         with self.reader() as reader:
             return sorted(reader.jobs(SLUG), key=lambda job: job.started)
 
@@ -168,18 +168,18 @@ class FeatureRun(NamedTuple):
             "view": json.loads(self.state_file.read_text(encoding="utf-8")),
             "git locks": sorted(path.name for path in (self.root / ".git").rglob("*.lock")),
             "checkouts": names_in(self.root / ".worktrees"),
-            "rooms": names_in(location.folder / "rooms"),
-            "audit": [f"{problem.where}: {problem.why}" for problem in verify(location).problems],
+            "rooms": names_in(location.data_folder / "rooms"),
+            "audit": [f"{problem.where}: {problem.why}" for problem in verify_audit(location).problems],
         }
 
 
 def recorded_in(location: Location) -> int:
     """How many events are on record."""
-    reader = read_store(location)
+    reader = open_store_reader(location)
     if reader is None:
         return 0
     with reader:
-        return reader.seq(SLUG)
+        return reader.last_seq(SLUG)
 
 
 def names_in(folder: Path) -> list[str]:

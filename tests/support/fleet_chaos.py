@@ -21,7 +21,7 @@ from typing import Any
 
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP
 from phasegate.storage.bucket.client import Bucket
-from phasegate.storage.rows import Recorded
+from phasegate.storage.rows import RecordedEvent
 from support.alike_runs import alike, one_at_a_time
 from support.feature_run import DESCRIPTION, SLUG, TASKS, TYPE, Turn, implements, judges, plans
 from support.fleet_machines import Fleet, Machine
@@ -72,14 +72,14 @@ def undisturbed_events(folder: Path) -> list[tuple[str, Any]]:
     return what_happened(events, run.root)
 
 
-def what_happened(events: Sequence[Recorded], *roots: Path) -> list[tuple[str, Any]]:
+def what_happened(events: Sequence[RecordedEvent], *roots: Path) -> list[tuple[str, Any]]:
     """The events without ids and times, without what was told beside them, and without jobs that were lost."""
     lost = {job for one in events if (job := _lost_job(one))}
     kept = [one for one in events if one.kind not in OF_THE_RUN and not lost & {*_jobs_of(one)}]
     return [*alike(kept, *roots)]
 
 
-def _jobs_of(event: Recorded) -> Iterator[str]:
+def _jobs_of(event: RecordedEvent) -> Iterator[str]:
     """The job whose start or end an event is."""
     fields = json.loads(event.payload)
     if event.kind in ("job.started", "job.ended"):
@@ -92,12 +92,12 @@ def _type(step: Mapping[str, Any]) -> str:
     return str(step.get("event") or step["type"])
 
 
-def _lost_job(event: Recorded) -> str:
+def _lost_job(event: RecordedEvent) -> str:
     fields = json.loads(event.payload)
     return str(fields["id"]) if event.kind == "job.ended" and fields["outcome"] == "lost" else ""
 
 
-def check_starts(events: Sequence[Recorded], starts: Sequence[str]) -> None:
+def check_starts(events: Sequence[RecordedEvent], starts: Sequence[str]) -> None:
     """Every job is started and ended once on record; no agent was started twice for one, or for none."""
     rows = [(one.kind, json.loads(one.payload)) for one in events if one.kind in ("job.started", "job.ended")]
     started, ended = (Counter(row["id"] for kind, row in rows if kind == name) for name in ("job.started", "job.ended"))
@@ -108,7 +108,7 @@ def check_starts(events: Sequence[Recorded], starts: Sequence[str]) -> None:
     assert done <= {*starts} <= {*started}, "an agent ran without a record, or a job is done that no agent ran for"
 
 
-def check_evidence(events: Sequence[Recorded], bucket: Bucket, remote: Path) -> None:
+def check_evidence(events: Sequence[RecordedEvent], bucket: Bucket, remote: Path) -> None:
     """No job is done without its trail, no package without checks that passed, whose papers and commits are there."""
     for one in events:
         fields = json.loads(one.payload)
@@ -194,7 +194,7 @@ class Trial:
         if (worker := self.worker) is not None:
             worker.send_signal(signal.SIGKILL)
 
-    def check(self, undisturbed: Sequence[tuple[str, Any]]) -> list[Recorded]:
+    def check(self, undisturbed: Sequence[tuple[str, Any]]) -> list[RecordedEvent]:
         """What holds after whatever came: nothing lost, nothing doubled, all evidence there, the feature ended."""
         events, starts = self.fleet.events(), self.starts.read_text().split()
         self.check_record(events, starts, undisturbed)
@@ -206,7 +206,7 @@ class Trial:
         return events
 
     def check_record(
-        self, events: Sequence[Recorded], starts: Sequence[str], undisturbed: Sequence[tuple[str, Any]]
+        self, events: Sequence[RecordedEvent], starts: Sequence[str], undisturbed: Sequence[tuple[str, Any]]
     ) -> None:
         roots = [machine.root for machine in (*self.machines, self.person)]
         found = what_happened(events, *roots)

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
-from phasegate.storage.bucket.journal import BucketRecord
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
+from phasegate.storage.bucket.journal import BucketStore
 from phasegate.storage.location import Location
-from phasegate.storage.rows import Recorded
+from phasegate.storage.rows import RecordedEvent
 from support.alike_runs import one_at_a_time
 from support.feature_run import DESCRIPTION, SLUG, TYPE, FeatureRun
 from support.git_project import git
@@ -82,7 +82,7 @@ class Fleet:
         settings = f'[storage]\nurl = "s3://{BUCKET}/{prefix}"\nendpoint = "{endpoint or s3.endpoint}"\n'
         settings += f'[fleet]\nserver = "{temporal.address}"\nlost_after_s = {lost_after_s}\nhome_within_s = 2\n'
         config = origin.root / "phasegate.toml"
-        if not holding(Level.WORKTREE).holds:  # else no worker would offer an agent
+        if not probe_level(SandboxLevel.WORKTREE).is_supported:  # else no worker would offer an agent
             settings = f'sandbox = "none"\n{settings}'
         config.write_text(config.read_text() + settings + more)
         origin.git("commit", "-q", "-am", "Work as a fleet")
@@ -95,9 +95,9 @@ class Fleet:
         (made.folder / "scenario.json").write_text(self.origin.scenario.read_text())
         return made
 
-    def events(self, slug: str = SLUG) -> list[Recorded]:
+    def events(self, slug: str = SLUG) -> list[RecordedEvent]:
         bucket = self._s3.patient_bucket(self._prefix)
-        with BucketRecord(bucket, Location(Path(), Path(), Path()), lambda: "nobody") as record:
+        with BucketStore(bucket, Location(Path(), Path(), Path()), lambda: "nobody") as record:
             return [*record.events(slug)]
 
     def wait_for(self, count: int, worker: subprocess.Popen[str]) -> None:
@@ -115,7 +115,7 @@ class Fleet:
         return {name: git(self.remote, "show", f"{BRANCH}:{name}").replace(begun, "(begun)") for name in names}
 
 
-def local_run(folder: Path) -> tuple[FeatureRun, list[Recorded], dict[str, str]]:
+def local_run(folder: Path) -> tuple[FeatureRun, list[RecordedEvent], dict[str, str]]:
     """The same feature by the local driver, as a person runs it."""
     run = one_at_a_time(folder)
     done = run.run("run", TYPE, DESCRIPTION)

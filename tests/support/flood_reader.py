@@ -12,29 +12,35 @@ import subprocess
 import sys
 from pathlib import Path
 
-from phasegate.sandbox.bounded_output import Lines, Stream
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.request import Request
+from phasegate.sandbox.bounded_output import LineSplitter, OutputStream
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.request import JobRequest
 
 
 def main() -> None:
-    request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
+    request: JobRequest = pickle.loads(Path(sys.argv[1]).read_bytes())
     before = peak_bytes()
     if "--naive" in sys.argv:
         everything = subprocess.run(request.argv, cwd=request.cwd, capture_output=True)
         print(peak_bytes() - before, len(everything.stdout) + len(everything.stderr))
         return
-    lines, count = Lines(limit=1024**2), 0
+    lines, count = LineSplitter(max_line_bytes=1024**2), 0
 
-    def split(stream: Stream, chunk: bytes) -> None:
+    def split(stream: OutputStream, chunk: bytes) -> None:
         nonlocal count
-        if stream is Stream.STDOUT:
+        if stream is OutputStream.STDOUT:
             count += len(lines.feed(chunk))
 
-    outcome = CagedJob(request).run(split)
-    lines.rest()
-    kept = outcome.stdout.size, outcome.stderr.size, outcome.stdout.cut, outcome.stderr.cut, outcome.exit_code
-    print(peak_bytes() - before, *kept, count, lines.skipped > 0)
+    outcome = SandboxedJob(request).run(split)
+    lines.flush()
+    kept = (
+        outcome.stdout.size,
+        outcome.stderr.size,
+        outcome.stdout.truncated,
+        outcome.stderr.truncated,
+        outcome.exit_code,
+    )
+    print(peak_bytes() - before, *kept, count, lines.skipped_lines > 0)
 
 
 def peak_bytes() -> int:

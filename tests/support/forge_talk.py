@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phasegate.core.forge.pull_request import Opinion, PullState
-from phasegate.forge.port import Forge, MergeOutcome, Wanted
+from phasegate.core.forge.pull_request import PullState, ReviewDecision
+from phasegate.forge.port import Forge, MergeOutcome, PullSpec
 from support.fake_forge import FakeForge, FakeReview
 from support.git_project import git, make_repository
 
@@ -26,45 +26,45 @@ def make_source(room: Path) -> Path:
 
 def talk(forge: Forge, fake: FakeForge) -> None:
     """Each call with each of its ends."""
-    wanted = Wanted("one", "main", "One", "What it is", True, ("ada",), ("phasegate",))
-    assert forge.find("one", "main") == []
-    made = forge.create(wanted)
+    wanted = PullSpec("one", "main", "One", "What it is", True, ("ada",), ("phasegate",))
+    assert forge.find_pulls("one", "main") == []
+    made = forge.create_pull(wanted)
     assert made is not None
     assert made.draft
-    assert forge.create(wanted) is None
-    assert [one.number for one in forge.find("one", "main")] == [made.number]
-    changed = forge.update(made, wanted._replace(body="More", draft=False))
+    assert forge.create_pull(wanted) is None
+    assert [one.number for one in forge.find_pulls("one", "main")] == [made.number]
+    changed = forge.update_pull(made, wanted._replace(body="More", draft=False))
     assert changed.body == "More"
     first = fake.remark(made.number, "At a line", path="bye.py")
     fake.remark(made.number, "Resolved", path="bye.py").resolved = True
     fake.remark(made.number, "Below", who="mallory", path="", line=0)
     fake.pulls[made.number].reviews.append(FakeReview(900, "grace", "CHANGES_REQUESTED", "No", fake.head("one")))
-    look = forge.look(made.number)
-    assert (look.opinion, look.pull.draft) == (Opinion.CHANGES, False)
-    assert {one.text: (one.may_write, one.settled) for one in look.remarks if one.path or one.text == "Below"} == {
+    look = forge.fetch_pull(made.number)
+    assert (look.review_decision, look.pull.draft) == (ReviewDecision.CHANGES_REQUESTED, False)
+    assert {one.text: (one.may_write, one.is_settled) for one in look.remarks if one.path or one.text == "Below"} == {
         "At a line": (True, False),
         "Resolved": (True, True),
         "Below": (False, False),
     }
     thread = next(one.thread for one in look.remarks if one.text == first.text)
-    forge.answer(made.number, thread, "Done")
-    forge.answer(made.number, "", "Done, too")
+    forge.reply(made.number, thread, "Done")
+    forge.reply(made.number, "", "Done, too")
     forge.set_status(fake.head("one"), True, "7 gates passed")
     fake.approve(made.number, "grace")
-    assert forge.look(made.number).opinion is Opinion.APPROVED
-    assert forge.look(made.number).checks_passed is True
-    assert forge.merge(made.number, "0" * 40, "merge", queue=False).outcome is MergeOutcome.MOVED
+    assert forge.fetch_pull(made.number).review_decision is ReviewDecision.APPROVED
+    assert forge.fetch_pull(made.number).checks_passed is True
+    assert forge.merge_pull(made.number, "0" * 40, "merge", queue=False).outcome is MergeOutcome.MOVED
     fake.merge_fails = "not now"
-    assert forge.merge(made.number, fake.head("one"), "merge", queue=False).outcome is MergeOutcome.NOT_YET
+    assert forge.merge_pull(made.number, fake.head("one"), "merge", queue=False).outcome is MergeOutcome.NOT_YET
     fake.merge_fails = ""
-    merged = forge.merge(made.number, fake.head("one"), "merge", queue=False)
+    merged = forge.merge_pull(made.number, fake.head("one"), "merge", queue=False)
     assert merged == (MergeOutcome.MERGED, fake.head("main"))
-    assert forge.look(made.number).pull.state is PullState.MERGED
-    second = forge.create(Wanted("two", "main", "Two", "Queued"))
+    assert forge.fetch_pull(made.number).pull.state is PullState.MERGED
+    second = forge.create_pull(PullSpec("two", "main", "Two", "Queued"))
     assert second is not None
-    assert forge.merge(second.number, fake.head("two"), "merge", queue=True).outcome is MergeOutcome.QUEUED
+    assert forge.merge_pull(second.number, fake.head("two"), "merge", queue=True).outcome is MergeOutcome.QUEUED
     fake.issues = {41: ("Say hi", "Please"), 42: ("Say bye", "")}
     fake.labelled = {42: ["phasegate"]}
-    assert forge.issue(41) == (41, "Say hi", "Please")
-    assert forge.issues("phasegate") == [(42, "Say bye", "")]
-    assert forge.issues("no-such-label") == []
+    assert forge.fetch_issue(41) == (41, "Say hi", "Please")
+    assert forge.list_issues("phasegate") == [(42, "Say bye", "")]
+    assert forge.list_issues("no-such-label") == []

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from phasegate.git import Identity
-from phasegate.workspace.changes import Observation, observe
+from phasegate.workspace.changes import Observation, observe_checkout
 from phasegate.workspace.checkout import Assignment, Checkout
-from phasegate.workspace.checkout_creation import Terms
-from phasegate.workspace.checkout_lifecycle import open_feature, take_checkout
-from phasegate.workspace.harvest import Harvest, harvest
-from phasegate.workspace.merge import AlreadyMerged, Prepared
+from phasegate.workspace.checkout_creation import CheckoutOptions
+from phasegate.workspace.checkout_lifecycle import ensure_checkout, ensure_feature_branch
+from phasegate.workspace.harvest import Harvest, harvest_checkout
+from phasegate.workspace.merge import AlreadyMerged, PreparedMerge
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.refs import SAVED, RefMoved, advance_branch
+from phasegate.workspace.refs import SAVED_PREFIX, RefMoved, advance_branch
 from phasegate.workspace.repository import Repository, is_ancestor, open_repository, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.user_checkout import Obstacle
@@ -23,7 +23,7 @@ from phasegate.workspace.user_checkout import Obstacle
 SLUG = "001-user-login"
 AGENT = Identity("scripted", "scripted@agents.invalid")
 US = Signature(Identity("Phasegate", "phasegate@localhost"), 1_800_000_000)
-TERMS = Terms(AGENT, US, set_aside=("WP01.md",))
+TERMS = CheckoutOptions(AGENT, US, set_aside=("WP01.md",))
 FILES = {
     "src/login.py": "def login():\n    return False\n",
     "src/auth.py": "def auth():\n    return True\n",
@@ -61,17 +61,17 @@ def make_repository(folder: Path, files: Mapping[str, str | bytes] = FILES) -> R
 
 def saved_work(repository: Repository, name: str) -> dict[str, str]:
     """The refs under which work of a checkout was kept, each with its commit."""
-    return read_refs(repository, f"{SAVED}{name}")
+    return read_refs(repository, f"{SAVED_PREFIX}{name}")
 
 
 def make_checkout(repository: Repository, work: str = "WP01", agent_index: int | None = None) -> Checkout:
     """A checkout for a package of a feature that has just begun."""
-    open_feature(repository, SLUG, "main")
-    return take_checkout(repository, Assignment(SLUG, work, agent_index), TERMS)
+    ensure_feature_branch(repository, SLUG, "main")
+    return ensure_checkout(repository, Assignment(SLUG, work, agent_index), TERMS)
 
 
 def seen_in(checkout: Checkout) -> Observation:
-    seen = observe(checkout)
+    seen = observe_checkout(checkout)
     assert isinstance(seen, Observation), seen
     return seen
 
@@ -81,7 +81,7 @@ def take_over(
 ) -> Harvest:
     """Observe and harvest in one."""
     permits = allowed if callable(allowed) else frozenset(allowed).__contains__
-    done = harvest(checkout, seen_in(checkout), permits, committer=US, title=title)
+    done = harvest_checkout(checkout, seen_in(checkout), permits, committer=US, title=title)
     assert isinstance(done, Harvest), done
     return done
 
@@ -108,11 +108,11 @@ def subjects(repository: Repository, revisions: str) -> list[str]:
     return git(repository.root, "log", "--reverse", "--format=%s", revisions).splitlines()
 
 
-def finish_merge(repository: Repository, prepared: Prepared) -> AlreadyMerged | RefMoved | Obstacle:
+def finish_merge(repository: Repository, prepared: PreparedMerge) -> AlreadyMerged | RefMoved | Obstacle:
     """Put a prepared merge into force, as `ports.Refs` does, and say what came of it."""
     with repository_lock(repository) as lock:
         reason = f"merge into {prepared.target}"
-        stopped = advance_branch(repository, lock, prepared.target, prepared.expected, prepared.commit, reason)
+        stopped = advance_branch(repository, lock, prepared.target, prepared.target_commit, prepared.commit, reason)
     if isinstance(stopped, RefMoved) and stopped.actual and is_ancestor(repository, prepared.commit, stopped.actual):
         return AlreadyMerged(prepared.target, stopped.actual)
     return AlreadyMerged(prepared.target, prepared.commit) if stopped is None else stopped

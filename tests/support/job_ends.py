@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from phasegate.agents.port import AgentReport, FinishedRun
-from phasegate.config.settings import Agent, HarnessKind
-from phasegate.engine.jobs.assignment import Assigned, Ended, judged
+from phasegate.config.settings import AgentSettings, HarnessKind
+from phasegate.engine.jobs.assignment import JobAssignment, JobEnd, interpret_job_end
 from support.packages import minimal
 from support.tasks import JOB_ID
 
@@ -19,22 +19,22 @@ def result(*, success: bool, job: str = JOB_ID) -> str:
     return json.dumps({"job_id": job, "wp_id": "WP01", "success": success, "status": status, **why}) + "\n"
 
 
-def judged_implementer(report: AgentReport, finished: FinishedRun) -> Ended:
+def judged_implementer(report: AgentReport, finished: FinishedRun) -> JobEnd:
     """What the engine makes of a run that implemented WP01."""
-    assigned = Assigned(
-        job=JOB_ID,
+    assigned = JobAssignment(
+        job_id=JOB_ID,
         agent="liar",
-        settings=Agent(harness=HarnessKind("scripted")),
+        settings=AgentSettings(harness=HarnessKind("scripted")),
         feature="001-user-login",
-        work=minimal(),
+        package=minimal(),
         phase="implement",
         workflow_phase="06-implementation",
         round=1,
-        rounds=5,
+        max_rounds=5,
         checkout=Path(),
-        document=None,
+        package_document=None,
         instructions="",
         pieces=(),
         paths=(),
     )
-    return judged(assigned, report, finished, has_a_stand_in=False, now_s=0.0)
+    return interpret_job_end(assigned, report, finished, has_fallback=False, now_s=0.0)

@@ -11,59 +11,59 @@ from typing import TypeVar
 
 from phasegate.agents.spool.requests import SpoolRequest
 from phasegate.agents.spool.server import SpoolAnswer
-from phasegate.core.audit.chain import Head
-from phasegate.core.audit.trail import Done, bind, entry, origin
-from phasegate.core.workflow.spending import Spent
-from phasegate.engine.jobs.admission import DriverDesk
+from phasegate.core.audit.chain import ChainHead
+from phasegate.core.audit.trail import TrailEvent, bind_entry, encode_entry, trail_origin_hash
+from phasegate.core.workflow.spending import Spending
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.project.ports import RunRecord, TrailSink
 from phasegate.engine.project.project import Project
 from phasegate.errors import MovedOn, StateConflict
-from phasegate.storage.row_events import row_of
-from phasegate.storage.rows import Event, Gate, Job, Package, Recorded, Row, Seal, WorkflowRow
+from phasegate.storage.row_events import decode_row
+from phasegate.storage.rows import GateRow, JobRow, NewEvent, PackageRow, RecordedEvent, Row, TrailSeal, WorkflowRow
 
-R = TypeVar("R", Package, Job, Gate, WorkflowRow)
+R = TypeVar("R", PackageRow, JobRow, GateRow, WorkflowRow)
 
 
 class MemoryRecord:
     """Fulfils `ports.RunRecord`."""
 
     def __init__(self) -> None:
-        self._log: list[Recorded] = []
+        self._log: list[RecordedEvent] = []
         self._rows: dict[tuple[object, ...], Row] = {}
         self._lock = RLock()
         self.anchored = 0
 
-    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
-        rows = [row_of(feature, event.kind, event.payload) for event in events]
+    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
+        rows = [decode_row(feature, event.kind, event.payload) for event in events]
         with self._lock:
-            seq = self.seq(feature)
+            seq = self.last_seq(feature)
             if seq != expected_seq:
                 raise MovedOn(f"feature {feature} is at step {seq}, not {expected_seq}")
             for event in events:
                 seq += 1
-                self._log.append(Recorded(len(self._log) + 1, feature, seq, ts, event.kind, event.payload))
+                self._log.append(RecordedEvent(len(self._log) + 1, feature, seq, ts, event.kind, event.payload))
             for row in rows:
                 if row is not None:
                     self._rows[_key(row)] = row
         return seq
 
-    def append_now(self, feature: str, ts: str, events: Sequence[Event]) -> int:
+    def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
         with self._lock:
-            return self.append(feature, self.seq(feature), ts, events)
+            return self.append(feature, self.last_seq(feature), ts, events)
 
-    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]:
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]:
         with self._lock:
             found = [one for one in self._log if one.feature == feature and one.seq > after_seq]
         return iter(found)
 
-    def seq(self, feature: str) -> int:
+    def last_seq(self, feature: str) -> int:
         return max((one.seq for one in self.events(feature)), default=0)
 
-    def lengths(self) -> dict[str, int]:
-        return {feature: self.seq(feature) for feature in self.features()}
+    def last_seqs(self) -> dict[str, int]:
+        return {feature: self.last_seq(feature) for feature in self.features()}
 
-    def head(self) -> Head:
-        return Head(len(self._log), "", "")
+    def chain_head(self) -> ChainHead:
+        return ChainHead(len(self._log), "", "")
 
     def features(self) -> list[str]:
         with self._lock:
@@ -73,36 +73,36 @@ class MemoryRecord:
         by_feature = {row.feature: row for row in self._of(WorkflowRow)}
         return [by_feature[feature] for feature in self.features() if feature in by_feature]
 
-    def packages(self, feature: str) -> list[Package]:
-        return sorted((row for row in self._of(Package) if row.feature == feature), key=lambda row: row.id)
+    def packages(self, feature: str) -> list[PackageRow]:
+        return sorted((row for row in self._of(PackageRow) if row.feature == feature), key=lambda row: row.id)
 
-    def gates(self, feature: str) -> list[Gate]:
-        return sorted((row for row in self._of(Gate) if row.feature == feature), key=lambda row: row.number)
+    def gates(self, feature: str) -> list[GateRow]:
+        return sorted((row for row in self._of(GateRow) if row.feature == feature), key=lambda row: row.number)
 
-    def jobs(self, feature: str) -> list[Job]:
-        found = (row for row in self._of(Job) if row.feature == feature)
+    def jobs(self, feature: str) -> list[JobRow]:
+        found = (row for row in self._of(JobRow) if row.feature == feature)
         return sorted(found, key=lambda row: (row.started, row.id))
 
-    def job(self, id_: str) -> Job | None:
-        return next((row for row in self._of(Job) if row.id == id_), None)
+    def find_job(self, id_: str) -> JobRow | None:
+        return next((row for row in self._of(JobRow) if row.id == id_), None)
 
-    def seal(self, job: str) -> Seal | None:
+    def find_seal(self, job: str) -> TrailSeal | None:
         with self._lock:
-            return next((row for row in self._rows.values() if isinstance(row, Seal) and row.job == job), None)
+            return next((row for row in self._rows.values() if isinstance(row, TrailSeal) and row.job == job), None)
 
-    def spent(self, feature: str | None = None) -> Spent:
-        jobs = [row for row in self._of(Job) if feature in (None, row.feature)]
-        return Spent(sum(job.tokens for job in jobs), sum(job.cost_usd for job in jobs))
+    def total_spent(self, feature: str | None = None) -> Spending:
+        jobs = [row for row in self._of(JobRow) if feature in (None, row.feature)]
+        return Spending(sum(job.tokens for job in jobs), sum(job.cost_usd for job in jobs))
 
-    def resting(self, now_s: float) -> dict[str, float]:
+    def rate_limited_agents(self, now_s: float) -> dict[str, float]:
         found: dict[str, float] = {}
-        for row in self._of(Job):
+        for row in self._of(JobRow):
             if row.retry_at_s > now_s:
                 found[row.agent] = max(row.retry_at_s, found.get(row.agent, 0.0))
         return found
 
-    def limits_in_a_row(self, agent: str) -> int:
-        ended = sorted((row for row in self._of(Job) if row.agent == agent and row.ended), key=lambda row: row.ended)
+    def count_consecutive_limits(self, agent: str) -> int:
+        ended = sorted((row for row in self._of(JobRow) if row.agent == agent and row.ended), key=lambda row: row.ended)
         return len(list(itertools.takewhile(lambda row: row.retry_at_s > 0, reversed(ended[-10:]))))
 
     def anchor(self) -> None:
@@ -117,14 +117,14 @@ def _key(row: Row) -> tuple[object, ...]:
     match row:
         case WorkflowRow():
             return (WorkflowRow, row.feature)
-        case Gate():
-            return (Gate, row.feature, row.number)
-        case Seal():
-            return (Seal, row.job)
-        case Package():
-            return (Package, row.feature, row.id)
-        case Job():
-            return (Job, row.id)
+        case GateRow():
+            return (GateRow, row.feature, row.number)
+        case TrailSeal():
+            return (TrailSeal, row.job)
+        case PackageRow():
+            return (PackageRow, row.feature, row.id)
+        case JobRow():
+            return (JobRow, row.id)
 
 
 class MemoryTrails:
@@ -139,29 +139,29 @@ class MemoryTrails:
         with self._lock:
             if job in self.lines:
                 raise StateConflict(f"the trail of {job} exists already")
-            self.lines[job], self._heads[job] = [], (feature, origin(feature, job))
+            self.lines[job], self._heads[job] = [], (feature, trail_origin_hash(feature, job))
 
-    def open_again(self, seal: Seal) -> None:
+    def reopen(self, seal: TrailSeal) -> None:
         with self._lock:
             if b"".join(self.lines[seal.job])[-1:] != b"\n" or len(self.lines[seal.job]) != seal.lines:
                 raise StateConflict(f"the trail of {seal.job} is not the one that was closed")
             self._heads[seal.job] = (seal.feature, seal.hash)
 
-    def write(self, job: str, ts: str, done: Done) -> None:
-        self.write_all(job, [(ts, done)])
+    def append_entry(self, job: str, ts: str, done: TrailEvent) -> None:
+        self.append_entries(job, [(ts, done)])
 
-    def write_all(self, job: str, entries: Sequence[tuple[str, Done]]) -> None:
+    def append_entries(self, job: str, entries: Sequence[tuple[str, TrailEvent]]) -> None:
         with self._lock:
             for ts, done in entries:
                 feature, before = self._heads[job]
-                line, digest = bind(before, entry(ts, job, done))
+                line, digest = bind_entry(before, encode_entry(ts, job, done))
                 self.lines[job].append(line)
                 self._heads[job] = (feature, digest)
 
-    def close(self, job: str) -> Seal:
+    def close(self, job: str) -> TrailSeal:
         with self._lock:
             feature, digest = self._heads[job]
-            return Seal(feature, job, len(self.lines[job]), sum(map(len, self.lines[job])), digest)
+            return TrailSeal(feature, job, len(self.lines[job]), sum(map(len, self.lines[job])), digest)
 
     def forget(self, job: str) -> None:
         with self._lock:
@@ -215,7 +215,7 @@ class CountingClock:
     def monotonic_s(self) -> float:
         return self.time_s()
 
-    def chance(self) -> float:
+    def random_fraction(self) -> float:
         return 0.5
 
     def new_id(self) -> str:
@@ -225,7 +225,7 @@ class CountingClock:
 class Nothing:
     """A look outside that finds nothing changed."""
 
-    def changes(self) -> list[str]:
+    def list_changes(self) -> list[str]:
         return []
 
 
@@ -233,6 +233,6 @@ def refuse(_request: SpoolRequest) -> SpoolAnswer:
     return SpoolAnswer(2, stderr="phasegate: nobody answers here\n")
 
 
-def memory_desk(project: Project, record: RunRecord, trails: TrailSink) -> DriverDesk:
+def memory_desk(project: Project, record: RunRecord, trails: TrailSink) -> DriverContext:
     """The desk of a driver without a store."""
-    return DriverDesk(project, record, trails, lambda *_: refuse, lambda *_: Nothing(), None, Cancelled())
+    return DriverContext(project, record, trails, lambda *_: refuse, lambda *_: Nothing(), None, Cancelled())

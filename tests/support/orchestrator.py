@@ -11,18 +11,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.request import Request
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.request import JobRequest
 
 
 def main() -> None:
-    request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
+    request: JobRequest = pickle.loads(Path(sys.argv[1]).read_bytes())
     if "--terminal" in sys.argv:
         os.open(sys.argv[sys.argv.index("--terminal") + 1], os.O_RDWR)  # a session without one gets it as its own
     if "--naive" in sys.argv:
         subprocess.run(request.argv, cwd=request.cwd, start_new_session=True)
         return
-    outcome = CagedJob(request).run()
+    outcome = SandboxedJob(request).run()
     print(outcome._replace(stdout=outcome.stdout._replace(head=b"", tail=b"")))
 
 

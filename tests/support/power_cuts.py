@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from phasegate.core.display.status import NOTICE
+from phasegate.core.display.status import NOTICE_KIND
 from phasegate.engine.project.project import open_project
-from phasegate.engine.views.follow import Follower
+from phasegate.engine.views.follow import JournalFollower
 from phasegate.errors import PhasegateError
-from phasegate.storage.reader import read_store
-from phasegate.storage.rows import Recorded
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.rows import RecordedEvent
 from support.dispatch_project import FEATURE
 from support.feature_run import DESCRIPTION, TYPE, FeatureRun, make_feature_run
 from support.power_loss import Call, Disk, calls_of, said_by, trace
@@ -158,7 +158,7 @@ class TracedCommand:
     def stages(self) -> list[str]:
         """Where the features are; none if there is no record that could be read."""
         try:
-            reader = read_store(open_project(self.root).location)
+            reader = open_store_reader(open_project(self.root).location)
         except PhasegateError:
             return []
         if reader is None:
@@ -167,13 +167,13 @@ class TracedCommand:
             return [row.stage for row in reader.workflows()]
 
     def rounds(self) -> list[int]:
-        reader = read_store(open_project(self.root).location)
+        reader = open_store_reader(open_project(self.root).location)
         assert reader is not None
         with reader:
             return [row.round for feature in reader.features() for row in reader.packages(feature)]
 
-    def journal(self) -> list[Recorded]:
-        reader = read_store(open_project(self.root).location)
+    def journal(self) -> list[RecordedEvent]:
+        reader = open_store_reader(open_project(self.root).location)
         if reader is None:
             return []
         with reader:
@@ -182,16 +182,16 @@ class TracedCommand:
     def _tellings(self) -> Iterator[tuple[int, int]]:
         """Up to where of what was said each event is told, and its place in the journal."""
         text, at = self._said.read_text(), 0
-        reader = read_store(open_project(self.root).location)
+        reader = open_store_reader(open_project(self.root).location)
         assert reader is not None
         with reader:
-            for event in Follower(reader, after=0).told():
-                line = "" if event.kind == NOTICE else event.line.partition("\n")[0]  # a remark promises nothing
+            for event in JournalFollower(reader, after=0).read_reported_events():
+                line = "" if event.kind == NOTICE_KIND else event.line.partition("\n")[0]  # a remark promises nothing
                 if line and (place := text.find(line, at)) >= 0:
                     at = place + len(line)
                     yield len(text[:at].encode()), event.position
 
-    def acknowledged(self, said: int) -> list[Recorded]:
+    def acknowledged(self, said: int) -> list[RecordedEvent]:
         """What of the journal was told by the time that so much was said."""
         last = max((position for end, position in self._told if end <= said), default=0)
         return [event for event in self.recorded if event.position <= last]

@@ -23,13 +23,13 @@ from phasegate.agents.port import (
     EventKind,
     FinishedRun,
     Launch,
-    harness_of,
+    get_harness,
 )
-from phasegate.agents.run.sandboxed import job_request, run_agent
+from phasegate.agents.run.sandboxed import build_job_request, run_agent
 from phasegate.agents.spool.server import RequestSpool
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.probe import choose
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.probe import choose_level
+from phasegate.sandbox.request import SandboxLevel
 from support.git_project import make_repository
 from support.tasks import make_task
 
@@ -155,29 +155,31 @@ def run_real(
 ) -> Ran:
     """Run the program as the orchestrator does: launch, cage, reading. `stop_when` blocks until it is to be stopped."""
     level = strongest()
-    task = msgspec.structs.replace(room.task(url, prompt, phase), caged=level.is_sandboxed)
-    task = msgspec.structs.replace(task, agent=msgspec.structs.replace(task.agent, first_sign_s=first_sign_s))
-    harness = harness_of(room.subject.kind)
+    task = msgspec.structs.replace(room.task(url, prompt, phase), sandboxed=level.is_sandboxed)
+    task = msgspec.structs.replace(task, agent=msgspec.structs.replace(task.agent, first_output_timeout_s=first_sign_s))
+    harness = get_harness(room.subject.kind)
     with _environment({**room.subject.configured(url).env, **(ours or {})}):
         job, tag = _job(room, task, harness.launch(task), level, timeout_s)
     events: list[AgentEvent] = []
     if stop_when is not None:
         threading.Thread(target=_stop, args=(job, stop_when), daemon=True).start()
-    ran = run_agent(job, harness.reading(task, job), events.append)
+    ran = run_agent(job, harness.make_parser(task, job), events.append)
     return Ran(ran.report, ran.finished, events, tag)
 
 
-def _stop(job: CagedJob, when: Callable[[], object]) -> None:
+def _stop(job: SandboxedJob, when: Callable[[], object]) -> None:
     when()
     job.stop()
 
 
-def _job(room: Room, task: AgentTask, launch: Launch, level: Level, timeout_s: float) -> tuple[CagedJob, str]:
+def _job(
+    room: Room, task: AgentTask, launch: Launch, level: SandboxLevel, timeout_s: float
+) -> tuple[SandboxedJob, str]:
     folder, tag = room.root / f"job-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     folder.mkdir()
     with RequestSpool(folder / "spool") as spool:
-        request = job_request(task, launch, folder, spool, tag=tag, level=level, timeout_s=timeout_s)
-    return CagedJob(request._replace(grace_s=3.0)), tag
+        request = build_job_request(task, launch, folder, spool, tag=tag, level=level, timeout_s=timeout_s)
+    return SandboxedJob(request._replace(grace_s=3.0)), tag
 
 
 class _environment:
@@ -209,5 +211,5 @@ def processes_tagged(tag: str) -> list[int]:
     return found
 
 
-def strongest() -> Level:
-    return choose(None, needs_network=True)
+def strongest() -> SandboxLevel:
+    return choose_level(None, needs_network=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from phasegate.storage.audit import AuditReport, verify
+from phasegate.storage.audit import AuditReport, verify_audit
 from phasegate.storage.location import Location
 from phasegate.storage.store import open_store
-from phasegate.storage.trail_recovery import recover
+from phasegate.storage.trail_recovery import recover_trails
 
 TS = "2026-03-01T10:15:34Z"
 FEATURE = "001-login"
@@ -27,8 +27,8 @@ def recovered(folder: Path) -> AuditReport:
     """The next process opens the store, recovers, and everything verifies."""
     location = location_in(folder)
     with open_store(location, "store-id", TS) as store:
-        assert [found for found in recover(store, location, "recovery-test", TS) if found.problem] == []
-    return verify(location)
+        assert [found for found in recover_trails(store, location, "recovery-test", TS) if found.problem] == []
+    return verify_audit(location)
 
 
 def what_is_missing(folder: Path) -> set[str]:
@@ -39,7 +39,7 @@ def what_is_missing(folder: Path) -> set[str]:
     there = {f"started {id_}" for kind, id_ in kinds if kind == "job.started"}
     there |= {f"ended {id_}" for kind, id_ in kinds if kind == "job.ended"}
     there |= {"noted"} if ("noted", "") in kinds else set()
-    for path in location.trails.glob("*/*.jsonl"):
+    for path in location.trails_folder.glob("*/*.jsonl"):
         entries = [json.loads(line) for line in path.read_text().splitlines()]
         wrote = [entry["lines"] for entry in entries if entry["action"] == "write_file"]
         assert wrote == [*range(len(wrote))], "in their order, and none twice"

@@ -11,11 +11,11 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
-from phasegate.engine.fleet.local_fleet import free_ports, s3_command
+from phasegate.engine.fleet.local_fleet import find_free_ports, s3_command
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.storage.bucket.client import Bucket, BucketAddress
 
-__all__ = ["free_ports"]
+__all__ = ["find_free_ports"]
 ACCESS, SECRET = "test-access-key", "test-secret-key"
 BUCKET = "agileplus-artifacts"
 KEYS = (ACCESS, SECRET)
@@ -28,7 +28,7 @@ class S3Server:
     def __init__(self, program: str, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        (self.port,) = free_ports(1)
+        (self.port,) = find_free_ports(1)
         self._command = s3_command(program, folder, self.port, KEYS)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -62,7 +62,7 @@ class S3Server:
 
     def patient_bucket(self, prefix: str, endpoint: str = "") -> Bucket:
         address = BucketAddress(endpoint or self.endpoint, BUCKET, prefix, "us-east-1")
-        return Bucket(address, KEYS, within_s=READY_WITHIN_S)
+        return Bucket(address, KEYS, retry_timeout_s=READY_WITHIN_S)
 
 
 class Request(NamedTuple):

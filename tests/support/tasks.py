@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPlaces, Share, make_envelope
+from phasegate.agents.envelope import AgentShare, EnvelopeConfig, EnvelopePackage, RunPaths, make_envelope
 from phasegate.agents.port import AgentConfig, AgentTask
 from phasegate.core.paths.scope import Scope
 
@@ -17,14 +17,14 @@ def make_task(
     agent: AgentConfig,
     *,
     kind: str = "command",
-    share: Share | None = None,
+    share: AgentShare | None = None,
     package: EnvelopePackage | None = EnvelopePackage("WP01", 1),  # noqa: B008 - frozen
     phase: str = "implement",
     number: int = 1,
     scope: Iterable[str] = (),
 ) -> AgentTask:
     """A task whose checkout is the repository itself."""
-    places = RunPlaces(
+    places = RunPaths(
         repository=repository,
         worktrees=repository / ".worktrees",
         checkout=repository,

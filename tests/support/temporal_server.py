@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from threading import Event
 
-from phasegate.engine.fleet.local_fleet import free_ports, temporal_answers, temporal_command
+from phasegate.engine.fleet.local_fleet import find_free_ports, is_temporal_ready, temporal_command
 
 READY_WITHIN_S = 120.0
 
@@ -18,7 +18,7 @@ class TemporalServer:
         """`long_history`: after so many events a workflow is advised to go on in a new run."""
         self._folder = folder
         folder.mkdir(exist_ok=True)
-        (self._port,) = free_ports(1)
+        (self._port,) = find_free_ports(1)
         self.address = f"127.0.0.1:{self._port}"
         self._command = temporal_command(program, folder, self._port)
         if long_history:
@@ -32,7 +32,7 @@ class TemporalServer:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         pause = Event()
         for _ in range(int(READY_WITHIN_S / 0.1)):
-            if temporal_answers(self.address):
+            if is_temporal_ready(self.address):
                 return
             pause.wait(0.1)
         raise AssertionError((self._folder / "server.log").read_text()[-4000:])

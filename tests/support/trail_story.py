@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from phasegate.engine.journal.entries import read_timed
+from phasegate.engine.journal.entries import read_step_timed
 from phasegate.engine.project.project import open_project
-from phasegate.storage.reader import read_store
+from phasegate.storage.reader import open_store_reader
 from support.entry import phasegate
 
 Entry = dict[str, Any]
@@ -37,11 +37,11 @@ def trails_of(root: Path) -> dict[str, list[Entry]]:
 
 def expect_stories(trails: dict[str, list[Entry]], root: Path, begun: str, slug: str, branch: str = "main") -> None:
     """Each file that was merged, each commit, each test run of ours, at a time between its neighbours."""
-    reader = read_store(open_project(root).location)
+    reader = open_store_reader(open_project(root).location)
     assert reader is not None
     with reader:
         jobs = {job.id: job for job in reader.jobs(slug)}
-        timed = [step for one in reader.events(slug) if (step := read_timed(one)) is not None]
+        timed = [step for one in reader.events(slug) if (step := read_step_timed(one)) is not None]
     assert trails.keys() == jobs.keys()
     for job, entries in trails.items():
         _expect_one(entries, jobs[job].agent, job)

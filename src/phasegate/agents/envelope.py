@@ -50,7 +50,7 @@ class EnvelopePackage(msgspec.Struct, frozen=True):
     sequence: int
 
 
-class Share(msgspec.Struct, frozen=True):
+class AgentShare(msgspec.Struct, frozen=True):
     """One agent's part of a package that several work on."""
 
     agent_index: int
@@ -58,7 +58,7 @@ class Share(msgspec.Struct, frozen=True):
     deliverables: tuple[str, ...]
 
 
-class RunPlaces(msgspec.Struct, frozen=True):
+class RunPaths(msgspec.Struct, frozen=True):
     """Where the things of a run are. All of it lies in the repository or its worktrees."""
 
     repository: Path
@@ -71,10 +71,10 @@ class RunPlaces(msgspec.Struct, frozen=True):
 def make_envelope(
     job_id: str,
     feature_slug: str,
-    places: RunPlaces,
+    paths: RunPaths,
     config: EnvelopeConfig,
     package: EnvelopePackage | None = None,
-    share: Share | None = None,
+    share: AgentShare | None = None,
     role: str = "implement",
 ) -> Envelope:
     """The envelope of one run. Without a package, `wp_id` is null and `wp_sequence` is 0."""
@@ -83,16 +83,16 @@ def make_envelope(
         feature_slug=feature_slug,
         wp_sequence=package.sequence if package else 0,
         wp_id=package.wp_id if package else None,
-        prompt_path=_inside(places, places.prompt),
-        context_paths=tuple(_inside(places, path) for path in places.context),
-        worktree_path=_inside(places, places.checkout),
+        prompt_path=_require_inside(paths, paths.prompt),
+        context_paths=tuple(_require_inside(paths, path) for path in paths.context),
+        worktree_path=_require_inside(paths, paths.checkout),
         config=config,
         role=UNSET if role == "implement" else role,
     )
-    return whole if share is None else _for_one_of_several(whole, share)
+    return whole if share is None else _add_share(whole, share)
 
 
-def _for_one_of_several(envelope: Envelope, share: Share) -> Envelope:
+def _add_share(envelope: Envelope, share: AgentShare) -> Envelope:
     if not 0 <= share.agent_index < share.agent_count:
         raise ValueError(f"there is no agent {share.agent_index} among {share.agent_count}")
     return msgspec.structs.replace(
@@ -103,11 +103,11 @@ def _for_one_of_several(envelope: Envelope, share: Share) -> Envelope:
     )
 
 
-def _inside(places: RunPlaces, path: Path) -> str:
+def _require_inside(paths: RunPaths, path: Path) -> str:
     """An agent is never pointed at a file elsewhere: what it is told to read, it may repeat to anybody."""
-    roots = (places.repository, places.worktrees)
+    roots = (paths.repository, paths.worktrees)
     if not path.is_absolute() or ".." in path.parts or not any(_is_below(path, root) for root in roots):
-        raise ConfigError(f"{path} is not inside {places.repository}", "name files of this repository only")
+        raise ConfigError(f"{path} is not inside {paths.repository}", "name files of this repository only")
     return str(path)
 
 
@@ -115,7 +115,7 @@ def _is_below(path: PurePath, root: PurePath) -> bool:
     return root.is_absolute() and path.is_relative_to(root)
 
 
-def environment_of(envelope: Envelope, prompt_xml: Path) -> Mapping[str, str]:
+def build_envelope_env(envelope: Envelope, prompt_xml: Path) -> Mapping[str, str]:
     """The variables that every agent gets besides the envelope. `AGILEPLUS_CONTEXT` lists paths as PATH does."""
     return {
         "AGILEPLUS_JOB_ID": envelope.job_id,

@@ -17,12 +17,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from phasegate.agents.envelope import Envelope
-from phasegate.core.agents.harnesses import ROWS, HarnessRow
+from phasegate.core.agents.harnesses import HARNESSES, HarnessRow
 from phasegate.core.paths.scope import Scope
 from phasegate.errors import ConfigError
 
-NOTHING = Scope(())
-MOST_TOKENS, MOST_COST_USD = 10**12, 1e9  # what is more is a mistake, and too much of it cannot be added up
+EMPTY_SCOPE = Scope(())
+MAX_TOKENS, MAX_COST_USD = 10**12, 1e9  # what is more is a mistake, and too much of it cannot be added up
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     env: tuple[str, ...] = ()  # names of variables to pass through; values are never configured
     scenario: str = ""  # of a scripted agent
     model: str = ""  # empty: the program's own choice
-    first_sign_s: float = 300.0  # how long to wait for the first sign of its model
+    first_output_timeout_s: float = 300.0  # how long to wait for the first sign of its model
     mcp_tools: bool | None = None  # our commands as tools too; None: where its own shell is closed
 
 
@@ -48,13 +48,13 @@ class AgentTask(msgspec.Struct, frozen=True):
     phase: str  # plan, challenge, implement, review or archive
     workflow_phase: str = ""  # the key, such as 06-implementation
     round: int = 1
-    caged: bool = False  # a sandbox holds it: where none does, the program's own permissions must
-    scope: Scope = NOTHING  # what it may change; for the harnesses that are asked before it happens
+    sandboxed: bool = False  # a sandbox holds it: where none does, the program's own permissions must
+    scope: Scope = EMPTY_SCOPE  # what it may change; for the harnesses that are asked before it happens
 
     @property
-    def offers_tools(self) -> bool:
+    def has_mcp_tools(self) -> bool:
         """Whether its program gets our commands as an MCP server. In a cage its shell is open and has them anyway."""
-        return self.agent.mcp_tools if self.agent.mcp_tools is not None else not self.caged
+        return self.agent.mcp_tools if self.agent.mcp_tools is not None else not self.sandboxed
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Launch(msgspec.Struct, frozen=True):
     pass_env: tuple[str, ...] = ()  # names whose values come from our own environment, never from a file
     readable: tuple[Path, ...] = ()  # besides what the program itself needs
     home_files: Mapping[str, bytes] = {}  # placed in the job's own HOME before the start
-    home_paths: Mapping[str, str] = {}  # variables that name one of these files, by its name
+    home_path_variables: Mapping[str, str] = {}  # variables that name one of these files, by its name
     sign_in_files: tuple[str, ...] = ()  # of the person's home: lent to the job, under the same names
     keep_stdin_open: bool = False  # for a conversation: the reading goes on with `Talk.send`
 
@@ -80,11 +80,11 @@ class FinishedRun(msgspec.Struct, frozen=True):
     stdout: str
     stderr: str
     signal: int | None = None
-    cut: bool = False  # output was left out in the middle
-    told_to_stop: bool = False
-    stopped: bool = False  # not by the clock: somebody wanted it to end
+    truncated: bool = False  # output was left out in the middle
+    sigterm_sent: bool = False
+    stop_requested: bool = False  # not by the clock: somebody wanted it to end
     timed_out: bool = False
-    over: str = ""  # the limit at which it was ended, in words
+    exceeded_limit: str = ""  # the limit at which it was ended, in words
     duration_s: float = 0.0
     ended_at_s: float = 0.0  # seconds since 1970, to which "try again in 30 s" is added
     skipped_lines: int = 0  # lines of stdout that were too long to be read
@@ -111,9 +111,9 @@ class Usage(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in ("input_tokens", "cached_input_tokens", "output_tokens"):
-            msgspec.structs.force_setattr(self, name, min(max(0, getattr(self, name)), MOST_TOKENS))
+            msgspec.structs.force_setattr(self, name, min(max(0, getattr(self, name)), MAX_TOKENS))
         if self.cost_usd is not None:
-            msgspec.structs.force_setattr(self, "cost_usd", min(max(0.0, self.cost_usd), MOST_COST_USD))
+            msgspec.structs.force_setattr(self, "cost_usd", min(max(0.0, self.cost_usd), MAX_COST_USD))
 
 
 class EventKind(StrEnum):
@@ -139,7 +139,7 @@ class AgentEvent(msgspec.Struct, frozen=True):
     removed: bool = False  # the file
     failed: bool = False
     exit_code: int | None = None  # of a command, where its program tells
-    is_piece: bool = False  # of a message that goes on in the next event
+    is_partial: bool = False  # of a message that goes on in the next event
     usage: Usage | None = None
 
 
@@ -151,13 +151,13 @@ class AgentReport(msgspec.Struct, frozen=True):
     reason: str = ""
     retry_at_s: float | None = None  # when a rate limit ends, in seconds since 1970
     usage: Usage | None = None
-    cut: bool = False  # something of the answer is missing
+    truncated: bool = False  # something of the answer is missing
     remedy: str = ""  # what a person can do, where the harness knows more than the ending says
     blockers: tuple[str, ...] = ()  # `BLOCKER:` lines in what it said before its answer
     remark: str = ""  # what people should know although the run went on without it
 
 
-class Talk(Protocol):
+class JobHandle(Protocol):
     """The running job, as its reading may talk to it: `phasegate.sandbox.job.CagedJob` is one."""
 
     def send(self, data: bytes) -> None:
@@ -170,29 +170,29 @@ class Talk(Protocol):
         """Ask it to end; a second call kills."""
 
 
-class StreamReading(Protocol):
+class OutputParser(Protocol):
     """What one run says, taken in while it runs. It keeps only what the report needs."""
 
-    def line(self, text: str) -> Iterable[AgentEvent]:
+    def parse_line(self, text: str) -> Iterable[AgentEvent]:
         """Take in one line of stdout and say what happened. Called live, in order; no line may make it raise."""
 
-    def report(self, finished: FinishedRun) -> AgentReport:
+    def build_report(self, finished: FinishedRun) -> AgentReport:
         """What the run brought. Exit status 0 alone is never success where the agent has a protocol."""
 
 
 @runtime_checkable
-class HearsErrors(Protocol):
+class StderrParser(Protocol):
     """A reading that also wants to know, live, what is said on stderr: some tell of their waiting there alone."""
 
-    def error_line(self, text: str) -> Iterable[AgentEvent]:
+    def parse_stderr_line(self, text: str) -> Iterable[AgentEvent]:
         """Take in one line of stderr. No line may make it raise."""
 
 
 @runtime_checkable
-class AwaitsModel(Protocol):
+class JobStartListener(Protocol):
     """A reading that ends the job where no sign of a model comes in time."""
 
-    def begin(self) -> None:
+    def on_job_start(self) -> None:
         """The job starts now."""
 
 
@@ -204,14 +204,16 @@ class Harness(NamedTuple):
 
     row: HarnessRow
     launch: Callable[[AgentTask], Launch]  # how to start it; a ConfigError when the configuration does not suffice
-    reading: Callable[[AgentTask, Talk], StreamReading]  # of one run; the job itself, for who is answered or stopped
+    make_parser: Callable[
+        [AgentTask, JobHandle], OutputParser
+    ]  # of one run; the job itself, for who is answered or stopped
 
 
 @cache
-def harness_of(kind: str) -> Harness:
+def get_harness(kind: str) -> Harness:
     """The harness of that kind, or a ConfigError that lists the kinds. Only its own module is loaded."""
-    row = ROWS.get(kind)
+    row = HARNESSES.get(kind)
     if row is None:
-        raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(ROWS)}")
-    module = import_module(f"phasegate.agents.programs.{row.driven_by or row.kind}")
+        raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(HARNESSES)}")
+    module = import_module(f"phasegate.agents.programs.{row.driver or row.kind}")
     return Harness(row, partial(module.launch, row), partial(module.reading, row))

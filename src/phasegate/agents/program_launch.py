@@ -10,19 +10,19 @@ from pathlib import Path
 import msgspec
 
 from phasegate.agents.port import AgentTask, Launch
-from phasegate.agents.programs.command import own_files, run_variables
+from phasegate.agents.programs.command import build_run_env, resolve_repository_files
 from phasegate.core.agents.harnesses import HarnessRow
 
-PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
-ROUTES = (*PROXIES, *(name.lower() for name in PROXIES))
-TOOLS_SERVER = ("phasegate", "mcp")  # the one of the job, which is first on its PATH
-LONGEST_TOOL_S = 1_800  # a question may wait for its person
-CERTIFICATES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
-AT = b"&#64;"
+UPPERCASE_PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
+PROXY_VARIABLES = (*UPPERCASE_PROXY_VARIABLES, *(name.lower() for name in UPPERCASE_PROXY_VARIABLES))
+MCP_SERVER_COMMAND = ("phasegate", "mcp")  # the one of the job, which is first on its PATH
+TOOL_TIMEOUT_S = 1_800  # a question may wait for its person
+CERTIFICATE_VARIABLES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
+ESCAPED_AT = b"&#64;"
 _MENTION = re.compile(rb"@([^\s,;!?()\[\]{}<>]+)")
 
 
-def launch_of(
+def build_launch(
     task: AgentTask,
     row: HarnessRow,
     arguments: Iterable[str],
@@ -32,31 +32,31 @@ def launch_of(
     stdin: bytes | None = None,
 ) -> Launch:
     """The launch of a known program. The prompt's XML goes to its stdin, whole: an argument holds 128 KiB at most."""
-    command = own_files(task.repository, task.agent.command) if task.agent.command else row.command
+    command = resolve_repository_files(task.repository, task.agent.command) if task.agent.command else row.command
     return Launch(
         argv=(*command, *arguments),
         stdin=task.prompt_xml if stdin is None else stdin,
         network=True,
-        env={**run_variables(task), **(env or {})},
-        pass_env=tuple(dict.fromkeys((*row.variables, *ROUTES, *CERTIFICATES, *task.agent.env))),
+        env={**build_run_env(task), **(env or {})},
+        pass_env=tuple(dict.fromkeys((*row.variables, *PROXY_VARIABLES, *CERTIFICATE_VARIABLES, *task.agent.env))),
         home_files=home_files or {},
         sign_in_files=row.sign_in_files,
     )
 
 
-def without_mentions(task: AgentTask) -> bytes:
+def escape_mentions(task: AgentTask) -> bytes:
     """The prompt with no `@path` of what is there: a program would read it in, whole folders too.
 
     Such an `@` is written as a reference of XML, which the prompt is.
     """
-    return _MENTION.sub(lambda found: _unmentioned(found, task.checkout), task.prompt_xml.read_bytes())
+    return _MENTION.sub(lambda found: _escape_mention(found, task.checkout), task.prompt_xml.read_bytes())
 
 
-def _unmentioned(found: re.Match[bytes], checkout: Path) -> bytes:
+def _escape_mention(found: re.Match[bytes], checkout: Path) -> bytes:
     name = os.fsdecode(found[1])
     paths = {name, name.rstrip(".:'"), name.partition("#")[0]} - {""}
     is_file = any(os.path.lexists(checkout / path) for path in paths)
-    return AT + found[1] if is_file or name.startswith(('"', "agent-")) or "\\" in name else found[0]
+    return ESCAPED_AT + found[1] if is_file or name.startswith(('"', "agent-")) or "\\" in name else found[0]
 
 
 def model_option(task: AgentTask, flag: str) -> tuple[str, ...]:
@@ -64,5 +64,5 @@ def model_option(task: AgentTask, flag: str) -> tuple[str, ...]:
     return (flag, task.agent.model) if task.agent.model else ()
 
 
-def settings_file(settings: object) -> bytes:
+def encode_settings(settings: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(settings), indent=2)

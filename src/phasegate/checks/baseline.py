@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from phasegate.checks.evidence import Check, Outcome
-from phasegate.checks.excerpt import listed
+from phasegate.checks.evidence import CheckOutcome, CheckResult
+from phasegate.checks.excerpt import format_names
 from phasegate.checks.test_output import TestRun
 from phasegate.core.machine.retry import Fault
-from phasegate.core.text.escapes import for_terminal
+from phasegate.core.text.escapes import sanitize_for_terminal
 
-MOST_FINDINGS = 20_000
+MAX_FINDINGS = 20_000
 _NUMBER = re.compile(r"[0-9]+")
 # Lines that only sum up: fewer findings must not look like a new one.
 _SUMMARY = re.compile(
@@ -45,12 +45,12 @@ class Baseline(msgspec.Struct, frozen=True):
         return [name for name in run.failing if name in self.failing_tests]
 
 
-def baseline_of(checks: Iterable[Check]) -> Baseline:
+def build_baseline(checks: Iterable[CheckResult]) -> Baseline:
     """The baseline from the checks of the tree that the work starts from."""
     checks = tuple(checks)
     tested = next((check for check in checks if check.tests is not None), None)
     tests = tested.tests if tested else None
-    failed = [check for check in checks if check.outcome is Outcome.FAILED]
+    failed = [check for check in checks if check.outcome is CheckOutcome.FAILED]
     return Baseline(
         failing_tests=frozenset(tests.failing) if tests else frozenset(),
         tests_executed=tests.executed if tests else 0,
@@ -61,62 +61,66 @@ def baseline_of(checks: Iterable[Check]) -> Baseline:
     )
 
 
-def findings_in(output: str, checkout: str) -> tuple[str, ...]:
+def extract_findings(output: str, checkout: str) -> tuple[str, ...]:
     """The lines of an output as findings: the same one further down, or in another checkout, is the same."""
-    lines = (_plain(line, checkout) for line in for_terminal(output).split("\n"))
-    return tuple(line for line in lines if line and not _SUMMARY.match(line))[:MOST_FINDINGS]
+    lines = (_normalize_line(line, checkout) for line in sanitize_for_terminal(output).split("\n"))
+    return tuple(line for line in lines if line and not _SUMMARY.match(line))[:MAX_FINDINGS]
 
 
-def _plain(line: str, checkout: str) -> str:
+def _normalize_line(line: str, checkout: str) -> str:
     return _NUMBER.sub("#", line.replace(f"{checkout}/", "").replace(checkout, "").strip())
 
 
-def compared(check: Check, baseline: Baseline | None, *, tolerates: bool = False) -> Check:
+def compare_with_baseline(
+    check: CheckResult, baseline: Baseline | None, *, tolerate_old_failures: bool = False
+) -> CheckResult:
     """A check with notes on what is old about its failure; where old failures are tolerated they do not reject."""
     if baseline is None:
         return check
     if check.tests:
-        return _noted(check, _test_notes(check, baseline))
-    if check.outcome is not Outcome.FAILED or check.name not in baseline.failed:
+        return _add_notes(check, _test_notes(check, baseline))
+    if check.outcome is not CheckOutcome.FAILED or check.name not in baseline.failed:
         return check
     new = new_findings(check, baseline)
-    if tolerates and not new and _is_as_before(check, baseline):
-        return _tolerated(check)
-    notes = ["already failing before the work began", *([f"new: {listed(new)}"] if new else [])]
-    return _noted(check, notes)
+    if tolerate_old_failures and not new and _is_unchanged_failure(check, baseline):
+        return _mark_tolerated(check)
+    notes = ["already failing before the work began", *([f"new: {format_names(new)}"] if new else [])]
+    return _add_notes(check, notes)
 
 
-def new_findings(check: Check, baseline: Baseline) -> list[str]:
+def new_findings(check: CheckResult, baseline: Baseline) -> list[str]:
     """The findings that were not there before, or not as often."""
     return [*(Counter(check.findings) - Counter(baseline.failed.get(check.name, ()))).elements()]
 
 
-def _is_as_before(check: Check, baseline: Baseline) -> bool:
+def _is_unchanged_failure(check: CheckResult, baseline: Baseline) -> bool:
     """Tests are compared by name, a failed setup leaves nothing to compare, and what was killed has not said all."""
-    if check.name in ("setup", "test", "coverage") or check.exit_status is None or len(check.findings) >= MOST_FINDINGS:
+    if check.name in ("setup", "test", "coverage") or check.exit_status is None or len(check.findings) >= MAX_FINDINGS:
         return False
     return bool(check.findings) or check.exit_status == baseline.statuses.get(check.name)
 
 
-def _tolerated(check: Check) -> Check:
+def _mark_tolerated(check: CheckResult) -> CheckResult:
     if check.fault is Fault.NO_PROGRAM:
         what = f"it cannot be run here, as before the work began: {check.summary}"
-        return msgspec.structs.replace(check, outcome=Outcome.NOT_ASKED, summary=what, remedy="", fault=None)
+        return msgspec.structs.replace(check, outcome=CheckOutcome.NOT_REQUESTED, summary=what, remedy="", fault=None)
     count = len(check.findings)
     summary = f"exit status {check.exit_status}, as before the work began: {count} lines of findings, none of them new"
-    notes = (*check.notes, f"already failing before the work began: {listed(check.findings)}")
-    return msgspec.structs.replace(check, outcome=Outcome.PASSED, summary=summary, remedy="", notes=notes, fault=None)
+    notes = (*check.notes, f"already failing before the work began: {format_names(check.findings)}")
+    return msgspec.structs.replace(
+        check, outcome=CheckOutcome.PASSED, summary=summary, remedy="", notes=notes, fault=None
+    )
 
 
-def _noted(check: Check, notes: Iterable[str]) -> Check:
+def _add_notes(check: CheckResult, notes: Iterable[str]) -> CheckResult:
     return msgspec.structs.replace(check, notes=(*check.notes, *notes))
 
 
-def _test_notes(check: Check, baseline: Baseline) -> Iterable[str]:
+def _test_notes(check: CheckResult, baseline: Baseline) -> Iterable[str]:
     assert check.tests is not None
-    if check.outcome is Outcome.FAILED and (old := baseline.old_failures(check.tests)):
-        yield f"already failing before the work began: {listed(old)}"
-    if check.outcome is Outcome.FAILED and (new := baseline.new_failures(check.tests)):
-        yield f"new: {listed(new)}"
+    if check.outcome is CheckOutcome.FAILED and (old := baseline.old_failures(check.tests)):
+        yield f"already failing before the work began: {format_names(old)}"
+    if check.outcome is CheckOutcome.FAILED and (new := baseline.new_failures(check.tests)):
+        yield f"new: {format_names(new)}"
     if check.tests.executed < baseline.tests_executed:
         yield f"{check.tests.executed} tests ran, {baseline.tests_executed} before the work began: were some taken out?"

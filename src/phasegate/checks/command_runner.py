@@ -8,27 +8,33 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from phasegate.checks.plan import Access, Command, CommandRan
-from phasegate.checks.registry_access import NO_ACCESS, RegistryAccess, credentials_in, person_access, plain_access
-from phasegate.core.agents.hosts import ANY
-from phasegate.sandbox.egress_proxy import Broker
-from phasegate.sandbox.environment import scrubbed
-from phasegate.sandbox.job import CagedJob, Stop
-from phasegate.sandbox.probe import bounds_hosts, choose
-from phasegate.sandbox.request import LEADING_OUT, JobLimits, Level, Request
+from phasegate.checks.plan import Command, CommandResult, RegistryAccessLevel
+from phasegate.checks.registry_access import (
+    NO_ACCESS,
+    RegistryAccess,
+    get_anonymous_access,
+    get_user_access,
+    list_credentials,
+)
+from phasegate.core.agents.hosts import ANY_HOST
+from phasegate.sandbox.egress_proxy import EgressProxy
+from phasegate.sandbox.environment import build_environment
+from phasegate.sandbox.job import SandboxedJob, StopEvent
+from phasegate.sandbox.probe import can_restrict_hosts, choose_level
+from phasegate.sandbox.request import EGRESS_PROXY_ENV, JobLimits, JobRequest, SandboxLevel
 
-_MOST_NAMED = 5
+_MAX_HOSTS_SHOWN = 5
 
 
-class CagedRunner:
+class SandboxedRunner:
     """Runs commands one after the other. They share a home folder: what the setup left there, the tests may need."""
 
     def __init__(
         self,
         folder: Path,
         tag: str,
-        wanted: Level | None = None,
-        stop: Stop | None = None,
+        wanted_level: SandboxLevel | None = None,
+        stop: StopEvent | None = None,
         readable: tuple[Path, ...] = (),
         limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
         hosts: tuple[str, ...] = (),
@@ -38,63 +44,67 @@ class CagedRunner:
         `readable` is what the checkout borrows from elsewhere, such as the objects of its git directory. `hosts` are
         all that a command which may use the network can reach; without any it is everything, and nothing at `offline`.
         """
-        self._folder, self._tag, self._wanted, self._readable = folder, tag, wanted, readable
-        self._stop, self._limits, self._hosts = stop or Stop(), limits, hosts
+        self._folder, self._tag, self._wanted_level, self._readable = folder, tag, wanted_level, readable
+        self._stop, self._limits, self._hosts = stop or StopEvent(), limits, hosts
         self._runs = 0
 
-    def __call__(self, command: Command, /) -> CommandRan:
+    def __call__(self, command: Command, /) -> CommandResult:
         self._runs += 1
-        access = _access(command.access)
-        env = scrubbed(given={**access.env, **command.env})
-        request = Request(
+        access = _get_registry_access(command.access)
+        env = build_environment(values={**access.env, **command.env})
+        request = JobRequest(
             argv=command.argv,
             cwd=command.cwd,
             folder=self._folder,
             tag=f"{self._tag}-{self._runs}",
-            env={**env, "PATH": ":".join([*map(str, command.path_first), env["PATH"]])},
-            level=choose(self._wanted, needs_network=command.network),
+            env={**env, "PATH": ":".join([*map(str, command.path_prefix), env["PATH"]])},
+            level=choose_level(self._wanted_level, needs_network=command.network),
             timeout_s=command.timeout_s,
             limits=self._limits,
-            writable=(command.place or command.cwd,),
+            writable=(command.whole_checkout or command.cwd,),
             readable=(*self._readable, *access.readable),
             stdout_log=command.log,
             stderr_log=command.log.with_suffix(".stderr") if command.log else None,
-            secrets=credentials_in(access),
+            secrets=list_credentials(access),
         )
-        broker = self._broker(command, request.level)
+        broker = self._make_egress_proxy(command, request.level)
         if broker is not None:
-            request = request._replace(env={**request.env, **LEADING_OUT}, way_out=broker)
-        outcome = self._stop.run(CagedJob(request))
+            request = request._replace(env={**request.env, **EGRESS_PROXY_ENV}, egress_proxy=broker)
+        outcome = self._stop.run_job(SandboxedJob(request))
         if command.log is not None:
-            _put_together(command.log)
-        return CommandRan(
+            _append_stderr(command.log)
+        return CommandResult(
             exit_status=outcome.exit_code,
             stdout=outcome.stdout.text,
-            stderr=outcome.stderr.text + (_refusal(broker.refused) if broker is not None else ""),
+            stderr=outcome.stderr.text + (_format_refused_hosts(broker.refused_hosts) if broker is not None else ""),
             duration_s=outcome.duration_s,
             timed_out=outcome.timed_out,
-            over=outcome.over,
-            cut=outcome.stdout.cut or outcome.stderr.cut,
+            exceeded_limit=outcome.exceeded_limit,
+            is_truncated=outcome.stdout.truncated or outcome.stderr.truncated,
             ended_at_s=time.time(),
         )
 
-    def _broker(self, command: Command, level: Level) -> Broker | None:
-        is_bounded = bool(self._hosts) and ANY not in self._hosts
-        return Broker(self._hosts) if command.network and is_bounded and bounds_hosts(level, is_bounded) else None
+    def _make_egress_proxy(self, command: Command, level: SandboxLevel) -> EgressProxy | None:
+        is_bounded = bool(self._hosts) and ANY_HOST not in self._hosts
+        return (
+            EgressProxy(self._hosts)
+            if command.network and is_bounded and can_restrict_hosts(level, is_bounded)
+            else None
+        )
 
 
-def _refusal(hosts: Sequence[str]) -> str:
-    names = ", ".join(hosts[:_MOST_NAMED])
+def _format_refused_hosts(hosts: Sequence[str]) -> str:
+    names = ", ".join(hosts[:_MAX_HOSTS_SHOWN])
     return f"\nnot let through to {names}: if that is wanted, list it in `setup_hosts` of [run]\n" if names else ""
 
 
-def _access(wanted: Access) -> RegistryAccess:
-    if wanted is Access.NONE:
+def _get_registry_access(wanted: RegistryAccessLevel) -> RegistryAccess:
+    if wanted is RegistryAccessLevel.NONE:
         return NO_ACCESS
-    return person_access(os.environ) if wanted is Access.PERSON else plain_access(os.environ)
+    return get_user_access(os.environ) if wanted is RegistryAccessLevel.USER else get_anonymous_access(os.environ)
 
 
-def _put_together(log: Path) -> None:
+def _append_stderr(log: Path) -> None:
     """One file for people: what a program said, and after it what it complained about."""
     errors = log.with_suffix(".stderr")
     if errors.exists():

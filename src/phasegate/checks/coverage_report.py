@@ -17,15 +17,15 @@ import msgspec
 
 from phasegate.typed import read_json
 
-LARGEST_REPORT_BYTES = 64_000_000
-_CHUNK = 1 << 16
+MAX_REPORT_BYTES = 64_000_000
+_CHUNK_BYTES = 1 << 16
 
 
-class BadReport(ValueError):
+class InvalidCoverageReport(ValueError):
     """Not a report that we can read or believe; the message says why."""
 
 
-class Counted(NamedTuple):
+class CoverageCounts(NamedTuple):
     """Lines (and branches, where the report has them in its own total) and how many of them were run."""
 
     covered: int
@@ -37,55 +37,55 @@ class Counted(NamedTuple):
         return 100.0 * self.covered / self.total
 
 
-def read_coverage(path: Path) -> Counted:
+def read_coverage(path: Path) -> CoverageCounts:
     """What the report counts, or BadReport. The form is told from the text, not from the name."""
-    data = _content(path)
+    data = _read_report(path)
     try:
-        counted = _reader_for(data)(data)
+        counted = _find_parser(data)(data)
     except (ValueError, RecursionError, expat.ExpatError) as error:
-        raise BadReport(str(error)) from None
+        raise InvalidCoverageReport(str(error)) from None
     if counted.total <= 0 or not 0 <= counted.covered <= counted.total:
-        raise BadReport(f"it counts {counted.covered} of {counted.total}")
+        raise InvalidCoverageReport(f"it counts {counted.covered} of {counted.total}")
     return counted
 
 
-def _content(path: Path) -> bytes:
+def _read_report(path: Path) -> bytes:
     try:
         if path.is_symlink() or not path.is_file():
-            raise BadReport("it is not a plain file")
-        if path.stat().st_size > LARGEST_REPORT_BYTES:
-            raise BadReport(f"it is larger than {LARGEST_REPORT_BYTES} bytes")
+            raise InvalidCoverageReport("it is not a plain file")
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            raise InvalidCoverageReport(f"it is larger than {MAX_REPORT_BYTES} bytes")
         return path.read_bytes()
     except OSError as error:  # the run may have left it in any state
-        raise BadReport(f"it cannot be read: {error.strerror}") from None
+        raise InvalidCoverageReport(f"it cannot be read: {error.strerror}") from None
 
 
-def uncounted(counted: Counted, paths: Iterable[str]) -> list[str]:
+def find_uncounted_files(counted: CoverageCounts, paths: Iterable[str]) -> list[str]:
     """Those of these files that the report does not mention, though it mentions others of their kind.
 
     Reports name files from the root, from a source folder, or by absolute path: one name may be the end of the other.
     """
     kinds = {PurePosixPath(name).suffix for name in counted.files}
     asked = [path for path in paths if PurePosixPath(path).suffix in kinds]
-    return [path for path in asked if not any(_same_file(path, name) for name in counted.files)]
+    return [path for path in asked if not any(_is_same_file(path, name) for name in counted.files)]
 
 
-def _same_file(path: str, name: str) -> bool:
+def _is_same_file(path: str, name: str) -> bool:
     return f"/{name}".endswith(f"/{path}") or f"/{path}".endswith(f"/{name}")
 
 
-def reaches(counted: Counted, least_percent: float) -> bool:
+def meets_threshold(counted: CoverageCounts, min_percent: float) -> bool:
     """Whether the threshold is reached; a threshold that is no number is not."""
-    return math.isfinite(least_percent) and counted.percent >= least_percent
+    return math.isfinite(min_percent) and counted.percent >= min_percent
 
 
-def _reader_for(data: bytes) -> Callable[[bytes], Counted]:
+def _find_parser(data: bytes) -> Callable[[bytes], CoverageCounts]:
     start = data[:1_000].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"{"):
-        return _json
+        return _parse_json
     if start.startswith(b"<"):
-        return _cobertura
-    return _go if start.startswith(b"mode:") else _lcov
+        return _parse_cobertura
+    return _parse_go_profile if start.startswith(b"mode:") else _parse_lcov
 
 
 class _CoveragePyTotals(msgspec.Struct):
@@ -104,33 +104,35 @@ class _IstanbulTotal(msgspec.Struct):
     lines: _IstanbulLines
 
 
-class _Json(msgspec.Struct):
+class _JsonReport(msgspec.Struct):
     totals: _CoveragePyTotals | None = None
     files: dict[str, msgspec.Raw] = {}
     total: _IstanbulTotal | None = None
 
 
-def _json(data: bytes) -> Counted:
-    report = read_json(data, _Json)
+def _parse_json(data: bytes) -> CoverageCounts:
+    report = read_json(data, _JsonReport)
     if report.totals is not None:
         found, files = report.totals, frozenset(report.files)
-        return Counted(found.covered_lines + found.covered_branches, found.num_statements + found.num_branches, files)
+        return CoverageCounts(
+            found.covered_lines + found.covered_branches, found.num_statements + found.num_branches, files
+        )
     if report.total is not None:
         files = frozenset(read_json(data, dict[str, msgspec.Raw])) - {"total"}
-        return Counted(report.total.lines.covered, report.total.lines.total, files)
-    raise BadReport("it is JSON, but neither of coverage.py nor of istanbul")
+        return CoverageCounts(report.total.lines.covered, report.total.lines.total, files)
+    raise InvalidCoverageReport("it is JSON, but neither of coverage.py nor of istanbul")
 
 
-def _lcov(data: bytes) -> Counted:
+def _parse_lcov(data: bytes) -> CoverageCounts:
     """`DA:line,hits` records. The sums that stand beside them (LF, LH) are not asked."""
     hits = re.findall(rb"^DA:[0-9]{1,9},([0-9]{1,15})", data, re.M)
     if not hits or b"end_of_record" not in data:
-        raise BadReport("it has no lcov records")
+        raise InvalidCoverageReport("it has no lcov records")
     files = frozenset(name.decode("utf-8", "replace") for name in re.findall(rb"^SF:(.{1,4096})", data, re.M))
-    return Counted(sum(hit.strip(b"0") != b"" for hit in hits), len(hits), files)
+    return CoverageCounts(sum(hit.strip(b"0") != b"" for hit in hits), len(hits), files)
 
 
-def _go(data: bytes) -> Counted:
+def _parse_go_profile(data: bytes) -> CoverageCounts:
     """`file:from,to statements count` lines; a block may come several times, once a package that ran it."""
     statements: dict[bytes, int] = {}
     covered: set[bytes] = set()
@@ -139,10 +141,10 @@ def _go(data: bytes) -> Counted:
         if count.strip(b"0"):
             covered.add(block)
     files = frozenset(block.rpartition(b":")[0].decode("utf-8", "replace") for block in statements)
-    return Counted(sum(statements[block] for block in covered), sum(statements.values()), files)
+    return CoverageCounts(sum(statements[block] for block in covered), sum(statements.values()), files)
 
 
-class _Lines:
+class _CoberturaCounter:
     """Counts the `<line hits="n">` elements below classes; a method repeats the lines of its class."""
 
     def __init__(self) -> None:
@@ -163,20 +165,20 @@ class _Lines:
         self._inside_methods -= name == "methods"
 
 
-def _cobertura(data: bytes) -> Counted:
+def _parse_cobertura(data: bytes) -> CoverageCounts:
     """Cobertura XML. Several tools write its DOCTYPE, which is let be; what declares an entity is refused."""
-    lines = _Lines()
+    lines = _CoberturaCounter()
     parser = expat.ParserCreate()
-    parser.EntityDeclHandler = _no_entities
+    parser.EntityDeclHandler = _reject_entities
     parser.StartElementHandler = lines.start
     parser.EndElementHandler = lines.end
-    for at in range(0, len(data), _CHUNK):
-        parser.Parse(data[at : at + _CHUNK], False)
+    for at in range(0, len(data), _CHUNK_BYTES):
+        parser.Parse(data[at : at + _CHUNK_BYTES], False)
     parser.Parse(b"", True)
     if not lines.is_report:
-        raise BadReport("it is XML, but not a Cobertura report")
-    return Counted(lines.covered, lines.total, frozenset(lines.files))
+        raise InvalidCoverageReport("it is XML, but not a Cobertura report")
+    return CoverageCounts(lines.covered, lines.total, frozenset(lines.files))
 
 
-def _no_entities(*_: object) -> None:
-    raise BadReport("it declares entities")
+def _reject_entities(*_: object) -> None:
+    raise InvalidCoverageReport("it declares entities")

@@ -6,22 +6,22 @@ import os
 import stat
 from pathlib import Path
 
-_LOOK_AT_BYTES = 4_096
+_SAMPLE_BYTES = 4_096
 
 
-def problem_with(checkout: Path, path: str) -> str | None:
+def find_deliverable_problem(checkout: Path, path: str) -> str | None:
     """Why this is no delivered file, or None if it is one. The path is taken as it is: no link is followed."""
     parts = path.split("/")
     if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
         return "is not a path inside the checkout"
-    folders = [_mode(checkout.joinpath(*parts[:depth])) for depth in range(1, len(parts))]
+    folders = [_read_mode(checkout.joinpath(*parts[:depth])) for depth in range(1, len(parts))]
     if any(stat.S_ISLNK(mode) for mode in folders):
         return "lies behind a link"
-    return _file_problem(checkout / path) if all(stat.S_ISDIR(mode) for mode in folders) else "is missing"
+    return _find_file_problem(checkout / path) if all(stat.S_ISDIR(mode) for mode in folders) else "is missing"
 
 
-def _file_problem(path: Path) -> str | None:
-    mode = _mode(path)
+def _find_file_problem(path: Path) -> str | None:
+    mode = _read_mode(path)
     if not mode:
         return "is missing"
     if stat.S_ISLNK(mode):
@@ -33,7 +33,7 @@ def _file_problem(path: Path) -> str | None:
     return "is empty" if _is_blank(path) else None
 
 
-def _mode(path: Path) -> int:
+def _read_mode(path: Path) -> int:
     try:
         return os.lstat(path).st_mode
     except (OSError, ValueError):
@@ -44,6 +44,6 @@ def _is_blank(path: Path) -> bool:
     """Blanks and line ends alone are nothing, as far as a look at the beginning tells."""
     try:
         with path.open("rb") as file:
-            return not file.read(_LOOK_AT_BYTES).strip()
+            return not file.read(_SAMPLE_BYTES).strip()
     except OSError:
         return True

@@ -10,22 +10,22 @@ import msgspec
 from phasegate.checks.test_output import TestRun
 from phasegate.core.machine.retry import Fault
 
-_NOT_FOUND = 127  # as a shell ends
+_EXIT_NOT_FOUND = 127  # as a shell ends
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """There is no fourth: what could not be found out has failed."""
 
     PASSED = "passed"
     FAILED = "failed"
-    NOT_ASKED = "not asked for"
+    NOT_REQUESTED = "not asked for"
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One question about the work and its answer. A failure always says what to do."""
 
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     summary: str
     remedy: str = ""
     notes: tuple[str, ...] = ()
@@ -41,32 +41,32 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fault: Fault | None = None  # of a failure, or of one that went away when it was tried again
 
     @property
-    def lacks_machines_program(self) -> bool:
+    def is_system_program_missing(self) -> bool:
         """Whether a program was not found by its bare name. One with a path may be the work's to bring; this is not."""
-        return self.exit_status == _NOT_FOUND and self.fault is Fault.NO_PROGRAM and "/" not in self.summary
+        return self.exit_status == _EXIT_NOT_FOUND and self.fault is Fault.NO_PROGRAM and "/" not in self.summary
 
     def __post_init__(self) -> None:
-        if self.outcome is Outcome.FAILED and not self.remedy:
+        if self.outcome is CheckOutcome.FAILED and not self.remedy:
             raise ValueError(f"the failed check {self.name!r} does not say what to do")
 
 
 class Evidence(msgspec.Struct, frozen=True):
     """All checks, in the order in which they were made."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[CheckResult, ...]
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         """Whether something was shown and nothing failed."""
         outcomes = {check.outcome for check in self.checks}
-        return Outcome.PASSED in outcomes and Outcome.FAILED not in outcomes
+        return CheckOutcome.PASSED in outcomes and CheckOutcome.FAILED not in outcomes
 
     @property
-    def failures(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if check.outcome is Outcome.FAILED)
+    def failures(self) -> tuple[CheckResult, ...]:
+        return tuple(check for check in self.checks if check.outcome is CheckOutcome.FAILED)
 
     @property
-    def fault(self) -> Fault | None:
+    def transient_fault(self) -> Fault | None:
         """The transient fault behind all failures, if another try may mend every one of them; None if it cannot."""
         faults = [check.fault for check in self.failures]
         return faults[0] if faults and all(fault and fault.is_transient for fault in faults) else None
@@ -76,19 +76,19 @@ class Evidence(msgspec.Struct, frozen=True):
         """What was measured, whether it suffices or not."""
         return next((check.coverage_percent for check in self.checks if check.coverage_percent is not None), None)
 
-    def check(self, name: str) -> Check | None:
+    def find_check(self, name: str) -> CheckResult | None:
         """The check of this name; of several, made at several roots, one that failed."""
         found = [check for check in self.checks if check.name == name]
-        return next((check for check in found if check.outcome is Outcome.FAILED), found[0] if found else None)
+        return next((check for check in found if check.outcome is CheckOutcome.FAILED), found[0] if found else None)
 
 
-def passed(name: str, summary: str, notes: Iterable[str] = ()) -> Check:
-    return Check(name=name, outcome=Outcome.PASSED, summary=summary, notes=tuple(notes))
+def passed_check(name: str, summary: str, notes: Iterable[str] = ()) -> CheckResult:
+    return CheckResult(name=name, outcome=CheckOutcome.PASSED, summary=summary, notes=tuple(notes))
 
 
-def failed(name: str, summary: str, remedy: str, notes: Iterable[str] = ()) -> Check:
-    return Check(name=name, outcome=Outcome.FAILED, summary=summary, remedy=remedy, notes=tuple(notes))
+def failed_check(name: str, summary: str, remedy: str, notes: Iterable[str] = ()) -> CheckResult:
+    return CheckResult(name=name, outcome=CheckOutcome.FAILED, summary=summary, remedy=remedy, notes=tuple(notes))
 
 
-def not_asked(name: str, why: str) -> Check:
-    return Check(name=name, outcome=Outcome.NOT_ASKED, summary=why)
+def not_requested_check(name: str, why: str) -> CheckResult:
+    return CheckResult(name=name, outcome=CheckOutcome.NOT_REQUESTED, summary=why)

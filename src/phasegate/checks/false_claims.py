@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.checks.deliverables import problem_with
-from phasegate.checks.evidence import Evidence, Outcome
-from phasegate.checks.excerpt import one_line
+from phasegate.checks.deliverables import find_deliverable_problem
+from phasegate.checks.evidence import CheckOutcome, Evidence
+from phasegate.checks.excerpt import to_one_line
 from phasegate.checks.plan import Purpose
-from phasegate.core.answer.json_result import Artifacts, ReportedCommit, Response
+from phasegate.core.answer.json_result import AgentResponse, ReportedArtifacts, ReportedCommit
 from phasegate.core.plan.commits import Commit
 
-MOST_CLAIMS = 200
-COVERAGE_SLACK = 0.5  # points
-DURATION_SLACK_S, DURATION_SLACK = 60.0, 0.25
+MAX_CLAIMS = 200
+COVERAGE_TOLERANCE_POINTS = 0.5  # points
+DURATION_TOLERANCE_S, DURATION_TOLERANCE_RATIO = 60.0, 0.25
 _SHA = re.compile(r"([0-9a-f]{7,64})(?:\.\.\.|…)?")
 _PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%?\s*")
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What we know ourselves. `commits` are those in the agent's own repository that descend from the base."""
 
     commits: tuple[Commit, ...]
@@ -40,24 +40,28 @@ class FalseClaim(NamedTuple):
     truth: str
 
 
-def false_claims(response: Response, facts: Facts) -> list[FalseClaim]:
+def find_false_claims(response: AgentResponse, facts: ObservedFacts) -> list[FalseClaim]:
     """Every difference between what was said and what is; the facts decide, the claim is only recorded."""
-    artifacts = response.artifacts or Artifacts()
+    artifacts = response.artifacts or ReportedArtifacts()
     found = [
-        *_about_commits((response.commits or ())[:MOST_CLAIMS], facts.commits),
-        *_about_files((artifacts.files_created or ())[:MOST_CLAIMS], facts),
-        *_about_coverage(artifacts.test_coverage, facts.evidence.coverage_percent),
-        *_about_lint(artifacts.lint_status, facts.evidence),
-        *_about_duration(response.duration_seconds, facts.duration_s),
+        *_find_false_commits((response.commits or ())[:MAX_CLAIMS], facts.commits),
+        *_find_false_files((artifacts.files_created or ())[:MAX_CLAIMS], facts),
+        *_find_false_coverage(artifacts.test_coverage, facts.evidence.coverage_percent),
+        *_find_false_lint(artifacts.lint_status, facts.evidence),
+        *_find_false_duration(response.duration_seconds, facts.duration_s),
     ]
-    return [FalseClaim(one_line(claim), one_line(truth)) for claim, truth in found]
+    return [FalseClaim(to_one_line(claim), to_one_line(truth)) for claim, truth in found]
 
 
-def _about_commits(claimed: Sequence[ReportedCommit], real: Sequence[Commit]) -> list[FalseClaim]:
-    return [FalseClaim(f"commit {commit.sha}", truth) for commit in claimed if (truth := _truth_about(commit, real))]
+def _find_false_commits(claimed: Sequence[ReportedCommit], real: Sequence[Commit]) -> list[FalseClaim]:
+    return [
+        FalseClaim(f"commit {commit.sha}", truth)
+        for commit in claimed
+        if (truth := _describe_commit_mismatch(commit, real))
+    ]
 
 
-def _truth_about(commit: ReportedCommit, real: Sequence[Commit]) -> str:
+def _describe_commit_mismatch(commit: ReportedCommit, real: Sequence[Commit]) -> str:
     """What is wrong with a claimed commit; nothing if git has it. A shortened id will do, as long as it means one."""
     written = _SHA.fullmatch(commit.sha.lower())
     if written is None:
@@ -73,14 +77,14 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0].strip()
 
 
-def _about_files(claimed: Sequence[str], facts: Facts) -> list[FalseClaim]:
-    found = [(path, problem_with(facts.checkout, path)) for path in claimed]
+def _find_false_files(claimed: Sequence[str], facts: ObservedFacts) -> list[FalseClaim]:
+    found = [(path, find_deliverable_problem(facts.checkout, path)) for path in claimed]
     wrong = [FalseClaim(f"created {path}", f"it {problem}") for path, problem in found if problem]
     known = [path for path, problem in found if not problem and path in facts.base_paths]
     return [*wrong, *(FalseClaim(f"created {path}", "it was there before") for path in known)]
 
 
-def _about_coverage(claimed: str | float | None, measured: float | None) -> list[FalseClaim]:
+def _find_false_coverage(claimed: str | float | None, measured: float | None) -> list[FalseClaim]:
     if claimed is None:
         return []
     written = _PERCENT.fullmatch(str(claimed))
@@ -88,22 +92,22 @@ def _about_coverage(claimed: str | float | None, measured: float | None) -> list
         return [FalseClaim(f"coverage {claimed}", "that is not a percentage")]
     if measured is None:
         return [FalseClaim(f"coverage {claimed}", "it was not measured, so nothing shows it")]
-    if abs(float(written[1]) - measured) <= COVERAGE_SLACK:
+    if abs(float(written[1]) - measured) <= COVERAGE_TOLERANCE_POINTS:
         return []
     return [FalseClaim(f"coverage {claimed}", f"we measured {measured:.1f} %")]
 
 
-def _about_lint(claimed: str | None, evidence: Evidence) -> list[FalseClaim]:
-    check = evidence.check(Purpose.LINT)
+def _find_false_lint(claimed: str | None, evidence: Evidence) -> list[FalseClaim]:
+    check = evidence.find_check(Purpose.LINT)
     if claimed is None or claimed.strip().lower() not in ("passed", "pass", "ok", "clean", "success"):
         return []
-    if check is None or check.outcome is not Outcome.PASSED:
+    if check is None or check.outcome is not CheckOutcome.PASSED:
         return [FalseClaim(f"lint {claimed}", "it failed" if check and check.remedy else "it was not run")]
     return []
 
 
-def _about_duration(claimed_s: float | None, measured_s: float) -> list[FalseClaim]:
-    slack_s = DURATION_SLACK_S + DURATION_SLACK * measured_s
+def _find_false_duration(claimed_s: float | None, measured_s: float) -> list[FalseClaim]:
+    slack_s = DURATION_TOLERANCE_S + DURATION_TOLERANCE_RATIO * measured_s
     if claimed_s is None or abs(claimed_s - measured_s) <= slack_s:
         return []
     return [FalseClaim(f"took {claimed_s:g} s", f"it took {measured_s:.0f} s by our clock")]

@@ -12,129 +12,146 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.checks.baseline import Baseline
-from phasegate.checks.commands import Bench
-from phasegate.checks.deliverables import problem_with
-from phasegate.checks.evidence import Check, Evidence, Outcome, failed, not_asked, passed
-from phasegate.checks.excerpt import listed, one_line
-from phasegate.checks.plan import Plan, Purpose, Runner
-from phasegate.checks.secrets import ALLOWED_BY, Added, find_secrets
-from phasegate.checks.setup import SetupPlace
-from phasegate.checks.snapshot import Snapshot, changed_files, take_snapshot
-from phasegate.core.plan.commits import Commit, unnamed_commits
+from phasegate.checks.commands import PlanRunner
+from phasegate.checks.deliverables import find_deliverable_problem
+from phasegate.checks.evidence import (
+    CheckOutcome,
+    CheckResult,
+    Evidence,
+    failed_check,
+    not_requested_check,
+    passed_check,
+)
+from phasegate.checks.excerpt import format_names, to_one_line
+from phasegate.checks.plan import CommandPlan, CommandRunner, Purpose
+from phasegate.checks.secrets import ALLOW_MARKER, AddedContent, find_secrets
+from phasegate.checks.setup import SetupCacheSlot
+from phasegate.checks.snapshot import TreeSnapshot, find_changed_files, take_snapshot
+from phasegate.core.plan.commits import Commit, find_unlabelled_commits
 
-_PROOFS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
+_PROOF_CHECKS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.COVERAGE))
 
 
-class ReturnedWork(msgspec.Struct, frozen=True, kw_only=True):
+class HarvestedWork(msgspec.Struct, frozen=True, kw_only=True):
     """What came back, as the workspace knows it from git and the disk."""
 
     package: str
     checkout: Path  # a clean checkout of the harvested tree, made by us and for us to spoil
     deliverables: tuple[str, ...]
-    changed: tuple[str, ...]  # paths that differ from the base
+    changed_paths: tuple[str, ...]  # paths that differ from the base
     commits: tuple[Commit, ...]  # from the base on
-    added: Iterable[Added]  # what each of them brought in
+    added_content: Iterable[AddedContent]  # what each of them brought in
     blobs: Mapping[str, str]  # the files of the harvested tree, each with git's id of its content
     uncommitted: tuple[str, ...] = ()  # changes that are in no commit
 
 
-class RootAsk(NamedTuple):
+class RootPlan(NamedTuple):
     """What is asked of one root of the tree."""
 
-    plan: Plan
+    plan: CommandPlan
     baseline: Baseline | None = None
-    kept: SetupPlace | None = None
+    cache_slot: SetupCacheSlot | None = None
 
 
 def gather_evidence(
-    plan: Plan,
-    work: ReturnedWork,
-    run: Runner,
+    plan: CommandPlan,
+    work: HarvestedWork,
+    run: CommandRunner,
     baseline: Baseline | None = None,
-    kept: SetupPlace | None = None,
+    cache_slot: SetupCacheSlot | None = None,
     *,
-    beside: Sequence[RootAsk] = (),
+    other_roots: Sequence[RootPlan] = (),
 ) -> Evidence:
     """Check everything, whatever fails first: one round of mending should do. `beside` is asked of further roots."""
-    asks = (RootAsk(plan, baseline, kept), *beside)
-    benches = [Bench(ask.plan, work.checkout, run, ask.kept, ask.baseline) for ask in asks]
-    before = benches[0].before if not plan.root else take_snapshot(work.checkout)
-    checks = [_changes(work), _deliverables(work), _commits(work), _uncommitted(work), _secrets(work.added)]
+    asks = (RootPlan(plan, baseline, cache_slot), *other_roots)
+    benches = [PlanRunner(ask.plan, work.checkout, run, ask.cache_slot, ask.baseline) for ask in asks]
+    before = benches[0].initial_files if not plan.root else take_snapshot(work.checkout)
+    checks = [
+        _check_changes(work),
+        _check_deliverables(work),
+        _check_commits(work),
+        _check_uncommitted(work),
+        _check_secrets(work.added_content),
+    ]
     for bench in benches:
-        checks += bench.checks(asked(bench.plan))
+        checks += bench.run_checks(get_requested_purposes(bench.plan))
     if all(ask.plan.coverage_min is None for ask in asks):
-        checks.append(not_asked(Purpose.COVERAGE, "no threshold is set"))
-    return Evidence((*checks, _untouched(benches, before, work), *_unverified(checks)))
+        checks.append(not_requested_check(Purpose.COVERAGE, "no threshold is set"))
+    return Evidence((*checks, _check_tree_untouched(benches, before, work), *_check_verified(checks)))
 
 
-def asked(plan: Plan) -> tuple[Purpose, ...]:
+def get_requested_purposes(plan: CommandPlan) -> tuple[Purpose, ...]:
     return tuple(purpose for purpose in Purpose if purpose is not Purpose.COVERAGE or plan.coverage_min is not None)
 
 
-def _changes(work: ReturnedWork) -> Check:
-    if not work.changed:
-        return failed("changes", "nothing was changed", "Do what the package asks for, in the checkout, and commit it.")
-    return passed("changes", f"{len(work.changed)} files changed", [listed(work.changed)])
+def _check_changes(work: HarvestedWork) -> CheckResult:
+    if not work.changed_paths:
+        return failed_check(
+            "changes", "nothing was changed", "Do what the package asks for, in the checkout, and commit it."
+        )
+    return passed_check("changes", f"{len(work.changed_paths)} files changed", [format_names(work.changed_paths)])
 
 
-def _deliverables(work: ReturnedWork) -> Check:
+def _check_deliverables(work: HarvestedWork) -> CheckResult:
     if not work.deliverables:
-        return not_asked("deliverables", "the package names none")
-    found = {path: problem_with(work.checkout, path) for path in work.deliverables}
-    problems = [f"{one_line(path)} {problem}" for path, problem in found.items() if problem]
+        return not_requested_check("deliverables", "the package names none")
+    found = {path: find_deliverable_problem(work.checkout, path) for path in work.deliverables}
+    problems = [f"{to_one_line(path)} {problem}" for path, problem in found.items() if problem]
     if problems:
         remedy = "Write each deliverable at exactly this path, as a plain file with content."
-        return failed("deliverables", "; ".join(problems[:20]), remedy, problems[20:])
-    return passed("deliverables", f"all {len(found)} are there and not empty")
+        return failed_check("deliverables", "; ".join(problems[:20]), remedy, problems[20:])
+    return passed_check("deliverables", f"all {len(found)} are there and not empty")
 
 
-def _commits(work: ReturnedWork) -> Check:
+def _check_commits(work: HarvestedWork) -> CheckResult:
     if not work.commits:
-        return failed("commits", "there is no commit", f'Commit the work: git commit -m "{work.package}: ..."')
-    unnamed = unnamed_commits(work.package, work.commits)
+        return failed_check("commits", "there is no commit", f'Commit the work: git commit -m "{work.package}: ..."')
+    unnamed = find_unlabelled_commits(work.package, work.commits)
     if unnamed:
-        shown = listed([f"{commit.id[:10]} {commit.subject!r}" for commit in unnamed])
+        shown = format_names([f"{commit.id[:10]} {commit.subject!r}" for commit in unnamed])
         remedy = f"Reword them to `{work.package}: what changed` or `feat({work.package}): what changed [FR-...]`."
-        return failed("commits", f"{len(unnamed)} of {len(work.commits)} do not name {work.package}: {shown}", remedy)
-    return passed("commits", f"all {len(work.commits)} name {work.package}")
+        return failed_check(
+            "commits", f"{len(unnamed)} of {len(work.commits)} do not name {work.package}: {shown}", remedy
+        )
+    return passed_check("commits", f"all {len(work.commits)} name {work.package}")
 
 
-def _uncommitted(work: ReturnedWork) -> Check:
+def _check_uncommitted(work: HarvestedWork) -> CheckResult:
     if work.uncommitted:
         remedy = "Commit what belongs to the work, and undo the rest."
-        return failed("clean tree", f"not committed: {listed(work.uncommitted)}", remedy)
-    return passed("clean tree", "everything is committed")
+        return failed_check("clean tree", f"not committed: {format_names(work.uncommitted)}", remedy)
+    return passed_check("clean tree", "everything is committed")
 
 
-def _secrets(added: Iterable[Added]) -> Check:
+def _check_secrets(added: Iterable[AddedContent]) -> CheckResult:
     found = find_secrets(added)
-    notes = [f"allowed by a comment: {secret}" for secret in found if secret.allowed]
-    bad = [str(secret) for secret in found if not secret.allowed]
+    notes = [f"allowed by a comment: {secret}" for secret in found if secret.is_allowed]
+    bad = [str(secret) for secret in found if not secret.is_allowed]
     if bad:
         remedy = (
             "Take the secret out of every commit, and revoke it where it is real. "
-            f"A dummy gets the comment `{ALLOWED_BY.decode()}` on its line."
+            f"A dummy gets the comment `{ALLOW_MARKER.decode()}` on its line."
         )
-        return failed("secrets", f"{len(bad)} found: {listed(bad)}", remedy, notes)
-    return passed("secrets", "none of the known forms was added", notes)
+        return failed_check("secrets", f"{len(bad)} found: {format_names(bad)}", remedy, notes)
+    return passed_check("secrets", "none of the known forms was added", notes)
 
 
-def _untouched(benches: Sequence[Bench], before: Snapshot, work: ReturnedWork) -> Check:
+def _check_tree_untouched(runners: Sequence[PlanRunner], before: TreeSnapshot, work: HarvestedWork) -> CheckResult:
     """Commands that rewrite the tree prove something about another tree. A lock file may be brought up to date."""
-    changed = changed_files(work.checkout, before, work.blobs)
-    named = {name for bench in benches for name in bench.plan.lock_files}
-    reports = {f"{bench.plan.root}/{path}".lstrip("/") for bench in benches for path in bench.plan.coverage_reports}
+    changed = find_changed_files(work.checkout, before, work.blobs)
+    named = {name for bench in runners for name in bench.plan.lock_files}
+    reports = {f"{bench.plan.root}/{path}".lstrip("/") for bench in runners for path in bench.plan.coverage_reports}
     locks = [path for path in changed if path.rpartition("/")[2] in named]
     others = [path for path in changed if path not in locks and path not in reports]
-    notes = [f"brought up to date by a command: {listed(locks)}"] if locks else []
+    notes = [f"brought up to date by a command: {format_names(locks)}"] if locks else []
     if others:
         remedy = "Let the commands check only, or commit what they write."
-        return failed("tree kept", f"the commands changed {listed(others)}", remedy, notes)
-    return passed("tree kept", "the commands left the tree as it was", notes)
+        return failed_check("tree kept", f"the commands changed {format_names(others)}", remedy, notes)
+    return passed_check("tree kept", "the commands left the tree as it was", notes)
 
 
-def _unverified(checks: Iterable[Check]) -> list[Check]:
-    if any(check.outcome is Outcome.PASSED and check.name in _PROOFS for check in checks):
+def _check_verified(checks: Iterable[CheckResult]) -> list[CheckResult]:
+    if any(check.outcome is CheckOutcome.PASSED and check.name in _PROOF_CHECKS for check in checks):
         return []
     remedy = "Name deliverables in the package, or a test command in its `checks` or in phasegate.toml."
-    return [failed("verified", "nothing shows that the work is done", remedy)]
+    return [failed_check("verified", "nothing shows that the work is done", remedy)]

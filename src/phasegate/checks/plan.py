@@ -12,7 +12,7 @@ import msgspec
 from phasegate.core.detection.model import SetupCandidate
 from phasegate.core.paths.scope import LOCK_FILES
 
-REPORTS = (
+COVERAGE_REPORT_PATHS = (
     *("coverage.json", "coverage.xml", "coverage.lcov", "lcov.info", "coverage/lcov.info"),
     "coverage/coverage-summary.json",
     *("coverage/cobertura-coverage.xml", "cobertura.xml", "target/lcov.info", "coverage.out"),
@@ -30,15 +30,15 @@ class Purpose(StrEnum):
     COVERAGE = "coverage"
 
 
-class Access(StrEnum):
+class RegistryAccessLevel(StrEnum):
     """How far a command may reach package registries in the person's name."""
 
     NONE = "none"
-    PLAIN = "without credentials"
-    PERSON = "with the person's credentials"
+    ANONYMOUS = "without credentials"
+    USER = "with the person's credentials"
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A purpose without a command is not asked for; an empty command is one that a person left out on purpose."""
 
     root: str = ""  # the folder of the checkout in which they are run
@@ -53,7 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     test_reruns: int = 1  # a test run that fails is tried again this often: it may be flaky
     tolerates_old_failures: bool = True  # what failed before the work began does not reject it
     lock_files: tuple[str, ...] = tuple(sorted(LOCK_FILES))
-    coverage_reports: tuple[str, ...] = REPORTS
+    coverage_reports: tuple[str, ...] = COVERAGE_REPORT_PATHS
     # Where a setup puts programs; the last is for those that it got aside.
     bin_folders: tuple[str, ...] = (".venv/bin", "node_modules/.bin", ".phasegate-tools/bin")
 
@@ -68,16 +68,16 @@ class Command(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str]
-    path_first: tuple[Path, ...]  # goes before the rest of PATH
+    path_prefix: tuple[Path, ...]  # goes before the rest of PATH
     network: bool
     timeout_s: float
-    access: Access = Access.NONE
+    access: RegistryAccessLevel = RegistryAccessLevel.NONE
     log: Path | None = None  # where the whole output goes
     purpose: str = ""
-    place: Path | None = None  # the whole checkout, where `cwd` is a folder of it
+    whole_checkout: Path | None = None  # the whole checkout, where `cwd` is a folder of it
 
 
-class CommandRan(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """How it ended. Of long output the beginning and the end are enough; `cut` says that there was more."""
 
     exit_status: int | None  # None: a signal, the time limit, or unknown
@@ -85,12 +85,12 @@ class CommandRan(msgspec.Struct, frozen=True):
     stderr: str
     duration_s: float
     timed_out: bool = False
-    cut: bool = False
-    over: str = ""  # the limit at which it was ended, in words
+    is_truncated: bool = False
+    exceeded_limit: str = ""  # the limit at which it was ended, in words
     ended_at_s: float = 0.0  # seconds since 1970
 
 
-class Runner(Protocol):
+class CommandRunner(Protocol):
     """Runs a command in a cage without secrets. A program that is not found ends with status 127, as in a shell."""
 
-    def __call__(self, command: Command, /) -> CommandRan: ...
+    def __call__(self, command: Command, /) -> CommandResult: ...

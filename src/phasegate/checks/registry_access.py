@@ -15,9 +15,9 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from phasegate.errors import PhasegateError
-from phasegate.files.text_file import read_plain_file
+from phasegate.files.text_file import read_text_file
 
-_EXACT = frozenset(
+_EXACT_NAMES = frozenset(
     (
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
         *("GIT_SSL_CAINFO", "HTTPLIB2_CA_CERTS", "GOPROXY", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GONOSUMCHECK"),
@@ -26,24 +26,24 @@ _EXACT = frozenset(
         *("NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG"),
     )
 )
-_PREFIXES = (
+_NAME_PREFIXES = (
     *("PIP_", "UV_", "NPM_CONFIG_", "YARN_", "PNPM_CONFIG_", "BUN_CONFIG_", "POETRY_", "PDM_", "CARGO_", "NUGET_"),
 )
 # Of the variables with these prefixes, those that say where packages come from; the rest is behaviour.
-_MEANT = re.compile(
+_RELEVANT_NAME = re.compile(
     r"INDEX|REGISTR|REPOSITOR|PROXY|CERT|(?:^|_)CA(?:_|$)|CAFILE|SSL|TLS|TRUSTED|INSECURE|FIND_LINKS|TIMEOUT|RETRIES"
     r"|HTTP|AUTH|TOKEN|PASSW|USERNAME|KEYRING|OFFLINE|SOURCE|MIRROR|DISABLE_PIP_VERSION_CHECK"
 )
-_CREDENTIAL = re.compile(
+_CREDENTIAL_NAME = re.compile(
     r"AUTH|TOKEN|PASSW|USERNAME|KEYRING|SECRET|CREDENTIAL|HTTP_BASIC|CLIENT_CERT|_KEY(?:FILE)?$", re.I
 )
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s,;]+", re.I)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s,;]+", re.I)
 _PIP_OPTIONS = ("index-url", "extra-index-url", "find-links", "cert", "trusted-host", "proxy", "timeout", "no-index")
 _NPM_OPTIONS = re.compile(
     r"(registry|@[\w.-]+:registry|cafile|proxy|https-proxy|noproxy|strict-ssl|nodedir)\s*=\s*(.+)"
 )
 _FILE_VARIABLES = ("PIP_CONFIG_FILE", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "UV_CONFIG_FILE", "GOENV")
-_LARGEST_BYTES = 200_000
+_MAX_SETTINGS_BYTES = 200_000
 
 
 class RegistryAccess(NamedTuple):
@@ -56,37 +56,43 @@ class RegistryAccess(NamedTuple):
 NO_ACCESS = RegistryAccess()
 
 
-def person_access(environ: Mapping[str, str]) -> RegistryAccess:
+def get_user_access(environ: Mapping[str, str]) -> RegistryAccess:
     """All that this person has set, credentials included."""
-    chosen = {name: value for name, value in environ.items() if value and _is_meant(name)}
-    files = _settings_files(environ)
+    chosen = {name: value for name, value in environ.items() if value and _is_registry_variable(name)}
+    files = _find_settings_files(environ)
     env = {**chosen, **{name: str(path) for name, path in files.items()}}
-    inside = [value for path in files.values() for value in _values_in(path)]
-    return RegistryAccess(env, tuple(_paths([*env.values(), *inside])))
+    inside = [value for path in files.values() for value in _read_values(path)]
+    return RegistryAccess(env, tuple(_find_existing_paths([*env.values(), *inside])))
 
 
-def plain_access(environ: Mapping[str, str]) -> RegistryAccess:
+def get_anonymous_access(environ: Mapping[str, str]) -> RegistryAccess:
     """The same without a credential: no tokens and passwords, no names in addresses, no settings files."""
-    files = _settings_files(environ)
-    known = {name: value for name, value in environ.items() if value and _is_meant(name) and name not in files}
-    settings = {**_from_pip(files.get("PIP_CONFIG_FILE")), **_from_npm(files.get("NPM_CONFIG_USERCONFIG")), **known}
-    env = {
-        name: _without_credentials(value)
-        for name, value in settings.items()
-        if not _CREDENTIAL.search(name) and not name.upper().endswith(("CONFIG", "CONFIG_FILE"))
+    files = _find_settings_files(environ)
+    known = {
+        name: value for name, value in environ.items() if value and _is_registry_variable(name) and name not in files
     }
-    return RegistryAccess(env, tuple(_paths(env.values())))
+    settings = {
+        **_read_pip_settings(files.get("PIP_CONFIG_FILE")),
+        **_read_npm_settings(files.get("NPM_CONFIG_USERCONFIG")),
+        **known,
+    }
+    env = {
+        name: _strip_credentials(value)
+        for name, value in settings.items()
+        if not _CREDENTIAL_NAME.search(name) and not name.upper().endswith(("CONFIG", "CONFIG_FILE"))
+    }
+    return RegistryAccess(env, tuple(_find_existing_paths(env.values())))
 
 
-def _is_meant(name: str) -> bool:
+def _is_registry_variable(name: str) -> bool:
     upper = name.upper()
-    if upper in _EXACT:
+    if upper in _EXACT_NAMES:
         return True
-    prefix = next((prefix for prefix in _PREFIXES if upper.startswith(prefix)), None)
-    return prefix is not None and bool(_MEANT.search(upper.removeprefix(prefix)))
+    prefix = next((prefix for prefix in _NAME_PREFIXES if upper.startswith(prefix)), None)
+    return prefix is not None and bool(_RELEVANT_NAME.search(upper.removeprefix(prefix)))
 
 
-def _settings_files(environ: Mapping[str, str]) -> dict[str, Path]:
+def _find_settings_files(environ: Mapping[str, str]) -> dict[str, Path]:
     """The person's own settings files, by the variable that leads a tool to one: a job has another home folder."""
     home = Path(environ.get("HOME", "/nonexistent"))
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
@@ -104,19 +110,21 @@ def _settings_files(environ: Mapping[str, str]) -> dict[str, Path]:
     return found
 
 
-def _values_in(path: Path) -> list[str]:
+def _read_values(path: Path) -> list[str]:
     """The values in a settings file: paths in them must be readable too."""
-    return [line.partition("=")[2].strip() for line in _text(path).splitlines() if "=" in line] + _text(path).split()
+    return [line.partition("=")[2].strip() for line in _read_text(path).splitlines() if "=" in line] + _read_text(
+        path
+    ).split()
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
-        return read_plain_file(path, _LARGEST_BYTES, follow_link=True).text
+        return read_text_file(path, _MAX_SETTINGS_BYTES, follow_link=True).text
     except (OSError, PhasegateError):
         return ""
 
 
-def _paths(values: Iterable[str]) -> Iterator[Path]:
+def _find_existing_paths(values: Iterable[str]) -> Iterator[Path]:
     """Absolute paths and file addresses in settings, as far as they are there. The root would show everything."""
     seen = set()
     for word in (word for value in values for word in re.split(r"[\s,\"']+", value)):
@@ -126,12 +134,12 @@ def _paths(values: Iterable[str]) -> Iterator[Path]:
             yield Path(path)
 
 
-def _from_pip(path: Path | None) -> dict[str, str]:
+def _read_pip_settings(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     parser = ConfigParser(interpolation=None, strict=False)
     try:
-        parser.read_string(_text(path))
+        parser.read_string(_read_text(path))
     except Error:
         return {}
     sections = [name for name in ("global", "install") if parser.has_section(name)]
@@ -139,16 +147,16 @@ def _from_pip(path: Path | None) -> dict[str, str]:
     return {f"PIP_{key.upper().replace('-', '_')}": " ".join(value.split()) for key, value in options.items()}
 
 
-def _from_npm(path: Path | None) -> dict[str, str]:
-    found = (_NPM_OPTIONS.match(line.strip()) for line in _text(path).splitlines()) if path else ()
+def _read_npm_settings(path: Path | None) -> dict[str, str]:
+    found = (_NPM_OPTIONS.match(line.strip()) for line in _read_text(path).splitlines()) if path else ()
     return {f"npm_config_{match[1].replace('-', '_')}": match[2].strip().strip("\"'") for match in found if match}
 
 
-def _without_credentials(value: str) -> str:
-    return _ADDRESS.sub(lambda found: _bare_address(found[0]), value)
+def _strip_credentials(value: str) -> str:
+    return _URL.sub(lambda found: _strip_url_credentials(found[0]), value)
 
 
-def _bare_address(address: str) -> str:
+def _strip_url_credentials(address: str) -> str:
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -156,21 +164,23 @@ def _bare_address(address: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 
 
-def credentials_in(access: RegistryAccess) -> tuple[bytes, ...]:
+def list_credentials(access: RegistryAccess) -> tuple[bytes, ...]:
     """What must not be shown in the output of a command that was given this."""
-    named = [value for name, value in access.env.items() if _CREDENTIAL.search(name)]
+    named = [value for name, value in access.env.items() if _CREDENTIAL_NAME.search(name)]
     files = [Path(value) for name, value in access.env.items() if name in _FILE_VARIABLES]
-    values = [*access.env.values(), *(value for path in files for value in _values_in(path))]
-    passwords = [part for value in values for address in _ADDRESS.findall(value) for part in _user_parts(address)]
+    values = [*access.env.values(), *(value for path in files for value in _read_values(path))]
+    passwords = [
+        part for value in values for address in _URL.findall(value) for part in _extract_url_credentials(address)
+    ]
     tokens = [
         line.partition("=")[2].strip()
         for path in files
-        for line in _text(path).splitlines()
-        if _CREDENTIAL.search(line.partition("=")[0])
+        for line in _read_text(path).splitlines()
+        if _CREDENTIAL_NAME.search(line.partition("=")[0])
     ]
     return tuple(value.encode() for value in dict.fromkeys([*named, *passwords, *tokens]) if value)
 
 
-def _user_parts(address: str) -> list[str]:
+def _extract_url_credentials(address: str) -> list[str]:
     name, found, _ = urlsplit(address).netloc.rpartition("@")
     return [name, name.partition(":")[2], unquote(name.partition(":")[2])] if found else []

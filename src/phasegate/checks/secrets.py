@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-ALLOWED_BY = b"phasegate:allow-secret"
-MOST_FOUND = 50
+ALLOW_MARKER = b"phasegate:allow-secret"
+MAX_SECRETS = 50
 
 
-class Added(NamedTuple):
+class AddedContent(NamedTuple):
     """Bytes that a commit brought in: whole new files, or the new lines of changed ones."""
 
     path: str
@@ -18,14 +18,14 @@ class Added(NamedTuple):
     commit: str = ""
 
 
-class Secret(NamedTuple):
+class SecretFinding(NamedTuple):
     """Where something that looks like a secret stands. The secret itself is not repeated."""
 
     path: str
     line: int
     kind: str
     commit: str
-    allowed: bool
+    is_allowed: bool
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}"
@@ -33,7 +33,7 @@ class Secret(NamedTuple):
 
 
 # (kind, a plain text that must be there, the exact form). Looking for the plain text first is what makes it fast.
-_FORMS: tuple[tuple[str, bytes, re.Pattern[bytes]], ...] = (
+_SECRET_PATTERNS: tuple[tuple[str, bytes, re.Pattern[bytes]], ...] = (
     ("private key", b"PRIVATE KEY", re.compile(rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,2}PRIVATE KEY(?: BLOCK)?-----")),
     ("AWS access key", b"AKIA", re.compile(rb"(?<![A-Za-z0-9])AKIA[A-Z2-7]{16}(?![A-Za-z0-9])")),
     ("AWS temporary key", b"ASIA", re.compile(rb"(?<![A-Za-z0-9])ASIA[A-Z2-7]{16}(?![A-Za-z0-9])")),
@@ -59,7 +59,7 @@ _FORMS: tuple[tuple[str, bytes, re.Pattern[bytes]], ...] = (
 )
 
 
-def added_lines(base: bytes | None, new: bytes) -> bytes:
+def keep_added_lines(base: bytes | None, new: bytes) -> bytes:
     """The lines of `new` that `base` has nowhere. The others are emptied in place, so that line numbers stay true."""
     if base is None:
         return new
@@ -67,21 +67,21 @@ def added_lines(base: bytes | None, new: bytes) -> bytes:
     return b"\n".join(b"" if line in old else line for line in new.split(b"\n"))
 
 
-def find_secrets(added: Iterable[Added]) -> list[Secret]:
+def find_secrets(added: Iterable[AddedContent]) -> list[SecretFinding]:
     """Everything that looks like a secret, with those that a comment on the same line allows marked as such."""
-    found: dict[Secret, None] = {}
+    found: dict[SecretFinding, None] = {}
     for one in added:
-        for kind, hint, form in _FORMS:
+        for kind, hint, form in _SECRET_PATTERNS:
             if hint in one.text:
-                found.update((_found(one, kind, match), None) for match in form.finditer(one.text))
-        if sum(not secret.allowed for secret in found) >= MOST_FOUND:  # allowed ones must not hide others
+                found.update((_make_finding(one, kind, match), None) for match in form.finditer(one.text))
+        if sum(not secret.is_allowed for secret in found) >= MAX_SECRETS:  # allowed ones must not hide others
             break
     return [*found]
 
 
-def _found(added: Added, kind: str, match: re.Match[bytes]) -> Secret:
+def _make_finding(added: AddedContent, kind: str, match: re.Match[bytes]) -> SecretFinding:
     text = added.text
     start = text.rfind(b"\n", 0, match.start()) + 1
     end = text.find(b"\n", match.end())
     line = text[start : end if end >= 0 else len(text)]
-    return Secret(added.path, text.count(b"\n", 0, start) + 1, kind, added.commit, ALLOWED_BY in line)
+    return SecretFinding(added.path, text.count(b"\n", 0, start) + 1, kind, added.commit, ALLOW_MARKER in line)

@@ -18,19 +18,19 @@ from uuid import uuid4
 
 import msgspec
 
-from phasegate.checks.plan import Plan
-from phasegate.checks.snapshot import Snapshot, take_snapshot
-from phasegate.core.detection.files import MANIFESTS, is_requirements
+from phasegate.checks.plan import CommandPlan
+from phasegate.checks.snapshot import TreeSnapshot, take_snapshot
+from phasegate.core.detection.files import MANIFESTS, is_requirements_file
 from phasegate.typed import read_json
 
-KEPT_AT_MOST = 8
-_ABOUT, _FILES = "about.json", "files"
-_LARGEST_REWRITTEN_BYTES = 4_000_000
+MAX_CACHE_ENTRIES = 8
+_METADATA_FILE, _FILES_FOLDER = "about.json", "files"
+_MAX_REWRITTEN_BYTES = 4_000_000
 _WORD = re.compile(r"[^\s;&|()<>'\"`=]+")
 _ROOT_SCRIPTS = (".py", ".js", ".cjs", ".mjs", ".ts", ".json", ".toml", ".cfg", ".ini", ".yaml", ".yml", ".lock", ".sh")
 
 
-class KeptSetup(msgspec.Struct, frozen=True):
+class CachedSetup(msgspec.Struct, frozen=True):
     """What is known about a kept result."""
 
     run: str  # the setup that was chosen
@@ -41,7 +41,7 @@ class KeptSetup(msgspec.Struct, frozen=True):
     duration_s: float = 0.0
 
 
-def key_of(tree: str, plan: Plan) -> str:
+def make_cache_key(tree: str, plan: CommandPlan) -> str:
     """A name for the result of a setup: any other tree, candidate or machine gives another."""
     parts = (
         tree,
@@ -55,14 +55,14 @@ def key_of(tree: str, plan: Plan) -> str:
     return digest.hexdigest()
 
 
-def is_setup_input(path: str, plan: Plan) -> bool:
+def is_setup_input(path: str, plan: CommandPlan) -> bool:
     """Whether a change of this file can change what the setup makes, as far as a name tells."""
-    if any(candidate.builds for candidate in plan.setups):
+    if any(candidate.compiles_sources for candidate in plan.setups):
         return True
     name = path.rpartition("/")[2]
-    if name in MANIFESTS or name in plan.lock_files or is_requirements(name):
+    if name in MANIFESTS or name in plan.lock_files or is_requirements_file(name):
         return True
-    lines = [plan.commands.get("setup", ""), *(candidate.run for candidate in plan.setups)]
+    lines = [plan.commands.get("setup", ""), *(candidate.command for candidate in plan.setups)]
     return path in {word.removeprefix("./") for line in lines for word in _WORD.findall(line)} or (
         "/" not in path and path.endswith(_ROOT_SCRIPTS)
     )
@@ -74,59 +74,59 @@ class SetupCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def entry(self, key: str) -> KeptSetup | None:
+    def find_entry(self, key: str) -> CachedSetup | None:
         try:
-            return read_json((self._folder / key / _ABOUT).read_bytes(), KeptSetup)
+            return read_json((self._folder / key / _METADATA_FILE).read_bytes(), CachedSetup)
         except (OSError, msgspec.DecodeError):
             return None
 
-    def restore(self, key: str, checkout: Path) -> KeptSetup | None:
+    def restore(self, key: str, checkout: Path) -> CachedSetup | None:
         """Copy a result into a checkout; None if there is none, or if something stands in its way."""
-        laid = self.lay(key, checkout, checkout)
+        laid = self.copy_into(key, checkout, checkout)
         return laid[0] if laid else None
 
-    def lay(self, key: str, checkout: Path, home: Path) -> tuple[KeptSetup, tuple[str, ...]] | None:
+    def copy_into(self, key: str, checkout: Path, final_checkout: Path) -> tuple[CachedSetup, tuple[str, ...]] | None:
         """Copy a result into a checkout that will be moved to `home`; also the highest paths that were made.
 
         A copy, so that nothing done to it comes back. What the tree brought may be a link to anywhere, so only what is
         not there yet is made.
         """
-        about, kept = self.entry(key), self._folder / key / _FILES
+        about, kept = self.find_entry(key), self._folder / key / _FILES_FOLDER
         if about is None or not kept.is_dir():
             return None
-        pairs = [*_to_copy(kept, checkout)]
+        pairs = [*_plan_copies(kept, checkout)]
         if any(os.path.lexists(target) for _, target in pairs):
             return None
         for source, target in pairs:
-            _copy(source, target)
+            _copy_path(source, target)
         for path in about.rewritten:
-            _rewrite(checkout / path, about.checkout, str(home))
+            _replace_path_in_file(checkout / path, about.checkout, str(final_checkout))
         os.utime(self._folder / key)  # used now: the entries that were not go first
         return about, tuple(str(target.relative_to(checkout)) for _, target in pairs)
 
-    def keep(self, key: str, checkout: Path, before: Snapshot, about: KeptSetup) -> None:
+    def store_entry(self, key: str, checkout: Path, initial_files: TreeSnapshot, about: CachedSetup) -> None:
         """Copy what a setup added to a checkout."""
         draft = self._folder / f".{uuid4().hex}"
-        (draft / _FILES).mkdir(parents=True)
+        (draft / _FILES_FOLDER).mkdir(parents=True)
         try:
-            added = added_tops(before, take_snapshot(checkout))
+            added = find_topmost_added(initial_files, take_snapshot(checkout))
             for path in added:
-                _copy(checkout / path, draft / _FILES / path)
-            holding = tuple(_holding(draft / _FILES, str(checkout)))
+                _copy_path(checkout / path, draft / _FILES_FOLDER / path)
+            holding = tuple(_find_files_containing(draft / _FILES_FOLDER, str(checkout)))
             whole = msgspec.structs.replace(about, checkout=str(checkout), rewritten=holding)
-            (draft / _ABOUT).write_bytes(msgspec.json.encode(whole))
+            (draft / _METADATA_FILE).write_bytes(msgspec.json.encode(whole))
             draft.rename(self._folder / key)
         except OSError:  # no room, or another run was faster: the cache is a help, not a need
             shutil.rmtree(draft, ignore_errors=True)
-        self._forget_the_oldest()
+        self._evict_oldest()
 
-    def _forget_the_oldest(self) -> None:
+    def _evict_oldest(self) -> None:
         entries = [entry for entry in self._folder.iterdir() if not entry.name.startswith(".")]
-        for entry in sorted(entries, key=lambda entry: entry.stat().st_mtime)[:-KEPT_AT_MOST]:
+        for entry in sorted(entries, key=lambda entry: entry.stat().st_mtime)[:-MAX_CACHE_ENTRIES]:
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def programs_among(checkout: Path, made: Iterable[str], bin_folders: Iterable[str]) -> tuple[str, ...]:
+def find_programs(checkout: Path, made: Iterable[str], bin_folders: Iterable[str]) -> tuple[str, ...]:
     """The programs that a setup made, in the order of the folders that hold them; `web/node_modules` has some too."""
     found: dict[str, str] = {}
     for bin_folder in bin_folders:
@@ -139,7 +139,7 @@ def programs_among(checkout: Path, made: Iterable[str], bin_folders: Iterable[st
     return tuple(found.values())
 
 
-def _holding(folder: Path, path: str) -> Iterator[str]:
+def _find_files_containing(folder: Path, path: str) -> Iterator[str]:
     """The text files below a folder in which a path stands. Byte code is left: it only names its source there."""
     wanted = os.fsencode(path)
     for root, _, names in os.walk(folder):
@@ -148,7 +148,7 @@ def _holding(folder: Path, path: str) -> Iterator[str]:
             if (
                 name.endswith((".pyc", ".so", ".node"))
                 or file.is_symlink()
-                or file.stat().st_size > _LARGEST_REWRITTEN_BYTES
+                or file.stat().st_size > _MAX_REWRITTEN_BYTES
             ):
                 continue
             data = file.read_bytes()
@@ -156,7 +156,7 @@ def _holding(folder: Path, path: str) -> Iterator[str]:
                 yield str(file.relative_to(folder))
 
 
-def _rewrite(file: Path, old: str, new: str) -> None:
+def _replace_path_in_file(file: Path, old: str, new: str) -> None:
     if file.is_symlink() or not file.is_file():
         return
     mode = file.stat().st_mode
@@ -165,36 +165,36 @@ def _rewrite(file: Path, old: str, new: str) -> None:
     file.chmod(mode)
 
 
-def added_tops(before: Snapshot, after: Iterable[str]) -> list[str]:
+def find_topmost_added(before: TreeSnapshot, after: Iterable[str]) -> list[str]:
     """The topmost folders and files that are there now and were not before."""
-    known = {"", *(parent for path in before for parent in _folders(path))}
-    return sorted({_top(path, known) for path in after if path not in before})
+    known = {"", *(parent for path in before for parent in _parent_folders(path))}
+    return sorted({_find_topmost_new(path, known) for path in after if path not in before})
 
 
-def remove_added(checkout: Path, before: Snapshot) -> None:
+def remove_added_files(checkout: Path, before: TreeSnapshot) -> None:
     """Take away what a setup added, before another one is tried."""
-    for path in added_tops(before, take_snapshot(checkout)):
+    for path in find_topmost_added(before, take_snapshot(checkout)):
         if _is_folder(checkout / path):
             shutil.rmtree(checkout / path, ignore_errors=True)
         else:
             (checkout / path).unlink(missing_ok=True)
 
 
-def _folders(path: str) -> list[str]:
+def _parent_folders(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
-def _top(path: str, known: set[str]) -> str:
-    return next((folder for folder in _folders(path) if folder not in known), path)
+def _find_topmost_new(path: str, known: set[str]) -> str:
+    return next((folder for folder in _parent_folders(path) if folder not in known), path)
 
 
-def _to_copy(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+def _plan_copies(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
     """What of `source` is to be put where: folders that both have are gone into, links are not."""
     for child in source.iterdir():
         there = target / child.name
         if _is_folder(child) and _is_folder(there):
-            yield from _to_copy(child, there)
+            yield from _plan_copies(child, there)
         else:
             yield child, there
 
@@ -203,7 +203,7 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy_path(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if _is_folder(source):
         shutil.copytree(source, target, symlinks=True)

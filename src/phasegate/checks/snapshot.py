@@ -8,12 +8,12 @@ from hashlib import sha1, sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.files.file_times import times_tell
+from phasegate.files.file_times import are_file_times_reliable
 
 _SHA1_DIGITS = 40
 
 
-class Mark(NamedTuple):
+class FileStamp(NamedTuple):
     """What changes when a file is touched. A program can set the rest back, but not the time of the last change."""
 
     mode: int
@@ -23,19 +23,23 @@ class Mark(NamedTuple):
     changed_ns: int
 
 
-Snapshot = Mapping[str, Mark]
+TreeSnapshot = Mapping[str, FileStamp]
 
 
-def take_snapshot(checkout: Path) -> Snapshot:
+def take_snapshot(checkout: Path) -> TreeSnapshot:
     """Every file and link in the checkout, but for git's own folder.
 
     Where times do not tell what was written, none is noted: then every file counts as touched, and contents decide.
     """
-    marks = {path: _mark(entry.stat(follow_symlinks=False)) for path, entry in _files(str(checkout), "")}
-    return marks if times_tell(checkout) else {path: mark._replace(changed_ns=0) for path, mark in marks.items()}
+    marks = {path: _make_stamp(entry.stat(follow_symlinks=False)) for path, entry in _walk_files(str(checkout), "")}
+    return (
+        marks
+        if are_file_times_reliable(checkout)
+        else {path: mark._replace(changed_ns=0) for path, mark in marks.items()}
+    )
 
 
-def _files(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _walk_files(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     pending = [prefix]
     while pending:
         prefix = pending.pop()
@@ -49,29 +53,29 @@ def _files(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
                     yield path, entry
 
 
-def _mark(found: os.stat_result) -> Mark:
-    return Mark(found.st_mode, found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+def _make_stamp(found: os.stat_result) -> FileStamp:
+    return FileStamp(found.st_mode, found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def mark_of(path: Path | str) -> Mark | None:
+def read_stamp(path: Path | str) -> FileStamp | None:
     try:
-        return _mark(os.lstat(path))
+        return _make_stamp(os.lstat(path))
     except OSError:
         return None
 
 
-def changed_files(checkout: Path, before: Snapshot, blobs: Mapping[str, str]) -> list[str]:
+def find_changed_files(checkout: Path, before: TreeSnapshot, blobs: Mapping[str, str]) -> list[str]:
     """The files of git's tree that are no longer what they were. `blobs` are git's ids of their contents, by path.
 
     A file that was touched, but still has the content that git knows, has not changed.
     """
     root = str(checkout)  # joining Paths would cost more than asking the system
-    found = ((path, before.get(path), mark_of(f"{root}/{path}"), blob) for path, blob in blobs.items())
+    found = ((path, before.get(path), read_stamp(f"{root}/{path}"), blob) for path, blob in blobs.items())
     touched = [one for one in found if one[1] != one[2]]
-    return sorted(path for path, old, now, blob in touched if not _is_same(checkout / path, old, now, blob))
+    return sorted(path for path, old, now, blob in touched if not _has_same_content(checkout / path, old, now, blob))
 
 
-def _is_same(path: Path, before: Mark | None, now: Mark | None, blob: str) -> bool:
+def _has_same_content(path: Path, before: FileStamp | None, now: FileStamp | None, blob: str) -> bool:
     """Mode and size are asked first: what has become a pipe or endless must not be read."""
     if before is None or now is None or (now.mode, now.size) != (before.mode, before.size):
         return False

@@ -14,9 +14,9 @@ import msgspec
 
 from phasegate.typed import read_json
 
-MOST_FAILING = 2_000
-LONGEST_LINE = 2_000
-LOOK_AT = 1_000_000  # characters at each end
+MAX_FAILING_NAMES = 2_000
+MAX_LINE_CHARS = 2_000
+MAX_SCANNED_CHARS = 1_000_000  # characters at each end
 
 
 class TestRun(msgspec.Struct, frozen=True):
@@ -34,50 +34,50 @@ class TestRun(msgspec.Struct, frozen=True):
         return self.passed + self.failed
 
 
-def read_test_output(output: str) -> TestRun | None:
+def parse_test_output(output: str) -> TestRun | None:
     """What the runners in this output said, added up; None if none that we know spoke: that is no proof of a run."""
-    if len(output) > 2 * LOOK_AT:  # a flood: summaries stand at the end
-        output = f"{output[:LOOK_AT]}\n{output[-LOOK_AT:]}"
-    lines = [_uncoloured(line) for line in output.replace("\r\n", "\n").split("\n")]
-    found = [run for read in _READERS if (run := read(lines)) is not None]
+    if len(output) > 2 * MAX_SCANNED_CHARS:  # a flood: summaries stand at the end
+        output = f"{output[:MAX_SCANNED_CHARS]}\n{output[-MAX_SCANNED_CHARS:]}"
+    lines = [_strip_colour(line) for line in output.replace("\r\n", "\n").split("\n")]
+    found = [run for read in _PARSERS if (run := read(lines)) is not None]
     if not found:
         return None
     return TestRun(
         runner=", ".join(run.runner for run in found),
         passed=sum(run.passed for run in found),
         failed=sum(run.failed for run in found),
-        failing=tuple(dict.fromkeys(name for run in found for name in run.failing))[:MOST_FAILING],
+        failing=tuple(dict.fromkeys(name for run in found for name in run.failing))[:MAX_FAILING_NAMES],
     )
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,30}m")
 
 
-def _uncoloured(line: str) -> str:
-    return _COLOUR.sub("", line[:LONGEST_LINE])
+def _strip_colour(line: str) -> str:
+    return _COLOUR.sub("", line[:MAX_LINE_CHARS])
 
 
-Reader = Callable[[list[str]], TestRun | None]
+OutputParser = Callable[[list[str]], TestRun | None]
 
 
-def _found(lines: Iterable[str], pattern: str) -> list[re.Match[str]]:
+def _match_lines(lines: Iterable[str], pattern: str) -> list[re.Match[str]]:
     form = re.compile(pattern)
     return [match for line in lines if (match := form.match(line))]
 
 
-def _names(lines: Iterable[str], pattern: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(match[match.lastindex or 0].strip() for match in _found(lines, pattern)))
+def _extract_names(lines: Iterable[str], pattern: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(match[match.lastindex or 0].strip() for match in _match_lines(lines, pattern)))
 
 
-def _by_word(lines: Iterable[str], pattern: str) -> Counter[str]:
+def _count_by_word(lines: Iterable[str], pattern: str) -> Counter[str]:
     """What lines with a `word` and a `number` come to, by word."""
     counts: Counter[str] = Counter()
-    for match in _found(lines, pattern):
+    for match in _match_lines(lines, pattern):
         counts[match["word"] or ""] += int(match["number"])
     return counts
 
 
-def _in_words(text: str) -> Counter[str]:
+def _count_words(text: str) -> Counter[str]:
     """`2 failed, 1 passed` as numbers by word."""
     counts: Counter[str] = Counter()
     for number, word in re.findall(r"\b([0-9]{1,8}) ([a-z]+)", text):
@@ -85,15 +85,15 @@ def _in_words(text: str) -> Counter[str]:
     return counts
 
 
-def _run(runner: str, passed: int, failed: int, lines: Iterable[str], failing: str) -> TestRun:
-    return TestRun(runner, max(passed, 0), failed, _names(lines, failing) if failed else ())
+def _make_test_run(runner: str, passed: int, failed: int, lines: Iterable[str], failing: str) -> TestRun:
+    return TestRun(runner, max(passed, 0), failed, _extract_names(lines, failing) if failed else ())
 
 
-def _numbered(runner: str, end: str, failing: str, *, last: bool = False) -> Reader:
+def _make_numbered_parser(runner: str, end: str, failing: str, *, last: bool = False) -> OutputParser:
     """A runner whose end states numbers: groups `passed`, `failed`, `errors`, `skipped`, or `total` for the rest."""
 
     def read(lines: list[str]) -> TestRun | None:
-        ends = _found(lines, end)
+        ends = _match_lines(lines, end)
         if not ends:
             return None
         counts: Counter[str] = Counter()
@@ -101,57 +101,59 @@ def _numbered(runner: str, end: str, failing: str, *, last: bool = False) -> Rea
             counts.update({name: int(number) for name, number in match.groupdict("0").items()})
         failed = counts["failed"] + counts["errors"] if "failed" in counts else counts["total"] - counts["passed"]
         passed = counts["passed"] if "passed" in counts else counts["total"] - failed - counts["skipped"]
-        return _run(runner, passed, max(failed, 0), lines, failing)
+        return _make_test_run(runner, passed, max(failed, 0), lines, failing)
 
     return read
 
 
-def _worded(runner: str, end: str, broken: str, failing: str) -> Reader:
+def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> OutputParser:
     """A runner whose end says `2 failed, 1 passed`. A file that cannot be loaded has no tests that could fail."""
 
     def read(lines: list[str]) -> TestRun | None:
-        ends = _found(lines, end)
+        ends = _match_lines(lines, end)
         if not ends:
             return None
-        counts = sum((_in_words(match[1]) for match in ends), Counter[str]())
-        files = sum(int(match[1]) for match in _found(lines, broken))
-        return _run(runner, counts["passed"], counts["failed"] or files, lines, failing)
+        counts = sum((_count_words(match[1]) for match in ends), Counter[str]())
+        files = sum(int(match[1]) for match in _match_lines(lines, broken))
+        return _make_test_run(runner, counts["passed"], counts["failed"] or files, lines, failing)
 
     return read
 
 
-def _pytest(lines: list[str]) -> TestRun | None:
-    ends = _found(
+def _parse_pytest(lines: list[str]) -> TestRun | None:
+    ends = _match_lines(
         lines, r"=*(?: )?((?:no tests ran|[0-9]+ [a-z]+)(?:, [0-9]+ [a-z]+)*) in [0-9.]+s(?: \([0-9:]+\))?(?: =*)?$"
     )
     if not ends:
         return None
-    counts = _in_words(ends[-1][1])
+    counts = _count_words(ends[-1][1])
     passed = counts["passed"] + counts["xfailed"] + counts["xpassed"]
     failed = counts["failed"] + counts["error"] + counts["errors"]
-    return _run("pytest", passed, failed, lines, r"(?:FAILED|ERROR) ([^ ].*?)(?: - .*)?$")
+    return _make_test_run("pytest", passed, failed, lines, r"(?:FAILED|ERROR) ([^ ].*?)(?: - .*)?$")
 
 
-def _unittest(lines: list[str]) -> TestRun | None:
-    ran = _found(lines, r"Ran ([0-9]{1,8}) tests? in [0-9.]+s$")
+def _parse_unittest(lines: list[str]) -> TestRun | None:
+    ran = _match_lines(lines, r"Ran ([0-9]{1,8}) tests? in [0-9.]+s$")
     if not ran:
         return None
     behind = lines[len(lines) - lines[::-1].index(ran[-1][0]) :]
-    ends = _found(behind, r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$")
+    ends = _match_lines(behind, r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$")
     if not ends:  # it broke off before it could judge itself
         return None
     details = Counter({name.strip(): int(n) for name, n in re.findall(r"([a-z ]+)=([0-9]{1,8})", ends[0][1] or "")})
     failed = details["failures"] + details["errors"] + details["unexpected successes"]
-    return _run("unittest", int(ran[-1][1]) - failed - details["skipped"], failed, lines, r"(?:FAIL|ERROR): (.+)$")
+    return _make_test_run(
+        "unittest", int(ran[-1][1]) - failed - details["skipped"], failed, lines, r"(?:FAIL|ERROR): (.+)$"
+    )
 
 
-def _go(lines: list[str]) -> TestRun | None:
+def _parse_go(lines: list[str]) -> TestRun | None:
     """`go test -v` names each test. Without -v there is a line a package, which then stands for one test."""
-    ended = _found(lines, r"(ok|FAIL)\s+(\S+)\s+(?:[0-9.]+s|\(cached\)|\[build failed\]|\[setup failed\])(.*)$")
+    ended = _match_lines(lines, r"(ok|FAIL)\s+(\S+)\s+(?:[0-9.]+s|\(cached\)|\[build failed\]|\[setup failed\])(.*)$")
     packages = [match for match in ended if "no tests to run" not in match[3]]
     if not packages:
         return None
-    tests = _found(lines, r"\s*--- (PASS|FAIL): (\S+)")
+    tests = _match_lines(lines, r"\s*--- (PASS|FAIL): (\S+)")
     failed_packages = [match[2] for match in packages if match[1] == "FAIL"]
     failing = tuple(dict.fromkeys(match[2] for match in tests if match[1] == "FAIL")) or tuple(failed_packages)
     passed = sum(match[1] == "PASS" for match in tests) or sum(match[1] == "ok" for match in packages)
@@ -164,8 +166,10 @@ class _GoEvent(msgspec.Struct):
     Test: str = ""
 
 
-def _go_json(lines: list[str]) -> TestRun | None:
-    events = [event for line in lines if line.startswith('{"') and '"Action"' in line and (event := _go_event(line))]
+def _parse_go_json(lines: list[str]) -> TestRun | None:
+    events = [
+        event for line in lines if line.startswith('{"') and '"Action"' in line and (event := _parse_go_event(line))
+    ]
     ends = [event for event in events if event.Action in ("pass", "fail")]
     if not ends:
         return None
@@ -175,116 +179,120 @@ def _go_json(lines: list[str]) -> TestRun | None:
     return TestRun("go test -json", passed, len(failing or broken), failing or broken)
 
 
-def _go_event(line: str) -> _GoEvent | None:
+def _parse_go_event(line: str) -> _GoEvent | None:
     try:
         return read_json(line, _GoEvent)
     except msgspec.DecodeError:
         return None
 
 
-def _mocha(lines: list[str]) -> TestRun | None:
-    at = [number for number, line in enumerate(lines) if _found([line], _MOCHA_PASSING)]
+def _parse_mocha(lines: list[str]) -> TestRun | None:
+    at = [number for number, line in enumerate(lines) if _match_lines([line], _MOCHA_PASSING)]
     if not at:
         return None
-    passed = sum(int(match[1]) for match in _found(lines, _MOCHA_PASSING))
-    failed = sum(int(match[1]) for match in _found(lines, r"\s+([0-9]{1,8}) failing$"))
+    passed = sum(int(match[1]) for match in _match_lines(lines, _MOCHA_PASSING))
+    failed = sum(int(match[1]) for match in _match_lines(lines, r"\s+([0-9]{1,8}) failing$"))
     named = lines[: at[-1]]  # after that they come again, with details
-    return _run("mocha", passed, failed, named, r"\s+[0-9]+\) (.+)$")
+    return _make_test_run("mocha", passed, failed, named, r"\s+[0-9]+\) (.+)$")
 
 
 _MOCHA_PASSING = r"\s+([0-9]{1,8}) passing \([0-9.]+[a-z]+\)$"
 
 
-def _node(lines: list[str]) -> TestRun | None:
-    counts = _by_word(lines, r"(?:#|ℹ) (?P<word>pass|fail|cancelled) (?P<number>[0-9]{1,8})$")
+def _parse_node(lines: list[str]) -> TestRun | None:
+    counts = _count_by_word(lines, r"(?:#|ℹ) (?P<word>pass|fail|cancelled) (?P<number>[0-9]{1,8})$")
     if "pass" not in counts:
         return None
     # A file without a test counts itself as one.
-    files = len(_found(lines, r"(?:ok [0-9]+ - |✔ )/.{1,1000}\.[cm]?[jt]sx?(?: \([0-9.]+ms\))?$"))
+    files = len(_match_lines(lines, r"(?:ok [0-9]+ - |✔ )/.{1,1000}\.[cm]?[jt]sx?(?: \([0-9.]+ms\))?$"))
     failing = r"\s*(?:not ok [0-9]+ - (.+)|✖ (.+) \([0-9.]+ms\))$"
-    return _run("node --test", counts["pass"] - files, counts["fail"] + counts["cancelled"], lines, failing)
+    return _make_test_run("node --test", counts["pass"] - files, counts["fail"] + counts["cancelled"], lines, failing)
 
 
 _TAP_FAILING = r"\s*not ok [0-9]+ (?:- )?(.+?)(?: # .*)?$"
 
 
-def _tape(lines: list[str]) -> TestRun | None:
+def _parse_tape(lines: list[str]) -> TestRun | None:
     """Tape says `# tests 5`, `# pass  5` and, if any, `# fail  1`: what it counts are assertions."""
-    counts = _by_word(lines, r"# (?P<word>pass(?=  )|tests|fail) +(?P<number>[0-9]{1,8})$")
+    counts = _count_by_word(lines, r"# (?P<word>pass(?=  )|tests|fail) +(?P<number>[0-9]{1,8})$")
     is_told = "tests" in counts and "pass" in counts
-    return _run("tape", counts["pass"], counts["fail"], lines, _TAP_FAILING) if is_told else None
+    return _make_test_run("tape", counts["pass"], counts["fail"], lines, _TAP_FAILING) if is_told else None
 
 
-def _bun(lines: list[str]) -> TestRun | None:
-    if not _found(lines, r"Ran [0-9]{1,8} tests? across [0-9]{1,8} files?\. \["):
+def _parse_bun(lines: list[str]) -> TestRun | None:
+    if not _match_lines(lines, r"Ran [0-9]{1,8} tests? across [0-9]{1,8} files?\. \["):
         return None
-    counts = _by_word(lines, r"\s+(?P<number>[0-9]{1,8}) (?P<word>pass|fail|errors?)$")
+    counts = _count_by_word(lines, r"\s+(?P<number>[0-9]{1,8}) (?P<word>pass|fail|errors?)$")
     failed = max(counts["fail"], counts["error"] + counts["errors"])  # a file that cannot be loaded is both
-    return _run("bun test", counts["pass"], failed, lines, r"\(fail\) (.+?)(?: \[[0-9.]+[a-z]+\])?$")
+    return _make_test_run("bun test", counts["pass"], failed, lines, r"\(fail\) (.+?)(?: \[[0-9.]+[a-z]+\])?$")
 
 
-def _ava(lines: list[str]) -> TestRun | None:
-    counts = _by_word(lines, r"\s*(?P<number>[0-9]{1,8}) (?:tests? (?P<word>passed|failed)|uncaught exceptions?)$")
+def _parse_ava(lines: list[str]) -> TestRun | None:
+    counts = _count_by_word(
+        lines, r"\s*(?P<number>[0-9]{1,8}) (?:tests? (?P<word>passed|failed)|uncaught exceptions?)$"
+    )
     failing = r"\s*✘ (?:\[fail\]: )?(.+?)(?: Error thrown.*)?$"
     is_told = "passed" in counts or "failed" in counts
-    return _run("ava", counts["passed"], counts["failed"] + counts[""], lines, failing) if is_told else None
+    return _make_test_run("ava", counts["passed"], counts["failed"] + counts[""], lines, failing) if is_told else None
 
 
-def _uvu(lines: list[str]) -> TestRun | None:
-    counts = _by_word(lines, r"\s*(?P<word>Total|Passed|Skipped): +(?P<number>[0-9]{1,8})$")
+def _parse_uvu(lines: list[str]) -> TestRun | None:
+    counts = _count_by_word(lines, r"\s*(?P<word>Total|Passed|Skipped): +(?P<number>[0-9]{1,8})$")
     if set(counts) != {"Total", "Passed", "Skipped"}:
         return None
     failed = max(counts["Total"] - counts["Passed"] - counts["Skipped"], 0)
-    return _run("uvu", counts["Passed"], failed, lines, r"\s*FAIL +(.+)$")
+    return _make_test_run("uvu", counts["Passed"], failed, lines, r"\s*FAIL +(.+)$")
 
 
-def _automake(lines: list[str]) -> TestRun | None:
+def _parse_automake(lines: list[str]) -> TestRun | None:
     """`make check` sums up each folder of tests."""
-    counts = _by_word(lines, r"# (?P<word>TOTAL|PASS|XFAIL|FAIL|XPASS|ERROR): +(?P<number>[0-9]{1,8})$")
+    counts = _count_by_word(lines, r"# (?P<word>TOTAL|PASS|XFAIL|FAIL|XPASS|ERROR): +(?P<number>[0-9]{1,8})$")
     if "TOTAL" not in counts:
         return None
     failed = counts["FAIL"] + counts["XPASS"] + counts["ERROR"]
-    return _run("automake", counts["PASS"] + counts["XFAIL"], failed, lines, r"(?:FAIL|XPASS|ERROR): (\S.*)$")
+    return _make_test_run("automake", counts["PASS"] + counts["XFAIL"], failed, lines, r"(?:FAIL|XPASS|ERROR): (\S.*)$")
 
 
-_READERS: tuple[Reader, ...] = (
-    _pytest,
-    _unittest,
-    _numbered(
+_PARSERS: tuple[OutputParser, ...] = (
+    _parse_pytest,
+    _parse_unittest,
+    _make_numbered_parser(
         "cargo test",
         r"test result: (?:ok|FAILED)\. (?P<passed>[0-9]{1,8}) passed; (?P<failed>[0-9]{1,8}) failed;",
         r"test (.+?) \.\.\. FAILED$",
     ),
-    _numbered(
+    _make_numbered_parser(
         "cargo nextest",
         r"\s*Summary \[[^\]]*\] +(?P<total>[0-9]{1,8}) tests? run: (?P<passed>[0-9]{1,8}) passed",
         r"\s*(?:FAIL|TIMEOUT|SIG[A-Z]+) \[[^\]]*\] +(.+)$",
         last=True,
     ),
-    _go,
-    _go_json,
-    _worded("jest", r"Tests: +([0-9a-z, ]*) total$", r"Test Suites: +([0-9]{1,8}) failed", r"\s*● (.+ › .+)$"),
-    _worded(
+    _parse_go,
+    _parse_go_json,
+    _make_worded_parser(
+        "jest", r"Tests: +([0-9a-z, ]*) total$", r"Test Suites: +([0-9]{1,8}) failed", r"\s*● (.+ › .+)$"
+    ),
+    _make_worded_parser(
         "vitest",
         r"\s*Tests +((?:[0-9]+ [a-z]+(?: \| )?)+) \([0-9]+\)$",
         r"\s*Test Files +([0-9]{1,8}) failed",
         r"\s*FAIL +(.+)$",
     ),
-    *(_mocha, _node, _tape),
-    _numbered(
+    *(_parse_mocha, _parse_node, _parse_tape),
+    _make_numbered_parser(
         "tap",
         r"\s*# \{ total: [0-9]{1,8}(?:, pass: (?P<passed>[0-9]{1,8}))?(?:, fail: (?P<failed>[0-9]{1,8}))?",
         _TAP_FAILING,
     ),
-    *(_bun, _ava, _uvu),
-    _numbered(
+    *(_parse_bun, _parse_ava, _parse_uvu),
+    _make_numbered_parser(
         "ctest",
         r"[0-9]{1,3}% tests passed, (?P<failed>[0-9]{1,8}) tests? failed out of (?P<total>[0-9]{1,8})$",
         r"\s+[0-9]+ - (\S+) \(",
     ),
-    _automake,
+    _parse_automake,
     # Maven: the last line of a module sums it up, without a time.
-    _numbered(
+    _make_numbered_parser(
         "surefire",
         r"\[(?:INFO|ERROR|WARNING)\] Tests run: (?P<total>[0-9]+), Failures: (?P<failed>[0-9]+),"
         r" Errors: (?P<errors>[0-9]+), Skipped: (?P<skipped>[0-9]+)$",

@@ -12,57 +12,57 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from phasegate.config.acp_registry import acp_agents
-from phasegate.config.cross_checks import Problem, as_variable, problems, suggestion
+from phasegate.config.acp_registry import load_acp_agents
+from phasegate.config.cross_checks import ConfigProblem, find_config_problems, suggest_name, to_variable_name
 from phasegate.config.layers import (
-    DEFAULT,
-    FILE_NAME,
-    PREFIX,
+    CONFIG_FILE_NAME,
+    DEFAULT_SOURCE,
+    ENV_PREFIX,
     SEED_VARIABLES,
-    Given,
+    ConfigLocation,
     Key,
-    SettingPlace,
+    RawSetting,
     ValueSource,
-    find_place,
-    from_environment,
-    from_file,
-    from_flags,
-    read_file,
-    unknown_seed_variables,
+    find_unknown_seed_variables,
+    locate_config,
+    parse_environment_values,
+    parse_file_values,
+    parse_flag_values,
+    read_config_file,
 )
-from phasegate.config.settings import Agent, Config, Settings
-from phasegate.core.agents.harnesses import ACP, ROWS
+from phasegate.config.settings import AgentSettings, Config, SettingsTable
+from phasegate.core.agents.harnesses import ACP, HARNESSES
 from phasegate.errors import ConfigError
 from phasegate.typed import read_value
 
 __all__ = [
-    "FILE_NAME",
-    "Agent",
+    "CONFIG_FILE_NAME",
+    "AgentSettings",
     "Config",
-    "Effective",
+    "EffectiveConfig",
     "Place",
     "ValueSource",
-    "effective_values",
-    "find_place",
-    "load",
+    "iter_effective_values",
+    "locate_config",
+    "load_config",
 ]
 
 _log = logging.getLogger("phasegate")
 # What every agent and every workflow must say, and what to do when it does not.
-_REQUIRED = {
-    "agents": ("harness", f"set one of: {', '.join(ROWS)}"),
+_REQUIRED_KEYS = {
+    "agents": ("harness", f"set one of: {', '.join(HARNESSES)}"),
     "workflows": ("phases", 'set phases = ["06-implementation"]'),
 }
 # A value that people write beside tables of names: `already_failing` in [checks] is no profile.
-_ALIASES: dict[Key, Key] = {("checks", "already_failing"): ("already_failing",)}
-_WRITTEN = {key: written for written, key in _ALIASES.items()}
+_KEY_ALIASES: dict[Key, Key] = {("checks", "already_failing"): ("already_failing",)}
+_WRITTEN_KEYS = {key: written for written, key in _KEY_ALIASES.items()}
 _REMEDIES = {
     "env": "list the names of variables, never their values",
     "template": "write it in upper case, like CLAUDE",
 }
 
 # The types, as people know them.
-_WORDS = {
+_READABLE_TERMS = {
     "`int`": "an integer",
     "`float`": "a number",
     "`str`": "text",
@@ -74,159 +74,165 @@ _WORDS = {
 }
 
 
-class Effective(NamedTuple):
+class EffectiveConfig(NamedTuple):
     """The configuration of a repository, and the source of each value that is not a default."""
 
     config: Config
     sources: Mapping[Key, ValueSource]
-    place: SettingPlace
+    location: ConfigLocation
     has_file: bool
 
 
-def load(start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Effective:
+def load_config(start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> EffectiveConfig:
     """The configuration for the repository around a folder; the first mistake is an error that says where it is."""
-    place = find_place(start)
-    text = read_file(place.file)
+    place = locate_config(start)
+    text = read_config_file(place.file)
     layers = [
-        from_file(text or "", place.file.name),
-        from_environment(environ),
-        from_flags(flags or {}),
+        parse_file_values(text or "", place.file.name),
+        parse_environment_values(environ),
+        parse_flag_values(flags or {}),
     ]
     values: dict[Key, object] = {}
     sources: dict[Key, ValueSource] = {}
     for layer in layers:
-        for given in _settled([*layer], values):
+        for given in _resolve_layer([*layer], values):
             values[given.key] = given.value
             sources[given.key] = given.source
-    _take_from_registry(values, sources, environ)
-    for name in unknown_seed_variables(environ):
-        _log.warning("%s is not a variable of Phasegate; %s", name, suggestion(name, [*SEED_VARIABLES]))
-    return Effective(_built(values, sources), sources, place, text is not None)
+    _add_registry_commands(values, sources, environ)
+    for name in find_unknown_seed_variables(environ):
+        _log.warning("%s is not a variable of Phasegate; %s", name, suggest_name(name, [*SEED_VARIABLES]))
+    return EffectiveConfig(_build_config(values, sources), sources, place, text is not None)
 
 
-def _take_from_registry(values: dict[Key, object], sources: dict[Key, ValueSource], environ: Mapping[str, str]) -> None:
+def _add_registry_commands(
+    values: dict[Key, object], sources: dict[Key, ValueSource], environ: Mapping[str, str]
+) -> None:
     """The command of an ACP agent that has none and is named as in the registry."""
     for key, value in [*values.items()]:
         command = (*key[:2], "command")
-        if _is_in_agent(key) and key[2:] == ("harness",) and value == ACP and command not in values:
-            row = acp_agents(environ).get(key[1])
+        if _is_agent_key(key) and key[2:] == ("harness",) and value == ACP and command not in values:
+            row = load_acp_agents(environ).get(key[1])
             if row is not None:
-                values[command], sources[command] = row.command, ValueSource("registry", row.agent)
+                values[command], sources[command] = row.command, ValueSource("registry", row.default_agent)
 
 
-def effective_values(effective: Effective) -> Iterator[tuple[Key, object, ValueSource]]:
+def iter_effective_values(effective: EffectiveConfig) -> Iterator[tuple[Key, object, ValueSource]]:
     """Each value in effect with its key and its source, in the order of the tables."""
-    for key, value in _leaves((), effective.config):
-        yield _WRITTEN.get(key, key), value, effective.sources.get(key, DEFAULT)
+    for key, value in _iter_leaves((), effective.config):
+        yield _WRITTEN_KEYS.get(key, key), value, effective.sources.get(key, DEFAULT_SOURCE)
 
 
-def _settled(layer: Sequence[Given], values: Mapping[Key, object]) -> Iterator[Given]:
+def _resolve_layer(layer: Sequence[RawSetting], values: Mapping[Key, object]) -> Iterator[RawSetting]:
     """The values of a layer under their full keys and in the types that are due. `agents.*` stands for all agents."""
-    keys = [_known_key(given, values) for given in layer]
-    found = [given._replace(key=_ALIASES.get(key, key)) for given, key in zip(layer, keys, strict=True)]
-    agents = dict.fromkeys(key[1] for key in [*values, *(given.key for given in found)] if _is_in_agent(key))
+    keys = [_resolve_key(given, values) for given in layer]
+    found = [given._replace(key=_KEY_ALIASES.get(key, key)) for given, key in zip(layer, keys, strict=True)]
+    agents = dict.fromkeys(key[1] for key in [*values, *(given.key for given in found)] if _is_agent_key(key))
     for given in found:
         if given.value == {} and len(given.key) == 2:
-            for problem in _missing({given.key[0]: {given.key[1]: {}}}):
-                raise _misfit(problem, {given.key: given.source})
-        value = _typed(given)
-        if isinstance(value, Mapping | Settings):
+            for problem in _find_missing_keys({given.key[0]: {given.key[1]: {}}}):
+                raise _make_problem_error(problem, {given.key: given.source})
+        value = _convert_value(given)
+        if isinstance(value, Mapping | SettingsTable):
             continue  # an empty table
         keys = [("agents", name, *given.key[2:]) for name in agents] if given.key[1:2] == ("*",) else [given.key]
         yield from (given._replace(key=key, value=value) for key in keys)
 
 
-def _is_in_agent(key: Key) -> bool:
+def _is_agent_key(key: Key) -> bool:
     return key[0] == "agents" and len(key) > 2 and key[1] != "*"
 
 
-def _known_key(given: Given, values: Mapping[Key, object]) -> Key:
+def _resolve_key(setting: RawSetting, values: Mapping[Key, object]) -> Key:
     """The key itself; for a variable, whose letters are all upper case, the key that it must mean."""
-    if given.source.layer != "environment":
-        return given.key
-    known = {tuple(as_variable(part) for part in key): key for key in values}
-    for length in range(len(given.key), 1, -1):
+    if setting.source.layer != "environment":
+        return setting.key
+    known = {tuple(to_variable_name(part) for part in key): key for key in values}
+    for length in range(len(setting.key), 1, -1):
         for spelt, key in known.items():
-            if spelt[:length] == given.key[:length]:
-                return (*key[:length], *(part.lower() for part in given.key[length:]))
-    return _in_phase_keys(tuple(part.lower() for part in given.key))
+            if spelt[:length] == setting.key[:length]:
+                return (*key[:length], *(part.lower() for part in setting.key[length:]))
+    return _restore_phase_hyphen(tuple(part.lower() for part in setting.key))
 
 
-def _in_phase_keys(key: Key) -> Key:
+def _restore_phase_hyphen(key: Key) -> Key:
     """A phase key has a hyphen where a variable can only have an underscore: `06_implementation`."""
     if key[0] in ("phases", "roles") and len(key) > 1 and re.match(r"[0-9]", key[1]):
         return (key[0], key[1].replace("_", "-"), *key[2:])
     return key
 
 
-def _typed(given: Given) -> object:
+def _convert_value(setting: RawSetting) -> object:
     """The value in the type of its key."""
-    type_ = _type_of(given.key, given.source)
+    type_ = _find_type(setting.key, setting.source)
     try:
-        return read_value(_unwrapped(given, type_), type_, strict=not given.is_text)
+        return read_value(_parse_array_text(setting, type_), type_, strict=not setting.is_text)
     except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeEncodeError) as error:
-        remedy = _remedy(given.key, given.value, type_)
-        raise ConfigError(f"{_where(given.source)}{'.'.join(given.key)}: {_in_words(error)}", remedy) from error
+        remedy = _suggest_remedy(setting.key, setting.value, type_)
+        raise ConfigError(
+            f"{_format_source(setting.source)}{'.'.join(setting.key)}: {_describe_error(error)}", remedy
+        ) from error
 
 
-def _in_words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """What is wrong with a value, in the words of the reference."""
     if isinstance(error, UnicodeEncodeError):
         return "it is not UTF-8"
     what = re.sub(r" matching regex .*", " of another form", str(error).partition(" - at `")[0])
-    for name, word in _WORDS.items():
+    for name, word in _READABLE_TERMS.items():
         what = what.replace(name, word)
     return f"{what[:1].lower()}{what[1:]}"
 
 
-def _unwrapped(given: Given, type_: Any) -> object:
+def _parse_array_text(setting: RawSetting, type_: Any) -> object:
     """Text stands for itself, or for an array as in TOML where one is due."""
     is_array = tuple in (get_origin(type_), *(get_origin(option) for option in get_args(type_)))
-    if given.is_text and is_array:
-        return tomllib.loads(f"value = {given.value}")["value"]
-    return given.value
+    if setting.is_text and is_array:
+        return tomllib.loads(f"value = {setting.value}")["value"]
+    return setting.value
 
 
-def _type_of(key: Key, source: ValueSource) -> Any:
+def _find_type(key: Key, source: ValueSource) -> Any:
     """The type that is due at a key; a key that leads nowhere is an error."""
     type_: Any = Config
     for depth, name in enumerate(key):
         if get_origin(type_) is not None and issubclass(get_origin(type_), Mapping):
             type_ = get_args(type_)[1]
-        elif isinstance(type_, type) and issubclass(type_, Settings):
+        elif isinstance(type_, type) and issubclass(type_, SettingsTable):
             fields = {field.name: field.type for field in msgspec.structs.fields(type_)}
             if name not in fields:
-                raise _unknown(key[:depth], name, list(fields), source)
+                raise _make_unknown_key_error(key[:depth], name, list(fields), source)
             type_ = fields[name]
         else:
-            raise ConfigError(f"{_where(source)}{'.'.join(key[:depth])} is a value, not a table", "set it directly")
+            raise ConfigError(
+                f"{_format_source(source)}{'.'.join(key[:depth])} is a value, not a table", "set it directly"
+            )
     return type_
 
 
-def _unknown(table: Key, name: str, known: list[str], source: ValueSource) -> ConfigError:
+def _make_unknown_key_error(table: Key, name: str, known: list[str], source: ValueSource) -> ConfigError:
     if source.layer == "environment" and not table:
-        return ConfigError(f"{source.place} sets nothing", suggestion(source.place.lower(), _fixed_variables()))
+        return ConfigError(f"{source.place} sets nothing", suggest_name(source.place.lower(), _list_fixed_variables()))
     inside = f" in [{'.'.join(table)}]" if table else ""
-    return ConfigError(f"{_where(source)}unknown key `{name}`{inside}", suggestion(name, known))
+    return ConfigError(f"{_format_source(source)}unknown key `{name}`{inside}", suggest_name(name, known))
 
 
-def _fixed_variables() -> list[str]:
+def _list_fixed_variables() -> list[str]:
     """The variables whose names do not depend on what the person named."""
-    return [f"{PREFIX}{'__'.join(key)}".upper() for key, _ in _leaves((), Config())]
+    return [f"{ENV_PREFIX}{'__'.join(key)}".upper() for key, _ in _iter_leaves((), Config())]
 
 
-def _where(source: ValueSource) -> str:
+def _format_source(source: ValueSource) -> str:
     """The line or the variable; a flag is its key, which is named anyway."""
     return f"{source.place}: " if source.place and source.layer != "flag" else ""
 
 
-def _remedy(key: Key, value: object, type_: Any) -> str:
+def _suggest_remedy(key: Key, value: object, type_: Any) -> str:
     if isinstance(type_, type) and issubclass(type_, StrEnum):
-        return suggestion(str(value), [*type_])
+        return suggest_name(str(value), [*type_])
     return _REMEDIES.get(key[-1], "docs/reference/configuration.md says what each key takes")
 
 
-def _built(values: Mapping[Key, object], sources: Mapping[Key, ValueSource]) -> Config:
+def _build_config(values: Mapping[Key, object], sources: Mapping[Key, ValueSource]) -> Config:
     """All values in one structure that fits together."""
     tree: dict[str, Any] = {}
     for key, value in values.items():
@@ -234,32 +240,32 @@ def _built(values: Mapping[Key, object], sources: Mapping[Key, ValueSource]) -> 
         for name in key[:-1]:
             table = table.setdefault(name, {})
         table[key[-1]] = value
-    for problem in _missing(tree):
-        raise _misfit(problem, sources)
+    for problem in _find_missing_keys(tree):
+        raise _make_problem_error(problem, sources)
     config = read_value(tree, Config)
-    for problem in problems(config):
-        raise _misfit(problem, sources)
+    for problem in find_config_problems(config):
+        raise _make_problem_error(problem, sources)
     return config
 
 
-def _missing(tree: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Iterator[Problem]:
-    for table, (field, remedy) in _REQUIRED.items():
+def _find_missing_keys(tree: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Iterator[ConfigProblem]:
+    for table, (field, remedy) in _REQUIRED_KEYS.items():
         for name, entry in tree.get(table, {}).items():
             if field not in entry:
-                yield Problem((table, name), f"`{field}` is missing", remedy)
+                yield ConfigProblem((table, name), f"`{field}` is missing", remedy)
 
 
-def _misfit(problem: Problem, sources: Mapping[Key, ValueSource]) -> ConfigError:
-    source = next((sources[key] for key in sources if key[: len(problem.key)] == problem.key), DEFAULT)
-    return ConfigError(f"{_where(source)}{'.'.join(problem.key)}: {problem.what}", problem.remedy)
+def _make_problem_error(problem: ConfigProblem, sources: Mapping[Key, ValueSource]) -> ConfigError:
+    source = next((sources[key] for key in sources if key[: len(problem.key)] == problem.key), DEFAULT_SOURCE)
+    return ConfigError(f"{_format_source(source)}{'.'.join(problem.key)}: {problem.message}", problem.remedy)
 
 
-def _leaves(key: Key, value: object) -> Iterator[tuple[Key, object]]:
-    if isinstance(value, Settings):
+def _iter_leaves(key: Key, value: object) -> Iterator[tuple[Key, object]]:
+    if isinstance(value, SettingsTable):
         for name in value.__struct_fields__:
-            yield from _leaves((*key, name), getattr(value, name))
+            yield from _iter_leaves((*key, name), getattr(value, name))
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _leaves((*key, name), inner)
+            yield from _iter_leaves((*key, name), inner)
     else:
         yield key, value

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.core.agents.harnesses import ACP, HarnessRow, known_row
+from phasegate.core.agents.harnesses import ACP, HarnessRow, find_harness_row
 from phasegate.errors import ConfigError
 from phasegate.typed import read_json
 
@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VERSION = re.compile(r"(?<=.)@[^/@]*$")
 
 
-class _Way(msgspec.Struct, frozen=True):
+class _InstallMethod(msgspec.Struct, frozen=True):
     """How a program is had: by a package, or as a file."""
 
     package: str = ""
@@ -30,12 +30,12 @@ class _Way(msgspec.Struct, frozen=True):
 
 
 class _Distribution(msgspec.Struct, frozen=True):
-    npx: _Way | None = None
-    uvx: _Way | None = None
-    binary: dict[str, _Way] = {}
+    npx: _InstallMethod | None = None
+    uvx: _InstallMethod | None = None
+    binary: dict[str, _InstallMethod] = {}
 
 
-class _Ours(msgspec.Struct, frozen=True):
+class _PhasegateExtension(msgspec.Struct, frozen=True):
     """What the published form has no place for."""
 
     program: str = ""  # where it is not named as its package
@@ -47,27 +47,27 @@ class _Ours(msgspec.Struct, frozen=True):
     tested: str = ""
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _RegistryEntry(msgspec.Struct, frozen=True):
     id: str
     name: str
     distribution: _Distribution
     repository: str = ""
-    phasegate: _Ours = _Ours()
+    phasegate: _PhasegateExtension = _PhasegateExtension()
 
 
 class _Registry(msgspec.Struct, frozen=True):
     agents: list[msgspec.Raw]
 
 
-def read_registry(data: bytes) -> dict[str, HarnessRow]:
+def parse_registry(data: bytes) -> dict[str, HarnessRow]:
     """The agents of a registry, by id. Raises msgspec.MsgspecError for what is none at all."""
     found = read_json(data, _Registry)
-    return {row.agent: row for raw in found.agents for row in _rows(raw)}
+    return {row.default_agent: row for raw in found.agents for row in _parse_entry(raw)}
 
 
-def _rows(raw: msgspec.Raw) -> Iterator[HarnessRow]:
+def _parse_entry(raw: msgspec.Raw) -> Iterator[HarnessRow]:
     try:
-        entry = read_json(raw, _Entry)
+        entry = read_json(raw, _RegistryEntry)
     except msgspec.MsgspecError:
         return
     kinds = entry.distribution
@@ -84,16 +84,16 @@ def _rows(raw: msgspec.Raw) -> Iterator[HarnessRow]:
     yield HarnessRow(
         kind=ACP,
         template="ACP",
-        agent=entry.id,
+        default_agent=entry.id,
         program=program,
         arguments=way.args,
-        driven_by=ACP,
-        package=package if kinds.npx else "",
-        installing=by_hand,
-        tested=ours.tested,
-        keys=ours.keys,
-        settings=ours.settings,
-        sign_in=ours.sign_in or "name the variable of its key in `env` of the agent",
+        driver=ACP,
+        npm_package=package if kinds.npx else "",
+        install_hint=by_hand,
+        tested_version=ours.tested,
+        key_variables=ours.keys,
+        setting_variables=ours.settings,
+        sign_in_hint=ours.sign_in or "name the variable of its key in `env` of the agent",
         sign_in_files=ours.sign_in_files,
         hosts=ours.hosts,
         acp_programs=(program,),
@@ -101,39 +101,39 @@ def _rows(raw: msgspec.Raw) -> Iterator[HarnessRow]:
     )
 
 
-SHIPPED = Path(__file__).with_name("acp-registry.json")
-OWN = "phasegate/acp-registry.json"
-_LARGEST_BYTES = 8_000_000
+SHIPPED_REGISTRY = Path(__file__).with_name("acp-registry.json")
+USER_REGISTRY = "phasegate/acp-registry.json"
+_MAX_REGISTRY_BYTES = 8_000_000
 
 
-def acp_agents(environ: Mapping[str, str]) -> dict[str, HarnessRow]:
+def load_acp_agents(environ: Mapping[str, str]) -> dict[str, HarnessRow]:
     """All of them by id; the person's own go before ours. Nothing is fetched."""
     home = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
-    return {**_read(SHIPPED), **_read(Path(home) / OWN)}
+    return {**_load_registry_file(SHIPPED_REGISTRY), **_load_registry_file(Path(home) / USER_REGISTRY)}
 
 
-def row_of(kind: str, command: Sequence[str]) -> HarnessRow | None:
+def resolve_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
     """What is known of an agent's program: by its harness, else by the registry if it is driven by ACP."""
-    found = known_row(kind, command)
+    found = find_harness_row(kind, command)
     if found is not None or kind != ACP or not command:
         return found
     name = command[0].rpartition("/")[2]
-    return next((row for row in acp_agents(os.environ).values() if row.program == name), None)
+    return next((row for row in load_acp_agents(os.environ).values() if row.program == name), None)
 
 
-def _read(path: Path) -> dict[str, HarnessRow]:
+def _load_registry_file(path: Path) -> dict[str, HarnessRow]:
     try:
         about = path.stat()
     except OSError:
         return {}
-    return _read_version(path, about.st_mtime_ns, about.st_size)
+    return _load_registry_version(path, about.st_mtime_ns, about.st_size)
 
 
 @cache
-def _read_version(path: Path, _mtime_ns: int, size: int) -> dict[str, HarnessRow]:
+def _load_registry_version(path: Path, _mtime_ns: int, size: int) -> dict[str, HarnessRow]:
     try:
-        if size > _LARGEST_BYTES:
-            raise ValueError(f"it is larger than {_LARGEST_BYTES} bytes")
-        return read_registry(path.read_bytes())
+        if size > _MAX_REGISTRY_BYTES:
+            raise ValueError(f"it is larger than {_MAX_REGISTRY_BYTES} bytes")
+        return parse_registry(path.read_bytes())
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path} is no registry of ACP agents: {error}", "fetch it again, or remove it") from error

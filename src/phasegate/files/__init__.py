@@ -22,24 +22,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 
 
-def open_folder(path: Path | str, inside: int | None = None) -> int:
+def open_folder(path: Path | str, parent_fd: int | None = None) -> int:
     """A descriptor of a folder, or of one in an open folder."""
-    return os.open(path, _FOLDER, dir_fd=inside)
+    return os.open(path, _FOLDER_FLAGS, dir_fd=parent_fd)
 
 
-def open_plain(
-    path: Path | str, inside: int | None = None, *, follow_link: bool = False, one_name: bool = False
+def open_regular_file(
+    path: Path | str, parent_fd: int | None = None, *, follow_link: bool = False, single_link: bool = False
 ) -> int:
     """A descriptor of a plain file, to read."""
-    descriptor = os.open(path, _READ if follow_link else _READ | os.O_NOFOLLOW, dir_fd=inside)
+    descriptor = os.open(path, _READ_FLAGS if follow_link else _READ_FLAGS | os.O_NOFOLLOW, dir_fd=parent_fd)
     about = os.fstat(descriptor)
-    if stat.S_ISREG(about.st_mode) and (about.st_nlink == 1 or not one_name):
+    if stat.S_ISREG(about.st_mode) and (about.st_nlink == 1 or not single_link):
         return descriptor
     os.close(descriptor)
     from errno import EINVAL, EISDIR  # the hook does without, where all is well
@@ -49,12 +49,12 @@ def open_plain(
     raise OSError(EINVAL, "not a regular file", path)
 
 
-def open_new(path: Path | str, mode: int, inside: int | None = None) -> int:
+def create_new_file(path: Path | str, mode: int, parent_fd: int | None = None) -> int:
     """A descriptor of a file that was not there, to write."""
-    return os.open(path, _CREATE, mode, dir_fd=inside)
+    return os.open(path, _CREATE_FLAGS, mode, dir_fd=parent_fd)
 
 
-def read_open(descriptor: int, limit_bytes: int) -> bytes | None:
+def read_descriptor(descriptor: int, limit_bytes: int) -> bytes | None:
     """The bytes of an open file; None if there are more than the limit, also if they come while it is read."""
     parts: list[bytes] = []
     left = limit_bytes + 1
@@ -64,16 +64,16 @@ def read_open(descriptor: int, limit_bytes: int) -> bytes | None:
     return b"".join(parts) if left > 0 else None
 
 
-def read_plain(
-    path: Path | str, limit_bytes: int, inside: int | None = None, *, one_name: bool = False
+def read_regular_file(
+    path: Path | str, limit_bytes: int, parent_fd: int | None = None, *, single_link: bool = False
 ) -> bytes | None:
     """The bytes of a plain file; None for anything else, and for a file that is larger than the limit."""
     try:
-        descriptor = open_plain(path, inside, one_name=one_name)
+        descriptor = open_regular_file(path, parent_fd, single_link=single_link)
     except (OSError, ValueError):
         return None
     try:
-        return read_open(descriptor, limit_bytes)
+        return read_descriptor(descriptor, limit_bytes)
     except OSError:
         return None
     finally:

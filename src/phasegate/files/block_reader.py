@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError, UnreadableFile
-from phasegate.files import open_plain
+from phasegate.files import open_regular_file
 
-CHUNK_BYTES = 32 * 1024  # stays in the processor's nearest cache while it is looked through some thirty times
-_COARSE_NS = 100_000_000
+BLOCK_BYTES = 32 * 1024  # stays in the processor's nearest cache while it is looked through some thirty times
+_CLOCK_RESOLUTION_NS = 100_000_000
 
 
 class OpenFile(NamedTuple):
@@ -22,10 +22,10 @@ class OpenFile(NamedTuple):
     changed_ns: int
     opened_ns: int
 
-    def blocks(self) -> Iterator[bytes]:
+    def read_blocks(self) -> Iterator[bytes]:
         """The content from the start, in blocks."""
         os.lseek(self.descriptor, 0, os.SEEK_SET)
-        want = min(CHUNK_BYTES, self.size + 1)
+        want = min(BLOCK_BYTES, self.size + 1)
         while block := os.read(self.descriptor, want):
             yield block
             if len(block) < want:
@@ -37,17 +37,17 @@ class OpenFile(NamedTuple):
         That clock is coarse: a file that was written just before it was opened counts as changed.
         """
         status = os.fstat(self.descriptor)
-        just_written = status.st_ctime_ns > self.opened_ns - _COARSE_NS
+        just_written = status.st_ctime_ns > self.opened_ns - _CLOCK_RESOLUTION_NS
         return just_written or (status.st_size, status.st_ctime_ns) != (self.size, self.changed_ns)
 
 
 @contextmanager
-def regular_file(path: Path, *, follow_links: bool = True) -> Iterator[OpenFile]:
+def regular_file_reader(path: Path, *, follow_links: bool = True) -> Iterator[OpenFile]:
     """An open regular file. A pipe, a device or a folder is refused without a wait."""
     try:
-        descriptor = open_plain(path, follow_link=follow_links)
+        descriptor = open_regular_file(path, follow_link=follow_links)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, _reason(error)) from error
+        raise _unreadable_error(path, _describe_error(error)) from error
     try:
         status = os.fstat(descriptor)
         yield OpenFile(descriptor, status.st_size, status.st_ctime_ns, time.time_ns())
@@ -57,11 +57,11 @@ def regular_file(path: Path, *, follow_links: bool = True) -> Iterator[OpenFile]
 
 def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tuple[bytes, int]:
     """The first bytes of a regular file, and its whole size."""
-    with regular_file(path, follow_links=follow_links) as file:
-        return _read(file, limit_bytes), file.size
+    with regular_file_reader(path, follow_links=follow_links) as file:
+        return _read_prefix(file, limit_bytes), file.size
 
 
-def refuse_to_leave(root: Path, path: Path) -> None:
+def reject_path_outside(root: Path, path: Path) -> None:
     """Refuse a name in a repository that leads out of it by a link, or into its git directory.
 
     A commit of anybody's can hold such a link; what it leads to would go to a provider with the prompt.
@@ -73,10 +73,10 @@ def refuse_to_leave(root: Path, path: Path) -> None:
         raise ConfigError(f"{path} leads out of the repository", "put the file itself there: nothing was read")
 
 
-def _read(file: OpenFile, limit_bytes: int) -> bytes:
+def _read_prefix(file: OpenFile, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     left = limit_bytes
-    for block in file.blocks():
+    for block in file.read_blocks():
         parts.append(block[:left])
         left -= len(parts[-1])
         if left == 0:
@@ -84,9 +84,9 @@ def _read(file: OpenFile, limit_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _unreadable(path: Path, reason: str) -> UnreadableFile:
+def _unreadable_error(path: Path, reason: str) -> UnreadableFile:
     return UnreadableFile(f"cannot read {path}: {reason}", "name a regular file that can be read", reason)
 
 
-def _reason(error: OSError | ValueError) -> str:
+def _describe_error(error: OSError | ValueError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)

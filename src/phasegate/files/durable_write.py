@@ -8,15 +8,15 @@ import time
 from contextlib import suppress
 from itertools import count
 
-from phasegate.files import open_folder, open_new
+from phasegate.files import create_new_file, open_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `init` writes with these functions, and does without pathlib
     from pathlib import Path
 
-_numbers = count()
+_sequence = count()
 _PREFIX, _SUFFIX = ".phasegate-", ".tmp"
-_LEFT_FOR_S = 60.0  # nobody takes that long between making such a file and renaming it
+_STALE_AFTER_S = 60.0  # nobody takes that long between making such a file and renaming it
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -43,7 +43,7 @@ def write_durably(descriptor: int, data: bytes, position: int) -> None:
         os.fsync(descriptor)
 
 
-def cut_torn_line(descriptor: int) -> int:
+def truncate_torn_line(descriptor: int) -> int:
     """Take away an unfinished last line, as a crash leaves it, so that the next stands by itself; the size then."""
     size = end = os.fstat(descriptor).st_size
     while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
@@ -125,19 +125,19 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace a file at once and for good."""
     folder = open_folder(path.parent)
     try:
-        replace_at(folder, path.name, data, mode)
+        replace_file_at(folder, path.name, data, mode)
     finally:
         os.close(folder)
 
 
-def replace_at(folder: int, name: str, data: bytes, mode: int, *, aside: int | None = None) -> None:
+def replace_file_at(folder: int, name: str, data: bytes, mode: int, *, temp_folder: int | None = None) -> None:
     """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened.
 
     It is written under another name first, in the folder `aside` if there is to be no such name in this one.
     """
-    temporary = f"{_PREFIX}{os.getpid()}-{next(_numbers)}{_SUFFIX}"
-    first = folder if aside is None else aside
-    descriptor = _create(first, temporary, mode)
+    temporary = f"{_PREFIX}{os.getpid()}-{next(_sequence)}{_SUFFIX}"
+    first = folder if temp_folder is None else temp_folder
+    descriptor = _create_temp_file(first, temporary, mode)
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
@@ -150,18 +150,18 @@ def replace_at(folder: int, name: str, data: bytes, mode: int, *, aside: int | N
     os.fsync(folder)
 
 
-def remove_left(folder: int) -> None:
+def remove_stale_temp_files(folder: int) -> None:
     """Remove what a process that was killed left of a file that it was about to replace, a while ago."""
     for name in os.listdir(folder):
         if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
             with suppress(OSError):
-                if time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime > _LEFT_FOR_S:
+                if time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime > _STALE_AFTER_S:
                     os.unlink(name, dir_fd=folder)
 
 
-def _create(folder: int, name: str, mode: int) -> int:
+def _create_temp_file(folder: int, name: str, mode: int) -> int:
     try:
-        return open_new(name, mode, folder)
+        return create_new_file(name, mode, folder)
     except FileExistsError:  # left by a process that had our number and was killed
         os.unlink(name, dir_fd=folder)
-        return open_new(name, mode, folder)
+        return create_new_file(name, mode, folder)

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 
-def times_tell(folder: Path) -> bool:
+def are_file_times_reliable(folder: Path) -> bool:
     """Whether a write through a mapping changes a file's times. In memory (tmpfs) it does not, once a page was read."""
     with tempfile.TemporaryFile(dir=folder) as file:
         os.truncate(file.fileno(), 1)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def keep_out_of_git(git_dir: os.PathLike[str] | str, folders: Iterable[str]) -> bool:
+def add_git_excludes(git_dir: os.PathLike[str] | str, folders: Iterable[str]) -> bool:
     """Name our folders in `.git/info/exclude`, once; whether a line was missing. Only ever adds: the file is theirs."""
     info = os.path.join(git_dir, "info")
     os.makedirs(info, exist_ok=True)

@@ -19,34 +19,34 @@ from phasegate.files import open_folder
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_TRIES = 128  # the kernel gives up when something is renamed meanwhile, and asks to be called again
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_ATTEMPTS = 128  # the kernel gives up when something is renamed meanwhile, and asks to be called again
 
 
-class _How(ctypes.Structure):
+class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> int:
+def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
     """Open what lies at `parts` below an open folder; an OSError if a part is a link, or leads out."""
     if any(part in ("", ".", "..") or "/" in part for part in parts):
         raise FileNotFoundError(errno.ENOENT, "no way beneath a folder", "/".join(parts))
     if sys.platform == "linux":
         try:
-            return open_by_kernel(folder, parts, flags)
+            return open_with_openat2(folder, parts, flags)
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM, errno.ENAMETOOLONG):
                 raise
     return open_part_by_part(folder, parts, flags)
 
 
-def open_by_kernel(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> int:
+def open_with_openat2(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
     """As `open_beneath`, by one call of the kernel."""
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
-    how = _How(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
+    how = _OpenHow(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
     path = os.fsencode("/".join(parts) or ".")
     call = _syscall()
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         found = int(call(_OPENAT2, folder, ctypes.c_char_p(path), ctypes.byref(how), ctypes.sizeof(how)))
         if found >= 0:
             return found
@@ -60,13 +60,13 @@ def _syscall() -> Callable[..., int]:
     return ctypes.CDLL(None, use_errno=True).syscall
 
 
-def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER) -> int:
+def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
     """As `open_beneath`, for systems without that call."""
-    current = os.open(".", _FOLDER, dir_fd=folder)
+    current = os.open(".", _FOLDER_FLAGS, dir_fd=folder)
     for position, part in enumerate(parts):
         last = position == len(parts) - 1
         try:
-            below = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC if last else _FOLDER, dir_fd=current)
+            below = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC if last else _FOLDER_FLAGS, dir_fd=current)
         finally:
             os.close(current)
         current = below
@@ -74,9 +74,9 @@ def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER) -
 
 
 @contextmanager
-def opened_folder(path: Path | str, inside: int | None = None) -> Iterator[int]:
+def folder_descriptor(path: Path | str, parent_fd: int | None = None) -> Iterator[int]:
     """A descriptor of a folder, or of one in an open folder."""
-    with closing_descriptor(open_folder(path, inside)) as descriptor:
+    with closing_descriptor(open_folder(path, parent_fd)) as descriptor:
         yield descriptor
 
 
@@ -95,12 +95,12 @@ def closing_descriptor(descriptor: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def make_beneath(folder: int, parts: Sequence[str]) -> int:
+def make_folder_beneath(folder: int, parts: Sequence[str]) -> int:
     """Open the folder at `parts`, making those that are missing."""
     try:
         return open_beneath(folder, parts)
     except FileNotFoundError:
-        parent = make_beneath(folder, parts[:-1])
+        parent = make_folder_beneath(folder, parts[:-1])
     try:
         os.mkdir(parts[-1], dir_fd=parent)
         os.fsync(parent)

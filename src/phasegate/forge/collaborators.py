@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from phasegate.forge.http import ApiFailed
+from phasegate.forge.http import ApiError
 
 K = TypeVar("K")
 
 
-class Writers(Generic[K]):
+class WriteAccessCache(Generic[K]):
     """Asks the forge once for each person. Whom it does not know may not."""
 
-    def __init__(self, ask: Callable[[K], bool]) -> None:
-        self._ask = ask
-        self._known: dict[K, bool] = {}
+    def __init__(self, has_write_access: Callable[[K], bool]) -> None:
+        self._has_write_access = has_write_access
+        self._cache: dict[K, bool] = {}
 
     def __contains__(self, person: K) -> bool:
-        if person not in self._known:
+        if person not in self._cache:
             try:
-                self._known[person] = self._ask(person)
-            except ApiFailed as error:
+                self._cache[person] = self._has_write_access(person)
+            except ApiError as error:
                 if error.status != 404:
                     raise
-                self._known[person] = False
-        return self._known[person]
+                self._cache[person] = False
+        return self._cache[person]

@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
-from phasegate.core.forge.pull_request import Look, Opinion, Pull, PullState, Remark
-from phasegate.forge.collaborators import Writers
-from phasegate.forge.github_api import CONTEXT, all_passed, open_first
-from phasegate.forge.http import Api, Read
-from phasegate.forge.port import Issue, MergeAnswer, MergeOutcome, Wanted
+from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot, PullState, Remark, ReviewDecision
+from phasegate.forge.collaborators import WriteAccessCache
+from phasegate.forge.github_api import STATUS_CONTEXT, have_all_passed, sort_open_first
+from phasegate.forge.http import ApiPayload, ForgeApi
+from phasegate.forge.port import Issue, MergeOutcome, MergeResult, PullSpec
 
-_DRAFT = "Draft: "
-_DEVELOPER = 30  # the least access level that may push
-_STATES = {"opened": PullState.OPEN, "locked": PullState.OPEN, "merged": PullState.MERGED}
+_DRAFT_PREFIX = "Draft: "
+_MIN_PUSH_ACCESS_LEVEL = 30  # the least access level that may push
+_PULL_STATES = {"opened": PullState.OPEN, "locked": PullState.OPEN, "merged": PullState.MERGED}
 # What GitLab calls a check, in the words of `all_passed`.
-_WORDS = {"success": "success", "skipped": "skipped", "running": "pending", "pending": "pending", "created": "pending"}
+_CHECK_STATES = {
+    "success": "success",
+    "skipped": "skipped",
+    "running": "pending",
+    "pending": "pending",
+    "created": "pending",
+}
 
 
-class _GitLabUser(Read, frozen=True):
+class _GitLabUser(ApiPayload, frozen=True):
     id: int
     username: str
 
 
-class _GitLabMerge(Read, frozen=True):
+class _GitLabMergeRequest(ApiPayload, frozen=True):
     iid: int
     web_url: str
     state: str
@@ -38,27 +44,27 @@ class _GitLabMerge(Read, frozen=True):
     merge_when_pipeline_succeeds: bool = False  # true of one on a merge train, too
 
 
-class _GitLabBy(Read, frozen=True):
+class _GitLabApproval(ApiPayload, frozen=True):
     user: _GitLabUser
 
 
-class _GitLabApprovals(Read, frozen=True):
+class _GitLabApprovals(ApiPayload, frozen=True):
     approved: bool = False
-    approved_by: tuple[_GitLabBy, ...] = ()
+    approved_by: tuple[_GitLabApproval, ...] = ()
 
 
-class _GitLabReviewer(Read, frozen=True):
+class _GitLabReviewer(ApiPayload, frozen=True):
     user: _GitLabUser
     state: str = ""
 
 
-class _GitLabPosition(Read, frozen=True):
+class _GitLabPosition(ApiPayload, frozen=True):
     new_path: str | None = None
     new_line: int | None = None
     head_sha: str | None = None
 
 
-class _GitLabNote(Read, frozen=True):
+class _GitLabNote(ApiPayload, frozen=True):
     id: int
     body: str
     author: _GitLabUser
@@ -68,21 +74,21 @@ class _GitLabNote(Read, frozen=True):
     position: _GitLabPosition | None = None
 
 
-class _GitLabDiscussion(Read, frozen=True):
+class _GitLabDiscussion(ApiPayload, frozen=True):
     id: str
     notes: tuple[_GitLabNote, ...]
 
 
-class _GitLabMember(Read, frozen=True):
+class _GitLabMember(ApiPayload, frozen=True):
     access_level: int
 
 
-class _GitLabStatus(Read, frozen=True):
+class _GitLabStatus(ApiPayload, frozen=True):
     status: str
     allow_failure: bool = False
 
 
-class _GitLabIssue(Read, frozen=True):
+class _GitLabIssue(ApiPayload, frozen=True):
     iid: int
     title: str
     description: str | None = None
@@ -92,103 +98,103 @@ class _GitLabIssue(Read, frozen=True):
 class GitLab:
     """Fulfils `port.Forge`."""
 
-    def __init__(self, api: Api, repository: str) -> None:
+    def __init__(self, api: ForgeApi, repository: str) -> None:
         self._api, self._project = api, f"/projects/{quote(repository, safe='')}"
-        self._writers = Writers(self._may_write)
+        self._writers = WriteAccessCache(self._has_write_access)
 
-    def find(self, branch: str, base: str) -> Sequence[Pull]:
+    def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
         asked = {"source_branch": branch, "target_branch": base}
-        found = self._api.get_all(f"{self._project}/merge_requests", _GitLabMerge, **asked)
-        return open_first(map(_as_pull, found))
+        found = self._api.get_all(f"{self._project}/merge_requests", _GitLabMergeRequest, **asked)
+        return sort_open_first(map(_to_pull, found))
 
-    def create(self, wanted: Wanted) -> Pull | None:
+    def create_pull(self, spec: PullSpec) -> PullRequest | None:
         body: dict[str, object] = {
-            "source_branch": wanted.branch,
-            "target_branch": wanted.base,
-            "title": _title(wanted),
-            "description": wanted.body,
+            "source_branch": spec.branch,
+            "target_branch": spec.base,
+            "title": _format_title(spec),
+            "description": spec.body,
         }
-        if wanted.labels:
-            body["labels"] = ",".join(wanted.labels)
-        if wanted.reviewers:
-            body["reviewer_ids"] = [*self._ids(wanted.reviewers)]
+        if spec.labels:
+            body["labels"] = ",".join(spec.labels)
+        if spec.reviewers:
+            body["reviewer_ids"] = [*self._find_user_ids(spec.reviewers)]
         answer = self._api.send("POST", f"{self._project}/merge_requests", body, (409,))
-        return None if answer.status == 409 else _as_pull(self._api.decode(answer, _GitLabMerge))
+        return None if answer.status == 409 else _to_pull(self._api.decode(answer, _GitLabMergeRequest))
 
-    def update(self, pull: Pull, wanted: Wanted) -> Pull:
-        body = {"title": _title(wanted), "description": wanted.body}
+    def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
+        body = {"title": _format_title(spec), "description": spec.body}
         answer = self._api.send("PUT", f"{self._project}/merge_requests/{pull.number}", body)
-        return _as_pull(self._api.decode(answer, _GitLabMerge))
+        return _to_pull(self._api.decode(answer, _GitLabMergeRequest))
 
-    def look(self, number: int) -> Look:
+    def fetch_pull(self, number: int) -> PullRequestSnapshot:
         path = f"{self._project}/merge_requests/{number}"
-        found = self._api.get(path, _GitLabMerge)
-        pull = _as_pull(found)
+        found = self._api.get(path, _GitLabMergeRequest)
+        pull = _to_pull(found)
         remarks = [
-            self._remark(note, discussion, pull.head)
+            self._make_remark(note, discussion, pull.head)
             for discussion in self._api.get_all(f"{path}/discussions", _GitLabDiscussion)
             for note in discussion.notes
             if not note.system
         ]
-        return Look(
+        return PullRequestSnapshot(
             pull=pull,
-            opinion=self._opinion(path),
-            checks_passed=self._checks(pull.head),
+            review_decision=self._fetch_opinion(path),
+            checks_passed=self._fetch_checks_passed(pull.head),
             mergeable=found.detailed_merge_status == "mergeable",
             remarks=tuple(remarks),
         )
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
-        body = {"state": "success" if passed else "failed", "name": CONTEXT, "description": description[:140]}
+        body = {"state": "success" if passed else "failed", "name": STATUS_CONTEXT, "description": description[:140]}
         self._api.send("POST", f"{self._project}/statuses/{commit}", body)
 
-    def merge(self, number: int, head: str, method: str, *, queue: bool) -> MergeAnswer:
+    def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
         if queue:
             path = f"{self._project}/merge_trains/merge_requests/{number}"
             answer = self._api.send("POST", path, {"sha": head, "squash": method == "squash"}, (400, 409))
             outcome = {400: MergeOutcome.REFUSED, 409: MergeOutcome.MOVED}.get(answer.status, MergeOutcome.QUEUED)
-            return MergeAnswer(outcome, answer.said())
+            return MergeResult(outcome, answer.get_error_text())
         body = {"sha": head, "squash": method == "squash", "should_remove_source_branch": False}
         path = f"{self._project}/merge_requests/{number}/merge"
         answer = self._api.send("PUT", path, body, (405, 406, 409, 422))
         if answer.status == 409:
-            return MergeAnswer(MergeOutcome.MOVED, answer.said())
+            return MergeResult(MergeOutcome.MOVED, answer.get_error_text())
         if answer.status != 200:
-            return MergeAnswer(MergeOutcome.NOT_YET, answer.said())
-        merged = _as_pull(self._api.decode(answer, _GitLabMerge))
+            return MergeResult(MergeOutcome.NOT_YET, answer.get_error_text())
+        merged = _to_pull(self._api.decode(answer, _GitLabMergeRequest))
         done = merged.state is PullState.MERGED
-        return MergeAnswer(MergeOutcome.MERGED if done else MergeOutcome.NOT_YET, merged.merged_as)
+        return MergeResult(MergeOutcome.MERGED if done else MergeOutcome.NOT_YET, merged.merge_commit)
 
-    def answer(self, number: int, thread: str, text: str) -> None:
+    def reply(self, number: int, thread: str, text: str) -> None:
         path = f"{self._project}/merge_requests/{number}"
         self._api.send("POST", f"{path}/discussions/{thread}/notes" if thread else f"{path}/notes", {"body": text})
 
-    def issue(self, number: int) -> Issue:
+    def fetch_issue(self, number: int) -> Issue:
         found = self._api.get(f"{self._project}/issues/{number}", _GitLabIssue)
-        return _as_issue(found)
+        return _to_issue(found)
 
-    def issues(self, label: str) -> Sequence[Issue]:
+    def list_issues(self, label: str) -> Sequence[Issue]:
         found = self._api.get_all(f"{self._project}/issues", _GitLabIssue, labels=label, state="opened")
-        return [_as_issue(one) for one in found if label in one.labels]
+        return [_to_issue(one) for one in found if label in one.labels]
 
-    def _ids(self, names: Sequence[str]) -> Iterator[int]:
+    def _find_user_ids(self, names: Sequence[str]) -> Iterator[int]:
         for name in names:
             yield from (one.id for one in self._api.get("/users", list[_GitLabUser], username=name))
 
-    def _opinion(self, path: str) -> Opinion:
+    def _fetch_opinion(self, path: str) -> ReviewDecision:
         """Where no approval is demanded, GitLab calls all approved: somebody must have approved."""
         reviewers = self._api.get(f"{path}/reviewers", list[_GitLabReviewer])
         if any(one.state == "requested_changes" for one in reviewers):
-            return Opinion.CHANGES
+            return ReviewDecision.CHANGES_REQUESTED
         approvals = self._api.get(f"{path}/approvals", _GitLabApprovals)
         by_writers = any(one.user.id in self._writers for one in approvals.approved_by)
-        return Opinion.APPROVED if approvals.approved and by_writers else Opinion.NONE
+        return ReviewDecision.APPROVED if approvals.approved and by_writers else ReviewDecision.NOT_APPROVED
 
-    def _checks(self, commit: str) -> bool | None:
+    def _fetch_checks_passed(self, commit: str) -> bool | None:
         found = self._api.get_all(f"{self._project}/repository/commits/{commit}/statuses", _GitLabStatus)
-        return all_passed(_WORDS.get(one.status, one.status) for one in found if not one.allow_failure)
+        return have_all_passed(_CHECK_STATES.get(one.status, one.status) for one in found if not one.allow_failure)
 
-    def _remark(self, note: _GitLabNote, discussion: _GitLabDiscussion, head: str) -> Remark:
+    def _make_remark(self, note: _GitLabNote, discussion: _GitLabDiscussion, head: str) -> Remark:
         place = note.position
         outdated = place is not None and place.head_sha not in (None, head) and place.new_line is None
         return Remark(
@@ -198,26 +204,28 @@ class GitLab:
             may_write=note.author.id in self._writers,
             path=(place.new_path or "") if place else "",
             line=(place.new_line or 0) if place else 0,
-            settled=note.resolved or outdated,
+            is_settled=note.resolved or outdated,
             thread=discussion.id,
         )
 
-    def _may_write(self, user: int) -> bool:
-        return self._api.get(f"{self._project}/members/all/{user}", _GitLabMember).access_level >= _DEVELOPER
+    def _has_write_access(self, user: int) -> bool:
+        return (
+            self._api.get(f"{self._project}/members/all/{user}", _GitLabMember).access_level >= _MIN_PUSH_ACCESS_LEVEL
+        )
 
 
-def _title(wanted: Wanted) -> str:
-    return f"{_DRAFT}{wanted.title}" if wanted.draft else wanted.title
+def _format_title(spec: PullSpec) -> str:
+    return f"{_DRAFT_PREFIX}{spec.title}" if spec.draft else spec.title
 
 
-def _as_issue(found: _GitLabIssue) -> Issue:
+def _to_issue(found: _GitLabIssue) -> Issue:
     return Issue(found.iid, found.title, found.description or "")
 
 
-def _as_pull(found: _GitLabMerge) -> Pull:
-    state = _STATES.get(found.state, PullState.CLOSED)
+def _to_pull(found: _GitLabMergeRequest) -> PullRequest:
+    state = _PULL_STATES.get(found.state, PullState.CLOSED)
     merged_as = found.merge_commit_sha or found.squash_commit_sha or found.sha or ""
-    return Pull(
+    return PullRequest(
         number=found.iid,
         url=found.web_url,
         state=state,
@@ -225,7 +233,7 @@ def _as_pull(found: _GitLabMerge) -> Pull:
         base=found.target_branch,
         body=found.description or "",
         draft=found.draft,
-        merged_as=merged_as if state is PullState.MERGED else "",
+        merge_commit=merged_as if state is PullState.MERGED else "",
         queued=found.merge_when_pipeline_succeeds,
-        without_branch=found.detailed_merge_status == "commits_status",  # the others close it then
+        is_branch_deleted=found.detailed_merge_status == "commits_status",  # the others close it then
     )

@@ -14,27 +14,27 @@ from typing import IO, NamedTuple, TypeVar
 
 import msgspec
 
-from phasegate.errors import EnvironmentUnavailable, TryLater
+from phasegate.errors import EnvironmentUnavailable, TemporarilyUnavailable
 from phasegate.typed import read_json
 
 TIMEOUT_S = 30.0
-LARGEST_ANSWER = 16 * 1024**2
-MOST_PAGES = 20
-_LIMITED = (429,)
-_TRANSIENT = (500, 502, 503, 504)
+MAX_RESPONSE_BYTES = 16 * 1024**2
+MAX_PAGES = 20
+_RATE_LIMIT_STATUSES = (429,)
+_TRANSIENT_STATUSES = (500, 502, 503, 504)
 T = TypeVar("T")
 
 
-class Read(msgspec.Struct, frozen=True):
+class ApiPayload(msgspec.Struct, frozen=True):
     """What is read of an answer; what else there is does not matter."""
 
 
-class HttpAnswer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     body: bytes
     headers: Mapping[str, str]  # names in lower case
 
-    def said(self) -> str:
+    def get_error_text(self) -> str:
         """The forge's own words, short."""
         try:
             found = json.loads(self.body)
@@ -45,7 +45,7 @@ class HttpAnswer(NamedTuple):
         return "".join(character if character.isprintable() else "?" for character in line)
 
 
-class ApiFailed(EnvironmentUnavailable):
+class ApiError(EnvironmentUnavailable):
     """An answer that is no success, and that a person has to see to."""
 
     def __init__(self, message: str, hint: str, status: int) -> None:
@@ -62,121 +62,128 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Api:
+class ForgeApi:
     """The API of one forge. The token is in a header, never in an address."""
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], page: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
+        self, url: str, headers: Mapping[str, str], page_query: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
     ) -> None:
         """`page` is how the forge is asked for long pages."""
-        self._url, self._headers, self._page, self._timeout_s = url.rstrip("/"), dict(headers), page, timeout_s
+        self._url, self._headers, self._page_query, self._timeout_s = (
+            url.rstrip("/"),
+            dict(headers),
+            page_query,
+            timeout_s,
+        )
         self._opener = urllib.request.build_opener(_NoRedirect)
-        self._seen: dict[str, HttpAnswer] = {}  # answers with an ETag: asked again, an unchanged one costs nothing
+        self._etag_cache: dict[
+            str, HttpResponse
+        ] = {}  # answers with an ETag: asked again, an unchanged one costs nothing
 
     def get(self, path: str, type_: type[T], **query: str) -> T:
-        return self.decode(self._get(self._with(path, query)), type_)
+        return self.decode(self._get_cached(self._build_path(path, query)), type_)
 
     def get_all(self, path: str, type_: type[T], **query: str) -> list[T]:
         """A list, page by page."""
         found: list[T] = []
-        for page in range(1, MOST_PAGES + 1):
-            asked = self._with(path, {**query, **self._page, "page": str(page)})
-            answer = self._get(asked)
+        for page in range(1, MAX_PAGES + 1):
+            asked = self._build_path(path, {**query, **self._page_query, "page": str(page)})
+            answer = self._get_cached(asked)
             some: list[T] = self.decode(answer, list[type_])  # type: ignore[valid-type]
             found += some
             if not some or not self._has_more(answer, len(some)):
                 return found
-        raise ApiFailed(f"{path} has more than {MOST_PAGES} pages", "close what is done with", 422)
+        raise ApiError(f"{path} has more than {MAX_PAGES} pages", "close what is done with", 422)
 
     def send(
-        self, method: str, path: str, body: object, accept: Sequence[int] = (), *, without: str = ""
-    ) -> HttpAnswer:
+        self, method: str, path: str, body: object, accept: Sequence[int] = (), *, strip_suffix: str = ""
+    ) -> HttpResponse:
         """A request with a body. Statuses in `accept` are answers, not errors.
 
         `without` is the end of the API's address that this request does without.
         """
-        return self._expect(self._ask(method, path, body, without=without), method, path, accept)
+        return self._check_status(self._request(method, path, body, strip_suffix=strip_suffix), method, path, accept)
 
-    def decode(self, answer: HttpAnswer, type_: type[T]) -> T:
+    def decode(self, answer: HttpResponse, type_: type[T]) -> T:
         try:
             return read_json(answer.body, type_)
         except msgspec.MsgspecError as error:
-            raise ApiFailed(
+            raise ApiError(
                 f"the forge's answer cannot be read: {error}", "is [forge] kind right? see its version", 422
             ) from error
 
-    def _has_more(self, answer: HttpAnswer, count: int) -> bool:
+    def _has_more(self, answer: HttpResponse, count: int) -> bool:
         link = answer.headers.get("link")
         if link is not None:
             return 'rel="next"' in link
         following = answer.headers.get("x-next-page")
         return bool(following) if following is not None else count >= 50
 
-    def _with(self, path: str, query: Mapping[str, str]) -> str:
+    def _build_path(self, path: str, query: Mapping[str, str]) -> str:
         return f"{path}?{urllib.parse.urlencode(query)}" if query else path
 
-    def _get(self, path: str) -> HttpAnswer:
-        before = self._seen.get(path)
-        answer = self._ask("GET", path, None, before.headers.get("etag", "") if before else "")
+    def _get_cached(self, path: str) -> HttpResponse:
+        before = self._etag_cache.get(path)
+        answer = self._request("GET", path, None, before.headers.get("etag", "") if before else "")
         if answer.status == 304 and before is not None:
             return before
-        answer = self._expect(answer, "GET", path, ())
+        answer = self._check_status(answer, "GET", path, ())
         if "etag" in answer.headers:
-            self._seen[path] = answer
+            self._etag_cache[path] = answer
         return answer
 
-    def _ask(self, method: str, path: str, body: object, etag: str = "", without: str = "") -> HttpAnswer:
+    def _request(self, method: str, path: str, body: object, etag: str = "", strip_suffix: str = "") -> HttpResponse:
         data = None if body is None else msgspec.json.encode(body)
         headers = {**self._headers, "Accept": "application/json", "User-Agent": "phasegate"}
         if data is not None:
             headers["Content-Type"] = "application/json"
         if etag:
             headers["If-None-Match"] = etag
-        url = self._url.removesuffix(without) + path
+        url = self._url.removesuffix(strip_suffix) + path
         if not url.startswith(("https://", "http://")):
-            raise ApiFailed(f"{self._url} is no address of an API", "set [forge] url", 400)
+            raise ApiError(f"{self._url} is no address of an API", "set [forge] url", 400)
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - checked above
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return _read(answer, answer.status)
+                return _read_response(answer, answer.status)
         except urllib.error.HTTPError as error:
             with error:
-                return _read(error, error.code)
+                return _read_response(error, error.code)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise TryLater(f"{self._url} cannot be reached: {reason}") from error
+            raise TemporarilyUnavailable(f"{self._url} cannot be reached: {reason}") from error
 
-    def _expect(self, answer: HttpAnswer, method: str, path: str, accept: Sequence[int]) -> HttpAnswer:
+    def _check_status(self, answer: HttpResponse, method: str, path: str, accept: Sequence[int]) -> HttpResponse:
         if 200 <= answer.status < 300 or answer.status in accept:
             return answer
-        where = f"{method} {path.partition('?')[0]}: {answer.status} {answer.said()}".rstrip()
-        wait_s = _wait_s(answer)
+        where = f"{method} {path.partition('?')[0]}: {answer.status} {answer.get_error_text()}".rstrip()
+        wait_s = _retry_after_s(answer)
         if answer.status == 401:
-            raise ApiFailed(where, "the token is not valid any more: set a new one", 401)
+            raise ApiError(where, "the token is not valid any more: set a new one", 401)
         if answer.status == 403 and wait_s is None:
-            raise ApiFailed(where, "the token lacks a right: pull requests, contents and statuses, to write", 403)
+            raise ApiError(where, "the token lacks a right: pull requests, contents and statuses, to write", 403)
         if 300 <= answer.status < 400:
-            raise ApiFailed(where, "the repository has moved: set [forge] url and repository", answer.status)
-        if wait_s is not None or answer.status in _TRANSIENT:
-            raise TryLater(where, wait_s=wait_s or 0.0)
-        raise ApiFailed(where, "see the forge", answer.status)
+            raise ApiError(where, "the repository has moved: set [forge] url and repository", answer.status)
+        if wait_s is not None or answer.status in _TRANSIENT_STATUSES:
+            raise TemporarilyUnavailable(where, retry_after_s=wait_s or 0.0)
+        raise ApiError(where, "see the forge", answer.status)
 
 
-def _read(answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int) -> HttpAnswer:
-    body = answer.read(LARGEST_ANSWER + 1)
-    if len(body) > LARGEST_ANSWER:
-        raise ApiFailed("the forge's answer is too long", "see the forge", 422)
-    return HttpAnswer(status, body, {name.lower(): value for name, value in answer.headers.items()})
+def _read_response(answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int) -> HttpResponse:
+    body = answer.read(MAX_RESPONSE_BYTES + 1)
+    if len(body) > MAX_RESPONSE_BYTES:
+        raise ApiError("the forge's answer is too long", "see the forge", 422)
+    return HttpResponse(status, body, {name.lower(): value for name, value in answer.headers.items()})
 
 
-def _wait_s(answer: HttpAnswer) -> float | None:
+def _retry_after_s(answer: HttpResponse) -> float | None:
     """How long a rate limit asks us to wait; None if this is none."""
     after = answer.headers.get("retry-after", "")
     if after.isdigit():
         return min(float(after), 3600.0)
-    if answer.status in (403, *_LIMITED) and answer.headers.get("x-ratelimit-remaining") == "0":
+    if answer.status in (403, *_RATE_LIMIT_STATUSES) and answer.headers.get("x-ratelimit-remaining") == "0":
         reset = answer.headers.get("x-ratelimit-reset", "")
         return min(max(0.0, float(reset) - time.time()), 3600.0) if reset.isdigit() else 60.0
-    if answer.status in _LIMITED or (answer.status == 403 and b"rate limit" in answer.body.lower()):
+    if answer.status in _RATE_LIMIT_STATUSES or (answer.status == 403 and b"rate limit" in answer.body.lower()):
         return 60.0
     return None

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from phasegate.core.forge.pull_request import Look, Pull
-from phasegate.forge.http import Api
+from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot
+from phasegate.forge.http import ForgeApi
 
 
-class Wanted(NamedTuple):
+class PullSpec(NamedTuple):
     """A pull request as it should be."""
 
     branch: str
@@ -30,7 +30,7 @@ class MergeOutcome(StrEnum):
     REFUSED = "refused"
 
 
-class MergeAnswer(NamedTuple):
+class MergeResult(NamedTuple):
     outcome: MergeOutcome
     detail: str = ""  # the commit, or the forge's own words
 
@@ -44,32 +44,32 @@ class Issue(NamedTuple):
 class Forge(Protocol):
     """One repository at a forge. Each call is safe to repeat."""
 
-    def find(self, branch: str, base: str) -> Sequence[Pull]:
+    def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
         """All pull requests from a branch of this repository, the newest first; open ones before others."""
 
-    def create(self, wanted: Wanted) -> Pull | None:
+    def create_pull(self, spec: PullSpec) -> PullRequest | None:
         """Open one; None if the forge says that there is one already."""
 
-    def update(self, pull: Pull, wanted: Wanted) -> Pull:
+    def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
         """Give it the title, text and readiness that are wanted."""
 
-    def look(self, number: int) -> Look:
+    def fetch_pull(self, number: int) -> PullRequestSnapshot:
         """All that is known of a pull request now."""
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
         """Show the verdict of our gates at a commit."""
 
-    def merge(self, number: int, head: str, method: str, *, queue: bool) -> MergeAnswer:
+    def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
         """Merge it at exactly this head, or put it into the forge's queue."""
 
-    def answer(self, number: int, thread: str, text: str) -> None:
+    def reply(self, number: int, thread: str, text: str) -> None:
         """Answer in the thread of a remark."""
 
-    def issue(self, number: int) -> Issue:
+    def fetch_issue(self, number: int) -> Issue:
         """An issue of the repository."""
 
-    def issues(self, label: str) -> Sequence[Issue]:
+    def list_issues(self, label: str) -> Sequence[Issue]:
         """The open issues that have a label."""
 
 
-MakesForge = Callable[[Api, str], Forge]  # the API's client, the repository as `owner/name`
+ForgeFactory = Callable[[ForgeApi, str], Forge]  # the API's client, the repository as `owner/name`

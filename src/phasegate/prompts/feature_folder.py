@@ -9,25 +9,32 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.core.paths.repo_path import path_problem
-from phasegate.core.plan.consistency import SPEC, TASKS, FeatureDocuments, FeatureReport, check, headings_of
-from phasegate.core.plan.package_fields import PackageReading
+from phasegate.core.paths.repo_path import find_path_problem
+from phasegate.core.plan.consistency import (
+    SPEC_FILE,
+    TASKS_FILE,
+    ConsistencyReport,
+    FeatureDocuments,
+    check_documents,
+    extract_anchors,
+)
+from phasegate.core.plan.package_fields import ParsedPackage
 from phasegate.core.plan.requirements import Spec, read_spec
-from phasegate.core.plan.tasks import TaskList, parse
-from phasegate.core.plan.work_package import slug_is_safe
-from phasegate.core.text.finding import Finding, Placed
-from phasegate.core.text.visible import visible
-from phasegate.core.text.yaml_nodes import Malformed, split
+from phasegate.core.plan.tasks import TaskList, parse_tasks
+from phasegate.core.plan.work_package import is_safe_slug
+from phasegate.core.text.finding import Finding, LocatedFinding
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.text.yaml_nodes import MalformedDocument, split_front_matter
 from phasegate.errors import ConfigError, UnreadableFile
 from phasegate.files.block_reader import read_up_to
 from phasegate.prompts.front_matter import read_yaml
-from phasegate.prompts.package_reader import read as read_package
+from phasegate.prompts.package_reader import read_package as read_package
 
-LARGEST_DOCUMENT_BYTES = 16 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 _PACKAGE_FILE = re.compile(r"WP[0-9]+(?:-[^/]*)?\.md")
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """A document that is not a readable text file; the finding says why."""
 
     def __init__(self, message: str, line: int = 0) -> None:
@@ -35,56 +42,57 @@ class Unreadable(Exception):
         self.finding = Finding(line, "unreadable", message)
 
 
-def read_text(path: Path) -> str:
+def read_document_text(path: Path) -> str:
     """The text of a regular file. Links are not followed and pipes not waited for: agents write these folders."""
     try:
-        data, _ = read_up_to(path, LARGEST_DOCUMENT_BYTES + 1, follow_links=False)
+        data, _ = read_up_to(path, MAX_DOCUMENT_BYTES + 1, follow_links=False)
     except UnreadableFile as error:
-        raise Unreadable(f"cannot be read: {error.reason}") from error
-    if len(data) > LARGEST_DOCUMENT_BYTES:
-        raise Unreadable(f"is larger than {LARGEST_DOCUMENT_BYTES} bytes")
+        raise UnreadableDocument(f"cannot be read: {error.reason}") from error
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise UnreadableDocument(f"is larger than {MAX_DOCUMENT_BYTES} bytes")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Unreadable("is not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
+        raise UnreadableDocument("is not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
 
 
-def check_path(path: Path) -> FeatureReport:
+def check_feature_path(path: Path) -> ConsistencyReport:
     """Check a document, a feature's folder, or a folder of such folders. Findings name paths below the one given."""
     if not path.exists():
-        raise ConfigError(f"{visible(str(path))} does not exist", "name a document or a feature's folder")
+        raise ConfigError(f"{escape_unprintable(str(path))} does not exist", "name a document or a feature's folder")
     if not path.is_dir():
         target = path.resolve() if path.is_symlink() else path
-        report = check(read_feature(target.parent, only=target.name))
+        report = check_documents(read_feature(target.parent, only=target.name))
         if _is_spec(target.name):
-            report = _renamed(report, target.name)
+            report = _rename_spec(report, target.name)
         own = tuple(note for note in report.notes if note.path == target.name)
-        return _shown_below(target.parent, msgspec.structs.replace(report, notes=own))
-    if _is_feature(path):
-        return _shown_below(path, check(read_feature(path)))
-    features = sorted(folder for folder in path.iterdir() if not folder.is_symlink() and _is_feature(folder))
+        return _prefix_paths(target.parent, msgspec.structs.replace(report, notes=own))
+    if _is_feature_folder(path):
+        return _prefix_paths(path, check_documents(read_feature(path)))
+    features = sorted(folder for folder in path.iterdir() if not folder.is_symlink() and _is_feature_folder(folder))
     if not features:
         raise ConfigError(
-            f"{visible(str(path))} holds neither {SPEC} nor {TASKS} nor tasks/WPnn.md", "name a feature's folder"
+            f"{escape_unprintable(str(path))} holds neither {SPEC_FILE} nor {TASKS_FILE} nor tasks/WPnn.md",
+            "name a feature's folder",
         )
-    return _joined([_shown_below(folder, check(read_feature(folder))) for folder in features])
+    return _merge_reports([_prefix_paths(folder, check_documents(read_feature(folder))) for folder in features])
 
 
-def is_document(path: str) -> bool:
+def is_feature_document(path: str) -> bool:
     """Whether a path below a feature's folder is one of the documents that are read."""
-    return path in (SPEC, TASKS) or (path.startswith("tasks/") and bool(_PACKAGE_FILE.fullmatch(path[6:])))
+    return path in (SPEC_FILE, TASKS_FILE) or (path.startswith("tasks/") and bool(_PACKAGE_FILE.fullmatch(path[6:])))
 
 
-def _is_feature(path: Path) -> bool:
-    return any((path / name).exists() for name in (SPEC, TASKS)) or bool(_package_names(path))
+def _is_feature_folder(path: Path) -> bool:
+    return any((path / name).exists() for name in (SPEC_FILE, TASKS_FILE)) or bool(_list_package_files(path))
 
 
 def _is_spec(name: str) -> bool:
     """Whether a document that was named by itself is read as a specification, whatever it is called."""
-    return not _PACKAGE_FILE.fullmatch(name) and name != TASKS
+    return not _PACKAGE_FILE.fullmatch(name) and name != TASKS_FILE
 
 
-def _package_names(folder: Path) -> list[str]:
+def _list_package_files(folder: Path) -> list[str]:
     tasks = folder / "tasks"
     if tasks.is_symlink() or not tasks.is_dir():
         return []
@@ -96,52 +104,52 @@ def read_feature(folder: Path, only: str = "") -> FeatureDocuments:
     slug = folder.resolve().name
     if only and _is_spec(only):
         return FeatureDocuments("", _read_spec(folder / only), None, {}, {})
-    if only and only != TASKS:
+    if only and only != TASKS_FILE:
         return FeatureDocuments("", None, None, {only: _read_package(folder / only, "")}, {})
-    slug = slug if slug_is_safe(slug) else ""
-    tasks = _read_tasks(folder / TASKS) if only or (folder / TASKS).exists() else None
-    spec = _read_spec(folder / SPEC) if (folder / SPEC).exists() else None
-    packages = {} if only else {name: _read_package(folder / name, slug) for name in _package_names(folder)}
-    return FeatureDocuments(slug, spec, tasks, packages, _headings(folder, tasks))
+    slug = slug if is_safe_slug(slug) else ""
+    tasks = _read_tasks(folder / TASKS_FILE) if only or (folder / TASKS_FILE).exists() else None
+    spec = _read_spec(folder / SPEC_FILE) if (folder / SPEC_FILE).exists() else None
+    packages = {} if only else {name: _read_package(folder / name, slug) for name in _list_package_files(folder)}
+    return FeatureDocuments(slug, spec, tasks, packages, _read_headings(folder, tasks))
 
 
 def _read_spec(path: Path) -> Spec:
     try:
-        text = read_text(path)
-        parts = split(text)
-    except (Unreadable, Malformed) as error:
+        text = read_document_text(path)
+        parts = split_front_matter(text)
+    except (UnreadableDocument, MalformedDocument) as error:
         return Spec((), (error.finding,))
     return read_spec(parts.body, parts.body_line)
 
 
 def _read_tasks(path: Path) -> TaskList:
     try:
-        return parse(read_text(path), read_yaml)
-    except Unreadable as error:
+        return parse_tasks(read_document_text(path), read_yaml)
+    except UnreadableDocument as error:
         return TaskList((), {}, [error.finding])
 
 
-def _read_package(path: Path, slug: str) -> PackageReading:
+def _read_package(path: Path, slug: str) -> ParsedPackage:
     try:
-        return read_package(read_text(path), slug)
-    except Unreadable as error:
-        return PackageReading(None, [error.finding])
+        return read_package(read_document_text(path), slug)
+    except UnreadableDocument as error:
+        return ParsedPackage(None, [error.finding])
 
 
-def _headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozenset[str] | None]:
+def _read_headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozenset[str] | None]:
     """The headings of the documents that tasks refer to."""
     references = {reference.partition("#")[0] for task in (tasks.tasks if tasks else ()) for reference in task.spec}
     found: dict[str, frozenset[str] | None] = {}
     for name in references:
-        if name.endswith(".md") and not path_problem(name):
+        if name.endswith(".md") and not find_path_problem(name):
             try:
-                found[name] = headings_of(read_text(folder / name))
-            except Unreadable:
+                found[name] = extract_anchors(read_document_text(folder / name))
+            except UnreadableDocument:
                 found[name] = None
     return found
 
 
-def _renamed(report: FeatureReport, name: str) -> FeatureReport:
+def _rename_spec(report: ConsistencyReport, name: str) -> ConsistencyReport:
     """The report of a specification alone, under the name that it has."""
     findings, notes = (
         tuple(msgspec.structs.replace(item, path=name) for item in items) for items in (report.findings, report.notes)
@@ -149,17 +157,17 @@ def _renamed(report: FeatureReport, name: str) -> FeatureReport:
     return msgspec.structs.replace(report, findings=findings, notes=notes)
 
 
-def _shown_below(folder: Path, report: FeatureReport) -> FeatureReport:
+def _prefix_paths(folder: Path, report: ConsistencyReport) -> ConsistencyReport:
     """The report with paths as the person can open them."""
 
-    def place(items: tuple[Placed, ...]) -> tuple[Placed, ...]:
-        return tuple(msgspec.structs.replace(item, path=visible(str(folder / item.path))) for item in items)
+    def place(items: tuple[LocatedFinding, ...]) -> tuple[LocatedFinding, ...]:
+        return tuple(msgspec.structs.replace(item, path=escape_unprintable(str(folder / item.path))) for item in items)
 
     return msgspec.structs.replace(report, findings=place(report.findings), notes=place(report.notes))
 
 
-def _joined(reports: list[FeatureReport]) -> FeatureReport:
-    return FeatureReport(
+def _merge_reports(reports: list[ConsistencyReport]) -> ConsistencyReport:
+    return ConsistencyReport(
         tuple(found for report in reports for found in report.findings),
         tuple(note for report in reports for note in report.notes),
         sum(report.requirements for report in reports),

@@ -9,7 +9,7 @@ from tomllib import loads
 import msgspec
 
 from phasegate.core.plan.work_package import PROFILES
-from phasegate.core.text.finding import closest
+from phasegate.core.text.finding import suggest_closest
 from phasegate.errors import ConfigError
 from phasegate.typed import read_value
 
@@ -36,7 +36,7 @@ def load_profile(name: str) -> Profile:
     """A shipped profile by name."""
     if name not in PROFILES:
         raise ConfigError(
-            f"there is no language profile {name!r}{closest(name, PROFILES)}", f"known: {', '.join(PROFILES)}"
+            f"there is no language profile {name!r}{suggest_closest(name, PROFILES)}", f"known: {', '.join(PROFILES)}"
         )
     text = (files(__package__) / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
     return read_value(loads(text), Profile)

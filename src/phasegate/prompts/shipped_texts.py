@@ -10,14 +10,14 @@ from tomllib import loads
 import msgspec
 
 from phasegate.core.prompt.project_tree import FoldPhrases
-from phasegate.core.prompt.template import fill_all
+from phasegate.core.prompt.template import fill_placeholders
 from phasegate.typed import read_value
 
 _FOLDER = Path(__file__).parent
-_NAMED_OTHERWISE = {"specs/": "capability-spec.md", "CHANGELOG.md": "changelog-entry.md"}
+_SKELETON_FILE_NAMES = {"specs/": "capability-spec.md", "CHANGELOG.md": "changelog-entry.md"}
 
 
-class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NotePhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     left_out: str
     cut: str
@@ -29,51 +29,51 @@ class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     more: str
 
 
-class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PromptPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     missing: str
     artifacts: str
     tasks: str
     cut: str
     skeleton: str
     folded: FoldPhrases
-    notes: Notes
+    notes: NotePhrases
 
 
 @cache
-def phrases() -> Phrases:
+def load_phrases() -> PromptPhrases:
     """The assembler's own sentences."""
-    return read_value(loads(_shipped("phrases.toml")), Phrases)
+    return read_value(loads(_read_shipped("phrases.toml")), PromptPhrases)
 
 
 def load_skeleton(document: str) -> str | None:
     """The skeleton of a document, by the document's name; None for one that has no fixed form."""
-    name = _NAMED_OTHERWISE.get(document, document)
+    name = _SKELETON_FILE_NAMES.get(document, document)
     known = {path.name for path in (_FOLDER / "skeletons").glob("*.md")}
-    return _shipped(f"skeletons/{name}") if name in known else None
+    return _read_shipped(f"skeletons/{name}") if name in known else None
 
 
-def skeletons_of(documents: Iterable[str]) -> str:
+def render_skeletons(documents: Iterable[str]) -> str:
     """The skeletons of several documents, one below the other; empty if none of them has one."""
     known = [(document, text) for document in documents if (text := load_skeleton(document)) is not None]
-    phrase = phrases().skeleton
+    phrase = load_phrases().skeleton
     return "\n\n".join(phrase.format(document=document, text=text.rstrip("\n")) for document, text in known)
 
 
-def instructions(phase: str, values: Mapping[str, str]) -> str:
+def render_instructions(phase: str, values: Mapping[str, str]) -> str:
     """What an agent is asked to do in a run of a phase."""
-    return fill_all(_shipped(f"instructions/{phase}.md"), values).rstrip() + "\n"
+    return fill_placeholders(_read_shipped(f"instructions/{phase}.md"), values).rstrip() + "\n"
 
 
-def note(name: str, **values: str) -> str:
+def render_note(name: str, **values: str) -> str:
     """One of the short remarks that a run may need."""
-    return fill_all(loads(_shipped("instructions/notes.toml"))[name], values)
+    return fill_placeholders(loads(_read_shipped("instructions/notes.toml"))[name], values)
 
 
-def report(name: str, values: Mapping[str, str]) -> str:
+def render_report(name: str, values: Mapping[str, str]) -> str:
     """A document that we write ourselves: a shipped form with its facts filled in."""
-    return fill_all(_shipped(f"reports/{name}.md"), values).rstrip() + "\n"
+    return fill_placeholders(_read_shipped(f"reports/{name}.md"), values).rstrip() + "\n"
 
 
 @cache
-def _shipped(name: str) -> str:
+def _read_shipped(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")

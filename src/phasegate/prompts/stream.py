@@ -8,15 +8,28 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from phasegate.core.prompt.document import ContextItem, ItemType, closing, element, head, opening, tail
-from phasegate.core.prompt.hidden_characters import Hidden, hidden_characters, hidden_in_item, may_hide
-from phasegate.core.text.xml import carries_utf8, escape, escape_utf8, spell
+from phasegate.core.prompt.document import (
+    ContextItem,
+    ItemType,
+    render_element,
+    render_end_tag,
+    render_head,
+    render_start_tag,
+    render_tail,
+)
+from phasegate.core.prompt.hidden_characters import (
+    HiddenCharacter,
+    find_hidden_characters,
+    find_hidden_in_item,
+    may_contain_hidden,
+)
+from phasegate.core.text.xml import encode_forbidden, escape_text, escape_utf8, is_xml_safe_utf8
 from phasegate.errors import UnreadableFile
-from phasegate.files.block_reader import OpenFile, regular_file
+from phasegate.files.block_reader import OpenFile, regular_file_reader
 
-HELD_BYTES = 1024 * 1024  # up to here a file is read once; a larger one is looked through first and read again
-HIDDEN_SHOWN = 20  # per item
-_JOINED = 32
+MAX_BUFFERED_BYTES = 1024 * 1024  # up to here a file is read once; a larger one is looked through first and read again
+MAX_HIDDEN_PER_ITEM = 20  # per item
+_CHUNKS_PER_WRITE = 32
 
 
 class FileSource(NamedTuple):
@@ -27,112 +40,114 @@ class FileSource(NamedTuple):
     path: Path
 
 
-def _no_notes(_: Sequence[Hidden]) -> Sequence[ContextItem]:
+def _no_notes(_: Sequence[HiddenCharacter]) -> Sequence[ContextItem]:
     return ()
 
 
-class Parts(NamedTuple):
+class PromptParts(NamedTuple):
     """A prompt whose files are still on the disk. `notes` says what was seen in them, once they have gone by."""
 
     system_prompt: str | None
     context: Sequence[ContextItem | FileSource]
     instructions: str
-    notes: Callable[[Sequence[Hidden]], Sequence[ContextItem]] = _no_notes
+    make_notes: Callable[[Sequence[HiddenCharacter]], Sequence[ContextItem]] = _no_notes
 
 
-def write_xml(parts: Parts, out: BinaryIO) -> list[Hidden]:
+def write_prompt_xml(parts: PromptParts, out: BinaryIO) -> list[HiddenCharacter]:
     """Write the XML of a prompt, and return the hidden characters of its context. `out` should have a large buffer."""
     for part in parts.context:
         if isinstance(part, FileSource):
-            with regular_file(part.path):
+            with regular_file_reader(part.path):
                 pass  # what cannot be read is said before anything is written
-    out.write(head(parts.system_prompt).encode())
-    hidden: list[Hidden] = []
+    out.write(render_head(parts.system_prompt).encode())
+    hidden: list[HiddenCharacter] = []
     for part in parts.context:
         if isinstance(part, FileSource):
             hidden += islice(
-                chain(hidden_in_item(ContextItem(part.type, part.name), HIDDEN_SHOWN), _write_file(part, out)),
-                HIDDEN_SHOWN,
+                chain(
+                    find_hidden_in_item(ContextItem(part.type, part.name), MAX_HIDDEN_PER_ITEM), _write_file(part, out)
+                ),
+                MAX_HIDDEN_PER_ITEM,
             )
         else:
-            out.write(element(part.type, part.content, part.name).encode())
-            hidden += hidden_in_item(part, HIDDEN_SHOWN)
-    for item in parts.notes(hidden):
-        out.write(element(item.type, item.content, item.name).encode())
-    out.write(tail(parts.instructions).encode())
+            out.write(render_element(part.type, part.content, part.name).encode())
+            hidden += find_hidden_in_item(part, MAX_HIDDEN_PER_ITEM)
+    for item in parts.make_notes(hidden):
+        out.write(render_element(item.type, item.content, item.name).encode())
+    out.write(render_tail(parts.instructions).encode())
     return hidden
 
 
-def _write_file(source: FileSource, out: BinaryIO) -> list[Hidden]:
-    with regular_file(source.path) as file:
-        write = _write_small if file.size <= HELD_BYTES else _write_large
+def _write_file(source: FileSource, out: BinaryIO) -> list[HiddenCharacter]:
+    with regular_file_reader(source.path) as file:
+        write = _write_buffered if file.size <= MAX_BUFFERED_BYTES else _write_streamed
         hidden = write(source, file, out)
-        out.write(closing(source.type).encode())
+        out.write(render_end_tag(source.type).encode())
         return hidden
 
 
-def _write_small(source: FileSource, file: OpenFile, out: BinaryIO) -> list[Hidden]:
+def _write_buffered(source: FileSource, file: OpenFile, out: BinaryIO) -> list[HiddenCharacter]:
     """The start tag depends on the whole content, so the escaped content waits for it."""
     held: list[bytes] = []
-    hidden: list[Hidden] = []
-    for chunk in _whole_characters(file):
+    hidden: list[HiddenCharacter] = []
+    for chunk in _iter_character_chunks(file):
         if not _is_plain(chunk):
-            return _write_spelled(source, file, out)
-        if may_hide(chunk):
-            hidden += _hidden_in(source, chunk, 1 + _line_ends(held))
+            return _write_encoded(source, file, out)
+        if may_contain_hidden(chunk):
+            hidden += _find_hidden_in_chunk(source, chunk, 1 + _count_line_ends(held))
         held.append(escape_utf8(chunk))
-    out.write(opening(source.type, source.name, True).encode())
+    out.write(render_start_tag(source.type, source.name, True).encode())
     _write_joined(held, out)
-    return hidden[:HIDDEN_SHOWN]
+    return hidden[:MAX_HIDDEN_PER_ITEM]
 
 
-def _write_large(source: FileSource, file: OpenFile, out: BinaryIO) -> list[Hidden]:
+def _write_streamed(source: FileSource, file: OpenFile, out: BinaryIO) -> list[HiddenCharacter]:
     """The same without holding it: looked through once, then read again, and once more looked through if it changed."""
     suspicious = False
-    for chunk in _whole_characters(file):
+    for chunk in _iter_character_chunks(file):
         if not _is_plain(chunk):
-            return _write_spelled(source, file, out)
-        suspicious = suspicious or may_hide(chunk)
-    out.write(opening(source.type, source.name, True).encode())
-    chunks = _whole_characters(file)
-    while batch := [escape_utf8(chunk) for chunk in islice(chunks, _JOINED)]:
+            return _write_encoded(source, file, out)
+        suspicious = suspicious or may_contain_hidden(chunk)
+    out.write(render_start_tag(source.type, source.name, True).encode())
+    chunks = _iter_character_chunks(file)
+    while batch := [escape_utf8(chunk) for chunk in islice(chunks, _CHUNKS_PER_WRITE)]:
         _write_joined(batch, out)
-    if file.has_changed() and not all(map(_is_plain, _whole_characters(file))):
+    if file.has_changed() and not all(map(_is_plain, _iter_character_chunks(file))):
         raise UnreadableFile(f"{source.path} changed while it was read", "try again when nothing writes it")
-    return list(islice(_hidden_in_large(source, file), HIDDEN_SHOWN)) if suspicious else []
+    return list(islice(_find_hidden_in_file(source, file), MAX_HIDDEN_PER_ITEM)) if suspicious else []
 
 
-def _hidden_in_large(source: FileSource, file: OpenFile) -> Iterator[Hidden]:
+def _find_hidden_in_file(source: FileSource, file: OpenFile) -> Iterator[HiddenCharacter]:
     line = 1
-    for chunk in _whole_characters(file):
-        if may_hide(chunk):
-            yield from _hidden_in(source, chunk, line)
+    for chunk in _iter_character_chunks(file):
+        if may_contain_hidden(chunk):
+            yield from _find_hidden_in_chunk(source, chunk, line)
         line += chunk.count(b"\n")
 
 
 def _write_joined(chunks: Sequence[bytes], out: BinaryIO) -> None:
     """Few large writes: each small one costs the kernel two torn pages (measured: a quarter of the whole)."""
-    for start in range(0, len(chunks), _JOINED):
-        out.write(b"".join(chunks[start : start + _JOINED]))
+    for start in range(0, len(chunks), _CHUNKS_PER_WRITE):
+        out.write(b"".join(chunks[start : start + _CHUNKS_PER_WRITE]))
 
 
-def _write_spelled(source: FileSource, file: OpenFile, out: BinaryIO) -> list[Hidden]:
-    out.write(opening(source.type, source.name, False).encode())
-    hidden: list[Hidden] = []
+def _write_encoded(source: FileSource, file: OpenFile, out: BinaryIO) -> list[HiddenCharacter]:
+    out.write(render_start_tag(source.type, source.name, False).encode())
+    hidden: list[HiddenCharacter] = []
     line = 1
-    for text in _decoded(file):
-        out.write(escape(spell(text)).encode())
-        if len(hidden) < HIDDEN_SHOWN:
-            hidden += islice(hidden_characters(source.name, text, line), HIDDEN_SHOWN)
+    for text in _iter_decoded_text(file):
+        out.write(escape_text(encode_forbidden(text)).encode())
+        if len(hidden) < MAX_HIDDEN_PER_ITEM:
+            hidden += islice(find_hidden_characters(source.name, text, line), MAX_HIDDEN_PER_ITEM)
         line += text.count("\n")
-    return hidden[:HIDDEN_SHOWN]
+    return hidden[:MAX_HIDDEN_PER_ITEM]
 
 
-def _decoded(file: OpenFile) -> Iterator[str]:
+def _iter_decoded_text(file: OpenFile) -> Iterator[str]:
     r"""The content as text, each invalid byte as a surrogate, in parts that do not end inside a `\u{`."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     carry = ""
-    for block in file.blocks():
+    for block in file.read_blocks():
         text = carry + decoder.decode(block)
         carry = next((end for end in ("\\u", "\\") if text.endswith(end)), "")
         yield text.removesuffix(carry)
@@ -142,24 +157,24 @@ def _decoded(file: OpenFile) -> Iterator[str]:
 def _is_plain(chunk: bytes) -> bool:
     """Whether a chunk is valid UTF-8 of which XML can carry every character."""
     try:
-        return (chunk.isascii() or bool(chunk.decode())) and carries_utf8(chunk)
+        return (chunk.isascii() or bool(chunk.decode())) and is_xml_safe_utf8(chunk)
     except UnicodeDecodeError:
         return False
 
 
-def _whole_characters(file: OpenFile) -> Iterator[bytes]:
+def _iter_character_chunks(file: OpenFile) -> Iterator[bytes]:
     """The content in chunks that do not end inside a character."""
     carry = b""
-    for block in file.blocks():
+    for block in file.read_blocks():
         chunk = carry + block if carry else block
-        unfinished = _unfinished_bytes(chunk)
+        unfinished = _count_unfinished_bytes(chunk)
         carry = chunk[len(chunk) - unfinished :]
         yield chunk[: len(chunk) - unfinished] if unfinished else chunk
     if carry:
         yield carry
 
 
-def _unfinished_bytes(chunk: bytes) -> int:
+def _count_unfinished_bytes(chunk: bytes) -> int:
     """How many bytes at the end are the start of a longer UTF-8 sequence."""
     for count in range(1, min(3, len(chunk)) + 1):
         byte = chunk[-count]
@@ -170,9 +185,9 @@ def _unfinished_bytes(chunk: bytes) -> int:
     return 0
 
 
-def _hidden_in(source: FileSource, chunk: bytes, first_line: int) -> Iterator[Hidden]:
-    return islice(hidden_characters(source.name, chunk.decode(), first_line), HIDDEN_SHOWN)
+def _find_hidden_in_chunk(source: FileSource, chunk: bytes, first_line: int) -> Iterator[HiddenCharacter]:
+    return islice(find_hidden_characters(source.name, chunk.decode(), first_line), MAX_HIDDEN_PER_ITEM)
 
 
-def _line_ends(chunks: Sequence[bytes]) -> int:
+def _count_line_ends(chunks: Sequence[bytes]) -> int:
     return sum(chunk.count(b"\n") for chunk in chunks)

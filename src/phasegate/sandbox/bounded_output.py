@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import NamedTuple
 
 
-class Stream(StrEnum):
+class OutputStream(StrEnum):
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
-class Captured(NamedTuple):
+class CapturedOutput(NamedTuple):
     """What is known of one stream after the job: all of it, or its two ends when `cut`."""
 
     head: bytes
@@ -23,12 +23,12 @@ class Captured(NamedTuple):
     sha256: str
 
     @property
-    def cut(self) -> bool:
+    def truncated(self) -> bool:
         return self.size > len(self.head) + len(self.tail)
 
     @property
     def data(self) -> bytes:
-        if not self.cut:
+        if not self.truncated:
             return self.head + self.tail
         left_out = self.size - len(self.head) - len(self.tail)
         return b"%b\n[... %d bytes left out ...]\n%b" % (self.head, left_out, self.tail)
@@ -38,11 +38,11 @@ class Captured(NamedTuple):
         return self.data.decode("utf-8", "replace")
 
 
-class Keeper:
+class OutputBuffer:
     """Keeps at most `limit` bytes of a stream, its head and its tail, and hashes all of it."""
 
-    def __init__(self, limit: int) -> None:
-        self._half = max(1, limit // 2)
+    def __init__(self, max_bytes: int) -> None:
+        self._half = max(1, max_bytes // 2)
         self._head = bytearray()
         self._tail = bytearray()
         self._hash = sha256()
@@ -59,26 +59,26 @@ class Keeper:
         if len(self._tail) > 2 * self._half:  # dropped in large steps: each byte is moved at most twice
             del self._tail[: -self._half]
 
-    def captured(self) -> Captured:
+    def get_captured(self) -> CapturedOutput:
         tail = bytes(self._tail[-self._half :])
-        return Captured(bytes(self._head), tail, self._size, self._hash.hexdigest())
+        return CapturedOutput(bytes(self._head), tail, self._size, self._hash.hexdigest())
 
 
-class Log:
+class BoundedLog:
     """A file that takes at most `limit` bytes."""
 
-    def __init__(self, path: Path | None, limit: int) -> None:
+    def __init__(self, path: Path | None, max_bytes: int) -> None:
         self._file = path.open("wb", buffering=0) if path else None
-        self._room = limit
+        self._bytes_left = max_bytes
 
     def feed(self, chunk: bytes) -> None:
         if self._file is None:
             return
-        if self._room > 0:
-            self._file.write(chunk[: self._room])
-            self._room -= len(chunk)
+        if self._bytes_left > 0:
+            self._file.write(chunk[: self._bytes_left])
+            self._bytes_left -= len(chunk)
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> BoundedLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -86,14 +86,14 @@ class Log:
             self._file.close()
 
 
-class Lines:
+class LineSplitter:
     """Cuts chunks into lines; one that is longer than `limit` is skipped and counted: half a line means nothing."""
 
-    def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
-        self._limit = limit
+    def __init__(self, max_line_bytes: int = 16 * 1024 * 1024) -> None:
+        self._max_line_bytes = max_line_bytes
         self._held = bytearray()
         self._too_long = False
-        self.skipped = 0
+        self.skipped_lines = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk completes, without their line feeds."""
@@ -103,22 +103,24 @@ class Lines:
             return []
         lines = rest.split(b"\n")
         last = lines.pop()
-        short = [line for line in lines if len(line) <= self._limit] if len(rest) > self._limit else lines
-        self.skipped += len(lines) - len(short)
-        whole = [*self.rest(), *short]
+        short = (
+            [line for line in lines if len(line) <= self._max_line_bytes] if len(rest) > self._max_line_bytes else lines
+        )
+        self.skipped_lines += len(lines) - len(short)
+        whole = [*self.flush(), *short]
         self._hold(last)
         return whole
 
-    def rest(self) -> list[bytes]:
+    def flush(self) -> list[bytes]:
         """What came after the last line feed, unless it is too long."""
         line = [] if self._too_long else [bytes(self._held)]
-        self.skipped += self._too_long
+        self.skipped_lines += self._too_long
         self._too_long = False
         self._held.clear()
         return line
 
     def _hold(self, part: bytes) -> None:
-        self._too_long = self._too_long or len(self._held) + len(part) > self._limit
+        self._too_long = self._too_long or len(self._held) + len(part) > self._max_line_bytes
         if self._too_long:
             self._held.clear()
         else:

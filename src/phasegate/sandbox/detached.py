@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 
-class Detached:
+class DetachedProcess:
     """A program that was let go. It can be looked at as long as we live; it does not end with us."""
 
     def __init__(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], log: str) -> None:
@@ -31,36 +31,36 @@ class Detached:
     def pid(self) -> int:
         return self._process.pid
 
-    def exit_status(self) -> int | None:
+    def poll_exit_status(self) -> int | None:
         """How it ended; None while it runs."""
         return self._process.poll()
 
-    def end(self, within_s: float) -> None:
+    def terminate(self, timeout_s: float) -> None:
         """Ask it to end, and make it end if it has not in time."""
         self._process.terminate()
         try:
-            self._process.wait(within_s)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
 
-def ask_to_end(pid: int, is_the_one_meant: Callable[[], bool]) -> bool:
+def terminate_process(pid: int, is_expected_process: Callable[[], bool]) -> bool:
     """Send SIGTERM to a process; False if it is gone. A later process with the same number is never hit."""
     if not hasattr(os, "pidfd_open"):
-        return is_the_one_meant() and _sent(lambda: os.kill(pid, signal.SIGTERM))
+        return is_expected_process() and _try_send(lambda: os.kill(pid, signal.SIGTERM))
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
         return False
     try:
         # The descriptor stands for one process: if it is the one meant now, it is the one that gets the signal.
-        return is_the_one_meant() and _sent(lambda: signal.pidfd_send_signal(descriptor, signal.SIGTERM))
+        return is_expected_process() and _try_send(lambda: signal.pidfd_send_signal(descriptor, signal.SIGTERM))
     finally:
         os.close(descriptor)
 
 
-def _sent(send: Callable[[], None]) -> bool:
+def _try_send(send: Callable[[], None]) -> bool:
     try:
         send()
     except ProcessLookupError:

@@ -22,20 +22,20 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from phasegate.core.agents.hosts import HTTPS, is_allowed
+from phasegate.core.agents.hosts import HTTPS_PORT, is_host_allowed
 
-_MOST_AT_ONCE = 64
-_MOST_HOSTS = 200
-_HEAD_BYTES = 64 * 1024
-_HEAD_WITHIN_S = 30.0
-_CONNECT_WITHIN_S = 30.0
+_MAX_CONNECTIONS = 64
+_MAX_REPORTED_HOSTS = 200
+_MAX_HEAD_BYTES = 64 * 1024
+_HEAD_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 30.0
 _CHUNK_BYTES = 64 * 1024
 _REQUEST = re.compile(rb"([A-Z]{1,20}) (\S{1,16000}) HTTP/1\.[01]")
 _TARGET = re.compile(r"\[?([A-Za-z0-9._:-]{1,253}?)\]?:([0-9]{1,5})")
 _HOP_BY_HOP = (b"connection:", b"proxy-", b"keep-alive:", b"host:", b"upgrade:")
 
 
-class Reached(NamedTuple):
+class ConnectionAttempt(NamedTuple):
     """A host that a job asked for, told once."""
 
     host: str
@@ -43,7 +43,7 @@ class Reached(NamedTuple):
     allowed: bool
 
 
-class Broker:
+class EgressProxy:
     """Serves one job. `close` ends all that is open."""
 
     def __init__(
@@ -51,30 +51,30 @@ class Broker:
         hosts: Sequence[str],
         routes: Sequence[str] = (),
         keys: Mapping[str, str] | None = None,  # the real one for each dummy
-        note: Callable[[Reached], None] = lambda reached: None,
+        on_attempt: Callable[[ConnectionAttempt], None] = lambda reached: None,
     ) -> None:
-        self._hosts, self._note = tuple(hosts), note
+        self._hosts, self._on_attempt = tuple(hosts), on_attempt
         self._routes = [urlsplit(route) for route in routes]
         self._keys = {dummy.encode(): key.encode() for dummy, key in (keys or {}).items()}
-        self._told: set[Reached] = set()
-        self._open: set[socket.socket] = set()
+        self._reported_attempts: set[ConnectionAttempt] = set()
+        self._open_sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._free_slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._closed = False
 
     @property
-    def refused(self) -> list[str]:
+    def refused_hosts(self) -> list[str]:
         with self._lock:
-            return sorted({f"{one.host}:{one.port}" for one in self._told if not one.allowed})
+            return sorted({f"{one.host}:{one.port}" for one in self._reported_attempts if not one.allowed})
 
     def serve(self, listener: socket.socket) -> None:
         """Answer what comes to this socket, in threads of our own, until `close`."""
-        self._keep(listener)
-        threading.Thread(target=self._accept, args=(listener,), name="broker", daemon=True).start()
+        self._track_socket(listener)
+        threading.Thread(target=self._accept_connections, args=(listener,), name="broker", daemon=True).start()
 
     def close(self) -> None:
         with self._lock:
-            self._closed, sockets = True, [*self._open]
+            self._closed, sockets = True, [*self._open_sockets]
         for one in sockets:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -83,99 +83,101 @@ class Broker:
 
     # --- one connection
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept_connections(self, listener: socket.socket) -> None:
         while True:
-            self._room.acquire()
+            self._free_slots.acquire()
             try:
                 client = listener.accept()[0]
             except OSError:
                 return
-            threading.Thread(target=self._answer, args=(client,), name="broker", daemon=True).start()
+            threading.Thread(target=self._handle_connection, args=(client,), name="broker", daemon=True).start()
 
-    def _answer(self, client: socket.socket) -> None:
+    def _handle_connection(self, client: socket.socket) -> None:
         try:
-            with self._kept(client):
-                self._serve_one(client)
+            with self._tracked_socket(client):
+                self._handle_request(client)
         except (OSError, ValueError, UnicodeError):
             return  # whoever asked has gone, or what it asked for has: the job sees a closed connection
         finally:
-            self._room.release()
+            self._free_slots.release()
 
-    def _serve_one(self, client: socket.socket) -> None:
-        client.settimeout(_HEAD_WITHIN_S)
+    def _handle_request(self, client: socket.socket) -> None:
+        client.settimeout(_HEAD_TIMEOUT_S)
         head, body = _read_head(client)
         asked = _REQUEST.fullmatch(head[0]) if head else None
         if asked is None:
-            _say(client, 400, "this is not a request that a proxy answers")
+            _send_error(client, 400, "this is not a request that a proxy answers")
         elif asked[1] == b"CONNECT":
-            self._tunnel(client, asked[2].decode("ascii"), body)
+            self._open_tunnel(client, asked[2].decode("ascii"), body)
         else:
-            self._pass_on(client, asked[1].decode(), asked[2].decode("ascii"), head[1:], body)
+            self._handle_plain_request(client, asked[1].decode(), asked[2].decode("ascii"), head[1:], body)
 
-    def _pass_on(self, client: socket.socket, method: str, target: str, head: list[bytes], body: bytes) -> None:
-        route, path, is_ours = self._route_of(target)
+    def _handle_plain_request(
+        self, client: socket.socket, method: str, target: str, head: list[bytes], body: bytes
+    ) -> None:
+        route, path, is_ours = self._find_route(target)
         if route is None:
             asked = urlsplit(target)
-            self._refuse(client, asked.hostname or target[:100], asked.port or 80)
+            self._refuse_host(client, asked.hostname or target[:100], asked.port or 80)
             return
         lines = [f"{method} {path} HTTP/1.1".encode(), f"Host: {route.netloc.rpartition('@')[2]}".encode()]
         lines += [line for line in head if not line.lower().startswith(_HOP_BY_HOP)]
         whole = b"\r\n".join([*lines, b"Connection: close", b"", b""])
         # The key goes to an address that the person set, never to a host that is merely allowed.
-        self._forward(client, route, (self._with_keys(whole) if is_ours else whole) + body)
+        self._forward_request(client, route, (self._insert_keys(whole) if is_ours else whole) + body)
 
-    def _route_of(self, target: str) -> tuple[SplitResult | None, str, bool]:
+    def _find_route(self, target: str) -> tuple[SplitResult | None, str, bool]:
         """The route below whose number a path lies, or a listed host that is asked for without encryption."""
         found = re.match(r"/~([0-9]{1,3})(?=/|$)", target)
         if found and int(found[1]) < len(self._routes):
             return self._routes[int(found[1])], target[found.end() :] or "/", True
         asked = urlsplit(target)
-        if asked.scheme == "http" and asked.hostname and is_allowed(asked.hostname, asked.port or 80, self._hosts):
+        if asked.scheme == "http" and asked.hostname and is_host_allowed(asked.hostname, asked.port or 80, self._hosts):
             return asked, asked._replace(scheme="", netloc="").geturl() or "/", False
         return None, "", False
 
-    def _with_keys(self, head: bytes) -> bytes:
+    def _insert_keys(self, head: bytes) -> bytes:
         for dummy, key in self._keys.items():
             head = head.replace(dummy, key)
         return head
 
-    def _refuse(self, client: socket.socket, host: str, port: int) -> None:
-        self._tell(Reached(host, port, False))
-        _say(client, 403, f"{host}:{port} is not among the hosts of this agent")
+    def _refuse_host(self, client: socket.socket, host: str, port: int) -> None:
+        self._report_attempt(ConnectionAttempt(host, port, False))
+        _send_error(client, 403, f"{host}:{port} is not among the hosts of this agent")
 
-    def _tunnel(self, client: socket.socket, target: str, early: bytes) -> None:
+    def _open_tunnel(self, client: socket.socket, target: str, early: bytes) -> None:
         found = _TARGET.fullmatch(target)
         host, port = (found[1], int(found[2])) if found else (target[:100], 0)
-        if not is_allowed(host, port, self._hosts):
-            self._refuse(client, host, port)
-        elif upstream := self._connected(client, host, port, "https", encrypt=False):
-            with self._kept(upstream):
+        if not is_host_allowed(host, port, self._hosts):
+            self._refuse_host(client, host, port)
+        elif upstream := self._connect_upstream(client, host, port, "https", encrypt=False):
+            with self._tracked_socket(upstream):
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 upstream.sendall(early)
-                back = threading.Thread(target=_copy, args=(upstream, client), name="broker", daemon=True)
+                back = threading.Thread(target=_copy_stream, args=(upstream, client), name="broker", daemon=True)
                 back.start()
-                _copy(client, upstream)
+                _copy_stream(client, upstream)
                 back.join()
 
-    def _forward(self, client: socket.socket, route: SplitResult, request: bytes) -> None:
+    def _forward_request(self, client: socket.socket, route: SplitResult, request: bytes) -> None:
         encrypt = route.scheme == "https"
-        host, port = route.hostname or "", route.port or (HTTPS if encrypt else 80)
-        if upstream := self._connected(client, host, port, route.scheme, encrypt):
-            with self._kept(upstream):
+        host, port = route.hostname or "", route.port or (HTTPS_PORT if encrypt else 80)
+        if upstream := self._connect_upstream(client, host, port, route.scheme, encrypt):
+            with self._tracked_socket(upstream):
                 upstream.sendall(request)
-                _exchange(client, upstream)
+                _relay_both_ways(client, upstream)
 
-    def _connected(
+    def _connect_upstream(
         self, client: socket.socket, host: str, port: int, scheme: str, encrypt: bool
     ) -> socket.socket | None:
         """A connection to a host that may be reached; None, and the job is told, where it cannot be."""
-        self._tell(Reached(host, port, True))
+        self._report_attempt(ConnectionAttempt(host, port, True))
         try:
-            upstream = _connection(host, port, scheme)
+            upstream = _connect(host, port, scheme)
             if encrypt:
-                upstream = _trusting().wrap_socket(upstream, server_hostname=host)
+                upstream = _create_tls_context().wrap_socket(upstream, server_hostname=host)
         except OSError as error:
-            _say(client, 502, f"{host}:{port} cannot be reached: {error}")
+            _send_error(client, 502, f"{host}:{port} cannot be reached: {error}")
             return None
         for one in (client, upstream):
             one.settimeout(None)
@@ -183,28 +185,32 @@ class Broker:
 
     # --- what is open, and what is told
 
-    def _tell(self, reached: Reached) -> None:
+    def _report_attempt(self, attempt: ConnectionAttempt) -> None:
         with self._lock:
-            if self._closed or reached in self._told or len(self._told) >= _MOST_HOSTS:
+            if (
+                self._closed
+                or attempt in self._reported_attempts
+                or len(self._reported_attempts) >= _MAX_REPORTED_HOSTS
+            ):
                 return
-            self._told.add(reached)
-            self._note(reached)  # under the lock: after `close` nothing more is told
+            self._reported_attempts.add(attempt)
+            self._on_attempt(attempt)  # under the lock: after `close` nothing more is told
 
-    def _keep(self, one: socket.socket) -> None:
+    def _track_socket(self, one: socket.socket) -> None:
         with self._lock:
             if self._closed:
                 one.close()
                 raise OSError("closed")
-            self._open.add(one)
+            self._open_sockets.add(one)
 
     @contextmanager
-    def _kept(self, one: socket.socket) -> Iterator[None]:
-        self._keep(one)
+    def _tracked_socket(self, one: socket.socket) -> Iterator[None]:
+        self._track_socket(one)
         try:
             yield
         finally:
             with self._lock:
-                self._open.discard(one)
+                self._open_sockets.discard(one)
             with suppress(OSError):
                 one.close()
 
@@ -215,20 +221,20 @@ def _read_head(client: socket.socket) -> tuple[list[bytes], bytes]:
     while b"\r\n\r\n" not in data:
         part = client.recv(_CHUNK_BYTES)
         data += part
-        if not part or len(data) > _HEAD_BYTES:
+        if not part or len(data) > _MAX_HEAD_BYTES:
             return [], b""
     head, _, body = data.partition(b"\r\n\r\n")
     return head.split(b"\r\n"), body
 
 
-def _say(client: socket.socket, status: int, text: str) -> None:
+def _send_error(client: socket.socket, status: int, text: str) -> None:
     body = f"phasegate: {text}\n".encode("utf-8", "replace")
     reason = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}[status]
     head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
     client.sendall(head.encode() + b"Connection: close\r\n\r\n" + body)
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _copy_stream(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(_CHUNK_BYTES):
             target.sendall(data)
@@ -237,7 +243,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
             one.shutdown(how)
 
 
-def _exchange(client: socket.socket, upstream: socket.socket) -> None:
+def _relay_both_ways(client: socket.socket, upstream: socket.socket) -> None:
     """Both directions in one thread: a TLS connection is not to be used by two. It ends when the answer does."""
     waiting = [client, upstream]
     while True:
@@ -255,13 +261,13 @@ def _exchange(client: socket.socket, upstream: socket.socket) -> None:
                 waiting.remove(client)
 
 
-def _connection(host: str, port: int, scheme: str) -> socket.socket:
+def _connect(host: str, port: int, scheme: str) -> socket.socket:
     """A connection to a host, through the person's own proxy where they have set one."""
-    proxy = proxy_for(host, scheme, os.environ)
+    proxy = find_proxy(host, scheme, os.environ)
     if not proxy:
-        return socket.create_connection((host, port), _CONNECT_WITHIN_S)
+        return socket.create_connection((host, port), _CONNECT_TIMEOUT_S)
     way = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    upstream = socket.create_connection((way.hostname or "", way.port or 80), _CONNECT_WITHIN_S)
+    upstream = socket.create_connection((way.hostname or "", way.port or 80), _CONNECT_TIMEOUT_S)
     lines = [f"CONNECT {host}:{port} HTTP/1.1", f"Host: {host}:{port}"]
     if way.username:
         who = f"{unquote(way.username)}:{unquote(way.password or '')}"
@@ -274,7 +280,7 @@ def _connection(host: str, port: int, scheme: str) -> socket.socket:
     return upstream
 
 
-def proxy_for(host: str, scheme: str, env: Mapping[str, str]) -> str:
+def find_proxy(host: str, scheme: str, env: Mapping[str, str]) -> str:
     """The proxy that the person's environment names for this host; empty: none."""
     named = [env.get(name) or env.get(name.upper(), "") for name in (f"{scheme}_proxy", "all_proxy", "no_proxy")]
     around = [name.strip().lstrip("*.").lower() for name in named.pop().split(",") if name.strip()]
@@ -283,7 +289,7 @@ def proxy_for(host: str, scheme: str, env: Mapping[str, str]) -> str:
     return next(filter(None, named), "")
 
 
-def _trusting() -> ssl.SSLContext:
+def _create_tls_context() -> ssl.SSLContext:
     """What the system trusts, and what the person's programs are told to trust besides."""
     context = ssl.create_default_context()
     extra = os.environ.get("NODE_EXTRA_CA_CERTS", "")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from phasegate.errors import ConfigError
 
-JOB_TAG = "PHASEGATE_JOB"
-_PASSED_ON = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "JAVA_HOME", "GOROOT")
+JOB_TAG_VARIABLE = "PHASEGATE_JOB"
+_INHERITED_VARIABLES = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "JAVA_HOME", "GOROOT")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 # Tool chains that live below the home folder and find themselves through it: a job has a home of its own, so they
@@ -24,33 +24,36 @@ TOOLCHAIN_FOLDERS = {
 }
 
 
-def scrubbed(
-    allow: Iterable[str] = (), given: Mapping[str, str] | None = None, *, source: Mapping[str, str] | None = None
+def build_environment(
+    allowed_names: Iterable[str] = (),
+    values: Mapping[str, str] | None = None,
+    *,
+    source: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The environment of a job: a short fixed list, the allowed names that are set, and the given values.
 
     Nothing is read from any file, so no file of the repository can add to it.
     """
     source = os.environ if source is None else source
-    names = [*_PASSED_ON, *TOOLCHAIN_FOLDERS, *allow]
+    names = [*_INHERITED_VARIABLES, *TOOLCHAIN_FOLDERS, *allowed_names]
     passed_on = {name: source[name] for name in names if name in source}
-    fixed = {"PATH": safe_path(source.get("PATH", "")), "TERM": "dumb"}
-    return _checked({"LANG": "C.UTF-8", **_toolchains(source), **passed_on, **fixed, **(given or {})})
+    fixed = {"PATH": filter_search_path(source.get("PATH", "")), "TERM": "dumb"}
+    return _check_variables({"LANG": "C.UTF-8", **_find_toolchains(source), **passed_on, **fixed, **(values or {})})
 
 
-def safe_path(path: str) -> str:
+def filter_search_path(path: str) -> str:
     """The absolute entries of PATH: an empty or relative one would look for programs in the repository."""
     entries = [entry for entry in path.split(":") if entry.startswith("/")]
     return ":".join(dict.fromkeys(entries)) or _DEFAULT_PATH
 
 
-def _toolchains(source: Mapping[str, str]) -> dict[str, str]:
+def _find_toolchains(source: Mapping[str, str]) -> dict[str, str]:
     home = source.get("HOME", "")
     folders = {name: f"{home}/{folder}" for name, folder in TOOLCHAIN_FOLDERS.items()}
     return {name: folder for name, folder in folders.items() if home.startswith("/") and Path(folder).is_dir()}
 
 
-def _checked(values: dict[str, str]) -> dict[str, str]:
+def _check_variables(values: dict[str, str]) -> dict[str, str]:
     for name, value in values.items():
         if not name or "=" in name or "\0" in name + value:
             raise ConfigError(f"{name!r} cannot be an environment variable", "check the names in `env` of the agent")

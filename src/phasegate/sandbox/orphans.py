@@ -12,12 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-from phasegate.sandbox.environment import JOB_TAG
+from phasegate.sandbox.environment import JOB_TAG_VARIABLE
 
-_GIVE_UP_S = 2.0
+_KILL_TIMEOUT_S = 2.0
 
 
-def end_tagged(tag: str) -> int:
+def kill_tagged_processes(tag: str) -> int:
     """Kill every process that carries this job's tag, until none is left; returns how many there were.
 
     The warden has ended the job's processes before; this finds those of a warden that was itself killed.
@@ -25,44 +25,44 @@ def end_tagged(tag: str) -> int:
     if sys.platform != "linux":
         return 0
     ended = set()  # one that was killed shows its tag until it is gone
-    give_up_at_s = time.monotonic() + _GIVE_UP_S
-    while (found := _tagged(tag)) and time.monotonic() < give_up_at_s:
-        ended |= {pid for pid in found if _end_if_tagged(pid, tag)}
+    give_up_at_s = time.monotonic() + _KILL_TIMEOUT_S
+    while (found := _find_tagged(tag)) and time.monotonic() < give_up_at_s:
+        ended |= {pid for pid in found if _kill_if_tagged(pid, tag)}
     return len(ended)
 
 
-def _tagged(tag: str) -> list[int]:
+def _find_tagged(tag: str) -> list[int]:
     pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and _carries(pid, tag)]
+    return [pid for pid in pids if pid != os.getpid() and _has_tag(pid, tag)]
 
 
-def _carries(pid: int, tag: str) -> bool:
+def _has_tag(pid: int, tag: str) -> bool:
     """Whether it shows the tag; once its first thread has ended, the others do."""
-    found = _environ(f"/proc/{pid}") or b"\0".join(map(_environ, _threads(pid)))
-    return f"{JOB_TAG}={tag}".encode() in found.split(b"\0")
+    found = _read_environ(f"/proc/{pid}") or b"\0".join(map(_read_environ, _list_threads(pid)))
+    return f"{JOB_TAG_VARIABLE}={tag}".encode() in found.split(b"\0")
 
 
-def _threads(pid: int) -> list[str]:
+def _list_threads(pid: int) -> list[str]:
     try:
         return [f"/proc/{pid}/task/{name}" for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
         return []
 
 
-def _environ(place: str) -> bytes:
+def _read_environ(place: str) -> bytes:
     try:
         return Path(place, "environ").read_bytes()
     except OSError:
         return b""  # ended, or not ours to look at
 
 
-def _end_if_tagged(pid: int, tag: str) -> bool:
+def _kill_if_tagged(pid: int, tag: str) -> bool:
     try:
         pinned = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if not _carries(pid, tag):  # looked at again: now the number cannot change hands
+        if not _has_tag(pid, tag):  # looked at again: now the number cannot change hands
             return False
         signal.pidfd_send_signal(pinned, signal.SIGKILL)
     except OSError:

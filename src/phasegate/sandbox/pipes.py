@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from phasegate.sandbox.bounded_output import Captured, Keeper, Log
+from phasegate.sandbox.bounded_output import BoundedLog, CapturedOutput, OutputBuffer
 from phasegate.sandbox.redact import Redactor
 
 MIB = 1024**2
@@ -30,7 +30,7 @@ def open_pipe() -> tuple[int, int]:
     return readable, writable
 
 
-def pieces(source: bytes | Path) -> Generator[bytes, None, None]:
+def iterate_chunks(source: bytes | Path) -> Generator[bytes, None, None]:
     """Bytes as they are, or a file bit by bit.
 
     A file's own descriptor is never given to a job: through /proc it could be opened again from inside, for writing.
@@ -43,26 +43,26 @@ def pieces(source: bytes | Path) -> Generator[bytes, None, None]:
             yield piece
 
 
-class Inbox:
+class OutputPipe:
     """What comes out of a job on one stream: handed on, logged, and kept in bounded memory."""
 
     def __init__(
         self,
         descriptor: int,
-        keep_bytes: int,
-        log: Log,
-        hand_on: Callable[[bytes], None] | None,
+        max_kept_bytes: int,
+        log: BoundedLog,
+        on_chunk: Callable[[bytes], None] | None,
         secrets: Iterable[bytes] = (),
     ) -> None:
         self._descriptor = descriptor
         self._redactor = Redactor(secrets)
-        self._keeper = Keeper(keep_bytes)
+        self._buffer = OutputBuffer(max_kept_bytes)
         self._log = log
-        self._hand_on = hand_on
-        self.unheard = False
+        self._on_chunk = on_chunk
+        self.listener_failed = False
         os.set_blocking(descriptor, False)
 
-    def read(self) -> bool:
+    def read_available(self) -> bool:
         """Take what is there; False when nothing will come any more."""
         try:
             chunk = os.read(self._descriptor, _CHUNK_BYTES)
@@ -70,56 +70,56 @@ class Inbox:
             return True
         if not chunk:
             return False
-        self._take(self._redactor.feed(chunk))
+        self._process_chunk(self._redactor.feed(chunk))
         return True
 
-    def drain(self, most_bytes: int = 4 * MIB) -> None:
+    def drain(self, max_bytes: int = 4 * MIB) -> None:
         """Take what is left in the pipe, and no more than a pipe can hold: a stranger might still write to it."""
         with suppress(BlockingIOError):
-            while most_bytes > 0 and (chunk := os.read(self._descriptor, _CHUNK_BYTES)):
-                self._take(self._redactor.feed(chunk))
-                most_bytes -= len(chunk)
-        self._take(self._redactor.rest())
+            while max_bytes > 0 and (chunk := os.read(self._descriptor, _CHUNK_BYTES)):
+                self._process_chunk(self._redactor.feed(chunk))
+                max_bytes -= len(chunk)
+        self._process_chunk(self._redactor.flush())
 
-    def captured(self) -> Captured:
-        return self._keeper.captured()
+    def get_captured(self) -> CapturedOutput:
+        return self._buffer.get_captured()
 
-    def _take(self, chunk: bytes) -> None:
+    def _process_chunk(self, chunk: bytes) -> None:
         if not chunk:
             return
-        self._keeper.feed(chunk)
+        self._buffer.feed(chunk)
         self._log.feed(chunk)
-        if self._hand_on is not None and not self.unheard:
-            self._hand(chunk, self._hand_on)
+        if self._on_chunk is not None and not self.listener_failed:
+            self._notify_listener(chunk, self._on_chunk)
 
-    def _hand(self, chunk: bytes, hand_on: Callable[[bytes], None]) -> None:
+    def _notify_listener(self, chunk: bytes, on_chunk: Callable[[bytes], None]) -> None:
         """A listener that fails is not called again, and the job goes on: who asks for the outcome is told."""
         try:
-            hand_on(chunk)
+            on_chunk(chunk)
         except Exception:
             _log.exception("what listens to a job's output has failed")
-            self.unheard = True
+            self.listener_failed = True
 
 
-class Outbox:
+class InputPipe:
     """What goes into a job: pieces that are written as far as the reader reads."""
 
-    def __init__(self, descriptor: int, beginning: Iterable[bytes]) -> None:
+    def __init__(self, descriptor: int, initial_chunks: Iterable[bytes]) -> None:
         self.descriptor: int | None = descriptor
-        self._beginning = iter(beginning)
+        self._initial_chunks = iter(initial_chunks)
         self._queue: deque[bytes] = deque()
         self._current = memoryview(b"")
         self._closing = False
-        self.has_more = True
+        self.has_pending = True
         os.set_blocking(descriptor, False)
 
-    def put(self, data: bytes) -> None:
+    def queue_data(self, data: bytes) -> None:
         self._queue.append(data)
-        self.has_more = True
+        self.has_pending = True
 
     def close_when_empty(self) -> None:
         self._closing = True
-        if not self.has_more:
+        if not self.has_pending:
             self.close()
 
     def flush(self) -> bool:
@@ -131,7 +131,7 @@ class Outbox:
             return True
         except OSError:
             self.close()
-        self.has_more = False
+        self.has_pending = False
         if self._closing:
             self.close()
         return False
@@ -143,7 +143,7 @@ class Outbox:
 
     def _refill(self) -> bool:
         while not self._current:
-            piece = next(self._beginning, None)
+            piece = next(self._initial_chunks, None)
             if piece is None:
                 if not self._queue:
                     return False

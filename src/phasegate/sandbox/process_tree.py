@@ -16,13 +16,13 @@ else:
 SIGKILL = 9
 
 
-def parents() -> dict[int, int]:
+def read_parents() -> dict[int, int]:
     """Each running process and its parent; those that are dead and only wait to be noticed are left out."""
-    found = _parents_from_proc() if sys.platform == "linux" else _parents_from_ps()
+    found = _read_parents_from_proc() if sys.platform == "linux" else _read_parents_from_ps()
     return {pid: parent for pid, (parent, state) in found.items() if state != "Z"}
 
 
-def below(root: int, parent_of: dict[int, int]) -> list[int]:
+def find_descendants(root: int, parent_of: dict[int, int]) -> list[int]:
     """All descendants of a process, nearest first."""
     children: dict[int, list[int]] = {}
     for pid, parent in parent_of.items():
@@ -33,36 +33,36 @@ def below(root: int, parent_of: dict[int, int]) -> list[int]:
     return found[1:]
 
 
-def signal_below(root: int, signal_number: int) -> None:
+def signal_descendants(root: int, signal_number: int) -> None:
     """Signal every descendant once, and nobody else: its number is pinned before its parentage is looked at.
 
     The farthest first: one whose parent has just ended may count as somebody else's.
     """
-    for pid in reversed(below(root, parents())):
+    for pid in reversed(find_descendants(root, read_parents())):
         try:
-            _signal_if_below(root, pid, signal_number)
+            _signal_if_descendant(root, pid, signal_number)
         except OSError:
             continue  # ended in the meantime, or not ours to signal
 
 
-def _signal_if_below(root: int, pid: int, signal_number: int) -> None:
+def _signal_if_descendant(root: int, pid: int, signal_number: int) -> None:
     if sys.platform != "linux":
         os.kill(pid, signal_number)
         return
     try:
         pinned = os.pidfd_open(pid)
     except OSError as error:
-        if error.errno == errno.ENOSYS and pid in below(root, _line_of(pid)):
+        if error.errno == errno.ENOSYS and pid in find_descendants(root, _read_ancestors(pid)):
             os.kill(pid, signal_number)  # a kernel before 5.3: looked at and signalled with nothing in between
         return
     try:
-        if pid in below(root, _line_of(pid)):
+        if pid in find_descendants(root, _read_ancestors(pid)):
             _signal.pidfd_send_signal(pinned, signal_number)
     finally:
         os.close(pinned)
 
 
-def _line_of(pid: int) -> dict[int, int]:
+def _read_ancestors(pid: int) -> dict[int, int]:
     """The process, its parent, its parent's parent, and so on."""
     line: dict[int, int] = {}
     while pid > 1 and pid not in line:
@@ -71,26 +71,26 @@ def _line_of(pid: int) -> dict[int, int]:
     return line
 
 
-def end_children(give_up_at_s: float) -> tuple[int, int]:
+def kill_all_children(deadline_s: float) -> tuple[int, int]:
     """Kill and reap until no child is left; returns how many were ended, and how many could not be in time.
 
     Only direct children are signalled: they cannot be mistaken, since nobody but us can reap them, and with every
     killed generation the next one becomes ours. It needs `adopt_orphans` or to be the first process of a namespace.
     """
     ended, rounds = 0, 0
-    _, some_left = reap()  # these had ended by themselves
+    _, some_left = reap_children()  # these had ended by themselves
     while some_left:
         _kill_children()
-        reaped, some_left = reap()
+        reaped, some_left = reap_children()
         ended += reaped
-        if some_left and time.monotonic() > give_up_at_s:
-            return ended, len(below(os.getpid(), parents()))
+        if some_left and time.monotonic() > deadline_s:
+            return ended, len(find_descendants(os.getpid(), read_parents()))
         rounds += 1
         time.sleep(0 if rounds < 200 else 0.001)  # a chain of forks is only caught by being as quick
     return ended, 0
 
 
-def reap() -> tuple[int, bool]:
+def reap_children() -> tuple[int, bool]:
     """Take note of all children that have ended; returns how many, and whether any are left."""
     reaped = 0
     try:
@@ -105,7 +105,7 @@ def _kill_children() -> None:
     if os.getpid() == 1:
         _kill(-1)  # all of the namespace at once: the kernel leaves no gap between two of them
         return
-    for pid in _children():
+    for pid in _list_children():
         _kill(pid)
 
 
@@ -116,15 +116,15 @@ def _kill(pid: int) -> None:
         return
 
 
-def _children() -> list[int]:
+def _list_children() -> list[int]:
     try:
         with open("/proc/thread-self/children", "rb") as listing:
             return [int(pid) for pid in listing.read().split()]
     except OSError:
-        return [pid for pid, parent in parents().items() if parent == os.getpid()]
+        return [pid for pid, parent in read_parents().items() if parent == os.getpid()]
 
 
-def _parents_from_proc() -> dict[int, tuple[int, str]]:
+def _read_parents_from_proc() -> dict[int, tuple[int, str]]:
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -145,7 +145,7 @@ def _read_stat(pid: int) -> tuple[int, str]:
     return int(fields[1]), "S" if fields[0] == b"Z" and int(fields[17]) > 1 else fields[0].decode()
 
 
-def _parents_from_ps() -> dict[int, tuple[int, str]]:
+def _read_parents_from_ps() -> dict[int, tuple[int, str]]:
     import subprocess  # on macOS only: slow to import
 
     listing = subprocess.run(["/bin/ps", "-axo", "pid=,ppid=,stat="], stdout=subprocess.PIPE, check=False)

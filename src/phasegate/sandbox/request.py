@@ -9,11 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from phasegate.sandbox.bounded_output import Captured
+from phasegate.sandbox.bounded_output import CapturedOutput
 from phasegate.sandbox.resource_usage import DISK, MEMORY, TASKS
 
 
-class Level(StrEnum):
+class SandboxLevel(StrEnum):
     """From weakest to strongest; docs/explanation/cage.md says what each one holds."""
 
     NONE = "none"
@@ -22,7 +22,7 @@ class Level(StrEnum):
 
     @property
     def is_sandboxed(self) -> bool:
-        return self is not Level.NONE
+        return self is not SandboxLevel.NONE
 
 
 MIB, GIB = 1024**2, 1024**3
@@ -50,35 +50,39 @@ class JobLimits(NamedTuple):
         if sandboxed:  # outside a user namespace it would count everything that the person has running
             # The quick stop of a fork bomb; the kernel never holds root to it. The warden ends it at `tasks`, by name.
             wanted.append((resource.RLIMIT_NPROC, 2 * self.tasks))
-        return [(which, _at_most_ours(which, value)) for which, value in wanted]
+        return [(which, _cap_at_hard_limit(which, value)) for which, value in wanted]
 
-    def in_words(self, which: str) -> str:
+    def describe_limit(self, which: str) -> str:
         """The limit that a job came to, for people; empty: none."""
         return {
-            MEMORY: f"its memory limit of {_size(self.memory_bytes)}",
+            MEMORY: f"its memory limit of {_format_size(self.memory_bytes)}",
             TASKS: f"its limit of {self.tasks} tasks",
-            DISK: f"its disk limit of {_size(self.disk_bytes)}",
+            DISK: f"its disk limit of {_format_size(self.disk_bytes)}",
         }.get(which, "")
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / GIB:g} GiB" if count >= GIB else f"{count / MIB:g} MiB"
 
 
-def _at_most_ours(which: int, value: int) -> int:
+def _cap_at_hard_limit(which: int, value: int) -> int:
     hard = resource.getrlimit(which)[1]
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
-WAY_OUT_PORT = 3128
-WAY_OUT = f"http://127.0.0.1:{WAY_OUT_PORT}"  # inside of a network of its own
-_AROUND = "127.0.0.1,localhost,::1"
-_PROXIES = dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), WAY_OUT) | {"NO_PROXY": _AROUND}
+EGRESS_PROXY_PORT = 3128
+EGRESS_PROXY_URL = f"http://127.0.0.1:{EGRESS_PROXY_PORT}"  # inside of a network of its own
+_NO_PROXY_HOSTS = "127.0.0.1,localhost,::1"
+_PROXY_ENV = dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), EGRESS_PROXY_URL) | {"NO_PROXY": _NO_PROXY_HOSTS}
 # What leads the programs of a job to its way out.
-LEADING_OUT = {**_PROXIES, **{name.lower(): value for name, value in _PROXIES.items()}, "NODE_USE_ENV_PROXY": "1"}
+EGRESS_PROXY_ENV = {
+    **_PROXY_ENV,
+    **{name.lower(): value for name, value in _PROXY_ENV.items()},
+    "NODE_USE_ENV_PROXY": "1",
+}
 
 
-class WayOut(Protocol):
+class JobProxy(Protocol):
     """What answers inside the network of a job: `phasegate.sandbox.egress_proxy.Broker` is one."""
 
     def serve(self, listener: socket.socket) -> None: ...
@@ -86,7 +90,7 @@ class WayOut(Protocol):
     def close(self) -> None: ...
 
 
-class Request(NamedTuple):
+class JobRequest(NamedTuple):
     """All that is to be known about a job before it starts. Paths are absolute."""
 
     argv: tuple[str, ...]
@@ -94,22 +98,24 @@ class Request(NamedTuple):
     folder: Path  # the job's own: its HOME and TMPDIR are made in it
     tag: str  # unique; each process of the job carries it as PHASEGATE_JOB
     env: Mapping[str, str]  # made by environment.scrubbed
-    level: Level
+    level: SandboxLevel
     timeout_s: float = 1800.0  # SIGTERM at 0.9 of it, SIGKILL at its end
     grace_s: float = 30.0  # between the two when it is stopped early
     stdin: bytes | Path = b""
     keep_stdin_open: bool = False  # for conversations: see Job.send
-    command: tuple[str, ...] = ()  # the configured part of argv: the files it names stay readable wherever they lie
+    configured_command: tuple[
+        str, ...
+    ] = ()  # the configured part of argv: the files it names stay readable wherever they lie
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()  # besides the system and what the command needs
     hidden: tuple[Path, ...] = ()  # parts of what is readable or writable
     limits: JobLimits = JobLimits()
     secrets: tuple[bytes, ...] = ()  # values that are taken out of its output before anybody sees it
-    way_out: WayOut | None = None  # of a sandboxed job: its own network, with this as all there is
-    keep_bytes: int = 8 * MIB  # of each stream, in memory
+    egress_proxy: JobProxy | None = None  # of a sandboxed job: its own network, with this as all there is
+    max_kept_bytes: int = 8 * MIB  # of each stream, in memory
     stdout_log: Path | None = None
     stderr_log: Path | None = None
-    log_bytes: int = 256 * MIB  # of each stream, in its log
+    max_log_bytes: int = 256 * MIB  # of each stream, in its log
 
     @property
     def home(self) -> Path:
@@ -125,14 +131,14 @@ class JobOutcome(NamedTuple):
 
     exit_code: int | None
     signal: int | None
-    told_to_stop: bool  # SIGTERM was sent, by the clock or by `stop`
+    sigterm_sent: bool  # SIGTERM was sent, by the clock or by `stop`
     timed_out: bool  # SIGKILL was sent, at the end of its time
-    lost: bool  # its warden was killed: nobody knows how it ended
-    stdout: Captured
-    stderr: Captured
+    supervisor_lost: bool  # its warden was killed: nobody knows how it ended
+    stdout: CapturedOutput
+    stderr: CapturedOutput
     duration_s: float
     survivors_killed: int  # processes that were still there when the program had ended
     survivors_left: int  # processes that could not be ended: another user's, or stuck in the kernel
-    stopped: bool = False  # `stop` was called before it had ended
-    over: str = ""  # the limit at which it was ended, in words
-    unheard: bool = False  # what listened to its output failed, and did not hear the rest
+    stop_requested: bool = False  # `stop` was called before it had ended
+    exceeded_limit: str = ""  # the limit at which it was ended, in words
+    listener_failed: bool = False  # what listened to its output failed, and did not hear the rest

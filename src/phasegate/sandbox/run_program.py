@@ -17,7 +17,7 @@ from typing import NamedTuple
 from phasegate.errors import EnvironmentUnavailable
 
 
-def pin(pid: int) -> int | None:
+def open_pidfd(pid: int) -> int | None:
     """A descriptor of this process that becomes readable when it ends, or None where there is no such thing."""
     if sys.platform != "linux":
         return None
@@ -27,11 +27,11 @@ def pin(pid: int) -> int | None:
         return None  # a kernel before 5.3
 
 
-def ends_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     """Whether it ended in time. `Popen.wait` sleeps between its looks, which costs a short job up to 50 ms."""
     if process.poll() is not None:
         return True
-    pinned = pin(process.pid)
+    pinned = open_pidfd(process.pid)
     if pinned is not None:
         try:
             poll = select.poll()
@@ -49,10 +49,10 @@ def ends_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 MIB = 1024**2
 _CHUNK_BYTES = 128 * 1024
-_GRACE_S = 2.0
+_TERMINATE_GRACE_S = 2.0
 
 
-class Finished(NamedTuple):
+class ProgramResult(NamedTuple):
     """How a program ended. Exactly one of `exit_code` and `signal` is set."""
 
     exit_code: int | None
@@ -60,12 +60,12 @@ class Finished(NamedTuple):
     stdout: bytes
     stderr: bytes
     duration_s: float
-    cut: bool  # more came out than was asked for; the rest was thrown away
+    truncated: bool  # more came out than was asked for; the rest was thrown away
     timed_out: bool
 
     @property
     def ok(self) -> bool:
-        return self.exit_code == 0 and not self.cut
+        return self.exit_code == 0 and not self.truncated
 
 
 def find_program(name: str, *, path: str | None = None, cwd: Path | None = None) -> str | None:
@@ -76,42 +76,44 @@ def find_program(name: str, *, path: str | None = None, cwd: Path | None = None)
     return shutil.which(name, path=path)
 
 
-def run(
+def run_program(
     argv: Sequence[str | Path],
     *,
     cwd: Path,
     env: Mapping[str, str],
     stdin: bytes = b"",
     timeout_s: float = 60.0,
-    output_limit: int = 256 * MIB,
-    stdout_to: int | None = None,
-) -> Finished:
+    max_output_bytes: int = 256 * MIB,
+    stdout_fd: int | None = None,
+) -> ProgramResult:
     """Run a program to its end; raises EnvironmentUnavailable when it cannot be started.
 
     `stdout_to` is a descriptor that takes its output instead of us. On a time-out, and when we are interrupted, it gets
     SIGTERM first: git removes its lock files then.
     """
     started_s = time.monotonic()
-    process = _start(argv, cwd, env, bool(stdin), stdout_to)
-    exchange = _Exchange(process, stdin, output_limit)
+    process = _start_process(argv, cwd, env, bool(stdin), stdout_fd)
+    exchange = _PipeExchange(process, stdin, max_output_bytes)
     try:
-        timed_out = not exchange.until_it_ends(started_s + timeout_s)
+        timed_out = not exchange.transfer_until_exit(started_s + timeout_s)
         if timed_out:
-            _end(process)
+            _terminate(process)
             exchange.drain()
         code = process.wait()
     except BaseException:
-        _end(process)
+        _terminate(process)
         raise
     finally:
         exchange.close()
     duration_s = time.monotonic() - started_s
     exit_code, by_signal = (code, None) if code >= 0 else (None, -code)
-    return Finished(exit_code, by_signal, exchange.stdout, exchange.stderr, duration_s, exchange.cut, timed_out)
+    return ProgramResult(
+        exit_code, by_signal, exchange.stdout, exchange.stderr, duration_s, exchange.truncated, timed_out
+    )
 
 
-def _start(
-    argv: Sequence[str | Path], cwd: Path, env: Mapping[str, str], has_stdin: bool, stdout_to: int | None
+def _start_process(
+    argv: Sequence[str | Path], cwd: Path, env: Mapping[str, str], has_stdin: bool, stdout_fd: int | None
 ) -> subprocess.Popen[bytes]:
     """Python starts it by vfork, with all other descriptors closed; its own group keeps Ctrl-C for us."""
     try:
@@ -119,7 +121,7 @@ def _start(
             argv,
             bufsize=0,
             stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if stdout_to is None else stdout_to,
+            stdout=subprocess.PIPE if stdout_fd is None else stdout_fd,
             stderr=subprocess.PIPE,
             cwd=cwd,
             env=env,
@@ -134,87 +136,87 @@ def _start(
         ) from error
 
 
-class _Exchange:
+class _PipeExchange:
     """Both outputs read as they come, and input written as it is taken."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, limit: int) -> None:
         self._process = process
         self._input = memoryview(stdin)
-        self._room = limit
+        self._bytes_left = limit
         self._parts: dict[int, list[bytes]] = {}
         self._poll = select.poll()
-        self._open = 0
-        self.cut = False
+        self._open_count = 0
+        self.truncated = False
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 self._parts[pipe.fileno()] = []
-                self._listen(pipe.fileno(), select.POLLIN)
+                self._register(pipe.fileno(), select.POLLIN)
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)
-            self._listen(process.stdin.fileno(), select.POLLOUT)
-        self._ended = pin(process.pid)
-        if self._ended is not None:
-            self._poll.register(self._ended, select.POLLIN)
+            self._register(process.stdin.fileno(), select.POLLOUT)
+        self._pidfd = open_pidfd(process.pid)
+        if self._pidfd is not None:
+            self._poll.register(self._pidfd, select.POLLIN)
 
     @property
     def stdout(self) -> bytes:
-        return self._joined(0) if self._process.stdout is not None else b""
+        return self._join_output(0) if self._process.stdout is not None else b""
 
     @property
     def stderr(self) -> bytes:
-        return self._joined(-1)
+        return self._join_output(-1)
 
-    def until_it_ends(self, deadline_s: float) -> bool:
+    def transfer_until_exit(self, deadline_s: float) -> bool:
         """Move data until the program has ended; False when the time was over first.
 
         Its end counts, not that of its output: a helper that it left behind may keep the pipes.
         """
-        while self._open or self._ended is not None:
+        while self._open_count or self._pidfd is not None:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return False
             ready = self._poll.poll(int(left_s * 1000) + 1)
             for descriptor, _ in ready:
-                self._serve(descriptor)
-            if any(descriptor == self._ended for descriptor, _ in ready):
+                self._handle_ready(descriptor)
+            if any(descriptor == self._pidfd for descriptor, _ in ready):
                 self.drain()
                 return True
-        return ends_within(self._process, deadline_s - time.monotonic())
+        return wait_for_exit(self._process, deadline_s - time.monotonic())
 
     def drain(self) -> None:
         """Take what is in the pipes now, and wait for nothing."""
         for descriptor in self._parts:
             os.set_blocking(descriptor, False)
             with suppress(BlockingIOError):
-                while self._room >= 0 and self._read(descriptor):
+                while self._bytes_left >= 0 and self._read(descriptor):
                     pass
 
     def close(self) -> None:
-        if self._ended is not None:
-            os.close(self._ended)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
 
-    def _listen(self, descriptor: int, event: int) -> None:
+    def _register(self, descriptor: int, event: int) -> None:
         self._poll.register(descriptor, event)
-        self._open += 1
+        self._open_count += 1
 
-    def _serve(self, descriptor: int) -> None:
-        if descriptor == self._ended:
+    def _handle_ready(self, descriptor: int) -> None:
+        if descriptor == self._pidfd:
             return
         go_on = self._read(descriptor) if descriptor in self._parts else self._write()
         if not go_on:
             self._poll.unregister(descriptor)
-            self._open -= 1
+            self._open_count -= 1
 
     def _read(self, descriptor: int) -> bool:
         chunk = os.read(descriptor, _CHUNK_BYTES)
-        if self._room > 0:
-            self._parts[descriptor].append(chunk[: self._room])
-        self.cut = self.cut or len(chunk) > self._room
-        self._room -= len(chunk)
+        if self._bytes_left > 0:
+            self._parts[descriptor].append(chunk[: self._bytes_left])
+        self.truncated = self.truncated or len(chunk) > self._bytes_left
+        self._bytes_left -= len(chunk)
         return bool(chunk)
 
     def _write(self) -> bool:
@@ -229,15 +231,15 @@ class _Exchange:
             self._process.stdin.close()
         return bool(self._input)
 
-    def _joined(self, which: int) -> bytes:
+    def _join_output(self, which: int) -> bytes:
         return b"".join([*self._parts.values()][which])
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     """SIGTERM to the group, SIGKILL after a moment; the leader is not reaped before, so the number is its own."""
     if process.poll() is not None:
         return
     os.killpg(process.pid, signal.SIGTERM)
-    if not ends_within(process, _GRACE_S):
+    if not wait_for_exit(process, _TERMINATE_GRACE_S):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -12,12 +12,16 @@ from functools import cache
 from typing import NamedTuple
 
 
-class _Machine(NamedTuple):
+class _CpuArchitecture(NamedTuple):
     audit_arch: int
     column: int
 
 
-_MACHINES = {"x86_64": _Machine(0xC000003E, 0), "aarch64": _Machine(0xC00000B7, 1), "arm64": _Machine(0xC00000B7, 1)}
+_ARCHITECTURES = {
+    "x86_64": _CpuArchitecture(0xC000003E, 0),
+    "aarch64": _CpuArchitecture(0xC00000B7, 1),
+    "arm64": _CpuArchitecture(0xC00000B7, 1),
+}
 _ABSENT = -1
 
 # name: (number on x86_64, number on aarch64)
@@ -76,7 +80,7 @@ _REFUSED = {
     "adjtimex": (159, 171),
     "lookup_dcookie": (212, 18),
 }
-_UNKNOWN_TO_US = {
+_UNIMPLEMENTED = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -87,7 +91,7 @@ _UNKNOWN_TO_US = {
 _SOCKET, _CLONE, _IOCTL = (41, 198), (56, 220), (16, 29)
 
 # Calls that give a file its mode: (numbers, which argument is the mode, which one says whether a file is made).
-_MODES = {
+_MODE_CALLS = {
     "chmod": ((90, _ABSENT), 1, None),
     "fchmod": ((91, 52), 1, None),
     "fchmodat": ((268, 53), 2, None),
@@ -99,49 +103,49 @@ _MODES = {
     "openat": ((257, 56), 3, 2),
 }
 _SETUID = 0o4000  # a program of ours that any user could run as us, long after the job
-_MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without one of them the mode is whatever the register held
+_CREATE_FLAGS = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without one of them the mode is whatever the register held
 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
 _NEW_NAMESPACES = 0x7E02_0000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into the terminal that we were started from
-_X32_CALLS = 0x4000_0000
+_X32_CALL_BIT = 0x4000_0000
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF_0000
-_NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
+_NUMBER_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 
 
 @cache
-def filter_for(machine: str) -> bytes | None:
+def build_filter(machine: str) -> bytes | None:
     """The filter as the kernel takes it, or None for a machine whose numbers we do not know."""
-    known = _MACHINES.get(machine)
-    return None if known is None else b"".join(_program(known))
+    known = _ARCHITECTURES.get(machine)
+    return None if known is None else b"".join(_build_program(known))
 
 
-def _program(machine: _Machine) -> list[bytes]:
+def _build_program(machine: _CpuArchitecture) -> list[bytes]:
     column = machine.column
     return [
-        _instruction(_LOAD, _ARCH_AT),
+        _instruction(_LOAD, _ARCH_OFFSET),
         # 32-bit programs would need a list of their own: they get no system call at all.
-        *_unless_equal(machine.audit_arch, [_refuse(errno.ENOSYS)]),
-        _instruction(_LOAD, _NUMBER_AT),
-        *_when(_AT_LEAST, _X32_CALLS, [_refuse(errno.ENOSYS)]),
-        *_refusals(_REFUSED, column, errno.EPERM),
-        *_refusals(_UNKNOWN_TO_US, column, errno.ENOSYS),
-        *_when(_EQUAL, _SOCKET[column], _socket_families()),
-        *_when(_EQUAL, _CLONE[column], _no_namespaces()),
-        *_when(_EQUAL, _IOCTL[column], _no_typing()),
-        *_no_setuid(column),
+        *_run_unless_equal(machine.audit_arch, [_refuse(errno.ENOSYS)]),
+        _instruction(_LOAD, _NUMBER_OFFSET),
+        *_run_if(_AT_LEAST, _X32_CALL_BIT, [_refuse(errno.ENOSYS)]),
+        *_refuse_calls(_REFUSED, column, errno.EPERM),
+        *_refuse_calls(_UNIMPLEMENTED, column, errno.ENOSYS),
+        *_run_if(_EQUAL, _SOCKET[column], _restrict_sockets()),
+        *_run_if(_EQUAL, _CLONE[column], _refuse_namespaces()),
+        *_run_if(_EQUAL, _IOCTL[column], _refuse_terminal_input()),
+        *_refuse_setuid(column),
         _instruction(_RETURN, _ALLOW),
     ]
 
 
-def _refusals(table: dict[str, tuple[int, int]], column: int, error: int) -> list[bytes]:
+def _refuse_calls(table: dict[str, tuple[int, int]], column: int, error: int) -> list[bytes]:
     numbers = [numbers[column] for numbers in table.values() if numbers[column] != _ABSENT]
-    return [step for number in numbers for step in _when(_EQUAL, number, [_refuse(error)])]
+    return [step for number in numbers for step in _run_if(_EQUAL, number, [_refuse(error)])]
 
 
-def _socket_families() -> list[bytes]:
+def _restrict_sockets() -> list[bytes]:
     """Unix and internet sockets, and the one netlink protocol that lists interfaces.
 
     Node's os.networkInterfaces() throws without it. It changes nothing without capabilities, and a cage has none.
@@ -149,53 +153,57 @@ def _socket_families() -> list[bytes]:
     allow = [_instruction(_RETURN, _ALLOW)]
     return [
         _load_argument(0),
-        *(step for family in (_AF_UNIX, _AF_INET, _AF_INET6) for step in _when(_EQUAL, family, allow)),
-        *_unless_equal(_AF_NETLINK, [_refuse(errno.EAFNOSUPPORT)]),
+        *(step for family in (_AF_UNIX, _AF_INET, _AF_INET6) for step in _run_if(_EQUAL, family, allow)),
+        *_run_unless_equal(_AF_NETLINK, [_refuse(errno.EAFNOSUPPORT)]),
         _load_argument(2),
-        *_when(_EQUAL, _NETLINK_ROUTE, allow),
+        *_run_if(_EQUAL, _NETLINK_ROUTE, allow),
         _refuse(errno.EPROTONOSUPPORT),
     ]
 
 
-def _no_namespaces() -> list[bytes]:
+def _refuse_namespaces() -> list[bytes]:
     return [
         _load_argument(0),
-        *_when(_ANY_BIT, _NEW_NAMESPACES, [_refuse(errno.EPERM)]),
+        *_run_if(_ANY_BIT, _NEW_NAMESPACES, [_refuse(errno.EPERM)]),
         _instruction(_RETURN, _ALLOW),
     ]
 
 
-def _no_typing() -> list[bytes]:
+def _refuse_terminal_input() -> list[bytes]:
     return [
         _load_argument(1),
-        *_when(_EQUAL, _TIOCSTI, [_refuse(errno.EPERM)]),
-        *_when(_EQUAL, _TIOCLINUX, [_refuse(errno.EPERM)]),
+        *_run_if(_EQUAL, _TIOCSTI, [_refuse(errno.EPERM)]),
+        *_run_if(_EQUAL, _TIOCLINUX, [_refuse(errno.EPERM)]),
         _instruction(_RETURN, _ALLOW),
     ]
 
 
-def _no_setuid(column: int) -> list[bytes]:
+def _refuse_setuid(column: int) -> list[bytes]:
     steps: list[bytes] = []
-    for numbers, mode, flags in _MODES.values():
-        check = [_load_argument(mode), *_when(_ANY_BIT, _SETUID, [_refuse(errno.EPERM)]), _instruction(_RETURN, _ALLOW)]
+    for numbers, mode, flags in _MODE_CALLS.values():
+        check = [
+            _load_argument(mode),
+            *_run_if(_ANY_BIT, _SETUID, [_refuse(errno.EPERM)]),
+            _instruction(_RETURN, _ALLOW),
+        ]
         if flags is not None:
-            check = [_load_argument(flags), *_when(_ANY_BIT, _MAKES_A_FILE, check), _instruction(_RETURN, _ALLOW)]
+            check = [_load_argument(flags), *_run_if(_ANY_BIT, _CREATE_FLAGS, check), _instruction(_RETURN, _ALLOW)]
         if numbers[column] != _ABSENT:
-            steps += _when(_EQUAL, numbers[column], check)
+            steps += _run_if(_EQUAL, numbers[column], check)
     return steps
 
 
 def _load_argument(index: int) -> bytes:
     """The lower half of an argument; both machines are little-endian."""
-    return _instruction(_LOAD, _ARGUMENTS_AT + 8 * index)
+    return _instruction(_LOAD, _ARGUMENTS_OFFSET + 8 * index)
 
 
-def _when(test: int, value: int, then: list[bytes]) -> list[bytes]:
+def _run_if(test: int, value: int, then: list[bytes]) -> list[bytes]:
     """Run `then` if the loaded word passes the test, else jump over it. `then` must end the program."""
     return [_instruction(test, value, 0, len(then)), *then]
 
 
-def _unless_equal(value: int, then: list[bytes]) -> list[bytes]:
+def _run_unless_equal(value: int, then: list[bytes]) -> list[bytes]:
     return [_instruction(_EQUAL, value, len(then), 0), *then]
 
 

@@ -18,7 +18,7 @@ import time
 
 from phasegate.core.text.light_tuple import Light
 from phasegate.sandbox import process_tree, syscalls
-from phasegate.sandbox.resource_usage import Watched
+from phasegate.sandbox.resource_usage import ResourceMonitor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 else:
     import _signal  # `signal` imports enum: 5 ms
 
-STOP, END = b"s", b"e"
+STOP, KILL = b"s", b"e"
 _LINUX = sys.platform == "linux"
-_GIVE_UP_S = 5.0
+_KILL_TIMEOUT_S = 5.0
 _LENGTH_BYTES = 8
-_REPORT_FD = 3
+_FAILURE_FD = 3
 # The kernel looks for memory among agents before it looks among people's programs, ours included.
 _OOM_SCORE = b"700"
 
 
-class Orders(Light):
+class SupervisorConfig(Light):
     """What the warden is told before it starts anything: plain values, by marshal."""
 
     argv: list[bytes]
     env: dict[bytes, bytes]
     cwd: bytes
     stop_at_s: float  # times are of the monotonic clock, which all processes share
-    end_at_s: float
+    kill_at_s: float
     grace_s: float
     rlimits: list[tuple[int, int]]
-    bounds: tuple[int, int, int]  # of memory, tasks and disk
+    resource_limits: tuple[int, int, int]  # of memory, tasks and disk
     writable: list[bytes]
-    folders: list[bytes]  # that are measured
+    measured_folders: list[bytes]  # that are measured
     seccomp: bytes | None
     sandboxed: bool
-    listen_port: int = 0  # where the job's way out answers; 0: it has none
+    proxy_port: int = 0  # where the job's way out answers; 0: it has none
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         data = marshal.dumps(self._asdict())
         return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
@@ -64,66 +64,68 @@ def main(control: int) -> None:
     if _LINUX:
         syscalls.hide_own_memory()
         syscalls.adopt_orphans()
-    orders = _receive_orders(control)
-    if orders.listen_port:
-        _hand_out_listener(control, orders.listen_port)
-    child_ended = _wake_on_child()
+    orders = _receive_config(control)
+    if orders.proxy_port:
+        _send_listener(control, orders.proxy_port)
+    child_ended = _open_child_wakeup()
     _ignore_signals()
-    pid = _start(orders, control)
-    _let_go_of_pipes()
-    _tell(control, b"started")
-    _Watch(orders, control, child_ended, pid).until_it_ends()
+    pid = _start_program(orders, control)
+    _release_pipes()
+    _send_fact(control, b"started")
+    _JobMonitor(orders, control, child_ended, pid).run()
 
 
-class _Watch:
-    def __init__(self, orders: Orders, control: int, child_ended: int, pid: int) -> None:
-        self._orders = orders
-        self._end_at_s = orders.end_at_s
+class _JobMonitor:
+    def __init__(self, config: SupervisorConfig, control: int, child_ended: int, pid: int) -> None:
+        self._config = config
+        self._kill_at_s = config.kill_at_s
         self._control = control
-        self._child_ended = child_ended
+        self._child_wakeup_fd = child_ended
         self._pid = pid
-        self._told_to_stop = False
+        self._sigterm_sent = False
         self._timed_out = False
         self._status: int | None = None
-        self._over = ""
-        self._watched = Watched(os.getpid(), *orders.bounds, orders.folders) if _LINUX else None
+        self._exceeded_limit = ""
+        self._resource_monitor = (
+            ResourceMonitor(os.getpid(), *config.resource_limits, config.measured_folders) if _LINUX else None
+        )
 
-    def until_it_ends(self) -> None:
+    def run(self) -> None:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
-        poll.register(self._child_ended, select.POLLIN)
+        poll.register(self._child_wakeup_fd, select.POLLIN)
         while self._status is None:
             now_s = time.monotonic()
-            if now_s >= self._end_at_s:
+            if now_s >= self._kill_at_s:
                 self._timed_out = True
                 break
-            if self._watched is not None and (over := self._watched.exceeded()):
-                self._over = over
+            if self._resource_monitor is not None and (over := self._resource_monitor.find_exceeded_limit()):
+                self._exceeded_limit = over
                 break
-            if now_s >= self._orders.stop_at_s and not self._told_to_stop:
-                self._stop()
+            if now_s >= self._config.stop_at_s and not self._sigterm_sent:
+                self._send_sigterm()
             ready = dict(poll.poll(self._wait_ms(now_s)))
-            if self._child_ended in ready:
-                self._look_at_children()
-            if self._control in ready and not self._obey():
+            if self._child_wakeup_fd in ready:
+                self._reap_children()
+            if self._control in ready and not self._handle_command():
                 break
         self._finish()
 
     def _wait_ms(self, now_s: float) -> int:
-        at_s = self._end_at_s if self._told_to_stop else self._orders.stop_at_s
-        if self._watched is not None:
-            at_s = min(at_s, self._watched.next_at_s)
+        at_s = self._kill_at_s if self._sigterm_sent else self._config.stop_at_s
+        if self._resource_monitor is not None:
+            at_s = min(at_s, self._resource_monitor.next_check_at_s)
         return max(0, min(int((at_s - now_s) * 1000) + 1, 3_600_000))
 
-    def _stop(self) -> None:
-        self._told_to_stop = True
+    def _send_sigterm(self) -> None:
+        self._sigterm_sent = True
         if os.getpid() == 1:
             os.kill(-1, _signal.SIGTERM)
         else:
-            process_tree.signal_below(os.getpid(), _signal.SIGTERM)
-        _tell(self._control, b"stopping")
+            process_tree.signal_descendants(os.getpid(), _signal.SIGTERM)
+        _send_fact(self._control, b"stopping")
 
-    def _obey(self) -> bool:
+    def _handle_command(self) -> bool:
         """Carry out a wish; False when the job is to end at once, because we are told so or because nobody is there."""
         try:
             wish = os.read(self._control, 1)
@@ -131,13 +133,13 @@ class _Watch:
             return False
         if wish != STOP:
             return False
-        if not self._told_to_stop:
-            self._stop()
-        self._end_at_s = min(self._end_at_s, time.monotonic() + self._orders.grace_s)
+        if not self._sigterm_sent:
+            self._send_sigterm()
+        self._kill_at_s = min(self._kill_at_s, time.monotonic() + self._config.grace_s)
         return True
 
-    def _look_at_children(self) -> None:
-        os.read(self._child_ended, 512)
+    def _reap_children(self) -> None:
+        os.read(self._child_wakeup_fd, 512)
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -151,22 +153,22 @@ class _Watch:
     def _finish(self) -> None:
         """End whatever is left, then report: what comes after the report was written by nobody of ours."""
         if not _LINUX:  # nobody's orphans come to us here: what still can be seen is ended first
-            process_tree.signal_below(os.getpid(), process_tree.SIGKILL)
+            process_tree.signal_descendants(os.getpid(), process_tree.SIGKILL)
             _kill_group(self._pid)
         ended_by_itself = self._status is not None
-        if self._over:
-            _tell(self._control, f"over {self._over}".encode())
+        if self._exceeded_limit:
+            _send_fact(self._control, f"over {self._exceeded_limit}".encode())
         if self._status is None:
-            _tell(self._control, b"killing")
-            self._status = _end_first(self._pid)
-        killed, left = process_tree.end_children(time.monotonic() + _GIVE_UP_S)
+            _send_fact(self._control, b"killing")
+            self._status = _kill_program(self._pid)
+        killed, left = process_tree.kill_all_children(time.monotonic() + _KILL_TIMEOUT_S)
         if killed and ended_by_itself:
-            _tell(self._control, b"killing")
-        facts = (self._status, killed, left, int(self._timed_out), int(self._told_to_stop))
-        _tell(self._control, b"ended %d %d %d %d %d" % facts)
+            _send_fact(self._control, b"killing")
+        facts = (self._status, killed, left, int(self._timed_out), int(self._sigterm_sent))
+        _send_fact(self._control, b"ended %d %d %d %d %d" % facts)
 
 
-def _end_first(pid: int) -> int:
+def _kill_program(pid: int) -> int:
     """Kill the program itself first, so that its own status is known, and not that of one of its children."""
     os.kill(pid, process_tree.SIGKILL)
     return os.waitpid(pid, 0)[1]
@@ -179,64 +181,64 @@ def _kill_group(pid: int) -> None:
         return
 
 
-def _start(orders: Orders, control: int) -> int:
+def _start_program(config: SupervisorConfig, control: int) -> int:
     """Fork and exec; a failure between the two is reported with its step, and the warden ends."""
     failure_read, failure_write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(orders, failure_write)
+        _exec_program(config, failure_write)
     os.close(failure_write)
     failure = os.read(failure_read, 4096)
     os.close(failure_read)
     if failure:
-        _tell(control, b"failed " + failure)
+        _send_fact(control, b"failed " + failure)
         os._exit(0)
     return pid
 
 
-def _become(orders: Orders, failure: int) -> NoReturn:
+def _exec_program(config: SupervisorConfig, failure_fd: int) -> NoReturn:
     """Turn this forked copy into the program. Nothing of ours is left in it but three descriptors."""
     step = "prepare"
     try:
-        _default_signals()
+        _restore_signals()
         os.setsid()
         if _LINUX:
             syscalls.die_with_parent(process_tree.SIGKILL)
             syscalls.hide_own_memory(False)  # its files in /proc would be root's
-            _volunteer_for_oom()
+            _raise_oom_score()
         step = "limit"
-        _limit(orders.rlimits)
+        _set_rlimits(config.rlimits)
         step = "enter"
-        os.chdir(orders.cwd)
+        os.chdir(config.cwd)
         step = "confine"
-        failure = _close_all_but(failure)
-        _confine(orders)
+        failure_fd = _close_descriptors(failure_fd)
+        _confine(config)
         step = "start"
-        os.execve(orders.argv[0], orders.argv, orders.env)  # noqa: S606 - an argument list, no shell
+        os.execve(config.argv[0], config.argv, config.env)  # noqa: S606 - an argument list, no shell
     except BaseException as error:  # a forked copy must never run on
         number = error.errno if isinstance(error, OSError) and error.errno else 0
-        os.write(failure, f"{step} {number} {error}".encode("utf-8", "replace")[:4000])
+        os.write(failure_fd, f"{step} {number} {error}".encode("utf-8", "replace")[:4000])
     os._exit(127)
 
 
-def _confine(orders: Orders) -> None:
-    if not orders.sandboxed:
+def _confine(config: SupervisorConfig) -> None:
+    if not config.sandboxed:
         return
-    version = syscalls.landlock_version()
+    version = syscalls.get_landlock_version()
     if version:
-        syscalls.restrict_writes(orders.writable, version)
-    if orders.seccomp is not None:
-        syscalls.load_seccomp(orders.seccomp)
+        syscalls.restrict_writes(config.writable, version)
+    if config.seccomp is not None:
+        syscalls.load_seccomp(config.seccomp)
 
 
-def _limit(rlimits: list[tuple[int, int]]) -> None:
+def _set_rlimits(rlimits: list[tuple[int, int]]) -> None:
     import resource
 
     for which, value in rlimits:
         resource.setrlimit(which, (value, value))
 
 
-def _volunteer_for_oom() -> None:
+def _raise_oom_score() -> None:
     try:
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
             score.write(_OOM_SCORE)
@@ -244,15 +246,17 @@ def _volunteer_for_oom() -> None:
         return  # a help, not a promise
 
 
-def _close_all_but(failure: int) -> int:
+def _close_descriptors(failure_fd: int) -> int:
     """Only 0, 1, 2 and the failure pipe, which closes by itself on exec, stay open."""
-    if failure != _REPORT_FD:
-        os.dup2(failure, _REPORT_FD, inheritable=False)
-    os.closerange(_REPORT_FD + 1, 1 << 20 if _LINUX else os.sysconf("SC_OPEN_MAX"))  # one call on Linux, many elsewhere
-    return _REPORT_FD
+    if failure_fd != _FAILURE_FD:
+        os.dup2(failure_fd, _FAILURE_FD, inheritable=False)
+    os.closerange(
+        _FAILURE_FD + 1, 1 << 20 if _LINUX else os.sysconf("SC_OPEN_MAX")
+    )  # one call on Linux, many elsewhere
+    return _FAILURE_FD
 
 
-def _default_signals() -> None:
+def _restore_signals() -> None:
     """Python ignores SIGPIPE and SIGXFSZ, we ignore some more, and what is ignored stays so across exec."""
     _signal.set_wakeup_fd(-1)
     for number in _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}:
@@ -268,7 +272,7 @@ def _ignore_signals() -> None:
         _signal.signal(number, _signal.SIG_IGN)
 
 
-def _wake_on_child() -> int:
+def _open_child_wakeup() -> int:
     """A descriptor that becomes readable when a child ends."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -277,7 +281,7 @@ def _wake_on_child() -> int:
     return readable
 
 
-def _hand_out_listener(control: int, port: int) -> None:
+def _send_listener(control: int, port: int) -> None:
     """Make a socket that listens in the job's own network, and give it to us, outside: nothing inside has it."""
     import _socket  # `socket` imports enum and selectors
 
@@ -289,29 +293,29 @@ def _hand_out_listener(control: int, port: int) -> None:
         right = listener.fileno().to_bytes(4, sys.byteorder)
         channel.sendmsg([b"listening\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, right)])
     except OSError as error:
-        _tell(control, f"failed listen {error.errno} {error}".encode("utf-8", "replace"))
+        _send_fact(control, f"failed listen {error.errno} {error}".encode("utf-8", "replace"))
         os._exit(0)
     channel.close()
     listener.close()
 
 
-def _let_go_of_pipes() -> None:
+def _release_pipes() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
     os.close(nothing)
 
 
-def _tell(control: int, fact: bytes) -> None:
+def _send_fact(control: int, fact: bytes) -> None:
     try:
         os.write(control, fact + b"\n")
     except OSError:
         return  # nobody listens any more; the job is ended all the same
 
 
-def _receive_orders(control: int) -> Orders:
+def _receive_config(control: int) -> SupervisorConfig:
     length = int.from_bytes(_read_exactly(control, _LENGTH_BYTES), "big")
-    return Orders(**marshal.loads(_read_exactly(control, length)))  # noqa: S302 - only our parent holds the other end
+    return SupervisorConfig(**marshal.loads(_read_exactly(control, length)))  # noqa: S302 - only our parent holds the other end
 
 
 def _read_exactly(descriptor: int, count: int) -> bytes:

@@ -11,7 +11,7 @@ _SECCOMP_MODE_FILTER = 2
 _INSTRUCTION_BYTES = 8
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on all machines
-_ASK_VERSION, _PATH_BENEATH = 1, 1
+_QUERY_VERSION, _PATH_BENEATH = 1, 1
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _WRITES = 0x1FF2  # write, remove and make, of every kind
 _REFER = 1 << 13
@@ -44,10 +44,10 @@ def load_seccomp(program: bytes) -> None:
     _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(filter_program))
 
 
-def landlock_version() -> int:
+def get_landlock_version() -> int:
     """The version of Landlock's interface, 0 where the kernel has none."""
     try:
-        return _syscall(_CREATE_RULESET, None, 0, _ASK_VERSION)
+        return _syscall(_CREATE_RULESET, None, 0, _QUERY_VERSION)
     except OSError:
         return 0
 
@@ -84,15 +84,15 @@ def _allow_below(ruleset: int, folder: bytes, access: int) -> None:
 
 def _prctl(option: int, *arguments: int) -> None:
     padded = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:4]]
-    _checked(_libc().prctl(ctypes.c_int(option), *padded))
+    _check_result(_libc().prctl(ctypes.c_int(option), *padded))
 
 
 def _syscall(number: int, *arguments: object) -> int:
     as_words = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    return _checked(_libc().syscall(ctypes.c_long(number), *as_words))
+    return _check_result(_libc().syscall(ctypes.c_long(number), *as_words))
 
 
-def _checked(result: int) -> int:
+def _check_result(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

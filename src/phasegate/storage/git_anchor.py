@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.core.audit.chain import Head
+from phasegate.core.audit.chain import ChainHead
 from phasegate.errors import StateConflict
-from phasegate.git import Place, git, make_durable, remove_stale_lock
+from phasegate.git import GitPaths, git, remove_stale_lock, sync_written_folders
 from phasegate.typed import read_json
 
-REF = "refs/phasegate/audit"
+ANCHOR_REF = "refs/phasegate/audit"
 _TIMEOUT_S = 60
 
 
@@ -27,13 +27,13 @@ class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: str
 
     @property
-    def head(self) -> Head:
-        return Head(self.count, self.hash, REF)
+    def head(self) -> ChainHead:
+        return ChainHead(self.count, self.hash, ANCHOR_REF)
 
 
 def read_anchor(git_dir: Path) -> Anchor | None:
     """The head in git; None if there is no such ref."""
-    found = git(_place(git_dir), "cat-file", "--batch", stdin=f"{REF}\n".encode(), timeout_s=_TIMEOUT_S)
+    found = git(_git_place(git_dir), "cat-file", "--batch", stdin=f"{ANCHOR_REF}\n".encode(), timeout_s=_TIMEOUT_S)
     about, _, text = found.stdout.partition(b"\n")
     if about.endswith(b" missing"):
         return None
@@ -41,20 +41,20 @@ def read_anchor(git_dir: Path) -> Anchor | None:
         return read_json(text, Anchor)
     except msgspec.MsgspecError as error:
         raise StateConflict(
-            f"{REF} holds something that was not written here: {error}",
-            f"somebody changed it. To go on, on record: git update-ref -d {REF}; then: phasegate audit verify",
+            f"{ANCHOR_REF} holds something that was not written here: {error}",
+            f"somebody changed it. To go on, on record: git update-ref -d {ANCHOR_REF}; then: phasegate audit verify",
         ) from error
 
 
 def write_anchor(git_dir: Path, anchor: Anchor) -> None:
     """Move the ref to a newer head. Nobody else does at the same time: a lock file is one that a power failure left."""
-    place, text = _place(git_dir), msgspec.json.encode(anchor)
+    place, text = _git_place(git_dir), msgspec.json.encode(anchor)
     blob = git(place, "hash-object", "-w", "--stdin", stdin=text, timeout_s=_TIMEOUT_S).stdout.decode().strip()
-    remove_stale_lock(place.git_dir / f"{REF}.lock")
-    git(place, "update-ref", REF, blob, timeout_s=_TIMEOUT_S)
-    make_durable()
+    remove_stale_lock(place.git_dir / f"{ANCHOR_REF}.lock")
+    git(place, "update-ref", ANCHOR_REF, blob, timeout_s=_TIMEOUT_S)
+    sync_written_folders()
 
 
-def _place(git_dir: Path) -> Place:
+def _git_place(git_dir: Path) -> GitPaths:
     absolute = git_dir.absolute()
-    return Place(absolute, absolute / "objects")
+    return GitPaths(absolute, absolute / "objects")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Generic, TypeVar
 
-LONGEST_GATHERING_S = 0.0005
+MAX_BATCH_WAIT_S = 0.0005
 T = TypeVar("T")
 
 
@@ -15,7 +15,7 @@ class _Batch(Generic[T]):
 
     def __init__(self) -> None:
         self.items: list[T] = []
-        self.waiting: list[Lock] = []
+        self.waiters: list[Lock] = []
         self.done = False
         self.error: BaseException | None = None
 
@@ -28,78 +28,82 @@ class GroupCommit(Generic[T]):
     is written any more: what follows it must not claim to be durable.
     """
 
-    def __init__(self, write_out: Callable[[list[T]], None]) -> None:
-        self._write_out = write_out
+    def __init__(self, write_batch: Callable[[list[T]], None]) -> None:
+        self._write_batch = write_batch
         self._mutex = Lock()
-        self._pending: _Batch[T] = _Batch()
-        self._writing = False
-        self._expected = 1
-        self._failed: BaseException | None = None
+        self._pending_batch: _Batch[T] = _Batch()
+        self._is_writing = False
+        self._expected_items = 1
+        self._failure: BaseException | None = None
 
     def submit(self, item: T) -> None:
         """Have an item written out. Raises what that raised."""
-        gate = _taken()
+        gate = _make_held_lock()
         with self._mutex:
-            mine = self._pending
+            mine = self._pending_batch
             mine.items.append(item)
-            first = not (self._writing or mine.waiting)
-            mine.waiting.append(gate)
-            leads = self._begins(mine)
+            first = not (self._is_writing or mine.waiters)
+            mine.waiters.append(gate)
+            leads = self._try_start(mine)
         if leads:
-            self._commit(mine)
+            self._commit_batch(mine)
         else:
-            self._wait(mine, gate, first)
+            self._wait_for_batch(mine, gate, first)
         if mine.error:
             raise mine.error
 
-    def _begins(self, mine: _Batch[T], late: bool = False) -> bool:
+    def _try_start(self, batch: _Batch[T], timed_out: bool = False) -> bool:
         """Whether the batch is to be written now; then it takes no more items, and it is on the caller to write it."""
-        if self._writing or self._pending is not mine or not (late or len(mine.items) >= self._expected):
+        if (
+            self._is_writing
+            or self._pending_batch is not batch
+            or not (timed_out or len(batch.items) >= self._expected_items)
+        ):
             return False
-        self._writing, self._pending = True, _Batch()
+        self._is_writing, self._pending_batch = True, _Batch()
         return True
 
-    def _wait(self, mine: _Batch[T], gate: Lock, first: bool) -> None:
+    def _wait_for_batch(self, batch: _Batch[T], waiter: Lock, is_first: bool) -> None:
         try:
-            if not first:
-                gate.acquire()
-            self._see_through(mine, gate)
+            if not is_first:
+                waiter.acquire()
+            self._wait_or_commit(batch, waiter)
         except BaseException:  # interrupted: the others must not wait for us
-            self._see_through(mine, gate)
+            self._wait_or_commit(batch, waiter)
             raise
 
-    def _see_through(self, mine: _Batch[T], gate: Lock) -> None:
+    def _wait_or_commit(self, batch: _Batch[T], waiter: Lock) -> None:
         """Return when the batch is done; write it if nobody else does."""
         late = False
-        while not mine.done:
+        while not batch.done:
             with self._mutex:
-                leads = self._begins(mine, late)
+                leads = self._try_start(batch, late)
             if leads:
-                self._commit(mine)
+                self._commit_batch(batch)
             else:
-                late = not gate.acquire(timeout=LONGEST_GATHERING_S)
+                late = not waiter.acquire(timeout=MAX_BATCH_WAIT_S)
 
-    def _commit(self, mine: _Batch[T]) -> None:
+    def _commit_batch(self, batch: _Batch[T]) -> None:
         try:
-            if not self._failed:
-                self._write_out(mine.items)
+            if not self._failure:
+                self._write_batch(batch.items)
         except BaseException as error:
-            self._failed = error
+            self._failure = error
         finally:
-            self._hand_over(mine)
+            self._release_waiters(batch)
 
-    def _hand_over(self, mine: _Batch[T]) -> None:
+    def _release_waiters(self, batch: _Batch[T]) -> None:
         """Let the threads of a batch go on, with the error if it is not durable; the first of the next sees to that."""
         with self._mutex:
-            mine.done, mine.error = True, self._failed
-            following, self._writing = self._pending, False
-            self._expected = len(mine.items) + len(following.items)
-            for gate in (*mine.waiting, *following.waiting[:1]):
+            batch.done, batch.error = True, self._failure
+            following, self._is_writing = self._pending_batch, False
+            self._expected_items = len(batch.items) + len(following.items)
+            for gate in (*batch.waiters, *following.waiters[:1]):
                 if gate.locked():
                     gate.release()
 
 
-def _taken() -> Lock:
+def _make_held_lock() -> Lock:
     lock = Lock()
     lock.acquire()
     return lock

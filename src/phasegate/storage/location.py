@@ -11,10 +11,13 @@ from typing import NamedTuple
 from phasegate.core.paths.own_folders import OWN_FOLDERS
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.files.durable_write import make_folder
-from phasegate.files.git_exclude import keep_out_of_git
-from phasegate.storage.repository_kind import refuse_git_directory
+from phasegate.files.git_exclude import add_git_excludes
+from phasegate.storage.repository_kind import reject_git_directory
 
-COPIES, CLONE = "fleet-copies", "clone"  # in the state directory; in each copy, the path of the clone that it is for
+FLEET_COPIES_FOLDER, CLONE_PATH_FILE = (
+    "fleet-copies",
+    "clone",
+)  # in the state directory; in each copy, the path of the clone that it is for
 
 
 class Location(NamedTuple):
@@ -23,35 +26,35 @@ class Location(NamedTuple):
     root: Path
     git_dir: Path
     state_home: Path
-    copy: Path | None = None  # of a fleet's record: it is read in the place of `.phasegate`
+    fleet_copy: Path | None = None  # of a fleet's record: it is read in the place of `.phasegate`
 
     @property
-    def folder(self) -> Path:
-        return self.copy or self.root / ".phasegate"
+    def data_folder(self) -> Path:
+        return self.fleet_copy or self.root / ".phasegate"
 
     @property
-    def store(self) -> Path:
-        return self.folder / "store.db"
+    def store_path(self) -> Path:
+        return self.data_folder / "store.db"
 
     @property
-    def locks(self) -> Path:
-        return self.folder / "locks"
+    def locks_folder(self) -> Path:
+        return self.data_folder / "locks"
 
     @property
-    def trails(self) -> Path:
-        return self.folder / "audit"
+    def trails_folder(self) -> Path:
+        return self.data_folder / "audit"
 
     @property
-    def jobs(self) -> Path:
-        return self.folder / "jobs"
+    def jobs_folder(self) -> Path:
+        return self.data_folder / "jobs"
 
 
-def locate(start: Path, environment: Mapping[str, str]) -> Location:
+def locate_repository(start: Path, environment: Mapping[str, str]) -> Location:
     """The repository around a folder, and where this user keeps state. A folder may be the copy of a fleet's record."""
     home = state_home(environment)
-    is_copy = start.parent == home / COPIES
-    root = find_root(Path((start / CLONE).read_text(errors="surrogateescape")) if is_copy else start)
-    return Location(root, _git_dir(root), home, start if is_copy else None)
+    is_copy = start.parent == home / FLEET_COPIES_FOLDER
+    root = find_root(Path((start / CLONE_PATH_FILE).read_text(errors="surrogateescape")) if is_copy else start)
+    return Location(root, _find_common_git_dir(root), home, start if is_copy else None)
 
 
 def find_root(start: Path) -> Path:
@@ -63,14 +66,14 @@ def find_root(start: Path) -> Path:
         above = folder.parent.parent
         if folder.parent.name == ".worktrees" and os.path.lexists(above / ".git"):
             return above  # a package's checkout: nothing in it is asked which repository it belongs to
-        git_dir = _git_dir(folder)
+        git_dir = _find_common_git_dir(folder)
         return git_dir.parent if git_dir.name == ".git" else folder
     for folder in (start, *start.parents):
-        refuse_git_directory(str(folder))
+        reject_git_directory(str(folder))
     raise ConfigError(f"{start} is in no git repository", "change into a repository, or make one: git init")
 
 
-def standing_git_dir(start: Path) -> Path | None:
+def find_linked_worktree_git_dir(start: Path) -> Path | None:
     """The git directory of the linked worktree that a person stands in; None in the main one or a checkout."""
     start = Path(os.path.realpath(start))
     folder = next((one for one in (start, *start.parents) if os.path.lexists(one / ".git")), None)
@@ -81,13 +84,13 @@ def standing_git_dir(start: Path) -> Path | None:
     return own if (own / "commondir").is_file() and (own / "HEAD").is_file() else None
 
 
-def main_tree(start: Path) -> Path:
+def find_main_worktree(start: Path) -> Path:
     """The main working tree around a folder, whose settings hold; outside of a repository the folder itself."""
     inside = any(os.path.lexists(folder / ".git") for folder in (start, *start.parents))
     return find_root(start) if inside else start
 
 
-def _git_dir(root: Path) -> Path:
+def _find_common_git_dir(root: Path) -> Path:
     """The git directory that all worktrees share, found without running git."""
     dot_git = root / ".git"
     try:
@@ -111,15 +114,15 @@ def state_home(environment: Mapping[str, str]) -> Path:
     return base / "phasegate"
 
 
-def prepare_folder(location: Location) -> None:
+def prepare_data_folder(location: Location) -> None:
     """Make `.phasegate` and what belongs into it, private to the user and kept out of git."""
     try:
-        for folder in (location.folder, location.locks, location.trails):
+        for folder in (location.data_folder, location.locks_folder, location.trails_folder):
             if not os.path.lexists(folder):
                 make_folder(folder)
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
-        keep_out_of_git(location.git_dir, OWN_FOLDERS)
+        add_git_excludes(location.git_dir, OWN_FOLDERS)
     except OSError as error:
         raise EnvironmentUnavailable(
             f"{error.filename} cannot be made: {error.strerror}", "check the permissions of the repository"

@@ -14,23 +14,23 @@ from threading import Event
 import msgspec
 
 from phasegate.errors import EnvironmentUnavailable, Interrupted, StateConflict
-from phasegate.storage.lock_holder import LARGEST_BYTES, Holder, lock_path, process_start, signed_by
+from phasegate.storage.lock_holder import MAX_LOCK_FILE_BYTES, LockHolder, lock_path, parse_holder, read_process_start
 
-LONGEST_WAIT_S = 60.0
-_SIGNED_BYTES = 1024
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
+MAX_LOCK_WAIT_S = 60.0
+_HOLDER_RECORD_BYTES = 1024
+_INITIAL_BACKOFF_S, _MAX_BACKOFF_S = 0.0005, 0.02
 
 
 @contextmanager
 def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterator[None]:
     """Hold a feature alone; refuse at once, naming the holder, when another process has it."""
-    with _open(lock_path(folder, feature)) as descriptor:
-        if not _try(descriptor):
+    with _open_lock_file(lock_path(folder, feature)) as descriptor:
+        if not _try_lock(descriptor):
             raise StateConflict(
-                f"feature {feature} is already running: {_describe(signed_by(os.pread(descriptor, LARGEST_BYTES, 0)))}",
+                f"feature {feature} is already running: {_describe_holder(parse_holder(os.pread(descriptor, MAX_LOCK_FILE_BYTES, 0)))}",
                 f"wait for it to end, or end it: phasegate stop --feature {feature}",
             )
-        _sign(descriptor, Holder(os.getpid(), process_start(os.getpid()), command, since))
+        _write_holder(descriptor, LockHolder(os.getpid(), read_process_start(os.getpid()), command, since))
         try:
             yield
         finally:
@@ -38,23 +38,23 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
 
 
 @contextmanager
-def repository_lock(
-    folder: Path, name: str, timeout_s: float = LONGEST_WAIT_S, stop: Event | None = None
+def named_lock(
+    folder: Path, name: str, timeout_s: float = MAX_LOCK_WAIT_S, stop: Event | None = None
 ) -> Iterator[None]:
     """Hold a lock that all processes of a repository share, waiting for it up to a limit, or until told to stop."""
-    with _open(folder / f"{name}.lock", or_read=True) as descriptor:
-        if not _wait(descriptor, timeout_s, stop or Event()):
+    with _open_lock_file(folder / f"{name}.lock", allow_read_only=True) as descriptor:
+        if not _wait_for_lock(descriptor, timeout_s, stop or Event()):
             raise StateConflict(f"the {name} lock is still held after {timeout_s:g} s", "is another phasegate stopped?")
         yield
 
 
-def is_held(descriptor: int, timeout_s: float = 0.0) -> bool:
+def is_held_elsewhere(descriptor: int, timeout_s: float = 0.0) -> bool:
     """Whether somebody else holds the lock on an open file. If not, it is held through this descriptor from now on."""
-    return not _wait(descriptor, timeout_s, Event())
+    return not _wait_for_lock(descriptor, timeout_s, Event())
 
 
 @contextmanager
-def _open(path: Path, *, or_read: bool = False) -> Iterator[int]:
+def _open_lock_file(path: Path, *, allow_read_only: bool = False) -> Iterator[int]:
     """Closing the descriptor lets the lock go. The file stays: removing it would let two processes hold it.
 
     `or_read`: where nothing can be written, who only reads may hold the lock too.
@@ -64,7 +64,7 @@ def _open(path: Path, *, or_read: bool = False) -> Iterator[int]:
         try:
             descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            if not or_read or error.errno not in (errno.EROFS, errno.EACCES):
+            if not allow_read_only or error.errno not in (errno.EROFS, errno.EACCES):
                 raise
             descriptor = os.open(path, flags | os.O_RDONLY)
     except FileNotFoundError as error:
@@ -81,7 +81,7 @@ def _open(path: Path, *, or_read: bool = False) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _try(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -93,23 +93,23 @@ def _try(descriptor: int) -> bool:
     return True
 
 
-def _wait(descriptor: int, timeout_s: float, stop: Event) -> bool:
-    deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
-    while not _try(descriptor):
+def _wait_for_lock(descriptor: int, timeout_s: float, stop: Event) -> bool:
+    deadline, pause_s = time.monotonic() + timeout_s, _INITIAL_BACKOFF_S
+    while not _try_lock(descriptor):
         if time.monotonic() > deadline:
             return False
         if stop.wait(pause_s):
             raise Interrupted
-        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        pause_s = min(pause_s * 2, _MAX_BACKOFF_S)
     return True
 
 
-def _sign(descriptor: int, holder: Holder) -> None:
+def _write_holder(descriptor: int, holder: LockHolder) -> None:
     """Written in one go, over all that an earlier holder may have left: a reader sees the one or the other."""
-    os.pwrite(descriptor, msgspec.json.encode(holder._asdict()).ljust(_SIGNED_BYTES), 0)
+    os.pwrite(descriptor, msgspec.json.encode(holder._asdict()).ljust(_HOLDER_RECORD_BYTES), 0)
 
 
-def _describe(holder: Holder | None) -> str:
+def _describe_holder(holder: LockHolder | None) -> str:
     if holder is None:
         return "another process holds its lock"
     return f"process {holder.pid} ({holder.command}) since {holder.since}"

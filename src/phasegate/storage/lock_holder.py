@@ -9,15 +9,15 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.paths.artifact_path import require_slug, slug_problem
+from phasegate.core.paths.artifact_path import find_slug_problem, require_slug
 from phasegate.core.text.light_json import parse_json
-from phasegate.files import read_plain
+from phasegate.files import read_regular_file
 
-LARGEST_BYTES = 4096
-_DEAD = (b"Z", b"X")  # a zombie keeps its number and start time, but none of its locks
+MAX_LOCK_FILE_BYTES = 4096
+_DEAD_STATES = (b"Z", b"X")  # a zombie keeps its number and start time, but none of its locks
 
 
-class Holder(NamedTuple):
+class LockHolder(NamedTuple):
     """Who holds a lock: enough to find the process, and to tell it from a later one with the same number."""
 
     pid: int
@@ -31,20 +31,22 @@ def lock_path(folder: Path, feature: str) -> Path:
     return folder / f"feature-{require_slug(feature)}.lock"
 
 
-def feature_holder(folder: Path, feature: str) -> Holder | None:
+def find_live_holder(folder: Path, feature: str) -> LockHolder | None:
     """The process that works on a feature now; None if nobody does. A file that cannot be read names nobody."""
-    content = read_plain(lock_path(folder, feature), LARGEST_BYTES)
-    holder = signed_by(content) if content else None
+    content = read_regular_file(lock_path(folder, feature), MAX_LOCK_FILE_BYTES)
+    holder = parse_holder(content) if content else None
     return holder if holder is not None and is_alive(holder) else None
 
 
-def holders(folder: Path) -> dict[str, Holder]:
+def list_live_holders(folder: Path) -> dict[str, LockHolder]:
     """Who works on what now: the living holder of each lock, by the name of its feature, or feature and package."""
-    found = {name: feature_holder(folder, name) for name in sorted(locked(folder)) if not slug_problem(name)}
+    found = {
+        name: find_live_holder(folder, name) for name in sorted(list_lock_names(folder)) if not find_slug_problem(name)
+    }
     return {name: holder for name, holder in found.items() if holder is not None}
 
 
-def locked(folder: Path) -> set[str]:
+def list_lock_names(folder: Path) -> set[str]:
     """Of which names there is a lock's file, held or left behind. One look, where a thousand names are asked about."""
     try:
         with os.scandir(folder) as found:
@@ -54,33 +56,33 @@ def locked(folder: Path) -> set[str]:
     return {name.removeprefix("feature-").removesuffix(".lock") for name in files}
 
 
-def signed_by(content: bytes) -> Holder | None:
+def parse_holder(content: bytes) -> LockHolder | None:
     """What the last holder wrote into a lock's file; None after a proper end, or if it is unreadable."""
     try:
         found = parse_json(content.decode())
     except (ValueError, StopIteration, RecursionError):
         return None
-    if not isinstance(found, dict) or found.keys() != set(Holder._fields) or not isinstance(found["pid"], int):
+    if not isinstance(found, dict) or found.keys() != set(LockHolder._fields) or not isinstance(found["pid"], int):
         return None
     texts = (found["process_start"], found["command"], found["since"])
-    return Holder(found["pid"], *texts) if all(isinstance(text, str) for text in texts) else None
+    return LockHolder(found["pid"], *texts) if all(isinstance(text, str) for text in texts) else None
 
 
-def is_alive(holder: Holder) -> bool:
+def is_alive(holder: LockHolder) -> bool:
     """Whether the process that signed still runs, and not another one that was given its number."""
-    return _exists(holder.pid) and process_start(holder.pid) == holder.process_start
+    return _process_exists(holder.pid) and read_process_start(holder.pid) == holder.process_start
 
 
-def process_start(pid: int) -> str:
+def read_process_start(pid: int) -> str:
     """When a running process started, as the kernel counts; empty where it does not say, `dead` after its end."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return "dead" if fields[0] in _DEAD else fields[19].decode()
+        return "dead" if fields[0] in _DEAD_STATES else fields[19].decode()
     except (OSError, IndexError):
         return ""
 
 
-def _exists(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:

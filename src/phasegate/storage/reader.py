@@ -9,36 +9,36 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, Self, TypeVar
 
-from phasegate.core.paths.artifact_path import slug_problem
-from phasegate.core.workflow.spending import Spent
+from phasegate.core.paths.artifact_path import find_slug_problem
+from phasegate.core.workflow.spending import Spending
 from phasegate.storage.location import Location
-from phasegate.storage.rows import TABLES, Gate, Job, Package, Recorded, Seal, WorkflowRow
-from phasegate.storage.schema import SCHEMA, Schema, connect, damaged, explain
+from phasegate.storage.rows import TABLE_NAMES, GateRow, JobRow, PackageRow, RecordedEvent, TrailSeal, WorkflowRow
+from phasegate.storage.schema import SCHEMA, Schema, connect_store, damaged_store_error, explain_sqlite_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the chain is for those who verify: it loads OpenSSL
-    from phasegate.core.audit.chain import Head, Link
+    from phasegate.core.audit.chain import ChainHead, ChainLink
 
-_COLUMNS = "position, feature, seq, ts, kind, payload"
-R = TypeVar("R", Package, Job, Seal, WorkflowRow, Gate)
+_EVENT_COLUMNS = "position, feature, seq, ts, kind, payload"
+R = TypeVar("R", PackageRow, JobRow, TrailSeal, WorkflowRow, GateRow)
 
 
-def read_store(location: Location, schema: Schema = SCHEMA) -> Reader | None:
+def open_store_reader(location: Location, schema: Schema = SCHEMA) -> StoreReader | None:
     """Open the repository's store for reading; None if there is none."""
-    if not os.path.lexists(location.store):
+    if not os.path.lexists(location.store_path):
         return None
-    return Reader(connect(location.store, write=False, schema=schema), location)
+    return StoreReader(connect_store(location.store_path, write=False, schema=schema), location)
 
 
-class Reader:
+class StoreReader:
     """An open store, for reading."""
 
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         self._connection = connection
         self.location = location  # the repository that this is the record of
         self.store_id = str(connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()[0])
-        if slug_problem(self.store_id):  # it becomes part of a path
-            raise damaged(location.store, "its id was changed")
+        if find_slug_problem(self.store_id):  # it becomes part of a path
+            raise damaged_store_error(location.store_path, "its id was changed")
 
     def __enter__(self) -> Self:
         return self
@@ -46,94 +46,95 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def seq(self, feature: str) -> int:
+    def last_seq(self, feature: str) -> int:
         """The number of a feature's last event; 0 if it has none."""
         rows = self._query("SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?", feature)
         return int(next(iter(rows))[0])
 
-    def lengths(self) -> dict[str, int]:
+    def last_seqs(self) -> dict[str, int]:
         """The number of every feature's last event."""
         query = "SELECT feature, max(seq) FROM event WHERE feature != '' GROUP BY feature"
         return {str(feature): int(last) for feature, last in self._query(query)}
 
-    def head(self) -> Head:
+    def chain_head(self) -> ChainHead:
         """The end of the chain."""
-        from phasegate.core.audit.chain import Head, origin
+        from phasegate.core.audit.chain import ChainHead, chain_origin_hash
 
         for position, digest in self._query("SELECT position, hash FROM event ORDER BY position DESC LIMIT 1"):
-            return Head(position, digest, str(self.location.store))
-        return Head(0, origin(self.store_id), str(self.location.store))
+            return ChainHead(position, digest, str(self.location.store_path))
+        return ChainHead(0, chain_origin_hash(self.store_id), str(self.location.store_path))
 
     def features(self) -> list[str]:
         """The features that have events, the one with the newest event first."""
         query = "SELECT feature FROM event WHERE feature != '' GROUP BY feature ORDER BY max(position) DESC"
         return [feature for (feature,) in self._query(query)]
 
-    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]:
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]:
         """A feature's events in order, from the one behind `after_seq` on."""
         return (
-            Recorded(*row) for row in self._events("WHERE feature = ? AND seq > ? ORDER BY seq", feature, after_seq)
+            RecordedEvent(*row)
+            for row in self._query_events("WHERE feature = ? AND seq > ? ORDER BY seq", feature, after_seq)
         )
 
-    def events_of(self, feature: str, *kinds: str) -> Iterator[Recorded]:
+    def events_of_kinds(self, feature: str, *kinds: str) -> Iterator[RecordedEvent]:
         """A feature's events of some kinds, in order."""
         marks = ", ".join("?" * len(kinds))
-        rows = self._events(f"WHERE feature = ? AND kind IN ({marks}) ORDER BY seq", feature, *kinds)
-        return (Recorded(*row) for row in rows)
+        rows = self._query_events(f"WHERE feature = ? AND kind IN ({marks}) ORDER BY seq", feature, *kinds)
+        return (RecordedEvent(*row) for row in rows)
 
-    def events_since(self, position: int = 0) -> Iterator[Recorded]:
+    def events_since(self, position: int = 0) -> Iterator[RecordedEvent]:
         """All events of the repository in order, from the one behind `position` on."""
-        return (Recorded(*row) for row in self._events("WHERE position > ? ORDER BY position", position))
+        return (RecordedEvent(*row) for row in self._query_events("WHERE position > ? ORDER BY position", position))
 
-    def events_before(self, position: int, most: int, feature: str | None = None) -> list[Recorded]:
+    def events_before(self, position: int, limit: int, feature: str | None = None) -> list[RecordedEvent]:
         """At most so many events before a position, the newest first; of one feature, or of all."""
         where, values = ("", ()) if feature is None else (" AND feature = ?", (feature,))
-        rows = self._events(f"WHERE position < ?{where} ORDER BY position DESC LIMIT ?", position, *values, most)
-        return [Recorded(*row) for row in rows]
+        rows = self._query_events(f"WHERE position < ?{where} ORDER BY position DESC LIMIT ?", position, *values, limit)
+        return [RecordedEvent(*row) for row in rows]
 
-    def moved_since(self, position: int) -> dict[str, int]:
+    def features_changed_since(self, position: int) -> dict[str, int]:
         """The features that have events behind a position, each with the position of its last."""
         query = "SELECT feature, max(position) FROM event WHERE position > ? GROUP BY feature"
         return {str(feature): int(last) for feature, last in self._query(query, position)}
 
-    def changes(self) -> int:
+    def data_version(self) -> int:
         """A number that differs when another process has written since the last time; microseconds."""
         return int(next(iter(self._query("PRAGMA data_version")))[0])
 
-    def links(self, after: int = 0) -> Iterator[Link]:
+    def chain_links(self, after: int = 0) -> Iterator[ChainLink]:
         """The chain as it is stored, from the entry behind `after` on."""
-        from phasegate.core.audit.chain import ChainEntry, Link
+        from phasegate.core.audit.chain import ChainEntry, ChainLink
 
-        for position, feature, seq, ts, kind, payload, digest in self._events(
-            "WHERE position > ? ORDER BY position", after, and_also=", hash"
+        for position, feature, seq, ts, kind, payload, digest in self._query_events(
+            "WHERE position > ? ORDER BY position", after, extra_columns=", hash"
         ):
             raw = payload if isinstance(payload, bytes) else str(payload).encode()
-            yield Link(ChainEntry(position, str(feature), seq, str(ts), str(kind), raw), str(digest))
+            yield ChainLink(ChainEntry(position, str(feature), seq, str(ts), str(kind), raw), str(digest))
 
-    def packages(self, feature: str) -> list[Package]:
+    def packages(self, feature: str) -> list[PackageRow]:
         """The packages of a feature by id."""
-        return self._rows(Package, "WHERE feature = ? ORDER BY id", feature)
+        return self._query_rows(PackageRow, "WHERE feature = ? ORDER BY id", feature)
 
-    def jobs(self, feature: str) -> list[Job]:
+    def jobs(self, feature: str) -> list[JobRow]:
         """The jobs of a feature in the order in which they started."""
-        return self._rows(Job, "WHERE feature = ? ORDER BY started, id", feature)
+        return self._query_rows(JobRow, "WHERE feature = ? ORDER BY started, id", feature)
 
     def workflows(self) -> list[WorkflowRow]:
         """Every feature's workflow, the one that was moved last first."""
-        by_feature = {row.feature: row for row in self._rows(WorkflowRow, "")}
+        by_feature = {row.feature: row for row in self._query_rows(WorkflowRow, "")}
         return [by_feature[feature] for feature in self.features() if feature in by_feature]
 
-    def gates(self, feature: str) -> list[Gate]:
+    def gates(self, feature: str) -> list[GateRow]:
         """The checks of a feature's gates in their order."""
-        return self._rows(Gate, "WHERE feature = ? ORDER BY number", feature)
+        return self._query_rows(GateRow, "WHERE feature = ? ORDER BY number", feature)
 
-    def spent(self, feature: str | None = None) -> Spent:
+    def total_spent(self, feature: str | None = None) -> Spending:
         """What the jobs of a feature, or all jobs, have used."""
         where, values = ("", ()) if feature is None else (" WHERE feature = ?", (feature,))
         query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own
-        return Spent(*next(iter(self._query(query, *values))))
+        return Spending(*next(iter(self._query(query, *values))))
 
-    def totals(self) -> list[tuple[str, str, str, str, int, int, float, float]]:
+    def usage_totals(self) -> list[tuple[str, str, str, str, int, int, float, float]]:
         """By feature, agent, role and day: how many jobs, tokens, dollars, and seconds from start to end."""
         lasted = "sum(CASE WHEN ended = '' THEN 0 ELSE (julianday(ended) - julianday(started)) * 86400 END)"
         query = (
@@ -142,76 +143,76 @@ class Reader:
         )
         return [*self._query(query)]
 
-    def at_work(self) -> list[Job]:
+    def running_jobs(self) -> list[JobRow]:
         """The jobs without an end on record, in the order in which they started."""
-        return self._rows(Job, "WHERE ended = '' ORDER BY started, id")
+        return self._query_rows(JobRow, "WHERE ended = '' ORDER BY started, id")
 
-    def spent_by_package(self, feature: str) -> dict[str, Spent]:
+    def spent_by_package(self, feature: str) -> dict[str, Spending]:
         """What the jobs of each package of a feature have used."""
         query = "SELECT wp, sum(tokens), sum(cost_usd) FROM job WHERE feature = ? GROUP BY wp"
-        return {str(wp): Spent(tokens, cost_usd) for wp, tokens, cost_usd in self._query(query, feature)}
+        return {str(wp): Spending(tokens, cost_usd) for wp, tokens, cost_usd in self._query(query, feature)}
 
-    def resting(self, now_s: float) -> dict[str, float]:
+    def rate_limited_agents(self, now_s: float) -> dict[str, float]:
         """The agents that have run into a limit, each with the moment when it is lifted."""
         query = "SELECT agent, max(retry_at_s) FROM job WHERE retry_at_s > ? GROUP BY agent"
         return {str(agent): float(until_s) for agent, until_s in self._query(query, now_s)}
 
-    def limits_in_a_row(self, agent: str) -> int:
+    def count_consecutive_limits(self, agent: str) -> int:
         """How many of an agent's last jobs, one after the other, ended at a limit; ten at most."""
         query = "SELECT retry_at_s FROM job WHERE agent = ? AND ended <> '' ORDER BY ended DESC LIMIT 10"
         return sum(1 for _ in takewhile(lambda row: row[0] > 0, self._query(query, agent)))
 
-    def hash_at(self, position: int) -> str | None:
+    def chain_hash_at(self, position: int) -> str | None:
         """The hash after so many entries; None if there are fewer."""
         if position == 0:
-            from phasegate.core.audit.chain import origin
+            from phasegate.core.audit.chain import chain_origin_hash
 
-            return origin(self.store_id)
+            return chain_origin_hash(self.store_id)
         found = self._query("SELECT hash FROM event WHERE position = ?", position)
         return next((str(digest) for (digest,) in found), None)
 
-    def job(self, id_: str) -> Job | None:
+    def find_job(self, id_: str) -> JobRow | None:
         """A job by its id."""
-        return next(iter(self._rows(Job, "WHERE id = ?", id_)), None)
+        return next(iter(self._query_rows(JobRow, "WHERE id = ?", id_)), None)
 
-    def seal(self, job: str) -> Seal | None:
+    def find_seal(self, job: str) -> TrailSeal | None:
         """The end of a job's trail, if it was closed."""
-        return next(iter(self._rows(Seal, "WHERE job = ?", job)), None)
+        return next(iter(self._query_rows(TrailSeal, "WHERE job = ?", job)), None)
 
-    def seals(self) -> list[Seal]:
+    def seals(self) -> list[TrailSeal]:
         """The ends of all trails that were closed."""
-        return self._rows(Seal, "ORDER BY feature, job")
+        return self._query_rows(TrailSeal, "ORDER BY feature, job")
 
     def all_rows(self, type_: type[R]) -> list[R]:
         """Every row of a table, for verification."""
-        return self._rows(type_, "")
+        return self._query_rows(type_, "")
 
-    def hold_still(self) -> Head:
+    def begin_snapshot(self) -> ChainHead:
         """Read everything from now on as it is at this moment, whoever writes; the end of the chain."""
-        with self._explained():
+        with self._translate_errors():
             self._connection.execute("BEGIN")
-        return self.head()
+        return self.chain_head()
 
-    def defects(self) -> list[str]:
+    def integrity_errors(self) -> list[str]:
         """What SQLite finds wrong with its own structures: pages, indexes."""
         found = [str(text) for (text,) in self._query("PRAGMA integrity_check(3)")]
         return [] if found == ["ok"] else found
 
-    def _events(self, where: str, *values: object, and_also: str = "") -> Iterator[tuple[Any, ...]]:
-        return self._query(f"SELECT {_COLUMNS}{and_also} FROM event {where}", *values)  # noqa: S608 - our own names only
+    def _query_events(self, where: str, *values: object, extra_columns: str = "") -> Iterator[tuple[Any, ...]]:
+        return self._query(f"SELECT {_EVENT_COLUMNS}{extra_columns} FROM event {where}", *values)  # noqa: S608 - our own names only
 
-    def _rows(self, type_: type[R], where: str, *values: object) -> list[R]:
+    def _query_rows(self, type_: type[R], where: str, *values: object) -> list[R]:
         columns = ", ".join(type_._fields)
-        query = f"SELECT {columns} FROM {TABLES[type_]} {where}"  # noqa: S608 - our own names only
+        query = f"SELECT {columns} FROM {TABLE_NAMES[type_]} {where}"  # noqa: S608 - our own names only
         return [type_._make(row) for row in self._query(query, *values)]
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        with self._explained():
+        with self._translate_errors():
             yield from self._connection.execute(query, values)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise explain(self.location.store, error) from error
+            raise explain_sqlite_error(self.location.store_path, error) from error

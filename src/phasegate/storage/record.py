@@ -5,22 +5,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from phasegate.storage.reader import Reader
-from phasegate.storage.rows import Event
+from phasegate.storage.reader import StoreReader
+from phasegate.storage.rows import NewEvent
 
 
-class WritableRecord(Reader):
+class WritableStore(StoreReader):
     """The interface that `Store` and `BucketRecord` share."""
 
     @abstractmethod
-    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
+    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events as one durable step; return the number of the last one.
 
         Raises MovedOn, and appends nothing, if the feature's last event is not number `expected_seq`.
         """
 
     @abstractmethod
-    def append_now(self, feature: str, ts: str, events: Sequence[Event]) -> int:
+    def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events that do not depend on the feature's last step."""
 
     @abstractmethod

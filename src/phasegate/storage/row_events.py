@@ -8,51 +8,51 @@ from __future__ import annotations
 
 import msgspec
 
-from phasegate.storage.rows import Event, Gate, Job, Package, Row, Seal, WorkflowRow
+from phasegate.storage.rows import GateRow, JobRow, NewEvent, PackageRow, Row, TrailSeal, WorkflowRow
 from phasegate.typed import read_json, read_value
 
 JOB_STARTED = "job.started"
-ROW_OF_KIND: dict[str, type[Row]] = {
-    "package.changed": Package,
-    JOB_STARTED: Job,
-    "job.ended": Job,
-    "trail.sealed": Seal,
+ROW_TYPES_BY_KIND: dict[str, type[Row]] = {
+    "package.changed": PackageRow,
+    JOB_STARTED: JobRow,
+    "job.ended": JobRow,
+    "trail.sealed": TrailSeal,
     "workflow.changed": WorkflowRow,
-    "gate.judged": Gate,
+    "gate.judged": GateRow,
 }
 
 
-def package_changed(package: Package) -> Event:
-    return _event("package.changed", package)
+def package_changed_event(package: PackageRow) -> NewEvent:
+    return _make_row_event("package.changed", package)
 
 
-def job_started(job: Job) -> Event:
-    return _event(JOB_STARTED, job)
+def job_started_event(job: JobRow) -> NewEvent:
+    return _make_row_event(JOB_STARTED, job)
 
 
-def job_ended(job: Job) -> Event:
-    return _event("job.ended", job)
+def job_ended_event(job: JobRow) -> NewEvent:
+    return _make_row_event("job.ended", job)
 
 
-def trail_sealed(seal: Seal) -> Event:
-    return _event("trail.sealed", seal)
+def trail_sealed_event(seal: TrailSeal) -> NewEvent:
+    return _make_row_event("trail.sealed", seal)
 
 
-def workflow_changed(workflow: WorkflowRow) -> Event:
-    return _event("workflow.changed", workflow)
+def workflow_changed_event(workflow: WorkflowRow) -> NewEvent:
+    return _make_row_event("workflow.changed", workflow)
 
 
-def gate_judged(gate: Gate) -> Event:
-    return _event("gate.judged", gate)
+def gate_judged_event(gate: GateRow) -> NewEvent:
+    return _make_row_event("gate.judged", gate)
 
 
-def _event(kind: str, row: Row) -> Event:
-    return Event(kind, msgspec.json.encode(row._asdict()))
+def _make_row_event(kind: str, row: Row) -> NewEvent:
+    return NewEvent(kind, msgspec.json.encode(row._asdict()))
 
 
-def row_of(feature: str, kind: str, payload: bytes) -> Row | None:
+def decode_row(feature: str, kind: str, payload: bytes) -> Row | None:
     """The row that an event sets; None for other kinds. A row of another feature, or of the wrong shape, is refused."""
-    type_ = ROW_OF_KIND.get(kind)
+    type_ = ROW_TYPES_BY_KIND.get(kind)
     if type_ is None:
         return None
     fields = read_json(payload, dict[str, object])

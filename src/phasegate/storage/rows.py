@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Event(NamedTuple):
+class NewEvent(NamedTuple):
     """Something that happened, to be appended: what kind, and its details as JSON."""
 
     kind: str
     payload: bytes
 
 
-class Recorded(NamedTuple):
+class RecordedEvent(NamedTuple):
     """An event as it stands in the journal."""
 
     position: int
@@ -23,7 +23,7 @@ class Recorded(NamedTuple):
     payload: bytes
 
 
-class Package(NamedTuple):
+class PackageRow(NamedTuple):
     """Where a work package stands."""
 
     feature: str
@@ -37,7 +37,7 @@ class Package(NamedTuple):
     tasks: str = ""  # `1.1=COMPLETED 1.2`: each with its last status, if it has one
 
 
-class Job(NamedTuple):
+class JobRow(NamedTuple):
     """One run of an agent. `ended` and `outcome` are empty while it runs."""
 
     feature: str
@@ -80,7 +80,7 @@ class WorkflowRow(NamedTuple):
     merged: str = ""  # the commit of its base that holds it
 
 
-class Gate(NamedTuple):
+class GateRow(NamedTuple):
     """One check of a gate; `number` counts those of the feature. `reasons` has one a line."""
 
     feature: str
@@ -92,7 +92,7 @@ class Gate(NamedTuple):
     at: str
 
 
-class Seal(NamedTuple):
+class TrailSeal(NamedTuple):
     """The end of a job's trail: so many lines and bytes, the hash of the last.
 
     `witnessed` is false when the log outside was lost before the trail could be compared with it.
@@ -106,5 +106,11 @@ class Seal(NamedTuple):
     witnessed: bool = True
 
 
-Row = Package | Job | WorkflowRow | Gate | Seal
-TABLES: dict[type[Row], str] = {Package: "package", Job: "job", WorkflowRow: "workflow", Gate: "gate", Seal: "seal"}
+Row = PackageRow | JobRow | WorkflowRow | GateRow | TrailSeal
+TABLE_NAMES: dict[type[Row], str] = {
+    PackageRow: "package",
+    JobRow: "job",
+    WorkflowRow: "workflow",
+    GateRow: "gate",
+    TrailSeal: "seal",
+}

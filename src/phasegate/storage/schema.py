@@ -14,9 +14,9 @@ from phasegate.errors import EnvironmentUnavailable, PhasegateError, StateConfli
 from phasegate.files.durable_write import sync_folders
 
 APPLICATION_ID = 0x50684761  # "PhGa": tells our store from any other SQLite file
-_FIRST_VERSION = 1
+_MIN_VERSION = 1
 _BUSY_TIMEOUT_S = 60.0
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH}
+_DAMAGE_ERROR_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH}
 
 
 class Schema(NamedTuple):
@@ -27,13 +27,13 @@ class Schema(NamedTuple):
     """
 
     version: int
-    create: str
-    steps: Mapping[int, str]
+    create_sql: str
+    migrations: Mapping[int, str]
 
 
 SCHEMA = Schema(
     version=4,
-    create="""
+    create_sql="""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE event (
   position INTEGER PRIMARY KEY, feature TEXT NOT NULL, seq INTEGER NOT NULL, ts TEXT NOT NULL, kind TEXT NOT NULL,
@@ -64,32 +64,32 @@ CREATE TABLE seal (
   feature TEXT, job TEXT PRIMARY KEY, lines INTEGER, bytes INTEGER, hash TEXT, witnessed INTEGER
 ) WITHOUT ROWID;
 """,
-    steps={},
+    migrations={},
 )
 
 
 def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
     """Make a new store beside its place and move it there when it is whole. Whoever calls holds the journal's lock."""
     if left := [other for other in (path, path.with_name(f"{path.name}-wal")) if os.path.lexists(other)]:
-        raise damaged(path, f"{left[0].name} is in its place")
+        raise damaged_store_error(path, f"{left[0].name} is in its place")
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
-    with _explained(path), closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
+    with _translate_errors(path), closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(f"BEGIN;{schema.create};{_marks(schema)};COMMIT;")
+        connection.executescript(f"BEGIN;{schema.create_sql};{_version_pragmas(schema)};COMMIT;")
         connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (store_id,))
         connection.execute("PRAGMA journal_mode = WAL")
     temporary.rename(path)
     sync_folders(path.parent, path.parent)
 
 
-def connect(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Connection:
+def connect_store(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Connection:
     """Open a store. What is damaged, foreign or newer is refused before anything is opened for writing."""
-    with _explained(path):
-        _refuse_what_is_no_file(path)
-        reader = _reader(path)
+    with _translate_errors(path):
+        _require_nonempty_file(path)
+        reader = _open_reader(path)
         try:
-            version = _check(reader, path, schema)
+            version = _validate_store(reader, path, schema)
         except BaseException:
             reader.close()
             raise
@@ -98,18 +98,18 @@ def connect(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Conn
         reader.close()
         if version < schema.version:
             _migrate(path, schema)
-        return _writer(path) if write else _reader(path)
+        return _open_writer(path) if write else _open_reader(path)
 
 
-def _reader(path: Path) -> sqlite3.Connection:
+def _open_reader(path: Path) -> sqlite3.Connection:
     """Open a store for reading, also where nothing can be written: a reader of a log needs an index of it beside."""
     index = path.with_name(f"{path.name}-shm")
     if os.access(path.parent, os.W_OK) or index.exists():
-        return _open(path, "ro")
-    return _copied(path) if _has_log(path) else _open(path, "ro&immutable=1")
+        return _open_sqlite(path, "ro")
+    return _open_copy(path) if _has_wal(path) else _open_sqlite(path, "ro&immutable=1")
 
 
-def _copied(path: Path) -> sqlite3.Connection:
+def _open_copy(path: Path) -> sqlite3.Connection:
     """What a dead process left in its log is part of the store; where its index cannot be made, a copy has one."""
     import shutil  # `status` is asked all day, and hardly ever needs these two
     from tempfile import TemporaryDirectory
@@ -117,51 +117,51 @@ def _copied(path: Path) -> sqlite3.Connection:
     with TemporaryDirectory(prefix="phasegate-store-") as folder:
         for name in (path.name, f"{path.name}-wal"):
             shutil.copyfile(path.with_name(name), Path(folder, name))
-        connection = _open(Path(folder, path.name), "rw")
+        connection = _open_sqlite(Path(folder, path.name), "rw")
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # opens all files: they may go then
         return connection
 
 
-def _writer(path: Path) -> sqlite3.Connection:
-    connection = _open(path, "rw")
+def _open_writer(path: Path) -> sqlite3.Connection:
+    connection = _open_sqlite(path, "rw")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")  # an acknowledged step survives a power failure
     return connection
 
 
-def _open(path: Path, mode: str) -> sqlite3.Connection:
+def _open_sqlite(path: Path, mode: str) -> sqlite3.Connection:
     name = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     address = f"file:{name}?mode={mode}"
     return sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
 
 
-def _refuse_what_is_no_file(path: Path) -> None:
+def _require_nonempty_file(path: Path) -> None:
     about = path.lstat()
     if not stat.S_ISREG(about.st_mode):
-        raise damaged(path, "it is not a plain file")
+        raise damaged_store_error(path, "it is not a plain file")
     if about.st_size == 0:
-        raise damaged(path, "it is empty")  # SQLite would take it for a new store
+        raise damaged_store_error(path, "it is empty")  # SQLite would take it for a new store
 
 
-def _has_log(path: Path) -> bool:
+def _has_wal(path: Path) -> bool:
     """Whether there is a write-ahead log from which SQLite mends the file itself."""
     log = path.with_name(f"{path.name}-wal")
     return log.is_file() and log.stat().st_size > 0
 
 
-def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
+def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     """The version of the store, if it is one of ours and we know it."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     # Asked of SQLite and not of the file: whoever opens and closes that drops all locks of the process on it, and
     # another process takes itself for the last one and removes the log in use (sqlite.org/howtocorrupt.html).
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    if path.stat().st_size % page_bytes and not _has_log(path):
-        raise damaged(path, "it is cut off")  # SQLite would see this only when it reads the last page
+    if path.stat().st_size % page_bytes and not _has_wal(path):
+        raise damaged_store_error(path, "it is cut off")  # SQLite would see this only when it reads the last page
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise damaged(path, "it is not a store of phasegate")
-    if version < _FIRST_VERSION:
-        raise damaged(path, "it has no version")
+        raise damaged_store_error(path, "it is not a store of phasegate")
+    if version < _MIN_VERSION:
+        raise damaged_store_error(path, "it has no version")
     if version > schema.version:
         raise StateConflict(
             f"the store {path} was made by a later version of phasegate (it has version {version}; "
@@ -169,59 +169,59 @@ def _check(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
             "use the newer phasegate that wrote it; the store was left as it is",
         )
     if not connection.execute("SELECT 1 FROM meta WHERE name = 'store_id'").fetchone():
-        raise damaged(path, "it has no id")
+        raise damaged_store_error(path, "it has no id")
     if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
-        raise damaged(path, "it holds a trigger or a view that was not made here")
+        raise damaged_store_error(path, "it holds a trigger or a view that was not made here")
     connection.execute("SELECT position, feature, seq, ts, kind, payload, hash FROM event LIMIT 1").fetchone()
-    if version == schema.version and (lacking := _lacking(connection, schema)):
-        raise damaged(path, f"it has no table {lacking[0]}")
+    if version == schema.version and (lacking := _missing_tables(connection, schema)):
+        raise damaged_store_error(path, f"it has no table {lacking[0]}")
     return int(version)
 
 
-def _lacking(connection: sqlite3.Connection, schema: Schema) -> list[str]:
+def _missing_tables(connection: sqlite3.Connection, schema: Schema) -> list[str]:
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    wanted = (part.partition(" (")[0] for part in schema.create.split("CREATE TABLE ")[1:])
+    wanted = (part.partition(" (")[0] for part in schema.create_sql.split("CREATE TABLE ")[1:])
     return [name for name in wanted if name not in found]
 
 
 def _migrate(path: Path, schema: Schema) -> None:
     """Move an older store on, after a backup beside it."""
-    with closing(_writer(path)) as connection:
+    with closing(_open_writer(path)) as connection:
         connection.execute("BEGIN IMMEDIATE")  # one process migrates, the others wait here and find it done
-        version = _check(connection, path, schema)
+        version = _validate_store(connection, path, schema)
         if version == schema.version:
             return
         _back_up(path, path.with_name(f"{path.name}.version-{version}"))
-        _add_what_is_new(connection, schema)
+        _add_missing_objects(connection, schema)
         for step in range(version, schema.version):
-            for statement in schema.steps.get(step, "").split(";"):
+            for statement in schema.migrations.get(step, "").split(";"):
                 connection.execute(statement)
-        for statement in _marks(schema).split(";"):
+        for statement in _version_pragmas(schema).split(";"):
             connection.execute(statement)
         connection.execute("COMMIT")
 
 
-def _add_what_is_new(connection: sqlite3.Connection, schema: Schema) -> None:
+def _add_missing_objects(connection: sqlite3.Connection, schema: Schema) -> None:
     """Add the tables, indexes and columns that an older store lacks. Nothing that it holds is changed."""
     with closing(sqlite3.connect(":memory:")) as model:
-        model.executescript(schema.create)
+        model.executescript(schema.create_sql)
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         made = model.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC")
         for type_, name, sql in made.fetchall():
             if name not in there:
                 connection.execute(sql)
             elif type_ == "table":
-                _add_columns(connection, name, _columns(model, name))
+                _add_columns(connection, name, _column_definitions(model, name))
 
 
 def _add_columns(connection: sqlite3.Connection, table: str, wanted: Mapping[str, str]) -> None:
-    known = _columns(connection, table)
+    known = _column_definitions(connection, table)
     for name, definition in wanted.items():
         if name not in known:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {definition}")
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
+def _column_definitions(connection: sqlite3.Connection, table: str) -> dict[str, str]:
     """The columns of a table in their order, each as it is defined."""
     found = connection.execute("SELECT name, type, dflt_value FROM pragma_table_info(?)", (table,))
     return {name: f"{name} {type_} DEFAULT {default or 'NULL'}" for name, type_, default in found}
@@ -230,41 +230,41 @@ def _columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
 def _back_up(path: Path, backup: Path) -> None:
     temporary = backup.with_name(f"{backup.name}.new")
     temporary.unlink(missing_ok=True)
-    with closing(_open(path, "ro")) as source, closing(sqlite3.connect(temporary)) as target:
+    with closing(_open_sqlite(path, "ro")) as source, closing(sqlite3.connect(temporary)) as target:
         source.backup(target)
     temporary.rename(backup)
     sync_folders(path.parent, path.parent)
 
 
-def _marks(schema: Schema) -> str:
+def _version_pragmas(schema: Schema) -> str:
     return f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {schema.version}"
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise explain(path, error) from error
+        raise explain_sqlite_error(path, error) from error
     except OSError as error:
         raise EnvironmentUnavailable(
             f"the store {path} cannot be used: {error.strerror}", "check the disk and its permissions"
         ) from error
 
 
-def explain(path: Path, error: sqlite3.Error) -> PhasegateError:
+def explain_sqlite_error(path: Path, error: sqlite3.Error) -> PhasegateError:
     """What an error of SQLite means, and who must act."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in _DAMAGED:
-        return damaged(path, str(error))
+    if code in _DAMAGE_ERROR_CODES:
+        return damaged_store_error(path, str(error))
     if code == sqlite3.SQLITE_BUSY:
         return StateConflict(f"the store {path} is in use for too long", "is another phasegate stopped?")
     return EnvironmentUnavailable(f"the store {path} cannot be used: {error}", "check the disk and its permissions")
 
 
-def damaged(path: Path, why: str) -> StateConflict:
+def damaged_store_error(path: Path, reason: str) -> StateConflict:
     """The refusal of a store that cannot be trusted."""
     return StateConflict(
-        f"the store {path} is damaged: {why}",
+        f"the store {path} is damaged: {reason}",
         "it was left as it is: put back a copy of .phasegate, then run `phasegate audit verify`",
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 from phasegate.core.text.light_json import parse_json
-from phasegate.files import read_plain
+from phasegate.files import read_regular_file
 
 STATE_PATH = ".isdlc/state.json"
-LARGEST_STATE_BYTES = 4_000_000
+MAX_STATE_BYTES = 4_000_000
 
 
-def find_state(start: str) -> str | None:
+def find_state_file(start: str) -> str | None:
     """The state file of the repository around a folder: the first one upwards, not beyond the repository's root.
 
     Outside of any repository only the folder's own file counts: nobody knows who wrote those further up.
@@ -32,9 +32,9 @@ def find_state(start: str) -> str | None:
         folder = parent
 
 
-def read_state(path: str) -> object:
+def read_state_file(path: str) -> object:
     """What the file holds, or None for anything that is not a readable, plain file of JSON."""
-    raw = read_plain(path, LARGEST_STATE_BYTES)
+    raw = read_regular_file(path, MAX_STATE_BYTES)
     if raw is None:
         return None
     try:

@@ -20,15 +20,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from phasegate.core.audit.trail import hash_of_line, origin
+from phasegate.core.audit.trail import extract_line_hash, trail_origin_hash
 from phasegate.errors import StateConflict
 from phasegate.files.durable_write import sync_folders, write_all, write_durably
-from phasegate.storage.lock import is_held
+from phasegate.storage.lock import is_held_elsewhere
 
 _HEADER = b"phasegate-open-trails 1\n"
-_GLANCE_S = 0.05  # `recover` holds the lock for a moment to see whether anybody else does
-_AHEAD_BYTES = 1 << 16
-_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_PROBE_TIMEOUT_S = 0.05  # `recover` holds the lock for a moment to see whether anybody else does
+_PREALLOCATED_BYTES = 1 << 16
+_OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OpenTrail:
@@ -40,9 +40,9 @@ class OpenTrail:
         self.lines = list(lines)
 
     @property
-    def hash(self) -> str:
+    def last_hash(self) -> str:
         """What the next line is bound to."""
-        return hash_of_line(self.lines[-1]) if self.lines else origin(self.feature, self.job)
+        return extract_line_hash(self.lines[-1]) if self.lines else trail_origin_hash(self.feature, self.job)
 
     @property
     def content(self) -> bytes:
@@ -55,59 +55,59 @@ class TrailLog:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self.size = self._filled = os.fstat(descriptor).st_size
+        self.size = self._allocated_size = os.fstat(descriptor).st_size
 
     @classmethod
     def create(cls, folder: Path, writer_id: str) -> Self:
         """A new log in the folder of the heads."""
-        path = folder / log_name(writer_id)
+        path = folder / log_file_name(writer_id)
         if path.exists():
             raise StateConflict(f"the log {path} exists already", "every process writes a log of its own")
-        return cls(path, _put(path, _HEADER))
+        return cls(path, _create_locked_file(path, _HEADER))
 
     @classmethod
     def adopt(cls, path: Path) -> tuple[Self, dict[str, OpenTrail]] | None:
         """The log of a dead process, to go on from, and its trails; None if the process lives, or just removed it."""
         try:
-            descriptor = os.open(path, _FLAGS)
+            descriptor = os.open(path, _OPEN_FLAGS)
         except FileNotFoundError:
             return None
-        if is_held(descriptor, _GLANCE_S) or not _is_at(path, descriptor):
+        if is_held_elsewhere(descriptor, _LOCK_PROBE_TIMEOUT_S) or not _is_same_file(path, descriptor):
             os.close(descriptor)
             return None
         log = cls(path, descriptor)
-        return log, log._cut_and_read()
+        return log, log._truncate_and_parse()
 
-    def _cut_and_read(self) -> dict[str, OpenTrail]:
-        data = _acknowledged(os.pread(self._descriptor, self.size, 0))
-        trails = _parse(self.path, data)
+    def _truncate_and_parse(self) -> dict[str, OpenTrail]:
+        data = _acknowledged_prefix(os.pread(self._descriptor, self.size, 0))
+        trails = _parse_log(self.path, data)
         os.ftruncate(self._descriptor, len(data))
-        self.size = self._filled = len(data)
+        self.size = self._allocated_size = len(data)
         return trails
 
-    def add(self, data: bytes) -> None:
+    def append(self, data: bytes) -> None:
         """Append lines, all of them or none. They are durable then, one after the other: there is never a hole."""
         end = self.size + len(data)
         try:
             self._write(data, end)
         except BaseException:  # nothing that follows may be written into the middle of what is there now
-            self._filled = self.size
+            self._allocated_size = self.size
             os.ftruncate(self._descriptor, self.size)
             raise
         self.size = end
 
     def _write(self, data: bytes, end: int) -> None:
-        if end > self._filled:
-            self._filled = end + _AHEAD_BYTES
-            data += bytes(_AHEAD_BYTES)
+        if end > self._allocated_size:
+            self._allocated_size = end + _PREALLOCATED_BYTES
+            data += bytes(_PREALLOCATED_BYTES)
         write_durably(self._descriptor, data, self.size)
 
-    def restart(self, trails: Iterable[OpenTrail]) -> None:
+    def rewrite(self, trails: Iterable[OpenTrail]) -> None:
         """Go on in a new file that holds only these trails."""
-        descriptor = _put(self.path, _HEADER + b"".join(map(opened, trails)))
+        descriptor = _create_locked_file(self.path, _HEADER + b"".join(map(encode_opened_trail, trails)))
         os.close(self._descriptor)
         self._descriptor = descriptor
-        self.size = self._filled = os.fstat(descriptor).st_size
+        self.size = self._allocated_size = os.fstat(descriptor).st_size
 
     def close(self, *, remove: bool) -> None:
         if remove:
@@ -115,12 +115,12 @@ class TrailLog:
         os.close(self._descriptor)
 
 
-def _put(path: Path, data: bytes) -> int:
+def _create_locked_file(path: Path, data: bytes) -> int:
     """A new file, whole and locked before anybody can find it under its name."""
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
-    is_held(descriptor)
+    descriptor = os.open(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+    is_held_elsewhere(descriptor)
     write_all(descriptor, data)
     os.fsync(descriptor)
     temporary.rename(path)
@@ -128,61 +128,63 @@ def _put(path: Path, data: bytes) -> int:
     return descriptor
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
+def _is_same_file(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 
 
-def opened(trail: OpenTrail) -> bytes:
-    return f"=\t{trail.feature}\t{trail.job}\n".encode() + b"".join(added(trail.job, line) for line in trail.lines)
+def encode_opened_trail(trail: OpenTrail) -> bytes:
+    return f"=\t{trail.feature}\t{trail.job}\n".encode() + b"".join(
+        encode_log_entry(trail.job, line) for line in trail.lines
+    )
 
 
-def added(job: str, line: bytes) -> bytes:
+def encode_log_entry(job: str, line: bytes) -> bytes:
     return b"+\t%b\t%b" % (job.encode(), line)
 
 
-def finished(job: str) -> bytes:
+def encode_closed_trail(job: str) -> bytes:
     return f".\t{job}\n".encode()
 
 
-def log_name(writer_id: str) -> str:
+def log_file_name(writer_id: str) -> str:
     return f"open-trails-{writer_id}.log"
 
 
-def log_files(outside: Path) -> list[Path]:
+def list_log_files(log_folder: Path) -> list[Path]:
     """The logs in the folder of the heads."""
-    return sorted(outside.glob("open-trails-*.log"))
+    return sorted(log_folder.glob("open-trails-*.log"))
 
 
-def read_log(path: Path) -> list[OpenTrail]:
+def read_open_trails(path: Path) -> list[OpenTrail]:
     """The open trails in a log; none if its process has just removed it."""
     try:
-        return list(_parse(path, _acknowledged(path.read_bytes())).values())
+        return list(_parse_log(path, _acknowledged_prefix(path.read_bytes())).values())
     except FileNotFoundError:
         return []
 
 
-def _acknowledged(data: bytes) -> bytes:
+def _acknowledged_prefix(data: bytes) -> bytes:
     """The whole lines of a log up to the first zero. No line of ours has one."""
     lines = data.partition(b"\0")[0]
     return lines[: lines.rfind(b"\n") + 1]
 
 
-def _parse(path: Path, data: bytes) -> dict[str, OpenTrail]:
+def _parse_log(path: Path, data: bytes) -> dict[str, OpenTrail]:
     if not data.startswith(_HEADER):
         raise StateConflict(f"{path} is not a log of trails")
     trails: dict[str, OpenTrail] = {}
     for number, line in enumerate(data.split(b"\n")[1:-1], 2):
         try:
-            _apply(trails, line)
+            _apply_line(trails, line)
         except (ValueError, KeyError) as error:
             raise StateConflict(f"{path} holds at line {number} what was not written here") from error
     return trails
 
 
-def _apply(trails: dict[str, OpenTrail], line: bytes) -> None:
+def _apply_line(trails: dict[str, OpenTrail], line: bytes) -> None:
     mark, _, rest = line.partition(b"\t")
     name, _, entry = rest.partition(b"\t")
     match mark:

@@ -18,117 +18,125 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
-from phasegate.core.audit.trail import Action, Done, Source, bind, entry, origin, read_lines
+from phasegate.core.audit.trail import (
+    Action,
+    Source,
+    TrailEvent,
+    bind_entry,
+    encode_entry,
+    scan_trail,
+    trail_origin_hash,
+)
 from phasegate.core.paths.artifact_path import require_slug
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.storage.group_commit import GroupCommit
 from phasegate.storage.location import Location
-from phasegate.storage.rows import Seal
+from phasegate.storage.rows import TrailSeal
 from phasegate.storage.trail_files import export_trail, read_trail, trail_path
-from phasegate.storage.trail_log import OpenTrail, TrailLog, added, finished, opened
+from phasegate.storage.trail_log import OpenTrail, TrailLog, encode_closed_trail, encode_log_entry, encode_opened_trail
 
 ACTOR = "phasegate"
-RESTART_BEYOND_BYTES = 4_000_000
+LOG_REWRITE_THRESHOLD_BYTES = 4_000_000
 
 
-def recovered(entries: int) -> Done:
+def recovery_entry(entries: int) -> TrailEvent:
     """What a trail says behind so many entries of one that died before it recorded them."""
-    return Done(ACTOR, Action.RECOVERED, Source.OBSERVED, {"entries": entries})
+    return TrailEvent(ACTOR, Action.RECOVERED, Source.OBSERVED, {"entries": entries})
 
 
-class Trails:
+class TrailWriter:
     """The trails that one process writes. Threads may write at once; their entries share an fsync."""
 
     def __init__(self, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
         self._location = location
         self._log = log
-        self._open = trails
-        self._disk = Lock()
-        self._entries: GroupCommit[tuple[OpenTrail, list[bytes]]] = GroupCommit(self._write_out)
+        self._open_trails = trails
+        self._disk_lock = Lock()
+        self._commit_queue: GroupCommit[tuple[OpenTrail, list[bytes]]] = GroupCommit(self._write_batch)
 
     @classmethod
-    def create(cls, location: Location, outside: Path, writer_id: str) -> Self:
+    def create(cls, location: Location, log_folder: Path, writer_id: str) -> Self:
         """A writer with a log of its own in `outside`, the folder of the store's heads."""
-        return cls(location, TrailLog.create(outside, require_slug(writer_id, "writer id")), {})
+        return cls(location, TrailLog.create(log_folder, require_slug(writer_id, "writer id")), {})
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave the log behind if a trail is open: it is what the next process goes on from."""
-        self._log.close(remove=not self._open)
+        self._log.close(remove=not self._open_trails)
 
     def open(self, feature: str, job: str) -> None:
         """Begin the trail of a job. The journal must know the job already."""
         path = trail_path(self._location, feature, job)
         if os.path.lexists(path):
             raise StateConflict(f"the trail {path} exists already", "every run of an agent has a job id of its own")
-        with self._disk:
-            self._log.add(opened(OpenTrail(feature, job)))
-            self._open[job] = OpenTrail(feature, job)
+        with self._disk_lock:
+            self._log.append(encode_opened_trail(OpenTrail(feature, job)))
+            self._open_trails[job] = OpenTrail(feature, job)
 
-    def open_again(self, seal: Seal) -> OpenTrail:
+    def reopen(self, seal: TrailSeal) -> OpenTrail:
         """Go on with a trail that was closed. `seal` is its end as the journal has it: the file must still be that."""
         path = trail_path(self._location, seal.feature, seal.job)
         content = read_trail(path)
-        reading = read_lines(content, origin(seal.feature, seal.job))
+        reading = scan_trail(content, trail_origin_hash(seal.feature, seal.job))
         if reading != (seal.lines, seal.bytes, seal.hash, 0, None):
             raise StateConflict(f"the trail {path} is not the one that was closed", "see: phasegate audit verify")
         trail = OpenTrail(seal.feature, seal.job, content.splitlines(keepends=True))
-        with self._disk:
-            self._log.restart([*self._open.values(), trail])  # a crash must not leave a part of it in the log
-            self._open[seal.job] = trail
+        with self._disk_lock:
+            self._log.rewrite([*self._open_trails.values(), trail])  # a crash must not leave a part of it in the log
+            self._open_trails[seal.job] = trail
         return trail
 
-    def write(self, job: str, ts: str, done: Done) -> None:
+    def append_entry(self, job: str, ts: str, done: TrailEvent) -> None:
         """Append an entry to a job's trail. It is durable when this returns."""
-        self.write_all(job, [(ts, done)])
+        self.append_entries(job, [(ts, done)])
 
-    def write_all(self, job: str, entries: Sequence[tuple[str, Done]]) -> None:
+    def append_entries(self, job: str, entries: Sequence[tuple[str, TrailEvent]]) -> None:
         """Append entries to a job's trail, one behind the other. They are durable when this returns."""
-        waiting = self._open[job], [entry(ts, job, done) for ts, done in entries]
+        waiting = self._open_trails[job], [encode_entry(ts, job, done) for ts, done in entries]
         try:
-            self._entries.submit(waiting)
+            self._commit_queue.submit(waiting)
         except OSError as error:
             raise EnvironmentUnavailable(f"the audit trail cannot be written: {error}", "check the disk") from error
 
-    def _write_out(self, waiting: list[tuple[OpenTrail, list[bytes]]]) -> None:
-        with self._disk:
+    def _write_batch(self, batch: list[tuple[OpenTrail, list[bytes]]]) -> None:
+        with self._disk_lock:
             ends: dict[str, str] = {}
             lines: list[tuple[OpenTrail, bytes]] = []
-            for trail, unbound in ((trail, one) for trail, entries in waiting for one in entries):
-                line, ends[trail.job] = bind(ends.get(trail.job) or trail.hash, unbound)
+            for trail, unbound in ((trail, one) for trail, entries in batch for one in entries):
+                line, ends[trail.job] = bind_entry(ends.get(trail.job) or trail.last_hash, unbound)
                 lines.append((trail, line))
-            self._log.add(b"".join(added(trail.job, line) for trail, line in lines))
+            self._log.append(b"".join(encode_log_entry(trail.job, line) for trail, line in lines))
             for trail, line in lines:
                 trail.lines.append(line)
 
-    def stranger(self, job: str) -> Path | None:
+    def find_foreign_file(self, job: str) -> Path | None:
         """What stands in the place of an open trail's file and is no earlier export of it."""
-        trail = self._open[job]
+        trail = self._open_trails[job]
         path = trail_path(self._location, trail.feature, job)
         found = read_trail(path)
         earlier = trail.content.startswith(found) and found[-1:] in (b"", b"\n") and path.is_file()
         return path if os.path.lexists(path) and not earlier else None
 
-    def kept_elsewhere(self, feature: str, job: str) -> bytes:
+    def read_remote_trail(self, feature: str, job: str) -> bytes:
         """A trail as other machines see it; nothing where it is kept here alone."""
         return b""
 
-    def close(self, job: str) -> Seal:
+    def close(self, job: str) -> TrailSeal:
         """Export a job's trail as a whole. The seal belongs into the journal, and then call `forget`."""
-        if (path := self.stranger(job)) is not None:
+        if (path := self.find_foreign_file(job)) is not None:
             raise StateConflict(f"{path} was not written here", "move it away; then run the same command again")
-        trail = self._open[job]
+        trail = self._open_trails[job]
         content = trail.content
         export_trail(self._location, trail.feature, job, content)
-        return Seal(trail.feature, job, len(trail.lines), len(content), trail.hash)
+        return TrailSeal(trail.feature, job, len(trail.lines), len(content), trail.last_hash)
 
     def forget(self, job: str) -> None:
         """The journal has the trail's end: the log need not hold it any longer. A job that never began has none."""
-        with self._disk:
-            if self._open.pop(job, None) is None:
+        with self._disk_lock:
+            if self._open_trails.pop(job, None) is None:
                 return
-            self._log.add(finished(job))
-            if self._log.size > RESTART_BEYOND_BYTES:
-                self._log.restart(self._open.values())
+            self._log.append(encode_closed_trail(job))
+            if self._log.size > LOG_REWRITE_THRESHOLD_BYTES:
+                self._log.rewrite(self._open_trails.values())

@@ -14,22 +14,22 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from phasegate.files import read_plain
+from phasegate.files import read_regular_file
 from phasegate.files.safe_open import folder_beneath
-from phasegate.git import GitFailed, Place, git
-from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached, blob_id, names_in, read_beneath
+from phasegate.git import GitFailed, GitPaths, git
+from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached, blob_id, list_names, read_beneath
 from phasegate.workspace.repository import Repository
 
-_REF = re.compile(r"refs/[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
-_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_FAN = re.compile(r"[0-9a-f]{2}")
-_PACK = re.compile(r"pack-[0-9a-f]{40,64}\.pack")
-_SMALL_BYTES = 1024**2
-_LARGEST_INDEX_BYTES = 256 * 1024**2
-_LARGEST_PACK_BYTES = 256 * 1024**2
-_MOST_PACKS = 50
+_REF_NAME = re.compile(r"refs/[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_FANOUT_FOLDER = re.compile(r"[0-9a-f]{2}")
+_PACK_NAME = re.compile(r"pack-[0-9a-f]{40,64}\.pack")
+_MIB = 1024**2
+_MAX_INDEX_BYTES = 256 * 1024**2
+_MAX_PACK_BYTES = 256 * 1024**2
+_MAX_PACKS = 50
 _PACKS_TIMEOUT_S = 20.0  # all of them: little bytes can unfold to any number
-_STEERING_FILES = (
+_SENSITIVE_GIT_FILES = (
     ".git",
     *(f".git/{name}" for name in ("config", "config.worktree", "commondir", "gitdir", "hooks", "modules", "worktrees")),
     *(f".git/info/{name}" for name in ("attributes", "exclude", "grafts", "sparse-checkout")),
@@ -38,67 +38,67 @@ _STEERING_FILES = (
 )
 
 
-def read_head(root: int) -> str | None:
+def read_agent_head(root: int) -> str | None:
     """The commit that an agent's HEAD says it stands on; None if that cannot be read."""
-    head = _text(root, ".git/HEAD")
+    head = _read_text(root, ".git/HEAD")
     if head.startswith("ref: "):
         ref = head[5:]
-        if not _REF.fullmatch(ref) or ".." in ref:
+        if not _REF_NAME.fullmatch(ref) or ".." in ref:
             return None
-        head = _text(root, f".git/{ref}") or _packed(root, ref)
-    return head if _ID.fullmatch(head) else None
+        head = _read_text(root, f".git/{ref}") or _find_packed_ref(root, ref)
+    return head if _OBJECT_ID.fullmatch(head) else None
 
 
-def _packed(root: int, ref: str) -> str:
-    for line in _text(root, ".git/packed-refs").splitlines():
+def _find_packed_ref(root: int, ref: str) -> str:
+    for line in _read_text(root, ".git/packed-refs").splitlines():
         object_id, _, name = line.partition(" ")
         if name == ref:
             return object_id
     return ""
 
 
-def _text(root: int, path: str) -> str:
-    content = read_beneath(root, path, 64 * _SMALL_BYTES)
+def _read_text(root: int, path: str) -> str:
+    content = read_beneath(root, path, 64 * _MIB)
     return "" if content is None else content.decode(errors="replace").strip()
 
 
-def read_index(root: int) -> bytes | None:
+def read_agent_index(root: int) -> bytes | None:
     """The agent's index."""
-    return read_beneath(root, ".git/index", _LARGEST_INDEX_BYTES)
+    return read_beneath(root, ".git/index", _MAX_INDEX_BYTES)
 
 
-def copy_objects(root: int, repository: Repository, store: Path, limits: CheckoutLimits) -> Place:
+def copy_agent_objects(root: int, repository: Repository, store: Path, limits: CheckoutLimits) -> GitPaths:
     """Copy what an agent has in its object store into a new one of ours, over the person's objects."""
     (store / "info").mkdir(parents=True)
     (store / "pack").mkdir()
     (store / "info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
     place = repository.place()._replace(objects=store)
     room = limits.total_bytes
-    for name, data in _loose(root, repository.hash_name, limits):
+    for name, data in _read_loose_objects(root, repository.hash_name, limits):
         room -= len(data)
         if room < 0:
             raise LimitReached("objects in the agent's git directory, in bytes", limits.total_bytes)
         (store / name[:2]).mkdir(exist_ok=True)
         (store / name[:2] / name[2:]).write_bytes(data)
     end_at_s = time.monotonic() + _PACKS_TIMEOUT_S
-    for number, pack in enumerate(_packs(root)):
+    for number, pack in enumerate(_read_packs(root)):
         left_s = end_at_s - time.monotonic()
-        if left_s <= 0 or number == _MOST_PACKS:
+        if left_s <= 0 or number == _MAX_PACKS:
             raise LimitReached("packs in the agent's git directory, or seconds to read them", number)
-        _add_pack(place, pack, left_s, limits.file_bytes + _SMALL_BYTES)
+        _add_pack(place, pack, left_s, limits.file_bytes + _MIB)
     return place
 
 
-def _loose(root: int, hash_name: str, limits: CheckoutLimits) -> Iterator[tuple[str, bytes]]:
+def _read_loose_objects(root: int, hash_name: str, limits: CheckoutLimits) -> Iterator[tuple[str, bytes]]:
     """Every loose object that is what its name says, still packed as it lies there."""
     count, room = 0, limits.total_bytes
-    for fan in _names_beneath(root, ".git/objects"):
-        for rest in _names_beneath(root, f".git/objects/{fan}") if _FAN.fullmatch(fan) else ():
+    for fan in _list_names_beneath(root, ".git/objects"):
+        for rest in _list_names_beneath(root, f".git/objects/{fan}") if _FANOUT_FOLDER.fullmatch(fan) else ():
             count += 1
             if count > 10 * limits.files:
                 raise LimitReached("objects in the agent's git directory", 10 * limits.files)
             data = read_beneath(root, f".git/objects/{fan}/{rest}", limits.file_bytes)
-            found, size = _unpacked(data or b"", hash_name, limits.file_bytes)
+            found, size = _hash_unpacked(data or b"", hash_name, limits.file_bytes)
             room -= size
             if room < 0:
                 raise LimitReached("objects in the agent's git directory, unpacked, in bytes", limits.total_bytes)
@@ -106,12 +106,12 @@ def _loose(root: int, hash_name: str, limits: CheckoutLimits) -> Iterator[tuple[
                 yield found, data
 
 
-def _unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
+def _hash_unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
     """The name that an object's content gives it, and its size; one that unpacks to more than the limit has no name."""
     unpacker, found, left = zlib.decompressobj(), hashlib.new(hash_name, usedforsecurity=False), limit
     try:
         while data and left > 0 and not unpacker.eof:
-            part = unpacker.decompress(data, min(left, _SMALL_BYTES))
+            part = unpacker.decompress(data, min(left, _MIB))
             data = unpacker.unconsumed_tail
             found.update(part)
             left -= len(part)
@@ -120,55 +120,55 @@ def _unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
     return found.hexdigest() if unpacker.eof else "", limit - left
 
 
-def _packs(root: int) -> Iterator[bytes]:
+def _read_packs(root: int) -> Iterator[bytes]:
     try:
         with folder_beneath(root, ".git/objects/pack") as folder:
-            for name in sorted(names_in(folder)):
+            for name in sorted(list_names(folder)):
                 if (
-                    _PACK.fullmatch(name)
-                    and (data := read_plain(name, _LARGEST_PACK_BYTES, folder, one_name=True)) is not None
+                    _PACK_NAME.fullmatch(name)
+                    and (data := read_regular_file(name, _MAX_PACK_BYTES, folder, single_link=True)) is not None
                 ):
                     yield data
     except OSError:
         return
 
 
-def _add_pack(place: Place, pack: bytes, timeout_s: float, largest_object: int) -> None:
+def _add_pack(place: GitPaths, pack: bytes, timeout_s: float, max_object_bytes: int) -> None:
     """Index a pack anew: git computes the names of its objects itself. A broken one is left out.
 
     So is one with an object that would not fit: a few bytes of deltas can unfold to all of the machine's memory.
     """
     try:
-        git(place, "index-pack", "--stdin", stdin=pack, timeout_s=timeout_s, largest_allocation=largest_object)
+        git(place, "index-pack", "--stdin", stdin=pack, timeout_s=timeout_s, max_allocation_bytes=max_object_bytes)
     except GitFailed:
         return
 
 
-def _names_beneath(root: int, folder: str) -> list[str]:
+def _list_names_beneath(root: int, folder: str) -> list[str]:
     try:
         with folder_beneath(root, folder) as descriptor:
-            return sorted(names_in(descriptor))
+            return sorted(list_names(descriptor))
     except OSError:
         return []
 
 
-def fingerprint(root: int, hash_name: str) -> dict[str, str]:
+def fingerprint_git_files(root: int, hash_name: str) -> dict[str, str]:
     """The parts of a git directory that could make a git run or believe something, each with its content's id."""
     found = {}
-    for path in (*_STEERING_FILES, *_hooks(root)):
-        kind = _kind_beneath(root, path)
+    for path in (*_SENSITIVE_GIT_FILES, *_list_hooks(root)):
+        kind = _read_file_type(root, path)
         if kind == "100":
-            found[path] = blob_id(read_beneath(root, path, _SMALL_BYTES) or b"", hash_name)
+            found[path] = blob_id(read_beneath(root, path, _MIB) or b"", hash_name)
         elif kind is not None:
             found[path] = kind
     return found
 
 
-def _hooks(root: int) -> list[str]:
-    return [f".git/hooks/{name}" for name in _names_beneath(root, ".git/hooks")[:100]]
+def _list_hooks(root: int) -> list[str]:
+    return [f".git/hooks/{name}" for name in _list_names_beneath(root, ".git/hooks")[:100]]
 
 
-def _kind_beneath(root: int, path: str) -> str | None:
+def _read_file_type(root: int, path: str) -> str | None:
     folder, _, name = path.rpartition("/")
     try:
         with folder_beneath(root, folder) as descriptor:

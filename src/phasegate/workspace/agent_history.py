@@ -8,23 +8,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.git import GitFailed, Identity, Place, git
-from phasegate.workspace.agent_git_reader import copy_objects, read_head
+from phasegate.git import GitFailed, GitPaths, Identity, git
+from phasegate.workspace.agent_git_reader import copy_agent_objects, read_agent_head
 from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached
-from phasegate.workspace.git_cache import Remembered
+from phasegate.workspace.git_cache import LruCache
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.tree_diff import RAW, Difference, parse_raw, raw_entry
+from phasegate.workspace.tree_diff import RAW_DIFF_OPTIONS, Difference, parse_raw_diff, parse_raw_entry
 
 _TIMEOUT_S = 20.0  # a tree can be made to unfold without end
-_OUTPUT_BYTES = 64 * 1024**2
-_LONGEST_MESSAGE = 64 * 1024
-_MOST_KEPT_BYTES = 32 * 1024**2
-_SIGNED = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})")
-_FURTHEST_ZONE = 1400
+_MAX_OUTPUT_BYTES = 64 * 1024**2
+_MAX_MESSAGE_BYTES = 64 * 1024
+_MAX_CACHE_BYTES = 32 * 1024**2
+_SIGNATURE_LINE = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})")
+_MAX_ZONE_OFFSET = 1400
 # Character sets that people write in. Python knows more under this name, some of them slow on purpose.
 _CHARACTER_SET = re.compile(r"(?:utf|iso|latin|us-ascii|cp|windows|koi8|euc|shift|gb|big5)[\w-]{0,20}", re.ASCII | re.I)
-UNKNOWN = Signature(Identity("unknown", "unknown"), 0)
+UNKNOWN_SIGNATURE = Signature(Identity("unknown", "unknown"), 0)
 
 
 class AgentCommit(NamedTuple):
@@ -35,55 +35,59 @@ class AgentCommit(NamedTuple):
     author: Signature
     message: str
     changes: tuple[Difference, ...]
-    committer: Signature = UNKNOWN
+    committer: Signature = UNKNOWN_SIGNATURE
 
     @property
     def subject(self) -> str:
         return self.message.partition("\n")[0]
 
 
-class History(NamedTuple):
+class AgentHistory(NamedTuple):
     """An agent's commits, oldest first. Only a linear history is taken over commit by commit; `note` says why not."""
 
     head: str | None
     commits: tuple[AgentCommit, ...] = ()
-    linear: bool = True
+    is_linear: bool = True
     note: str = ""
 
 
-_KNOWN: Remembered[tuple[Repository, str, str, CheckoutLimits], History] = Remembered(_MOST_KEPT_BYTES)
+_HISTORY_CACHE: LruCache[tuple[Repository, str, str, CheckoutLimits], AgentHistory] = LruCache(_MAX_CACHE_BYTES)
 
 
-def read_history(root: int, repository: Repository, since: str, store: Path, limits: CheckoutLimits) -> History:
+def read_agent_history(
+    root: int, repository: Repository, since: str, store: Path, limits: CheckoutLimits
+) -> AgentHistory:
     """The commits of an agent after a given one. It never fails: it knows less instead."""
-    head = read_head(root)
+    head = read_agent_head(root)
     if head is None:
-        return History(None, linear=False, note="the agent's HEAD cannot be read")
+        return AgentHistory(None, is_linear=False, note="the agent's HEAD cannot be read")
     if head == since:
-        return History(head)
-    known = _KNOWN.get((repository, since, head, limits))
+        return AgentHistory(head)
+    known = _HISTORY_CACHE.get((repository, since, head, limits))
     if known is not None:  # its ids are hashes of all that is in it
         return known
     try:
-        history = _read(copy_objects(root, repository, store, limits), head, since, limits)
+        history = _read_commits(copy_agent_objects(root, repository, store, limits), head, since, limits)
     except (GitFailed, LimitReached, ValueError) as error:
-        return History(head, linear=False, note=f"the agent's history cannot be read: {error}")
+        return AgentHistory(head, is_linear=False, note=f"the agent's history cannot be read: {error}")
     size = sum(len(commit.message) + 200 * (1 + len(commit.changes)) for commit in history.commits)
-    _KNOWN.keep((repository, since, head, limits), history, size)
+    _HISTORY_CACHE.put((repository, since, head, limits), history, size)
     return history
 
 
-def _read(place: Place, head: str, since: str, limits: CheckoutLimits) -> History:
+def _read_commits(place: GitPaths, head: str, since: str, limits: CheckoutLimits) -> AgentHistory:
     arguments = ("rev-list", "--topo-order", "--reverse", "--parents", f"--max-count={limits.commits + 1}")
-    lines = _ask(place, *arguments, head, f"^{since}").decode().splitlines()
+    lines = _run_git(place, *arguments, head, f"^{since}").decode().splitlines()
     if len(lines) > limits.commits:
-        return History(head, linear=False, note=f"the agent made more than {limits.commits} commits")
+        return AgentHistory(head, is_linear=False, note=f"the agent made more than {limits.commits} commits")
     ids = [line.split()[0] for line in lines]
-    changes = _changes(place, ids)
-    texts = _commit_texts(place, ids)
-    commits = tuple(_commit(one, texts[one], changes.get(one, ())) for one in ids)
+    changes = _read_commit_changes(place, ids)
+    texts = _read_commit_objects(place, ids)
+    commits = tuple(_parse_commit(one, texts[one], changes.get(one, ())) for one in ids)
     linear = _is_linear(commits, since)
-    return History(head, commits, linear, "" if linear else "the agent's history does not continue ours in one line")
+    return AgentHistory(
+        head, commits, linear, "" if linear else "the agent's history does not continue ours in one line"
+    )
 
 
 def _is_linear(commits: Sequence[AgentCommit], since: str) -> bool:
@@ -91,32 +95,34 @@ def _is_linear(commits: Sequence[AgentCommit], since: str) -> bool:
     return all(commit.parents == (parent,) for commit, parent in zip(commits, before, strict=False))
 
 
-def _ask(place: Place, *arguments: str, stdin: bytes = b"") -> bytes:
+def _run_git(place: GitPaths, *arguments: str, stdin: bytes = b"") -> bytes:
     # The graph and the index of packs are only copies of what objects say; an agent's are not even copied.
-    return git(place, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S, output_limit=_OUTPUT_BYTES).stdout
+    return git(place, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S, max_output_bytes=_MAX_OUTPUT_BYTES).stdout
 
 
-def _changes(place: Place, ids: Sequence[str]) -> dict[str, tuple[Difference, ...]]:
+def _read_commit_changes(place: GitPaths, ids: Sequence[str]) -> dict[str, tuple[Difference, ...]]:
     """What each commit changed against its first parent."""
     asked = "".join(f"{one}\n" for one in ids).encode()
-    said = _ask(place, "diff-tree", "--stdin", "--root", "--diff-merges=first-parent", *RAW, stdin=asked)
+    said = _run_git(
+        place, "diff-tree", "--stdin", "--root", "--diff-merges=first-parent", *RAW_DIFF_OPTIONS, stdin=asked
+    )
     found: dict[str, list[Difference]] = {}
     fields = iter(said.split(b"\0"))
     current: list[Difference] = []
     for field in fields:
         if field.startswith(b":"):
-            current.append(raw_entry(field, next(fields)))
+            current.append(parse_raw_entry(field, next(fields)))
         elif field:
             current = found.setdefault(field.decode(), [])
     return {one: tuple(entries) for one, entries in found.items()}
 
 
-def _commit_texts(place: Place, ids: Sequence[str]) -> dict[str, bytes]:
-    stream = _ask(place, "cat-file", "--batch", stdin="".join(f"{one}\n" for one in ids).encode())
-    return dict(_batches(stream))
+def _read_commit_objects(place: GitPaths, ids: Sequence[str]) -> dict[str, bytes]:
+    stream = _run_git(place, "cat-file", "--batch", stdin="".join(f"{one}\n" for one in ids).encode())
+    return dict(_parse_batch_output(stream))
 
 
-def _batches(stream: bytes) -> Iterator[tuple[str, bytes]]:
+def _parse_batch_output(stream: bytes) -> Iterator[tuple[str, bytes]]:
     at = 0
     while at < len(stream):
         end = stream.index(b"\n", at)
@@ -127,48 +133,49 @@ def _batches(stream: bytes) -> Iterator[tuple[str, bytes]]:
         yield one, stream[end + 1 : at - 1]
 
 
-def _commit(one: str, data: bytes, changes: tuple[Difference, ...]) -> AgentCommit:
+def _parse_commit(one: str, data: bytes, changes: tuple[Difference, ...]) -> AgentCommit:
     """Read a commit object. What is not plain in it becomes plain."""
     head, _, message = data.partition(b"\n\n")
     fields = [line.partition(" ")[::2] for line in head.decode(errors="replace").split("\n")]
     encoding = next((value for name, value in fields if name == "encoding"), "utf-8")
     parents = tuple(value for name, value in fields if name == "parent")
     author, committer = (
-        next((_signature(value) for name, value in fields if name == role), UNKNOWN) for role in ("author", "committer")
+        next((_parse_signature(value) for name, value in fields if name == role), UNKNOWN_SIGNATURE)
+        for role in ("author", "committer")
     )
-    text = _decoded(message[:_LONGEST_MESSAGE], encoding).strip() or "(empty)"
+    text = _decode_message(message[:_MAX_MESSAGE_BYTES], encoding).strip() or "(empty)"
     return AgentCommit(one, parents, author, text, changes, committer)
 
 
-def _decoded(message: bytes, encoding: str) -> str:
+def _decode_message(message: bytes, encoding: str) -> str:
     try:
         return message.decode(encoding if _CHARACTER_SET.fullmatch(encoding) else "utf-8", errors="replace")
     except LookupError:
         return message.decode(errors="replace")
 
 
-def _signature(text: str) -> Signature:
-    found = _SIGNED.fullmatch(text)
+def _parse_signature(text: str) -> Signature:
+    found = _SIGNATURE_LINE.fullmatch(text)
     if found is None:
-        return UNKNOWN
-    zone = found["zone"] if int(found["zone"][1:]) <= _FURTHEST_ZONE else "+0000"  # git makes no commit of another
+        return UNKNOWN_SIGNATURE
+    zone = found["zone"] if int(found["zone"][1:]) <= _MAX_ZONE_OFFSET else "+0000"  # git makes no commit of another
     return Signature(Identity(found["name"], found["email"]), int(found["when"]), zone)
 
 
-_STAGED: Remembered[tuple[Repository, str, bytes], bytes] = Remembered(_MOST_KEPT_BYTES)
+_STAGED_CACHE: LruCache[tuple[Repository, str, bytes], bytes] = LruCache(_MAX_CACHE_BYTES)
 
 
-def staged_changes(repository: Repository, index: bytes, start: str, room: Path) -> list[Difference] | None:
+def read_staged_changes(repository: Repository, index: bytes, start: str, temp_folder: Path) -> list[Difference] | None:
     """What an agent's index holds that the start has not; None if it cannot be read."""
     key = (repository, start, hashlib.sha256(index).digest())
-    said = _STAGED.get(key)
+    said = _STAGED_CACHE.get(key)
     if said is None:
-        copy = room / "index"
+        copy = temp_folder / "index"
         copy.write_bytes(index)
-        arguments = ("diff-index", "--cached", *(part for part in RAW if part != "-r"), start)
+        arguments = ("diff-index", "--cached", *(part for part in RAW_DIFF_OPTIONS if part != "-r"), start)
         try:
-            said = _ask(repository.place(copy), *arguments)
+            said = _run_git(repository.place(copy), *arguments)
         except GitFailed:
             return None
-        _STAGED.keep(key, said, len(said) + 200)
-    return list(parse_raw(said))
+        _STAGED_CACHE.put(key, said, len(said) + 200)
+    return list(parse_raw_diff(said))

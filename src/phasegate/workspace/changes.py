@@ -11,24 +11,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.paths.scope import LITTER, Change, ChangeKind, Mode
+from phasegate.core.paths.scope import LITTER_PATTERNS, ChangeKind, FileChange, FileMode
 from phasegate.errors import StateConflict
-from phasegate.workspace.agent_git_reader import fingerprint, read_index
-from phasegate.workspace.agent_history import History, read_history, staged_changes
+from phasegate.workspace.agent_git_reader import fingerprint_git_files, read_agent_index
+from phasegate.workspace.agent_history import AgentHistory, read_agent_history, read_staged_changes
 from phasegate.workspace.checkout import (
     Checkout,
-    Record,
-    ignore_rules_of,
-    kept_index,
-    opened_root,
+    CheckoutRecord,
+    checkout_descriptor,
+    ignore_rules_loader,
+    load_index,
+    load_start,
     records_folder,
-    start_from,
 )
-from phasegate.workspace.checkout_files import CheckoutLimits, Found, LimitReached
-from phasegate.workspace.checkout_scan import Start, Survey, survey
-from phasegate.workspace.index_file import Snapshot
+from phasegate.workspace.checkout_files import CheckoutLimits, DiskEntry, LimitReached
+from phasegate.workspace.checkout_scan import CheckoutStart, CheckoutScanResult, scan_checkout
+from phasegate.workspace.index_file import IndexSnapshot
 from phasegate.workspace.repository import temporary_folder
-from phasegate.workspace.submodules import altered_in_submodules
+from phasegate.workspace.submodules import find_submodule_changes
 from phasegate.workspace.tree_diff import Difference
 
 DEFAULT_LIMITS = CheckoutLimits()
@@ -37,96 +37,107 @@ DEFAULT_LIMITS = CheckoutLimits()
 class Observation(NamedTuple):
     """What an agent has done to its checkout."""
 
-    changes: tuple[Change, ...]
-    passing: tuple[Change, ...]
-    git_directory: tuple[Change, ...]  # seen, and of no effect: nothing in there is believed
-    history: History
-    versions: Mapping[str, Found | None]  # of each changed path as it lies on the disk; None: it is gone
-    ignored: tuple[str, ...]
-    tracked: Snapshot
+    changes: tuple[FileChange, ...]
+    transient_changes: tuple[FileChange, ...]
+    git_directory_changes: tuple[FileChange, ...]  # seen, and of no effect: nothing in there is believed
+    history: AgentHistory
+    versions: Mapping[str, DiskEntry | None]  # of each changed path as it lies on the disk; None: it is gone
+    ignored_paths: tuple[str, ...]
+    tracked_files: IndexSnapshot
 
 
-class TooMuch(NamedTuple):
+class CheckoutTooLarge(NamedTuple):
     """An agent left more than we look at."""
 
     what: str
     limit: int
 
 
-def observe(
-    checkout: Checkout, *, limits: CheckoutLimits = DEFAULT_LIMITS, litter: Iterable[str] = LITTER
-) -> Observation | TooMuch:
+def observe_checkout(
+    checkout: Checkout, *, limits: CheckoutLimits = DEFAULT_LIMITS, litter: Iterable[str] = LITTER_PATTERNS
+) -> Observation | CheckoutTooLarge:
     """Look at everything once. Nothing in the checkout is executed, followed or believed."""
     repository, record = checkout.repository, checkout.record
-    index = kept_index(repository, records_folder(repository, checkout.assignment.name), record.start)
-    start = start_from(index, record, repository)
-    rules = ignore_rules_of(repository, start.snapshot, tuple(litter))
+    index = load_index(repository, records_folder(repository, checkout.assignment.name), record.start)
+    start = load_start(index, record, repository)
+    rules = ignore_rules_loader(repository, start.snapshot, tuple(litter))
     try:
-        with opened_root(record) as root, temporary_folder(repository) as room:
-            surveyed = survey(root, start, rules, limits)
-            altered = altered_in_submodules(
-                repository, record.start, _filled(record, start), root, start.stamp_ns, tuple(litter)
+        with checkout_descriptor(record) as root, temporary_folder(repository) as room:
+            surveyed = scan_checkout(root, start, rules, limits)
+            altered = find_submodule_changes(
+                repository, record.start, _list_filled_submodules(record, start), root, start.stamp_ns, tuple(litter)
             )
-            surveyed.found.update(dict.fromkeys(altered, Found(Mode.SUBMODULE.value)))
-            history = read_history(root, repository, record.start, room / "objects", limits)
-            staged = _staged(root, checkout, index, room)
-            planted = _planted(root, checkout)
+            surveyed.found.update(dict.fromkeys(altered, DiskEntry(FileMode.SUBMODULE.value)))
+            history = read_agent_history(root, repository, record.start, room / "objects", limits)
+            staged = _read_staged_differences(root, checkout, index, room)
+            planted = _find_git_directory_changes(root, checkout)
     except LimitReached as error:
-        return TooMuch(error.what, error.limit)
+        return CheckoutTooLarge(error.what, error.limit)
     except OSError as error:
         raise StateConflict(
             f"{record.folder} cannot be read: {error}", "something still writes there, perhaps"
         ) from error
-    return _observation(surveyed, start.snapshot, history, staged, planted)
+    return _build_observation(surveyed, start.snapshot, history, staged, planted)
 
 
-def _filled(record: Record, start: Start) -> tuple[str, ...]:
+def _list_filled_submodules(record: CheckoutRecord, start: CheckoutStart) -> tuple[str, ...]:
     """The submodules that we wrote into the checkout."""
     laid = ((path, start.snapshot.get(path)) for path in record.set_aside)
-    return tuple(path for path, was in laid if was is not None and was.mode_text == Mode.SUBMODULE.value)
+    return tuple(path for path, was in laid if was is not None and was.mode == FileMode.SUBMODULE.value)
 
 
-def _staged(root: int, checkout: Checkout, own: bytes, room: Path) -> list[Difference]:
-    theirs = read_index(root)
-    if theirs is None or theirs == own:
+def _read_staged_differences(root: int, checkout: Checkout, own_index: bytes, temp_folder: Path) -> list[Difference]:
+    theirs = read_agent_index(root)
+    if theirs is None or theirs == own_index:
         return []
-    return staged_changes(checkout.repository, theirs, checkout.start, room) or []
+    return read_staged_changes(checkout.repository, theirs, checkout.start, temp_folder) or []
 
 
-def _planted(root: int, checkout: Checkout) -> tuple[Change, ...]:
-    ours, now = checkout.record.git_files, fingerprint(root, checkout.repository.hash_name)
+def _find_git_directory_changes(root: int, checkout: Checkout) -> tuple[FileChange, ...]:
+    ours, now = checkout.record.git_files, fingerprint_git_files(root, checkout.repository.hash_name)
     paths = sorted(path for path in ours.keys() | now.keys() if ours.get(path) != now.get(path))
-    return tuple(Change(ChangeKind.GIT_DIRECTORY, path) for path in paths)
+    return tuple(FileChange(ChangeKind.GIT_DIRECTORY, path) for path in paths)
 
 
-def _observation(
-    surveyed: Survey, tracked: Snapshot, history: History, staged: list[Difference], planted: tuple[Change, ...]
+def _build_observation(
+    scan: CheckoutScanResult,
+    tracked: IndexSnapshot,
+    history: AgentHistory,
+    staged: list[Difference],
+    git_directory_changes: tuple[FileChange, ...],
 ) -> Observation:
-    versions: dict[str, Found | None] = {**dict.fromkeys(surveyed.missing), **surveyed.found}
+    versions: dict[str, DiskEntry | None] = {**dict.fromkeys(scan.missing), **scan.found}
     committed = [change for commit in history.commits for change in commit.changes]
-    links = {change.path: change for change in (*committed, *staged) if _adds_link(change)}
-    changes = [*_changes(versions, tracked), *(_of(change) for path, change in links.items() if path not in versions)]
+    links = {change.path: change for change in (*committed, *staged) if _adds_submodule(change)}
+    changes = [
+        *_find_changes(versions, tracked),
+        *(_change_from_difference(change) for path, change in links.items() if path not in versions),
+    ]
     passing = {change.path: change for change in (*committed, *staged)}
     return Observation(
         tuple(changes),
-        tuple(_of(change) for path, change in passing.items() if path not in versions and path not in links),
-        planted,
+        tuple(
+            _change_from_difference(change)
+            for path, change in passing.items()
+            if path not in versions and path not in links
+        ),
+        git_directory_changes,
         history,
         versions,
-        tuple(surveyed.ignored),
+        tuple(scan.ignored),
         tracked,
     )
 
 
-def _adds_link(change: Difference) -> bool:
-    return change.new is not None and change.new.mode == Mode.SUBMODULE.value and change.old != change.new
+def _adds_submodule(change: Difference) -> bool:
+    return change.new is not None and change.new.mode == FileMode.SUBMODULE.value and change.old != change.new
 
 
-def _changes(versions: Mapping[str, Found | None], tracked: Snapshot) -> list[Change]:
+def _find_changes(versions: Mapping[str, DiskEntry | None], tracked: IndexSnapshot) -> list[FileChange]:
     """One value for each path; a path that went away and one that came with the same content are one rename."""
     gone = {path: tracked.get(path) for path, found in versions.items() if found is None}
-    sources = {entry.id_text: path for path, entry in sorted(gone.items()) if entry is not None}
-    found: list[Change] = []
+    sources = {entry.object_id: path for path, entry in sorted(gone.items()) if entry is not None}
+    found: list[FileChange] = []
     for path, now in sorted(versions.items()):
         was = tracked.get(path)
         if now is None or was is not None or now.object_id not in sources:
@@ -134,26 +145,26 @@ def _changes(versions: Mapping[str, Found | None], tracked: Snapshot) -> list[Ch
         old_path = sources.pop(now.object_id)
         old = gone.pop(old_path)
         assert old is not None
-        found.append(Change(ChangeKind.RENAMED, path, now.mode, old.mode_text, old_path, now.link_target))
+        found.append(FileChange(ChangeKind.RENAMED, path, now.mode, old.mode, old_path, now.link_target))
     renamed = {change.path for change in found}
     for path, now in sorted(versions.items()):
         if path not in renamed and (now is not None or path in gone):
-            found.append(_change(path, now, tracked))
+            found.append(_make_change(path, now, tracked))
     return sorted(found, key=lambda change: change.path)
 
 
-def _change(path: str, now: Found | None, tracked: Snapshot) -> Change:
+def _make_change(path: str, now: DiskEntry | None, tracked: IndexSnapshot) -> FileChange:
     was = tracked.get(path)
-    old_mode = "" if was is None else was.mode_text
+    old_mode = "" if was is None else was.mode
     if now is None:
-        return Change(ChangeKind.DELETED, path, "", old_mode)
+        return FileChange(ChangeKind.DELETED, path, "", old_mode)
     kind = ChangeKind.ADDED if was is None else ChangeKind.MODIFIED
-    return Change(kind, path, now.mode, old_mode, None, now.link_target)
+    return FileChange(kind, path, now.mode, old_mode, None, now.link_target)
 
 
-def _of(change: Difference) -> Change:
+def _change_from_difference(change: Difference) -> FileChange:
     old_mode = "" if change.old is None else change.old.mode
     if change.new is None:
-        return Change(ChangeKind.DELETED, change.path, "", old_mode)
+        return FileChange(ChangeKind.DELETED, change.path, "", old_mode)
     kind = ChangeKind.ADDED if change.old is None else ChangeKind.MODIFIED
-    return Change(kind, change.path, change.new.mode, old_mode)
+    return FileChange(kind, change.path, change.new.mode, old_mode)

@@ -17,15 +17,15 @@ import msgspec
 
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.durable_write import replace_file
-from phasegate.files.safe_open import opened_folder
+from phasegate.files.safe_open import folder_descriptor
 from phasegate.git import git
 from phasegate.typed import read_value
-from phasegate.workspace.checkout_scan import Start
+from phasegate.workspace.checkout_scan import CheckoutStart
 from phasegate.workspace.ignore import IgnoreRules
-from phasegate.workspace.index_file import Snapshot, entry_of, is_whole, read_snapshot
+from phasegate.workspace.index_file import IndexSnapshot, has_valid_checksum, parse_index, to_index_entry
 from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
 
-WORKTREES = ".worktrees"
+WORKTREES_FOLDER = ".worktrees"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock\b)){0,98}[A-Za-z0-9]|[A-Za-z0-9]")
 
 
@@ -36,7 +36,7 @@ class Assignment(NamedTuple):
     """
 
     slug: str
-    work: str  # `WP01`
+    work_id: str  # `WP01`
     agent_index: int | None = None
     attempt: int | None = None
 
@@ -46,14 +46,14 @@ class Assignment(NamedTuple):
 
     @property
     def branch(self) -> str:
-        return f"feat/{self.slug}-{self.work}" + ("" if self.attempt is None else f"-try{self.attempt + 1}")
+        return f"feat/{self.slug}-{self.work_id}" + ("" if self.attempt is None else f"-try{self.attempt + 1}")
 
     @property
-    def target(self) -> str:
+    def feature_branch(self) -> str:
         return f"feat/{self.slug}"
 
 
-class Record(msgspec.Struct, frozen=True):
+class CheckoutRecord(msgspec.Struct, frozen=True):
     """What must be remembered of a checkout."""
 
     folder: str
@@ -77,7 +77,7 @@ class Checkout(NamedTuple):
 
     repository: Repository
     assignment: Assignment
-    record: Record
+    record: CheckoutRecord
     conflicts: tuple[str, ...] = ()
 
     @property
@@ -94,26 +94,26 @@ class Checkout(NamedTuple):
         return self.record.base or self.record.start
 
 
-def check_names(assignment: Assignment) -> None:
+def validate_names(assignment: Assignment) -> None:
     """Refuse names that could leave the folder or are no branch."""
-    for name in (assignment.slug, assignment.work):
+    for name in (assignment.slug, assignment.work_id):
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!a} cannot be part of a branch or folder name", "use letters, digits and hyphens")
 
 
 def records_folder(repository: Repository, name: str) -> Path:
-    return repository.ours / "checkouts" / name
+    return repository.own_folder / "checkouts" / name
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> CheckoutRecord | None:
     """The record in one of our folders; None if there is none, or one that a disk has damaged."""
     try:
-        return read_value(json.loads((folder / "record.json").read_bytes()), Record)
+        return read_value(json.loads((folder / "record.json").read_bytes()), CheckoutRecord)
     except (FileNotFoundError, ValueError):
         return None
 
 
-def write_record(folder: Path, record: Record) -> None:
+def write_record(folder: Path, record: CheckoutRecord) -> None:
     """Replace a record for good: a reader sees the old or the new one."""
     text = json.dumps(msgspec.to_builtins(record))  # `json` can write names that are no text, msgspec cannot
     replace_file(folder / "record.json", text.encode(), 0o666)
@@ -121,74 +121,76 @@ def write_record(folder: Path, record: Record) -> None:
 
 def find_checkout(repository: Repository, assignment: Assignment) -> Checkout | None:
     """The checkout of an assignment, if it is there and still the folder that we made."""
-    check_names(assignment)
+    validate_names(assignment)
     record = read_record(records_folder(repository, assignment.name))
     return Checkout(repository, assignment, record) if record is not None and is_intact(record) else None
 
 
-def list_checkouts(repository: Repository) -> list[tuple[str, Record]]:
+def list_checkouts(repository: Repository) -> list[tuple[str, CheckoutRecord]]:
     """The name and record of every checkout that is there."""
-    folders = sorted((repository.ours / "checkouts").glob("*/record.json"))
+    folders = sorted((repository.own_folder / "checkouts").glob("*/record.json"))
     found = ((path.parent.name, read_record(path.parent)) for path in folders)
     return [(name, record) for name, record in found if record is not None and is_intact(record)]
 
 
-def is_intact(record: Record) -> bool:
+def is_intact(record: CheckoutRecord) -> bool:
     """Whether the folder is there and is the one that we made."""
     try:
-        with opened_folder(record.folder) as root:
-            return _is_recorded(root, record)
+        with folder_descriptor(record.folder) as root:
+            return _is_recorded_folder(root, record)
     except OSError:
         return False
 
 
 @contextmanager
-def opened_root(record: Record) -> Iterator[int]:
+def checkout_descriptor(record: CheckoutRecord) -> Iterator[int]:
     """A descriptor of the checkout; another folder in its place is refused."""
     try:
-        with opened_folder(record.folder) as root:
-            if not _is_recorded(root, record):
-                raise _replaced(record)
+        with folder_descriptor(record.folder) as root:
+            if not _is_recorded_folder(root, record):
+                raise _replaced_error(record)
             yield root
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise _replaced(record) from error
+        raise _replaced_error(record) from error
 
 
-def _is_recorded(root: int, record: Record) -> bool:
+def _is_recorded_folder(root: int, record: CheckoutRecord) -> bool:
     about = os.fstat(root)
     return (about.st_dev, about.st_ino) == (record.device, record.inode)
 
 
-def _replaced(record: Record) -> StateConflict:
+def _replaced_error(record: CheckoutRecord) -> StateConflict:
     return StateConflict(f"{record.folder} is not the folder that was made", "move it away, and dispatch again")
 
 
-def kept_index(repository: Repository, records: Path, start: str) -> bytes:
+def load_index(repository: Repository, records: Path, start: str) -> bytes:
     """The index as we left a checkout. One that a failed disk has lost is made from the commit: contents are compared
     then, for no file has the times that it says."""
     try:
         kept = (records / "index").read_bytes()
     except FileNotFoundError:
         kept = b""
-    if is_whole(kept, repository.hash_name):
+    if has_valid_checksum(kept, repository.hash_name):
         return kept
     with temporary_folder(repository) as room:
         git(repository.place(room / "index"), "read-tree", start)
         return (room / "index").read_bytes()
 
 
-def start_from(index: bytes, record: Record, repository: Repository) -> Start:
-    snapshot = read_snapshot(index, repository.hash_name)
-    return Start(snapshot, record.stamp_ns, repository.hash_name, frozenset(record.set_aside))
+def load_start(index: bytes, record: CheckoutRecord, repository: Repository) -> CheckoutStart:
+    snapshot = parse_index(index, repository.hash_name)
+    return CheckoutStart(snapshot, record.stamp_ns, repository.hash_name, frozenset(record.set_aside))
 
 
-def ignore_rules_of(repository: Repository, snapshot: Snapshot, litter: tuple[str, ...]) -> Callable[[], IgnoreRules]:
+def ignore_rules_loader(
+    repository: Repository, snapshot: IndexSnapshot, litter: tuple[str, ...]
+) -> Callable[[], IgnoreRules]:
     """The ignore rules of the commit from which a checkout was made, read when they are first needed."""
 
     def load() -> IgnoreRules:
         named = {folder: names[".gitignore"] for folder, names in snapshot.folders.items() if ".gitignore" in names}
-        entries = {folder: entry_of(state) for folder, state in named.items()}
-        ids = {folder: entry.id_text for folder, entry in entries.items() if entry.mode_text.startswith("100")}
+        entries = {folder: to_index_entry(state) for folder, state in named.items()}
+        ids = {folder: entry.object_id for folder, entry in entries.items() if entry.mode.startswith("100")}
         contents = read_blobs(repository.place(), ids.values())
         return IgnoreRules({folder: contents[object_id] for folder, object_id in ids.items()}, litter)
 

@@ -13,91 +13,95 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from phasegate.core.agents.secrets import NOTHING_LENT, LentValues
-from phasegate.core.paths.scope import LITTER
+from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
+from phasegate.core.paths.scope import LITTER_PATTERNS
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.files.durable_write import make_folder, replace_file, sync_file_system
-from phasegate.files.safe_open import opened_folder
+from phasegate.files.safe_open import folder_descriptor
 from phasegate.git import Identity, git
-from phasegate.workspace.agent_git_reader import fingerprint
-from phasegate.workspace.agent_git_writer import Seedling, write_agents_git
+from phasegate.workspace.agent_git_reader import fingerprint_git_files
+from phasegate.workspace.agent_git_writer import AgentGitSpec, write_agent_git_dir
 from phasegate.workspace.checkout import (
-    WORKTREES,
+    WORKTREES_FOLDER,
     Assignment,
     Checkout,
-    Record,
-    kept_index,
-    opened_root,
+    CheckoutRecord,
+    checkout_descriptor,
+    load_index,
+    load_start,
     read_record,
     records_folder,
-    start_from,
     write_record,
 )
-from phasegate.workspace.checkout_base import Beginning
-from phasegate.workspace.checkout_scan import sweep
+from phasegate.workspace.checkout_base import StartPoint
+from phasegate.workspace.checkout_scan import plan_cleanup
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.removal import removal_room, remove_tree
-from phasegate.workspace.repository import Repository, keep_out_of_git
+from phasegate.workspace.removal import open_trash_folder, remove_tree
+from phasegate.workspace.repository import Repository, exclude_folder_from_git
 from phasegate.workspace.repository_locks import checkout_lock, repository_lock
 from phasegate.workspace.submodules import fill_submodules
 
 _log = logging.getLogger(__name__)
-_POOL = "pool"
-_MOST_IN_POOL = 4
+_POOL_FOLDER = "pool"
+_MAX_POOL_SIZE = 4
 
 
-class Laid(NamedTuple):
+class PlacedFiles(NamedTuple):
     """What was put into a checkout besides its commit: never harvested. `programs` are paths of programs in there."""
 
     paths: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
 
-NOTHING_LAID = Laid()
-Furnish = Callable[[Path, Path, str], Laid]  # a folder with the files of a commit; where it will be; the commit
+NO_PLACED_FILES = PlacedFiles()
+CheckoutPopulator = Callable[
+    [Path, Path, str], PlacedFiles
+]  # a folder with the files of a commit; where it will be; the commit
 
 
-class Terms(NamedTuple):
+class CheckoutOptions(NamedTuple):
     """With what a checkout is made. `set_aside` are names in its root that are ours, such as `WP01.md`."""
 
     agent: Identity
     signature: Signature  # of commits that we make ourselves
     set_aside: tuple[str, ...] = ()
-    litter: tuple[str, ...] = LITTER
+    litter: tuple[str, ...] = LITTER_PATTERNS
     worktrees: Path | None = None
-    lent: LentValues = NOTHING_LENT  # to agents: never saved
-    furnish: Furnish | None = None
+    lent: SecretMatcher = NO_SECRETS  # to agents: never saved
+    populate: CheckoutPopulator | None = None
 
 
-class _Used(NamedTuple):
+class _RetiredCheckout(NamedTuple):
     """A checkout that was taken out of use, in our hands: nothing refers to it any more."""
 
-    record: Record
+    record: CheckoutRecord
     index_data: bytes
 
 
-def home_of(checkout: Checkout) -> Path:
+def get_worktrees_folder(checkout: Checkout) -> Path:
     return checkout.folder.parent
 
 
-def make(repository: Repository, assignment: Assignment, terms: Terms, begin: Beginning) -> Checkout:
+def create_checkout(
+    repository: Repository, assignment: Assignment, options: CheckoutOptions, start_point: StartPoint
+) -> Checkout:
     """Make a checkout where none is, out of the pool if there is one."""
-    home = terms.worktrees or repository.root / WORKTREES
+    home = options.worktrees or repository.root / WORKTREES_FOLDER
     if home.is_symlink() or (home.exists() and not home.is_dir()):
         raise ConfigError(f"{home} is not a folder", "move it away, or set `worktrees` in [paths] of phasegate.toml")
     if not home.is_dir():
         home.mkdir(parents=True, exist_ok=True)
         with repository_lock(repository):
-            keep_out_of_git(repository, home)
+            exclude_folder_from_git(repository, home)
     folder, staging = home / assignment.name, home / f".new-{assignment.name}"
-    if os.path.lexists(folder) and not _set_aside(folder, records_folder(repository, assignment.name)):
+    if os.path.lexists(folder) and not _move_damaged_aside(folder, records_folder(repository, assignment.name)):
         raise StateConflict(f"{folder} is there, and was not made by us", "move it away, and dispatch again")
     remove_tree(staging)
-    used = _from_pool(repository, home, staging)
-    return _Making(repository, assignment, terms, begin, staging).carry_out(folder, used)
+    used = _take_from_pool(repository, home, staging)
+    return _CheckoutBuilder(repository, assignment, options, start_point, staging).build(folder, used)
 
 
-def _set_aside(folder: Path, records: Path) -> bool:
+def _move_damaged_aside(folder: Path, records: Path) -> bool:
     """Put a checkout of ours aside whose record is damaged: nobody knows what in it is whose, and nothing is lost."""
     if not (records / "record.json").exists() or read_record(records) is not None:
         return False
@@ -108,45 +112,45 @@ def _set_aside(folder: Path, records: Path) -> bool:
     return True
 
 
-def adopt(checkout: Checkout, terms: Terms, begin: Beginning) -> Checkout:
+def recreate_checkout(checkout: Checkout, options: CheckoutOptions, start_point: StartPoint) -> Checkout:
     """Make a checkout anew out of itself. It is out of use before anything in it is touched."""
     repository, folder = checkout.repository, checkout.folder
     records = records_folder(repository, checkout.assignment.name)
-    staging = home_of(checkout) / f".new-{checkout.assignment.name}"
-    used = _Used(checkout.record, kept_index(repository, records, checkout.start))
+    staging = get_worktrees_folder(checkout) / f".new-{checkout.assignment.name}"
+    used = _RetiredCheckout(checkout.record, load_index(repository, records, checkout.start))
     remove_tree(staging)
     folder.rename(staging)
     (records / "record.json").unlink()
-    return _Making(repository, checkout.assignment, terms, begin, staging).carry_out(folder, used)
+    return _CheckoutBuilder(repository, checkout.assignment, options, start_point, staging).build(folder, used)
 
 
-def retire(checkout: Checkout) -> bool:
+def move_to_pool(checkout: Checkout) -> bool:
     """Keep a checkout's files for the next one; False if there are enough of them."""
     repository, name = checkout.repository, checkout.assignment.name
-    with checkout_lock(repository, _POOL):
-        pool = repository.ours / _POOL
+    with checkout_lock(repository, _POOL_FOLDER):
+        pool = repository.own_folder / _POOL_FOLDER
         taken = {path.name for path in pool.glob("*")}
-        free = next((str(n) for n in range(_MOST_IN_POOL) if str(n) not in taken), None)
+        free = next((str(n) for n in range(_MAX_POOL_SIZE) if str(n) not in taken), None)
         if free is None:
             return False
-        (home_of(checkout) / ".pool").mkdir(exist_ok=True)
-        remove_tree(home_of(checkout) / ".pool" / free)
-        checkout.folder.rename(home_of(checkout) / ".pool" / free)
+        (get_worktrees_folder(checkout) / ".pool").mkdir(exist_ok=True)
+        remove_tree(get_worktrees_folder(checkout) / ".pool" / free)
+        checkout.folder.rename(get_worktrees_folder(checkout) / ".pool" / free)
         pool.mkdir(exist_ok=True)
         (records_folder(repository, name)).rename(pool / free)
     return True
 
 
-def _from_pool(repository: Repository, home: Path, staging: Path) -> _Used | None:
+def _take_from_pool(repository: Repository, worktrees_folder: Path, staging: Path) -> _RetiredCheckout | None:
     """Take a checkout out of the pool, if one of this home is there."""
-    with checkout_lock(repository, _POOL):
-        for records in sorted((repository.ours / _POOL).glob("*")):
-            kept = home / ".pool" / records.name
+    with checkout_lock(repository, _POOL_FOLDER):
+        for records in sorted((repository.own_folder / _POOL_FOLDER).glob("*")):
+            kept = worktrees_folder / ".pool" / records.name
             try:
                 record = read_record(records)
                 if record is None or not kept.is_dir() or kept.is_symlink():
                     continue
-                used = _Used(record, kept_index(repository, records, record.start))
+                used = _RetiredCheckout(record, load_index(repository, records, record.start))
                 kept.rename(staging)
             except (OSError, StateConflict):  # damaged: a new one costs little
                 continue
@@ -160,76 +164,85 @@ def _write_files(repository: Repository, folder: Path, index: Path, commit: str)
     git(repository.place(index, folder), "read-tree", "-m", "-u", commit)
 
 
-def _mend_files(repository: Repository, folder: Path, index: Path, lost: Sequence[str], old: str, new: str) -> None:
+def _restore_files(
+    repository: Repository, folder: Path, index: Path, missing: Sequence[str], old: str, new: str
+) -> None:
     """Bring a folder from one commit to another. Its index is true but for the lost files: only those are written."""
     place = repository.place(index, folder)
-    if lost:
-        names = b"".join(os.fsencode(path) + b"\0" for path in lost)
+    if missing:
+        names = b"".join(os.fsencode(path) + b"\0" for path in missing)
         git(place, "checkout-index", "--force", "--index", "-z", "--stdin", stdin=names)
     if old != new:
         git(place, "read-tree", "-m", "-u", old, new)
 
 
-class _Making:
+class _CheckoutBuilder:
     def __init__(
-        self, repository: Repository, assignment: Assignment, terms: Terms, begin: Beginning, staging: Path
+        self,
+        repository: Repository,
+        assignment: Assignment,
+        options: CheckoutOptions,
+        start_point: StartPoint,
+        staging: Path,
     ) -> None:
         self._repository, self._assignment = repository, assignment
-        self._terms, self._begin, self._staging = terms, begin, staging
+        self._options, self._start_point, self._staging = options, start_point, staging
         self._records = records_folder(repository, assignment.name)
 
-    def carry_out(self, folder: Path, used: _Used | None) -> Checkout:
+    def build(self, folder: Path, used: _RetiredCheckout | None) -> Checkout:
         """Write everything beside its place, then the record, then move it there: a death leaves a plain state."""
         make_folder(self._records, 0o777)
         index = self._records / "index.new"
         for left in self._records.glob("index.*"):  # by a git that was cut off: its lock, too
             left.unlink()
-        if used is None or not self._mended(used, index):
+        if used is None or not self._restore_retired(used, index):
             index.unlink(missing_ok=True)
             remove_tree(self._staging)
             self._staging.mkdir()
-            _write_files(self._repository, self._staging, index, self._begin.start)
-        furnish = self._terms.furnish
-        filled = fill_submodules(self._repository, self._begin.start, self._staging)
-        laid = furnish(self._staging, folder, self._begin.start) if furnish else NOTHING_LAID
+            _write_files(self._repository, self._staging, index, self._start_point.start)
+        furnish = self._options.populate
+        filled = fill_submodules(self._repository, self._start_point.start, self._staging)
+        laid = furnish(self._staging, folder, self._start_point.start) if furnish else NO_PLACED_FILES
         laid = laid._replace(paths=(*filled, *laid.paths))
-        record = self._planted(folder, index, laid)
+        record = self._write_git_dir(folder, index, laid)
         # What a record leads to is on the disk before it: a file that a power failure emptied looks like an agent's.
         sync_file_system(self._staging)
         index.with_suffix(".head").unlink(missing_ok=True)
         index.replace(self._records / "index")
         write_record(self._records, record)
         self._staging.rename(folder)
-        return Checkout(self._repository, self._assignment, record, self._begin.conflicts)
+        return Checkout(self._repository, self._assignment, record, self._start_point.conflicts)
 
-    def _mended(self, used: _Used, index: Path) -> bool:
+    def _restore_retired(self, used: _RetiredCheckout, index: Path) -> bool:
         """Take out all that is not as we once left it, ignored files and empty folders too; write what is lost."""
         record = replace(used.record, folder=str(self._staging), set_aside=())
         try:
-            start = start_from(used.index_data, record, self._repository)
-            with opened_root(record) as root, removal_room(self._staging.parent) as room:
-                swept = sweep(root, start)
+            start = load_start(used.index_data, record, self._repository)
+            with checkout_descriptor(record) as root, open_trash_folder(self._staging.parent) as room:
+                swept = plan_cleanup(root, start)
                 for path in (".git", *swept.dirty):
-                    room.take_beneath(root, path)
+                    room.remove_beneath(root, path)
             replace_file(index, used.index_data, 0o666)
-            _mend_files(self._repository, self._staging, index, swept.lost, record.start, self._begin.start)
+            _restore_files(self._repository, self._staging, index, swept.missing, record.start, self._start_point.start)
         except (OSError, StateConflict):
             return False
         return True
 
-    def _planted(self, folder: Path, index: Path, laid: Laid) -> Record:
-        begin, terms = self._begin, self._terms
-        if begin.files is not None:
-            self._lay_conflicts(index, begin.files)
-        set_aside = (*terms.set_aside, *laid.paths)
-        excluded = (*(_as_pattern(path) for path in set_aside if path.isprintable()), *terms.litter)
+    def _write_git_dir(self, folder: Path, index: Path, placed: PlacedFiles) -> CheckoutRecord:
+        begin, terms = self._start_point, self._options
+        if begin.files_tree is not None:
+            self._write_conflicts(index, begin.files_tree)
+        set_aside = (*terms.set_aside, *placed.paths)
+        excluded = (*(_exclude_pattern(path) for path in set_aside if path.isprintable()), *terms.litter)
         head = begin.head or begin.start
-        seedling = Seedling(self._assignment.branch, head, terms.agent, begin.refs, excluded)
-        stamp_ns = write_agents_git(self._repository, self._staging, self._index_at(head, index), seedling)
-        with opened_folder(self._staging) as root:
-            files = fingerprint(root, self._repository.hash_name)
+        seedling = AgentGitSpec(self._assignment.branch, head, terms.agent, begin.refs, excluded)
+        stamp_ns = write_agent_git_dir(
+            self._repository, self._staging, self._prepare_agent_index(head, index), seedling
+        )
+        with folder_descriptor(self._staging) as root:
+            files = fingerprint_git_files(root, self._repository.hash_name)
         about = self._staging.stat()
-        return Record(
+        return CheckoutRecord(
             folder=str(folder),
             device=about.st_dev,
             inode=about.st_ino,
@@ -237,27 +250,27 @@ class _Making:
             base=begin.base,
             stamp_ns=stamp_ns,
             set_aside=set_aside,
-            programs=laid.programs,
+            programs=placed.programs,
             git_files=files,
             joins=begin.joins,
         )
 
-    def _index_at(self, head: str, index: Path) -> Path:
+    def _prepare_agent_index(self, head: str, index: Path) -> Path:
         """The index that an agent's git begins with: ours, or one of the commits that it has already."""
-        if head == self._begin.start:
+        if head == self._start_point.start:
             return index
         own = index.with_suffix(".head")
         git(self._repository.place(own), "read-tree", head)
         return own
 
-    def _lay_conflicts(self, index: Path, files: str) -> None:
+    def _write_conflicts(self, index: Path, files_tree: str) -> None:
         """Write the files of a merge over those of the start. The record stays that of the start: they are changes."""
         own = index.with_suffix(".merge")
         shutil.copy2(index, own)
-        git(self._repository.place(own, self._staging), "read-tree", "-m", "-u", self._begin.start, files)
+        git(self._repository.place(own, self._staging), "read-tree", "-m", "-u", self._start_point.start, files_tree)
         own.unlink()
 
 
-def _as_pattern(path: str) -> str:
+def _exclude_pattern(path: str) -> str:
     """A line of an exclude file that means this very path."""
     return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from phasegate.errors import StateConflict
-from phasegate.files import open_plain, read_plain
+from phasegate.files import open_regular_file, read_regular_file
 from phasegate.files.safe_open import closing_descriptor, folder_beneath
 
 _CHUNK_BYTES = 1024**2
@@ -37,7 +37,7 @@ class LimitReached(Exception):
         self.limit = limit
 
 
-class Found(NamedTuple):
+class DiskEntry(NamedTuple):
     """What lies at a path. Without an object id it is nothing that can be taken over."""
 
     mode: str
@@ -46,23 +46,23 @@ class Found(NamedTuple):
     link_target: str | None = None
 
 
-def names_in(folder: int) -> list[str]:
+def list_names(folder: int) -> list[str]:
     """The names in an open folder."""
     return os.listdir(folder)
 
 
-def _parts(descriptor: int, most: int) -> Iterator[bytes]:
-    while most > 0 and (part := os.read(descriptor, min(most, _CHUNK_BYTES))):
+def _read_chunks(descriptor: int, max_bytes: int) -> Iterator[bytes]:
+    while max_bytes > 0 and (part := os.read(descriptor, min(max_bytes, _CHUNK_BYTES))):
         yield part
-        most -= len(part)
+        max_bytes -= len(part)
 
 
-def _id_of_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
+def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
     """The id that git gives a file of a known size, read part by part; None if it is not there like that."""
     found, left = _blob_hash(size, hash_name), size
     try:
-        with closing_descriptor(open_plain(name, folder, one_name=True)) as descriptor:
-            for part in _parts(descriptor, size + 1):
+        with closing_descriptor(open_regular_file(name, folder, single_link=True)) as descriptor:
+            for part in _read_chunks(descriptor, size + 1):
                 found.update(part)
                 left -= len(part)
     except OSError:
@@ -75,21 +75,21 @@ def read_beneath(root: int, path: str, limit: int) -> bytes | None:
     folder, _, name = path.rpartition("/")
     try:
         with folder_beneath(root, folder) as descriptor:
-            return read_plain(name, limit, descriptor, one_name=True)
+            return read_regular_file(name, limit, descriptor, single_link=True)
     except OSError:
         return None
 
 
-def content_as_seen(root: int, path: str, found: Found, hash_name: str) -> bytes:
+def read_unchanged_content(root: int, path: str, found: DiskEntry, hash_name: str) -> bytes:
     """The bytes that git keeps of what was found, a file's content or a link's target, if it is still the same."""
     is_file = found.link_target is None
-    content = read_beneath(root, path, found.size) if is_file else _link_target(root, path)
+    content = read_beneath(root, path, found.size) if is_file else _read_link_target(root, path)
     if content is None or blob_id(content, hash_name) != found.object_id:
         raise StateConflict(f"{path!a} changed after it was checked", "something still writes there: dispatch again")
     return content
 
 
-def _link_target(root: int, path: str) -> bytes | None:
+def _read_link_target(root: int, path: str) -> bytes | None:
     folder, _, name = path.rpartition("/")
     try:
         with folder_beneath(root, folder) as descriptor:
@@ -98,19 +98,19 @@ def _link_target(root: int, path: str) -> bytes | None:
         return None
 
 
-def look(folder: int, name: str, about: os.stat_result, hash_name: str, limits: CheckoutLimits) -> Found:
+def inspect_path(folder: int, name: str, about: os.stat_result, hash_name: str, limits: CheckoutLimits) -> DiskEntry:
     """What lies under a name: its mode as git writes it, and the id that git would give its content."""
     if stat.S_ISLNK(about.st_mode):
         target = os.readlink(name, dir_fd=folder)
-        return Found("120000", blob_id(os.fsencode(target), hash_name), len(target), target)
+        return DiskEntry("120000", blob_id(os.fsencode(target), hash_name), len(target), target)
     if not stat.S_ISREG(about.st_mode):
-        return Found(f"{about.st_mode:06o}")
+        return DiskEntry(f"{about.st_mode:06o}")
     if about.st_nlink != 1:
-        return Found(HARD_LINK)
+        return DiskEntry(HARD_LINK)
     if about.st_size > limits.file_bytes:
         raise LimitReached(f"a file of {about.st_size} bytes: {name!a}", limits.file_bytes)
-    object_id = _id_of_plain_file(folder, name, about.st_size, hash_name)
-    return Found(UNREADABLE) if object_id is None else Found(_git_mode(about.st_mode), object_id, about.st_size)
+    object_id = _hash_plain_file(folder, name, about.st_size, hash_name)
+    return DiskEntry(UNREADABLE) if object_id is None else DiskEntry(_git_mode(about.st_mode), object_id, about.st_size)
 
 
 def _git_mode(mode: int) -> str:

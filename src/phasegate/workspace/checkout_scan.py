@@ -12,92 +12,98 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from phasegate.core.paths.repo_path import names_git_directory
-from phasegate.files.safe_open import opened_folder
+from phasegate.core.paths.repo_path import has_git_directory
+from phasegate.files.safe_open import folder_descriptor
 from phasegate.workspace.checkout_files import (
     OTHER_DEVICE,
     UNREADABLE,
     CheckoutLimits,
-    Found,
+    DiskEntry,
     LimitReached,
-    look,
-    names_in,
+    inspect_path,
+    list_names,
 )
 from phasegate.workspace.ignore import IgnoreRules
-from phasegate.workspace.index_file import LOW, Snapshot, State, entry_of
+from phasegate.workspace.index_file import LOW_32_BITS, FileStat, IndexSnapshot, to_index_entry
 
-GIT_LINK = 0o160000
-_NO_FILES: dict[str, State] = {}
+SUBMODULE_MODE = 0o160000
+_NO_FILES: dict[str, FileStat] = {}
 
 
-class Start(NamedTuple):
+class CheckoutStart(NamedTuple):
     """The state that a checkout was left in by us, and what in it is ours."""
 
-    snapshot: Snapshot
+    snapshot: IndexSnapshot
     stamp_ns: int  # of the file system that holds the checkout, after the last file was written
     hash_name: str
     set_aside: frozenset[str] = frozenset()  # paths of ours that are not looked at
 
 
-class Survey(NamedTuple):
+class CheckoutScanResult(NamedTuple):
     """What is not as it was. `ignored` names the highest ignored paths."""
 
-    found: dict[str, Found]
+    found: dict[str, DiskEntry]
     missing: list[str]
     ignored: list[str]
 
 
-def survey(root: int, start: Start, ignore_rules: Callable[[], IgnoreRules], limits: CheckoutLimits) -> Survey:
+def scan_checkout(
+    root: int, start: CheckoutStart, ignore_rules: Callable[[], IgnoreRules], limits: CheckoutLimits
+) -> CheckoutScanResult:
     """Everything that differs from the start, with the content's id; raises LimitReached when it is too much."""
-    walk = _Look(root, start, limits, ignore_rules)
-    walk.folder(root, "", 0)
-    return Survey(walk.found, walk.missing(), walk.ignored)
+    walk = _ChangeScan(root, start, limits, ignore_rules)
+    walk.visit_folder(root, "", 0)
+    return CheckoutScanResult(walk.found, walk.list_missing(), walk.ignored)
 
 
-class Sweeping(NamedTuple):
+class CleanupPlan(NamedTuple):
     """What must go before a checkout is as it was, new or changed, ignored or not; and what must be written then."""
 
     dirty: list[str]
-    lost: list[str]
+    missing: list[str]
 
 
-def sweep(root: int, start: Start) -> Sweeping:
+def plan_cleanup(root: int, start: CheckoutStart) -> CleanupPlan:
     """Name everything that is not as we left it, without a look at it."""
-    walk = _Sweep(root, start, CheckoutLimits())
-    walk.folder(root, "", 0)
+    walk = _CleanupScan(root, start, CheckoutLimits())
+    walk.visit_folder(root, "", 0)
     tracked = [path for path in walk.dirty if start.snapshot.get(path) is not None]
-    return Sweeping(walk.dirty, sorted({*walk.missing(), *tracked}))
+    return CleanupPlan(walk.dirty, sorted({*walk.list_missing(), *tracked}))
 
 
-class _Walk(ABC):
+class _CheckoutWalk(ABC):
     """Goes through the folders; what to do with each difference is the subclass's."""
 
-    def __init__(self, root: int, start: Start, limits: CheckoutLimits) -> None:
+    def __init__(self, root: int, start: CheckoutStart, limits: CheckoutLimits) -> None:
         self._start = start
         self._limits = limits
         self._device = os.fstat(root).st_dev
         self._visited: set[str] = set()
-        self._closed: list[str] = []  # folders that could not be opened: nothing is known about what they hold
-        self._lost: list[str] = []
+        self._unreadable_folders: list[
+            str
+        ] = []  # folders that could not be opened: nothing is known about what they hold
+        self._missing: list[str] = []
 
-    def folder(self, descriptor: int, folder: str, depth: int) -> None:
+    def visit_folder(self, descriptor: int, folder: str, depth: int) -> None:
         if depth > self._limits.depth and folder not in self._start.snapshot.parents:
             raise LimitReached("folders inside folders", self._limits.depth)
         self._visited.add(folder)
         known = self._start.snapshot.folders.get(folder, _NO_FILES)
         prefix = f"{folder}/" if folder else ""
-        unknown, seen = self._files(descriptor, known, prefix)
+        unknown, seen = self._scan_files(descriptor, known, prefix)
         if seen < len(known):
-            self._lost.extend(prefix + name for name in known.keys() - set(names_in(descriptor)))
+            self._missing.extend(prefix + name for name in known.keys() - set(list_names(descriptor)))
         for name, is_folder in unknown:
-            if not self._is_aside(prefix + name) and (folder or name != ".git"):
-                self._unknown(descriptor, name, prefix + name, is_folder, depth)
+            if not self._is_own_path(prefix + name) and (folder or name != ".git"):
+                self._visit_unknown(descriptor, name, prefix + name, is_folder, depth)
 
-    def _is_aside(self, path: str) -> bool:
+    def _is_own_path(self, path: str) -> bool:
         """Whether a path is ours. A folder that the commit holds is the project's, whatever its name."""
         return path in self._start.set_aside and path not in self._start.snapshot.parents
 
-    def _files(self, descriptor: int, known: dict[str, State], prefix: str) -> tuple[list[tuple[str, bool]], int]:
+    def _scan_files(
+        self, descriptor: int, known: dict[str, FileStat], prefix: str
+    ) -> tuple[list[tuple[str, bool]], int]:
         """The hot loop: all names of a folder. Gives the unknown ones, and how many known ones there are.
 
         A list of names and a plain `stat` of each is a fifth faster than `scandir`, which makes an object for each.
@@ -105,7 +111,7 @@ class _Walk(ABC):
         stamp_ns, get, look_at = self._start.stamp_ns, known.get, os.stat
         unknown: list[tuple[str, bool]] = []
         seen = 0
-        for name in names_in(descriptor):
+        for name in list_names(descriptor):
             was = get(name)
             try:
                 about = look_at(name, dir_fd=descriptor, follow_symlinks=False)
@@ -118,108 +124,108 @@ class _Walk(ABC):
             if (
                 about.st_ctime_ns == was[0] < stamp_ns
                 and about.st_mtime_ns == was[1] < stamp_ns
-                and about.st_ino & LOW == was[2]
-                and about.st_size & LOW == was[3]
+                and about.st_ino & LOW_32_BITS == was[2]
+                and about.st_size & LOW_32_BITS == was[3]
             ):
                 continue
             if not stat.S_ISDIR(about.st_mode):
-                self._changed(descriptor, name, prefix + name, about, was)
-            elif was[4] == GIT_LINK:
-                self._submodule(descriptor, name, prefix + name)
+                self._on_changed(descriptor, name, prefix + name, about, was)
+            elif was[4] == SUBMODULE_MODE:
+                self._on_submodule(descriptor, name, prefix + name)
             else:
-                self._lost.append(prefix + name)
+                self._missing.append(prefix + name)
                 unknown.append((name, True))
         return unknown, seen
 
-    def _unknown(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+    def _visit_unknown(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
         if is_folder and path in self._start.snapshot.parents:
             self._descend(descriptor, name, path, depth)
         else:
-            self._extra(descriptor, name, path, is_folder, depth)
+            self._on_extra(descriptor, name, path, is_folder, depth)
 
     def _descend(self, descriptor: int, name: str, path: str, depth: int) -> None:
         try:
-            with opened_folder(name, descriptor) as below:
+            with folder_descriptor(name, descriptor) as below:
                 if os.fstat(below).st_dev == self._device:
-                    self.folder(below, path, depth + 1)
+                    self.visit_folder(below, path, depth + 1)
                 else:
-                    self._cannot_enter(path, OTHER_DEVICE)
+                    self._on_unreadable_folder(path, OTHER_DEVICE)
         except PermissionError:
-            self._cannot_enter(path, UNREADABLE)
+            self._on_unreadable_folder(path, UNREADABLE)
 
-    def missing(self) -> list[str]:
+    def list_missing(self) -> list[str]:
         """Tracked files that are gone; those in a folder that could not be opened are not known to be."""
         folders = self._start.snapshot.folders
         gone = [f"{folder}/{name}" for folder in folders.keys() - self._visited for name in folders[folder]]
-        closed = tuple(f"{path}/" for path in self._closed)
-        return sorted(path for path in (*self._lost, *gone) if not (closed and path.startswith(closed)))
+        closed = tuple(f"{path}/" for path in self._unreadable_folders)
+        return sorted(path for path in (*self._missing, *gone) if not (closed and path.startswith(closed)))
 
-    def _cannot_enter(self, path: str, why: str) -> None:
-        self._closed.append(path)
+    def _on_unreadable_folder(self, path: str, why: str) -> None:
+        self._unreadable_folders.append(path)
 
     @abstractmethod
-    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
+    def _on_changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat) -> None:
         """A tracked file is not as it was."""
 
     @abstractmethod
-    def _submodule(self, descriptor: int, name: str, path: str) -> None:
+    def _on_submodule(self, descriptor: int, name: str, path: str) -> None:
         """The folder of a submodule was touched, or filled by us."""
 
     @abstractmethod
-    def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+    def _on_extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
         """Something is there that was not."""
 
 
-class _Look(_Walk):
+class _ChangeScan(_CheckoutWalk):
     """Reads what has changed."""
 
     def __init__(
-        self, root: int, start: Start, limits: CheckoutLimits, ignore_rules: Callable[[], IgnoreRules]
+        self, root: int, start: CheckoutStart, limits: CheckoutLimits, ignore_rules: Callable[[], IgnoreRules]
     ) -> None:
         super().__init__(root, start, limits)
-        self.found: dict[str, Found] = {}
+        self.found: dict[str, DiskEntry] = {}
         self.ignored: list[str] = []
         self._ignore_rules = ignore_rules
         self._rules: IgnoreRules | None = None
         self._bytes = 0
 
-    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
+    def _on_changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat) -> None:
         known = self._limits._replace(
             file_bytes=max(self._limits.file_bytes, was[3])
         )  # one may be large from the start
-        now = self._looked(descriptor, name, about, known)
-        if (now.mode, now.object_id) != entry_of(was):
-            self._keep(path, now)
+        now = self._inspect(descriptor, name, about, known)
+        if (now.mode, now.object_id) != to_index_entry(was):
+            self._add_found(path, now)
 
-    def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
-        if names_git_directory(name):
-            self._keep(path, Found(_mode_of(descriptor, name)))
-        elif self._ignores(path, is_folder):
+    def _on_extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+        if has_git_directory(name):
+            self._add_found(path, DiskEntry(_read_mode(descriptor, name)))
+        elif self._is_ignored(path, is_folder):
             self.ignored.append(path)
         elif not is_folder:
             about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            self._keep(path, self._looked(descriptor, name, about, self._limits))
+            self._add_found(path, self._inspect(descriptor, name, about, self._limits))
         elif _is_repository(descriptor, name):
-            self._keep(path, Found("160000"))
+            self._add_found(path, DiskEntry("160000"))
         else:
             self._descend(descriptor, name, path, depth)
 
-    def _submodule(self, descriptor: int, name: str, path: str) -> None:
+    def _on_submodule(self, descriptor: int, name: str, path: str) -> None:
         """One that was filled by git is no part of the work; anything else in there has no place in the tree."""
-        names = _names_below(descriptor, name)
+        names = _list_names_below(descriptor, name)
         if path in self._start.set_aside:  # we filled it
             return
-        if names is None or any(names_git_directory(inside) for inside in names):
+        if names is None or any(has_git_directory(inside) for inside in names):
             self.ignored.append(path)
         elif names:
-            self._keep(path, Found(f"{GIT_LINK:06o}"))
+            self._add_found(path, DiskEntry(f"{SUBMODULE_MODE:06o}"))
 
-    def _looked(self, descriptor: int, name: str, about: os.stat_result, limits: CheckoutLimits) -> Found:
+    def _inspect(self, descriptor: int, name: str, about: os.stat_result, limits: CheckoutLimits) -> DiskEntry:
         if about.st_dev != self._device:
-            return Found(OTHER_DEVICE)
-        return look(descriptor, name, about, self._start.hash_name, limits)
+            return DiskEntry(OTHER_DEVICE)
+        return inspect_path(descriptor, name, about, self._start.hash_name, limits)
 
-    def _keep(self, path: str, found: Found) -> None:
+    def _add_found(self, path: str, found: DiskEntry) -> None:
         self.found[path] = found
         self._bytes += found.size
         if self._bytes > self._limits.total_bytes:
@@ -227,51 +233,51 @@ class _Look(_Walk):
         if len(self.found) > self._limits.files:
             raise LimitReached("new or changed files", self._limits.files)
 
-    def _ignores(self, path: str, is_folder: bool) -> bool:
+    def _is_ignored(self, path: str, is_folder: bool) -> bool:
         if self._rules is None:
             self._rules = self._ignore_rules()
-        return self._rules.covers(path, is_folder)
+        return self._rules.is_ignored(path, is_folder)
 
-    def _cannot_enter(self, path: str, why: str) -> None:
-        super()._cannot_enter(path, why)
-        self._keep(path, Found(why))
+    def _on_unreadable_folder(self, path: str, why: str) -> None:
+        super()._on_unreadable_folder(path, why)
+        self._add_found(path, DiskEntry(why))
 
 
-class _Sweep(_Walk):
+class _CleanupScan(_CheckoutWalk):
     """Names what has changed, without a look at it."""
 
-    def __init__(self, root: int, start: Start, limits: CheckoutLimits) -> None:
+    def __init__(self, root: int, start: CheckoutStart, limits: CheckoutLimits) -> None:
         super().__init__(root, start, limits)
         self.dirty: list[str] = []
 
-    def _changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: State) -> None:
+    def _on_changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat) -> None:
         self.dirty.append(path)
 
-    def _extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+    def _on_extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
         self.dirty.append(path)
 
-    def _submodule(self, descriptor: int, name: str, path: str) -> None:
-        if _names_below(descriptor, name) != set():
+    def _on_submodule(self, descriptor: int, name: str, path: str) -> None:
+        if _list_names_below(descriptor, name) != set():
             self.dirty.append(path)
 
-    def _cannot_enter(self, path: str, why: str) -> None:
+    def _on_unreadable_folder(self, path: str, why: str) -> None:
         self.dirty.append(path)
 
 
 def _is_repository(descriptor: int, name: str) -> bool:
     """Whether a folder is a repository, or a bare one, which git would take for one when somebody stands in it."""
-    names = _names_below(descriptor, name) or set()
+    names = _list_names_below(descriptor, name) or set()
     is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
-    return is_bare or any(names_git_directory(inside) for inside in names)
+    return is_bare or any(has_git_directory(inside) for inside in names)
 
 
-def _names_below(descriptor: int, name: str) -> set[str] | None:
+def _list_names_below(descriptor: int, name: str) -> set[str] | None:
     try:
-        with opened_folder(name, descriptor) as folder:
-            return set(names_in(folder))
+        with folder_descriptor(name, descriptor) as folder:
+            return set(list_names(folder))
     except OSError:
         return None
 
 
-def _mode_of(descriptor: int, name: str) -> str:
+def _read_mode(descriptor: int, name: str) -> str:
     return f"{os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode:06o}"

@@ -12,100 +12,108 @@ from phasegate.errors import StateConflict
 from phasegate.git import git
 from phasegate.typed import read_value
 from phasegate.workspace.checkout import Assignment
-from phasegate.workspace.job_snapshot import KeptCheckout
-from phasegate.workspace.objects import Signature, write_merge
-from phasegate.workspace.ref_log import Move
-from phasegate.workspace.refs import BRANCHES, KEPT, SAVED, move_refs
+from phasegate.workspace.job_snapshot import CheckoutSnapshot
+from phasegate.workspace.objects import Signature, write_tree_commit
+from phasegate.workspace.ref_log import RefMove
+from phasegate.workspace.refs import BRANCH_COPY_PREFIX, BRANCH_PREFIX, SAVED_PREFIX, move_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.saved_work import keep_commit
-from phasegate.workspace.tree_diff import tree_of
+from phasegate.workspace.saved_work import save_commit
+from phasegate.workspace.tree_diff import resolve_tree
 
-_HEADS = (f"{BRANCHES}feat/", f"{KEPT}feat/", SAVED)
-_RESTS = ("", "-*", "-*/*")
-_WORK = re.compile(r"(?P<work>WP\d+|\d\d-[a-z-]+?|archive|feature)(?:-try(?P<attempt>\d+))?(?:-agent(?P<agent>\d+))?")
+_REF_PREFIXES = (f"{BRANCH_PREFIX}feat/", f"{BRANCH_COPY_PREFIX}feat/", SAVED_PREFIX)
+_REF_SUFFIXES = ("", "-*", "-*/*")
+_WORK_NAME = re.compile(
+    r"(?P<work>WP\d+|\d\d-[a-z-]+?|archive|feature)(?:-try(?P<attempt>\d+))?(?:-agent(?P<agent>\d+))?"
+)
 
 
-class Claim(msgspec.Struct, frozen=True):
+class FeatureClaim(msgspec.Struct, frozen=True):
     """The worker that has a feature: the number counts how often it changed hands, `by` is the worker's queue."""
 
     number: int
     by: str
 
 
-class FeatureCode(msgspec.Struct, frozen=True):
+class FeatureSnapshot(msgspec.Struct, frozen=True):
     """What the machine of a claim has. Checkouts in which no job left anything are made from the branches."""
 
-    claim: Claim
+    claim: FeatureClaim
     refs: dict[str, str]
-    checkouts: dict[str, KeptCheckout] = {}
+    checkouts: dict[str, CheckoutSnapshot] = {}
 
 
-def assignment_of(slug: str, name: str) -> Assignment | None:
+def parse_assignment(slug: str, name: str) -> Assignment | None:
     """What a checkout, or a branch without `feat/`, is for; None if it is not of this feature."""
-    found = _WORK.fullmatch(name.removeprefix(f"{slug}-")) if name.startswith(f"{slug}-") else None
+    found = _WORK_NAME.fullmatch(name.removeprefix(f"{slug}-")) if name.startswith(f"{slug}-") else None
     if found is None:
         return None
     agent, attempt = found["agent"], found["attempt"]
     return Assignment(slug, found["work"], int(agent) if agent else None, int(attempt) - 1 if attempt else None)
 
 
-def refs_of(repository: Repository, slug: str) -> dict[str, str]:
+def list_feature_refs(repository: Repository, slug: str) -> dict[str, str]:
     """The branches of a feature, the copies that are kept of them, and its saved work."""
-    found = read_refs(repository, *(f"{head}{slug}{rest}" for head in _HEADS for rest in _RESTS))
-    return {ref: commit for ref, commit in found.items() if _is_of(slug, ref)}
+    found = read_refs(repository, *(f"{head}{slug}{rest}" for head in _REF_PREFIXES for rest in _REF_SUFFIXES))
+    return {ref: commit for ref, commit in found.items() if _belongs_to_feature(slug, ref)}
 
 
-def _name(ref: str) -> str:
-    head = next((head for head in _HEADS if ref.startswith(head)), ref)
+def _work_name(ref: str) -> str:
+    head = next((head for head in _REF_PREFIXES if ref.startswith(head)), ref)
     return ref.removeprefix(head).partition("/")[0]
 
 
-def _is_of(slug: str, ref: str) -> bool:
+def _belongs_to_feature(slug: str, ref: str) -> bool:
     """Another feature's slug may begin with this one's."""
-    return _name(ref) == slug or assignment_of(slug, _name(ref)) is not None
+    return _work_name(ref) == slug or parse_assignment(slug, _work_name(ref)) is not None
 
 
-def write_code(repository: Repository, slug: str, code: FeatureCode, before: str | None, signature: Signature) -> str:
+def write_feature_snapshot(
+    repository: Repository, slug: str, snapshot: FeatureSnapshot, previous: str | None, signature: Signature
+) -> str:
     """A commit that holds on to all that it tells of. It follows the one before, so that no remote is forced."""
-    needed = sorted({*code.refs.values(), *(one.left.commit for one in code.checkouts.values())})
-    text = json.dumps(msgspec.to_builtins(code))  # `json` can write names that are no text, msgspec cannot
-    parents = (*((before,) if before else ()), *needed)
-    return write_merge(repository, tree_of(repository.place(), parents[-1]), parents, signature, f"{slug}\n\n{text}")
+    needed = sorted({*snapshot.refs.values(), *(one.left.commit for one in snapshot.checkouts.values())})
+    text = json.dumps(msgspec.to_builtins(snapshot))  # `json` can write names that are no text, msgspec cannot
+    parents = (*((previous,) if previous else ()), *needed)
+    return write_tree_commit(
+        repository, resolve_tree(repository.place(), parents[-1]), parents, signature, f"{slug}\n\n{text}"
+    )
 
 
-def read_code(repository: Repository, commit: str) -> FeatureCode:
+def read_feature_snapshot(repository: Repository, commit: str) -> FeatureSnapshot:
     """What a commit tells of a feature's code."""
     said = git(repository.place(), "cat-file", "commit", commit).stdout.decode()
     try:
-        return read_value(json.loads(said.split("\n\n", 2)[2]), FeatureCode)
+        return read_value(json.loads(said.split("\n\n", 2)[2]), FeatureSnapshot)
     except (ValueError, IndexError) as error:
         raise StateConflict(f"{commit} does not tell of a feature's code: {error}", "see who wrote it") from error
 
 
 def set_refs(repository: Repository, refs: Mapping[str, str | None], reason: str) -> None:
     """Make refs lead to these commits, from wherever they are; None: gone. The copy of a branch goes with it."""
-    alone = {ref: at for ref, at in refs.items() if not (ref.startswith(KEPT) and _branch(ref) in refs)}
+    alone = {
+        ref: at for ref, at in refs.items() if not (ref.startswith(BRANCH_COPY_PREFIX) and _branch_of_copy(ref) in refs)
+    }
     with repository_lock(repository) as lock:
         here = read_refs(repository, *alone)
-        moved = move_refs(repository, lock, [Move(ref, here.get(ref), at) for ref, at in alone.items()], reason)
+        moved = move_refs(repository, lock, [RefMove(ref, here.get(ref), at) for ref, at in alone.items()], reason)
     if moved is not None:
         raise StateConflict(f"{moved.ref} was moved by somebody else", "run again")
 
 
-def _branch(kept: str) -> str:
-    return BRANCHES + kept.removeprefix(KEPT)
+def _branch_of_copy(kept: str) -> str:
+    return BRANCH_PREFIX + kept.removeprefix(BRANCH_COPY_PREFIX)
 
 
-def take_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) -> None:
+def import_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) -> None:
     """Make the refs of a feature those of another machine. What only this one has is saved under numbers of its own."""
-    if strangers := sorted(ref for ref in wanted if not _is_of(slug, ref)):
+    if strangers := sorted(ref for ref in wanted if not _belongs_to_feature(slug, ref)):
         raise StateConflict(f"the code of {slug} at the remote names {strangers[0]}, no ref of it", "see who wrote it")
-    for ref, commit in refs_of(repository, slug).items():
+    for ref, commit in list_feature_refs(repository, slug).items():
         there = wanted.get(ref)
-        is_there = there is not None and not ref.startswith(SAVED) and is_ancestor(repository, commit, there)
-        if not ref.startswith(KEPT) and commit != there and not is_there:
-            keep_commit(repository, _name(ref), commit, wanted)
-    here = refs_of(repository, slug)
-    gone = dict.fromkeys(ref for ref in here if ref not in wanted and not ref.startswith(SAVED))
+        is_there = there is not None and not ref.startswith(SAVED_PREFIX) and is_ancestor(repository, commit, there)
+        if not ref.startswith(BRANCH_COPY_PREFIX) and commit != there and not is_there:
+            save_commit(repository, _work_name(ref), commit, wanted)
+    here = list_feature_refs(repository, slug)
+    gone = dict.fromkeys(ref for ref in here if ref not in wanted and not ref.startswith(SAVED_PREFIX))
     set_refs(repository, {**wanted, **gone}, f"carry {slug}")

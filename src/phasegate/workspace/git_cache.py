@@ -7,22 +7,22 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Generic, TypeVar
 
-from phasegate.git import Place, git
-from phasegate.sandbox.run_program import Finished
+from phasegate.git import GitPaths, git
+from phasegate.sandbox.run_program import ProgramResult
 
 _ID = "[0-9a-f]{40}(?:[0-9a-f]{24})?"
-_BY_ID = re.compile(rf"-.*|{_ID}(?:\^{{\w+}})?|{_ID}\.\.{_ID}", re.DOTALL)
-_MOST_BYTES = 64 * 1024**2
+_IMMUTABLE_ARGUMENT = re.compile(rf"-.*|{_ID}(?:\^{{\w+}})?|{_ID}\.\.{_ID}", re.DOTALL)
+_MAX_CACHE_BYTES = 64 * 1024**2
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Remembered(Generic[Key, Value]):
+class LruCache(Generic[Key, Value]):
     """The values that were asked for last, as far as their sizes allow. Threads may use it side by side."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._held = most, 0
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._used_bytes = max_bytes, 0
         self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
         self._lock = Lock()
 
@@ -33,24 +33,24 @@ class Remembered(Generic[Key, Value]):
             self._values.move_to_end(key)
             return self._values[key][0]
 
-    def keep(self, key: Key, value: Value, size: int) -> None:
+    def put(self, key: Key, value: Value, size: int) -> None:
         with self._lock:
-            self._held += size - self._values.pop(key, (value, 0))[1]
+            self._used_bytes += size - self._values.pop(key, (value, 0))[1]
             self._values[key] = value, size
-            while self._held > self._most:
-                self._held -= self._values.popitem(last=False)[1][1]
+            while self._used_bytes > self._max_bytes:
+                self._used_bytes -= self._values.popitem(last=False)[1][1]
 
 
-_SAID: Remembered[tuple[Place, tuple[str, ...]], Finished] = Remembered(_MOST_BYTES)
+_OUTPUT_CACHE: LruCache[tuple[GitPaths, tuple[str, ...]], ProgramResult] = LruCache(_MAX_CACHE_BYTES)
 
 
-def git_about(place: Place, command: str, *arguments: str, accept: tuple[int, ...] = (0,)) -> Finished:
+def git_cached(place: GitPaths, command: str, *arguments: str, accept: tuple[int, ...] = (0,)) -> ProgramResult:
     """Run git, or give what it said to the same question before. With a name that can move among them it is run."""
-    if not all(_BY_ID.fullmatch(argument) for argument in arguments):
-        return git(place, command, *arguments, accept=accept)
+    if not all(_IMMUTABLE_ARGUMENT.fullmatch(argument) for argument in arguments):
+        return git(place, command, *arguments, accepted_exit_codes=accept)
     key = (place, (command, *arguments))
-    said = _SAID.get(key)
+    said = _OUTPUT_CACHE.get(key)
     if said is None:
-        said = git(place, command, *arguments, accept=accept)
-        _SAID.keep(key, said, len(said.stdout) + 1000)
+        said = git(place, command, *arguments, accepted_exit_codes=accept)
+        _OUTPUT_CACHE.put(key, said, len(said.stdout) + 1000)
     return said

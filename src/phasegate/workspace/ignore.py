@@ -28,25 +28,25 @@ class IgnoreRules:
 
     def __init__(self, files: Mapping[str, bytes], litter: Iterable[str] = ()) -> None:
         """`files` holds the text of each `.gitignore`, by its folder (`""` for the root)."""
-        self._rules = {folder: _rules_in(text.decode(errors="replace")) for folder, text in files.items()}
-        self._litter = _rules_in("\n".join(litter))
+        self._rules = {folder: _parse_rules(text.decode(errors="replace")) for folder, text in files.items()}
+        self._litter = _parse_rules("\n".join(litter))
 
-    def covers(self, path: str, is_folder: bool) -> bool:
+    def is_ignored(self, path: str, is_folder: bool) -> bool:
         """Whether a path is ignored: the nearest `.gitignore` with an opinion decides, then the litter."""
         folder = path
         while folder:
             folder = folder.rpartition("/")[0]
             if (rules := self._rules.get(folder)) is not None:
-                opinion = _opinion(rules, path[len(folder) + 1 if folder else 0 :], is_folder)
+                opinion = _match_rules(rules, path[len(folder) + 1 if folder else 0 :], is_folder)
                 if opinion is not None:
                     return opinion
         return self.is_litter(path, is_folder)
 
     def is_litter(self, path: str, is_folder: bool) -> bool:
-        return bool(_opinion(self._litter, path, is_folder))
+        return bool(_match_rules(self._litter, path, is_folder))
 
 
-def _opinion(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool | None:
+def _match_rules(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool | None:
     """The last rule that matches the path itself decides."""
     name = path.rpartition("/")[2]
     for rule in rules:
@@ -56,16 +56,16 @@ def _opinion(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool | Non
     return None
 
 
-def _rules_in(text: str) -> tuple[_Rule, ...]:
+def _parse_rules(text: str) -> tuple[_Rule, ...]:
     """The rules of one file, the last one first."""
     lines = (line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n"))
-    rules = (_rule(line) for line in lines if line.strip() and not line.startswith("#"))
+    rules = (_parse_rule(line) for line in lines if line.strip() and not line.startswith("#"))
     return tuple(rule for rule in rules if rule is not None)[::-1]
 
 
-def _rule(line: str) -> _Rule | None:
+def _parse_rule(line: str) -> _Rule | None:
     ignores = not line.startswith("!")
-    text = _ESCAPE.sub(_as_itself, _without_trailing_blanks(line if ignores else line[1:]))
+    text = _ESCAPE.sub(_escape_literal, _strip_trailing_blanks(line if ignores else line[1:]))
     folders_only = text.endswith("/")
     text = text.removesuffix("/")
     if not text.strip("/"):
@@ -76,12 +76,12 @@ def _rule(line: str) -> _Rule | None:
     return _Rule(compile_pattern("/" + text.removeprefix("/")), folders_only, by_name, ignores)
 
 
-def _without_trailing_blanks(line: str) -> str:
+def _strip_trailing_blanks(line: str) -> str:
     kept = line.rstrip(" ")
     return kept + " " if kept.endswith("\\") and not kept.endswith("\\\\") and len(kept) < len(line) else kept
 
 
-def _as_itself(escaped: re.Match[str]) -> str:
+def _escape_literal(escaped: re.Match[str]) -> str:
     """A character that stands for itself, in the only way the matcher has for it."""
     character = escaped[1]
     return f"[{character}]" if character in "*?[" else character

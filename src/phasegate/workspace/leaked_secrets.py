@@ -5,40 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from phasegate.core.agents.secrets import LentValues
-from phasegate.core.text.visible import visible
+from phasegate.core.agents.secrets import SecretMatcher
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import StateConflict
 from phasegate.git import GitFailed
 from phasegate.workspace.agent_history import AgentCommit
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_files import LimitReached
-from phasegate.workspace.path_states import committed_blobs, contents_seen
+from phasegate.workspace.path_states import read_committed_blobs, read_observed_contents
 
 
-def leaks(checkout: Checkout, seen: Observation, allowed: Callable[[str], bool], lent: LentValues) -> Iterator[str]:
+def find_leaks(
+    checkout: Checkout, observation: Observation, allowed: Callable[[str], bool], lent: SecretMatcher
+) -> Iterator[str]:
     """Where one of them stands: names, messages and authors, contents of files now and in every commit."""
     if not lent:
         return
-    commits = seen.history.commits
-    for path in {*seen.versions, *(change.path for commit in commits for change in commit.changes)}:
-        if lent.are_in(path.encode("utf-8", "surrogateescape")):
+    commits = observation.history.commits
+    for path in {*observation.versions, *(change.path for commit in commits for change in commit.changes)}:
+        if lent.has_secret(path.encode("utf-8", "surrogateescape")):
             yield "the name of a file"
     for commit in commits:
         said = f"{commit.message}\n{commit.author.who.name}\n{commit.author.who.email}"
-        if lent.are_in(said.encode("utf-8", "surrogateescape")):
+        if lent.has_secret(said.encode("utf-8", "surrogateescape")):
             yield f"the message or the author of commit {commit.id[:10]}"
-    on_disk = contents_seen(checkout, seen, filter(allowed, seen.versions))
-    for path, content in chain(on_disk, _in_commits(checkout, commits, allowed)):
-        if lent.are_in(content):
-            yield visible(lent.hidden_in(path))
+    on_disk = read_observed_contents(checkout, observation, filter(allowed, observation.versions))
+    for path, content in chain(on_disk, _read_committed_contents(checkout, commits, allowed)):
+        if lent.has_secret(content):
+            yield escape_unprintable(lent.redact(path))
 
 
-def _in_commits(
+def _read_committed_contents(
     checkout: Checkout, commits: tuple[AgentCommit, ...], allowed: Callable[[str], bool]
 ) -> Iterable[tuple[str, bytes]]:
     """What cannot be read from the agent's history is not taken over either."""
     try:
-        return committed_blobs(checkout, commits, allowed, DEFAULT_LIMITS).values()
+        return read_committed_blobs(checkout, commits, allowed, DEFAULT_LIMITS).values()
     except (GitFailed, LimitReached, StateConflict):
         return ()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from phasegate.git import git, run_as_the_person
-from phasegate.workspace.objects import Signature, write_merge
-from phasegate.workspace.refs import BRANCHES, branch_is_gone
+from phasegate.git import git, run_git_as_user
+from phasegate.workspace.objects import Signature, write_tree_commit
+from phasegate.workspace.refs import BRANCH_PREFIX, missing_branch_error
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 
 
@@ -22,17 +22,17 @@ class MergedTree(NamedTuple):
     conflicts: tuple[str, ...]
 
 
-class Prepared(NamedTuple):
+class PreparedMerge(NamedTuple):
     """A merge that is made but not in force: `commit` can be checked out and tested."""
 
     target: str
-    expected: str
-    source: str
+    target_commit: str
+    source_commit: str
     commit: str
     tree: str
 
 
-class Conflict(NamedTuple):
+class MergeConflict(NamedTuple):
     """Both sides changed these paths."""
 
     target: str
@@ -50,72 +50,76 @@ class AlreadyMerged(NamedTuple):
 def merge_trees(repository: Repository, ours: str, theirs: str) -> MergedTree:
     """Merge two commits as far as it goes."""
     arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
-    fields = os.fsdecode(git(repository.place(), *arguments, accept=(0, 1)).stdout).split("\0")
+    fields = os.fsdecode(git(repository.place(), *arguments, accepted_exit_codes=(0, 1)).stdout).split("\0")
     return MergedTree(fields[0], tuple(dict.fromkeys(path for path in fields[1:] if path)))
 
 
 def prepare_merge(
     repository: Repository, source: str, target: str, message: str, signature: Signature
-) -> Prepared | Conflict | AlreadyMerged:
+) -> PreparedMerge | MergeConflict | AlreadyMerged:
     """Merge a branch into another without moving it."""
-    refs = read_refs(repository, BRANCHES + source, BRANCHES + target)
+    refs = read_refs(repository, BRANCH_PREFIX + source, BRANCH_PREFIX + target)
     for branch in (source, target):
-        if BRANCHES + branch not in refs:
-            raise branch_is_gone(repository, branch)
-    theirs, ours = refs[BRANCHES + source], refs[BRANCHES + target]
+        if BRANCH_PREFIX + branch not in refs:
+            raise missing_branch_error(repository, branch)
+    theirs, ours = refs[BRANCH_PREFIX + source], refs[BRANCH_PREFIX + target]
     if is_ancestor(repository, theirs, ours):
         return AlreadyMerged(target, ours)
     merged = merge_trees(repository, ours, theirs)
     if merged.conflicts:
-        return Conflict(target, source, merged.conflicts)
-    commit = write_merge(repository, merged.tree, (ours, theirs), signature, message)
-    return Prepared(target, ours, theirs, commit, merged.tree)
+        return MergeConflict(target, source, merged.conflicts)
+    commit = write_tree_commit(repository, merged.tree, (ours, theirs), signature, message)
+    return PreparedMerge(target, ours, theirs, commit, merged.tree)
 
 
-def fork_point(repository: Repository, branch: str, commit: str) -> str:
+def find_fork_point(repository: Repository, branch: str, commit: str) -> str:
     """The last commit that a branch and a commit have in common; the commit itself if they have none."""
-    base = read_refs(repository, BRANCHES + branch).get(BRANCHES + branch)
-    said = git(repository.place(), "merge-base", base, commit, accept=(0, 1)) if base else None
+    base = read_refs(repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
+    said = git(repository.place(), "merge-base", base, commit, accepted_exit_codes=(0, 1)) if base else None
     return (said.stdout.decode().strip() if said else "") or commit
 
 
-_HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg", "pre-merge-commit")
+_COMMIT_HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg", "pre-merge-commit")
 
 
-class Unsigned(NamedTuple):
+class SigningFailed(NamedTuple):
     """A commit that is to be signed could not be."""
 
     reason: str
 
 
-def wants_signatures(repository: Repository) -> bool:
+def is_signing_required(repository: Repository) -> bool:
     """Whether the person's settings ask for signed commits."""
-    asked = run_as_the_person(repository.root, "config", "--type=bool", "--get", "commit.gpgsign")
+    asked = run_git_as_user(repository.root, "config", "--type=bool", "--get", "commit.gpgsign")
     return asked.stdout.strip() == b"true"
 
 
-def signed(repository: Repository, made: Prepared, message: str, signature: Signature) -> Prepared | Unsigned:
+def sign_merge(
+    repository: Repository, prepared: PreparedMerge, message: str, signature: Signature
+) -> PreparedMerge | SigningFailed:
     """The merge, signed as the person's settings ask for it: the same tree and parents. Their program makes it."""
-    if not wants_signatures(repository):
-        return made
+    if not is_signing_required(repository):
+        return prepared
     who, when = signature.who, f"{signature.when_s} {signature.zone}"
-    env = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _fields(who, when)}
-    parents = ("-p", made.expected, "-p", made.source)
-    said = run_as_the_person(
-        repository.root, "commit-tree", made.tree, *parents, "-S", "-F", "-", env=env, stdin=message.encode()
+    env = {
+        f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _identity_fields(who, when)
+    }
+    parents = ("-p", prepared.target_commit, "-p", prepared.source_commit)
+    said = run_git_as_user(
+        repository.root, "commit-tree", prepared.tree, *parents, "-S", "-F", "-", env=env, stdin=message.encode()
     )
     commit = said.stdout.decode(errors="replace").strip()
     if said.ok and commit:
-        return made._replace(commit=commit)
-    return Unsigned(said.stderr.decode(errors="replace").strip()[:500] or "git gave no reason")
+        return prepared._replace(commit=commit)
+    return SigningFailed(said.stderr.decode(errors="replace").strip()[:500] or "git gave no reason")
 
 
-def _fields(who: tuple[str, str], when: str) -> tuple[tuple[str, str], ...]:
+def _identity_fields(who: tuple[str, str], when: str) -> tuple[tuple[str, str], ...]:
     return ("NAME", who[0]), ("EMAIL", who[1]), ("DATE", when)
 
 
-def commit_hooks(repository: Repository) -> tuple[str, ...]:
+def list_commit_hooks(repository: Repository) -> tuple[str, ...]:
     """The hooks that the person's git would run at a commit."""
-    said = run_as_the_person(repository.root, "rev-parse", "--path-format=absolute", "--git-path", "hooks")
+    said = run_git_as_user(repository.root, "rev-parse", "--path-format=absolute", "--git-path", "hooks")
     folder = os.fsdecode(said.stdout).strip()
-    return tuple(name for name in _HOOKS if said.ok and os.access(f"{folder}/{name}", os.X_OK))
+    return tuple(name for name in _COMMIT_HOOKS if said.ok and os.access(f"{folder}/{name}", os.X_OK))

@@ -10,17 +10,17 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from phasegate.core.paths.repo_path import names_git_directory
+from phasegate.core.paths.repo_path import has_git_directory
 from phasegate.errors import StateConflict
-from phasegate.git import Identity, Place, git
+from phasegate.git import GitPaths, Identity, git
 from phasegate.workspace.repository import Repository, temporary_folder, write_git_directory
 
-_BATCH_BYTES = 32 * 1024**2
-_MODES = frozenset(("100644", "100755", "120000"))
-_PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
+_MAX_BATCH_BYTES = 32 * 1024**2
+_COMMITTABLE_MODES = frozenset(("100644", "100755", "120000"))
+_UNQUOTED_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
 
 
-class Version(NamedTuple):
+class PathVersion(NamedTuple):
     """What a path holds in a tree."""
 
     mode: str
@@ -42,7 +42,7 @@ class NewCommit(NamedTuple):
     author: Signature
     committer: Signature
     message: str
-    paths: Mapping[str, Version | None]
+    paths: Mapping[str, PathVersion | None]
 
 
 def write_blobs(repository: Repository, contents: Iterable[bytes]) -> None:
@@ -52,72 +52,78 @@ def write_blobs(repository: Repository, contents: Iterable[bytes]) -> None:
     for content in contents:
         batch.append(b"blob\ndata %d\n%s\n" % (len(content), content))
         size += len(content)
-        if size >= _BATCH_BYTES:
-            _import(repository, batch)
+        if size >= _MAX_BATCH_BYTES:
+            _run_fast_import(repository, batch)
             batch, size = [], 0
     if batch:
-        _import(repository, batch)
+        _run_fast_import(repository, batch)
 
 
 def write_commits(repository: Repository, commits: Sequence[NewCommit]) -> list[str]:
     """Make commits one upon the other, and give their ids. Their blobs must be there."""
     if not commits:
         return []
-    stream = [part for number, commit in enumerate(commits, 1) for part in _commit(number, commit)]
-    return _import(repository, stream)
+    stream = [part for number, commit in enumerate(commits, 1) for part in _commit_commands(number, commit)]
+    return _run_fast_import(repository, stream)
 
 
-def write_merge(repository: Repository, tree: str, parents: Sequence[str], signature: Signature, message: str) -> str:
+def write_tree_commit(
+    repository: Repository, tree: str, parents: Sequence[str], signature: Signature, message: str
+) -> str:
     """Make a commit of a tree that is there already. The same input gives the same commit."""
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
-    signed = _signature(signature)
+    signed = _format_signature(signature)
     head = "\n".join(lines).encode() + b"\nauthor %s\ncommitter %s\n\n" % (signed, signed)
     arguments = ("hash-object", "-t", "commit", "-w", "--stdin")
     return git(repository.place(), *arguments, stdin=head + message.encode() + b"\n").stdout.decode().strip()
 
 
-def _import(repository: Repository, stream: Iterable[bytes]) -> list[str]:
+def _run_fast_import(repository: Repository, stream: Iterable[bytes]) -> list[str]:
     with temporary_folder(repository) as room:
         write_git_directory(room, repository.hash_name, "\tbare = true\n")
         data = b"".join((b"feature done\n", *stream, b"done\n"))
-        said = git(Place(room, repository.objects), "fast-import", "--quiet", stdin=data)
+        said = git(GitPaths(room, repository.objects), "fast-import", "--quiet", stdin=data)
     return said.stdout.decode().split()
 
 
-def _commit(number: int, commit: NewCommit) -> Iterator[bytes]:
+def _commit_commands(number: int, commit: NewCommit) -> Iterator[bytes]:
     message = (commit.message.replace("\0", "").rstrip("\n") + "\n").encode(errors="replace")
     yield b"commit refs/made\nmark :%d\n" % number
-    yield b"author %s\ncommitter %s\n" % (_signature(commit.author), _signature(commit.committer))
+    yield b"author %s\ncommitter %s\n" % (_format_signature(commit.author), _format_signature(commit.committer))
     yield b"data %d\n%s\n" % (len(message), message)
     for word, parent in zip(("from", *["merge"] * len(commit.parents)), commit.parents, strict=False):
         yield f"{word} {parent}\n".encode()
     gone = [path for path, version in commit.paths.items() if version is None]
-    yield from (b"D %s\n" % _quoted(path) for path in gone)  # first: a file may take the place of a folder
+    yield from (b"D %s\n" % _quote_path(path) for path in gone)  # first: a file may take the place of a folder
     for path, version in commit.paths.items():
         if version is not None:
-            yield b"M %s %s %s\n" % (_mode(version).encode(), version.object_id.encode(), _quoted(path))
+            yield b"M %s %s %s\n" % (
+                _require_committable_mode(version).encode(),
+                version.object_id.encode(),
+                _quote_path(path),
+            )
     yield b"\nget-mark :%d\n" % number
 
 
-def _mode(version: Version) -> str:
-    if version.mode not in _MODES:
+def _require_committable_mode(version: PathVersion) -> str:
+    if version.mode not in _COMMITTABLE_MODES:
         raise StateConflict(f"mode {version.mode} cannot be committed", "this is a bug in Phasegate: report it")
     return version.mode
 
 
-def _quoted(path: str) -> bytes:
+def _quote_path(path: str) -> bytes:
     """A path as fast-import reads it. It does not refuse what could never be checked out: we do."""
-    if names_git_directory(path) or any(part in ("", ".", "..") for part in path.split("/")):
+    if has_git_directory(path) or any(part in ("", ".", "..") for part in path.split("/")):
         raise StateConflict(f"{path!a} cannot be committed", "this is a bug in Phasegate: report it")
     raw = os.fsencode(path)
-    return b'"%s"' % b"".join(bytes((byte,)) if byte in _PLAIN else b"\\%03o" % byte for byte in raw)
+    return b'"%s"' % b"".join(bytes((byte,)) if byte in _UNQUOTED_BYTES else b"\\%03o" % byte for byte in raw)
 
 
-def _signature(signature: Signature) -> bytes:
-    name, email = (_without_marks(part) for part in signature.who)
+def _format_signature(signature: Signature) -> bytes:
+    name, email = (_strip_signature_marks(part) for part in signature.who)
     text = f"{name or 'unknown'} <{email}> {max(0, signature.when_s)} {signature.zone}"
     return text.encode(errors="replace")
 
 
-def _without_marks(text: str) -> str:
+def _strip_signature_marks(text: str) -> str:
     return "".join(character for character in text if character.isprintable() and character not in "<>").strip()

@@ -15,32 +15,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.paths.scope import Change, ChangeKind
-from phasegate.files.file_times import times_tell
-from phasegate.files.safe_open import opened_folder
-from phasegate.workspace.checkout_files import CheckoutLimits, look
-from phasegate.workspace.ref_log import Move, is_explained, last_move, moves_since
-from phasegate.workspace.refs import BRANCHES, KEPT
+from phasegate.core.paths.scope import ChangeKind, FileChange
+from phasegate.files.file_times import are_file_times_reliable
+from phasegate.files.safe_open import folder_descriptor
+from phasegate.workspace.checkout_files import CheckoutLimits, inspect_path
+from phasegate.workspace.ref_log import RefMove, is_explained_by_moves, last_move_number, moves_since
+from phasegate.workspace.refs import BRANCH_COPY_PREFIX, BRANCH_PREFIX
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 
-_STEERING = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
-_OURS = ("phasegate/git", "phasegate/git-as-asked")  # the git directories that our own git works with
+_WATCHED_GIT_PATHS = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
+_OWN_GIT_DIRS = ("phasegate/git", "phasegate/git-as-asked")  # the git directories that our own git works with
 
 
-class Sight(NamedTuple):
+class OutsideState(NamedTuple):
     """Everything outside at one moment: refs, and a mark for each file. `moves` counts those that we had noted."""
 
     refs: Mapping[str, str]
-    marks: Mapping[str, str]
-    moves: int
+    file_marks: Mapping[str, str]
+    last_move: int
 
 
-def look_outside(
+def capture_outside_state(
     repository: Repository,
     unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc"),
     checkouts: Mapping[str, Path] | None = None,
-) -> Sight:
+) -> OutsideState:
     """The state of everything outside: cheap marks, and contents only where times do not tell what was written.
 
     `unwatched` are names in the root. `checkouts` are those of others, each with the name under which it is reported.
@@ -48,56 +48,60 @@ def look_outside(
     for raw in (True, False):
         repository.place(raw=raw)  # made when it is first needed: not between two looks
     with repository_lock(repository):  # git may miss a ref that is replaced while it lists them
-        moves, refs = last_move(repository), read_refs(repository)
-    with_content = not times_tell(repository.root)
+        moves, refs = last_move_number(repository), read_refs(repository)
+    with_content = not are_file_times_reliable(repository.root)
     found: dict[str, str] = {}
-    for name in (*_STEERING, *_OURS):
-        found.update(_marks(repository.common_dir / name, f".git/{name}", with_content))
+    for name in (*_WATCHED_GIT_PATHS, *_OWN_GIT_DIRS):
+        found.update(_file_marks(repository.common_dir / name, f".git/{name}", with_content))
     for entry in repository.root.iterdir():
         if entry.name != ".git" and entry.name not in unwatched:
-            found.update(_marks(entry, entry.name, with_content))
+            found.update(_file_marks(entry, entry.name, with_content))
     for name, folder in (checkouts or {}).items():
-        found.update(_marks(folder, name, with_content))
-    return Sight(refs, found, moves)
+        found.update(_file_marks(folder, name, with_content))
+    return OutsideState(refs, found, moves)
 
 
-def changed_outside(repository: Repository, before: Sight, after: Sight, ours: Collection[str] = ()) -> list[Change]:
+def find_outside_changes(
+    repository: Repository, before: OutsideState, after: OutsideState, own_refs: Collection[str] = ()
+) -> list[FileChange]:
     """What differs between two looks, but for what we moved ourselves, and for the refs `ours`."""
-    noted: dict[str, list[Move]] = defaultdict(list)
-    for move in moves_since(repository, before.moves):
+    noted: dict[str, list[RefMove]] = defaultdict(list)
+    for move in moves_since(repository, before.last_move):
         noted[move.name].append(move)
     refs = [
         name
-        for name in _differing(before.refs, after.refs)
-        if name not in ours and not _is_moved_by_us(name, before.refs.get(name), after.refs.get(name), noted)
+        for name in _changed_names(before.refs, after.refs)
+        if name not in own_refs and not _is_moved_by_us(name, before.refs.get(name), after.refs.get(name), noted)
     ]
     files = [
         name
-        for name in _differing(before.marks, after.marks)
-        if not _is_as_moved(repository, name, noted[str(repository.root / name)])
+        for name in _changed_names(before.file_marks, after.file_marks)
+        if not _is_own_write(repository, name, noted[str(repository.root / name)])
     ]
-    return [Change(ChangeKind.OUTSIDE, name) for name in sorted((*refs, *files))]
+    return [FileChange(ChangeKind.OUTSIDE, name) for name in sorted((*refs, *files))]
 
 
-def _is_moved_by_us(name: str, old: str | None, new: str | None, noted: Mapping[str, Sequence[Move]]) -> bool:
-    if name.startswith(KEPT):  # it goes with its branch, from wherever it was
-        return any(move.new == new for move in noted.get(BRANCHES + name.removeprefix(KEPT), ()))
-    return is_explained(old, new, noted.get(name, ()))
+def _is_moved_by_us(name: str, old: str | None, new: str | None, noted: Mapping[str, Sequence[RefMove]]) -> bool:
+    if name.startswith(BRANCH_COPY_PREFIX):  # it goes with its branch, from wherever it was
+        return any(move.new == new for move in noted.get(BRANCH_PREFIX + name.removeprefix(BRANCH_COPY_PREFIX), ()))
+    return is_explained_by_moves(old, new, noted.get(name, ()))
 
 
-def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def _changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
 
 
-def _is_as_moved(repository: Repository, name: str, moves: Sequence[Move]) -> bool:
+def _is_own_write(repository: Repository, name: str, moves: Sequence[RefMove]) -> bool:
     """Whether a file of the person's holds what we wrote there, because the branch that they stand on moved."""
     if not moves:
         return False
     path = repository.root / name
     try:
-        with opened_folder(path.parent) as folder:
+        with folder_descriptor(path.parent) as folder:
             about = path.lstat()
-            found = look(folder, path.name, about, repository.hash_name, CheckoutLimits(file_bytes=about.st_size))
+            found = inspect_path(
+                folder, path.name, about, repository.hash_name, CheckoutLimits(file_bytes=about.st_size)
+            )
     except FileNotFoundError:
         return any(move.new is None for move in moves)
     except OSError:
@@ -105,12 +109,12 @@ def _is_as_moved(repository: Repository, name: str, moves: Sequence[Move]) -> bo
     return any(move.new == found.object_id for move in moves)
 
 
-def _marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:
+def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:
     """A mark for each file at or below a path; folders have none, for they change whenever a file comes or goes.
 
     What cannot be looked at has a mark too: an agent may have gone too deep for any path.
     """
-    pending, own = [(path, name)], _own_output()
+    pending, own = [(path, name)], _own_output_files()
     while pending:
         path, name = pending.pop()
         try:
@@ -120,7 +124,7 @@ def _marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str
                 continue
             if any(os.path.samestat(about, one) for one in own):
                 continue
-            content = _digest(path) if with_content and stat.S_ISREG(about.st_mode) else ""
+            content = _file_digest(path) if with_content and stat.S_ISREG(about.st_mode) else ""
         except FileNotFoundError:
             continue
         except OSError:
@@ -130,7 +134,7 @@ def _marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str
         yield name, f"{about.st_mode} {about.st_ino} {about.st_size} {times} {content}"
 
 
-def _own_output() -> list[os.stat_result]:
+def _own_output_files() -> list[os.stat_result]:
     """The files that our own words go to, as with `phasegate run 2>log`: no agent wrote there."""
     found = []
     for descriptor in (1, 2):
@@ -139,6 +143,6 @@ def _own_output() -> list[os.stat_result]:
     return found
 
 
-def _digest(path: Path) -> str:
+def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

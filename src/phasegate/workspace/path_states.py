@@ -4,101 +4,113 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from phasegate.workspace.agent_git_reader import copy_objects
+from phasegate.workspace.agent_git_reader import copy_agent_objects
 from phasegate.workspace.agent_history import AgentCommit
 from phasegate.workspace.changes import Observation
-from phasegate.workspace.checkout import Checkout, Record, opened_root
-from phasegate.workspace.checkout_files import CheckoutLimits, Found, content_as_seen
-from phasegate.workspace.index_file import Snapshot
-from phasegate.workspace.objects import Version
+from phasegate.workspace.checkout import Checkout, CheckoutRecord, checkout_descriptor
+from phasegate.workspace.checkout_files import CheckoutLimits, DiskEntry, read_unchanged_content
+from phasegate.workspace.index_file import IndexSnapshot
+from phasegate.workspace.objects import PathVersion
 from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
-from phasegate.workspace.tree_diff import differences
+from phasegate.workspace.tree_diff import diff_trees
 
-TAKEN_MODES = frozenset(("100644", "100755", "120000"))
+HARVESTABLE_MODES = frozenset(("100644", "100755", "120000"))
 
 
-class States:
+class PathVersions:
     """What each path holds: at the start, at the last harvest, at the head of the branch now, and on the disk."""
 
-    def __init__(self, repository: Repository, record: Record, head: str, seen: Observation) -> None:
+    def __init__(self, repository: Repository, record: CheckoutRecord, head: str, observation: Observation) -> None:
         last, place = record.tip or record.start, repository.place()
-        self._tracked: Snapshot = seen.tracked
-        self._seen = seen.versions
-        self.taken_before = versions(differences(place, record.start, last)) if last != record.start else {}
-        self._own = frozenset(record.paths)
-        self.since = versions(differences(place, last, head)) if last != head and record.joins is None else {}
+        self._tracked: IndexSnapshot = observation.tracked_files
+        self._seen = observation.versions
+        self.harvested_before = (
+            collect_new_versions(diff_trees(place, record.start, last)) if last != record.start else {}
+        )
+        self._own_paths = frozenset(record.paths)
+        self.changed_since_harvest = (
+            collect_new_versions(diff_trees(place, last, head)) if last != head and record.joins is None else {}
+        )
 
-    def start(self, path: str) -> Version | None:
+    def at_start(self, path: str) -> PathVersion | None:
         entry = self._tracked.get(path)
-        return None if entry is None else Version(entry.mode_text, entry.id_text)
+        return None if entry is None else PathVersion(entry.mode, entry.object_id)
 
-    def last(self, path: str) -> Version | None:
-        return self.taken_before[path] if path in self.taken_before else self.start(path)
+    def at_last_harvest(self, path: str) -> PathVersion | None:
+        return self.harvested_before[path] if path in self.harvested_before else self.at_start(path)
 
-    def head(self, path: str) -> Version | None:
-        return self.since[path] if path in self.since else self.last(path)
+    def at_head(self, path: str) -> PathVersion | None:
+        return self.changed_since_harvest[path] if path in self.changed_since_harvest else self.at_last_harvest(path)
 
-    def disk(self, path: str) -> Version | None:
+    def on_disk(self, path: str) -> PathVersion | None:
         if path not in self._seen:
-            return self.start(path)
+            return self.at_start(path)
         found = self._seen[path]
-        return None if found is None else Version(found.mode, found.object_id)
+        return None if found is None else PathVersion(found.mode, found.object_id)
 
-    def wanted(self, allowed: Callable[[str], bool]) -> dict[str, Version | None]:
+    def required_changes(self, allowed: Callable[[str], bool]) -> dict[str, PathVersion | None]:
         """What the allowed paths must hold in the end, where that is not what we last took over."""
-        undone = (path for path in self.taken_before if path in self._own and path not in self._seen)
+        undone = (path for path in self.harvested_before if path in self._own_paths and path not in self._seen)
         paths = [path for path in (*self._seen, *undone) if allowed(path)]
-        usable = {path: self.disk(path) for path in paths if can_be_taken(self._seen.get(path))}
-        return {path: version for path, version in usable.items() if version != self.last(path)}
+        usable = {path: self.on_disk(path) for path in paths if is_harvestable(self._seen.get(path))}
+        return {path: version for path, version in usable.items() if version != self.at_last_harvest(path)}
 
 
-def versions(changes: Iterable[tuple[str, Version | None, Version | None]]) -> dict[str, Version | None]:
+def collect_new_versions(
+    changes: Iterable[tuple[str, PathVersion | None, PathVersion | None]],
+) -> dict[str, PathVersion | None]:
     return {path: new for path, _, new in changes}
 
 
-def can_be_taken(found: Found | None) -> bool:
-    return found is None or (found.mode in TAKEN_MODES and bool(found.object_id))
+def is_harvestable(found: DiskEntry | None) -> bool:
+    return found is None or (found.mode in HARVESTABLE_MODES and bool(found.object_id))
 
 
-def contents_seen(checkout: Checkout, seen: Observation, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+def read_observed_contents(
+    checkout: Checkout, observation: Observation, paths: Iterable[str]
+) -> Iterator[tuple[str, bytes]]:
     """What lies at these paths, as far as it can be taken over. One that is not as it was seen is refused."""
-    with opened_root(checkout.record) as root:
+    with checkout_descriptor(checkout.record) as root:
         for path in paths:
-            found = seen.versions[path]
-            if found is not None and can_be_taken(found):
-                yield path, content_as_seen(root, path, found, checkout.repository.hash_name)
+            found = observation.versions[path]
+            if found is not None and is_harvestable(found):
+                yield path, read_unchanged_content(root, path, found, checkout.repository.hash_name)
 
 
-def committed_blobs(
+def read_committed_blobs(
     checkout: Checkout, commits: Iterable[AgentCommit], allowed: Callable[[str], bool], limits: CheckoutLimits
 ) -> dict[str, tuple[str, bytes]]:
     """What commits of an agent hold at allowed paths: a path and a content for each blob, by its id."""
     changes = [change for commit in commits for change in commit.changes if allowed(change.path)]
-    paths = {one.new.object_id: one.path for one in changes if one.new is not None and one.new.mode in TAKEN_MODES}
+    paths = {
+        one.new.object_id: one.path for one in changes if one.new is not None and one.new.mode in HARVESTABLE_MODES
+    }
     if not paths:
         return {}
-    with opened_root(checkout.record) as root, temporary_folder(checkout.repository) as room:
-        place = copy_objects(root, checkout.repository, room / "objects", limits)
+    with checkout_descriptor(checkout.record) as root, temporary_folder(checkout.repository) as room:
+        place = copy_agent_objects(root, checkout.repository, room / "objects", limits)
         return {blob: (paths[blob], content) for blob, content in read_blobs(place, paths).items()}
 
 
-def remaining(
-    states: States, wanted: Mapping[str, Version | None], now: Mapping[str, Version | None]
-) -> dict[str, Version | None]:
+def find_remaining_changes(
+    states: PathVersions, wanted: Mapping[str, PathVersion | None], now: Mapping[str, PathVersion | None]
+) -> dict[str, PathVersion | None]:
     """What is still to be changed after the agent's own commits: they may have gone another way than the disk."""
-    found: dict[str, Version | None] = {}
+    found: dict[str, PathVersion | None] = {}
     for path in dict.fromkeys((*wanted, *now)):
-        target = wanted[path] if path in wanted else states.head(path)
-        if target != (now[path] if path in now else states.head(path)):
+        target = wanted[path] if path in wanted else states.at_head(path)
+        if target != (now[path] if path in now else states.at_head(path)):
             found[path] = target
     return found
 
 
-def presentable(new: Version | None, final: Version | None, start: Version | None) -> Version | None:
+def normalize_version(
+    new: PathVersion | None, final: PathVersion | None, start: PathVersion | None
+) -> PathVersion | None:
     """A version on the way, as it may be shown: plain text, unless the path may end or began as something else."""
     if new is None or new in (final, start):
         return new
     if new.mode not in ("100644", "100755"):
         return None
     modes = {one.mode for one in (final, start) if one is not None}
-    return new if new.mode in modes else Version("100644", new.object_id)
+    return new if new.mode in modes else PathVersion("100644", new.object_id)

@@ -19,11 +19,11 @@ from typing import NamedTuple
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.repository_locks import RepositoryLock
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_BYTES = 512 * 1024
+_OPEN_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_LOG_BYTES = 512 * 1024
 
 
-class Move(NamedTuple):
+class RefMove(NamedTuple):
     """A ref, the object it must have now (None: it must not exist), and the one it gets (None: it goes).
 
     A file of the person's checkout is moved too: its absolute path, and the blobs.
@@ -34,37 +34,39 @@ class Move(NamedTuple):
     new: str | None
 
 
-def note_moves(repository: Repository, lock: RepositoryLock, moves: Iterable[Move], *, for_good: bool = False) -> None:
+def log_moves(repository: Repository, lock: RepositoryLock, moves: Iterable[RefMove], *, durable: bool = False) -> None:
     """Write down moves that are about to be made. `lock` is held: one writer at a time, in the order of the moves.
 
     `for_good`: a power failure does not undo it.
     """
-    path, number = _path(repository), last_move(repository)
-    lines = [_line(number + count, move) for count, move in enumerate(moves, 1)]
-    if path.exists() and path.stat().st_size > _MOST_BYTES:
-        fresh, kept = path.with_suffix(".new"), [*_latest_first(path)][::-1]
-        fresh.write_bytes(b"".join(_line(*entry) for entry in kept[len(kept) // 2 :]))
+    path, number = _log_path(repository), last_move_number(repository)
+    lines = [_encode_move(number + count, move) for count, move in enumerate(moves, 1)]
+    if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
+        fresh, kept = path.with_suffix(".new"), [*_read_newest_first(path)][::-1]
+        fresh.write_bytes(b"".join(_encode_move(*entry) for entry in kept[len(kept) // 2 :]))
         fresh.replace(path)
-    descriptor = os.open(path, _FLAGS, 0o600)
+    descriptor = os.open(path, _OPEN_FLAGS, 0o600)
     try:
         os.write(descriptor, b"\n" + b"".join(lines))  # a dead writer may have left half a line
-        if for_good:
+        if durable:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def last_move(repository: Repository) -> int:
+def last_move_number(repository: Repository) -> int:
     """The number of the latest move; 0 if there was none."""
-    return next((number for number, _ in _latest_first(_path(repository))), 0)
+    return next((number for number, _ in _read_newest_first(_log_path(repository))), 0)
 
 
-def moves_since(repository: Repository, number: int) -> list[Move]:
+def moves_since(repository: Repository, number: int) -> list[RefMove]:
     """The moves after a number, oldest first."""
-    return [move for _, move in takewhile(lambda entry: entry[0] > number, _latest_first(_path(repository)))][::-1]
+    return [move for _, move in takewhile(lambda entry: entry[0] > number, _read_newest_first(_log_path(repository)))][
+        ::-1
+    ]
 
 
-def is_explained(before: str | None, after: str | None, moves: Iterable[Move]) -> bool:
+def is_explained_by_moves(before: str | None, after: str | None, moves: Iterable[RefMove]) -> bool:
     """Whether moves of one name lead from one object to another. The last ones may have come after the second look."""
     reached = {before}
     for move in moves:
@@ -73,25 +75,25 @@ def is_explained(before: str | None, after: str | None, moves: Iterable[Move]) -
     return after in reached
 
 
-def _path(repository: Repository) -> Path:
-    return repository.ours / "moves"
+def _log_path(repository: Repository) -> Path:
+    return repository.own_folder / "moves"
 
 
-def _line(number: int, move: Move) -> bytes:
+def _encode_move(number: int, move: RefMove) -> bytes:
     return json.dumps([number, *move]).encode() + b"\n"  # `json` can write names that are no text
 
 
-def _latest_first(path: Path) -> Iterator[tuple[int, Move]]:
+def _read_newest_first(path: Path) -> Iterator[tuple[int, RefMove]]:
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
         return
-    yield from (entry for line in reversed(lines) if (entry := _parsed(line)) is not None)
+    yield from (entry for line in reversed(lines) if (entry := _parse_line(line)) is not None)
 
 
-def _parsed(line: bytes) -> tuple[int, Move] | None:
+def _parse_line(line: bytes) -> tuple[int, RefMove] | None:
     try:
         number, name, old, new = json.loads(line)
     except ValueError:  # half a line
         return None
-    return number, Move(name, old, new)
+    return number, RefMove(name, old, new)

@@ -7,14 +7,14 @@ import os
 from enum import StrEnum
 from typing import NamedTuple
 
-from phasegate.errors import EnvironmentUnavailable, TryLater
-from phasegate.git import ask_as_the_person, git_over_network
-from phasegate.sandbox.run_program import Finished
-from phasegate.workspace.ref_log import Move
-from phasegate.workspace.refs import BRANCHES
-from phasegate.workspace.repository import Repository, commit_of
+from phasegate.errors import EnvironmentUnavailable, TemporarilyUnavailable
+from phasegate.git import query_git_as_user, run_git_over_network
+from phasegate.sandbox.run_program import ProgramResult
+from phasegate.workspace.ref_log import RefMove
+from phasegate.workspace.refs import BRANCH_PREFIX
+from phasegate.workspace.repository import Repository, resolve_commit
 
-_FOR_GOOD = (
+_PERMANENT_ERRORS = (
     *("Authentication failed", "could not read Username", "Permission denied", "not found", "error: 403"),
     "error: 401",
 )
@@ -36,91 +36,100 @@ class Remote(NamedTuple):
         return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": header}
 
 
-class Pushed(StrEnum):
+class PushResult(StrEnum):
     DONE = "done"
     MOVED = "moved"  # the branch is not where it was expected
     REFUSED = "refused"
 
 
-def remote_url(repository: Repository, name: str) -> str:
+def read_remote_url(repository: Repository, name: str) -> str:
     """The address of a remote by its name, with the person's own rewriting; empty if there is none."""
-    said = ask_as_the_person(repository.root, "remote", "get-url", "--push", name)
+    said = query_git_as_user(repository.root, "remote", "get-url", "--push", name)
     return os.fsdecode(said.stdout).strip() if said.ok else ""
 
 
-def refs_there(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
+def list_remote_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
     """The objects of refs at the remote; one that is not there is left out."""
-    said = _ask(repository, remote, "ls-remote", "--", remote.url, *refs)
+    said = _run_checked(repository, remote, "ls-remote", "--", remote.url, *refs)
     lines = (line.partition("\t") for line in said.stdout.decode(errors="replace").splitlines())
     return {name: commit for commit, _, name in lines if name in refs}
 
 
-def branch_there(repository: Repository, remote: Remote, branch: str) -> str:
+def get_remote_branch(repository: Repository, remote: Remote, branch: str) -> str:
     """The commit of a branch at the remote; empty if it has no such branch."""
-    return refs_there(repository, remote, BRANCHES + branch).get(BRANCHES + branch, "")
+    return list_remote_refs(repository, remote, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch, "")
 
 
 def fetch_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
     """Bring refs of the remote here, under no name of the person's; their commits."""
-    there = refs_there(repository, remote, *refs)
-    if missing := [ref for ref, commit in there.items() if commit_of(repository, commit) is None]:
+    there = list_remote_refs(repository, remote, *refs)
+    if missing := [ref for ref, commit in there.items() if resolve_commit(repository, commit) is None]:
         options = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--quiet")
-        _ask(repository, remote, "fetch", *options, "--", remote.url, *missing)
+        _run_checked(repository, remote, "fetch", *options, "--", remote.url, *missing)
     return there
 
 
 def fetch_branch(repository: Repository, remote: Remote, branch: str) -> str:
     """Bring a branch of the remote here, under no name of the person's; its commit, empty if it has none."""
-    return fetch_refs(repository, remote, BRANCHES + branch).get(BRANCHES + branch, "")
+    return fetch_refs(repository, remote, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch, "")
 
 
-def push_branch(repository: Repository, remote: Remote, branch: str, old: str, new: str | None) -> tuple[Pushed, str]:
+def push_branch(
+    repository: Repository, remote: Remote, branch: str, old: str, new: str | None
+) -> tuple[PushResult, str]:
     """Move a branch at the remote from `old` (empty: not there) to `new` (None: gone), or not at all."""
-    return push_refs(repository, remote, Move(BRANCHES + branch, old, new))
+    return push_refs(repository, remote, RefMove(BRANCH_PREFIX + branch, old, new))
 
 
-def push_refs(repository: Repository, remote: Remote, *moves: Move) -> tuple[Pushed, str]:
+def push_refs(repository: Repository, remote: Remote, *moves: RefMove) -> tuple[PushResult, str]:
     """Move refs at the remote, all or none. A second time, after an answer that was lost, is no harm."""
     leases = [f"--force-with-lease={move.name}:{move.old or ''}" for move in moves]
     atomic = ["--atomic"] if len(moves) > 1 else []
     names = [f"{move.new or ''}:{move.name}" for move in moves]
     said = _run(repository, remote, "push", "--porcelain", "--no-verify", *atomic, *leases, "--", remote.url, *names)
     if said.exit_code == 0:
-        return Pushed.DONE, ""
+        return PushResult.DONE, ""
     told = said.stdout.decode(errors="replace") + said.stderr.decode(errors="replace")
     rejected = " ".join(line for line in told.splitlines() if line.startswith(("!", "remote:")))[:500]
     if not rejected:
-        raise _unreachable(remote, told)
-    there = refs_there(repository, remote, *(move.name for move in moves))
+        raise _remote_error(remote, told)
+    there = list_remote_refs(repository, remote, *(move.name for move in moves))
     if all(there.get(move.name) == move.new for move in moves):
-        return Pushed.DONE, ""
+        return PushResult.DONE, ""
     has_moved = any(there.get(move.name, "") != (move.old or "") for move in moves)
-    return Pushed.MOVED if has_moved else Pushed.REFUSED, rejected
+    return PushResult.MOVED if has_moved else PushResult.REFUSED, rejected
 
 
-def refuses_push(repository: Repository, remote: Remote) -> str:
+def find_push_problem(repository: Repository, remote: Remote) -> str:
     """Why the remote would take no push; empty if it would. Nothing is changed there."""
-    head = commit_of(repository, "HEAD")
+    head = resolve_commit(repository, "HEAD")
     said = _run(
-        repository, remote, "push", "--dry-run", "--porcelain", "--", remote.url, f"{head}:{BRANCHES}phasegate-doctor"
+        repository,
+        remote,
+        "push",
+        "--dry-run",
+        "--porcelain",
+        "--",
+        remote.url,
+        f"{head}:{BRANCH_PREFIX}phasegate-doctor",
     )
     return "" if said.exit_code == 0 else " ".join(said.stderr.decode(errors="replace").split())[:300]
 
 
-def _ask(repository: Repository, remote: Remote, *arguments: str) -> Finished:
+def _run_checked(repository: Repository, remote: Remote, *arguments: str) -> ProgramResult:
     said = _run(repository, remote, *arguments)
     if said.exit_code != 0:
-        raise _unreachable(remote, said.stderr.decode(errors="replace"))
+        raise _remote_error(remote, said.stderr.decode(errors="replace"))
     return said
 
 
-def _run(repository: Repository, remote: Remote, *arguments: str) -> Finished:
-    return git_over_network(repository.place(), *arguments, more=remote.environment)
+def _run(repository: Repository, remote: Remote, *arguments: str) -> ProgramResult:
+    return run_git_over_network(repository.place(), *arguments, extra_env=remote.environment)
 
 
-def _unreachable(remote: Remote, told: str) -> EnvironmentUnavailable:
-    line = " ".join(told.replace(remote.token or "\0", "***").split())[:300]
+def _remote_error(remote: Remote, output: str) -> EnvironmentUnavailable:
+    line = " ".join(output.replace(remote.token or "\0", "***").split())[:300]
     message = f"git cannot reach {remote.url}: {line}"
-    if any(word in told for word in _FOR_GOOD):
+    if any(word in output for word in _PERMANENT_ERRORS):
         return EnvironmentUnavailable(message, "see the address, the token and its rights")
-    return TryLater(message)
+    return TemporarilyUnavailable(message)

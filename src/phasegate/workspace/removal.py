@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from phasegate.files import open_new
-from phasegate.files.safe_open import folder_beneath, opened_folder
-from phasegate.workspace.checkout_files import names_in
+from phasegate.files import create_new_file
+from phasegate.files.safe_open import folder_beneath, folder_descriptor
+from phasegate.workspace.checkout_files import list_names
 
-_PREFIX = ".removing-"
+_TRASH_PREFIX = ".removing-"
 
 
-class Room:
+class TrashFolder:
     """A folder of ours to which things are moved before they are removed.
 
     A folder that is not empty is moved up into the room: no path gets long, and no descriptor is kept for a level.
@@ -30,106 +30,106 @@ class Room:
         self._token = secrets.token_hex(6)
         self._count = 0
 
-    def take(self, folder: int, name: str) -> None:
+    def remove(self, folder: int, name: str) -> None:
         """Remove a file, or an empty folder, from a folder; move any other folder into the room."""
         with suppress(FileNotFoundError):
             if not _is_folder(folder, name):
                 os.unlink(name, dir_fd=folder)
-            elif not _removed_empty(folder, name):
+            elif not _try_rmdir(folder, name):
                 self._count += 1
                 os.chmod(name, 0o700, dir_fd=folder)
                 new_name = f"{self._token}-{self._count}"
                 os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=self._descriptor)
 
-    def take_beneath(self, root: int, path: str) -> None:
+    def remove_beneath(self, root: int, path: str) -> None:
         """Take out whatever lies at a path some levels below `root`, if that way is there."""
         folder, _, name = path.rpartition("/")
         with suppress(FileNotFoundError, NotADirectoryError), folder_beneath(root, folder) as descriptor:
-            self.take(descriptor, name)
+            self.remove(descriptor, name)
 
     def empty(self) -> None:
         """Remove all that was moved here."""
-        while names := names_in(self._descriptor):
+        while names := list_names(self._descriptor):
             for name in names:
                 with suppress(FileNotFoundError):
-                    self._empty_one(name)
+                    self._remove_entry(name)
 
-    def _empty_one(self, name: str) -> None:
+    def _remove_entry(self, name: str) -> None:
         if not _is_folder(self._descriptor, name):
             os.unlink(name, dir_fd=self._descriptor)
             return
-        with opened_folder(name, self._descriptor) as folder:
-            for entry in names_in(folder):
-                self.take(folder, entry)
+        with folder_descriptor(name, self._descriptor) as folder:
+            for entry in list_names(folder):
+                self.remove(folder, entry)
         os.rmdir(name, dir_fd=self._descriptor)
 
 
 @contextmanager
-def removal_room(beside: Path) -> Iterator[Room]:
+def open_trash_folder(parent: Path) -> Iterator[TrashFolder]:
     """A room in a folder, emptied and gone at the end, together with those that a dead process left there."""
     try:
         with ExitStack() as stack:
             descriptor = None
             while descriptor is None:  # somebody may take it for a left one before we hold it
-                descriptor = _held(stack, Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside)))
-            yield Room(descriptor)
+                descriptor = _open_locked(stack, Path(tempfile.mkdtemp(prefix=_TRASH_PREFIX, dir=parent)))
+            yield TrashFolder(descriptor)
     finally:
-        _clear_all(beside)
+        _remove_stale_folders(parent)
 
 
 def remove_tree(path: Path) -> None:
     """Remove a folder with all that is in it. It is out of its place at once."""
-    with removal_room(path.parent) as room, opened_folder(path.parent) as above:
-        room.take(above, path.name)
+    with open_trash_folder(path.parent) as room, folder_descriptor(path.parent) as above:
+        room.remove(above, path.name)
 
 
-def _held(stack: ExitStack, room: Path) -> int | None:
+def _open_locked(stack: ExitStack, trash: Path) -> int | None:
     """A descriptor of a room with a lock on it; None if its owner lives, or it is gone."""
     try:
-        descriptor = stack.enter_context(opened_folder(room))
+        descriptor = stack.enter_context(folder_descriptor(trash))
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return descriptor if room.stat().st_ino == os.fstat(descriptor).st_ino else None
+        return descriptor if trash.stat().st_ino == os.fstat(descriptor).st_ino else None
     except (BlockingIOError, FileNotFoundError):
         return None
 
 
-def lay_file(folder: Path, name: str, text: str) -> None:
+def place_file(folder: Path, name: str, text: str) -> None:
     """Put a file of ours into a folder that an agent may have written to: whatever lay under its name is gone first.
 
     A link there could lead our write to any file of the person, and a pipe could hold it up for ever.
     """
-    with opened_folder(folder) as root:
+    with folder_descriptor(folder) as root:
         try:
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=root)
         except OSError:  # a folder
-            with removal_room(folder.parent) as room:
-                room.take(root, name)
-        _write_new(root, name, text)
+            with open_trash_folder(folder.parent) as room:
+                room.remove(root, name)
+        _write_new_file(root, name, text)
 
 
-def lay_folder(folder: Path, name: str, files: Mapping[str, str]) -> None:
+def place_folder(folder: Path, name: str, files: Mapping[str, str]) -> None:
     """The same for a folder of ours with these files."""
-    with opened_folder(folder) as root, removal_room(folder.parent) as room:
-        room.take(root, name)
+    with folder_descriptor(folder) as root, open_trash_folder(folder.parent) as room:
+        room.remove(root, name)
         os.mkdir(name, 0o755, dir_fd=root)
-        with opened_folder(name, root) as made:
+        with folder_descriptor(name, root) as made:
             for one, text in files.items():
-                _write_new(made, one, text)
+                _write_new_file(made, one, text)
 
 
-def _write_new(folder: int, name: str, text: str) -> None:
-    with os.fdopen(open_new(name, 0o644, folder), "w", encoding="utf-8") as file:
+def _write_new_file(folder: int, name: str, text: str) -> None:
+    with os.fdopen(create_new_file(name, 0o644, folder), "w", encoding="utf-8") as file:
         file.write(text)
 
 
-def _clear_all(beside: Path) -> None:
+def _remove_stale_folders(parent: Path) -> None:
     """Empty and remove every room whose owner is done or dead."""
-    for room in beside.glob(_PREFIX + "*"):
+    for room in parent.glob(_TRASH_PREFIX + "*"):
         with ExitStack() as stack, suppress(FileNotFoundError):
-            descriptor = _held(stack, room)
+            descriptor = _open_locked(stack, room)
             if descriptor is not None:
-                Room(descriptor).empty()
+                TrashFolder(descriptor).empty()
                 room.rmdir()
 
 
@@ -137,7 +137,7 @@ def _is_folder(folder: int, name: str) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
 
 
-def _removed_empty(folder: int, name: str) -> bool:
+def _try_rmdir(folder: int, name: str) -> bool:
     try:
         os.rmdir(name, dir_fd=folder)
     except FileNotFoundError:

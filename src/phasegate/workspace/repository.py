@@ -15,18 +15,18 @@ from typing import NamedTuple
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.files import git_exclude
 from phasegate.files.durable_write import make_folder, sync_folders, sync_tree
-from phasegate.git import GitFailed, Identity, Place, ask_as_the_person, git, git_program
-from phasegate.sandbox.environment import safe_path
-from phasegate.sandbox.run_program import run
-from phasegate.workspace.git_cache import Remembered, git_about
+from phasegate.git import GitFailed, GitPaths, Identity, find_git, git, query_git_as_user
+from phasegate.sandbox.environment import filter_search_path
+from phasegate.sandbox.run_program import run_program
+from phasegate.workspace.git_cache import LruCache, git_cached
 
-NOBODY = Identity("Phasegate", "phasegate@localhost")
+FALLBACK_IDENTITY = Identity("Phasegate", "phasegate@localhost")
 # Bytes are stored and written as they are: this file wins over every `.gitattributes` of a tree.
 RAW_ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !crlf\n"
-_READ_AT_ONCE_BYTES = 512 * 1024**2
-_REMEMBERED_BYTES = 256 * 1024  # of one blob: manifests, ignore rules and documents are asked for again and again
-_LEFT_FOR_S = 24 * 3600
-_BLOBS: Remembered[tuple[Place, str], bytes] = Remembered(32 * 1024**2)
+_MAX_READ_BYTES = 512 * 1024**2
+_MAX_CACHED_BLOB_BYTES = 256 * 1024  # of one blob: manifests, ignore rules and documents are asked for again and again
+_STALE_AFTER_S = 24 * 3600
+_BLOB_CACHE: LruCache[tuple[GitPaths, str], bytes] = LruCache(32 * 1024**2)
 
 
 class Repository(NamedTuple):
@@ -38,7 +38,7 @@ class Repository(NamedTuple):
     hash_name: str
 
     @property
-    def ours(self) -> Path:
+    def own_folder(self) -> Path:
         """Our own folder in the git directory: agents cannot write there."""
         return self.common_dir / "phasegate"
 
@@ -47,22 +47,22 @@ class Repository(NamedTuple):
         return self.common_dir / "objects"
 
     @property
-    def refs_place(self) -> Place:
+    def refs_place(self) -> GitPaths:
         """The person's own git directory: for refs, and for nothing else."""
-        return Place(self.git_dir, self.objects)
+        return GitPaths(self.git_dir, self.objects)
 
-    def place(self, index: Path | None = None, work_tree: Path | None = None, *, raw: bool = True) -> Place:
+    def place(self, index: Path | None = None, work_tree: Path | None = None, *, raw: bool = True) -> GitPaths:
         """Our git directory over the person's objects. Not `raw`: line ends are as the tree's attributes ask for."""
-        folder = self.ours / ("git" if raw else "git-as-asked")
+        folder = self.own_folder / ("git" if raw else "git-as-asked")
         if not folder.is_dir():
-            _make_ours(self, folder, raw)
-        return Place(folder, self.objects, index, work_tree)
+            _create_own_git_dir(self, folder, raw)
+        return GitPaths(folder, self.objects, index, work_tree)
 
 
 def open_repository(folder: Path) -> Repository:
     """The repository around a folder, as the person's own git finds it (`safe.directory` included)."""
     wanted = ("--show-toplevel", "--git-dir", "--git-common-dir", "--show-object-format")
-    said = ask_as_the_person(folder, "rev-parse", "--path-format=absolute", *wanted)
+    said = query_git_as_user(folder, "rev-parse", "--path-format=absolute", *wanted)
     lines = os.fsdecode(said.stdout).splitlines()
     if not said.ok or len(lines) != len(wanted):
         reason = said.stderr.decode(errors="replace").strip() or "its path holds a line break"
@@ -76,7 +76,7 @@ def open_repository(folder: Path) -> Repository:
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
 
 
-def git_dir_in(folder: Path) -> Path | None:
+def resolve_git_dir(folder: Path) -> Path | None:
     """Where the `.git` of a folder leads; None if it leads nowhere."""
     link = folder / ".git"
     if link.is_dir():
@@ -88,12 +88,12 @@ def git_dir_in(folder: Path) -> Path | None:
     return (folder / text.removeprefix("gitdir: ")).resolve() if text.startswith("gitdir: ") else None
 
 
-def person_at_work(repository: Repository) -> Identity:
+def read_user_identity(repository: Repository) -> Identity:
     """The name under which the person commits; ours, if they have none."""
-    said = ask_as_the_person(repository.root, "var", "GIT_COMMITTER_IDENT")
+    said = query_git_as_user(repository.root, "var", "GIT_COMMITTER_IDENT")
     name, _, rest = said.stdout.decode(errors="replace").partition(" <")
     email = rest.partition(">")[0]
-    return Identity(name, email) if said.ok and name and email else NOBODY
+    return Identity(name, email) if said.ok and name and email else FALLBACK_IDENTITY
 
 
 def write_git_directory(folder: Path, hash_name: str, settings: str = "") -> None:
@@ -112,11 +112,13 @@ def config_text(hash_name: str, settings: str) -> str:
     return f"[core]\n\trepositoryFormatVersion = {version}\n\tfileMode = true\n{settings}{extension}"
 
 
-def _make_ours(repository: Repository, folder: Path, raw: bool) -> None:
+def _create_own_git_dir(repository: Repository, folder: Path, raw: bool) -> None:
     """Several may try at once: the first one to finish wins."""
-    make_folder(repository.ours, 0o777)
+    make_folder(repository.own_folder, 0o777)
     shared = (
-        git(repository.refs_place, "config", "--get", "core.sharedRepository", accept=(0, 1)).stdout.decode().strip()
+        git(repository.refs_place, "config", "--get", "core.sharedRepository", accepted_exit_codes=(0, 1))
+        .stdout.decode()
+        .strip()
     )
     settings = "\tbare = true\n" + (f"\tsharedRepository = {shared}\n" if shared.isalnum() else "")
     with temporary_folder(repository) as room:
@@ -132,23 +134,23 @@ def _make_ours(repository: Repository, folder: Path, raw: bool) -> None:
         except OSError:
             if not folder.is_dir():
                 raise
-    sync_folders(repository.ours, repository.ours)
+    sync_folders(repository.own_folder, repository.own_folder)
 
 
-def keep_out_of_git(repository: Repository, folder: Path) -> None:
+def exclude_folder_from_git(repository: Repository, folder: Path) -> None:
     """Tell the person's git to leave a folder of ours alone, if it lies in their tree."""
     if folder.is_relative_to(repository.root):
-        git_exclude.keep_out_of_git(repository.common_dir, [str(folder.relative_to(repository.root))])
+        git_exclude.add_git_excludes(repository.common_dir, [str(folder.relative_to(repository.root))])
 
 
 @contextmanager
 def temporary_folder(repository: Repository) -> Iterator[Path]:
     """A folder that no agent can reach, gone afterwards. What a dead process left is gone after a day."""
-    home = repository.ours / "tmp"
+    home = repository.own_folder / "tmp"
     home.mkdir(parents=True, exist_ok=True)
     for left in home.iterdir():
         with suppress(OSError):
-            if left.stat().st_mtime < time.time() - _LEFT_FOR_S:
+            if left.stat().st_mtime < time.time() - _STALE_AFTER_S:
                 shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=home) as room:
         yield Path(room)
@@ -161,29 +163,31 @@ def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
     return {name: object_id for object_id, _, name in lines}
 
 
-def commit_of(repository: Repository, name: str) -> str | None:
+def resolve_commit(repository: Repository, name: str) -> str | None:
     """The commit that a ref or an object id stands for; None if there is none."""
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     try:
-        return git_about(repository.refs_place, *arguments).stdout.decode().strip() or None
+        return git_cached(repository.refs_place, *arguments).stdout.decode().strip() or None
     except GitFailed:
         return None
 
 
 def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
     """Whether everything in one commit's history is in another's too."""
-    return git(repository.place(), "merge-base", "--is-ancestor", older, newer, accept=(0, 1)).exit_code == 0
+    return (
+        git(repository.place(), "merge-base", "--is-ancestor", older, newer, accepted_exit_codes=(0, 1)).exit_code == 0
+    )
 
 
-def read_blobs(place: Place, wanted: Iterable[str]) -> Mapping[str, bytes]:
+def read_blobs(place: GitPaths, object_ids: Iterable[str]) -> Mapping[str, bytes]:
     """The contents of blobs, by id. One that is missing, or is something else, is an error."""
-    known = {object_id: _BLOBS.get((place, object_id)) for object_id in wanted}
+    known = {object_id: _BLOB_CACHE.get((place, object_id)) for object_id in object_ids}
     found = {object_id: content for object_id, content in known.items() if content is not None}
     lacking = [object_id for object_id in known if object_id not in found]
     if not lacking:
         return found
     asked = "".join(f"{object_id}\n" for object_id in lacking).encode()
-    stream = git(place, "cat-file", "--batch", stdin=asked, output_limit=_READ_AT_ONCE_BYTES).stdout
+    stream = git(place, "cat-file", "--batch", stdin=asked, max_output_bytes=_MAX_READ_BYTES).stdout
     at = 0
     for object_id in lacking:
         end = stream.index(b"\n", at)
@@ -193,22 +197,27 @@ def read_blobs(place: Place, wanted: Iterable[str]) -> Mapping[str, bytes]:
         at = end + 1 + int(head[2])
         found[object_id] = stream[end + 1 : at]
         at += 1
-        if len(found[object_id]) <= _REMEMBERED_BYTES:
-            _BLOBS.keep((place, object_id), found[object_id], len(found[object_id]) + 200)
+        if len(found[object_id]) <= _MAX_CACHED_BLOB_BYTES:
+            _BLOB_CACHE.put((place, object_id), found[object_id], len(found[object_id]) + 200)
     return found
 
 
-TIMEOUT_S = 120
+LIST_FILES_TIMEOUT_S = 120
 # Nothing that the repository or the person configured is run or changes the answer.
-_SETTINGS = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.excludesFile=/dev/null", "core.quotePath=false")
+_GIT_SETTINGS = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.quotePath=false",
+)
 _ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
 
 def list_files(root: Path) -> list[str]:
     """The tracked files and those that are neither tracked nor ignored; none outside a repository."""
-    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+    settings = [part for setting in _GIT_SETTINGS for part in ("-c", setting)]
     command = [
-        git_program(),
+        find_git(),
         *settings,
         "ls-files",
         "-z",
@@ -217,11 +226,13 @@ def list_files(root: Path) -> list[str]:
         "--others",
         "--exclude-standard",
     ]
-    environment = {"PATH": safe_path(os.environ.get("PATH", "")), **_ENVIRONMENT}
+    environment = {"PATH": filter_search_path(os.environ.get("PATH", "")), **_ENVIRONMENT}
     with TemporaryFile() as listed:  # a pipe of many small reads would cost as much as all of the tree (measured)
-        done = run(command, cwd=root, env=environment, timeout_s=TIMEOUT_S, stdout_to=listed.fileno())
+        done = run_program(
+            command, cwd=root, env=environment, timeout_s=LIST_FILES_TIMEOUT_S, stdout_fd=listed.fileno()
+        )
         if done.timed_out:
-            raise EnvironmentUnavailable(f"git took more than {TIMEOUT_S} s to list the files of {root}")
+            raise EnvironmentUnavailable(f"git took more than {LIST_FILES_TIMEOUT_S} s to list the files of {root}")
         listed.seek(0)
         paths = listed.read() if done.ok else b""
     return paths.decode("utf-8", "surrogateescape").split("\0")[:-1]

@@ -18,7 +18,7 @@ from pathlib import Path
 from phasegate.git import remove_stale_lock
 from phasegate.workspace.repository import Repository
 
-_LIST_BYTES = 1024**2
+_MAX_LIST_BYTES = 1024**2
 
 
 class RepositoryLock:
@@ -27,7 +27,7 @@ class RepositoryLock:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
-    def announce(self, lock_files: Iterable[Path]) -> None:
+    def announce_lock_files(self, lock_files: Iterable[Path]) -> None:
         """Write down the lock files that are about to be made, before they are: a power failure may leave them, too."""
         os.lseek(self.descriptor, 0, os.SEEK_END)
         os.write(self.descriptor, b"".join(os.fsencode(path) + b"\0" for path in lock_files))
@@ -37,9 +37,9 @@ class RepositoryLock:
 @contextmanager
 def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
     """Wait for the repository; what a dead holder left is cleared away first."""
-    repository.ours.mkdir(exist_ok=True)
-    with _flock(repository.ours / "lock") as descriptor:
-        left = os.pread(descriptor, _LIST_BYTES, 0)
+    repository.own_folder.mkdir(exist_ok=True)
+    with _flock(repository.own_folder / "lock") as descriptor:
+        left = os.pread(descriptor, _MAX_LIST_BYTES, 0)
         for name in left.split(b"\0"):
             if name:
                 remove_stale_lock(Path(os.fsdecode(name)))
@@ -53,7 +53,7 @@ def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
 @contextmanager
 def checkout_lock(repository: Repository, name: str) -> Iterator[None]:
     """Wait for one checkout: two never make, read or remove it at once."""
-    folder = repository.ours / "locks"
+    folder = repository.own_folder / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with _flock(folder / name):
         yield

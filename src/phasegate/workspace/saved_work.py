@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
-from phasegate.core.agents.secrets import LEFT_OUT, NOTHING_LENT, LentValues
+from phasegate.core.agents.secrets import NO_SECRETS, REDACTED_NOTE, SecretMatcher
 from phasegate.errors import StateConflict
-from phasegate.workspace.changes import DEFAULT_LIMITS, Observation, TooMuch, observe
+from phasegate.workspace.changes import DEFAULT_LIMITS, CheckoutTooLarge, Observation, observe_checkout
 from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.checkout_files import CheckoutLimits, Found
-from phasegate.workspace.objects import NewCommit, Signature, Version, write_blobs, write_commits
-from phasegate.workspace.path_states import can_be_taken, contents_seen, versions
-from phasegate.workspace.ref_log import Move
-from phasegate.workspace.refs import BRANCHES, SAVED, move_refs
+from phasegate.workspace.checkout_files import CheckoutLimits, DiskEntry
+from phasegate.workspace.objects import NewCommit, PathVersion, Signature, write_blobs, write_commits
+from phasegate.workspace.path_states import collect_new_versions, is_harvestable, read_observed_contents
+from phasegate.workspace.ref_log import RefMove
+from phasegate.workspace.refs import BRANCH_PREFIX, SAVED_PREFIX, move_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.tree_diff import differences
+from phasegate.workspace.tree_diff import diff_trees
 
-_NOTE = f"{LEFT_OUT}\n".encode()
-_EMPTY_KINDS = ("010", "140", "020", "060")
+_REDACTED_NOTE = f"{REDACTED_NOTE}\n".encode()
+_CONTENTLESS_TYPES = ("010", "140", "020", "060")
 
 
-class Saved(NamedTuple):
+class SavedWork(NamedTuple):
     """Where the work is. `left_out` could not be kept: what is no plain file, or has a second name."""
 
     ref: str
@@ -32,81 +32,89 @@ class Saved(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def save(
+def save_work(
     checkout: Checkout,
     signature: Signature,
-    lent: LentValues = NOTHING_LENT,
+    lent: SecretMatcher = NO_SECRETS,
     *,
     limits: CheckoutLimits = DEFAULT_LIMITS,
-) -> Saved | TooMuch | None:
+) -> SavedWork | CheckoutTooLarge | None:
     """Keep everything that the disk holds and the package's branch does not; None if there is nothing.
 
     A file that holds a key that was lent to the agent is kept as a note, and one with such a name not at all.
     """
-    seen = observe(checkout, limits=limits)
-    if isinstance(seen, TooMuch):
+    seen = observe_checkout(checkout, limits=limits)
+    if isinstance(seen, CheckoutTooLarge):
         return seen
-    repository, ref = checkout.repository, BRANCHES + checkout.assignment.branch
+    repository, ref = checkout.repository, BRANCH_PREFIX + checkout.assignment.branch
     head = read_refs(repository, ref).get(ref, checkout.start)
-    on_disk = _on_disk(seen)
-    left_out = tuple(sorted(path for path, found in seen.versions.items() if found and _cannot_be_kept(found)))
-    on_branch = versions(differences(repository.place(), checkout.start, head))
-    if not left_out and not _unsaved(checkout, on_disk, on_branch):
+    on_disk = _disk_versions(seen)
+    left_out = tuple(sorted(path for path, found in seen.versions.items() if found and _is_unsavable(found)))
+    on_branch = collect_new_versions(diff_trees(repository.place(), checkout.start, head))
+    if not left_out and not _has_unsaved_changes(checkout, on_disk, on_branch):
         return None
-    commit = _commit(checkout, seen, _kept(checkout, seen, on_disk, lent), head, signature)
-    return Saved(keep_commit(repository, checkout.assignment.name, commit), commit, left_out)
+    commit = _commit_saved_work(checkout, seen, _remove_lent_secrets(checkout, seen, on_disk, lent), head, signature)
+    return SavedWork(save_commit(repository, checkout.assignment.name, commit), commit, left_out)
 
 
-def keep_branch(checkout: Checkout) -> Saved | None:
+def save_branch(checkout: Checkout) -> SavedWork | None:
     """Keep the package's branch before it is moved back; None if the feature's branch has all of it."""
     repository, assignment = checkout.repository, checkout.assignment
-    refs = read_refs(repository, BRANCHES + assignment.branch, BRANCHES + assignment.target)
-    head, target = refs.get(BRANCHES + assignment.branch), refs.get(BRANCHES + assignment.target)
+    refs = read_refs(repository, BRANCH_PREFIX + assignment.branch, BRANCH_PREFIX + assignment.feature_branch)
+    head, target = refs.get(BRANCH_PREFIX + assignment.branch), refs.get(BRANCH_PREFIX + assignment.feature_branch)
     if head is None or (target is not None and is_ancestor(repository, head, target)):
         return None
-    return Saved(keep_commit(repository, assignment.name, head), head, ())
+    return SavedWork(save_commit(repository, assignment.name, head), head, ())
 
 
-def _cannot_be_kept(found: Found) -> bool:
+def _is_unsavable(found: DiskEntry) -> bool:
     """Whether something would be lost with it. A pipe, a socket or a device holds nothing."""
-    return not can_be_taken(found) and found.mode[:3] not in _EMPTY_KINDS
+    return not is_harvestable(found) and found.mode[:3] not in _CONTENTLESS_TYPES
 
 
-def _unsaved(checkout: Checkout, on_disk: dict[str, Version | None], on_branch: dict[str, Version | None]) -> bool:
+def _has_unsaved_changes(
+    checkout: Checkout, on_disk: dict[str, PathVersion | None], on_branch: dict[str, PathVersion | None]
+) -> bool:
     """Whether the disk holds something that the branch has not, or has taken back something that it has from here."""
     new = any(path not in on_branch or on_branch[path] != version for path, version in on_disk.items())
     return new or any(path in on_branch and path not in on_disk for path in checkout.record.paths)
 
 
-def _on_disk(seen: Observation) -> dict[str, Version | None]:
-    usable = ((path, found) for path, found in seen.versions.items() if can_be_taken(found))
-    return {path: None if found is None else Version(found.mode, found.object_id) for path, found in usable}
+def _disk_versions(observation: Observation) -> dict[str, PathVersion | None]:
+    usable = ((path, found) for path, found in observation.versions.items() if is_harvestable(found))
+    return {path: None if found is None else PathVersion(found.mode, found.object_id) for path, found in usable}
 
 
-def _kept(
-    checkout: Checkout, seen: Observation, on_disk: dict[str, Version | None], lent: LentValues
-) -> dict[str, Version | None]:
+def _remove_lent_secrets(
+    checkout: Checkout, observation: Observation, on_disk: dict[str, PathVersion | None], lent: SecretMatcher
+) -> dict[str, PathVersion | None]:
     """What is saved of it: no key that was lent to the agent."""
     if not lent:
         return on_disk
-    named = {path: one for path, one in on_disk.items() if not lent.are_in(path.encode("utf-8", "surrogateescape"))}
-    note = Version(
-        "100644", hashlib.new(checkout.repository.hash_name, b"blob %d\0%s" % (len(_NOTE), _NOTE)).hexdigest()
+    named = {path: one for path, one in on_disk.items() if not lent.has_secret(path.encode("utf-8", "surrogateescape"))}
+    note = PathVersion(
+        "100644",
+        hashlib.new(checkout.repository.hash_name, b"blob %d\0%s" % (len(_REDACTED_NOTE), _REDACTED_NOTE)).hexdigest(),
     )
-    leaking = [path for path, content in contents_seen(checkout, seen, named) if lent.are_in(content)]
+    leaking = [
+        path for path, content in read_observed_contents(checkout, observation, named) if lent.has_secret(content)
+    ]
     return {**named, **dict.fromkeys(leaking, note)}
 
 
-def _commit(
+def _commit_saved_work(
     checkout: Checkout,
-    seen: Observation,
-    kept: dict[str, Version | None],
+    observation: Observation,
+    kept: dict[str, PathVersion | None],
     head: str,
     signature: Signature,
 ) -> str:
     """A commit of the whole state upon the start. The branch is a second parent: it may be moved back after this."""
-    as_seen = [path for path, one in _on_disk(seen).items() if one is not None and kept.get(path) == one]
-    write_blobs(checkout.repository, chain([_NOTE], (content for _, content in contents_seen(checkout, seen, as_seen))))
+    as_seen = [path for path, one in _disk_versions(observation).items() if one is not None and kept.get(path) == one]
+    write_blobs(
+        checkout.repository,
+        chain([_REDACTED_NOTE], (content for _, content in read_observed_contents(checkout, observation, as_seen))),
+    )
     parents = (checkout.start,) if head == checkout.start else (checkout.start, head)
     message = f"Saved work of {checkout.assignment.name}"
     plan = NewCommit(parents, signature, signature, message, kept)
@@ -114,14 +122,14 @@ def _commit(
     return made
 
 
-def keep_commit(repository: Repository, name: str, commit: str, taken_elsewhere: Iterable[str] = ()) -> str:
+def save_commit(repository: Repository, name: str, commit: str, remote_refs: Iterable[str] = ()) -> str:
     """Give a commit the next free number of its checkout, here and among refs of another machine."""
     with repository_lock(repository) as lock:
-        elsewhere = (ref for ref in taken_elsewhere if ref.startswith(f"{SAVED}{name}/"))
-        taken = [ref.rpartition("/")[2] for ref in (*read_refs(repository, f"{SAVED}{name}"), *elsewhere)]
+        elsewhere = (ref for ref in remote_refs if ref.startswith(f"{SAVED_PREFIX}{name}/"))
+        taken = [ref.rpartition("/")[2] for ref in (*read_refs(repository, f"{SAVED_PREFIX}{name}"), *elsewhere)]
         number = 1 + max((int(one) for one in taken if one.isdigit()), default=0)
-        ref = f"{SAVED}{name}/{number}"
-        moved = move_refs(repository, lock, [Move(ref, None, commit)], f"save {name}")
+        ref = f"{SAVED_PREFIX}{name}/{number}"
+        moved = move_refs(repository, lock, [RefMove(ref, None, commit)], f"save {name}")
     if moved is not None:
         raise StateConflict(f"{ref} was made by somebody else", "try again")
     return ref

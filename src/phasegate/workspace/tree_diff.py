@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phasegate.git import Place
-from phasegate.workspace.git_cache import git_about
-from phasegate.workspace.objects import Version
+from phasegate.git import GitPaths
+from phasegate.workspace.git_cache import git_cached
+from phasegate.workspace.objects import PathVersion
 from phasegate.workspace.repository import Repository
 
-RAW = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv")
+RAW_DIFF_OPTIONS = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv")
 NO_MODE = "000000"
 
 
@@ -19,35 +19,37 @@ class Difference(NamedTuple):
     """A path in two trees; None where it is not there."""
 
     path: str
-    old: Version | None
-    new: Version | None
+    old: PathVersion | None
+    new: PathVersion | None
 
 
-def differences(place: Place, old: str, new: str) -> list[Difference]:
+def diff_trees(place: GitPaths, old: str, new: str) -> list[Difference]:
     """Every path that differs between two trees or commits."""
-    return list(parse_raw(git_about(place, "diff-tree", *RAW, old, new).stdout)) if old != new else []
+    return (
+        list(parse_raw_diff(git_cached(place, "diff-tree", *RAW_DIFF_OPTIONS, old, new).stdout)) if old != new else []
+    )
 
 
-def tree_entries(repository: Repository, tree: str) -> list[bytes]:
+def list_tree_entries(repository: Repository, tree: str) -> list[bytes]:
     """Every file of a tree or commit, as git lists it: `100644 blob <id>`, a tab, the path."""
-    listed = git_about(repository.place(), "ls-tree", "-r", "-z", "--full-tree", tree).stdout
+    listed = git_cached(repository.place(), "ls-tree", "-r", "-z", "--full-tree", tree).stdout
     return [entry for entry in listed.split(b"\0") if entry]
 
 
-def tree_of(place: Place, commit: str) -> str:
+def resolve_tree(place: GitPaths, commit: str) -> str:
     """The tree of a commit."""
-    return git_about(place, "rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
+    return git_cached(place, "rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
 
 
-def parse_raw(output: bytes) -> Iterator[Difference]:
+def parse_raw_diff(output: bytes) -> Iterator[Difference]:
     """Read `:100644 100755 <id> <id> M`, NUL, path, NUL."""
     fields = output.split(b"\0")
     for about, path in zip(fields[::2], fields[1::2], strict=False):
-        yield raw_entry(about, path)
+        yield parse_raw_entry(about, path)
 
 
-def raw_entry(about: bytes, path: bytes) -> Difference:
+def parse_raw_entry(about: bytes, path: bytes) -> Difference:
     old_mode, new_mode, old_id, new_id, _ = about.decode().removeprefix(":").split(" ")
-    old = None if old_mode == NO_MODE else Version(old_mode, old_id)
-    new = None if new_mode == NO_MODE else Version(new_mode, new_id)
+    old = None if old_mode == NO_MODE else PathVersion(old_mode, old_id)
+    new = None if new_mode == NO_MODE else PathVersion(new_mode, new_id)
     return Difference(os.fsdecode(path), old, new)

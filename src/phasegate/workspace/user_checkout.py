@@ -15,18 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.paths.repo_path import ancestors
+from phasegate.core.paths.repo_path import list_path_and_parents
 from phasegate.files.durable_write import sync_file_system, sync_folders
-from phasegate.files.safe_open import folder_beneath, opened_folder
-from phasegate.git import GitFailed, ask_as_the_person, git
-from phasegate.workspace.checkout_files import CheckoutLimits, look
-from phasegate.workspace.objects import Version
-from phasegate.workspace.ref_log import Move, moves_since, note_moves
-from phasegate.workspace.repository import Repository, git_dir_in, temporary_folder
+from phasegate.files.safe_open import folder_beneath, folder_descriptor
+from phasegate.git import GitFailed, git, query_git_as_user
+from phasegate.workspace.checkout_files import CheckoutLimits, inspect_path
+from phasegate.workspace.objects import PathVersion
+from phasegate.workspace.ref_log import RefMove, log_moves, moves_since
+from phasegate.workspace.repository import Repository, resolve_git_dir, temporary_folder
 from phasegate.workspace.repository_locks import RepositoryLock
-from phasegate.workspace.tree_diff import Difference, differences, parse_raw
+from phasegate.workspace.tree_diff import Difference, diff_trees, parse_raw_diff
 
-_UNDER_WAY = {
+_GIT_OPERATIONS = {
     "MERGE_HEAD": "a merge",
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
@@ -35,10 +35,10 @@ _UNDER_WAY = {
 }
 # How the person's files are written; nothing here can name a program.
 _FILE_SETTINGS = ("autocrlf", "eol", "safecrlf", "filemode", "symlinks", "ignorecase", "precomposeunicode")
-_SHOWN_PATHS = 20
+_MAX_SHOWN_PATHS = 20
 
 
-class PersonCheckout(NamedTuple):
+class UserCheckout(NamedTuple):
     folder: Path
     git_dir: Path
 
@@ -51,54 +51,54 @@ class Obstacle(NamedTuple):
     paths: tuple[str, ...] = ()
 
 
-class _Settings(NamedTuple):
+class _CheckoutSettings(NamedTuple):
     options: tuple[str, ...]
     filters: frozenset[str]
     sparse: bool
 
 
-def checkout_on(repository: Repository, ref: str) -> PersonCheckout | Obstacle | None:
+def find_checkout_on_ref(repository: Repository, ref: str) -> UserCheckout | Obstacle | None:
     """The checkout that has a branch checked out, or one that is in the middle of rebasing it."""
     said = git(repository.refs_place, "worktree", "list", "--porcelain", "-z").stdout
     for record in os.fsdecode(said).split("\0\0"):
         lines = record.strip("\0").split("\0")
         folder = Path(lines[0].removeprefix("worktree "))
-        git_dir = git_dir_in(folder)
+        git_dir = resolve_git_dir(folder)
         if git_dir is None or "bare" in lines:
             continue
         if f"branch {ref}" in lines:
-            return PersonCheckout(folder, git_dir)
-        if _rebases(git_dir, ref):
+            return UserCheckout(folder, git_dir)
+        if _is_rebasing(git_dir, ref):
             return Obstacle(folder, f"a rebase of {ref.removeprefix('refs/heads/')} is under way")
     return None
 
 
-def _rebases(git_dir: Path, ref: str) -> bool:
+def _is_rebasing(git_dir: Path, ref: str) -> bool:
     heads = (git_dir / kind / "head-name" for kind in ("rebase-merge", "rebase-apply"))
     return any(head.is_file() and head.read_text().strip() == ref for head in heads)
 
 
 @contextmanager
-def held_index(
-    repository: Repository, lock: RepositoryLock, checkout: PersonCheckout, old: str, new: str
-) -> Iterator[Movement | Obstacle]:
+def locked_index(
+    repository: Repository, lock: RepositoryLock, checkout: UserCheckout, old: str, new: str
+) -> Iterator[CheckoutMove | Obstacle]:
     """A movement of a checkout, while no other git can change its index; or what is in the way of that."""
-    under_way = next((what for name, what in _UNDER_WAY.items() if (checkout.git_dir / name).exists()), None)
+    under_way = next((what for name, what in _GIT_OPERATIONS.items() if (checkout.git_dir / name).exists()), None)
     index_lock = checkout.git_dir / "index.lock"
-    lock.announce([index_lock])
+    lock.announce_lock_files([index_lock])
     if under_way is not None:
         yield Obstacle(checkout.folder, f"{under_way} is under way")
-    elif not _made(index_lock):
+    elif not _try_create_file(index_lock):
         yield Obstacle(checkout.folder, f"another git is at work, or died there: {index_lock}")
     else:
         try:
             with temporary_folder(repository) as room:
-                yield Movement(repository, lock, checkout, room / "index", old, new)
+                yield CheckoutMove(repository, lock, checkout, room / "index", old, new)
         finally:
             index_lock.unlink(missing_ok=True)
 
 
-def _made(path: Path) -> bool:
+def _try_create_file(path: Path) -> bool:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     except FileExistsError:
@@ -106,14 +106,14 @@ def _made(path: Path) -> bool:
     return True
 
 
-class Movement:
+class CheckoutMove:
     """The work on a private copy of the person's index; theirs is replaced when all files are in place."""
 
     def __init__(
         self,
         repository: Repository,
         lock: RepositoryLock,
-        checkout: PersonCheckout,
+        checkout: UserCheckout,
         index: Path,
         old: str,
         new: str,
@@ -121,39 +121,39 @@ class Movement:
         self._repository, self._lock, self._checkout = repository, lock, checkout
         self._index, self._old, self._new = index, old, new
         self._changes: list[Difference] = []
-        self._settings = _settings_of(checkout)
+        self._settings = _read_settings(checkout)
         self._place = repository.place(index, checkout.folder, raw=False)
 
-    def forward(self) -> Obstacle | None:
+    def apply(self) -> Obstacle | None:
         """Write the files of the new commit, or say what is in the way."""
         try:
-            return self._forward()
+            return self._try_apply()
         except GitFailed as error:  # an index of a kind that only the person's own git can read, for instance
             return Obstacle(self._checkout.folder, error.message)
 
-    def _forward(self) -> Obstacle | None:
+    def _try_apply(self) -> Obstacle | None:
         own_index = self._checkout.git_dir / "index"
         if self._settings.sparse or not own_index.is_file():
             return Obstacle(self._checkout.folder, "a sparse checkout, or one without an index, is not moved by us")
         shutil.copy2(own_index, self._index)  # with its time: that is how git knows which files to look at twice
-        self._changes = changes = differences(self._repository.place(), self._old, self._new)
-        obstacle = self._in_the_way(changes) or self._filtered(changes)
+        self._changes = changes = diff_trees(self._repository.place(), self._old, self._new)
+        obstacle = self._find_uncommitted(changes) or self._find_filtered(changes)
         if obstacle is not None:
             return obstacle
-        self._note([Move(path, _id(old), _id(new)) for path, old, new in changes])
+        self._log_moves([RefMove(path, _object_id(old), _object_id(new)) for path, old, new in changes])
         self._read_tree(self._old, self._new)
         self._publish()
         return None
 
-    def _note(self, moves: Sequence[Move]) -> None:
+    def _log_moves(self, moves: Sequence[RefMove]) -> None:
         """Say that it is we who change these files: where no sandbox holds, an agent would be blamed for it."""
         folder = self._checkout.folder
         noted = [move._replace(name=str(folder / move.name)) for move in moves]
-        note_moves(self._repository, self._lock, noted, for_good=True)
+        log_moves(self._repository, self._lock, noted, durable=True)
 
-    def back(self) -> None:
+    def revert(self) -> None:
         """Undo `forward`, when the branch could not be moved after all."""
-        self._note([Move(path, _id(new), _id(old)) for path, old, new in self._changes])
+        self._log_moves([RefMove(path, _object_id(new), _object_id(old)) for path, old, new in self._changes])
         self._read_tree(self._new, self._old)
         self._publish()
 
@@ -169,64 +169,66 @@ class Movement:
             sync_file_system(place)
         index_lock.replace(self._checkout.git_dir / "index")
         sync_folders(index_lock.parent, index_lock.parent)
-        _made(index_lock)
+        _try_create_file(index_lock)
 
-    def _in_the_way(self, changes: Sequence[Difference]) -> Obstacle | None:
+    def _find_uncommitted(self, changes: Sequence[Difference]) -> Obstacle | None:
         """What the person has not committed, unless it is what the move would bring anyway."""
         options = self._settings.options
-        git(self._place, "update-index", "-q", "--refresh", settings=options, accept=(0, 1))
+        git(self._place, "update-index", "-q", "--refresh", settings=options, accepted_exit_codes=(0, 1))
         arguments = ("diff-index", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty", self._old)
-        touched = {change.path for change in parse_raw(git(self._place, *arguments, settings=options).stdout)}
-        with opened_folder(self._checkout.folder) as root:
-            arrived = [change for change in changes if self._is_there(root, change)]
-            remains = self._remains(root, changes)
+        touched = {change.path for change in parse_raw_diff(git(self._place, *arguments, settings=options).stdout)}
+        with folder_descriptor(self._checkout.folder) as root:
+            arrived = [change for change in changes if self._is_already_applied(root, change)]
+            remains = self._find_torn_files(root, changes)
             settled = {change.path for change in arrived} | remains.keys()
-            overwritten = _untracked(root, changes, settled)
+            overwritten = _find_overwritten(root, changes, settled)
             paths = sorted((touched - settled) | overwritten)
             if paths:
-                return Obstacle(self._checkout.folder, "files that are not committed", tuple(paths[:_SHOWN_PATHS]))
+                return Obstacle(self._checkout.folder, "files that are not committed", tuple(paths[:_MAX_SHOWN_PATHS]))
             for path in (path for path, is_there in remains.items() if is_there):
                 folder, _, name = path.rpartition("/")
                 with folder_beneath(root, folder) as inside:
                     os.unlink(name, dir_fd=inside)  # git would not write over it
-        self._accept(arrived)
+        self._stage_applied(arrived)
         return None
 
-    def _remains(self, root: int, changes: Sequence[Difference]) -> dict[str, bool]:
+    def _find_torn_files(self, root: int, changes: Sequence[Difference]) -> dict[str, bool]:
         """What a power failure left of files that we were writing, and whether it is there: empty ones, and none."""
         last = {move.name: move for move in moves_since(self._repository, 0)}
         found = {}
         for path, old, new in changes:
             name = str(self._checkout.folder / path)
-            if new is not None and last.get(name) == Move(name, _id(old), _id(new)):
-                about = _about(root, path)
+            if new is not None and last.get(name) == RefMove(name, _object_id(old), _object_id(new)):
+                about = _try_lstat(root, path)
                 if about is None or (stat.S_ISREG(about.st_mode) and about.st_size == 0):
                     found[path] = about is not None
         return found
 
-    def _is_there(self, root: int, change: Difference) -> bool:
+    def _is_already_applied(self, root: int, change: Difference) -> bool:
         """Whether a path already holds what it will hold after the move."""
-        about = _about(root, change.path)
+        about = _try_lstat(root, change.path)
         if change.new is None or about is None:
             return change.new is None and about is None
         if not (stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
             return False
-        found = look(root, change.path, about, self._repository.hash_name, CheckoutLimits(file_bytes=about.st_size))
+        found = inspect_path(
+            root, change.path, about, self._repository.hash_name, CheckoutLimits(file_bytes=about.st_size)
+        )
         return (found.mode, found.object_id) == change.new
 
-    def _accept(self, arrived: Sequence[Difference]) -> None:
+    def _stage_applied(self, arrived: Sequence[Difference]) -> None:
         """Tell the private index about files that are there already: git would take them for somebody's edits."""
         if not arrived:
             return
-        gone = Version("0", "0" * len(self._old))
+        gone = PathVersion("0", "0" * len(self._old))
         lines = (
             f"{version.mode} {version.object_id}\t{path}" for path, _, new in arrived for version in (new or gone,)
         )
         data = b"".join(os.fsencode(line) + b"\0" for line in lines)
         git(self._place, "update-index", "-z", "--index-info", stdin=data)
-        git(self._place, "update-index", "-q", "--refresh", settings=self._settings.options, accept=(0, 1))
+        git(self._place, "update-index", "-q", "--refresh", settings=self._settings.options, accepted_exit_codes=(0, 1))
 
-    def _filtered(self, changes: Sequence[Difference]) -> Obstacle | None:
+    def _find_filtered(self, changes: Sequence[Difference]) -> Obstacle | None:
         """Files that only a program of the person's can write (Git LFS): we run none."""
         written = [change.path for change in changes if change.new is not None]
         if not self._settings.filters or not written:
@@ -243,28 +245,28 @@ class Movement:
         return Obstacle(self._checkout.folder, "files that need a filter program to be written", tuple(paths))
 
 
-def _id(version: Version | None) -> str | None:
+def _object_id(version: PathVersion | None) -> str | None:
     return None if version is None else version.object_id
 
 
-def _untracked(root: int, changes: Sequence[Difference], settled: set[str]) -> set[str]:
+def _find_overwritten(root: int, changes: Sequence[Difference], applied: set[str]) -> set[str]:
     """Files that git does not know and the move would overwrite, ignored ones too."""
     tracked = {change.path for change in changes if change.old is not None}
     found: set[str] = set()
     for change in changes:
-        if change.old is None and change.path not in settled:
-            found.update(path for path in _occupied(root, change.path) if path not in tracked)
+        if change.old is None and change.path not in applied:
+            found.update(path for path in _find_occupied_paths(root, change.path) if path not in tracked)
     return found
 
 
-def _occupied(root: int, path: str) -> Iterator[str]:
+def _find_occupied_paths(root: int, path: str) -> Iterator[str]:
     """What lies at a path, below it, or is a file where the way to it needs a folder."""
-    for folder in reversed(ancestors(path)[1:]):
-        above = _about(root, folder)
+    for folder in reversed(list_path_and_parents(path)[1:]):
+        above = _try_lstat(root, folder)
         if above is not None and not stat.S_ISDIR(above.st_mode):
             yield folder
             return
-    about = _about(root, path)
+    about = _try_lstat(root, path)
     if about is not None and stat.S_ISDIR(about.st_mode):
         for name, _, files, _ in os.fwalk(path, dir_fd=root):
             yield from (f"{name}/{file}" for file in files)
@@ -272,19 +274,21 @@ def _occupied(root: int, path: str) -> Iterator[str]:
         yield path
 
 
-def _about(root: int, path: str) -> os.stat_result | None:
+def _try_lstat(root: int, path: str) -> os.stat_result | None:
     try:
         return os.stat(path, dir_fd=root, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _settings_of(checkout: PersonCheckout) -> _Settings:
+def _read_settings(checkout: UserCheckout) -> _CheckoutSettings:
     """What the person's own configuration says about how files are written, and which filters it has."""
-    said = ask_as_the_person(checkout.folder, "config", "-z", "--get-regexp", r"^(core|filter)\.")
+    said = query_git_as_user(checkout.folder, "config", "-z", "--get-regexp", r"^(core|filter)\.")
     pairs = [entry.partition("\n")[::2] for entry in os.fsdecode(said.stdout).split("\0") if entry]
     settings = dict(pairs)
     names = (f"core.{name}" for name in _FILE_SETTINGS)
     options = tuple(part for name in names if name in settings for part in ("-c", f"{name}={settings[name]}"))
     filters = frozenset(name[7:].rpartition(".")[0] for name, value in pairs if name.startswith("filter.") and value)
-    return _Settings(options, filters, settings.get("core.sparsecheckout", "false") not in ("false", "0", "no", ""))
+    return _CheckoutSettings(
+        options, filters, settings.get("core.sparsecheckout", "false") not in ("false", "0", "no", "")
+    )

@@ -15,15 +15,15 @@ from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
     AgentTask,
-    AwaitsModel,
     Ending,
     EventKind,
     FinishedRun,
+    JobStartListener,
     Usage,
-    harness_of,
+    get_harness,
 )
-from phasegate.agents.stream.api_error import BROKEN_STREAMS
-from phasegate.core.agents.harnesses import ROWS
+from phasegate.agents.stream.api_error import BROKEN_STREAM_MESSAGES
+from phasegate.core.agents.harnesses import HARNESSES
 from support.agent_streams import FOLDER, NOW_S, PROGRAMS, REPOSITORY, recorded
 from support.agents import Mute, read
 from support.caged import eventually
@@ -39,7 +39,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> AgentTask:
 
 
 def heard(task: AgentTask, kind: str, finished: FinishedRun) -> tuple[list[AgentEvent], AgentReport]:
-    return read(harness_of(kind), task, finished)
+    return read(get_harness(kind), task, finished)
 
 
 def kinds(events: list[AgentEvent]) -> list[EventKind]:
@@ -204,32 +204,32 @@ def test_a_patch_that_failed_is_told_as_failed(task: AgentTask) -> None:
 def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: AgentTask) -> None:
     finished = recorded("qwen", "err_e429", None, signal=15, told_to_stop=True)
     talk = Mute()
-    reading = harness_of("qwen").reading(task, talk)
+    reading = get_harness("qwen").make_parser(task, talk)
     for line in finished.stdout.splitlines():
-        [*reading.line(line)]
-    report = reading.report(finished)
+        [*reading.parse_line(line)]
+    report = reading.build_report(finished)
     assert talk.stops == 1
     assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 120)
 
 
 def test_a_program_that_asks_again_without_end_is_stopped(task: AgentTask) -> None:
     talk = Mute()
-    reading = harness_of("opencode").reading(task, talk)
+    reading = get_harness("opencode").make_parser(task, talk)
     finished = recorded("opencode", "err_trunc", None, signal=15, told_to_stop=True)
     for line in finished.stdout.splitlines():
-        [*reading.line(line)]
+        [*reading.parse_line(line)]
     assert talk.stops == 1
-    assert reading.report(finished).ending is Ending.TRANSIENT
+    assert reading.build_report(finished).ending is Ending.TRANSIENT
 
 
 def test_codex_without_a_network_is_stopped(task: AgentTask) -> None:
     talk = Mute()
-    reading = harness_of("codex").reading(task, talk)
+    reading = get_harness("codex").make_parser(task, talk)
     waiting = '{"type":"error","message":"Reconnecting... waiting for network (Connection failed)"}'
     for _ in range(100):
-        [*reading.line(waiting)]
+        [*reading.parse_line(waiting)]
     assert talk.stops == 1
-    assert reading.report(FinishedRun(None, "", "", 15, told_to_stop=True)).ending is Ending.TRANSIENT
+    assert reading.build_report(FinishedRun(None, "", "", 15, sigterm_sent=True)).ending is Ending.TRANSIENT
 
 
 RATE_LIMITED = (
@@ -243,20 +243,20 @@ def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_ge
     monkeypatch.setattr("phasegate.agents.programs.codex.PATIENCE_S", 0.05)
     waits, gets_on = Mute(), Mute()
     for talk in (gets_on, waits):
-        reading = harness_of("codex").reading(task, talk)
-        list(reading.line(RATE_LIMITED))
+        reading = get_harness("codex").make_parser(task, talk)
+        list(reading.parse_line(RATE_LIMITED))
         if talk is gets_on:
-            list(reading.line('{"type":"item.started","item":{"type":"reasoning"}}'))
+            list(reading.parse_line('{"type":"item.started","item":{"type":"reasoning"}}'))
     assert eventually(lambda: waits.stops)
     assert gets_on.stops == 0
-    report = reading.report(FinishedRun(None, "", "", signal=15, told_to_stop=True))
+    report = reading.build_report(FinishedRun(None, "", "", signal=15, sigterm_sent=True))
     assert report.ending is Ending.RATE_LIMITED
 
 
 @pytest.mark.parametrize("kind", RUN_HERE)
 def test_the_words_for_a_broken_stream_are_those_of_the_recorded_runs(kind: str) -> None:
     runs = [path.read_text() for path in (FOLDER / PROGRAMS[kind]).glob("err_*")]
-    said = BROKEN_STREAMS[kind]
+    said = BROKEN_STREAM_MESSAGES[kind]
     assert [words for words in said if any(words in run for run in runs)] or kind == "opencode"
     unheard = [words for words in said if not any(words in run for run in runs)]
     assert unheard == (["stream ended before its end"] if kind == "opencode" else [])  # that one we say of it
@@ -283,30 +283,34 @@ NO_SIGNS = {
 @pytest.mark.demand("D10.a")
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(task: AgentTask, kind: str) -> None:
-    impatient = msgspec.structs.replace(task, agent=AgentConfig("tested", first_sign_s=0.05))
+    impatient = msgspec.structs.replace(task, agent=AgentConfig("tested", first_output_timeout_s=0.05))
     silent, speaking = Mute(), Mute()
     for talk, line in ((speaking, SIGNS[kind]), (silent, NO_SIGNS[kind])):
-        reading = harness_of(kind).reading(impatient, talk)
-        assert isinstance(reading, AwaitsModel)
-        reading.begin()
-        list(reading.line(line))
+        reading = get_harness(kind).make_parser(impatient, talk)
+        assert isinstance(reading, JobStartListener)
+        reading.on_job_start()
+        list(reading.parse_line(line))
     assert eventually(lambda: silent.stops)
     assert speaking.stops == 0
-    report = reading.report(FinishedRun(None, "", "", signal=15, told_to_stop=True))
+    report = reading.build_report(FinishedRun(None, "", "", signal=15, sigterm_sent=True))
     assert report.ending is Ending.SILENT
     assert report.reason.startswith("no sign of its model within")
     assert "first_sign_s" in report.remedy
 
 
 def test_what_a_silent_program_said_of_its_trouble_goes_before_its_silence(task: AgentTask) -> None:
-    impatient = msgspec.structs.replace(task, agent=AgentConfig("tested", first_sign_s=0.05))
+    impatient = msgspec.structs.replace(task, agent=AgentConfig("tested", first_output_timeout_s=0.05))
     talk = Mute()
-    reading = harness_of("claude_code").reading(impatient, talk)
-    assert isinstance(reading, AwaitsModel)
-    reading.begin()
-    list(reading.line('{"type":"system","subtype":"api_retry","attempt":1,"error_status":429,"error":"rate_limit"}'))
+    reading = get_harness("claude_code").make_parser(impatient, talk)
+    assert isinstance(reading, JobStartListener)
+    reading.on_job_start()
+    list(
+        reading.parse_line(
+            '{"type":"system","subtype":"api_retry","attempt":1,"error_status":429,"error":"rate_limit"}'
+        )
+    )
     assert eventually(lambda: talk.stops)
-    report = reading.report(FinishedRun(None, "", "", signal=9, told_to_stop=True, timed_out=True))
+    report = reading.build_report(FinishedRun(None, "", "", signal=9, sigterm_sent=True, timed_out=True))
     assert report.ending is Ending.RATE_LIMITED
 
 
@@ -325,8 +329,8 @@ def test_an_option_that_a_program_does_not_know_is_told_as_that(task: AgentTask,
     stderr, option = UNKNOWN_OPTIONS[kind]
     _, report = heard(task, kind, FinishedRun(2, "", stderr))
     assert (report.ending, report.reason) == (Ending.NOT_RUNNABLE, f"it does not know the option {option}")
-    assert ROWS[kind].tested in report.remedy
-    assert ROWS[kind].install in report.remedy
+    assert HARNESSES[kind].tested_version in report.remedy
+    assert HARNESSES[kind].install_instruction in report.remedy
     _, good = heard(task, kind, msgspec.structs.replace(recorded(kind, "ok"), stderr=stderr))
     assert good.ending is Ending.COMPLETED, "where it came to its end, what it says of options is not a reason"
 
@@ -342,12 +346,12 @@ def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(ta
 
 def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: AgentTask) -> None:
     talk = Mute()
-    reading = harness_of("cursor").reading(task, talk)
+    reading = get_harness("cursor").make_parser(task, talk)
     finished = recorded("cursor", "ok", None, signal=15, told_to_stop=True)
     for line in finished.stdout.splitlines():
-        [*reading.line(line)]
+        [*reading.parse_line(line)]
     assert talk.stops == 1
-    assert reading.report(finished).ending is Ending.COMPLETED
+    assert reading.build_report(finished).ending is Ending.COMPLETED
 
 
 def test_the_end_of_a_usage_limit_is_known(task: AgentTask) -> None:
@@ -392,12 +396,12 @@ def test_a_blocker_is_not_lost_where_the_result_repeats_only_the_last_message(ta
 
 
 def test_a_message_without_end_costs_bounded_memory_and_is_flagged(task: AgentTask) -> None:
-    reading = harness_of("gemini").reading(task, Mute())
+    reading = get_harness("gemini").make_parser(task, Mute())
     piece = '{"type":"message","role":"assistant","content":"' + "x" * 100_000 + '"}'
     for _ in range(60):
-        [*reading.line(piece)]
-    report = reading.report(FinishedRun(0, "", ""))
-    assert report.cut
+        [*reading.parse_line(piece)]
+    report = reading.build_report(FinishedRun(0, "", ""))
+    assert report.truncated
     assert len(report.answer) == 4_000_000
 
 
@@ -431,20 +435,20 @@ def test_garbage_never_raises_and_never_completes(
     task: AgentTask, kind: str, data: st.DataObject, exit_status: int | None, noise: bytes
 ) -> None:
     lines = data.draw(_streams(kind))
-    reading = harness_of(kind).reading(task, Mute())
+    reading = get_harness(kind).make_parser(task, Mute())
     for line in [*lines, noise.decode("utf-8", "replace"), noise.decode("latin-1"), "\ud800"]:
-        for event in reading.line(line):
+        for event in reading.parse_line(line):
             assert isinstance(event, AgentEvent)
-    report = reading.report(FinishedRun(exit_status, "", noise.decode("utf-8", "replace")))
+    report = reading.build_report(FinishedRun(exit_status, "", noise.decode("utf-8", "replace")))
     assert report.ending is not Ending.COMPLETED
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_depth_and_size_do_no_harm(task: AgentTask, kind: str) -> None:
-    reading = harness_of(kind).reading(task, Mute())
+    reading = get_harness(kind).make_parser(task, Mute())
     for line in ("[" * 200_000, '{"type":' * 100_000, '{"type":"result","result":' + "9" * 5_000 + "}", '"' * 10):
-        assert all(event.failed for event in reading.line(line))
-    assert reading.report(FinishedRun(0, "", "")).ending is not Ending.COMPLETED
+        assert all(event.failed for event in reading.parse_line(line))
+    assert reading.build_report(FinishedRun(0, "", "")).ending is not Ending.COMPLETED
 
 
 def test_the_fixtures_name_no_other_place_than_the_checkout_of_their_runs() -> None:

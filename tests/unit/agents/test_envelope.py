@@ -9,19 +9,19 @@ import msgspec
 import pytest
 
 from phasegate.agents.envelope import (
+    AgentShare,
     Envelope,
     EnvelopeConfig,
     EnvelopePackage,
-    RunPlaces,
-    Share,
-    environment_of,
+    RunPaths,
+    build_envelope_env,
     make_envelope,
 )
 from phasegate.errors import ConfigError
 
 ROOT = Path("/path/to")
 CHECKOUT = ROOT / ".worktrees/001-login-WP01"
-PLACES = RunPlaces(
+PLACES = RunPaths(
     repository=ROOT,
     worktrees=ROOT / ".worktrees",
     checkout=CHECKOUT,
@@ -81,7 +81,7 @@ def test_the_envelope_is_one_line() -> None:
 
 @pytest.mark.demand("D1.b")
 def test_a_share_is_told_only_when_the_package_is_split() -> None:
-    share = Share(agent_index=1, agent_count=2, deliverables=("src/auth/models.rs", "src/auth/mod.rs"))
+    share = AgentShare(agent_index=1, agent_count=2, deliverables=("src/auth/models.rs", "src/auth/mod.rs"))
     whole = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1))
     part = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), share)
     assert not {"agent_index", "agent_count", "assigned_deliverables"} & json.loads(whole.to_json()).keys()
@@ -92,7 +92,7 @@ def test_a_share_is_told_only_when_the_package_is_split() -> None:
 
 @pytest.mark.demand("D1.b")
 def test_the_first_agent_of_several_is_told_its_index_too() -> None:
-    part = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), Share(0, 2, ()))
+    part = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), AgentShare(0, 2, ()))
     assert json.loads(part.to_json())["agent_index"] == 0
 
 
@@ -100,7 +100,7 @@ def test_the_first_agent_of_several_is_told_its_index_too() -> None:
 @pytest.mark.parametrize(("index", "count"), [(2, 2), (-1, 2), (0, 0)])
 def test_there_is_no_agent_beyond_the_count(index: int, count: int) -> None:
     with pytest.raises(ValueError, match="there is no agent"):
-        make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), Share(index, count, ()))
+        make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), AgentShare(index, count, ()))
 
 
 @pytest.mark.demand("D1.f")
@@ -129,10 +129,10 @@ def test_worktrees_may_lie_beside_the_repository() -> None:
 
 @pytest.mark.demand("D1.d")
 def test_the_variables_say_the_same_as_the_envelope() -> None:
-    assert environment_of(envelope(), ROOT / "prompt.xml") == {
+    assert build_envelope_env(envelope(), ROOT / "prompt.xml") == {
         "AGILEPLUS_JOB_ID": "3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d",
         "AGILEPLUS_WP_ID": "WP01",
         "AGILEPLUS_PROMPT": "/path/to/prompt.xml",
         "AGILEPLUS_CONTEXT": "/path/to/kitty-specs/001-user-login/spec.md:/path/to/ARCHITECTURE.md",
     }
-    assert environment_of(envelope(package=None), ROOT / "prompt.xml")["AGILEPLUS_WP_ID"] == ""
+    assert build_envelope_env(envelope(package=None), ROOT / "prompt.xml")["AGILEPLUS_WP_ID"] == ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.port import AgentConfig, harness_of
+from phasegate.agents.port import AgentConfig, get_harness
 from support.tasks import make_task
 
 NAMES = 'see @src, @src/a.py. @src/a.py#L3-9 @../outside @/etc/passwd @"a b" @a\\ b @agent-x'
@@ -19,7 +19,7 @@ def stdin(kind: str, folder: Path, text: str) -> str:
     (folder / "outside").touch()
     task = make_task(folder / "repo", AgentConfig("tested"), kind=kind)
     task.prompt_xml.write_text(text, encoding="utf-8")
-    given = harness_of(kind).launch(task).stdin
+    given = get_harness(kind).launch(task).stdin
     return (given if isinstance(given, bytes) else given.read_bytes()).decode()
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from phasegate.agents.port import AgentConfig, AgentReport, AgentTask, Ending, FinishedRun, Usage, harness_of
-from phasegate.core.agents.harnesses import ROWS
+from phasegate.agents.port import AgentConfig, AgentReport, AgentTask, Ending, FinishedRun, Usage, get_harness
+from phasegate.core.agents.harnesses import HARNESSES
 from support.agent_streams import FOLDER, PROGRAMS, REPOSITORY, recorded
 from support.agents import read
 from support.tasks import make_task
@@ -84,11 +84,11 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> AgentTask:
 
 
 def reported(task: AgentTask, kind: str, stdout: str) -> AgentReport:
-    return read(harness_of(kind), task, FinishedRun(0, stdout, ""))[1]
+    return read(get_harness(kind), task, FinishedRun(0, stdout, ""))[1]
 
 
 def is_complete(report: AgentReport) -> bool:
-    return report.ending is Ending.COMPLETED and not report.cut
+    return report.ending is Ending.COMPLETED and not report.truncated
 
 
 @pytest.mark.demand("D3.a")
@@ -124,8 +124,8 @@ GARBLED = {
 def test_a_line_that_cannot_be_read_is_counted_and_told_with_the_tested_version(task: AgentTask, kind: str) -> None:
     lines = recorded(kind, "ok").stdout.splitlines()
     report = reported(task, kind, "\n".join([*lines[:-1], GARBLED[kind], lines[-1]]))
-    assert report.cut
-    tested = ROWS[kind].tested
+    assert report.truncated
+    tested = HARNESSES[kind].tested_version
     assert report.remark == f"1 line could not be read in full (tested with {tested})"
     unfinished = reported(task, kind, "\n".join([*lines[:-1], GARBLED[kind], GARBLED[kind]]))
     assert unfinished.reason.endswith(f"2 lines could not be read in full (tested with {tested})")
@@ -137,7 +137,8 @@ def test_the_version_is_told_where_the_stream_says_it(task: AgentTask) -> None:
     report = reported(task, "claude_code", spoilt)
     assert is_complete(report)
     assert (
-        report.remark == f"1 line could not be read in full (version 9.9.9, tested with {ROWS['claude_code'].tested})"
+        report.remark
+        == f"1 line could not be read in full (version 9.9.9, tested with {HARNESSES['claude_code'].tested_version})"
     )
 
 
@@ -152,7 +153,7 @@ def test_a_count_that_is_a_fraction_or_nothing_is_no_reason_to_lose_the_others(t
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_a_line_that_was_too_long_to_be_read_may_have_been_text(task: AgentTask, kind: str) -> None:
     finished = recorded(kind, "ok", skipped_lines=1)
-    report = read(harness_of(kind), task, finished)[1]
+    report = read(get_harness(kind), task, finished)[1]
     repeats_its_answer = kind in ("claude_code", "cursor", "qwen")
     assert report.ending is Ending.COMPLETED
-    assert report.cut is not repeats_its_answer
+    assert report.truncated is not repeats_its_answer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.checks.coverage_report import BadReport, Counted, read_coverage, uncounted
+from phasegate.checks.coverage_report import CoverageCounts, InvalidCoverageReport, find_uncounted_files, read_coverage
 
 ISTANBUL_DOCTYPE = '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
 COBERTURA = """<?xml version="1.0" ?>{doctype}
@@ -18,26 +18,29 @@ COBERTURA = """<?xml version="1.0" ?>{doctype}
 </class></classes></package></packages></coverage>"""
 
 REPORTS = {
-    "coverage.py": ('{"meta": {}, "files": {}, "totals": {"covered_lines": 3, "num_statements": 4}}', Counted(3, 4)),
+    "coverage.py": (
+        '{"meta": {}, "files": {}, "totals": {"covered_lines": 3, "num_statements": 4}}',
+        CoverageCounts(3, 4),
+    ),
     "coverage.py with branches": (
         '{"totals": {"covered_lines": 3, "num_statements": 4, "covered_branches": 1, "num_branches": 4}}',
-        Counted(4, 8),
+        CoverageCounts(4, 8),
     ),
-    "istanbul": ('{"total": {"lines": {"total": 8, "covered": 6, "skipped": 0, "pct": 100}}}', Counted(6, 8)),
+    "istanbul": ('{"total": {"lines": {"total": 8, "covered": 6, "skipped": 0, "pct": 100}}}', CoverageCounts(6, 8)),
     "lcov": (
         "TN:\nSF:a.js\nFN:1,f\nDA:1,1\nDA:2,0\nLF:2\nLH:2\nend_of_record\nSF:b.js\nDA:1,5\nend_of_record\n",
-        Counted(2, 3),
+        CoverageCounts(2, 3),
     ),
-    "cobertura": (COBERTURA.format(doctype=""), Counted(2, 4)),
-    "cobertura with its doctype": (COBERTURA.format(doctype=ISTANBUL_DOCTYPE), Counted(2, 4)),
-    "go": ("mode: set\na/a.go:1.2,3.4 3 1\na/a.go:5.2,6.4 2 0\na/a.go:5.2,6.4 2 0\n", Counted(3, 5)),
+    "cobertura": (COBERTURA.format(doctype=""), CoverageCounts(2, 4)),
+    "cobertura with its doctype": (COBERTURA.format(doctype=ISTANBUL_DOCTYPE), CoverageCounts(2, 4)),
+    "go": ("mode: set\na/a.go:1.2,3.4 3 1\na/a.go:5.2,6.4 2 0\na/a.go:5.2,6.4 2 0\n", CoverageCounts(3, 5)),
 }
 
 
 @pytest.mark.demand("D8.d")
 @pytest.mark.parametrize(("text", "counted"), REPORTS.values(), ids=list(REPORTS))
 def test_a_report_is_counted_from_its_lines_whatever_its_own_total_says(
-    tmp_path: Path, text: str, counted: Counted
+    tmp_path: Path, text: str, counted: CoverageCounts
 ) -> None:
     path = tmp_path / "report"
     path.write_text(text)
@@ -58,7 +61,7 @@ NAMED = {
 def test_code_that_a_report_leaves_out_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "report"
     path.write_text(text)
-    assert uncounted(read_coverage(path), ("src/a.py", "src/b.py", "style.css")) == ["src/b.py"]
+    assert find_uncounted_files(read_coverage(path), ("src/a.py", "src/b.py", "style.css")) == ["src/b.py"]
 
 
 BOMB = '<!DOCTYPE c [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
@@ -89,7 +92,7 @@ REFUSED = {
 def test_what_is_no_believable_report_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "report"
     path.write_text(text)
-    with pytest.raises(BadReport):
+    with pytest.raises(InvalidCoverageReport):
         read_coverage(path)
 
 
@@ -100,5 +103,5 @@ def test_a_report_that_is_no_plain_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     assert read_coverage(tmp_path / "real")
     for name in ("link", "folder", "missing"):
-        with pytest.raises(BadReport):
+        with pytest.raises(InvalidCoverageReport):
             read_coverage(tmp_path / name)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.checks.evidence import Check, Evidence, Outcome
-from phasegate.checks.false_claims import Facts, FalseClaim, false_claims
-from phasegate.core.answer.json_result import Artifacts, ReportedCommit, Response
+from phasegate.checks.evidence import CheckOutcome, CheckResult, Evidence
+from phasegate.checks.false_claims import FalseClaim, ObservedFacts, find_false_claims
+from phasegate.core.answer.json_result import AgentResponse, ReportedArtifacts, ReportedCommit
 from phasegate.core.plan.commits import Commit
 from support.checkout import commit, git, repository, write
 
-LINTED = Evidence((Check(name="lint", outcome=Outcome.PASSED, summary="exit status 0"),))
+LINTED = Evidence((CheckResult(name="lint", outcome=CheckOutcome.PASSED, summary="exit status 0"),))
 
 
 def claimed(
@@ -21,19 +21,19 @@ def claimed(
     test_coverage: str | float | None = None,
     lint_status: str | None = None,
     duration_s: float | None = None,
-) -> Response:
-    return Response(
+) -> AgentResponse:
+    return AgentResponse(
         job_id="job",
         wp_id="WP01",
         success=True,
         status="completed",
         commits=tuple(ReportedCommit(*commit) for commit in commits),
-        artifacts=Artifacts(files_created, test_coverage, lint_status),
+        artifacts=ReportedArtifacts(files_created, test_coverage, lint_status),
         duration_seconds=duration_s,
     )
 
 
-def facts(tmp_path: Path, evidence: Evidence = LINTED) -> Facts:
+def facts(tmp_path: Path, evidence: Evidence = LINTED) -> ObservedFacts:
     """A repository with a base, a commit beside it, and one after it, from real git."""
     folder = repository(tmp_path / "repo", {"old.py": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
@@ -44,7 +44,7 @@ def facts(tmp_path: Path, evidence: Evidence = LINTED) -> Facts:
     commit(folder, "WP01: Add")
     log = git(folder, "log", "--format=%H %s", f"{base}..HEAD").splitlines()
     commits = tuple(Commit(*line.split(" ", 1)) for line in log)
-    return Facts(
+    return ObservedFacts(
         commits=commits,
         checkout=folder,
         base_paths=("old.py", ".gitignore"),
@@ -64,7 +64,7 @@ def test_true_claims_are_not_called_false(tmp_path: Path) -> None:
         lint_status="passed",
         duration_s=90,
     )
-    assert false_claims(response, known) == []
+    assert find_false_claims(response, known) == []
 
 
 @pytest.mark.demand("D7.f")
@@ -79,14 +79,14 @@ def test_commits_that_are_not_after_the_base_are_false_claims(tmp_path: Path) ->
         Commit("HEAD", ""),
         Commit("", ""),
     )
-    found = false_claims(claimed(commits=invented), known)
+    found = find_false_claims(claimed(commits=invented), known)
     assert len(found) == len(invented)
 
 
 @pytest.mark.demand("D7.f")
 def test_another_message_is_a_false_claim(tmp_path: Path) -> None:
     known = facts(tmp_path)
-    found = false_claims(claimed(commits=(Commit(known.commits[0].id, "WP01: All tests pass"),)), known)
+    found = find_false_claims(claimed(commits=(Commit(known.commits[0].id, "WP01: All tests pass"),)), known)
     assert "WP01: Add" in found[0].truth
 
 
@@ -102,7 +102,7 @@ def test_another_message_is_a_false_claim(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_were_not_created_are_false_claims(tmp_path: Path, path: str, truth: str) -> None:
-    assert false_claims(claimed(files_created=(path,)), facts(tmp_path)) == [FalseClaim(f"created {path}", truth)]
+    assert find_false_claims(claimed(files_created=(path,)), facts(tmp_path)) == [FalseClaim(f"created {path}", truth)]
 
 
 @pytest.mark.demand("D7.e", "D7.f")
@@ -121,27 +121,27 @@ def test_files_that_were_not_created_are_false_claims(tmp_path: Path, path: str,
 def test_coverage_is_what_we_measured(
     tmp_path: Path, said: str | float | None, measured: float | None, is_false: bool
 ) -> None:
-    check = Check(name="coverage", outcome=Outcome.PASSED, summary="", coverage_percent=measured)
+    check = CheckResult(name="coverage", outcome=CheckOutcome.PASSED, summary="", coverage_percent=measured)
     known = facts(tmp_path, Evidence((check,)))
-    assert bool(false_claims(claimed(test_coverage=said), known)) is is_false
+    assert bool(find_false_claims(claimed(test_coverage=said), known)) is is_false
 
 
 @pytest.mark.demand("D7.f")
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.NOT_ASKED, None])
-def test_a_linter_that_did_not_pass_is_not_passed_by_a_claim(tmp_path: Path, outcome: Outcome | None) -> None:
-    checks = () if outcome is None else (Check(name="lint", outcome=outcome, summary="", remedy="Mend it."),)
-    assert false_claims(claimed(lint_status="passed"), facts(tmp_path, Evidence(checks)))
+@pytest.mark.parametrize("outcome", [CheckOutcome.FAILED, CheckOutcome.NOT_REQUESTED, None])
+def test_a_linter_that_did_not_pass_is_not_passed_by_a_claim(tmp_path: Path, outcome: CheckOutcome | None) -> None:
+    checks = () if outcome is None else (CheckResult(name="lint", outcome=outcome, summary="", remedy="Mend it."),)
+    assert find_false_claims(claimed(lint_status="passed"), facts(tmp_path, Evidence(checks)))
 
 
 @pytest.mark.demand("D7.e", "D7.f")
 def test_the_clock_decides_how_long_it_took(tmp_path: Path) -> None:
-    assert false_claims(claimed(duration_s=1847), facts(tmp_path)) == [
+    assert find_false_claims(claimed(duration_s=1847), facts(tmp_path)) == [
         FalseClaim("took 1847 s", "it took 100 s by our clock")
     ]
 
 
 def test_claims_are_shown_on_one_harmless_line(tmp_path: Path) -> None:
-    found = false_claims(claimed(files_created=("a\x1b]0;x\x07\nb" * 1000,)), facts(tmp_path))
+    found = find_false_claims(claimed(files_created=("a\x1b]0;x\x07\nb" * 1000,)), facts(tmp_path))
     assert "\x1b" not in found[0].claim
     assert "\n" not in found[0].claim
     assert len(found[0].claim) < 300

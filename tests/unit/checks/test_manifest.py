@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.checks.commands import Bench
-from phasegate.checks.evidence import Check, Evidence, Outcome
-from phasegate.checks.manifest import ReturnedWork, gather_evidence
-from phasegate.checks.plan import Command, CommandRan
-from phasegate.checks.secrets import Added
-from phasegate.checks.setup import Collected, SetupPlace
+from phasegate.checks.commands import PlanRunner
+from phasegate.checks.evidence import CheckOutcome, CheckResult, Evidence
+from phasegate.checks.manifest import HarvestedWork, gather_evidence
+from phasegate.checks.plan import Command, CommandResult
+from phasegate.checks.secrets import AddedContent
+from phasegate.checks.setup import CollectedTests, SetupCacheSlot
 from phasegate.checks.setup_cache import SetupCache
 from phasegate.core.detection.model import SetupCandidate
 from phasegate.core.machine.retry import Fault
@@ -36,7 +36,7 @@ GOOD = {"calc.py": SOURCE, "test_calc.py": TESTS}
 QUICK = "echo '1 passed in 0.01s'"  # in place of a test run, where the question is another
 
 
-def done(tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: Add") -> ReturnedWork:
+def done(tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: Add") -> HarvestedWork:
     """Work of one commit on a repository that had nothing but a note."""
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
@@ -45,16 +45,16 @@ def done(tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: 
     return work_since(folder, base, deliverables=("calc.py", "test_calc.py"))
 
 
-def checked(work: ReturnedWork, **changes: object) -> Evidence:
+def checked(work: HarvestedWork, **changes: object) -> Evidence:
     return gather_evidence(plan(**{"commands": {"test": QUICK}, **changes}), work, run_plainly)
 
 
-def run_for_real(work: ReturnedWork, **changes: object) -> Evidence:
+def run_for_real(work: HarvestedWork, **changes: object) -> Evidence:
     return gather_evidence(plan(**changes), work, run_plainly)
 
 
-def only_failure(evidence: Evidence) -> Check:
-    assert not evidence.passed
+def only_failure(evidence: Evidence) -> CheckResult:
+    assert not evidence.has_passed
     assert [check.name for check in evidence.failures] == [evidence.failures[0].name], evidence.failures
     return evidence.failures[0]
 
@@ -62,8 +62,8 @@ def only_failure(evidence: Evidence) -> Check:
 @pytest.mark.demand("D8.a", "D8.b", "D8.c", "D8.e", "D8.g")
 def test_good_work_passes_and_the_evidence_says_what_was_run(tmp_path: Path) -> None:
     evidence = run_for_real(done(tmp_path))
-    assert evidence.passed, evidence.failures
-    test = evidence.check("test")
+    assert evidence.has_passed, evidence.failures
+    test = evidence.find_check("test")
     assert test is not None
     assert (test.argv, test.exit_status) == (("sh", "-c", PYTEST), 0)
     assert test.tests is not None
@@ -75,7 +75,7 @@ def test_good_work_passes_and_the_evidence_says_what_was_run(tmp_path: Path) -> 
 @pytest.mark.demand("D8.i")
 def test_the_evidence_lists_what_was_not_asked_for_and_why(tmp_path: Path) -> None:
     evidence = checked(done(tmp_path), commands={"test": QUICK, "lint": ""})
-    assert {check.name: check.summary for check in evidence.checks if check.outcome is Outcome.NOT_ASKED} == {
+    assert {check.name: check.summary for check in evidence.checks if check.outcome is CheckOutcome.NOT_REQUESTED} == {
         "setup": "the project has no such command",
         "build": "the project has no such command",
         "typecheck": "the project has no such command",
@@ -150,7 +150,7 @@ def test_skipped_tests_have_not_run(tmp_path: Path) -> None:
 @pytest.mark.demand("D8.b")
 def test_the_least_number_of_tests_can_be_raised(tmp_path: Path) -> None:
     work = done(tmp_path)
-    assert run_for_real(work, min_tests=1).passed
+    assert run_for_real(work, min_tests=1).has_passed
     assert only_failure(run_for_real(work, min_tests=2)).name == "test"
 
 
@@ -169,7 +169,7 @@ def test_a_command_that_fails_rejects(tmp_path: Path, purpose: str) -> None:
     work = done(tmp_path)
     failing = checked(work, commands={"test": QUICK, purpose: "echo 'calc.py:1: error: bad'; exit 1"})
     assert only_failure(failing).name == purpose
-    assert checked(work, commands={"test": QUICK, purpose: "echo 'calc.py:1: warning: hm'"}).passed
+    assert checked(work, commands={"test": QUICK, purpose: "echo 'calc.py:1: warning: hm'"}).has_passed
 
 
 ESLINT = "1:7  warning  'a' is never used\n\n\u2716 2 problems ({} errors, 2 warnings)\n"
@@ -194,7 +194,7 @@ ESLINT = "1:7  warning  'a' is never used\n\n\u2716 2 problems ({} errors, 2 war
     ],
 )
 def test_warnings_of_a_linter_alone_do_not_reject(tmp_path: Path, command: str, passes: bool) -> None:
-    assert checked(done(tmp_path), commands={"test": QUICK, "lint": command}).passed is passes
+    assert checked(done(tmp_path), commands={"test": QUICK, "lint": command}).has_passed is passes
 
 
 @pytest.mark.demand("D8.d")
@@ -207,7 +207,7 @@ def test_coverage_must_reach_its_threshold(tmp_path: Path, covered: int, least: 
     work = done(tmp_path)
     commands = {"test": QUICK, "coverage": f"echo '{report}' > coverage.json"}
     evidence = checked(work, commands=commands, coverage_min=least)
-    assert evidence.passed is passes
+    assert evidence.has_passed is passes
     assert evidence.coverage_percent == covered * 10
 
 
@@ -255,7 +255,7 @@ def test_a_commit_that_does_not_name_the_package_is_refused(tmp_path: Path, mess
 @pytest.mark.demand("D8.e")
 @pytest.mark.parametrize("message", ["WP01: Add", "feat(WP01): add [FR-AUTH-001, FR-AUTH-002]", "fix(WP01)!: mend"])
 def test_a_commit_names_the_package_in_either_form(tmp_path: Path, message: str) -> None:
-    assert checked(done(tmp_path, message=message)).passed
+    assert checked(done(tmp_path, message=message)).has_passed
 
 
 def test_an_empty_diff_is_a_failure(tmp_path: Path) -> None:
@@ -291,14 +291,14 @@ def test_a_secret_in_an_added_line_is_refused_and_not_repeated(tmp_path: Path) -
 
 def test_a_secret_that_a_later_commit_took_out_is_still_committed(tmp_path: Path) -> None:
     work = done(tmp_path)
-    history = Added("calc.py", b"AKIA" + b"Q3EGRFXO5KZ2TB7A", "0123456789abcdef")
-    failure = only_failure(checked(msgspec.structs.replace(work, added=[history])))
+    history = AddedContent("calc.py", b"AKIA" + b"Q3EGRFXO5KZ2TB7A", "0123456789abcdef")
+    failure = only_failure(checked(msgspec.structs.replace(work, added_content=[history])))
     assert "commit 0123456789" in failure.summary
 
 
 def test_commands_that_rewrite_the_tree_are_a_failure(tmp_path: Path) -> None:
     work = done(tmp_path)
-    assert checked(work, commands={"test": QUICK, "lint": "touch calc.py; cp calc.py x; mv x calc.py"}).passed
+    assert checked(work, commands={"test": QUICK, "lint": "touch calc.py; cp calc.py x; mv x calc.py"}).has_passed
     failure = only_failure(checked(work, commands={"test": QUICK, "build": "echo '# x' >> calc.py"}))
     assert failure.name == "tree kept"
     assert "calc.py" in failure.summary
@@ -307,8 +307,8 @@ def test_commands_that_rewrite_the_tree_are_a_failure(tmp_path: Path) -> None:
 def test_a_lock_file_that_a_command_updates_is_only_noted(tmp_path: Path) -> None:
     work = done(tmp_path, {**GOOD, "Cargo.lock": "x\n"})
     evidence = checked(work, commands={"test": QUICK, "build": "echo y >> Cargo.lock"})
-    assert evidence.passed
-    kept = evidence.check("tree kept")
+    assert evidence.has_passed
+    kept = evidence.find_check("tree kept")
     assert kept is not None
     assert "Cargo.lock" in kept.notes[0]
 
@@ -324,11 +324,11 @@ def test_all_failures_are_told_in_one_round(tmp_path: Path) -> None:
 @pytest.mark.demand("D8.k")
 def test_a_failure_cannot_be_made_without_a_remedy() -> None:
     with pytest.raises(ValueError, match="does not say what to do"):
-        Check(name="x", outcome=Outcome.FAILED, summary="bad")
+        CheckResult(name="x", outcome=CheckOutcome.FAILED, summary="bad")
 
 
 def test_no_evidence_is_not_a_pass() -> None:
-    assert not Evidence(()).passed
+    assert not Evidence(()).has_passed
 
 
 def test_a_command_without_end_is_ended_and_fails(tmp_path: Path) -> None:
@@ -349,8 +349,8 @@ def test_flaky():
 @pytest.mark.demand("D10.a")
 def test_a_flaky_test_passes_when_it_is_run_again_and_is_named(tmp_path: Path) -> None:
     evidence = run_for_real(done(tmp_path, {**GOOD, "test_calc.py": FLAKY}), test_reruns=1)
-    assert evidence.passed
-    test = evidence.check("test")
+    assert evidence.has_passed
+    test = evidence.find_check("test")
     assert test is not None
     assert test.fault is Fault.FLAKY_TEST
     assert "test_calc.py::test_flaky" in test.notes[0]
@@ -367,10 +367,10 @@ def test_a_setup_that_the_network_failed_can_be_tried_again(tmp_path: Path) -> N
     commands = {"setup": "echo 'npm error code ECONNRESET' >&2; exit 1", "test": QUICK}
     evidence = checked(done(tmp_path), commands=commands)
     assert [check.name for check in evidence.failures] == ["setup", "test"]
-    setup = evidence.check("setup")
+    setup = evidence.find_check("setup")
     assert setup is not None
     assert setup.fault is Fault.NETWORK
-    assert evidence.fault is Fault.NETWORK
+    assert evidence.transient_fault is Fault.NETWORK
 
 
 RED = "def test_red():\n    assert False\n"
@@ -399,16 +399,16 @@ def test_old_failures_are_tolerated_by_default_but_never_new_ones(tmp_path: Path
     tolerating, strict = plan(), plan(tolerates_old_failures=False)
     write(folder, GOOD)
     commit(folder, "WP01: Add")
-    assert not gather_evidence(tolerating, work_since(folder, base), run_plainly).passed
-    assert not gather_evidence(strict, work_since(folder, base), run_plainly, baseline).passed
+    assert not gather_evidence(tolerating, work_since(folder, base), run_plainly).has_passed
+    assert not gather_evidence(strict, work_since(folder, base), run_plainly, baseline).has_passed
     evidence = gather_evidence(tolerating, work_since(folder, base), run_plainly, baseline)
-    assert evidence.passed
-    test = evidence.check("test")
+    assert evidence.has_passed
+    test = evidence.find_check("test")
     assert test is not None
     assert "already failing before the work began: test_old.py::test_red" in test.notes
     write(folder, {"test_new.py": RED})
     commit(folder, "WP01: Break")
-    assert not gather_evidence(tolerating, work_since(folder, base), run_plainly, baseline).passed
+    assert not gather_evidence(tolerating, work_since(folder, base), run_plainly, baseline).has_passed
 
 
 @pytest.mark.demand("D8.j")
@@ -432,13 +432,13 @@ def test_findings_of_before_do_not_reject_and_one_more_of_the_same_does(tmp_path
     write(folder, {**GOOD, "old.txt": "old.txt:9: bad\nFound 1 error.\n"})
     commit(folder, "WP01: Mend one of two")
     evidence = gather_evidence(linting, work_since(folder, base), run_plainly, baseline)
-    assert evidence.passed, evidence.failures
-    lint = evidence.check("lint")
+    assert evidence.has_passed, evidence.failures
+    lint = evidence.find_check("lint")
     assert lint is not None
     assert "already failing before the work began: old.txt:#: bad" in lint.notes
     write(folder, {"old.txt": "old.txt:9: bad\nold.txt:30: bad\nFound 2 errors.\n"})
     commit(folder, "WP01: The same again, elsewhere")
-    assert not gather_evidence(linting, work_since(folder, base), run_plainly, baseline).passed
+    assert not gather_evidence(linting, work_since(folder, base), run_plainly, baseline).has_passed
 
 
 @pytest.mark.demand("D8.j")
@@ -450,12 +450,12 @@ def test_a_linter_that_cannot_be_run_is_not_held_against_the_work_and_one_that_v
     write(folder, GOOD)
     commit(folder, "WP01: Add")
     evidence = gather_evidence(linting, work_since(folder, base), run_plainly, baseline)
-    lint = evidence.check("lint")
+    lint = evidence.find_check("lint")
     assert lint is not None
-    assert (evidence.passed, lint.outcome) == (True, Outcome.NOT_ASKED)
+    assert (evidence.has_passed, lint.outcome) == (True, CheckOutcome.NOT_REQUESTED)
     assert not gather_evidence(
         linting, work_since(folder, base), run_plainly, take_baseline(plan(), folder, run_plainly)
-    ).passed
+    ).has_passed
 
 
 @pytest.mark.demand("D8.j")
@@ -466,7 +466,7 @@ def test_fewer_tests_than_before_are_pointed_out(tmp_path: Path) -> None:
     write(folder, GOOD)
     (folder / "test_old.py").unlink()
     commit(folder, "WP01: Add")
-    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).check("test")
+    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).find_check("test")
     assert test is not None
     assert "1 tests ran, 2 before" in test.notes[0]
 
@@ -479,7 +479,7 @@ SETUP = f"mkdir -p .venv/bin; printf '{PROGRAM}' > .venv/bin/type-checker; chmod
 def test_programs_that_the_setup_installed_are_found(tmp_path: Path) -> None:
     commands = {"setup": SETUP, "test": QUICK, "typecheck": "type-checker"}
     evidence = checked(done(tmp_path), commands=commands)
-    assert evidence.passed, evidence.failures
+    assert evidence.has_passed, evidence.failures
 
 
 @pytest.mark.demand("D8.h")
@@ -489,20 +489,20 @@ def test_a_setup_of_the_base_is_used_again_and_an_agents_tree_never_fills_the_ca
         "setup": f"echo ran >> {log}; mkdir .venv; echo made > .venv/made",
         "test": f"cat .venv/made && {QUICK}",
     }
-    kept = SetupPlace(SetupCache(tmp_path / "cache"), "key-of-the-base")
+    kept = SetupCacheSlot(SetupCache(tmp_path / "cache"), "key-of-the-base")
     work = done(tmp_path, {**GOOD, ".gitignore": ".venv/\n__pycache__/\n"})
     folder = work.checkout
 
-    def runs(kept: SetupPlace | None = kept) -> int:
+    def runs(kept: SetupCacheSlot | None = kept) -> int:
         git(folder, "clean", "-xdfq")
         evidence = gather_evidence(plan(commands=commands), work, run_plainly, None, kept)
-        assert evidence.passed, evidence.failures
+        assert evidence.has_passed, evidence.failures
         return len(log.read_text().splitlines())
 
     assert runs() == 1
     assert runs() == 2, "a tree that an agent wrote must not fill the cache"
     git(folder, "clean", "-xdfq")
-    take_baseline(plan(commands=commands), folder, run_plainly, kept._replace(fills=True))
+    take_baseline(plan(commands=commands), folder, run_plainly, kept._replace(may_fill=True))
     assert runs() == 3
     assert runs() == 3
     assert runs(kept._replace(key="of-another-base")) == 4
@@ -520,8 +520,8 @@ def test_a_setup_that_fails_or_leaves_no_test_to_be_found_is_followed_by_the_nex
         SetupCandidate("touch good", "an extra"),
     )
     evidence = run_for_real(work, setups=setups, test_functions=1)
-    assert evidence.passed, evidence.failures
-    setup = evidence.check("setup")
+    assert evidence.has_passed, evidence.failures
+    setup = evidence.find_check("setup")
     assert setup is not None
     assert setup.argv[-1] == "touch good"
     assert setup.notes[0] == "chosen for: an extra"
@@ -533,10 +533,10 @@ def test_a_setup_that_fails_or_leaves_no_test_to_be_found_is_followed_by_the_nex
 def test_of_setups_that_find_far_too_few_tests_the_best_is_taken(tmp_path: Path) -> None:
     work = done(tmp_path)
     setups = (SetupCandidate("touch first", "a lock"), SetupCandidate("exit 1", "a group"))
-    bench = Bench(plan(setups=setups, test_functions=900), work.checkout, run_plainly)
-    assert [check.name for check in bench.checks() if check.outcome is Outcome.FAILED] == []
-    assert bench.set_up is not None
-    assert bench.set_up.found == Collected(1, 0)
+    bench = PlanRunner(plan(setups=setups, test_functions=900), work.checkout, run_plainly)
+    assert [check.name for check in bench.run_checks() if check.outcome is CheckOutcome.FAILED] == []
+    assert bench.setup_result is not None
+    assert bench.setup_result.collected == CollectedTests(1, 0)
     assert (work.checkout / "first").exists(), "set up once more, after the last try"
 
 
@@ -544,7 +544,7 @@ def test_of_setups_that_find_far_too_few_tests_the_best_is_taken(tmp_path: Path)
 def test_only_the_setup_is_given_the_network(tmp_path: Path) -> None:
     asked: dict[str, bool] = {}
 
-    def run(command: Command) -> CommandRan:
+    def run(command: Command) -> CommandResult:
         asked[command.argv[-1]] = command.network
         return run_plainly(command)
 
@@ -555,7 +555,7 @@ def test_only_the_setup_is_given_the_network(tmp_path: Path) -> None:
 def test_output_in_the_evidence_is_bounded_and_harmless(tmp_path: Path) -> None:
     first = "print('\\x1b]0;title\\x07\\x1b[31mred\\x9b2J\\rover' + 'x' * 1000)"
     noise = f'python -c "{first}; [print(i) for i in range(9999)]"'
-    check = checked(done(tmp_path), commands={"test": QUICK, "lint": noise}).check("lint")
+    check = checked(done(tmp_path), commands={"test": QUICK, "lint": noise}).find_check("lint")
     assert check is not None
     assert len(check.excerpt) < 100 * 310
     assert not {"\x1b", "\x07", "\x9b", "\r"} & set(check.excerpt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.checks.secrets import Added, added_lines, find_secrets
+from phasegate.checks.secrets import AddedContent, find_secrets, keep_added_lines
 from support.growth import assert_grows_no_faster_than_its_input
 
 LETTERS = "aB3dE6gH9jK2mN5pQ8sT1vW4xY7zA0cD"
@@ -32,9 +32,9 @@ KEYS = {
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 @pytest.mark.parametrize("form", ["{}", "KEY={}", 'key = "{}"\n', "x\ny: '{}',\n", "https://user:{}@host/"])
 def test_a_key_is_found_wherever_it_stands(key: str, form: str) -> None:
-    found = find_secrets([Added("a.py", form.format(key).encode())])
+    found = find_secrets([AddedContent("a.py", form.format(key).encode())])
     assert len(found) == 1
-    assert not found[0].allowed
+    assert not found[0].is_allowed
     assert key not in str(found[0])
 
 
@@ -57,26 +57,26 @@ def test_a_key_is_found_wherever_it_stands(key: str, form: str) -> None:
     ],
 )
 def test_what_only_resembles_a_key_is_let_be(text: str) -> None:
-    assert find_secrets([Added("a.py", text.encode())]) == []
+    assert find_secrets([AddedContent("a.py", text.encode())]) == []
 
 
 def test_a_line_of_the_base_is_not_the_agents() -> None:
     old = f"key = '{KEYS['AWS']}'\n".encode()
     moved = b"# new\n" + old
-    assert find_secrets([Added("a.py", added_lines(old, moved))]) == []
-    assert find_secrets([Added("a.py", added_lines(b"", moved))])[0].line == 2
+    assert find_secrets([AddedContent("a.py", keep_added_lines(old, moved))]) == []
+    assert find_secrets([AddedContent("a.py", keep_added_lines(b"", moved))])[0].line == 2
 
 
 def test_a_comment_on_the_line_allows_a_dummy_and_is_reported() -> None:
     allowed = f"KEY = '{KEYS['AWS']}'  # phasegate:allow-secret\n".encode()
     other = f"KEY = '{KEYS['GitHub']}'\n".encode()
-    found = find_secrets([Added("a.py", allowed * 60 + other)])
-    assert [secret.allowed for secret in found].count(False) == 1
+    found = find_secrets([AddedContent("a.py", allowed * 60 + other)])
+    assert [secret.is_allowed for secret in found].count(False) == 1
 
 
 def test_looking_grows_with_the_size_of_the_text() -> None:
-    def full_of_hints(size: int) -> list[Added]:
+    def full_of_hints(size: int) -> list[AddedContent]:
         hints = (b"sk-", b"T3BlbkFJ", b"AKIA", b"ghp_", b"-----BEGIN A ")
-        return [Added("a", b"".join(hint * (size // len(hint)) for hint in hints))]
+        return [AddedContent("a", b"".join(hint * (size // len(hint)) for hint in hints))]
 
     assert_grows_no_faster_than_its_input(find_secrets, full_of_hints, 50_000, 400_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.checks.test_output import TestRun, read_test_output
+from phasegate.checks.test_output import TestRun, parse_test_output
 from support.checkout import PYTEST_ALONE
 from support.growth import assert_grows_no_faster_than_its_input
 
@@ -42,7 +42,7 @@ RUNS = [
 @pytest.mark.demand("D8.b")
 @pytest.mark.parametrize(("name", "run"), RUNS)
 def test_what_a_runner_said_is_read_from_its_own_words(name: str, run: TestRun) -> None:
-    assert read_test_output((RECORDED / f"{name}.txt").read_text()) == run
+    assert parse_test_output((RECORDED / f"{name}.txt").read_text()) == run
 
 
 @pytest.mark.demand("D8.b", "R1.b")
@@ -61,13 +61,13 @@ def test_what_a_runner_said_is_read_from_its_own_words(name: str, run: TestRun) 
     ],
 )
 def test_the_summaries_of_other_runners_are_read(text: str, run: TestRun) -> None:
-    assert read_test_output(text) == run
+    assert parse_test_output(text) == run
 
 
 @pytest.mark.demand("D8.b")
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*-none.txt")), ids=lambda path: path.stem)
 def test_a_run_without_tests_is_never_read_as_one_with_tests(path: Path) -> None:
-    run = read_test_output(path.read_text())
+    run = parse_test_output(path.read_text())
     assert run is None or run.executed == 0
 
 
@@ -88,7 +88,7 @@ def test_a_run_without_tests_is_never_read_as_one_with_tests(path: Path) -> None
     ],
 )
 def test_words_that_no_runner_uses_are_no_run(text: str) -> None:
-    assert read_test_output(text) is None
+    assert parse_test_output(text) is None
 
 
 def python(folder: Path, *arguments: str) -> str:
@@ -116,7 +116,7 @@ def test_names(x): assert not x
 @pytest.mark.parametrize("options", [(), ("-q",), ("-v",), ("--color=yes",), ("-n2",)], ids=str)
 def test_pytest_is_understood_in_each_of_its_voices(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "test_it.py").write_text(PYTEST_FILE)
-    run = read_test_output(python(tmp_path, "-m", "pytest", *PYTEST_ALONE.split(), *options))
+    run = parse_test_output(python(tmp_path, "-m", "pytest", *PYTEST_ALONE.split(), *options))
     assert run is not None
     assert (run.passed, run.failed) == (2, 3)
     assert "test_it.py::test_fails" in run.failing
@@ -126,7 +126,7 @@ def test_pytest_is_understood_in_each_of_its_voices(tmp_path: Path, options: tup
 
 @pytest.mark.demand("D8.b")
 def test_pytest_that_finds_nothing_ran_nothing(tmp_path: Path) -> None:
-    run = read_test_output(python(tmp_path, "-m", "pytest", *PYTEST_ALONE.split()))
+    run = parse_test_output(python(tmp_path, "-m", "pytest", *PYTEST_ALONE.split()))
     assert run is not None
     assert run.executed == 0
 
@@ -144,13 +144,13 @@ class T(unittest.TestCase):
 @pytest.mark.demand("D8.b")
 def test_unittest_is_understood(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNITTEST_FILE)
-    run = read_test_output(python(tmp_path, "-m", "unittest"))
+    run = parse_test_output(python(tmp_path, "-m", "unittest"))
     assert run is not None
     assert (run.passed, run.failed, len(run.failing)) == (1, 1, 1)
 
 
 def test_only_the_last_word_of_a_runner_that_speaks_once_counts() -> None:
-    assert read_test_output("9 passed in 1.00s\n1 failed, 1 passed in 0.50s\n") == TestRun("pytest", 1, 1)
+    assert parse_test_output("9 passed in 1.00s\n1 failed, 1 passed in 0.50s\n") == TestRun("pytest", 1, 1)
 
 
 def test_reading_grows_with_the_size_of_the_output() -> None:
@@ -158,11 +158,11 @@ def test_reading_grows_with_the_size_of_the_output() -> None:
         floods = ["1" * size, "Tests: " + "1 a, " * (size // 5), "FAILED " + " - " * (size // 3), "ok " + " " * size]
         return "\n".join(f"{flood}\n" * 3 for flood in floods)
 
-    assert_grows_no_faster_than_its_input(read_test_output, flooded, 20_000, 160_000)
+    assert_grows_no_faster_than_its_input(parse_test_output, flooded, 20_000, 160_000)
 
 
 def counted(output: str) -> int | None:
-    run = read_test_output(output)
+    run = parse_test_output(output)
     return None if run is None else run.executed
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from phasegate.config.acp_registry import read_registry
+from phasegate.config.acp_registry import parse_registry
 
 GOOD: dict[str, Any] = {
     "id": "mine",
@@ -18,7 +18,7 @@ GOOD: dict[str, Any] = {
 
 
 def read(*entries: object) -> dict[str, Any]:
-    return {**read_registry(json.dumps({"version": "1.0.0", "agents": entries, "extensions": []}).encode())}
+    return {**parse_registry(json.dumps({"version": "1.0.0", "agents": entries, "extensions": []}).encode())}
 
 
 def test_an_npm_agent_is_known_by_its_package_without_the_version() -> None:
@@ -60,4 +60,4 @@ def test_an_entry_that_cannot_be_read_is_left_out_and_the_others_stay(wrong: obj
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"agents": {}}', b"\xff"])
 def test_what_is_no_registry_is_an_error(data: bytes) -> None:
     with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
-        read_registry(data)
+        parse_registry(data)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.config import Config, Effective, find_place, load
-from phasegate.config.layers import LARGEST_FILE_BYTES
-from phasegate.config.settings import Sandbox
+from phasegate.config import Config, EffectiveConfig, load_config, locate_config
+from phasegate.config.layers import MAX_FILE_BYTES
+from phasegate.config.settings import SandboxMode
 from phasegate.errors import ConfigError
 
 EXAMPLE = """\
@@ -70,9 +70,9 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loaded(folder: Path, text: str, environ: dict[str, str] | None = None, **flags: str) -> Effective:
+def loaded(folder: Path, text: str, environ: dict[str, str] | None = None, **flags: str) -> EffectiveConfig:
     (folder / "phasegate.toml").write_text(text)
-    return load(folder, environ or {}, {key.replace("__", "."): value for key, value in flags.items()})
+    return load_config(folder, environ or {}, {key.replace("__", "."): value for key, value in flags.items()})
 
 
 def mistake(folder: Path, text: str, environ: dict[str, str] | None = None, **flags: str) -> str:
@@ -86,7 +86,7 @@ def test_the_documented_example_is_read_whole(repository: Path) -> None:
     assert config.agents["claude"].harness == "claude_code"
     assert config.agents["claude"].env == ("ANTHROPIC_API_KEY",)
     assert config.roles["03-architecture"] == "claude"
-    assert config.run.sandbox is Sandbox.AUTO
+    assert config.run.sandbox is SandboxMode.AUTO
     assert config.checks["python"].coverage_min == 80
     assert config.checks["python"].lint == ""
     assert config.checks["python"].typecheck is None
@@ -96,7 +96,7 @@ def test_the_documented_example_is_read_whole(repository: Path) -> None:
 
 @pytest.mark.demand("W3.d", "D10.c")
 def test_without_a_file_the_defaults_hold(repository: Path) -> None:
-    effective = load(repository, {})
+    effective = load_config(repository, {})
     assert effective.config == Config()
     assert not effective.has_file
     assert (effective.config.run.max_revisions, effective.config.run.max_review_cycles) == (3, 5)
@@ -148,7 +148,7 @@ def test_the_seeds_variables_concern_all_agents_and_a_variable_for_one_wins_over
     one = {**seeds, "PHASEGATE_AGENTS__MY_B__TIMEOUT_S": "70"}
     assert [agent.timeout_s for agent in loaded(repository, text, one).config.agents.values()] == [60.5, 70]
     flag = {"agents.*.timeout_s": "80"}
-    assert [agent.timeout_s for agent in load(repository, one, flag).config.agents.values()] == [80, 80]
+    assert [agent.timeout_s for agent in load_config(repository, one, flag).config.agents.values()] == [80, 80]
 
 
 def test_variables_can_name_what_has_hyphens_and_make_what_is_new(repository: Path) -> None:
@@ -160,7 +160,7 @@ def test_variables_can_name_what_has_hyphens_and_make_what_is_new(repository: Pa
         "PHASEGATE_RUN__DELIVER_FEATURE_FOLDER": "false",
         "AGILEPLUS_AGENT_TIMEOUT": "9",
     }
-    config = load(repository, environ).config
+    config = load_config(repository, environ).config
     assert config.agents["new"].command == ("./agent", "--fast")
     assert config.agents["new"].timeout_s == 9
     assert config.roles == {"06-implementation": "new"}
@@ -170,7 +170,7 @@ def test_variables_can_name_what_has_hyphens_and_make_what_is_new(repository: Pa
 
 def test_what_the_product_gives_to_its_agents_is_no_configuration(repository: Path) -> None:
     job = {"PHASEGATE_JOB": "x", "PHASEGATE_PHASE": "plan", "AGILEPLUS_JOB_ID": "x", "AGILEPLUS_PROMPT": "/p"}
-    assert load(repository, job).config == Config()
+    assert load_config(repository, job).config == Config()
 
 
 # What is written, and what the message and the hint say.
@@ -284,29 +284,29 @@ def test_the_file_is_found_from_any_folder_of_the_repository(repository: Path) -
     deep = repository / "a/b"
     deep.mkdir(parents=True)
     (repository / "phasegate.toml").write_text("[run]\nparallel = 7\n")
-    assert load(deep, {}).config.run.parallel == 7
-    assert find_place(deep) == (repository, repository / "phasegate.toml")
+    assert load_config(deep, {}).config.run.parallel == 7
+    assert locate_config(deep) == (repository, repository / "phasegate.toml")
 
 
 def test_a_repository_has_one_file_wherever_a_run_is_begun(repository: Path) -> None:
     deep = repository / "a"
     deep.mkdir()
     (deep / "phasegate.toml").write_text("[run]\nparallel = 7\n")
-    assert load(deep, {}).config.run.parallel == 2
+    assert load_config(deep, {}).config.run.parallel == 2
 
 
 def test_a_file_above_the_repository_does_not_count(repository: Path) -> None:
     inner = repository / "inner"
     (inner / ".git").mkdir(parents=True)
     (repository / "phasegate.toml").write_text("[run]\nparallel = 7\n")
-    assert load(inner, {}).config.run.parallel == 2
+    assert load_config(inner, {}).config.run.parallel == 2
 
 
 def test_outside_of_a_repository_only_the_folders_own_file_counts(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "phasegate.toml").write_text("[run]\nparallel = 7\n")
-    assert load(tmp_path / "x", {}).config.run.parallel == 2
-    assert load(tmp_path, {}).config.run.parallel == 7
+    assert load_config(tmp_path / "x", {}).config.run.parallel == 2
+    assert load_config(tmp_path, {}).config.run.parallel == 7
 
 
 def test_odd_files_are_refused_without_a_hang(repository: Path) -> None:
@@ -314,14 +314,14 @@ def test_odd_files_are_refused_without_a_hang(repository: Path) -> None:
     for make in (file.mkdir, lambda: os.mkfifo(file), lambda: file.symlink_to("/dev/zero")):
         make()
         with pytest.raises(ConfigError, match=r"phasegate.toml"):
-            load(repository, {})
+            load_config(repository, {})
         file.rmdir() if file.is_dir() else file.unlink()
-    for raw in (b"\xff", b"#" * (LARGEST_FILE_BYTES + 1)):
+    for raw in (b"\xff", b"#" * (MAX_FILE_BYTES + 1)):
         file.write_bytes(raw)
         with pytest.raises(ConfigError, match=r"not UTF-8|larger than"):
-            load(repository, {})
+            load_config(repository, {})
     file.write_bytes(b"\xef\xbb\xbf[run]\r\nparallel = 3\r\n")
-    assert load(repository, {}).config.run.parallel == 3
+    assert load_config(repository, {}).config.run.parallel == 3
 
 
 KEYS = st.sampled_from(
@@ -346,7 +346,7 @@ def test_any_file_and_any_variables_give_a_configuration_or_a_config_error(
     folder.mkdir(exist_ok=True)
     (folder / "phasegate.toml").write_text("\n".join(lines))
     with suppress(ConfigError):
-        load(folder, {f"PHASEGATE_{name}": value for name, value in variables.items()})
+        load_config(folder, {f"PHASEGATE_{name}": value for name, value in variables.items()})
 
 
 def test_the_configuration_loads_neither_click_nor_rich() -> None:
@@ -358,7 +358,7 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {"AGILEPLUS_AGENT_TIMEOUTS": "5", "AGILEPLUS_JOB_ID": "of a job", "AGILEPLUS_AGENT_MAX_RETRIES": "1"}
-    load(tmp_path, given)
+    load_config(tmp_path, given)
     assert [record.getMessage() for record in caplog.records] == [
         "AGILEPLUS_AGENT_TIMEOUTS is not a variable of Phasegate; did you mean `AGILEPLUS_AGENT_TIMEOUT`?"
     ]
@@ -377,11 +377,11 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
 def test_a_bucket_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, wrong: str) -> None:
     (tmp_path / "phasegate.toml").write_text(f"[storage]\n{text}\n")
     with pytest.raises(ConfigError, match=re.escape(wrong)):
-        load(tmp_path, {})
+        load_config(tmp_path, {})
 
 
 def test_a_bucket_is_used_only_where_one_is_set(tmp_path: Path) -> None:
-    assert not load(tmp_path, {}).config.storage.is_set
+    assert not load_config(tmp_path, {}).config.storage.is_set
     (tmp_path / "phasegate.toml").write_text('[storage]\nurl = "s3://team-records/shop/"\n')
-    assert load(tmp_path, {}).config.storage.is_set
-    assert load(tmp_path, {}).config.storage.bucket == "agileplus-artifacts"
+    assert load_config(tmp_path, {}).config.storage.is_set
+    assert load_config(tmp_path, {}).config.storage.bucket == "agileplus-artifacts"

@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 import phasegate
-from phasegate.files import open_plain, read_plain
-from phasegate.files.durable_write import replace_at
-from phasegate.files.safe_open import folder_beneath, open_beneath, open_by_kernel, open_part_by_part, opened_folder
+from phasegate.files import open_regular_file, read_regular_file
+from phasegate.files.durable_write import replace_file_at
+from phasegate.files.safe_open import (
+    folder_beneath,
+    folder_descriptor,
+    open_beneath,
+    open_part_by_part,
+    open_with_openat2,
+)
 
 LIMIT = 100
 # Each opens files of ours in folders that no agent can write, or locks and devices.
@@ -44,31 +50,31 @@ def there(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["link", "pipe", "large", "missing", "out", ".", "nul\0"])
 def test_what_is_no_plain_file_within_the_limit_is_not_read(there: Path, name: str) -> None:
-    assert read_plain(there / "plain", LIMIT) == b"plain"
-    assert read_plain(there / name, LIMIT) is None
-    with opened_folder(there) as folder:
-        assert read_plain("plain", LIMIT, folder) == b"plain"
-        assert read_plain(name, LIMIT, folder) is None
+    assert read_regular_file(there / "plain", LIMIT) == b"plain"
+    assert read_regular_file(there / name, LIMIT) is None
+    with folder_descriptor(there) as folder:
+        assert read_regular_file("plain", LIMIT, folder) == b"plain"
+        assert read_regular_file(name, LIMIT, folder) is None
 
 
 def test_a_second_name_is_refused_where_it_may_be_one_outside(there: Path) -> None:
-    assert read_plain(there / "second-name", LIMIT) == b"secret", "the control"
-    assert read_plain(there / "second-name", LIMIT, one_name=True) is None
+    assert read_regular_file(there / "second-name", LIMIT) == b"secret", "the control"
+    assert read_regular_file(there / "second-name", LIMIT, single_link=True) is None
 
 
 def test_a_link_is_followed_only_where_the_caller_says_so(there: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
-        open_plain(there / "link")
-    descriptor = open_plain(there / "link", follow_link=True)
+        open_regular_file(there / "link")
+    descriptor = open_regular_file(there / "link", follow_link=True)
     assert os.read(descriptor, LIMIT) == b"secret"
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("way", [open_beneath, open_by_kernel, open_part_by_part])
+@pytest.mark.parametrize("way", [open_beneath, open_with_openat2, open_part_by_part])
 def test_no_part_of_a_way_beneath_a_folder_is_a_link(
     there: Path, way: Callable[[int, Sequence[str], int], int]
 ) -> None:
-    with opened_folder(there) as folder:
+    with folder_descriptor(there) as folder:
         os.close(way(folder, ["plain"], os.O_RDONLY))
         with pytest.raises(OSError, match="out"):
             way(folder, ["out", "secret"], os.O_RDONLY)
@@ -76,7 +82,7 @@ def test_no_part_of_a_way_beneath_a_folder_is_a_link(
 
 @pytest.mark.parametrize("path", ["..", "../secret", "folder/..", "a//b", "./a", "/etc"])
 def test_no_way_beneath_a_folder_leads_out_of_it(there: Path, path: str) -> None:
-    with opened_folder(there) as folder, pytest.raises(FileNotFoundError), folder_beneath(folder, path):
+    with folder_descriptor(there) as folder, pytest.raises(FileNotFoundError), folder_beneath(folder, path):
         pass
 
 
@@ -89,14 +95,14 @@ def test_a_way_that_is_too_long_for_one_call_is_gone_part_by_part(tmp_path: Path
         os.close(current)
         current = below
     os.close(current)
-    with opened_folder(tmp_path) as root, folder_beneath(root, "/".join(parts)) as deepest:
+    with folder_descriptor(tmp_path) as root, folder_beneath(root, "/".join(parts)) as deepest:
         os.mkdir("made", dir_fd=deepest)
         assert os.stat("made", dir_fd=deepest)
 
 
 def test_what_is_replaced_is_the_link_and_not_what_it_leads_to(there: Path, tmp_path: Path) -> None:
-    with opened_folder(there) as folder:
-        replace_at(folder, "link", b"new", 0o600)
+    with folder_descriptor(there) as folder:
+        replace_file_at(folder, "link", b"new", 0o600)
     assert (there / "link").read_bytes() == b"new"
     assert (tmp_path / "secret").read_bytes() == b"secret"
 

@@ -8,14 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.prompt.budget import Piece, PieceKind
+from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.core.prompt.document import UnifiedPrompt
-from phasegate.core.workflow.phases import PHASES, Work, required_artifacts
+from phasegate.core.workflow.phases import PHASES, PhaseWork, required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.errors import PromptTooLarge, TemplateNotFound
-from phasegate.prompts.assemble import PromptRequest, PromptSource, as_parts, assemble, read_pieces, system_prompt
-from phasegate.prompts.shipped_texts import load_skeleton, phrases, skeletons_of
-from phasegate.prompts.stream import write_xml
+from phasegate.prompts.assemble import (
+    PromptRequest,
+    PromptSource,
+    assemble_prompt,
+    build_prompt_parts,
+    build_system_prompt,
+    read_pieces,
+)
+from phasegate.prompts.shipped_texts import load_phrases, load_skeleton, render_skeletons
+from phasegate.prompts.stream import write_prompt_xml
 from phasegate.prompts.templates import load_system_template
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokens"
@@ -35,11 +42,11 @@ def request(
     return PromptRequest("CLAUDE", phase, instructions, root, PATHS, ("proposal.md", "specs/", "tasks.md"), budget)
 
 
-def twenty_files() -> list[Piece]:
+def twenty_files() -> list[ContextPiece]:
     """Twenty context files of 3 to 6 kB, as source files are."""
     sources = [path.read_text(encoding="utf-8") for path in sorted(GOLDEN.glob("code-*.txt"))]
     pairs = [sources[number % len(sources)] + sources[(number + 3) % len(sources)] for number in range(20)]
-    return [Piece(PieceKind.FILE, f"src/file{number:02}", text) for number, text in enumerate(pairs)]
+    return [ContextPiece(PieceKind.FILE, f"src/file{number:02}", text) for number, text in enumerate(pairs)]
 
 
 PLAN = (GOLDEN / "prose-markdown.txt").read_text(encoding="utf-8")
@@ -49,21 +56,21 @@ FINDINGS = "1. [major] plan.md, step 2\n   - Wrong: the session store has no exp
 @pytest.mark.demand("P3.b", "P3.c")
 def test_a_revision_round_shares_95_percent_of_the_first_rounds_bytes_as_prefix(project: Path) -> None:
     files = twenty_files()
-    role = Piece(PieceKind.ROLE, "agent-file.md", "You are the system designer.\n" * 20)
-    spec = Piece(PieceKind.ARTIFACT, "spec.md", PLAN)
-    first = assemble(
+    role = ContextPiece(PieceKind.ROLE, "agent-file.md", "You are the system designer.\n" * 20)
+    spec = ContextPiece(PieceKind.ARTIFACT, "spec.md", PLAN)
+    first = assemble_prompt(
         request(project, "challenge", 120_000, "Challenge phase 04-design, round 1"),
-        [role, *files, spec, Piece(PieceKind.REVISED, "plan.md", PLAN)],
+        [role, *files, spec, ContextPiece(PieceKind.REVISED, "plan.md", PLAN)],
     )
     revised = PLAN.replace("Core Principles", "Core Principles, revised", 1)
-    second = assemble(
+    second = assemble_prompt(
         request(project, "challenge", 120_000, "Challenge phase 04-design, round 2"),
         [
             role,
             *files,
             spec,
-            Piece(PieceKind.REVISED, "plan.md", revised),
-            Piece(PieceKind.FINDINGS, "findings-1.md", FINDINGS),
+            ContextPiece(PieceKind.REVISED, "plan.md", revised),
+            ContextPiece(PieceKind.FINDINGS, "findings-1.md", FINDINGS),
         ],
     )
     one, two = first.prompt.to_xml().encode(), second.prompt.to_xml().encode()
@@ -74,19 +81,22 @@ def test_a_revision_round_shares_95_percent_of_the_first_rounds_bytes_as_prefix(
 
 @pytest.mark.demand("P3.c", "T3.b")
 def test_the_system_prompt_only_points_at_what_changes(project: Path) -> None:
-    pieces = [Piece(PieceKind.REVISED, "plan.md", "SECRET PLAN"), Piece(PieceKind.TASKS, "tasks.md", "SECRET TASKS")]
-    prompt = assemble(request(project, "implement"), pieces).prompt
+    pieces = [
+        ContextPiece(PieceKind.REVISED, "plan.md", "SECRET PLAN"),
+        ContextPiece(PieceKind.TASKS, "tasks.md", "SECRET TASKS"),
+    ]
+    prompt = assemble_prompt(request(project, "implement"), pieces).prompt
     assert prompt.system_prompt is not None
     assert "SECRET" not in prompt.system_prompt
-    assert phrases().artifacts in prompt.system_prompt
-    assert phrases().tasks in prompt.system_prompt
+    assert load_phrases().artifacts in prompt.system_prompt
+    assert load_phrases().tasks in prompt.system_prompt
     assert [item.name for item in prompt.context] == ["plan.md", "tasks.md"]
 
 
 @pytest.mark.demand("T3.a", "T3.b", "P1.d")
 def test_every_variable_of_the_template_is_filled(project: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "phasegate"):
-        system = system_prompt(request(project)).text
+        system = build_system_prompt(request(project)).text
     assert "{{" not in system
     assert "Python 3.12, pytest, ruff." in system
     assert "  module0/" in system
@@ -98,16 +108,16 @@ def test_every_variable_of_the_template_is_filled(project: Path, caplog: pytest.
 @pytest.mark.demand("P1.d", "T1.d")
 def test_a_run_without_a_template_is_not_assembled(project: Path) -> None:
     with pytest.raises(TemplateNotFound):
-        assemble(request(project)._replace(phase="nothing"), [])
+        assemble_prompt(request(project)._replace(phase="nothing"), [])
 
 
 @pytest.mark.demand("P4.b", "P4.c")
 def test_what_was_left_out_is_said_in_the_prompt_behind_the_rest_and_returned(project: Path) -> None:
-    assembled = assemble(request(project, budget=15_000), twenty_files())
+    assembled = assemble_prompt(request(project, budget=15_000), twenty_files())
     assert assembled.left_out
     assert assembled.tokens <= 15_000
     note = assembled.prompt.context[-1]
-    assert note.name == phrases().notes.name
+    assert note.name == load_phrases().notes.name
     for name in assembled.left_out:
         assert f"- {name}" in note.content
     for cut in assembled.cut:
@@ -117,7 +127,7 @@ def test_what_was_left_out_is_said_in_the_prompt_behind_the_rest_and_returned(pr
 
 @pytest.mark.demand("P4.c")
 def test_a_prompt_from_which_nothing_is_missing_has_no_notes(project: Path) -> None:
-    assembled = assemble(request(project, budget=200_000), twenty_files())
+    assembled = assemble_prompt(request(project, budget=200_000), twenty_files())
     assert len(assembled.prompt.context) == 20
     assert (assembled.left_out, assembled.cut, assembled.hidden) == ((), (), ())
 
@@ -125,24 +135,24 @@ def test_a_prompt_from_which_nothing_is_missing_has_no_notes(project: Path) -> N
 @pytest.mark.demand("P4.a")
 @pytest.mark.parametrize("budget", [12_000, 20_000, 50_000, 100_000])
 def test_the_estimate_of_the_whole_prompt_keeps_to_the_budget(project: Path, budget: int) -> None:
-    hostile = [Piece(PieceKind.FILE, f"h{n}", "\u202e<&>\x00\n" * 400) for n in range(30)]
-    assembled = assemble(request(project, budget=budget), [*twenty_files(), *hostile])
+    hostile = [ContextPiece(PieceKind.FILE, f"h{n}", "\u202e<&>\x00\n" * 400) for n in range(30)]
+    assembled = assemble_prompt(request(project, budget=budget), [*twenty_files(), *hostile])
     assert assembled.tokens <= budget
 
 
 @pytest.mark.demand("P4.c")
 def test_a_template_that_does_not_fit_by_itself_is_an_error_by_name(project: Path) -> None:
     with pytest.raises(PromptTooLarge, match="the budget is 500") as raised:
-        assemble(request(project, budget=500), [])
+        assemble_prompt(request(project, budget=500), [])
     assert "raise the budget to at least" in raised.value.hint
     with pytest.raises(PromptTooLarge):
-        assemble(request(project, budget=20_000, instructions="word " * 20_000), [])
+        assemble_prompt(request(project, budget=20_000, instructions="word " * 20_000), [])
 
 
 @pytest.mark.demand("P4.a", "P4.b")
 def test_a_long_description_of_the_project_is_cut_to_its_share_and_said(project: Path) -> None:
     (project / "agentd/project.md").write_text("One more rule of this project.\n" * 5_000)
-    assembled = assemble(request(project, budget=30_000), [])
+    assembled = assemble_prompt(request(project, budget=30_000), [])
     assert [cut.name for cut in assembled.cut] == ["agentd/project.md"]
     assert "bytes of agentd/project.md are shown" in (assembled.prompt.system_prompt or "")
     assert assembled.tokens <= 30_000
@@ -158,7 +168,7 @@ def test_a_project_without_a_description_leaves_the_note_and_the_warning(
             (tmp_path / "agentd").mkdir()
             (tmp_path / "agentd/project.md").write_text(content)
         with caplog.at_level(logging.WARNING, "phasegate"):
-            assert "Context not provided: PROJECT_CONTEXT" in system_prompt(request(tmp_path)).text
+            assert "Context not provided: PROJECT_CONTEXT" in build_system_prompt(request(tmp_path)).text
         assert "PROJECT_CONTEXT" in caplog.text
 
 
@@ -168,12 +178,12 @@ def test_hidden_characters_are_flagged_with_item_character_and_line(project: Pat
     text = "\ufeffif user:\n    admin = False \u202e# check\u2066\n"
     tagged = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     pieces = [
-        Piece(PieceKind.FILE, "auth.py", text),
-        Piece(PieceKind.THOUGHT, None, "hi" + tagged),
-        Piece(PieceKind.FILE, "evil\u202e.py", "x"),
-        Piece(PieceKind.FILE, "fine.md", "👩\u200d💻 naïve façade — “quoted” 中文\n"),
+        ContextPiece(PieceKind.FILE, "auth.py", text),
+        ContextPiece(PieceKind.THOUGHT, None, "hi" + tagged),
+        ContextPiece(PieceKind.FILE, "evil\u202e.py", "x"),
+        ContextPiece(PieceKind.FILE, "fine.md", "👩\u200d💻 naïve façade — “quoted” 中文\n"),
     ]
-    assembled = assemble(request(project), pieces)
+    assembled = assemble_prompt(request(project), pieces)
     found = {(one.item, one.character, one.line) for one in assembled.hidden}
     assert found >= {
         ("agentd/project.md", "U+200B ZERO WIDTH SPACE", 2),
@@ -196,19 +206,20 @@ def test_the_streamed_prompt_is_the_assembled_one_byte_for_byte(project: Path) -
     for name, content in contents.items():
         (project / name).write_bytes(content)
         sources.append(PromptSource(PieceKind.ARTIFACT if name == "a.py" else PieceKind.FILE, name, project / name))
-    thought = Piece(PieceKind.THOUGHT, None, "hm")
+    thought = ContextPiece(PieceKind.THOUGHT, None, "hm")
     out = BytesIO()
-    hidden = write_xml(as_parts(request(project), sources, [thought]), out)
-    assembled = assemble(request(project), [*read_pieces(project, sources, None), thought])
+    hidden = write_prompt_xml(build_prompt_parts(request(project), sources, [thought]), out)
+    assembled = assemble_prompt(request(project), [*read_pieces(project, sources, None), thought])
     assert out.getvalue() == assembled.prompt.to_xml().encode()
     assert tuple(hidden) == assembled.hidden
 
 
 @pytest.mark.demand("P7.a", "P7.b")
 def test_another_agent_gets_the_same_context(project: Path) -> None:
-    pieces = [Piece(PieceKind.ARTIFACT, "spec.md", "what the phase before wrote")]
+    pieces = [ContextPiece(PieceKind.ARTIFACT, "spec.md", "what the phase before wrote")]
     prompts = [
-        assemble(request(project)._replace(agent=agent), pieces).prompt for agent in ("CLAUDE", "GEMINI", "CODEX")
+        assemble_prompt(request(project)._replace(agent=agent), pieces).prompt
+        for agent in ("CLAUDE", "GEMINI", "CODEX")
     ]
     assert len({prompt.context for prompt in prompts}) == 1
     assert prompts[0].context[0].content == "what the phase before wrote"
@@ -216,7 +227,7 @@ def test_another_agent_gets_the_same_context(project: Path) -> None:
 
 @pytest.mark.demand("P5.b")
 def test_the_assemblers_sentences_are_data_with_the_places_that_are_filled() -> None:
-    words = phrases()
+    words = load_phrases()
     assert "Context not provided" in words.missing
     assert words.cut.format(name="n", shown=1, total=2, line=3).count("3") == 1
     assert words.notes.escaped.format().count("\\u{hex}") == 1
@@ -226,7 +237,7 @@ def test_the_assemblers_sentences_are_data_with_the_places_that_are_filled() -> 
 def test_every_document_that_a_planning_phase_owes_has_a_skeleton() -> None:
     for phases in WORKFLOWS.values():
         for key in phases:
-            if PHASES[key].work is Work.PLANNING:
+            if PHASES[key].work is PhaseWork.PLANNING:
                 for document in required_artifacts(key, phases):
                     assert load_skeleton(document), document
     assert load_skeleton("IMPLEMENTATION.md") is None
@@ -241,7 +252,7 @@ def test_no_skeleton_awards_itself_what_a_tool_awards() -> None:
 
 @pytest.mark.demand("T3.b")
 def test_skeletons_are_fenced_and_named() -> None:
-    text = skeletons_of(["proposal.md", "tasks.md", "unknown.md"])
+    text = render_skeletons(["proposal.md", "tasks.md", "unknown.md"])
     assert text.count("````markdown\n") == 2
     assert text.startswith("Skeleton of `proposal.md`:")
     assert "````" not in (load_skeleton("proposal.md") or "") + (load_skeleton("tasks.md") or "")
@@ -252,5 +263,5 @@ def test_a_projects_own_template_is_used_for_its_prompts(project: Path) -> None:
     folder = project / "templates/system"
     folder.mkdir(parents=True)
     (folder / "CLAUDE-plan.md").write_text("Only {{PROJECT_CONTEXT}}")
-    assert system_prompt(request(project)).text == "Only Python 3.12, pytest, ruff.\n"
+    assert build_system_prompt(request(project)).text == "Only Python 3.12, pytest, ruff.\n"
     assert load_system_template("CODEX", "plan", root=project) != "Only {{PROJECT_CONTEXT}}"

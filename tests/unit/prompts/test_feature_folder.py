@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from phasegate.core.plan.consistency import anchor
+from phasegate.core.plan.consistency import to_anchor
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.spec import spec
-from phasegate.prompts.feature_folder import check_path
-from phasegate.prompts.package_writer import write
+from phasegate.prompts.feature_folder import check_feature_path
+from phasegate.prompts.package_writer import render_package
 from support.packages import login_plan, minimal
 
 SPEC = """<!-- spec-kitty: validated -->
@@ -53,10 +53,10 @@ class Folder:
         (self.path / name).write_text(text, encoding="utf-8")
 
     def put_package(self, id_: str, name: str = "", **fields: object) -> None:
-        self.put(f"tasks/{name or id_}.md", write(minimal(work_package_id=id_, **fields), login_plan()))
+        self.put(f"tasks/{name or id_}.md", render_package(minimal(work_package_id=id_, **fields), login_plan()))
 
     def codes(self) -> list[str]:
-        return [found.code for found in check_path(self.path).findings]
+        return [found.code for found in check_feature_path(self.path).findings]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_documents_that_agree_have_no_findings(folder: Folder) -> None:
-    report = check_path(folder.path)
+    report = check_feature_path(folder.path)
     assert report.findings == ()
     assert report.notes == ()
     assert (report.requirements, report.tasks, report.packages) == (2, 2, 2)
@@ -74,7 +74,7 @@ def test_documents_that_agree_have_no_findings(folder: Folder) -> None:
 @pytest.mark.demand("D15.b")
 def test_a_requirement_that_no_package_covers_is_listed(folder: Folder) -> None:
     folder.put_package("WP02", tasks=("2.1",), file_scope=("src/two.py",))
-    (found,) = check_path(folder.path).findings
+    (found,) = check_feature_path(folder.path).findings
     assert (found.path, found.line, found.code) == (str(folder.path / "spec.md"), 7, "uncovered")
     assert "FR-A-002" in found.message
 
@@ -122,7 +122,7 @@ def test_a_package_that_does_not_fit_is_reported(folder: Folder, fields: dict[st
 def test_a_cycle_of_packages_is_reported_with_its_members(folder: Folder) -> None:
     folder.put_package("WP01", requirements=("FR-A-001",), dependencies=("WP02",))
     folder.put_package("WP02", requirements=("FR-A-002",), dependencies=("WP01",), file_scope=("src/two.py",))
-    (found,) = check_path(folder.path).findings
+    (found,) = check_feature_path(folder.path).findings
     assert "WP01 -> WP02 -> WP01" in found.message
     assert found.line == 5  # the line of `dependencies`
 
@@ -130,7 +130,7 @@ def test_a_cycle_of_packages_is_reported_with_its_members(folder: Folder) -> Non
 @pytest.mark.demand("D15.c")
 def test_a_specification_without_annotations_is_taken_and_said_to_be_unannotated(folder: Folder) -> None:
     folder.put("spec.md", "# Spec\n- **FR-A-001:** One\n- **FR-A-002:** Two\n")
-    report = check_path(folder.path)
+    report = check_feature_path(folder.path)
     assert report.findings == ()
     assert [note.code for note in report.notes] == ["unannotated"]
     assert report.requirements == 2
@@ -139,45 +139,45 @@ def test_a_specification_without_annotations_is_taken_and_said_to_be_unannotated
 def test_a_folder_with_packages_alone_is_enough(folder: Folder) -> None:
     for name in ("spec.md", "tasks.md"):
         (folder.path / name).unlink()
-    report = check_path(folder.path)
+    report = check_feature_path(folder.path)
     assert report.findings == ()
     assert [note.code for note in report.notes] == ["no-spec"]
 
 
 def test_spec_kitty_s_own_task_list_is_passed_over_beside_packages(folder: Folder) -> None:
     folder.put("tasks.md", "# Work Packages\n- [ ] T001 Create the folder\n")
-    report = check_path(folder.path)
+    report = check_feature_path(folder.path)
     assert {note.code for note in report.notes} == {"no-tasks"}
 
 
 def test_a_folder_of_features_is_checked_feature_by_feature(folder: Folder) -> None:
     other = Folder(folder.path.parent / "more")
     other.path.rename(folder.path.parent / "002-two")
-    report = check_path(folder.path.parent)
+    report = check_feature_path(folder.path.parent)
     assert {found.code for found in report.findings} == {"wrong-slug"}
     assert report.packages == 4
 
 
 def test_one_document_can_be_checked_alone(folder: Folder) -> None:
-    assert check_path(folder.path / "spec.md").findings == ()
-    assert check_path(folder.path / "tasks.md").findings == ()
-    assert check_path(folder.path / "tasks/WP01.md").findings == ()
+    assert check_feature_path(folder.path / "spec.md").findings == ()
+    assert check_feature_path(folder.path / "tasks.md").findings == ()
+    assert check_feature_path(folder.path / "tasks/WP01.md").findings == ()
     folder.put("notes.md", SPEC.replace("fr-count: 2", "fr-count: 3"))
-    assert [found.code for found in check_path(folder.path / "notes.md").findings] == ["false-count"]
+    assert [found.code for found in check_feature_path(folder.path / "notes.md").findings] == ["false-count"]
 
 
 def test_a_path_with_nothing_to_check_is_the_person_s_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
-        check_path(tmp_path / "absent")
+        check_feature_path(tmp_path / "absent")
     with pytest.raises(ConfigError, match="holds neither"):
-        check_path(tmp_path)
+        check_feature_path(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("heading", "expected"), [("The heading!", "the-heading"), ("A/B: c_d", "ab-c_d"), ("Ä ö", "ä-ö")]
 )
 def test_headings_are_named_as_links_name_them(heading: str, expected: str) -> None:
-    assert anchor(heading) == expected
+    assert to_anchor(heading) == expected
 
 
 def test_the_command_prints_a_line_a_finding_and_exits_with_one(folder: Folder) -> None:
@@ -216,5 +216,5 @@ def test_the_check_loads_nothing_that_is_only_for_display(folder: Folder) -> Non
 
 def test_a_specification_by_another_name_is_reported_under_its_own(tmp_path: Path) -> None:
     (tmp_path / "login.md").write_bytes(b"\xff")
-    (found,) = check_path(tmp_path / "login.md").findings
+    (found,) = check_feature_path(tmp_path / "login.md").findings
     assert found.path == str(tmp_path / "login.md")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.detection.project_kind import kind_of_root
-from phasegate.core.paths.scope import LITTER, LOCK_FILES
+from phasegate.core.detection.project_kind import detect_root_kind
+from phasegate.core.paths.scope import LITTER_PATTERNS, LOCK_FILES
 from phasegate.core.plan.work_package import PROFILES
 from phasegate.errors import ConfigError
-from phasegate.prompts.package_writer import PackagePlan, write
+from phasegate.prompts.package_writer import PackagePlan, render_package
 from phasegate.prompts.profiles import load_profile
 from support.packages import login_plan, minimal
 
@@ -30,7 +30,7 @@ def test_the_rust_profile_says_what_the_specification_says() -> None:
         pinned="`serde` v1, `tokio` v1, `sqlx` v0.7",
         language_package="agileplus-domain",
     )
-    document = write(minimal(profile="rust"), plan)
+    document = render_package(minimal(profile="rust"), plan)
     assert f"\n{RUST_SECTION}\n## Multi-Agent Coordination\n" in document
 
 
@@ -38,7 +38,7 @@ def test_the_rust_profile_says_what_the_specification_says() -> None:
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_profile_adds_layout_constraints_commands_and_style(name: str) -> None:
     profile = load_profile(name)
-    document = write(minimal(profile=name), login_plan(profile))
+    document = render_package(minimal(profile=name), login_plan(profile))
     section = document.partition(f"## {profile.title} Context\n")[2]
     headings = re.findall(r"^### (.*)$", section, re.MULTILINE)
     assert headings == ["Workspace Layout", "Dependency Constraints", "Compilation & Test Commands", "Code Style"]
@@ -67,7 +67,7 @@ def test_every_profile_adds_layout_constraints_commands_and_style(name: str) -> 
     ],
 )
 def test_the_profile_is_told_by_the_files_at_the_root(files: list[str], expected: str | None) -> None:
-    assert (kind_of_root(files) or None) == expected
+    assert (detect_root_kind(files) or None) == expected
 
 
 def test_an_unknown_profile_is_an_error_with_a_suggestion() -> None:
@@ -79,4 +79,4 @@ def test_an_unknown_profile_is_an_error_with_a_suggestion() -> None:
 def test_a_profile_knows_its_reports_tests_and_litter(name: str) -> None:
     profile = load_profile(name)
     assert profile.coverage_reports
-    assert set(profile.litter) & set(LITTER) or name == "go"
+    assert set(profile.litter) & set(LITTER_PATTERNS) or name == "go"

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from phasegate import ContextItem, TemplateNotFound, UnifiedPrompt, inject_variables, load_system_template, parse_answer
-from phasegate.prompts.assemble import PromptRequest, system_prompt
+from phasegate.prompts.assemble import PromptRequest, build_system_prompt
 from phasegate.prompts.templates import SHIPPED_FOLDER
 
 # System Prompt Templates
@@ -45,10 +45,10 @@ def test_variable_injection_during_template_loading(tmp_path: Path) -> None:
     template.parent.mkdir(parents=True)
     template.write_text("Project: {{PROJECT_CONTEXT}}.")
     request = PromptRequest("CLAUDE", "plan", "Add login", tmp_path)
-    assert "Context not provided" in system_prompt(request).text
+    assert "Context not provided" in build_system_prompt(request).text
     (tmp_path / "agentd").mkdir()
     (tmp_path / "agentd/project.md").write_text("Rust, axum, sqlx")
-    assert system_prompt(request).text == "Project: Rust, axum, sqlx."
+    assert build_system_prompt(request).text == "Project: Rust, axum, sqlx."
     assert inject_variables("{{PROJECT_CONTEXT}}", {"PROJECT_CONTEXT": "Rust"}) == "Rust"
 
 

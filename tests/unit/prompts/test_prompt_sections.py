@@ -9,11 +9,11 @@ import pytest
 
 from phasegate import check_block, next_steps, resolve_display_name
 from phasegate.core.answer.block import parse_status
-from phasegate.core.prompt.agent_file import Section, read_agent_file
+from phasegate.core.prompt.agent_file import PromptSection, read_agent_file
 from phasegate.core.prompt.agent_role import AgentKind
 from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.errors import ConfigError
-from phasegate.prompts.agent_files import due_section, shipped_files
+from phasegate.prompts.agent_files import build_expected_section, load_shipped_files
 
 # The text that the module design of the orchestrator prescribes, word for word.
 PROTOCOL = (Path(__file__).parents[2] / "fixtures/interface/protocol.md").read_text()
@@ -21,8 +21,8 @@ ALL_PHASES = sorted({key for phases in WORKFLOWS.values() for key in phases})
 FENCES = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def section(front: str, name: str = "mine") -> Section:
-    return due_section(read_agent_file(f"---\n{front}\n---\n"), name)
+def section(front: str, name: str = "mine") -> PromptSection:
+    return build_expected_section(read_agent_file(f"---\n{front}\n---\n"), name)
 
 
 def active(phases: tuple[str, ...], index: int) -> dict[str, object]:
@@ -42,7 +42,7 @@ def printed(text: str, key: str, phases: tuple[str, ...]) -> str:
 
 @pytest.mark.demand("N10.g")
 def test_the_protocol_is_the_specified_text_word_for_word() -> None:
-    assert section("role: orchestrator") == Section("PROMPT EMISSION PROTOCOL", PROTOCOL)
+    assert section("role: orchestrator") == PromptSection("PROMPT EMISSION PROTOCOL", PROTOCOL)
 
 
 @pytest.mark.demand("N9.a", "N9.b", "N9.c", "N9.d", "N9.e", "N6.a", "N6.b")
@@ -102,9 +102,9 @@ def test_words_that_could_be_read_in_two_ways_make_no_status_block() -> None:
 
 @pytest.mark.demand("N10.a")
 def test_every_block_in_a_shipped_section_is_valid() -> None:
-    for file in shipped_files():
+    for file in load_shipped_files():
         parts = read_agent_file(file.text)
-        blocks = FENCES.findall(due_section(parts, file.name).text)
+        blocks = FENCES.findall(build_expected_section(parts, file.name).text)
         kind = "status" if file.role.kind is AgentKind.SUB_AGENT else "next-steps"
         assert [check_block(block, kind) for block in blocks] == [[]] * len(blocks)
         assert bool(blocks) != (file.role.kind is AgentKind.ORCHESTRATOR)
@@ -112,8 +112,8 @@ def test_every_block_in_a_shipped_section_is_valid() -> None:
 
 @pytest.mark.demand("N10.h")
 def test_every_section_ends_so_that_a_closing_line_after_it_is_told_apart() -> None:
-    for file in shipped_files():
-        text = due_section(read_agent_file(file.text), file.name).text
+    for file in load_shipped_files():
+        text = build_expected_section(read_agent_file(file.text), file.name).text
         assert text.endswith("\n```\n") or text == PROTOCOL
         assert text.isascii()
         assert "{{" not in text

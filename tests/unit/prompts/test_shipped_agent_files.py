@@ -6,21 +6,21 @@ import re
 
 import pytest
 
-from phasegate.core.prompt.agent_file import front_matter, read_agent_file
+from phasegate.core.prompt.agent_file import extract_front_matter, read_agent_file
 from phasegate.core.prompt.agent_role import AgentKind
 from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.prompts.agent_files import ShippedFile, examine, shipped_files
+from phasegate.prompts.agent_files import ShippedAgentFile, check_agent_file, load_shipped_files
 from support.agent_file_shapes import CLOSING_LINES, SUB_AGENTS
 
-FILES = {file.name: file for file in shipped_files()}
+FILES = {file.name: file for file in load_shipped_files()}
 each_file = pytest.mark.parametrize("file", FILES.values(), ids=FILES.keys())
 
 
-def authors_text(file: ShippedFile) -> str:
+def authors_text(file: ShippedAgentFile) -> str:
     return "".join(read_agent_file(file.text).lines)
 
 
-def headings(file: ShippedFile) -> list[str]:
+def headings(file: ShippedAgentFile) -> list[str]:
     return re.findall(r"^# (.+)$", file.text, re.MULTILINE)
 
 
@@ -46,16 +46,16 @@ def test_each_sub_agent_names_its_orchestrator() -> None:
 
 @pytest.mark.demand("N10.a")
 @each_file
-def test_the_front_matter_says_who_it_is_and_when_to_use_it(file: ShippedFile) -> None:
-    front = front_matter(read_agent_file(file.text))
+def test_the_front_matter_says_who_it_is_and_when_to_use_it(file: ShippedAgentFile) -> None:
+    front = extract_front_matter(read_agent_file(file.text))
     assert f"name: {file.name}" in front
     assert any(re.match(r"description: Use .{40,}\.$", line) for line in front)
 
 
 @pytest.mark.demand("N10.b", "N10.c", "N10.d")
 @each_file
-def test_the_section_was_put_in_by_the_tool(file: ShippedFile) -> None:
-    assert examine(file.text, file.name).findings == []
+def test_the_section_was_put_in_by_the_tool(file: ShippedAgentFile) -> None:
+    assert check_agent_file(file.text, file.name).findings == []
     due = "PROMPT EMISSION PROTOCOL" if file.role.kind is AgentKind.ORCHESTRATOR else "SUGGESTED PROMPTS"
     own = [title for title in headings(file) if title in ("PROMPT EMISSION PROTOCOL", "SUGGESTED PROMPTS")]
     assert own == [due]
@@ -91,7 +91,7 @@ def test_most_sub_agents_validate_themselves_and_all_end_with_their_status() -> 
 
 @pytest.mark.demand("N10.a")
 @each_file
-def test_an_agent_knows_its_inputs_its_method_and_its_result(file: ShippedFile) -> None:
+def test_an_agent_knows_its_inputs_its_method_and_its_result(file: ShippedAgentFile) -> None:
     words = authors_text(file).split()
     assert len(words) > 600
     assert len(headings(file)) >= 6
@@ -109,7 +109,7 @@ def test_no_two_files_share_a_run_of_words() -> None:
 
 
 @each_file
-def test_a_shipped_file_is_plain_ascii_with_unix_lines(file: ShippedFile) -> None:
+def test_a_shipped_file_is_plain_ascii_with_unix_lines(file: ShippedAgentFile) -> None:
     assert file.text.isascii()
     assert "\r" not in file.text
     assert file.text.endswith("\n")

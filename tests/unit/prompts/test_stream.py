@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt
-from phasegate.core.prompt.hidden_characters import Hidden
+from phasegate.core.prompt.hidden_characters import HiddenCharacter
 from phasegate.errors import UnreadableFile
-from phasegate.files.block_reader import CHUNK_BYTES
-from phasegate.prompts.stream import HELD_BYTES, HIDDEN_SHOWN, FileSource, Parts, write_xml
+from phasegate.files.block_reader import BLOCK_BYTES
+from phasegate.prompts.stream import MAX_BUFFERED_BYTES, MAX_HIDDEN_PER_ITEM, FileSource, PromptParts, write_prompt_xml
 
-LARGE = HELD_BYTES + 10 * CHUNK_BYTES
+LARGE = MAX_BUFFERED_BYTES + 10 * BLOCK_BYTES
 ENDINGS = ["é", "中", "👩", "<", "&amp;", "\r\n", "\\u{", "\x00", "]]>", "\ufffe"]
 
 
-def written(path: Path) -> tuple[bytes, list[Hidden]]:
+def written(path: Path) -> tuple[bytes, list[HiddenCharacter]]:
     out = io.BytesIO()
-    hidden = write_xml(Parts("system", [FileSource(ItemType.FILE, "f", path)], "go"), out)
+    hidden = write_prompt_xml(PromptParts("system", [FileSource(ItemType.FILE, "f", path)], "go"), out)
     return out.getvalue(), hidden
 
 
@@ -36,7 +36,7 @@ def expected(raw: bytes) -> bytes:
 def test_a_block_may_end_anywhere(tmp_path: Path, ending: str, tail: str) -> None:
     raw = ending.encode()
     for before in range(len(raw) + 1):
-        content = b"a" * (CHUNK_BYTES - before) + raw + b"b" * 10 + tail.encode()
+        content = b"a" * (BLOCK_BYTES - before) + raw + b"b" * 10 + tail.encode()
         (tmp_path / "f").write_bytes(content)
         assert written(tmp_path / "f")[0] == expected(content)
 
@@ -44,7 +44,7 @@ def test_a_block_may_end_anywhere(tmp_path: Path, ending: str, tail: str) -> Non
 @pytest.mark.demand("P2.e")
 @pytest.mark.parametrize("broken", [b"\xc3", b"\xe2\x82", b"\xf0\x9f\x91", b"\xff", b"\x80\x80\x80\x80", b"\xe2\x82A"])
 def test_a_broken_character_at_the_border_or_the_end_comes_back_exactly(tmp_path: Path, broken: bytes) -> None:
-    for content in (broken, b"a" * (CHUNK_BYTES - 1) + broken, b"a" * (CHUNK_BYTES - 1) + broken + b"z"):
+    for content in (broken, b"a" * (BLOCK_BYTES - 1) + broken, b"a" * (BLOCK_BYTES - 1) + broken + b"z"):
         (tmp_path / "f").write_bytes(content)
         xml = written(tmp_path / "f")[0]
         assert xml == expected(content)
@@ -56,7 +56,7 @@ def test_a_broken_character_at_the_border_or_the_end_comes_back_exactly(tmp_path
 @pytest.mark.parametrize("last", [b"", b"\xff", b"\x00", "\u202e".encode()])
 def test_a_file_that_is_too_large_to_hold_gives_the_same_bytes(tmp_path: Path, last: bytes) -> None:
     content = ("if a < b && c > d: # naïve\r\n" * (LARGE // 29)).encode() + last
-    assert len(content) > HELD_BYTES
+    assert len(content) > MAX_BUFFERED_BYTES
     (tmp_path / "f").write_bytes(content)
     assert written(tmp_path / "f")[0] == expected(content)
 
@@ -74,9 +74,9 @@ def test_hidden_characters_are_found_at_their_line(tmp_path: Path, size: int, ta
     text = ("x" * 49 + "\n") * lines + "é\n\u202e\n" + "\u200b" * 50 + tail
     (tmp_path / "f").write_text(text, encoding="utf-8", newline="")
     hidden = written(tmp_path / "f")[1]
-    assert hidden[0] == Hidden("f", "U+202E RIGHT-TO-LEFT OVERRIDE", lines + 2)
-    assert hidden[1] == Hidden("f", "U+200B ZERO WIDTH SPACE", lines + 3)
-    assert len(hidden) == HIDDEN_SHOWN
+    assert hidden[0] == HiddenCharacter("f", "U+202E RIGHT-TO-LEFT OVERRIDE", lines + 2)
+    assert hidden[1] == HiddenCharacter("f", "U+200B ZERO WIDTH SPACE", lines + 3)
+    assert len(hidden) == MAX_HIDDEN_PER_ITEM
 
 
 @pytest.mark.demand("P2.d")
@@ -92,7 +92,7 @@ def test_a_large_file_that_is_spoilt_while_it_is_read_is_an_error(tmp_path: Path
             return super().write(data)
 
     with pytest.raises(UnreadableFile, match="changed while it was read"):
-        write_xml(Parts(None, [FileSource(ItemType.FILE, "f", path)], "x"), Meddler())
+        write_prompt_xml(PromptParts(None, [FileSource(ItemType.FILE, "f", path)], "x"), Meddler())
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         path.write_bytes(b"some text, escaped: < > &\n" * (size // 26))
         tracemalloc.start()
         with Path(os.devnull).open("wb") as out:
-            write_xml(Parts(None, [FileSource(ItemType.FILE, "f", path)], "x"), out)
+            write_prompt_xml(PromptParts(None, [FileSource(ItemType.FILE, "f", path)], "x"), out)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found

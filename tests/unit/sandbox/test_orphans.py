@@ -25,11 +25,11 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_only_processes_with_this_jobs_tag_are_ended(victim: subprocess.Popen[bytes]) -> None:
     with subprocess.Popen(["sleep", "60"], env={"PHASEGATE_JOB": "mine"}) as mine:
-        assert orphans.end_tagged("mine") >= 1
+        assert orphans.kill_tagged_processes("mine") >= 1
         assert mine.wait() == -9
     assert victim.poll() is None
-    assert orphans.end_tagged("min") == 0  # a part of a tag is no tag
-    assert orphans.end_tagged("of-somebody") == 0
+    assert orphans.kill_tagged_processes("min") == 0  # a part of a tag is no tag
+    assert orphans.kill_tagged_processes("of-somebody") == 0
     assert victim.poll() is None
 
 
@@ -57,6 +57,6 @@ def test_signals_go_to_descendants_only(victim: subprocess.Popen[bytes]) -> None
 
 def test_descendants_are_found_at_every_depth() -> None:
     parent_of = {2: 1, 3: 2, 4: 3, 5: 1, 6: 9, 9: 6}
-    assert process_tree.below(2, parent_of) == [3, 4]
-    assert sorted(process_tree.below(1, parent_of)) == [2, 3, 4, 5]
-    assert process_tree.below(7, parent_of) == []
+    assert process_tree.find_descendants(2, parent_of) == [3, 4]
+    assert sorted(process_tree.find_descendants(1, parent_of)) == [2, 3, 4, 5]
+    assert process_tree.find_descendants(7, parent_of) == []

@@ -10,53 +10,53 @@ import pytest
 
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.sandbox import probe as probing
-from phasegate.sandbox.probe import Holding, choose, holding
-from phasegate.sandbox.request import Level
+from phasegate.sandbox.probe import LevelSupport, choose_level, probe_level
+from phasegate.sandbox.request import SandboxLevel
 
 
-def on_a_machine_with(monkeypatch: pytest.MonkeyPatch, *levels: Level) -> None:
+def on_a_machine_with(monkeypatch: pytest.MonkeyPatch, *levels: SandboxLevel) -> None:
     """A machine that has these levels and no others."""
-    found = {level: Holding(level, level in levels, "bubblewrap is not installed") for level in Level}
+    found = {level: LevelSupport(level, level in levels, "bubblewrap is not installed") for level in SandboxLevel}
     monkeypatch.setattr(probing, "holding", found.__getitem__)
 
 
 @pytest.mark.parametrize(
     ("holds", "needs_network", "expected"),
     [
-        ([Level.NONE, Level.WORKTREE, Level.OFFLINE], True, Level.WORKTREE),
-        ([Level.NONE, Level.WORKTREE, Level.OFFLINE], False, Level.OFFLINE),
-        ([Level.NONE, Level.WORKTREE], False, Level.WORKTREE),
-        ([Level.NONE], True, Level.NONE),
-        ([Level.NONE], False, Level.NONE),
+        ([SandboxLevel.NONE, SandboxLevel.WORKTREE, SandboxLevel.OFFLINE], True, SandboxLevel.WORKTREE),
+        ([SandboxLevel.NONE, SandboxLevel.WORKTREE, SandboxLevel.OFFLINE], False, SandboxLevel.OFFLINE),
+        ([SandboxLevel.NONE, SandboxLevel.WORKTREE], False, SandboxLevel.WORKTREE),
+        ([SandboxLevel.NONE], True, SandboxLevel.NONE),
+        ([SandboxLevel.NONE], False, SandboxLevel.NONE),
     ],
 )
 def test_by_default_the_strongest_level_is_taken_that_holds_and_leaves_what_is_needed(
-    monkeypatch: pytest.MonkeyPatch, holds: list[Level], needs_network: bool, expected: Level
+    monkeypatch: pytest.MonkeyPatch, holds: list[SandboxLevel], needs_network: bool, expected: SandboxLevel
 ) -> None:
     on_a_machine_with(monkeypatch, *holds)
-    assert choose(None, needs_network) is expected
+    assert choose_level(None, needs_network) is expected
 
 
 @pytest.mark.demand("D6.f")
-@pytest.mark.parametrize("level", [Level.WORKTREE, Level.OFFLINE])
+@pytest.mark.parametrize("level", [SandboxLevel.WORKTREE, SandboxLevel.OFFLINE])
 def test_a_configured_level_that_does_not_hold_is_refused_with_a_hint(
-    monkeypatch: pytest.MonkeyPatch, level: Level
+    monkeypatch: pytest.MonkeyPatch, level: SandboxLevel
 ) -> None:
-    on_a_machine_with(monkeypatch, Level.NONE)
+    on_a_machine_with(monkeypatch, SandboxLevel.NONE)
     with pytest.raises(EnvironmentUnavailable, match="bubblewrap is not installed") as refused:
-        choose(level, needs_network=False)
+        choose_level(level, needs_network=False)
     assert refused.value.hint
 
 
 def test_a_configured_level_is_never_weakened(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_a_machine_with(monkeypatch, *Level)
-    assert choose(Level.OFFLINE, needs_network=True) is Level.OFFLINE
-    assert choose(Level.NONE, needs_network=False) is Level.NONE
+    on_a_machine_with(monkeypatch, *SandboxLevel)
+    assert choose_level(SandboxLevel.OFFLINE, needs_network=True) is SandboxLevel.OFFLINE
+    assert choose_level(SandboxLevel.NONE, needs_network=False) is SandboxLevel.NONE
 
 
 def test_level_none_always_holds_and_says_that_it_enforces_nothing() -> None:
-    assert holding(Level.NONE).holds
-    assert "nothing is enforced" in holding(Level.NONE).gaps[0]
+    assert probe_level(SandboxLevel.NONE).is_supported
+    assert "nothing is enforced" in probe_level(SandboxLevel.NONE).gaps[0]
 
 
 def test_a_machine_without_bubblewrap_says_so(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ MACHINES = list(ARCH)
 
 def verdict(machine: str, number: int, *arguments: int, arch: int | None = None) -> int | None:
     """What the filter answers: None for yes, an errno for no."""
-    program = seccomp.filter_for(machine)
+    program = seccomp.build_filter(machine)
     assert program is not None
     padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     data = struct.pack("=iIQ6Q", number, ARCH[machine] if arch is None else arch, 0, *padded)
@@ -52,9 +52,9 @@ def test_each_listed_call_is_refused(machine: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", [*seccomp._UNKNOWN_TO_US])
+@pytest.mark.parametrize("name", [*seccomp._UNIMPLEMENTED])
 def test_calls_that_programs_do_without_seem_not_to_exist(machine: str, name: str) -> None:
-    assert verdict(machine, seccomp._UNKNOWN_TO_US[name][COLUMN[machine]]) == errno.ENOSYS
+    assert verdict(machine, seccomp._UNIMPLEMENTED[name][COLUMN[machine]]) == errno.ENOSYS
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -96,9 +96,9 @@ def test_nothing_can_be_typed_into_the_terminal(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", [*seccomp._MODES])
+@pytest.mark.parametrize("name", [*seccomp._MODE_CALLS])
 def test_no_file_gets_the_setuid_bit(machine: str, name: str) -> None:
-    numbers, mode_at, flags_at = seccomp._MODES[name]
+    numbers, mode_at, flags_at = seccomp._MODE_CALLS[name]
     number = numbers[COLUMN[machine]]
     if number < 0:
         return
@@ -125,7 +125,7 @@ def test_calls_by_their_second_numbers_get_nothing() -> None:
 
 
 def test_a_processor_that_is_not_known_has_no_filter() -> None:
-    assert seccomp.filter_for("mips") is None
+    assert seccomp.build_filter("mips") is None
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_the_numbers_are_those_of_the_kernel(machine: str, header: str) -> None:
     if not Path(header).exists():
         pytest.skip(f"the kernel's header {header} is not installed: the numbers cannot be compared")
     known = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text()))
-    tables = {**seccomp._REFUSED, **seccomp._UNKNOWN_TO_US}
-    tables |= {name: numbers for name, (numbers, _, _) in seccomp._MODES.items()}
+    tables = {**seccomp._REFUSED, **seccomp._UNIMPLEMENTED}
+    tables |= {name: numbers for name, (numbers, _, _) in seccomp._MODE_CALLS.items()}
     tables |= {"socket": seccomp._SOCKET, "clone": seccomp._CLONE, "ioctl": seccomp._IOCTL}
     ours = {name: numbers[COLUMN[machine]] for name, numbers in tables.items()}
     compared = {name for name in ours.keys() & known.keys() if ours[name] >= 0}

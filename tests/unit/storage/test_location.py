@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.files.git_exclude import keep_out_of_git
-from phasegate.storage.location import find_root, locate, prepare_folder, state_home
+from phasegate.files.git_exclude import add_git_excludes
+from phasegate.storage.location import find_root, locate_repository, prepare_data_folder, state_home
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -34,7 +34,7 @@ def test_the_root_is_found_from_any_folder_below(root: Path) -> None:
 def test_a_worktree_leads_to_the_main_working_tree(root: Path, tmp_path: Path) -> None:
     git(root, "worktree", "add", "--quiet", str(tmp_path / "elsewhere"))
     assert find_root(tmp_path / "elsewhere") == root
-    assert locate(tmp_path / "elsewhere", {}).git_dir == root / ".git"
+    assert locate_repository(tmp_path / "elsewhere", {}).git_dir == root / ".git"
 
 
 def test_a_packages_checkout_is_not_asked_where_it_belongs(root: Path, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_packages_checkout_is_not_asked_where_it_belongs(root: Path, tmp_path:
 def test_a_submodule_is_a_repository_of_its_own(root: Path, tmp_path: Path) -> None:
     git(root, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(root), "sub")
     assert find_root(root / "sub") == root / "sub"
-    assert locate(root / "sub", {}).git_dir == root / ".git" / "modules" / "sub"
+    assert locate_repository(root / "sub", {}).git_dir == root / ".git" / "modules" / "sub"
 
 
 def test_outside_a_repository_is_an_error_with_a_hint(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_the_state_directory_follows_the_environment() -> None:
 def test_our_folders_are_kept_out_of_git_and_the_users_lines_stay(root: Path) -> None:
     exclude = root / ".git" / "info" / "exclude"
     exclude.write_text("*.mine")
-    prepare_folder(locate(root, os.environ))
+    prepare_data_folder(locate_repository(root, os.environ))
     once = exclude.read_text()
-    prepare_folder(locate(root, os.environ))
+    prepare_data_folder(locate_repository(root, os.environ))
     assert exclude.read_text() == once == "*.mine\n/.phasegate/\n/.worktrees/\n/.isdlc/\n"
     (root / ".phasegate" / "x").touch()
     (root / "seen").touch()
@@ -90,14 +90,14 @@ def test_an_exclude_file_that_is_no_file_is_refused(root: Path) -> None:
     exclude.unlink()
     os.mkfifo(exclude)
     with pytest.raises(ConfigError, match="not a file"):
-        keep_out_of_git(root / ".git", [".phasegate"])
+        add_git_excludes(root / ".git", [".phasegate"])
 
 
 def test_a_link_in_place_of_our_folder_is_refused(root: Path, tmp_path: Path) -> None:
     (root / ".phasegate").symlink_to(tmp_path)
     with pytest.raises(StateConflict, match="not a folder"):
-        prepare_folder(locate(root, os.environ))
+        prepare_data_folder(locate_repository(root, os.environ))
     (root / ".phasegate").unlink()
     (root / ".phasegate").write_text("a file")
     with pytest.raises(StateConflict, match="not a folder"):
-        prepare_folder(locate(root, os.environ))
+        prepare_data_folder(locate_repository(root, os.environ))

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.audit.trail import Action, Done, Source
+from phasegate.core.audit.trail import Action, Source, TrailEvent
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.interfaces.cli import run_command
 from phasegate.storage import group_commit, trail_log
 from phasegate.storage import trails as trails_module
-from phasegate.storage.audit import verify
-from phasegate.storage.group_commit import GroupCommit, _taken
+from phasegate.storage.audit import verify_audit
+from phasegate.storage.group_commit import GroupCommit, _make_held_lock
 from phasegate.storage.location import Location
-from phasegate.storage.row_events import job_ended, job_started, trail_sealed
-from phasegate.storage.rows import Job
+from phasegate.storage.row_events import job_ended_event, job_started_event, trail_sealed_event
+from phasegate.storage.rows import JobRow
 from phasegate.storage.store import Store
 from phasegate.storage.trail_reader import list_trails
-from phasegate.storage.trail_recovery import Recovery, recover
-from phasegate.storage.trails import Trails
+from phasegate.storage.trail_recovery import TrailRecovery, recover_trails
+from phasegate.storage.trails import TrailWriter
 from support.record import FEATURE, TS, entries_of, make_record, make_repository, open_record, run_job, trail_of, wrote
 
 
@@ -36,13 +36,13 @@ def location(tmp_path: Path) -> Location:
     return make_repository(tmp_path)
 
 
-def begin(store: Store, trails: Trails, job: str) -> None:
-    store.append_now(FEATURE, TS, [job_started(Job(FEATURE, job, "WP01", "06", 1, "x", TS))])
+def begin(store: Store, trails: TrailWriter, job: str) -> None:
+    store.append_unconditionally(FEATURE, TS, [job_started_event(JobRow(FEATURE, job, "WP01", "06", 1, "x", TS))])
     trails.open(FEATURE, job)
 
 
-def end(store: Store, trails: Trails, job: str) -> None:
-    store.append_now(FEATURE, TS, [trail_sealed(trails.close(job))])
+def end(store: Store, trails: TrailWriter, job: str) -> None:
+    store.append_unconditionally(FEATURE, TS, [trail_sealed_event(trails.close(job))])
     trails.forget(job)
 
 
@@ -64,15 +64,17 @@ def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypa
         synced += 1
         real(descriptor, data, position)
 
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
         jobs = [f"job-{number}" for number in range(8)]
         for job in jobs:
-            store.append_now(FEATURE, TS, [job_started(Job(FEATURE, job, "WP01", "06", 1, "x", TS))])
+            store.append_unconditionally(
+                FEATURE, TS, [job_started_event(JobRow(FEATURE, job, "WP01", "06", 1, "x", TS))]
+            )
             trails.open(FEATURE, job)
 
         def work(job: str) -> None:
             for number in range(50):
-                trails.write(job, TS, wrote("a.py", number))
+                trails.append_entry(job, TS, wrote("a.py", number))
 
         monkeypatch.setattr(trail_log, "write_durably", counted)
         workers = [threading.Thread(target=work, args=(job,)) for job in jobs]
@@ -83,7 +85,7 @@ def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypa
         assert 50 <= synced < 400 / 2.5, "one fsync an entry would be 400"
     for job in jobs:
         assert [entry["lines"] for entry in entries_of(location, job)] == [*range(50)]
-    assert verify(location).ok
+    assert verify_audit(location).ok
 
 
 def test_where_no_call_writes_and_waits_at_once_the_log_is_synced_by_another(
@@ -97,15 +99,17 @@ def test_where_no_call_writes_and_waits_at_once_the_log_is_synced_by_another(
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         return real(descriptor, buffers, position)
 
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-a", "WP01", "06", 1, "x", TS))])
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+        store.append_unconditionally(
+            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-a", "WP01", "06", 1, "x", TS))]
+        )
         trails.open(FEATURE, "job-a")
         monkeypatch.setattr(os, "pwritev", without_flags)
         monkeypatch.setattr(os, "fsync", synced.append)
-        trails.write("job-a", TS, wrote("a.py", 1))
+        trails.append_entry("job-a", TS, wrote("a.py", 1))
         monkeypatch.undo()
     assert len(synced) == 1
-    assert verify(location).ok
+    assert verify_audit(location).ok
     assert len(entries_of(location)) == 1
 
 
@@ -167,7 +171,7 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
         """A lock that says when somebody waits at it."""
 
         def __init__(self) -> None:
-            self.lock = _taken()
+            self.lock = _make_held_lock()
             self.release, self.locked = self.lock.release, self.lock.locked
 
         def acquire(self, timeout: float = -1) -> bool:
@@ -209,50 +213,54 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
 
 
 def test_an_entry_that_cannot_be_made_harms_no_other(location: Location) -> None:
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-a", "WP01", "06", 1, "x", TS))])
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+        store.append_unconditionally(
+            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-a", "WP01", "06", 1, "x", TS))]
+        )
         trails.open(FEATURE, "job-a")
         with pytest.raises(ValueError, match="belongs to every entry"):
-            trails.write("job-a", TS, Done("x", Action.NOTICE, Source.OBSERVED, {"prev": "y"}))
-        trails.write("job-a", TS, wrote("a.py", 1))
+            trails.append_entry("job-a", TS, TrailEvent("x", Action.NOTICE, Source.OBSERVED, {"prev": "y"}))
+        trails.append_entry("job-a", TS, wrote("a.py", 1))
     assert len(entries_of(location)) == 1
 
 
 def test_the_log_outside_forgets_closed_trails(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trails_module, "RESTART_BEYOND_BYTES", 4000)
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
         begin(store, trails, "open")
-        trails.write("open", TS, wrote("a.py", 0))
+        trails.append_entry("open", TS, wrote("a.py", 0))
         for job in (f"job-{number}" for number in range(6)):
             begin(store, trails, job)
             for number in range(20):
-                trails.write(job, TS, wrote("a.py", number))
+                trails.append_entry(job, TS, wrote("a.py", number))
             end(store, trails, job)
-            assert verify(location).ok
+            assert verify_audit(location).ok
         (log,) = store.heads.folder.glob("open-trails-*.log")
         assert log.read_bytes().count(b"\t") < 5
         assert len(entries_of(location, "open")) == 1
-        trails.write("open", TS, wrote("a.py", 1))
+        trails.append_entry("open", TS, wrote("a.py", 1))
         assert len(entries_of(location, "open")) == 2, "the log is written to after it was begun anew"
         end(store, trails, "open")
-    assert verify(location).ok
+    assert verify_audit(location).ok
     assert list(store.heads.folder.glob("open-trails-*")) == []
 
 
 def test_what_a_power_failure_left_behind_a_hole_in_the_log_was_never_acknowledged(location: Location) -> None:
     with open_record(location) as store:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-a", "WP01", "06", 1, "x", TS))])
-        with Trails.create(location, store.heads.folder, "w") as trails:
+        store.append_unconditionally(
+            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-a", "WP01", "06", 1, "x", TS))]
+        )
+        with TrailWriter.create(location, store.heads.folder, "w") as trails:
             trails.open(FEATURE, "job-a")
-            trails.write("job-a", TS, wrote("a.py", 1))
+            trails.append_entry("job-a", TS, wrote("a.py", 1))
             (log,) = store.heads.folder.glob("open-trails-*.log")
             data = bytearray(log.read_bytes())
             end = data.index(b"\0")
             data[end + 4096 : end + 4100] = b"zz\n+"
         log.write_bytes(data)
-        assert verify(location).ok
-        assert recover(store, location, "r", TS) == [Recovery(FEATURE, "job-a", 1)]
-    assert verify(location).ok
+        assert verify_audit(location).ok
+        assert recover_trails(store, location, "r", TS) == [TrailRecovery(FEATURE, "job-a", 1)]
+    assert verify_audit(location).ok
     assert [json.loads(line)["action"] for line in trail_of(location).read_text().splitlines()] == [
         "write_file",
         "recovered",
@@ -262,17 +270,20 @@ def test_what_a_power_failure_left_behind_a_hole_in_the_log_was_never_acknowledg
 def test_a_job_has_one_trail(location: Location) -> None:
     with open_record(location) as store:
         run_job(location, store, "job-a", 1)
-        with Trails.create(location, store.heads.folder, "w") as trails, pytest.raises(StateConflict, match="exists"):
+        with (
+            TrailWriter.create(location, store.heads.folder, "w") as trails,
+            pytest.raises(StateConflict, match="exists"),
+        ):
             trails.open(FEATURE, "job-a")
 
 
 def test_an_open_trail_is_no_file_yet_and_is_shown_all_the_same(location: Location) -> None:
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
         begin(store, trails, "job-a")
-        trails.write("job-a", TS, wrote("a.py", 1))
+        trails.append_entry("job-a", TS, wrote("a.py", 1))
         assert not trail_of(location).exists()
         assert [trail.entries for trail in list_trails(location)] == [1]
-        assert verify(location).trails == 1
+        assert verify_audit(location).trails == 1
         end(store, trails, "job-a")
     assert trail_of(location).read_bytes().count(b"\n") == 1
 
@@ -281,22 +292,24 @@ def test_an_open_trail_is_no_file_yet_and_is_shown_all_the_same(location: Locati
 def test_a_closed_trail_is_opened_again_for_what_is_found_out_later(location: Location) -> None:
     with open_record(location) as store:
         run_job(location, store, "job-a", 2)
-        with Trails.create(location, store.heads.folder, "later") as trails:
+        with TrailWriter.create(location, store.heads.folder, "later") as trails:
             (seal,) = store.seals()
-            trails.open_again(seal)
-            trails.write("job-a", TS, wrote("later.py", 3))
-            assert verify(location).ok, "while it is open, the file is as it was sealed"
+            trails.reopen(seal)
+            trails.append_entry("job-a", TS, wrote("later.py", 3))
+            assert verify_audit(location).ok, "while it is open, the file is as it was sealed"
             assert len(entries_of(location)) == 3
             again = trails.close("job-a")
-            assert verify(location).ok, "exported, and not sealed again yet"
-            store.append_now(FEATURE, TS, [trail_sealed(again)])
+            assert verify_audit(location).ok, "exported, and not sealed again yet"
+            store.append_unconditionally(FEATURE, TS, [trail_sealed_event(again)])
             trails.forget("job-a")
-        assert verify(location).ok
+        assert verify_audit(location).ok
         assert store.seals() == [again]
         assert again.lines == 3
     older = b"".join(trail_of(location).read_bytes().splitlines(keepends=True)[:2])
     trail_of(location).write_bytes(older)
-    assert "line 3" in verify(location).problems[0].where, "the file of the first seal does not pass for the second"
+    assert "line 3" in verify_audit(location).problems[0].where, (
+        "the file of the first seal does not pass for the second"
+    )
 
 
 @pytest.mark.demand("D13.h")
@@ -306,8 +319,8 @@ def test_a_closed_trail_that_was_changed_is_not_opened_again(location: Location)
         path = trail_of(location)
         path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
         not_that = pytest.raises(StateConflict, match="is not the one that was closed")
-        with Trails.create(location, store.heads.folder, "later") as trails, not_that:
-            trails.open_again(store.seals()[0])
+        with TrailWriter.create(location, store.heads.folder, "later") as trails, not_that:
+            trails.reopen(store.seals()[0])
 
 
 @pytest.mark.demand("W5.a")
@@ -315,36 +328,36 @@ def test_a_closed_trail_that_was_changed_is_not_opened_again(location: Location)
 def test_a_trail_that_was_open_again_at_a_crash_is_closed_once_more(location: Location, exported: bool) -> None:
     with open_record(location) as store:
         run_job(location, store, "job-a", 2)
-        with Trails.create(location, store.heads.folder, "later") as trails:
-            trails.open_again(store.seals()[0])
-            trails.write("job-a", TS, wrote("later.py", 3))
+        with TrailWriter.create(location, store.heads.folder, "later") as trails:
+            trails.reopen(store.seals()[0])
+            trails.append_entry("job-a", TS, wrote("later.py", 3))
             if exported:
                 trails.close("job-a")
-        assert verify(location).ok
-        assert recover(store, location, "r", TS) == [Recovery(FEATURE, "job-a", 3)]
-        assert recover(store, location, "r2", TS) == []
+        assert verify_audit(location).ok
+        assert recover_trails(store, location, "r", TS) == [TrailRecovery(FEATURE, "job-a", 3)]
+        assert recover_trails(store, location, "r2", TS) == []
         assert [seal.lines for seal in store.seals()] == [4]
-    assert verify(location).ok
+    assert verify_audit(location).ok
 
 
 def test_a_trail_that_was_sealed_and_not_forgotten_is_left_as_it_is(location: Location) -> None:
     with open_record(location) as store:
-        with Trails.create(location, store.heads.folder, "w") as trails:
+        with TrailWriter.create(location, store.heads.folder, "w") as trails:
             begin(store, trails, "job-a")
-            trails.write("job-a", TS, wrote("a.py", 1))
-            store.append_now(FEATURE, TS, [trail_sealed(trails.close("job-a"))])
-        assert recover(store, location, "r", TS) == []
+            trails.append_entry("job-a", TS, wrote("a.py", 1))
+            store.append_unconditionally(FEATURE, TS, [trail_sealed_event(trails.close("job-a"))])
+        assert recover_trails(store, location, "r", TS) == []
         assert list(store.heads.folder.glob("open-trails-*")) == []
     assert len(entries_of(location)) == 1
-    assert verify(location).ok
+    assert verify_audit(location).ok
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "file"])
 def test_what_stands_in_the_place_of_a_trail_is_neither_opened_nor_replaced(location: Location, kind: str) -> None:
     with open_record(location) as store:
-        with Trails.create(location, store.heads.folder, "w") as trails:
+        with TrailWriter.create(location, store.heads.folder, "w") as trails:
             begin(store, trails, "job-p")
-            trails.write("job-p", TS, wrote("a.py", 2))
+            trails.append_entry("job-p", TS, wrote("a.py", 2))
             path = trail_of(location, "job-p")
             path.parent.mkdir()
             match kind:
@@ -356,22 +369,22 @@ def test_what_stands_in_the_place_of_a_trail_is_neither_opened_nor_replaced(loca
                     path.write_bytes(b"x\n")
             with pytest.raises(StateConflict, match="was not written here"):
                 trails.close("job-p")
-        (found,) = recover(store, location, "r", TS)
+        (found,) = recover_trails(store, location, "r", TS)
         assert "stands in its place" in found.problem
-        assert not verify(location).ok
+        assert not verify_audit(location).ok
         path.unlink()
-        (found,) = recover(store, location, "r2", TS)
+        (found,) = recover_trails(store, location, "r2", TS)
         assert (found.entries, found.problem) == (1, "")
-    assert verify(location).ok
+    assert verify_audit(location).ok
     assert not (location.root / "elsewhere").exists()
 
 
 @pytest.mark.demand("D13.c")
 def test_a_link_in_the_place_of_a_feature_folder_leads_nowhere(location: Location, tmp_path: Path) -> None:
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
         begin(store, trails, "job-a")
         (tmp_path / "elsewhere").mkdir()
-        (location.trails / FEATURE).symlink_to(tmp_path / "elsewhere")
+        (location.trails_folder / FEATURE).symlink_to(tmp_path / "elsewhere")
         with pytest.raises(EnvironmentUnavailable, match="cannot be written"):
             trails.close("job-a")
         assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -379,28 +392,28 @@ def test_a_link_in_the_place_of_a_feature_folder_leads_nowhere(location: Locatio
 
 def test_a_trail_whose_log_was_lost_is_missed(location: Location) -> None:
     with open_record(location) as store:
-        with Trails.create(location, store.heads.folder, "w") as trails:
+        with TrailWriter.create(location, store.heads.folder, "w") as trails:
             begin(store, trails, "job-c")
-            trails.write("job-c", TS, wrote("a.py", 1))
+            trails.append_entry("job-c", TS, wrote("a.py", 1))
         for log in store.heads.folder.glob("open-trails-*"):
             log.unlink()
-        assert recover(store, location, "r", TS) == []
-        ended = Job(FEATURE, "job-c", "WP01", "06", 1, "x", TS, TS, "lost")
-        store.append_now(FEATURE, TS, [job_ended(ended)])
-    assert "job-c has no trail" in verify(location).notes[0]
+        assert recover_trails(store, location, "r", TS) == []
+        ended = JobRow(FEATURE, "job-c", "WP01", "06", 1, "x", TS, TS, "lost")
+        store.append_unconditionally(FEATURE, TS, [job_ended_event(ended)])
+    assert "job-c has no trail" in verify_audit(location).notes[0]
 
 
 def test_a_trail_whose_log_was_lost_after_its_export_is_closed_as_unwitnessed(location: Location) -> None:
     with open_record(location) as store:
-        with Trails.create(location, store.heads.folder, "w") as trails:
+        with TrailWriter.create(location, store.heads.folder, "w") as trails:
             begin(store, trails, "job-c")
-            trails.write("job-c", TS, wrote("a.py", 1))
+            trails.append_entry("job-c", TS, wrote("a.py", 1))
             trails.close("job-c")
         for log in store.heads.folder.glob("open-trails-*"):
             log.unlink()
-        assert "neither the journal nor the log" in verify(location).problems[0].why
-        assert recover(store, location, "r", TS) == [Recovery(FEATURE, "job-c", 1)]
-    report = verify(location)
+        assert "neither the journal nor the log" in verify_audit(location).problems[0].why
+        assert recover_trails(store, location, "r", TS) == [TrailRecovery(FEATURE, "job-c", 1)]
+    report = verify_audit(location)
     assert report.ok
     assert "unwitnessed" in report.notes[0]
 
@@ -426,10 +439,12 @@ def test_the_trails_are_shown(
 def test_what_is_shown_cannot_command_a_terminal(
     location: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
-        store.append_now(FEATURE, TS, [job_started(Job(FEATURE, "job-t", "WP01", "06", 1, "x\x1b[2J", TS))])
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+        store.append_unconditionally(
+            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-t", "WP01", "06", 1, "x\x1b[2J", TS))]
+        )
         trails.open(FEATURE, "job-t")
-        trails.write("job-t", TS, wrote("a\x1b]0;owned\x07\x9b2J\r.py", 1))
+        trails.append_entry("job-t", TS, wrote("a\x1b]0;owned\x07\x9b2J\r.py", 1))
         end(store, trails, "job-t")
     trail_of(location, "job-t").write_bytes(trail_of(location, "job-t").read_bytes() + b"\x1b[31mtorn \xff")
     monkeypatch.chdir(location.root)
@@ -442,29 +457,31 @@ def test_what_is_shown_cannot_command_a_terminal(
 @pytest.mark.demand("D13.c")
 def test_a_full_disk_in_the_middle_of_an_entry_leaves_a_log_that_the_next_process_can_read(location: Location) -> None:
     """What was not acknowledged is taken away: another job's end would be written into the middle of it."""
-    with open_record(location) as store, Trails.create(location, store.heads.folder, "w") as trails:
+    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
         for job in ("a", "b"):
-            store.append_now(FEATURE, TS, [job_started(Job(FEATURE, job, "WP01", "06", 1, "x", TS))])
+            store.append_unconditionally(
+                FEATURE, TS, [job_started_event(JobRow(FEATURE, job, "WP01", "06", 1, "x", TS))]
+            )
             trails.open(FEATURE, job)
-            trails.write(job, TS, wrote("a.py", 0))
+            trails.append_entry(job, TS, wrote("a.py", 0))
         seal = trails.close("b")
         (log,) = store.heads.folder.glob("open-trails-*.log")
         filled = log.stat().st_size
         with full_beyond(filled + 200), pytest.raises(EnvironmentUnavailable):
             write_on(trails, "a")
         cut = log.stat().st_size
-        store.append_now(FEATURE, TS, [trail_sealed(seal)])
+        store.append_unconditionally(FEATURE, TS, [trail_sealed_event(seal)])
         trails.forget("b")
     assert cut < filled  # the control: it was the write beyond the end that failed
     with open_record(location) as store:
-        (found,) = recover(store, location, "next", TS)
+        (found,) = recover_trails(store, location, "next", TS)
     assert (found.job, found.problem) == ("a", "")
-    assert verify(location).problems == ()
+    assert verify_audit(location).problems == ()
 
 
-def write_on(trails: Trails, job: str) -> None:
+def write_on(trails: TrailWriter, job: str) -> None:
     while True:
-        trails.write(job, TS, wrote("a.py", 1))
+        trails.append_entry(job, TS, wrote("a.py", 1))
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.paths.scope import Broken, Change, ChangeKind, Mode, Scope, judge
-from phasegate.workspace.changes import Observation, TooMuch, observe
+from phasegate.core.paths.scope import ChangeKind, FileChange, FileMode, Scope, ScopeRule, find_violations
+from phasegate.workspace.changes import CheckoutTooLarge, Observation, observe_checkout
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_files import CheckoutLimits
 from phasegate.workspace.repository import open_repository
@@ -29,8 +29,8 @@ def _kinds(seen: Observation) -> dict[str, ChangeKind]:
 
 def test_an_untouched_checkout_has_no_changes(checkout: Checkout) -> None:
     seen = seen_in(checkout)
-    assert (seen.changes, seen.passing, seen.git_directory, seen.ignored) == ((), (), (), ())
-    assert set(seen.tracked) == set(FILES)
+    assert (seen.changes, seen.transient_changes, seen.git_directory_changes, seen.ignored_paths) == ((), (), (), ())
+    assert set(seen.tracked_files) == set(FILES)
 
 
 @pytest.mark.demand("D6.b", "D6.c")
@@ -76,7 +76,7 @@ def test_two_copies_of_a_deleted_file_are_one_rename_and_one_addition(checkout: 
 def test_a_mode_change_is_seen(checkout: Checkout) -> None:
     (checkout.folder / "src/login.py").chmod(0o755)
     (change,) = seen_in(checkout).changes
-    assert (change.old_mode, change.mode) == (Mode.FILE, Mode.EXECUTABLE)
+    assert (change.old_mode, change.mode) == (FileMode.FILE, FileMode.EXECUTABLE)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
@@ -115,7 +115,7 @@ def test_an_embedded_repository_is_seen_as_a_submodule(checkout: Checkout) -> No
     git(checkout.folder, "init", "-q", "--bare", "vendor/bare")
     git(checkout.folder, "init", "-q", "src")
     found = {change.path: change.mode for change in seen_in(checkout).changes}
-    assert found == {"src/.git": "040755", "vendor/bare": Mode.SUBMODULE, "vendor/lib": Mode.SUBMODULE}
+    assert found == {"src/.git": "040755", "vendor/bare": FileMode.SUBMODULE, "vendor/lib": FileMode.SUBMODULE}
 
 
 def _pipe(path: Path) -> None:
@@ -135,8 +135,8 @@ def test_special_files_are_seen_and_never_opened(
     make(checkout.folder / "odd")
     (change,) = seen_in(checkout).changes
     assert change.path == "odd"
-    violations = judge([change], Scope(["odd"]))
-    assert [violation.rule for violation in violations] == [Broken.MODE]
+    violations = find_violations([change], Scope(["odd"]))
+    assert [violation.rule for violation in violations] == [ScopeRule.MODE]
 
 
 @pytest.mark.demand("D6.j")
@@ -144,7 +144,7 @@ def test_ignore_rules_are_those_of_the_base_commit(checkout: Checkout) -> None:
     write(checkout.folder, {"a.log": "", "src/b.log": "", "build/c/d.o": "", "e.txt": "", ".gitignore": "*.txt\n"})
     seen = seen_in(checkout)
     assert _kinds(seen) == {".gitignore": ChangeKind.MODIFIED, "e.txt": ChangeKind.ADDED}
-    assert sorted(seen.ignored) == ["a.log", "build", "src/b.log"]
+    assert sorted(seen.ignored_paths) == ["a.log", "build", "src/b.log"]
 
 
 @pytest.mark.demand("D6.j")
@@ -166,7 +166,7 @@ def test_litter_of_tools_is_no_change(checkout: Checkout) -> None:
     litter = ("src/__pycache__/a.pyc", "node_modules/x/y.js", ".pytest_cache/v", "target/debug/x", "src/x.pyc")
     write(checkout.folder, dict.fromkeys(litter, "x"))
     assert seen_in(checkout).changes == ()
-    own = observe(checkout, litter=("*.tmp",))
+    own = observe_checkout(checkout, litter=("*.tmp",))
     assert isinstance(own, Observation)
     assert sorted(_kinds(own)) == sorted(litter)
 
@@ -267,17 +267,17 @@ def test_a_submodule_of_the_base_is_left_alone(tmp_path: Path) -> None:
 def test_more_than_a_limit_is_a_value_that_names_it(checkout: Checkout, limits: CheckoutLimits, what: str) -> None:
     write(checkout.folder, {f"new/{number}.txt": "x" for number in range(5)})
     write(checkout.folder, {"big.bin": "x" * 2000, "a/b/c/d/e": "deep"})
-    found = observe(checkout, limits=limits)
-    assert isinstance(found, TooMuch)
+    found = observe_checkout(checkout, limits=limits)
+    assert isinstance(found, CheckoutTooLarge)
     assert what in found.what
 
 
 def test_a_file_that_is_large_from_the_start_is_no_limit(checkout: Checkout) -> None:
-    seen = observe(checkout, limits=CheckoutLimits(file_bytes=5))
+    seen = observe_checkout(checkout, limits=CheckoutLimits(file_bytes=5))
     assert isinstance(seen, Observation)
     assert seen.changes == ()
     write(checkout.folder, {"src/login.py": "def login(): pass\n"})
-    seen = observe(checkout, limits=CheckoutLimits(file_bytes=5))
+    seen = observe_checkout(checkout, limits=CheckoutLimits(file_bytes=5))
     assert isinstance(seen, Observation)
     assert [change.path for change in seen.changes] == ["src/login.py"]
     take_over(checkout, ["src/login.py"])
@@ -285,6 +285,6 @@ def test_a_file_that_is_large_from_the_start_is_no_limit(checkout: Checkout) -> 
 
 def test_a_change_is_judged_by_the_scope(checkout: Checkout) -> None:
     write(checkout.folder, {"src/login.py": "in scope\n", "src/auth.py": "out of scope\n"})
-    violations = judge(seen_in(checkout).changes, Scope(["src/login.py"]), seen_in(checkout).tracked)
+    violations = find_violations(seen_in(checkout).changes, Scope(["src/login.py"]), seen_in(checkout).tracked_files)
     assert [violation.path for violation in violations] == ["src/auth.py"]
-    assert Change(ChangeKind.MODIFIED, "src/login.py", "100644", "100644") in seen_in(checkout).changes
+    assert FileChange(ChangeKind.MODIFIED, "src/login.py", "100644", "100644") in seen_in(checkout).changes

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.files.safe_open import opened_folder
-from phasegate.workspace.checkout import records_folder, start_from
+from phasegate.files.safe_open import folder_descriptor
+from phasegate.workspace.checkout import load_start, records_folder
 from phasegate.workspace.checkout_files import CheckoutLimits
-from phasegate.workspace.checkout_scan import survey
+from phasegate.workspace.checkout_scan import scan_checkout
 from phasegate.workspace.ignore import IgnoreRules
-from phasegate.workspace.index_file import Snapshot
+from phasegate.workspace.index_file import IndexSnapshot
 from support.git_project import make_checkout, make_repository
 
 LOGIN = "src/login.py"
@@ -22,7 +22,7 @@ def test_an_edit_in_the_same_tick_as_the_end_of_the_checkout_is_seen(tmp_path: P
     """Its times are those on record, and its size too: only that they are not older than the checkout tells."""
     checkout = make_checkout(make_repository(tmp_path / "project"))
     index = records_folder(checkout.repository, checkout.assignment.name) / "index"
-    path, start = checkout.folder / LOGIN, start_from(index.read_bytes(), checkout.record, checkout.repository)
+    path, start = checkout.folder / LOGIN, load_start(index.read_bytes(), checkout.record, checkout.repository)
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.write(b"#" * size)
@@ -30,11 +30,15 @@ def test_an_edit_in_the_same_tick_as_the_end_of_the_checkout_is_seen(tmp_path: P
     was = start.snapshot.folders["src"]["login.py"]
     recorded = (now.st_ctime_ns, now.st_mtime_ns, *was[2:])
     folders = {**start.snapshot.folders, "src": {**start.snapshot.folders["src"], "login.py": recorded}}
-    edited = start._replace(snapshot=Snapshot(folders))
+    edited = start._replace(snapshot=IndexSnapshot(folders))
 
     def found(stamp_ns: int) -> set[str]:
-        with opened_folder(checkout.folder) as root:
-            return {*survey(root, edited._replace(stamp_ns=stamp_ns), lambda: IgnoreRules({}), CheckoutLimits()).found}
+        with folder_descriptor(checkout.folder) as root:
+            return {
+                *scan_checkout(
+                    root, edited._replace(stamp_ns=stamp_ns), lambda: IgnoreRules({}), CheckoutLimits()
+                ).found
+            }
 
     assert LOGIN in found(now.st_ctime_ns)
     assert LOGIN in found(0)

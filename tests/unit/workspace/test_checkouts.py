@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.workspace.agent_git_writer import object_stores
+from phasegate.workspace.agent_git_writer import list_object_stores
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts, records_folder
 from phasegate.workspace.checkout_lifecycle import (
-    Removed,
-    Renewed,
-    Unsaved,
-    bring_up_to_date,
-    open_feature,
+    RemovedCheckout,
+    RenewedCheckout,
+    UnsavedWork,
+    ensure_checkout,
+    ensure_feature_branch,
     remove_checkout,
-    start_over,
-    take_checkout,
+    reset_checkout,
+    update_checkout,
 )
-from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, prepare_merge
+from phasegate.workspace.merge import AlreadyMerged, MergeConflict, PreparedMerge, prepare_merge
 from phasegate.workspace.repository import Repository, open_repository
 from support.git_project import (
     AGENT,
@@ -43,7 +43,7 @@ from support.git_project import (
 
 def _merge(repository: Repository, source: str, target: str = f"feat/{SLUG}") -> None:
     prepared = prepare_merge(repository, source, target, "Merge", US)
-    assert isinstance(prepared, Prepared)
+    assert isinstance(prepared, PreparedMerge)
     assert isinstance(finish_merge(repository, prepared), AlreadyMerged)
 
 
@@ -60,9 +60,9 @@ def test_folder_and_branch_have_the_names_of_the_specification(tmp_path: Path) -
 def test_a_name_that_is_no_folder_and_branch_is_refused(tmp_path: Path, slug: str) -> None:
     repository = make_repository(tmp_path / "project")
     with pytest.raises(ConfigError):
-        open_feature(repository, slug, "main")
+        ensure_feature_branch(repository, slug, "main")
     with pytest.raises(ConfigError):
-        take_checkout(repository, Assignment(SLUG, slug), TERMS)
+        ensure_checkout(repository, Assignment(SLUG, slug), TERMS)
 
 
 @pytest.mark.demand("D4.b")
@@ -93,7 +93,7 @@ def test_a_removed_checkout_leaves_nothing_but_its_branch(tmp_path: Path) -> Non
     checkout = make_checkout(repository)
     write(checkout.folder, {"src/login.py": "done\n", "src/debug.log": "x"})
     take_over(checkout, ["src/login.py"])
-    assert remove_checkout(checkout, US) == Removed(None)
+    assert remove_checkout(checkout, US) == RemovedCheckout(None)
     assert [*(repository.root / ".worktrees").iterdir()] == []
     assert show(repository, checkout.assignment.branch, "src/login.py") == b"done\n"
     assert find_checkout(repository, checkout.assignment) is None
@@ -170,9 +170,9 @@ def test_starting_over_saves_the_state_first(tmp_path: Path) -> None:
     (checkout.folder / "empty").mkdir()
     git(checkout.folder, "commit", "-qam", "WP01: partly")
 
-    renewed = start_over(checkout, TERMS)
+    renewed = reset_checkout(checkout, TERMS)
 
-    assert isinstance(renewed, Renewed)
+    assert isinstance(renewed, RenewedCheckout)
     assert renewed.saved is not None
     ref = f"refs/phasegate/saved/{SLUG}-WP01/1"
     assert saved_work(repository, f"{SLUG}-WP01") == {ref: renewed.saved.commit}
@@ -193,14 +193,14 @@ def test_starting_over_saves_what_was_taken_over_before_though_nothing_is_new(tm
     checkout = make_checkout(repository)
     write(checkout.folder, {"src/login.py": "first\n"})
     take_over(checkout, ["src/login.py"])
-    renewed = start_over(checkout, TERMS)
-    assert isinstance(renewed, Renewed)
+    renewed = reset_checkout(checkout, TERMS)
+    assert isinstance(renewed, RenewedCheckout)
     assert branch_of(checkout) == git(repository.root, "rev-parse", f"feat/{SLUG}").strip()
     ref = f"refs/phasegate/saved/{SLUG}-WP01/1"
     assert [*saved_work(repository, f"{SLUG}-WP01")] == [ref]
     assert show(repository, ref, "src/login.py") == b"first\n"
-    again = start_over(renewed.checkout, TERMS)
-    assert isinstance(again, Renewed)
+    again = reset_checkout(renewed.checkout, TERMS)
+    assert isinstance(again, RenewedCheckout)
     assert again.saved is None  # there was nothing
 
 
@@ -210,8 +210,8 @@ def test_each_saved_state_has_a_number_of_its_own(tmp_path: Path) -> None:
     checkout = make_checkout(repository)
     for number in (1, 2, 3):
         write(checkout.folder, {"notes.txt": f"{number}\n"})
-        renewed = start_over(checkout, TERMS)
-        assert isinstance(renewed, Renewed)
+        renewed = reset_checkout(checkout, TERMS)
+        assert isinstance(renewed, RenewedCheckout)
         checkout = renewed.checkout
     assert [show(repository, ref, "notes.txt") for ref in saved_work(repository, f"{SLUG}-WP01")] == [
         b"1\n",
@@ -225,7 +225,7 @@ def test_uncommitted_work_is_saved_before_a_checkout_is_removed(tmp_path: Path) 
     checkout = make_checkout(repository)
     write(checkout.folder, {"src/login.py": "unfinished\n"})
     removed = remove_checkout(checkout, US)
-    assert isinstance(removed, Removed)
+    assert isinstance(removed, RemovedCheckout)
     assert removed.saved is not None
     assert show(repository, removed.saved.ref, "src/login.py") == b"unfinished\n"
     assert not checkout.folder.exists()
@@ -237,10 +237,10 @@ def test_what_cannot_be_saved_is_not_removed_unless_asked_for(tmp_path: Path) ->
     write(checkout.folder, {"src/one.py": "shared\n"})
     (checkout.folder / "src/two.py").hardlink_to(checkout.folder / "src/one.py")
     kept = remove_checkout(checkout, US)
-    assert isinstance(kept, Unsaved)
+    assert isinstance(kept, UnsavedWork)
     assert kept.paths == ("src/one.py", "src/two.py")
     assert (checkout.folder / "src/one.py").exists()
-    assert remove_checkout(checkout, US, discard=True) == Removed(None)
+    assert remove_checkout(checkout, US, discard=True) == RemovedCheckout(None)
     assert not checkout.folder.exists()
 
 
@@ -270,8 +270,8 @@ def _two_packages(tmp_path: Path, other: str) -> tuple[Repository, Checkout]:
 
 def test_bringing_up_to_date_puts_the_work_on_top_of_the_features(tmp_path: Path) -> None:
     _, checkout = _two_packages(tmp_path, "src/auth.py")
-    renewed = bring_up_to_date(checkout, TERMS)
-    assert isinstance(renewed, Renewed)
+    renewed = update_checkout(checkout, TERMS)
+    assert isinstance(renewed, RenewedCheckout)
     assert renewed.checkout.conflicts == ()
     assert "'one'" in (checkout.folder / "src/login.py").read_text()
     assert "'two'" in (checkout.folder / "src/auth.py").read_text()
@@ -283,11 +283,11 @@ def test_a_conflict_can_be_solved_in_a_round_of_its_own(tmp_path: Path) -> None:
     repository, checkout = _two_packages(tmp_path, "src/login.py")
     branch = checkout.assignment.branch
     conflict = prepare_merge(repository, branch, f"feat/{SLUG}", "Merge", US)
-    assert isinstance(conflict, Conflict)
+    assert isinstance(conflict, MergeConflict)
     assert conflict.paths == ("src/login.py",)
 
-    renewed = bring_up_to_date(checkout, TERMS)
-    assert isinstance(renewed, Renewed)
+    renewed = update_checkout(checkout, TERMS)
+    assert isinstance(renewed, RenewedCheckout)
     assert renewed.checkout.conflicts == ("src/login.py",)
     assert "<<<<<<<" in (checkout.folder / "src/login.py").read_text()
     assert [change.path for change in seen_in(renewed.checkout).changes] == ["src/login.py"]
@@ -340,8 +340,8 @@ def test_an_index_that_a_failed_disk_lost_is_made_again_and_changes_are_seen_all
     assert seen_in(checkout).changes == ()
     write(checkout.folder, {"src/login.py": "work\n"})
     assert [change.path for change in seen_in(checkout).changes] == ["src/login.py"]
-    renewed = start_over(checkout, TERMS)
-    assert isinstance(renewed, Renewed)
+    renewed = reset_checkout(checkout, TERMS)
+    assert isinstance(renewed, RenewedCheckout)
     assert renewed.saved is not None
     assert (checkout.folder / "src/login.py").read_text() == FILES["src/login.py"]
     assert kept.read_bytes()[:4] == b"DIRC"
@@ -365,8 +365,8 @@ def test_a_checkout_whose_record_cannot_be_read_is_put_aside_for_a_new_one(
 @pytest.mark.parametrize("name", ["record.json", "index"])
 def test_a_damaged_checkout_in_the_pool_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
     repository = make_repository(tmp_path / "project")
-    assert isinstance(remove_checkout(make_checkout(repository), US, keep_for_reuse=True), Removed)
-    (repository.ours / "pool/0" / name).write_bytes(b"")
+    assert isinstance(remove_checkout(make_checkout(repository), US, keep_for_reuse=True), RemovedCheckout)
+    (repository.own_folder / "pool/0" / name).write_bytes(b"")
     again = make_checkout(repository)
     assert seen_in(again).changes == ()
     assert (again.folder / "src/login.py").read_text() == FILES["src/login.py"]
@@ -434,4 +434,4 @@ def test_the_stores_that_an_agent_must_read_are_named(tmp_path: Path) -> None:
     origin = make_repository(tmp_path / "origin")
     git(tmp_path, "clone", "-q", "--shared", str(origin.root), "project")
     repository = open_repository(tmp_path / "project")
-    assert object_stores(repository) == [repository.objects, origin.objects]
+    assert list_object_stores(repository) == [repository.objects, origin.objects]

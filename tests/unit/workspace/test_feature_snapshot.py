@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import StateConflict
-from phasegate.workspace.feature_snapshot import take_refs
+from phasegate.workspace.feature_snapshot import import_refs
 from support.git_project import git, make_repository
 
 SLUG = "001-user-login"
@@ -21,8 +21,8 @@ def test_code_that_names_a_ref_of_somebody_else_moves_none(tmp_path: Path) -> No
     last = git(root, "rev-parse", "main").strip()
     for stranger in ("refs/heads/main", f"{own}-2", "refs/heads/feat/002-other", "HEAD", "refs/phasegate/audit"):
         with pytest.raises(StateConflict, match="no ref of it"):
-            take_refs(repository, SLUG, {own: first, stranger: first})
+            import_refs(repository, SLUG, {own: first, stranger: first})
         assert git(root, "rev-parse", "main").strip() == last
         assert git(root, "for-each-ref", own) == ""
-    take_refs(repository, SLUG, {own: first, f"{own}-WP01": last})
+    import_refs(repository, SLUG, {own: first, f"{own}-WP01": last})
     assert git(root, "rev-parse", own).strip() == first, "control"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from phasegate.errors import StateConflict
-from phasegate.workspace.checkout import Checkout, Record, find_checkout, records_folder, write_record
-from phasegate.workspace.checkout_lifecycle import Removed, remove_checkout
-from phasegate.workspace.harvest import Contested, Harvest, harvest, named
+from phasegate.workspace.checkout import Checkout, CheckoutRecord, find_checkout, records_folder, write_record
+from phasegate.workspace.checkout_lifecycle import RemovedCheckout, remove_checkout
+from phasegate.workspace.harvest import Harvest, HarvestConflict, ensure_package_prefix, harvest_checkout
 from phasegate.workspace.repository import Repository
 from support.git_project import (
     SLUG,
@@ -56,7 +56,7 @@ def test_an_agents_commits_keep_their_messages_authors_and_dates(repository: Rep
         "|",
     ]
     assert subjects(repository, f"main..{done.tip}") == ["WP01: first", "feat(WP01): second [FR-AUTH-001]"]
-    assert [taken.source is None for taken in done.commits] == [False, False]
+    assert [taken.agent_commit is None for taken in done.commits] == [False, False]
 
 
 @pytest.mark.demand("D8.f")
@@ -65,7 +65,7 @@ def test_what_was_left_uncommitted_follows_in_a_commit_of_ours(repository: Repos
     write(checkout.folder, {"src/login.py": "two\n"})
     done = take_over(checkout, ["src/login.py"], "Implement Login Form Component")
     assert subjects(repository, f"main..{done.tip}") == ["WP01: first", "WP01: Implement Login Form Component"]
-    assert done.commits[-1].source is None
+    assert done.commits[-1].agent_commit is None
     assert show(repository, done.tip, "src/login.py") == b"two\n"
 
 
@@ -109,7 +109,7 @@ def test_a_commit_that_does_not_name_its_package_gets_the_name(repository: Repos
     _commit(checkout, "fixed stuff", {"src/login.py": "one\n"})
     done = take_over(checkout, ["src/login.py"])
     assert subjects(repository, f"main..{done.tip}") == ["WP01: fixed stuff"]
-    assert [taken.renamed for taken in done.commits] == [True]
+    assert [taken.message_changed for taken in done.commits] == [True]
 
 
 @pytest.mark.demand("D8.e")
@@ -129,7 +129,7 @@ def test_a_commit_that_does_not_name_its_package_gets_the_name(repository: Repos
     ],
 )
 def test_a_message_names_its_package_in_one_of_two_forms(message: str, is_named: bool) -> None:
-    assert named(message, "WP01") == (message if is_named else f"WP01: {message}", not is_named)
+    assert ensure_package_prefix(message, "WP01") == (message if is_named else f"WP01: {message}", not is_named)
 
 
 def test_nothing_changed_makes_no_commit(repository: Repository, checkout: Checkout) -> None:
@@ -203,7 +203,7 @@ def test_a_file_that_changes_after_it_was_judged_is_not_taken(checkout: Checkout
     seen = seen_in(checkout)
     write(checkout.folder, {"src/login.py": later})
     with pytest.raises(StateConflict, match="changed after it was checked"):
-        harvest(checkout, seen, lambda path: True, committer=US, title="x")
+        harvest_checkout(checkout, seen, lambda path: True, committer=US, title="x")
 
 
 @pytest.mark.demand("D11.b", "D11.c", "D11.d")
@@ -230,7 +230,7 @@ def test_nothing_is_saved_of_several_agents_when_all_was_harvested(repository: R
     for agent in agents:
         current = find_checkout(repository, agent.assignment)
         assert current is not None
-        assert remove_checkout(current, US) == Removed(None)
+        assert remove_checkout(current, US) == RemovedCheckout(None)
 
 
 @pytest.mark.demand("D11.b")
@@ -239,8 +239,8 @@ def test_two_agents_that_change_the_same_file_are_contested(repository: Reposito
     write(first.folder, {"src/login.py": "mine\n"})
     write(second.folder, {"src/login.py": "no, mine\n"})
     tip = take_over(first, ["src/login.py"]).tip
-    found = harvest(second, seen_in(second), lambda path: True, committer=US, title="x")
-    assert found == Contested(("src/login.py",))
+    found = harvest_checkout(second, seen_in(second), lambda path: True, committer=US, title="x")
+    assert found == HarvestConflict(("src/login.py",))
     assert branch_of(first) == tip
 
 
@@ -265,7 +265,7 @@ def test_a_harvest_that_was_cut_off_is_not_done_twice(repository: Repository, ch
     before = checkout.record
     done = take_over(checkout, lambda path: True)
     head = git(checkout.folder, "rev-parse", "HEAD").strip()
-    cut_off = Record(**{**_fields(before), "pending": (done.tip, head), "paths": ("src/login.py",)})
+    cut_off = CheckoutRecord(**{**_fields(before), "pending": (done.tip, head), "paths": ("src/login.py",)})
     write_record(records_folder(repository, checkout.assignment.name), cut_off)
     again = take_over(checkout, lambda path: True)
     assert again.commits == ()
@@ -279,7 +279,7 @@ def test_a_harvest_that_was_cut_off_is_not_done_twice(repository: Repository, ch
 def test_a_harvest_that_was_cut_off_before_the_ref_moved_is_done(repository: Repository, checkout: Checkout) -> None:
     _commit(checkout, "WP01: first", {"src/login.py": "one\n"})
     head = git(checkout.folder, "rev-parse", "HEAD").strip()
-    never = Record(**{**_fields(checkout.record), "pending": (head, head), "paths": ("src/login.py",)})
+    never = CheckoutRecord(**{**_fields(checkout.record), "pending": (head, head), "paths": ("src/login.py",)})
     write_record(records_folder(repository, checkout.assignment.name), never)
     git(repository.root, "fetch", "-q", str(checkout.folder), head)  # the object is there, the ref is not
     done = take_over(checkout, lambda path: True)
@@ -292,11 +292,11 @@ def test_a_harvest_whose_objects_were_lost_with_the_power_is_done_again(
 ) -> None:
     _commit(checkout, "WP01: first", {"src/login.py": "one\n"})
     gone = "1" * 40
-    lost = Record(**{**_fields(checkout.record), "pending": (gone, gone), "paths": ("src/login.py",)})
+    lost = CheckoutRecord(**{**_fields(checkout.record), "pending": (gone, gone), "paths": ("src/login.py",)})
     write_record(records_folder(repository, checkout.assignment.name), lost)
     done = take_over(checkout, lambda path: True)
     assert subjects(repository, f"main..{done.tip}") == ["WP01: first"]
 
 
-def _fields(record: Record) -> dict[str, object]:
+def _fields(record: CheckoutRecord) -> dict[str, object]:
     return {name: getattr(record, name) for name in record.__struct_fields__}

@@ -20,7 +20,7 @@ def _ignored_by_us(rules: IgnoreRules, path: str) -> bool:
     """A file is ignored if it is, or if a folder above it is: that one is not looked into."""
     parts = path.split("/")
     folders = ["/".join(parts[:count]) for count in range(1, len(parts))]
-    return any(rules.covers(folder, True) for folder in folders) or rules.covers(path, False)
+    return any(rules.is_ignored(folder, True) for folder in folders) or rules.is_ignored(path, False)
 
 
 def _ignored_by_git(root: Path, paths: list[str]) -> set[str]:
@@ -126,10 +126,10 @@ def test_random_rules_mean_what_git_says(lines: list[str], paths: list[str]) -> 
 @pytest.mark.demand("D6.k")
 def test_litter_is_ignored_unless_a_rule_says_otherwise() -> None:
     rules = IgnoreRules({"": b"!/coverage\n"}, ("coverage/", "*.pyc"))
-    assert rules.covers("src/coverage", True)
-    assert not rules.covers("coverage", True)
-    assert not rules.covers("src/coverage", False)
-    assert rules.covers("a.pyc", False)
+    assert rules.is_ignored("src/coverage", True)
+    assert not rules.is_ignored("coverage", True)
+    assert not rules.is_ignored("src/coverage", False)
+    assert rules.is_ignored("a.pyc", False)
 
 
 def test_no_name_can_stall_a_rule() -> None:
@@ -141,6 +141,6 @@ def test_no_name_can_stall_a_rule() -> None:
 
     def look(names: list[str]) -> None:
         for name in names:
-            rules.covers(name, False)
+            rules.is_ignored(name, False)
 
     assert_grows_no_faster_than_its_input(look, long_names, 512, 32_768)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.merge import AlreadyMerged, Conflict, Prepared, prepare_merge
+from phasegate.workspace.merge import AlreadyMerged, MergeConflict, PreparedMerge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 from phasegate.workspace.repository import Repository, open_repository
 from phasegate.workspace.repository_locks import repository_lock
@@ -32,9 +32,9 @@ def repository(tmp_path: Path) -> Repository:
     return repository
 
 
-def _prepared(repository: Repository, source: str = FEATURE, target: str = "main") -> Prepared:
+def _prepared(repository: Repository, source: str = FEATURE, target: str = "main") -> PreparedMerge:
     prepared = prepare_merge(repository, source, target, "Merge the feature", US)
-    assert isinstance(prepared, Prepared), prepared
+    assert isinstance(prepared, PreparedMerge), prepared
     return prepared
 
 
@@ -51,7 +51,7 @@ def _state(repository: Repository) -> tuple[str, dict[str, bytes]]:
 @pytest.mark.demand("W8.f", "W8.g", "W4.d")
 def test_a_clean_checkout_of_the_base_is_moved_along(repository: Repository) -> None:
     prepared = _prepared(repository)
-    assert git(repository.root, "rev-parse", "main").strip() == prepared.expected
+    assert git(repository.root, "rev-parse", "main").strip() == prepared.target_commit
     assert (repository.root / "docs/guide.md").exists()
     assert finish_merge(repository, prepared) == AlreadyMerged("main", prepared.commit)
     assert git(repository.root, "rev-parse", "main").strip() == prepared.commit
@@ -222,7 +222,7 @@ def test_a_conflict_is_a_value_that_names_the_files(repository: Repository) -> N
     write(repository.root, {"src/login.py": "base moved\n"})
     git(repository.root, "commit", "-qam", "base")
     before = _state(repository)
-    assert prepare_merge(repository, FEATURE, "main", "x", US) == Conflict("main", FEATURE, ("src/login.py",))
+    assert prepare_merge(repository, FEATURE, "main", "x", US) == MergeConflict("main", FEATURE, ("src/login.py",))
     assert _state(repository) == before
 
 

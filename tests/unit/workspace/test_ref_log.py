@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from phasegate.workspace import ref_log
-from phasegate.workspace.outside_changes import changed_outside, look_outside
-from phasegate.workspace.ref_log import Move, is_explained, last_move, moves_since, note_moves
+from phasegate.workspace.outside_changes import capture_outside_state, find_outside_changes
+from phasegate.workspace.ref_log import RefMove, is_explained_by_moves, last_move_number, log_moves, moves_since
 from phasegate.workspace.refs import advance_branch, move_refs
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.repository_locks import repository_lock
@@ -20,7 +20,7 @@ REF = "refs/heads/feat/x"
 
 
 def _changed(repository: Repository, before: object) -> list[str]:
-    return [change.path for change in changed_outside(repository, before, look_outside(repository))]  # type: ignore[arg-type]
+    return [change.path for change in find_outside_changes(repository, before, capture_outside_state(repository))]  # type: ignore[arg-type]
 
 
 def _commit(repository: Repository, files: dict[str, str]) -> str:
@@ -38,14 +38,14 @@ def _commit(repository: Repository, files: dict[str, str]) -> str:
 def test_a_ref_that_we_moved_is_no_change_and_the_same_move_by_another_is(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
     main, other = git(repository.root, "rev-parse", "main").strip(), _commit(repository, {"a": "1\n"})
-    before = look_outside(repository)
+    before = capture_outside_state(repository)
     with repository_lock(repository) as lock:
-        move_refs(repository, lock, [Move(REF, None, main)], "test")
-        move_refs(repository, lock, [Move(REF, main, other)], "test")
+        move_refs(repository, lock, [RefMove(REF, None, main)], "test")
+        move_refs(repository, lock, [RefMove(REF, main, other)], "test")
     assert _changed(repository, before) == []
     git(repository.root, "update-ref", REF, main)
-    assert _changed(repository, look_outside(repository)) == []
-    before = look_outside(repository)
+    assert _changed(repository, capture_outside_state(repository)) == []
+    before = capture_outside_state(repository)
     git(repository.root, "update-ref", REF, other)
     assert _changed(repository, before) == [REF], "we made that very move, but before the first look"
 
@@ -58,15 +58,15 @@ def test_a_ref_that_we_moved_is_no_change_and_the_same_move_by_another_is(tmp_pa
     ],
 )
 def test_only_a_chain_of_noted_moves_explains_a_change(before: str, after: str, expected: bool) -> None:
-    moves = [Move(REF, "a", "b"), Move(REF, "b", "c"), Move(REF, "c", "-")]
-    assert is_explained(before, after, moves) is expected
+    moves = [RefMove(REF, "a", "b"), RefMove(REF, "b", "c"), RefMove(REF, "c", "-")]
+    assert is_explained_by_moves(before, after, moves) is expected
 
 
 @pytest.mark.demand("D6.e", "W8.g")
 def test_the_files_of_a_person_who_stands_on_a_branch_that_we_move_are_ours(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
     main, new = git(repository.root, "rev-parse", "main").strip(), _commit(repository, {"a.txt": "1\n", "b.txt": "1\n"})
-    before = look_outside(repository)
+    before = capture_outside_state(repository)
     with repository_lock(repository) as lock:
         assert advance_branch(repository, lock, "main", main, new, "test") is None
     assert (repository.root / "a.txt").read_text() == "1\n"
@@ -100,11 +100,11 @@ def test_the_log_of_a_run_in_the_repository_is_no_change_of_an_agent(tmp_path: P
 def test_half_a_line_of_a_dead_writer_costs_no_later_move(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
     with repository_lock(repository) as lock:
-        note_moves(repository, lock, [Move(REF, None, "a")])
-        with (repository.ours / "moves").open("ab") as file:
+        log_moves(repository, lock, [RefMove(REF, None, "a")])
+        with (repository.own_folder / "moves").open("ab") as file:
             file.write(b'[2, "refs/hea')
-        note_moves(repository, lock, [Move(REF, "a", "b"), Move("name\udcff\n", "a", None)])
-    assert moves_since(repository, 1) == [Move(REF, "a", "b"), Move("name\udcff\n", "a", None)]
+        log_moves(repository, lock, [RefMove(REF, "a", "b"), RefMove("name\udcff\n", "a", None)])
+    assert moves_since(repository, 1) == [RefMove(REF, "a", "b"), RefMove("name\udcff\n", "a", None)]
 
 
 def test_the_log_stays_small_and_looking_too_far_back_explains_nothing(
@@ -114,8 +114,8 @@ def test_the_log_stays_small_and_looking_too_far_back_explains_nothing(
     monkeypatch.setattr(ref_log, "_MOST_BYTES", 2000)
     with repository_lock(repository) as lock:
         for number in range(200):
-            note_moves(repository, lock, [Move(REF, str(number), str(number + 1))])
-    assert (repository.ours / "moves").stat().st_size < 4000
-    assert last_move(repository) == 200
-    assert is_explained("190", "200", moves_since(repository, 190))
-    assert not is_explained("0", "200", moves_since(repository, 0))
+            log_moves(repository, lock, [RefMove(REF, str(number), str(number + 1))])
+    assert (repository.own_folder / "moves").stat().st_size < 4000
+    assert last_move_number(repository) == 200
+    assert is_explained_by_moves("190", "200", moves_since(repository, 190))
+    assert not is_explained_by_moves("0", "200", moves_since(repository, 0))

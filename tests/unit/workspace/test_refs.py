@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.workspace.ref_log import Move
+from phasegate.workspace.ref_log import RefMove
 from phasegate.workspace.refs import RefMoved, move_refs
 from phasegate.workspace.repository_locks import repository_lock
 from support.git_project import git, make_repository
@@ -22,10 +22,10 @@ def test_a_ref_that_somebody_else_moved_stays_and_so_do_those_that_were_to_move_
     theirs, ours = (git(repository.root, "commit-tree", "-m", name, "HEAD^{tree}").strip() for name in ("a", "b"))
     git(repository.root, "update-ref", REF, theirs)
     with repository_lock(repository) as lock:
-        moves = [Move("refs/heads/feat/y", None, ours), Move(REF, first, ours)]
+        moves = [RefMove("refs/heads/feat/y", None, ours), RefMove(REF, first, ours)]
         assert move_refs(repository, lock, moves, "x") == RefMoved(REF, first, theirs)
-        assert move_refs(repository, lock, [Move(REF, None, ours)], "x") == RefMoved(REF, None, theirs)
+        assert move_refs(repository, lock, [RefMove(REF, None, ours)], "x") == RefMoved(REF, None, theirs)
         assert git(repository.root, "rev-parse", REF).strip() == theirs
         assert git(repository.root, "branch", "--list", "feat/y") == ""
-        assert move_refs(repository, lock, [Move(REF, theirs, ours)], "x") is None
+        assert move_refs(repository, lock, [RefMove(REF, theirs, ours)], "x") is None
     assert git(repository.root, "rev-parse", REF).strip() == ours

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.files.safe_open import opened_folder
-from phasegate.workspace.removal import removal_room, remove_tree
+from phasegate.files.safe_open import folder_descriptor
+from phasegate.workspace.removal import open_trash_folder, remove_tree
 from support.git_project import write
 
 
@@ -37,7 +37,7 @@ def test_what_a_link_points_to_is_not_removed(tmp_path: Path) -> None:
 
 def test_a_very_deep_folder_is_removed(tmp_path: Path) -> None:
     """The control: the standard library gives up."""
-    with opened_folder(tmp_path) as top:
+    with folder_descriptor(tmp_path) as top:
         folder = os.dup(top)
         for _ in range(2000):
             os.mkdir("d" * 100, dir_fd=folder)
@@ -60,6 +60,6 @@ def test_what_a_dead_process_left_is_removed_with_the_next(tmp_path: Path) -> No
 
 def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     remove_tree(tmp_path / "nothing")
-    with opened_folder(tmp_path) as root, removal_room(tmp_path) as room:
-        room.take_beneath(root, "a/b/c")
+    with folder_descriptor(tmp_path) as root, open_trash_folder(tmp_path) as room:
+        room.remove_beneath(root, "a/b/c")
     assert [*tmp_path.iterdir()] == []

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 
-class How(StrEnum):
+class AcpEndReason(StrEnum):
     """How a conversation ended. The first five are the stop reasons of the protocol."""
 
     END_TURN = "end_turn"
@@ -23,53 +23,53 @@ class How(StrEnum):
     NOT_STARTED = "not_started"
 
 
-class Said(msgspec.Struct, frozen=True, tag="text"):
+class AcpText(msgspec.Struct, frozen=True, tag="text"):
     text: str
     begins: bool = False  # a new message
 
 
-class Used(msgspec.Struct, frozen=True, tag="usage"):
+class AcpUsage(msgspec.Struct, frozen=True, tag="usage"):
     input_tokens: int = 0
     cached_input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
 
 
-class Changed(msgspec.Struct, frozen=True, tag="file"):
+class AcpFileChange(msgspec.Struct, frozen=True, tag="file"):
     path: str
     removed: bool = False
     failed: bool = False
 
 
-class ToolRan(msgspec.Struct, frozen=True, tag="tool"):
+class AcpToolRun(msgspec.Struct, frozen=True, tag="tool"):
     title: str
     is_command: bool = False
     failed: bool = False
 
 
-class Noted(msgspec.Struct, frozen=True, tag="notice"):
+class AcpNotice(msgspec.Struct, frozen=True, tag="notice"):
     """A refused permission, for instance."""
 
     text: str
     path: str = ""
 
 
-class Unread(msgspec.Struct, frozen=True, tag="unread"):
+class AcpUnreadableUpdate(msgspec.Struct, frozen=True, tag="unread"):
     """An update of the session that could not be read."""
 
     is_text: bool  # it may have been a piece of what the agent says
 
 
-class AcpEnded(msgspec.Struct, frozen=True, tag="end"):
-    how: How
+class AcpSessionEnd(msgspec.Struct, frozen=True, tag="end"):
+    how: AcpEndReason
     reason: str = ""
     agent_status: int | None = None  # where it exited: negative for a signal
 
 
-Line = Said | Used | Changed | ToolRan | Noted | Unread | AcpEnded
+AcpEvent = AcpText | AcpUsage | AcpFileChange | AcpToolRun | AcpNotice | AcpUnreadableUpdate | AcpSessionEnd
 
 
-class Order(msgspec.Struct, frozen=True):
+class AcpSessionConfig(msgspec.Struct, frozen=True):
     """What the program is to do, on its stdin."""
 
     checkout: str

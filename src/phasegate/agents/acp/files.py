@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.paths.repo_path import path_problem
+from phasegate.core.paths.repo_path import find_path_problem
 from phasegate.core.paths.scope import Scope
 from phasegate.errors import ConfigError
-from phasegate.files import open_new
-from phasegate.files.safe_open import closing_descriptor, make_beneath, open_beneath, opened_folder
-from phasegate.files.text_file import read_plain_file
+from phasegate.files import create_new_file
+from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath, open_beneath
+from phasegate.files.text_file import read_text_file
 
-LARGEST_FILE_BYTES = 8 * 1024**2
-LONGEST_SHOWN = 4096
+MAX_FILE_BYTES = 8 * 1024**2
+MAX_DISPLAY_CHARS = 4096
 
 
-class WriteRefused(Exception):
+class FileAccessRefused(Exception):
     """This path may not be used so; the text says why, for the agent and for the record."""
 
 
@@ -32,88 +32,88 @@ class FileMissing(Exception):
     """There is no such file."""
 
 
-class AcpPlaces(NamedTuple):
+class AcpFileAccess(NamedTuple):
     """Where an agent works. `aliases` are other names of the checkout; `readable` are files besides."""
 
     checkout: str
     scope: Scope
-    may_run: bool  # commands: only where a sandbox holds them
+    can_run_commands: bool  # commands: only where a sandbox holds them
     aliases: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
 
-    def name_in_checkout(self, path: str) -> str:
+    def get_checkout_path(self, path: str) -> str:
         """The path from the checkout on; the protocol knows absolute paths only."""
         if not path.startswith("/"):
-            raise WriteRefused(f"{path or 'an empty path'} is not absolute")
+            raise FileAccessRefused(f"{path or 'an empty path'} is not absolute")
         for root in (self.checkout, *self.aliases):
             if path.startswith(f"{root}/"):
                 name = path[len(root) + 1 :]
-                if problem := path_problem(name):
-                    raise WriteRefused(f"{path} {problem}")
+                if problem := find_path_problem(name):
+                    raise FileAccessRefused(f"{path} {problem}")
                 return name
-        raise WriteRefused(f"{path} is outside the checkout")
+        raise FileAccessRefused(f"{path} is outside the checkout")
 
-    def shown(self, path: str) -> str:
+    def format_path(self, path: str) -> str:
         """A path as a person reads it: from the checkout on, if it is in there."""
         roots = (root for root in (self.checkout, *self.aliases) if path.startswith(f"{root}/"))
-        return path[len(next(roots, "")) :].removeprefix("/")[:LONGEST_SHOWN] if path.startswith("/") else path
+        return path[len(next(roots, "")) :].removeprefix("/")[:MAX_DISPLAY_CHARS] if path.startswith("/") else path
 
     def require_writable(self, path: str) -> str:
         """The name of a file that the package may change."""
-        name = self.name_in_checkout(path)
+        name = self.get_checkout_path(path)
         scope = self.scope
         if not (scope.covers(name) or scope.is_lock_file(name) or scope.is_litter(name)):
-            raise WriteRefused(f"{name} is not in the file scope of this work package")
+            raise FileAccessRefused(f"{name} is not in the file scope of this work package")
         self._refuse_links(name)
         return name
 
     def require_readable(self, path: str) -> None:
         """Anything in the checkout, and what the task names besides."""
         if path not in (*self.readable, self.checkout, *self.aliases):
-            self._refuse_links(self.name_in_checkout(path))
+            self._refuse_links(self.get_checkout_path(path))
 
     def _refuse_links(self, name: str) -> None:
         path = Path(self.checkout)
         for part in name.split("/"):
             path /= part
             if path.is_symlink():
-                raise WriteRefused(f"{name} is reached through a link")
+                raise FileAccessRefused(f"{name} is reached through a link")
 
     def read_text(self, path: str) -> str:
         """The whole text of a file."""
         if path in self.readable:
-            return _text_of(Path(path), None)
-        with _folder_of(self.checkout, self.name_in_checkout(path), make=False) as (folder, last):
-            return _text_of(Path(last), folder)
+            return _read_text(Path(path), None)
+        with _open_parent_folder(self.checkout, self.get_checkout_path(path), make=False) as (folder, last):
+            return _read_text(Path(last), folder)
 
     def write_text(self, path: str, text: str) -> str:
         """Write a file that the scope allows, with its folders; its name."""
         name = self.require_writable(path)
         data = text.encode("utf-8", "surrogatepass")
-        with _folder_of(self.checkout, name, make=True) as (folder, last):
-            _write(folder, last, data)
+        with _open_parent_folder(self.checkout, name, make=True) as (folder, last):
+            _write_bytes(folder, last, data)
         return name
 
 
 @contextmanager
-def _folder_of(root: str, name: str, *, make: bool) -> Iterator[tuple[int, str]]:
+def _open_parent_folder(root: str, name: str, *, make: bool) -> Iterator[tuple[int, str]]:
     """The open folder that a name lies in, and its last part."""
     *folders, last = name.split("/")
-    with opened_folder(root) as top, closing_descriptor(_opened_beneath(top, folders, name, make=make)) as folder:
+    with folder_descriptor(root) as top, closing_descriptor(_open_folders(top, folders, name, make=make)) as folder:
         yield folder, last
 
 
-def _opened_beneath(top: int, folders: list[str], name: str, *, make: bool) -> int:
+def _open_folders(top: int, folders: list[str], name: str, *, make: bool) -> int:
     try:
-        return make_beneath(top, folders) if make else open_beneath(top, folders)
+        return make_folder_beneath(top, folders) if make else open_beneath(top, folders)
     except FileNotFoundError:
         raise FileMissing(name) from None
     except OSError as error:
-        raise WriteRefused(f"{name} cannot be reached: {error.strerror}") from None
+        raise FileAccessRefused(f"{name} cannot be reached: {error.strerror}") from None
 
 
 @contextmanager
-def _tolerated(number: int) -> Iterator[None]:
+def _ignore_errno(number: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -121,42 +121,42 @@ def _tolerated(number: int) -> Iterator[None]:
             raise
 
 
-def _text_of(path: Path, folder: int | None) -> str:
+def _read_text(path: Path, folder: int | None) -> str:
     try:
-        return read_plain_file(path, LARGEST_FILE_BYTES, folder=folder).text
+        return read_text_file(path, MAX_FILE_BYTES, parent_fd=folder).text
     except ConfigError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise FileMissing(path.name) from None
-        raise WriteRefused(error.message) from None
+        raise FileAccessRefused(error.message) from None
 
 
-def _write(folder: int, name: str, data: bytes) -> None:
+def _write_bytes(folder: int, name: str, data: bytes) -> None:
     """Into the file itself if it is one of its own; a file with other names is left to them and made anew."""
     try:
-        with os.fdopen(_opened(folder, name), "wb") as file:
+        with os.fdopen(_open_for_writing(folder, name), "wb") as file:
             file.write(data)
     except OSError as error:
-        raise WriteRefused(f"{name} cannot be written: {error.strerror}") from None
+        raise FileAccessRefused(f"{name} cannot be written: {error.strerror}") from None
 
 
-def _opened(folder: int, name: str) -> int:
+def _open_for_writing(folder: int, name: str) -> int:
     mode = 0o666
-    with _tolerated(errno.ENOENT):
+    with _ignore_errno(errno.ENOENT):
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISREG(about.st_mode):
-            raise WriteRefused(f"{name} is not a regular file")
+            raise FileAccessRefused(f"{name} is not a regular file")
         mode = stat.S_IMODE(about.st_mode)
         if about.st_nlink == 1:
-            return _truncated(folder, name)
+            return _open_truncated(folder, name)
         os.unlink(name, dir_fd=folder)
-    return open_new(name, mode, folder)
+    return create_new_file(name, mode, folder)
 
 
-def _truncated(folder: int, name: str) -> int:
+def _open_truncated(folder: int, name: str) -> int:
     descriptor = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     about = os.fstat(descriptor)
     if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
         os.truncate(descriptor, 0)
         return descriptor
     os.close(descriptor)
-    raise WriteRefused(f"{name} changed while it was opened")
+    raise FileAccessRefused(f"{name} changed while it was opened")

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from phasegate.agents.acp.files import AcpPlaces, WriteRefused
+from phasegate.agents.acp.files import AcpFileAccess, FileAccessRefused
 from phasegate.typed import read_json
 
-CHANGING = frozenset(("edit", "delete", "move"))
-LOOKING = frozenset(("read", "search", "think"))
-RUNNING = "execute"
-MOST_CALLS, MOST_PATHS, LONGEST_PATH, LONGEST_TITLE = 1000, 200, 4096, 200
-_NO_PATH = "/"  # stands for a path that is too long and for too many: never in any scope
+CHANGE_KINDS = frozenset(("edit", "delete", "move"))
+READ_KINDS = frozenset(("read", "search", "think"))
+EXECUTE_KIND = "execute"
+MAX_TOOL_CALLS, MAX_PATHS, MAX_PATH_CHARS, MAX_TITLE_CHARS = 1000, 200, 4096, 200
+_INVALID_PATH = "/"  # stands for a path that is too long and for too many: never in any scope
 # What tools call the file that they are about, where an agent does not repeat it as a location.
 _PATH_KEYS = frozenset(
     (
@@ -29,87 +29,87 @@ _PATH_KEYS = frozenset(
 )
 
 
-class Option(msgspec.Struct, frozen=True, rename="camel"):
+class PermissionOption(msgspec.Struct, frozen=True, rename="camel"):
     option_id: str
     kind: str = ""
 
 
-class AcpLocation(msgspec.Struct, frozen=True):
+class ToolCallLocation(msgspec.Struct, frozen=True):
     path: str
 
 
-class Content(msgspec.Struct, frozen=True):
+class ToolCallContent(msgspec.Struct, frozen=True):
     """Of a diff there is a path; other content does not matter here."""
 
     type: str = ""
     path: str = ""
 
 
-class ToolCallFields(msgspec.Struct, frozen=True, rename="camel"):
+class ToolCallUpdate(msgspec.Struct, frozen=True, rename="camel"):
     """A tool call, or what is new about one: a field that is not there has not changed."""
 
     tool_call_id: str
     title: str | None = None
     kind: str | None = None
     status: str | None = None
-    content: list[Content] | None = None
-    locations: list[AcpLocation] | None = None
+    content: list[ToolCallContent] | None = None
+    locations: list[ToolCallLocation] | None = None
     raw_input: Raw = Raw(b"null")
 
 
-class ToolCall(NamedTuple):
+class AcpToolCall(NamedTuple):
     """All that an agent has said about one call. Paths add up: what it named once is judged with the rest."""
 
     title: str = ""
     kind: str = ""
     status: str = ""
-    changed: frozenset[str] = frozenset()
-    named: frozenset[str] = frozenset()
+    changed_paths: frozenset[str] = frozenset()
+    named_paths: frozenset[str] = frozenset()
 
-    def with_news(self, news: ToolCallFields, checkout: str) -> ToolCall:
-        diffs = {_from(checkout, part.path) for part in news.content or () if part.type == "diff"}
-        named = [*(location.path for location in news.locations or ()), *_paths_in(news.raw_input)]
-        return ToolCall(
-            (news.title or self.title)[:LONGEST_TITLE],
-            (news.kind or self.kind)[:LONGEST_TITLE],
-            (news.status or self.status)[:LONGEST_TITLE],
-            _few(self.changed | diffs),
-            _few(self.named | {_from(checkout, path) for path in named}),
+    def merge_update(self, update: ToolCallUpdate, checkout: str) -> AcpToolCall:
+        diffs = {_make_absolute(checkout, part.path) for part in update.content or () if part.type == "diff"}
+        named = [*(location.path for location in update.locations or ()), *_find_paths(update.raw_input)]
+        return AcpToolCall(
+            (update.title or self.title)[:MAX_TITLE_CHARS],
+            (update.kind or self.kind)[:MAX_TITLE_CHARS],
+            (update.status or self.status)[:MAX_TITLE_CHARS],
+            _limit_paths(self.changed_paths | diffs),
+            _limit_paths(self.named_paths | {_make_absolute(checkout, path) for path in named}),
         )
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.status in ("completed", "failed")
 
     @property
     def paths(self) -> list[str]:
         """The files it is about, those that it changes first."""
-        return [*sorted(self.changed), *sorted(self.named - self.changed)]
+        return [*sorted(self.changed_paths), *sorted(self.named_paths - self.changed_paths)]
 
     @property
     def is_change(self) -> bool:
-        return self.kind in CHANGING or bool(self.changed)
+        return self.kind in CHANGE_KINDS or bool(self.changed_paths)
 
 
-class ToolCalls:
+class ToolCallTracker:
     """The calls of a session by their id; the oldest are forgotten, and a forgotten one is an unknown one."""
 
     def __init__(self, checkout: str) -> None:
         self._checkout = checkout
-        self._calls: dict[str, ToolCall] = {}
+        self._calls: dict[str, AcpToolCall] = {}
 
-    def is_over(self, call_id: str) -> bool:
-        return self._calls.get(call_id, ToolCall()).is_over
+    def is_finished(self, call_id: str) -> bool:
+        return self._calls.get(call_id, AcpToolCall()).is_finished
 
-    def note(self, news: ToolCallFields) -> ToolCall:
-        known = self._calls.pop(news.tool_call_id, ToolCall())
-        self._calls[news.tool_call_id] = call = known.with_news(news, self._checkout)
-        if len(self._calls) > MOST_CALLS:
+    def apply_update(self, update: ToolCallUpdate) -> AcpToolCall:
+        known = self._calls.pop(update.tool_call_id, AcpToolCall())
+        self._calls[update.tool_call_id] = call = known.merge_update(update, self._checkout)
+        if len(self._calls) > MAX_TOOL_CALLS:
             del self._calls[next(iter(self._calls))]
         return call
 
 
-def _paths_in(raw_input: Raw) -> Iterator[str]:
+def _find_paths(raw_input: Raw) -> Iterator[str]:
     try:
         given = read_json(raw_input)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -121,42 +121,42 @@ def _paths_in(raw_input: Raw) -> Iterator[str]:
         yield from changes
 
 
-def _from(checkout: str, path: str) -> str:
+def _make_absolute(checkout: str, path: str) -> str:
     """Some agents name paths from the session's folder on. What leads out of it is refused later."""
-    if len(path) > LONGEST_PATH:
-        return _NO_PATH
+    if len(path) > MAX_PATH_CHARS:
+        return _INVALID_PATH
     return path if path.startswith("/") else f"{checkout}/{path}"
 
 
-def _few(paths: frozenset[str]) -> frozenset[str]:
-    return paths if len(paths) <= MOST_PATHS else frozenset((_NO_PATH,))
+def _limit_paths(paths: frozenset[str]) -> frozenset[str]:
+    return paths if len(paths) <= MAX_PATHS else frozenset((_INVALID_PATH,))
 
 
-def why_refused(call: ToolCall, places: AcpPlaces) -> str:
+def get_refusal_reason(call: AcpToolCall, files: AcpFileAccess) -> str:
     """Why a tool call may not go on; empty if it may."""
     try:
         if call.is_change:
-            _judge_change(call, places)
-        elif call.kind in LOOKING:
-            for path in call.named:
-                places.require_readable(path)
-        elif call.kind == RUNNING:
-            return "" if places.may_run else "no sandbox would hold the command"
+            _check_change(call, files)
+        elif call.kind in READ_KINDS:
+            for path in call.named_paths:
+                files.require_readable(path)
+        elif call.kind == EXECUTE_KIND:
+            return "" if files.can_run_commands else "no sandbox would hold the command"
         else:
             return f"a tool of kind {call.kind or 'unknown'} is not allowed here"
-    except WriteRefused as refusal:
+    except FileAccessRefused as refusal:
         return str(refusal)
     return ""
 
 
-def _judge_change(call: ToolCall, places: AcpPlaces) -> None:
+def _check_change(call: AcpToolCall, files: AcpFileAccess) -> None:
     if not call.paths:
-        raise WriteRefused("it does not say which file it would change")
+        raise FileAccessRefused("it does not say which file it would change")
     for path in call.paths:
-        places.require_writable(path)
+        files.require_writable(path)
 
 
-def outcome(options: Iterable[Option], call: ToolCall, *, allowed: bool) -> dict[str, object]:
+def choose_option(options: Iterable[PermissionOption], call: AcpToolCall, *, allowed: bool) -> dict[str, object]:
     """The answer: one of the options that were offered, by its kind; without a fitting one, no permission.
 
     A lasting permission is taken only where each later call would be allowed too: never for changes.

@@ -12,7 +12,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from phasegate.agents.acp.events import AcpEnded, Changed, How, Line, Noted, Order, Said, ToolRan, Unread, Used
+from phasegate.agents.acp.events import (
+    AcpEndReason,
+    AcpEvent,
+    AcpFileChange,
+    AcpNotice,
+    AcpSessionConfig,
+    AcpSessionEnd,
+    AcpText,
+    AcpToolRun,
+    AcpUnreadableUpdate,
+    AcpUsage,
+)
 from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
@@ -20,43 +31,43 @@ from phasegate.agents.port import (
     Ending,
     EventKind,
     FinishedRun,
+    JobHandle,
     Launch,
-    StreamReading,
-    Talk,
+    OutputParser,
     Usage,
-    harness_of,
+    get_harness,
 )
-from phasegate.agents.program_launch import launch_of
-from phasegate.agents.programs.command import own_files, run_variables
-from phasegate.agents.stream.api_error import Trouble, meaning_of
-from phasegate.agents.stream.plain_output import cut_short, report_of_plain_program
-from phasegate.agents.stream.state import FirstSign
-from phasegate.agents.stream.tool_use import notice
-from phasegate.config.acp_registry import row_of
+from phasegate.agents.program_launch import build_launch
+from phasegate.agents.programs.command import build_run_env, resolve_repository_files
+from phasegate.agents.stream.api_error import ReportedError, interpret_error
+from phasegate.agents.stream.plain_output import build_plain_report, describe_early_stop
+from phasegate.agents.stream.state import FirstOutputTimer
+from phasegate.agents.stream.tool_use import make_notice_event
+from phasegate.config.acp_registry import resolve_harness_row
 from phasegate.core.agents.harnesses import ACP, HarnessRow
-from phasegate.core.answer.parse import blockers_in
+from phasegate.core.answer.parse import find_blockers
 from phasegate.errors import ConfigError
-from phasegate.sandbox.environment import safe_path
+from phasegate.sandbox.environment import filter_search_path
 from phasegate.typed import read_json
 
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp.program", "--")
-HANDSHAKE_S = 120.0  # until it has a session: slow ones need ten seconds
-CANCEL_S, CLOSE_S = 20.0, 5.0
-MOST_ANSWER = 8_000_000  # characters
-MOST_BLOCKERS = 20
+HANDSHAKE_TIMEOUT_S = 120.0  # until it has a session: slow ones need ten seconds
+CANCEL_TIMEOUT_S, CLOSE_TIMEOUT_S = 20.0, 5.0
+MAX_ANSWER_CHARS = 8_000_000  # characters
+MAX_BLOCKERS = 20
 _REASONS = {
-    How.MAX_TOKENS: "it reached the limit of its model's tokens",
-    How.MAX_TURN_REQUESTS: "it made as many requests to its model as it may in one turn",
-    How.REFUSAL: "it refused to go on",
-    How.CANCELLED: "it was told to stop",
+    AcpEndReason.MAX_TOKENS: "it reached the limit of its model's tokens",
+    AcpEndReason.MAX_TURN_REQUESTS: "it made as many requests to its model as it may in one turn",
+    AcpEndReason.REFUSAL: "it refused to go on",
+    AcpEndReason.CANCELLED: "it was told to stop",
 }
 _REMEDIES = {
-    How.SIGN_IN: "sign in with the agent's own program, or name the variable of its key in `env` of the agent",
-    How.NOT_STARTED: "install the agent, or fix `command` in phasegate.toml; see `phasegate agents`",
-    How.SILENT: "start its command by hand to see what it waits for; it must speak ACP on its standard streams",
-    How.BROKEN: "check that its command starts it as an ACP agent, for instance with `--acp`, and see its version",
-    How.MAX_TOKENS: "make the work package smaller",
-    How.MAX_TURN_REQUESTS: "make the work package smaller, or raise the limit in the agent's own settings",
+    AcpEndReason.SIGN_IN: "sign in with the agent's own program, or name the variable of its key in `env` of the agent",
+    AcpEndReason.NOT_STARTED: "install the agent, or fix `command` in phasegate.toml; see `phasegate agents`",
+    AcpEndReason.SILENT: "start its command by hand to see what it waits for; it must speak ACP on its standard streams",
+    AcpEndReason.BROKEN: "check that its command starts it as an ACP agent, for instance with `--acp`, and see its version",
+    AcpEndReason.MAX_TOKENS: "make the work package smaller",
+    AcpEndReason.MAX_TURN_REQUESTS: "make the work package smaller, or raise the limit in the agent's own settings",
 }
 
 
@@ -68,122 +79,122 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
             f"agent {task.agent.name!r} has no command",
             f'set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}]',
         )
-    command = _found(own_files(task.repository, given))
+    command = _resolve_program(resolve_repository_files(task.repository, given))
     # A program with a harness of its own has its variables, settings and sign-in here too: what keeps the
     # settings of a repository from it is the same.
-    known = row_of(ACP, command)
-    plain = _launch(task, known)
+    known = resolve_harness_row(ACP, command)
+    plain = _build_agent_launch(task, known)
     return msgspec.structs.replace(
         plain,
         argv=(*PROGRAM, *command),
-        stdin=msgspec.json.encode(_order(task)),
+        stdin=msgspec.json.encode(_build_session_config(task)),
         env={**plain.env, **dict(known.acp_env if known else ())},
     )
 
 
-def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
-    return AcpReading(FirstSign(talk, task.agent.first_sign_s))
+def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+    return AcpOutputParser(FirstOutputTimer(job, task.agent.first_output_timeout_s))
 
 
-def _launch(task: AgentTask, known: HarnessRow | None) -> Launch:
+def _build_agent_launch(task: AgentTask, known: HarnessRow | None) -> Launch:
     if known is None:
-        return _unknown(task)
-    if known.driven_by != ACP:
+        return _build_default_launch(task)
+    if known.driver != ACP:
         by_session = msgspec.structs.replace(task.agent, mcp_tools=False)  # the tools come with the session
-        return harness_of(known.kind).launch(msgspec.structs.replace(task, agent=by_session))
-    if found := next((name for name in known.would_run if (task.checkout / name).exists()), None):
+        return get_harness(known.kind).launch(msgspec.structs.replace(task, agent=by_session))
+    if found := next((name for name in known.repository_programs if (task.checkout / name).exists()), None):
         raise ConfigError(
             f"{known.program} would run the programs of this repository in {found}",
             "use another agent here, or remove them from the branch that the work starts from",
         )
-    return launch_of(task, known, ())
+    return build_launch(task, known, ())
 
 
-def _unknown(task: AgentTask) -> Launch:
+def _build_default_launch(task: AgentTask) -> Launch:
     """Of a program that we know nothing about: it has to reach its model, with what the person passes on."""
-    return Launch((), b"", network=True, env=run_variables(task), pass_env=task.agent.env)
+    return Launch((), b"", network=True, env=build_run_env(task), pass_env=task.agent.env)
 
 
-def _found(command: tuple[str, ...]) -> tuple[str, ...]:
+def _resolve_program(command: tuple[str, ...]) -> tuple[str, ...]:
     """With the program's whole path where it is on PATH: the cage shows what lies around files that are named."""
     program, *arguments = command
-    return (shutil.which(program, path=safe_path(os.environ.get("PATH", ""))) or program, *arguments)
+    return (shutil.which(program, path=filter_search_path(os.environ.get("PATH", ""))) or program, *arguments)
 
 
-def _order(task: AgentTask) -> Order:
+def _build_session_config(task: AgentTask) -> AcpSessionConfig:
     scope = task.scope
-    return Order(
+    return AcpSessionConfig(
         checkout=str(task.checkout),
         prompt=str(task.prompt_xml),
-        may_run=task.caged,
-        handshake_s=HANDSHAKE_S,
-        cancel_s=CANCEL_S,
-        close_s=CLOSE_S,
+        may_run=task.sandboxed,
+        handshake_s=HANDSHAKE_TIMEOUT_S,
+        cancel_s=CANCEL_TIMEOUT_S,
+        close_s=CLOSE_TIMEOUT_S,
         readable=(str(task.prompt_xml), task.envelope.prompt_path, *task.envelope.context_paths),
         entries=scope.entries,
         set_aside=tuple(sorted(scope.set_aside)),
         lock_files=tuple(sorted(scope.lock_files)),
         litter=scope.litter,
-        has_tools=task.offers_tools,
+        has_tools=task.has_mcp_tools,
     )
 
 
-class AcpReading:
+class AcpOutputParser:
     """The lines of our program. The answer is the agent's last message; what it said before it is shown only."""
 
-    def __init__(self, first_sign: FirstSign) -> None:
-        self._first_sign = first_sign
+    def __init__(self, first_output_timer: FirstOutputTimer) -> None:
+        self._first_output_timer = first_output_timer
         self._parts: list[str] = []
         self._length = 0
         self._blockers: list[str] = []
         self._usage = Usage()
-        self._unread = 0
+        self._unreadable_updates = 0
         self._lost_text = False
-        self._ended: AcpEnded | None = None
+        self._end: AcpSessionEnd | None = None
 
-    def begin(self) -> None:
-        self._first_sign.begin()
+    def on_job_start(self) -> None:
+        self._first_output_timer.start()
 
-    def line(self, text: str) -> Iterable[AgentEvent]:
+    def parse_line(self, text: str) -> Iterable[AgentEvent]:
         try:
-            line = read_json(text, Line)
+            line = read_json(text, AcpEvent)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return ()
-        if not isinstance(line, Noted | Unread):
-            self._first_sign.seen()
-        return (self._taken(line),)
+        if not isinstance(line, AcpNotice | AcpUnreadableUpdate):
+            self._first_output_timer.cancel()
+        return (self._convert_line(line),)
 
-    def _taken(self, line: Line) -> AgentEvent:
+    def _convert_line(self, line: AcpEvent) -> AgentEvent:
         match line:
-            case Said():
-                return self._said(line)
-            case Used():
-                return self._used(line)
-            case Changed():
+            case AcpText():
+                return self._add_text(line)
+            case AcpUsage():
+                return self._update_usage(line)
+            case AcpFileChange():
                 return AgentEvent(EventKind.FILE, path=line.path, removed=line.removed, failed=line.failed)
-            case ToolRan():
+            case AcpToolRun():
                 kind = EventKind.COMMAND if line.is_command else EventKind.TOOL
                 return AgentEvent(kind, line.title, failed=line.failed)
-            case Noted():
+            case AcpNotice():
                 return AgentEvent(EventKind.NOTICE, line.text, line.path)
-            case Unread():
-                self._unread += 1
+            case AcpUnreadableUpdate():
+                self._unreadable_updates += 1
                 self._lost_text = self._lost_text or line.is_text
-                return notice("an update of it could not be read", failed=True)
-            case AcpEnded():
-                self._ended = line
-                return AgentEvent(EventKind.END, line.reason or line.how, failed=line.how is not How.END_TURN)
+                return make_notice_event("an update of it could not be read", failed=True)
+            case AcpSessionEnd():
+                self._end = line
+                return AgentEvent(EventKind.END, line.reason or line.how, failed=line.how is not AcpEndReason.END_TURN)
 
-    def _said(self, line: Said) -> AgentEvent:
+    def _add_text(self, line: AcpText) -> AgentEvent:
         if line.begins:
-            self._blockers = [*self._blockers, *blockers_in("".join(self._parts))][:MOST_BLOCKERS]
+            self._blockers = [*self._blockers, *find_blockers("".join(self._parts))][:MAX_BLOCKERS]
             self._parts, self._length = [], 0
         self._length += len(line.text)
-        if self._length <= MOST_ANSWER:
+        if self._length <= MAX_ANSWER_CHARS:
             self._parts.append(line.text)
-        return AgentEvent(EventKind.TEXT, line.text, is_piece=True)
+        return AgentEvent(EventKind.TEXT, line.text, is_partial=True)
 
-    def _used(self, line: Used) -> AgentEvent:
+    def _update_usage(self, line: AcpUsage) -> AgentEvent:
         """Tokens come with the end of the turn, the cost before it and then again."""
         before = self._usage
         self._usage = Usage(
@@ -194,60 +205,66 @@ class AcpReading:
         )
         return AgentEvent(EventKind.USAGE, usage=self._usage)
 
-    def report(self, finished: FinishedRun) -> AgentReport:
-        self._first_sign.seen()
-        report = self._first_sign.report() if self._first_sign.missed else _judged(self._ended, finished)
+    def build_report(self, finished: FinishedRun) -> AgentReport:
+        self._first_output_timer.cancel()
+        report = (
+            self._first_output_timer.build_report()
+            if self._first_output_timer.expired
+            else _build_report(self._end, finished)
+        )
         return msgspec.structs.replace(
             report,
             answer="".join(self._parts),
             usage=self._usage,
-            cut=self._length > MOST_ANSWER or finished.skipped_lines > 0 or self._lost_text,
-            remark=f"{self._unread} update{'s' * (self._unread > 1)} could not be read" if self._unread else "",
+            truncated=self._length > MAX_ANSWER_CHARS or finished.skipped_lines > 0 or self._lost_text,
+            remark=f"{self._unreadable_updates} update{'s' * (self._unreadable_updates > 1)} could not be read"
+            if self._unreadable_updates
+            else "",
             blockers=tuple(self._blockers),
         )
 
 
-def _judged(ended: AcpEnded | None, finished: FinishedRun) -> AgentReport:
+def _build_report(ended: AcpSessionEnd | None, finished: FinishedRun) -> AgentReport:
     """What the end means. Without its last line, and when time ran out, our program did not see an end."""
-    plain = report_of_plain_program(finished)
-    if finished.over or finished.timed_out or finished.signal is not None or ended is None:
+    plain = build_plain_report(finished)
+    if finished.exceeded_limit or finished.timed_out or finished.signal is not None or ended is None:
         lost = plain.ending is Ending.COMPLETED
-        return _failed("it ended without a word about how") if lost else plain
-    if ended.how is How.END_TURN:
+        return _make_failed_report("it ended without a word about how") if lost else plain
+    if ended.how is AcpEndReason.END_TURN:
         return plain
-    if finished.told_to_stop:
-        return _failed(cut_short(finished))
-    return _unsuccessful(ended, finished)
+    if finished.sigterm_sent:
+        return _make_failed_report(describe_early_stop(finished))
+    return _build_failure_report(ended, finished)
 
 
 # The name that JSON-RPC gives to every error of a peer (-32603): it says nothing about the cause.
-_RPC_INTERNAL = "Internal error: "
+_RPC_INTERNAL_ERROR = "Internal error: "
 
 
-def _unsuccessful(ended: AcpEnded, finished: FinishedRun) -> AgentReport:
+def _build_failure_report(ended: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
     reason = ended.reason or _REASONS.get(ended.how, "it failed")
     remedy = _REMEDIES.get(ended.how, "")
-    if ended.how in (How.SIGN_IN, How.NOT_STARTED):
+    if ended.how in (AcpEndReason.SIGN_IN, AcpEndReason.NOT_STARTED):
         return AgentReport("", Ending.NOT_RUNNABLE, reason, remedy=remedy)
-    if ended.how is How.EXITED:
-        return _of_exit(ended, finished)
-    if ended.how is How.ERROR:  # the text of the error says whether another try may help
-        said = reason.removeprefix(_RPC_INTERNAL)
-        meaning = meaning_of(Trouble(said), _REMEDIES[How.SIGN_IN], finished.ended_at_s)
+    if ended.how is AcpEndReason.EXITED:
+        return _build_exit_report(ended, finished)
+    if ended.how is AcpEndReason.ERROR:  # the text of the error says whether another try may help
+        said = reason.removeprefix(_RPC_INTERNAL_ERROR)
+        meaning = interpret_error(ReportedError(said), _REMEDIES[AcpEndReason.SIGN_IN], finished.ended_at_s)
         return AgentReport("", meaning.ending, reason, meaning.retry_at_s, remedy=meaning.remedy)
-    return msgspec.structs.replace(_failed(reason), remedy=remedy)
+    return msgspec.structs.replace(_make_failed_report(reason), remedy=remedy)
 
 
-def _of_exit(ended: AcpEnded, finished: FinishedRun) -> AgentReport:
+def _build_exit_report(ended: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
     """An agent that exited is judged by its own exit status and what it wrote to stderr."""
     status = ended.agent_status
     if status == 0:
-        return _failed(f"{ended.reason}, with exit status 0")
+        return _make_failed_report(f"{ended.reason}, with exit status 0")
     signal = -status if status is not None and status < 0 else None
     own = msgspec.structs.replace(finished, exit_status=None if signal else status, signal=signal)
-    report = report_of_plain_program(own)
+    report = build_plain_report(own)
     return msgspec.structs.replace(report, reason=f"{ended.reason}: {report.reason}")
 
 
-def _failed(reason: str) -> AgentReport:
+def _make_failed_report(reason: str) -> AgentReport:
     return AgentReport("", Ending.FAILED, reason)

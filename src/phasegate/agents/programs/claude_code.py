@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from phasegate.agents.port import AgentTask, Launch, StreamReading, Talk
+from phasegate.agents.port import AgentTask, JobHandle, Launch, OutputParser
 from phasegate.agents.program_launch import (
-    LONGEST_TOOL_S,
-    TOOLS_SERVER,
-    launch_of,
+    MCP_SERVER_COMMAND,
+    TOOL_TIMEOUT_S,
+    build_launch,
+    encode_settings,
+    escape_mentions,
     model_option,
-    settings_file,
-    without_mentions,
 )
-from phasegate.agents.stream.claude import ClaudeStream
+from phasegate.agents.stream.claude import ClaudeStreamParser
 from phasegate.agents.stream.state import StreamState
 from phasegate.core.agents.harnesses import HarnessRow
 
@@ -20,31 +20,31 @@ _ARGUMENTS = (
     *("-p", "--output-format", "stream-json", "--verbose"),
     *("--setting-sources", "user", "--strict-mcp-config", "--no-session-persistence"),
 )
-_FREE = ("--dangerously-skip-permissions",)
-_EDITS_AND_COMMITS = (
+_BYPASS_PERMISSIONS = ("--dangerously-skip-permissions",)
+_RESTRICTED_PERMISSIONS = (
     *("--permission-mode", "acceptEdits"),
     *("--allowedTools", "Bash(git add:*),Bash(git commit:*),mcp__phasegate"),
 )
-_SERVER = {"command": TOOLS_SERVER[0], "args": [*TOOLS_SERVER[1:]], "alwaysLoad": True}
-_TOOLS = ("--mcp-config", settings_file({"mcpServers": {"phasegate": _SERVER}}).decode())
+_MCP_SERVER = {"command": MCP_SERVER_COMMAND[0], "args": [*MCP_SERVER_COMMAND[1:]], "alwaysLoad": True}
+_MCP_ARGUMENTS = ("--mcp-config", encode_settings({"mcpServers": {"phasegate": _MCP_SERVER}}).decode())
 _ENV = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_AUTOUPDATER": "1",
     "DISABLE_ERROR_REPORTING": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "MCP_TOOL_TIMEOUT": str(LONGEST_TOOL_S * 1_000),
+    "MCP_TOOL_TIMEOUT": str(TOOL_TIMEOUT_S * 1_000),
     "CLAUDE_CODE_MAX_RETRIES": "3",  # ten take three minutes, for a wrong key too
 }
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     # The cage bounds what it can do; it does not take root for an answer unless it is told of a sandbox.
-    permissions = _FREE if task.caged else _EDITS_AND_COMMITS
-    env = {**_ENV, "IS_SANDBOX": "1"} if task.caged else _ENV
-    tools = _TOOLS if task.offers_tools else ()
+    permissions = _BYPASS_PERMISSIONS if task.sandboxed else _RESTRICTED_PERMISSIONS
+    env = {**_ENV, "IS_SANDBOX": "1"} if task.sandboxed else _ENV
+    tools = _MCP_ARGUMENTS if task.has_mcp_tools else ()
     arguments = (*_ARGUMENTS, *tools, *model_option(task, "--model"), *permissions)
-    return launch_of(task, row, arguments, env=env, stdin=without_mentions(task))
+    return build_launch(task, row, arguments, env=env, stdin=escape_mentions(task))
 
 
-def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
-    return ClaudeStream(StreamState(row, task, talk), task.checkout)
+def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+    return ClaudeStreamParser(StreamState(row, task, job), task.checkout)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from phasegate.agents.envelope import environment_of
-from phasegate.agents.port import AgentTask, Launch, StreamReading, Talk
-from phasegate.agents.stream.plain_output import PlainReading
+from phasegate.agents.envelope import build_envelope_env
+from phasegate.agents.port import AgentTask, JobHandle, Launch, OutputParser
+from phasegate.agents.stream.plain_output import PlainOutputParser
 from phasegate.core.agents.harnesses import HarnessRow
 from phasegate.errors import ConfigError
 
@@ -20,37 +20,37 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
             f'set `command = ["program"]` in [agents.{task.agent.name}]',
         )
     return Launch(
-        argv=own_files(task.repository, task.agent.command),
+        argv=resolve_repository_files(task.repository, task.agent.command),
         stdin=task.envelope.to_json(),
         network=True,  # it may have to reach a model
-        env=run_variables(task),
+        env=build_run_env(task),
         pass_env=task.agent.env,
     )
 
 
-def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
-    return PlainReading()
+def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+    return PlainOutputParser()
 
 
-def run_variables(task: AgentTask) -> dict[str, str]:
+def build_run_env(task: AgentTask) -> dict[str, str]:
     """The variables of every run, and which round of which phase this is: the envelope has no field for it."""
     return {
-        **environment_of(task.envelope, task.prompt_xml),
+        **build_envelope_env(task.envelope, task.prompt_xml),
         "PHASEGATE_PHASE": task.phase,
         "PHASEGATE_WORKFLOW_PHASE": task.workflow_phase,
         "PHASEGATE_ROUND": str(task.round),
     }
 
 
-def own_files(repository: Path, command: Sequence[str]) -> tuple[str, ...]:
+def resolve_repository_files(repository: Path, command: Sequence[str]) -> tuple[str, ...]:
     """`./agent.sh` and `tools/agent.py` mean the person's own files: agents had those in the checkout in hand."""
     program, *arguments = command
     if "/" in program:
         program = str(repository / program)
-    return (program, *(_own_file(repository, argument) for argument in arguments))
+    return (program, *(_resolve_repository_file(repository, argument) for argument in arguments))
 
 
-def _own_file(repository: Path, argument: str) -> str:
+def _resolve_repository_file(repository: Path, argument: str) -> str:
     path = repository / argument
     try:
         return str(path) if not argument.startswith("-") and path.is_file() else argument

@@ -6,53 +6,53 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from phasegate.agents.port import AgentEvent, AgentTask, EventKind, Launch, StreamReading, Talk
-from phasegate.agents.program_launch import launch_of, model_option
-from phasegate.agents.stream.claude import ClaudeStream
+from phasegate.agents.port import AgentEvent, AgentTask, EventKind, JobHandle, Launch, OutputParser
+from phasegate.agents.program_launch import build_launch, model_option
+from phasegate.agents.stream.claude import ClaudeStreamParser
 from phasegate.agents.stream.line import LineReader
 from phasegate.agents.stream.state import StreamState
-from phasegate.agents.stream.tool_use import ToolInput, tool_use
+from phasegate.agents.stream.tool_use import ToolInput, make_tool_event
 from phasegate.core.agents.harnesses import HarnessRow
 
-_NAMES = {"writeToolCall": "write", "editToolCall": "edit", "deleteToolCall": "edit", "shellToolCall": "shell"}
+_TOOL_NAMES = {"writeToolCall": "write", "editToolCall": "edit", "deleteToolCall": "edit", "shellToolCall": "shell"}
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    permissions = ("--force", "--trust") if task.caged else ("--trust",)
+    permissions = ("--force", "--trust") if task.sandboxed else ("--trust",)
     arguments = ("-p", "--output-format", "stream-json", *permissions, *model_option(task, "--model"))
-    return launch_of(task, row, arguments)
+    return build_launch(task, row, arguments)
 
 
-def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
-    return _CursorReading(StreamState(row, task, talk), task.checkout)
+def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+    return _CursorParser(StreamState(row, task, job), task.checkout)
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _CursorToolArguments(msgspec.Struct, frozen=True):
     args: ToolInput = ToolInput()
 
 
-class _ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
+class _CursorToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
     subtype: str = ""
-    tool_call: Mapping[str, _Call] = {}
+    tool_call: Mapping[str, _CursorToolArguments] = {}
 
 
-_Line = _ToolCall
-_LINES: LineReader[_Line] = LineReader(_Line, speaking=())
+_Line = _CursorToolCall
+_LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=())
 
 
-class _CursorReading(ClaudeStream):
-    def line(self, text: str) -> Iterable[AgentEvent]:
-        event = self._state.read(_LINES, text)
+class _CursorParser(ClaudeStreamParser):
+    def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        event = self._state.parse_line(_LINE_READER, text)
         if event is None:
-            return self._said(text)
-        self._state.get_on()
+            return self._parse_claude_line(text)
+        self._state.mark_progress()
         self._state.end_message()
         calls = event.tool_call.items() if event.subtype == "started" else ()
-        return [tool_use(_NAMES.get(name, name), call.args, self._checkout) for name, call in calls]
+        return [make_tool_event(_TOOL_NAMES.get(name, name), call.args, self._checkout) for name, call in calls]
 
-    def _said(self, text: str) -> Iterable[AgentEvent]:
+    def _parse_claude_line(self, text: str) -> Iterable[AgentEvent]:
         """Its result is its end: it is known to stay on after it, so it is told to go."""
-        events = [*super().line(text)]
+        events = [*super().parse_line(text)]
         if any(event.kind is EventKind.END for event in events):
             self._state.stop()
         return events

@@ -15,30 +15,30 @@ from phasegate.agents.port import (
     AgentTask,
     EventKind,
     FinishedRun,
+    JobHandle,
     Launch,
-    StreamReading,
-    Talk,
+    OutputParser,
     Usage,
 )
 from phasegate.agents.program_launch import (
-    LONGEST_TOOL_S,
-    ROUTES,
-    TOOLS_SERVER,
-    launch_of,
+    MCP_SERVER_COMMAND,
+    PROXY_VARIABLES,
+    TOOL_TIMEOUT_S,
+    build_launch,
+    encode_settings,
+    escape_mentions,
     model_option,
-    settings_file,
-    without_mentions,
 )
-from phasegate.agents.stream.api_error import Trouble
-from phasegate.agents.stream.line import LineReader, count
-from phasegate.agents.stream.state import ReadsStream, StreamState
-from phasegate.agents.stream.tool_use import ToolInput, notice, tool_result, tool_use
+from phasegate.agents.stream.api_error import ReportedError
+from phasegate.agents.stream.line import LineReader, to_token_count
+from phasegate.agents.stream.state import StreamParser, StreamState
+from phasegate.agents.stream.tool_use import ToolInput, make_notice_event, make_result_events, make_tool_event
 from phasegate.core.agents.harnesses import HarnessRow
 
 # It works in trusted folders only, and there it takes unset variables from `.gemini/.env`: so those that lead somewhere
 # are set, if only to nothing.
-_FILLED = (
-    *ROUTES,
+_BLANKED_VARIABLES = (
+    *PROXY_VARIABLES,
     *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT"),
     *("GOOGLE_CLOUD_LOCATION", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT"),
     *("CODE_ASSIST_API_VERSION", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_ACCESS_TOKEN", "CLOUDSDK_CONFIG"),
@@ -70,43 +70,43 @@ _SETTINGS = {
     "tools": {"discoveryCommand": "", "callCommand": "", "sandbox": False},
     "mcp": {"serverCommand": ""},
 }
-_SERVER = {
-    "command": TOOLS_SERVER[0],
-    "args": [*TOOLS_SERVER[1:]],
-    "timeout": LONGEST_TOOL_S * 1_000,
+_MCP_SERVER = {
+    "command": MCP_SERVER_COMMAND[0],
+    "args": [*MCP_SERVER_COMMAND[1:]],
+    "timeout": TOOL_TIMEOUT_S * 1_000,
     "trust": True,
 }
-_TRY = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
-_LOOP = "Loop detected"
+_RETRY_LINE = re.compile(r"\bAttempt [0-9]+ failed with status [0-9]{3}\b")
+_LOOP_MESSAGE = "Loop detected"
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    permissions = "yolo" if task.caged else "auto_edit"
+    permissions = "yolo" if task.sandboxed else "auto_edit"
     # Only a server of this name may run: ours or none, and a project cannot guess it and have one.
     name = f"phasegate-{task.envelope.job_id}"
     servers = ("--allowed-mcp-server-names", name)
-    tools = {"mcpServers": {name: _SERVER}} if task.offers_tools else {}
+    tools = {"mcpServers": {name: _MCP_SERVER}} if task.has_mcp_tools else {}
     arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
-    plain = launch_of(
+    plain = build_launch(
         task,
         row,
         arguments,
         env=_ENV,
-        home_files={_SETTINGS_FILE: settings_file({**_SETTINGS, **_sign_in(os.environ), **tools})},
-        stdin=without_mentions(task),
+        home_files={_SETTINGS_FILE: encode_settings({**_SETTINGS, **_select_auth(os.environ), **tools})},
+        stdin=escape_mentions(task),
     )
     return msgspec.structs.replace(
         plain,
-        default_env=dict.fromkeys(_FILLED, ""),
-        home_paths={"GEMINI_CLI_SYSTEM_SETTINGS_PATH": _SETTINGS_FILE},
+        default_env=dict.fromkeys(_BLANKED_VARIABLES, ""),
+        home_path_variables={"GEMINI_CLI_SYSTEM_SETTINGS_PATH": _SETTINGS_FILE},
     )
 
 
-def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
-    return _GeminiReading(StreamState(row, task, talk), task.checkout)
+def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+    return _GeminiParser(StreamState(row, task, job), task.checkout)
 
 
-def _sign_in(environment: Mapping[str, str]) -> dict[str, object]:
+def _select_auth(environment: Mapping[str, str]) -> dict[str, object]:
     """Which of its sign-ins to use. Left to itself it refuses a key together with a base URL, and knows no OAuth."""
     if environment.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
         kind = "vertex-ai"
@@ -155,56 +155,58 @@ class _GeminiResult(msgspec.Struct, frozen=True, tag="result"):
 
 
 _Line = _GeminiMessage | _GeminiToolUse | _GeminiToolResult | _GeminiError | _GeminiResult
-_LINES: LineReader[_Line] = LineReader(_Line, speaking=("message",))
+_LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("message",))
 
 
-class _GeminiReading(ReadsStream):
-    unusable = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
+class _GeminiParser(StreamParser):
+    config_error_statuses = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
         super().__init__(state, checkout)
         self._last_error = ""
 
-    def line(self, text: str) -> Iterable[AgentEvent]:
-        match self._state.read(_LINES, text):
+    def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        match self._state.parse_line(_LINE_READER, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
             case _GeminiMessage("assistant", content):
-                self._state.say(content)
-                return (AgentEvent(EventKind.TEXT, content, is_piece=True),)
+                self._state.add_text(content)
+                return (AgentEvent(EventKind.TEXT, content, is_partial=True),)
             case _GeminiMessage(role) if role != "user":
-                self._state.lose_text()
+                self._state.mark_text_lost()
                 return ()
             case _GeminiToolUse(name, parameters):
-                self._state.get_on()
+                self._state.mark_progress()
                 self._state.end_message()
-                return (tool_use(name, parameters, self._checkout),)
+                return (make_tool_event(name, parameters, self._checkout),)
             case _GeminiToolResult("error", error):
-                return (notice(error.message if error else "a tool failed", failed=True),)
+                return (make_notice_event(error.message if error else "a tool failed", failed=True),)
             case _GeminiToolResult(_, _, output):
-                return tool_result(output)
+                return make_result_events(output)
             case _GeminiError(message):
                 self._last_error = message
-                return (notice(message, failed=True),)
+                return (make_notice_event(message, failed=True),)
             case _GeminiResult() as event:
-                return self._end(event)
+                return self._handle_result(event)
         return ()
 
-    def report(self, finished: FinishedRun) -> AgentReport:
-        if not self._state.completed and (tries := _TRY.findall(finished.stderr[-16_000:])):
-            self._state.retrying = Trouble(tries[-1])  # its retries are told on stderr alone
-        return super().report(finished)
+    def build_report(self, finished: FinishedRun) -> AgentReport:
+        if not self._state.completed and (tries := _RETRY_LINE.findall(finished.stderr[-16_000:])):
+            self._state.retry_error = ReportedError(tries[-1])  # its retries are told on stderr alone
+        return super().build_report(finished)
 
-    def _end(self, result: _GeminiResult) -> Iterator[AgentEvent]:
+    def _handle_result(self, result: _GeminiResult) -> Iterator[AgentEvent]:
         if result.stats is not None:
             stats = result.stats
-            self._state.usage = Usage(count(stats.input_tokens), count(stats.cached), count(stats.output_tokens))
+            self._state.usage = Usage(
+                to_token_count(stats.input_tokens), to_token_count(stats.cached), to_token_count(stats.output_tokens)
+            )
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
-        self._state.get_on()
-        looped = self._last_error.startswith(_LOOP)  # it calls that a success
+        self._state.mark_progress()
+        looped = self._last_error.startswith(_LOOP_MESSAGE)  # it calls that a success
         self._state.completed = result.status == "success" and result.error is None and not looped
         if not self._state.completed:
             error = result.error.get("message") if isinstance(result.error, dict) else None
             said = error if isinstance(error, str) else ""
-            self._state.trouble = Trouble(said or self._last_error or "its result is an error")
+            self._state.error = ReportedError(said or self._last_error or "its result is an error")
         yield AgentEvent(EventKind.END, failed=not self._state.completed)

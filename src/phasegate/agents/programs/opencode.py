@@ -13,16 +13,22 @@ from phasegate.agents.port import (
     AgentTask,
     EventKind,
     FinishedRun,
+    JobHandle,
     Launch,
-    StreamReading,
-    Talk,
+    OutputParser,
     Usage,
 )
-from phasegate.agents.program_launch import LONGEST_TOOL_S, TOOLS_SERVER, launch_of, model_option, settings_file
-from phasegate.agents.stream.api_error import Trouble
-from phasegate.agents.stream.line import LineReader, count
-from phasegate.agents.stream.state import ReadsStream, StreamState
-from phasegate.agents.stream.tool_use import ToolInput, notice, tool_result, tool_use
+from phasegate.agents.program_launch import (
+    MCP_SERVER_COMMAND,
+    TOOL_TIMEOUT_S,
+    build_launch,
+    encode_settings,
+    model_option,
+)
+from phasegate.agents.stream.api_error import ReportedError
+from phasegate.agents.stream.line import LineReader, to_token_count
+from phasegate.agents.stream.state import StreamParser, StreamState
+from phasegate.agents.stream.tool_use import ToolInput, make_notice_event, make_result_events, make_tool_event
 from phasegate.core.agents.harnesses import HarnessRow
 from phasegate.errors import ConfigError
 
@@ -36,24 +42,24 @@ _ENV = {
     "OPENCODE_DISABLE_SHARE": "1",
 }
 _NO_SHELL = {"OPENCODE_PERMISSION": '{"bash":{"*":"deny","git add *":"allow","git commit *":"allow"}}'}
-_SERVER = {"type": "local", "command": [*TOOLS_SERVER], "enabled": True, "timeout": LONGEST_TOOL_S * 1_000}
-_TOOLS = {".config/opencode/opencode.json": settings_file({"mcp": {"phasegate": _SERVER}})}
+_MCP_SERVER = {"type": "local", "command": [*MCP_SERVER_COMMAND], "enabled": True, "timeout": TOOL_TIMEOUT_S * 1_000}
+_MCP_SETTINGS = {".config/opencode/opencode.json": encode_settings({"mcp": {"phasegate": _MCP_SERVER}})}
 _ERRORS_ON_STDERR = ("--print-logs", "--log-level", "ERROR")
-_STREAM_ERROR, _ITS_OWN, _CAUSE = 'message="stream error"', " small=false ", 'error.error="'
-PATIENCE_S = 120.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
-LONGEST_LOG_LINE = 4_000
-_MOST_EMPTY_STEPS = 5  # a model whose stream is cut is asked again and again, without end
+_STREAM_ERROR, _MAIN_MODEL, _CAUSE = 'message="stream error"', " small=false ", 'error.error="'
+MAX_RETRY_WAIT_S = 120.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
+MAX_LOG_LINE_CHARS = 4_000
+_MAX_EMPTY_STEPS = 5  # a model whose stream is cut is asked again and again, without end
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     _refuse_plugins(task.checkout)
     arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
-    env = _ENV if task.caged else {**_ENV, **_NO_SHELL}
-    return launch_of(task, row, arguments, env=env, home_files=_TOOLS if task.offers_tools else None)
+    env = _ENV if task.sandboxed else {**_ENV, **_NO_SHELL}
+    return build_launch(task, row, arguments, env=env, home_files=_MCP_SETTINGS if task.has_mcp_tools else None)
 
 
-def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
-    return _OpenCodeReading(StreamState(row, task, talk), task.checkout)
+def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+    return _OpenCodeParser(StreamState(row, task, job), task.checkout)
 
 
 def _refuse_plugins(checkout: Path) -> None:
@@ -68,7 +74,7 @@ def _refuse_plugins(checkout: Path) -> None:
         )
 
 
-class _OpenCodeCache(msgspec.Struct, frozen=True):
+class _OpenCodeCacheTokens(msgspec.Struct, frozen=True):
     read: float | None = None
     write: float | None = None
 
@@ -77,25 +83,25 @@ class _OpenCodeTokens(msgspec.Struct, frozen=True):
     input: float | None = None
     output: float | None = None
     reasoning: float | None = None
-    cache: _OpenCodeCache = _OpenCodeCache()
+    cache: _OpenCodeCacheTokens = _OpenCodeCacheTokens()
 
 
-class _OpenCodeState(msgspec.Struct, frozen=True):
+class _OpenCodeToolState(msgspec.Struct, frozen=True):
     status: str = ""
     input: ToolInput = ToolInput()
     output: object = None
 
 
-class _OpenCodeSaid(msgspec.Struct, frozen=True):
+class _OpenCodeTextPart(msgspec.Struct, frozen=True):
     text: str
 
 
-class _OpenCodeUsed(msgspec.Struct, frozen=True):
+class _OpenCodeToolPart(msgspec.Struct, frozen=True):
     tool: str = ""
-    state: _OpenCodeState = _OpenCodeState()
+    state: _OpenCodeToolState = _OpenCodeToolState()
 
 
-class _OpenCodeStep(msgspec.Struct, frozen=True):
+class _OpenCodeStepPart(msgspec.Struct, frozen=True):
     reason: str = ""
     tokens: _OpenCodeTokens = _OpenCodeTokens()
     cost: float | None = None
@@ -106,15 +112,15 @@ class _OpenCodeStepStart(msgspec.Struct, frozen=True, tag="step_start"):
 
 
 class _OpenCodeText(msgspec.Struct, frozen=True, tag="text"):
-    part: _OpenCodeSaid
+    part: _OpenCodeTextPart
 
 
 class _OpenCodeToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
-    part: _OpenCodeUsed = _OpenCodeUsed()
+    part: _OpenCodeToolPart = _OpenCodeToolPart()
 
 
 class _OpenCodeStepFinish(msgspec.Struct, frozen=True, tag="step_finish"):
-    part: _OpenCodeStep = _OpenCodeStep()
+    part: _OpenCodeStepPart = _OpenCodeStepPart()
 
 
 class _OpenCodeErrorData(msgspec.Struct, frozen=True, rename="camel"):
@@ -133,10 +139,10 @@ class _OpenCodeError(msgspec.Struct, frozen=True, tag="error"):
 
 
 _Line = _OpenCodeStepStart | _OpenCodeText | _OpenCodeToolUse | _OpenCodeStepFinish | _OpenCodeError
-_LINES: LineReader[_Line] = LineReader(_Line, speaking=("text",))
+_LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("text",))
 
 
-class _OpenCodeReading(ReadsStream):
+class _OpenCodeParser(StreamParser):
     """There is no final event: the end is good when the last step ended with `stop` and nothing came after it."""
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
@@ -144,8 +150,8 @@ class _OpenCodeReading(ReadsStream):
         self._retry_after = ""
         self._empty_steps = 0
 
-    def line(self, text: str) -> Iterable[AgentEvent]:
-        match self._state.read(_LINES, text):
+    def parse_line(self, text: str) -> Iterable[AgentEvent]:
+        match self._state.parse_line(_LINE_READER, text):
             case None:
                 return ()  # of another kind, or no line of the protocol
             case _OpenCodeStepStart():  # no sign of the model: each new try begins with one
@@ -153,57 +159,62 @@ class _OpenCodeReading(ReadsStream):
                 self._state.end_message()
                 return ()
             case _OpenCodeText(part):
-                self._state.say(part.text)
+                self._state.add_text(part.text)
                 return (AgentEvent(EventKind.TEXT, part.text),)
             case _OpenCodeToolUse(part):
-                self._state.get_on()
+                self._state.mark_progress()
                 failed = part.state.status == "error"
-                used = tool_use(part.tool, part.state.input, self._checkout, failed=failed)
-                return (used, *tool_result(part.state.output, failed=failed))
+                used = make_tool_event(part.tool, part.state.input, self._checkout, failed=failed)
+                return (used, *make_result_events(part.state.output, failed=failed))
             case _OpenCodeStepFinish(part):
-                return self._finish(part)
+                return self._handle_step_finish(part)
             case _OpenCodeError(error):
-                return self._fail(error)
+                return self._handle_error(error)
 
-    def error_line(self, text: str) -> Iterable[AgentEvent]:
+    def parse_stderr_line(self, text: str) -> Iterable[AgentEvent]:
         """That it tries again, and why, stands in its log alone."""
-        line, _, cause = text[:LONGEST_LOG_LINE].partition(_CAUSE)
-        if not cause or _STREAM_ERROR not in line or _ITS_OWN not in line:  # titles are asked for besides
+        line, _, cause = text[:MAX_LOG_LINE_CHARS].partition(_CAUSE)
+        if not cause or _STREAM_ERROR not in line or _MAIN_MODEL not in line:  # titles are asked for besides
             return ()
-        self._state.retrying = Trouble(f"temporarily no answer from its model: {cause.partition(chr(34))[0]}")
-        self._state.stop_unless_it_gets_on(PATIENCE_S)
-        return (notice(cause, failed=True),)
+        self._state.retry_error = ReportedError(f"temporarily no answer from its model: {cause.partition(chr(34))[0]}")
+        self._state.stop_if_no_progress(MAX_RETRY_WAIT_S)
+        return (make_notice_event(cause, failed=True),)
 
-    def report(self, finished: FinishedRun) -> AgentReport:
-        trouble = self._state.trouble
+    def build_report(self, finished: FinishedRun) -> AgentReport:
+        trouble = self._state.error
         if trouble is not None and self._retry_after.isdigit():
-            self._state.trouble = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
-        return super().report(finished)
+            self._state.error = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
+        return super().build_report(finished)
 
-    def _finish(self, part: _OpenCodeStep) -> Iterator[AgentEvent]:
-        self._state.get_on()
-        self._state.usage = self._used(part)
+    def _handle_step_finish(self, part: _OpenCodeStepPart) -> Iterator[AgentEvent]:
+        self._state.mark_progress()
+        self._state.usage = self._add_usage(part)
         yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
         self._state.completed = part.reason == "stop"
         self._empty_steps = self._empty_steps + 1 if part.reason == "unknown" else 0
-        if self._empty_steps >= _MOST_EMPTY_STEPS:
-            self._state.retrying = Trouble("the model's stream ended before its end, again and again")
+        if self._empty_steps >= _MAX_EMPTY_STEPS:
+            self._state.retry_error = ReportedError("the model's stream ended before its end, again and again")
             self._state.stop()
         if self._state.completed:
             yield AgentEvent(EventKind.END)
 
-    def _used(self, part: _OpenCodeStep) -> Usage:
+    def _add_usage(self, part: _OpenCodeStepPart) -> Usage:
         """Steps count for themselves, so they are added up."""
         before, tokens = self._state.usage or Usage(cost_usd=0.0), part.tokens
         return Usage(
-            before.input_tokens + count(tokens.input) + count(tokens.cache.read) + count(tokens.cache.write),
-            before.cached_input_tokens + count(tokens.cache.read),
-            before.output_tokens + count(tokens.output) + count(tokens.reasoning),
+            before.input_tokens
+            + to_token_count(tokens.input)
+            + to_token_count(tokens.cache.read)
+            + to_token_count(tokens.cache.write),
+            before.cached_input_tokens + to_token_count(tokens.cache.read),
+            before.output_tokens + to_token_count(tokens.output) + to_token_count(tokens.reasoning),
             (before.cost_usd or 0.0) + (part.cost or 0.0),
         )
 
-    def _fail(self, error: _OpenCodeErrorBody) -> Iterable[AgentEvent]:
-        self._state.get_on()
-        self._state.trouble = Trouble(error.data.message or error.name or "it reports an error", error.data.status_code)
+    def _handle_error(self, error: _OpenCodeErrorBody) -> Iterable[AgentEvent]:
+        self._state.mark_progress()
+        self._state.error = ReportedError(
+            error.data.message or error.name or "it reports an error", error.data.status_code
+        )
         self._retry_after = error.data.response_headers.get("retry-after", "")
         return (AgentEvent(EventKind.END, error.data.message, failed=True),)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, Launch, StreamReading, Talk
-from phasegate.agents.programs.command import run_variables
-from phasegate.agents.scripted.program import BAD_SCENARIO
+from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, JobHandle, Launch, OutputParser
+from phasegate.agents.programs.command import build_run_env
+from phasegate.agents.scripted.program import BAD_SCENARIO_EXIT
 from phasegate.agents.scripted.scenario import load_scenario
-from phasegate.agents.stream.plain_output import PlainReading, report_of_plain_program
+from phasegate.agents.stream.plain_output import PlainOutputParser, build_plain_report
 from phasegate.core.agents.harnesses import HarnessRow
 from phasegate.errors import ConfigError
 
@@ -18,30 +18,30 @@ PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.scripted.program")
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     """Runs our own program on the configured scenario. A wrong scenario is found before anything is started."""
-    scenario = _scenario_of(task)
+    scenario = _get_scenario_path(task)
     load_scenario(scenario)
     return Launch(
         argv=(*PROGRAM, str(scenario)),
         stdin=task.envelope.to_json(),
         network=False,
-        env=run_variables(task),
+        env=build_run_env(task),
         pass_env=task.agent.env,
         readable=(scenario,),
     )
 
 
-def reading(row: HarnessRow, task: AgentTask, talk: Talk) -> StreamReading:
-    return PlainReading(_report)
+def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+    return PlainOutputParser(_build_report)
 
 
-def _report(finished: FinishedRun) -> AgentReport:
-    if finished.exit_status == BAD_SCENARIO:
+def _build_report(finished: FinishedRun) -> AgentReport:
+    if finished.exit_status == BAD_SCENARIO_EXIT:
         lines = finished.stderr.strip().splitlines()
         return AgentReport(finished.stdout, Ending.NOT_RUNNABLE, lines[0] if lines else "its scenario is wrong")
-    return report_of_plain_program(finished)
+    return build_plain_report(finished)
 
 
-def _scenario_of(task: AgentTask) -> Path:
+def _get_scenario_path(task: AgentTask) -> Path:
     """`scenario = "file"`; `command = ["file"]` means the same, for those who know only that key."""
     name = task.agent.scenario or next(iter(task.agent.command), "")
     if not name:

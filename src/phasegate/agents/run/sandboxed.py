@@ -16,24 +16,24 @@ from phasegate.agents.port import (
     AgentEvent,
     AgentReport,
     AgentTask,
-    AwaitsModel,
     Ending,
     EventKind,
     FinishedRun,
-    HearsErrors,
+    JobStartListener,
     Launch,
-    StreamReading,
+    OutputParser,
+    StderrParser,
 )
-from phasegate.agents.run.secret_values import secrets_of
+from phasegate.agents.run.secret_values import find_env_secrets
 from phasegate.agents.run.sign_in import SignIn
-from phasegate.agents.spool.server import RequestSpool, place_commands
-from phasegate.agents.stream.tool_use import notice
-from phasegate.core.answer.parse import blockers_in
-from phasegate.sandbox.bounded_output import Lines, Stream
-from phasegate.sandbox.environment import scrubbed
-from phasegate.sandbox.job import CagedJob, OnSignal
+from phasegate.agents.spool.server import RequestSpool, install_commands
+from phasegate.agents.stream.tool_use import make_notice_event
+from phasegate.core.answer.parse import find_blockers
+from phasegate.sandbox.bounded_output import LineSplitter, OutputStream
+from phasegate.sandbox.environment import build_environment
+from phasegate.sandbox.job import OnSignal, SandboxedJob
 from phasegate.sandbox.redact import Redactor
-from phasegate.sandbox.request import JobLimits, JobOutcome, Level, Request
+from phasegate.sandbox.request import JobLimits, JobOutcome, JobRequest, SandboxLevel
 from phasegate.sandbox.run_program import find_program
 
 OnEvent = Callable[[AgentEvent], None]
@@ -47,19 +47,19 @@ class AgentRun(NamedTuple):
     finished: FinishedRun
 
 
-def job_request(
+def build_job_request(
     task: AgentTask,
     launch: Launch,
     folder: Path,
     spool: RequestSpool,
     *,
     tag: str,
-    level: Level,
+    level: SandboxLevel,
     timeout_s: float,
     sign_in: SignIn = SignIn(),  # noqa: B008 - frozen
     tools: Sequence[Path] = (),
     limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
-) -> Request:
+) -> JobRequest:
     """What to ask of the cage. `folder` is the job's own; the commands of the spool are put into it, first on PATH.
 
     The agent can read what its envelope names and the answers of the spool, and write to its checkout and requests.
@@ -67,20 +67,20 @@ def job_request(
     `tools` are programs in the checkout that are to be on PATH.
     """
     programs, own_tools = folder / "bin", folder / "tools"
-    place_commands(programs, spool.folder)
-    _place(launch, folder / "home")
-    own = {name: str(folder / "home" / path) for name, path in launch.home_paths.items()}
-    env = {**launch.default_env, **scrubbed(launch.pass_env, {**launch.env, **own})}
+    install_commands(programs, spool.folder)
+    _write_home_files(launch, folder / "home")
+    own = {name: str(folder / "home" / path) for name, path in launch.home_path_variables.items()}
+    env = {**launch.default_env, **build_environment(launch.pass_env, {**launch.env, **own})}
     own_programs = (programs, own_tools) if tools else (programs,)
     context = (Path(path) for path in task.envelope.context_paths)
     search, argv = [str(programs), env["PATH"]], launch.argv
     if tools:
-        argv = pinned(argv, ":".join(search), task.checkout)
-        place_tools(own_tools, tools)
+        argv = resolve_argv(argv, ":".join(search), task.checkout)
+        install_tools(own_tools, tools)
         search = [search[0], str(own_tools), search[1], *dict.fromkeys(str(tool.parent) for tool in tools)]
-    return Request(
+    return JobRequest(
         argv=argv,
-        command=argv,  # the person configured it: it stays readable wherever it lies
+        configured_command=argv,  # the person configured it: it stays readable wherever it lies
         cwd=task.checkout,
         folder=folder,
         tag=tag,
@@ -88,7 +88,7 @@ def job_request(
         level=level,
         timeout_s=timeout_s,
         limits=limits,
-        secrets=(*secrets_of(env, launch.pass_env), *sign_in.secrets),
+        secrets=(*find_env_secrets(env, launch.pass_env), *sign_in.secrets),
         stdin=launch.stdin,
         keep_stdin_open=launch.keep_stdin_open,
         writable=(task.checkout, spool.folder / "requests"),
@@ -96,7 +96,7 @@ def job_request(
     )
 
 
-def _place(launch: Launch, home: Path) -> None:
+def _write_home_files(launch: Launch, home: Path) -> None:
     for name, content in launch.home_files.items():
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ValueError(f"{name} is not inside the home folder")
@@ -105,23 +105,23 @@ def _place(launch: Launch, home: Path) -> None:
 
 
 def run_agent(
-    job: CagedJob, reading: StreamReading, on_event: OnEvent | None = None, on_signal: OnSignal | None = None
+    job: SandboxedJob, parser: OutputParser, on_event: OnEvent | None = None, on_signal: OnSignal | None = None
 ) -> AgentRun:
     """Run a job to its end. Its stdout goes to the reading line by line, and what happens to `on_event`, both live.
 
     Neither can harm the run. What the reading could not take in was not read, so the run has failed; a listener that
     fails only hears nothing more.
     """
-    ear = _Ear(reading, on_event)
-    if isinstance(reading, AwaitsModel):
-        reading.begin()
-    outcome = job.run(ear.hear, on_signal)
-    finished = finished_of(outcome, time.time(), ear.skipped_lines())
+    ear = _OutputDispatcher(parser, on_event)
+    if isinstance(parser, JobStartListener):
+        parser.on_job_start()
+    outcome = job.run(ear.feed, on_signal)
+    finished = build_finished_run(outcome, time.time(), ear.count_skipped_lines())
     try:
-        if not outcome.unheard:
-            ear.hear_the_rest()
-            report = reading.report(finished)
-            ear.tell([notice(report.remark)] if report.remark else ())
+        if not outcome.listener_failed:
+            ear.flush()
+            report = parser.build_report(finished)
+            ear.emit_events([make_notice_event(report.remark)] if report.remark else ())
             return AgentRun(report, finished)
     except Exception:
         _log.exception("the end of a run could not be read")
@@ -131,59 +131,59 @@ def run_agent(
     return AgentRun(unread, finished)
 
 
-def without_secrets(report: AgentReport, secrets: tuple[bytes, ...]) -> AgentReport:
+def redact_report(report: AgentReport, secrets: tuple[bytes, ...]) -> AgentReport:
     """What a run brought, with no secret in it that came in pieces which alone looked harmless."""
     if not secrets:
         return report
-    hide = Redactor(secrets).whole
+    hide = Redactor(secrets).redact_text
     texts = {name: hide(getattr(report, name)) for name in ("answer", "reason", "remedy", "remark")}
     blockers = tuple(map(hide, report.blockers))
     return msgspec.structs.replace(report, **texts, blockers=blockers)
 
 
-class _Ear:
+class _OutputDispatcher:
     """Cuts stdout into lines for a reading, and stderr too for one that wants it."""
 
-    def __init__(self, reading: StreamReading, on_event: OnEvent | None) -> None:
-        self._reading = reading
+    def __init__(self, parser: OutputParser, on_event: OnEvent | None) -> None:
+        self._parser = parser
         self._on_event = on_event
-        self._lines = Lines()
-        self._error_lines = Lines()
-        self._rest: list[bytes] = []
+        self._stdout_splitter = LineSplitter()
+        self._stderr_splitter = LineSplitter()
+        self._last_lines: list[bytes] = []
 
-    def hear(self, stream: Stream, chunk: bytes) -> None:
-        if stream is Stream.STDOUT:
-            for line in self._lines.feed(chunk):
-                self._take(line)
+    def feed(self, stream: OutputStream, chunk: bytes) -> None:
+        if stream is OutputStream.STDOUT:
+            for line in self._stdout_splitter.feed(chunk):
+                self._handle_stdout_line(line)
         else:
-            for line in self._error_lines.feed(chunk):
-                self._take_error(line.decode("utf-8", "replace"))
+            for line in self._stderr_splitter.feed(chunk):
+                self._handle_stderr_line(line.decode("utf-8", "replace"))
 
-    def skipped_lines(self) -> int:
-        self._rest = self._lines.rest()
-        return self._lines.skipped
+    def count_skipped_lines(self) -> int:
+        self._last_lines = self._stdout_splitter.flush()
+        return self._stdout_splitter.skipped_lines
 
-    def hear_the_rest(self) -> None:
+    def flush(self) -> None:
         """A last line without a line feed is one too: a parser refuses it if it was cut."""
-        for line in self._rest:
+        for line in self._last_lines:
             if line:
-                self._take(line)
+                self._handle_stdout_line(line)
 
-    def _take_error(self, line: str) -> None:
-        if isinstance(self._reading, HearsErrors):
-            self.tell(self._reading.error_line(line))
-        if blockers_in(line):
-            self.tell((AgentEvent(EventKind.BLOCKER, line),))
+    def _handle_stderr_line(self, line: str) -> None:
+        if isinstance(self._parser, StderrParser):
+            self.emit_events(self._parser.parse_stderr_line(line))
+        if find_blockers(line):
+            self.emit_events((AgentEvent(EventKind.BLOCKER, line),))
 
-    def _take(self, line: bytes) -> None:
-        self.tell(self._reading.line(line.decode("utf-8", "replace")))
+    def _handle_stdout_line(self, line: bytes) -> None:
+        self.emit_events(self._parser.parse_line(line.decode("utf-8", "replace")))
 
-    def tell(self, events: Iterable[AgentEvent]) -> None:
+    def emit_events(self, events: Iterable[AgentEvent]) -> None:
         for event in events:
             if self._on_event is not None:
-                self._tell(event, self._on_event)
+                self._emit_event(event, self._on_event)
 
-    def _tell(self, event: AgentEvent, on_event: OnEvent) -> None:
+    def _emit_event(self, event: AgentEvent, on_event: OnEvent) -> None:
         try:
             on_event(event)
         except Exception:
@@ -191,25 +191,25 @@ class _Ear:
             self._on_event = None
 
 
-def finished_of(outcome: JobOutcome, ended_at_s: float, skipped_lines: int = 0) -> FinishedRun:
+def build_finished_run(outcome: JobOutcome, ended_at_s: float, skipped_lines: int = 0) -> FinishedRun:
     """How the job ended, in the words of the port."""
     return FinishedRun(
         exit_status=outcome.exit_code,
         signal=outcome.signal,
         stdout=outcome.stdout.text,
         stderr=outcome.stderr.text,
-        cut=outcome.stdout.cut or outcome.stderr.cut,
-        told_to_stop=outcome.told_to_stop,
-        stopped=outcome.stopped,
+        truncated=outcome.stdout.truncated or outcome.stderr.truncated,
+        sigterm_sent=outcome.sigterm_sent,
+        stop_requested=outcome.stop_requested,
         timed_out=outcome.timed_out,
-        over=outcome.over,
+        exceeded_limit=outcome.exceeded_limit,
         duration_s=outcome.duration_s,
         ended_at_s=ended_at_s,
         skipped_lines=skipped_lines,
     )
 
 
-def place_tools(folder: Path, tools: Sequence[Path]) -> None:
+def install_tools(folder: Path, tools: Sequence[Path]) -> None:
     """One command a tool, in a folder that the job cannot write to.
 
     The tools' own folder goes last on PATH. An agent could put a `git` of its own there, and the next agent in this
@@ -222,7 +222,7 @@ def place_tools(folder: Path, tools: Sequence[Path]) -> None:
         command.chmod(0o755)
 
 
-def pinned(argv: tuple[str, ...], path: str, cwd: Path) -> tuple[str, ...]:
+def resolve_argv(argv: tuple[str, ...], path: str, cwd: Path) -> tuple[str, ...]:
     """The command with its program found on this PATH, and the interpreter too where `env` would look for it."""
     program = find_program(argv[0], path=path, cwd=cwd)
     if program is None:  # the cage says so

@@ -20,23 +20,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.agents.run.secret_values import secrets_in
-from phasegate.files import open_folder, open_new, read_plain
-from phasegate.files.durable_write import replace_at
+from phasegate.agents.run.secret_values import find_file_secrets
+from phasegate.files import create_new_file, open_folder, read_regular_file
+from phasegate.files.durable_write import replace_file_at
 from phasegate.typed import read_json
 
-LARGEST_BYTES = 1_000_000
+MAX_SIGN_IN_BYTES = 1_000_000
 _TOKEN = re.compile(r"token|scope|^(?:access|refresh)$", re.I)
 _TIME = re.compile(r"expir|last_?refresh|updated", re.I)
-_PLACE = re.compile(r"ur[il]|endpoint|host", re.I)  # where a token is sent to is no part of it
+_ADDRESS = re.compile(r"ur[il]|endpoint|host", re.I)  # where a token is sent to is no part of it
 _log = logging.getLogger(__name__)
 
 
-class Lent(NamedTuple):
+class LentFile(NamedTuple):
     """One file: the person's, the open folder with the job's copy, and what was in it."""
 
-    own: Path
-    folder: int
+    original: Path
+    folder_fd: int
     name: str
     content: bytes
 
@@ -44,58 +44,58 @@ class Lent(NamedTuple):
 class SignIn(NamedTuple):
     """What was lent to a job; nothing when the person is not signed in."""
 
-    files: tuple[Lent, ...] = ()
+    files: tuple[LentFile, ...] = ()
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        return tuple(secret for file in self.files for secret in secrets_in(file.content))
+        return tuple(secret for file in self.files for secret in find_file_secrets(file.content))
 
 
 @contextmanager
-def lent(names: Iterable[str], person_home: Path | None, job_home: Path) -> Iterator[SignIn]:
+def lend_sign_in(names: Iterable[str], user_home: Path | None, job_home: Path) -> Iterator[SignIn]:
     """Lend these files for the time of a job. Afterwards renewed ones are brought back, and the copies are gone."""
     with ExitStack() as stack:
-        files = tuple(_lend(names, person_home, job_home, stack)) if person_home is not None else ()
+        files = tuple(_copy_files(names, user_home, job_home, stack)) if user_home is not None else ()
         for file in files:
-            stack.callback(_take_back, file)
+            stack.callback(_return_file, file)
         yield SignIn(files)
 
 
-def _lend(names: Iterable[str], person_home: Path, job_home: Path, stack: ExitStack) -> Iterator[Lent]:
+def _copy_files(names: Iterable[str], user_home: Path, job_home: Path, stack: ExitStack) -> Iterator[LentFile]:
     for name in names:
-        own = Path(os.path.realpath(person_home / name))  # a person may keep it elsewhere, behind a link
-        content = read_plain(own, LARGEST_BYTES, one_name=True)
+        own = Path(os.path.realpath(user_home / name))  # a person may keep it elsewhere, behind a link
+        content = read_regular_file(own, MAX_SIGN_IN_BYTES, single_link=True)
         if content is not None:
             copy = job_home / name
             copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder = open_folder(copy.parent)
             stack.callback(os.close, folder)
-            with os.fdopen(open_new(copy.name, 0o600, folder), "wb") as file:
+            with os.fdopen(create_new_file(copy.name, 0o600, folder), "wb") as file:
                 file.write(content)
-            yield Lent(own, folder, copy.name, content)
+            yield LentFile(own, folder, copy.name, content)
 
 
-def _take_back(file: Lent) -> None:
+def _return_file(file: LentFile) -> None:
     try:
-        _bring_back(file)
+        _save_renewal(file)
     except OSError:
-        _log.exception("a renewed sign-in could not be brought back to %s", file.own)
+        _log.exception("a renewed sign-in could not be brought back to %s", file.original)
     with suppress(OSError):
-        os.unlink(file.name, dir_fd=file.folder)
+        os.unlink(file.name, dir_fd=file.folder_fd)
 
 
-def _bring_back(file: Lent) -> None:
+def _save_renewal(file: LentFile) -> None:
     """Two jobs take turns: the first that renewed it wins, and for the other the person's file has changed."""
-    renewed = read_plain(file.name, LARGEST_BYTES, file.folder, one_name=True)
+    renewed = read_regular_file(file.name, MAX_SIGN_IN_BYTES, file.folder_fd, single_link=True)
     if renewed is None or renewed == file.content or not is_renewal(file.content, renewed):
         return
-    renewed = without_additions(file.content, renewed)
-    folder = open_folder(file.own.parent)
+    renewed = drop_additions(file.content, renewed)
+    folder = open_folder(file.original.parent)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        theirs = read_plain(file.own.name, LARGEST_BYTES, folder, one_name=True)
+        theirs = read_regular_file(file.original.name, MAX_SIGN_IN_BYTES, folder, single_link=True)
         if renewed != file.content and theirs == file.content:
-            replace_at(folder, file.own.name, renewed, 0o600)  # whatever the old one's mode
+            replace_file_at(folder, file.original.name, renewed, 0o600)  # whatever the old one's mode
     finally:
         os.close(folder)
 
@@ -108,26 +108,26 @@ def is_renewal(before: bytes, after: bytes) -> bool:
         return False
     if not isinstance(old, dict) or not isinstance(new, dict):
         return False
-    return _is_same_account(old, new) and _latest_s(new) >= _latest_s(old)
+    return _is_same_account(old, new) and _find_latest_time_s(new) >= _find_latest_time_s(old)
 
 
-def without_additions(before: bytes, after: bytes) -> bytes:
+def drop_additions(before: bytes, after: bytes) -> bytes:
     """A renewed sign-in with no entry that is not a token or a time, or was there before.
 
     Some programs fetch settings from an address, or take another account, that such an entry names.
     """
     old, new = read_json(before), read_json(after)
-    kept = _known(old, new)
+    kept = _drop_unknown_entries(old, new)
     if kept == old:
         return before
     return after if kept == new else msgspec.json.encode(kept)
 
 
-def _known(old: object, new: object) -> object:
+def _drop_unknown_entries(old: object, new: object) -> object:
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
-    kept = {key: value for key, value in new.items() if key in old or _may_be_new(str(key), value)}
-    return {key: _known(old.get(key), value) for key, value in kept.items()}
+    kept = {key: value for key, value in new.items() if key in old or _is_renewable(str(key), value)}
+    return {key: _drop_unknown_entries(old.get(key), value) for key, value in kept.items()}
 
 
 def _is_same_account(old: object, new: object, name: str = "") -> bool:
@@ -136,26 +136,26 @@ def _is_same_account(old: object, new: object, name: str = "") -> bool:
         return isinstance(new, dict) and all(
             key in new and _is_same_account(value, new[key], str(key)) for key, value in old.items()
         )
-    return old == new or (type(old) is type(new) and _may_be_new(name, new))
+    return old == new or (type(old) is type(new) and _is_renewable(name, new))
 
 
-def _may_be_new(name: str, value: object) -> bool:
+def _is_renewable(name: str, value: object) -> bool:
     """Whether a renewal may bring this: a token or a time. An address is neither; scopes may be spelt as some."""
-    if not (_TOKEN.search(name) or _TIME.search(name)) or _PLACE.search(name) or not _is_plain(value):
+    if not (_TOKEN.search(name) or _TIME.search(name)) or _ADDRESS.search(name) or not _is_flat_value(value):
         return False
     return "scope" in name.lower() or "://" not in str(value)
 
 
-def _is_plain(value: object) -> bool:
+def _is_flat_value(value: object) -> bool:
     """A single value, or a list of such."""
     items = value if isinstance(value, list) else [value]
     return not any(isinstance(item, dict | list) for item in items)
 
 
-def _latest_s(value: object, name: str = "") -> float:
+def _find_latest_time_s(value: object, name: str = "") -> float:
     """The latest time that a sign-in names, to compare two of them."""
     if isinstance(value, dict):
-        return max((_latest_s(item, str(key)) for key, item in value.items()), default=0.0)
+        return max((_find_latest_time_s(item, str(key)) for key, item in value.items()), default=0.0)
     if not _TIME.search(name):
         return 0.0
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from phasegate.agents.scripted.scenario import (
-    TASK_LINE,
+    TASK_STATUS_PREFIX,
     CommitStep,
     DeleteStep,
     ExitStep,
@@ -29,19 +29,19 @@ from phasegate.agents.scripted.scenario import (
     SleepStep,
     WriteStep,
     load_scenario,
-    task_line,
+    make_task_status_step,
 )
 from phasegate.errors import ConfigError
 
-BAD_SCENARIO = 78  # EX_CONFIG of sysexits.h: the harness reads it as "not runnable"
-STEP_FAILED = 70  # EX_SOFTWARE: a step could not be carried out
+BAD_SCENARIO_EXIT = 78  # EX_CONFIG of sysexits.h: the harness reads it as "not runnable"
+STEP_FAILED_EXIT = 70  # EX_SOFTWARE: a step could not be carried out
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 class StepFailed(Exception):
     """A step could not be carried out, so the rest of the turn would not be what the scenario says."""
 
-    def __init__(self, message: str, exit_status: int = STEP_FAILED) -> None:
+    def __init__(self, message: str, exit_status: int = STEP_FAILED_EXIT) -> None:
         super().__init__(message)
         self.exit_status = exit_status
 
@@ -51,15 +51,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if len(arguments) != 1:
             raise ConfigError("usage: python -m phasegate.agents.scripted.program SCENARIO < envelope.json")
-        values = _values(_envelope(sys.stdin.buffer.read()), os.environ)
-        turn = load_scenario(Path(arguments[0])).turn_for(_situation(values))
+        values = _build_placeholder_values(_parse_envelope(sys.stdin.buffer.read()), os.environ)
+        turn = load_scenario(Path(arguments[0])).find_turn(_build_situation(values))
     except ConfigError as error:
         print(f"scripted agent: {error.message}\n{error.hint}", file=sys.stderr)
-        return BAD_SCENARIO
-    return Player(turn, values).play()
+        return BAD_SCENARIO_EXIT
+    return ScenarioPlayer(turn, values).play()
 
 
-def _envelope(data: bytes) -> dict[str, object]:
+def _parse_envelope(data: bytes) -> dict[str, object]:
     try:
         envelope = json.loads(data)
     except (ValueError, RecursionError):
@@ -69,7 +69,7 @@ def _envelope(data: bytes) -> dict[str, object]:
     return envelope
 
 
-def _values(envelope: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, str]:
+def _build_placeholder_values(envelope: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, str]:
     """What a scenario's texts can name: the envelope's fields, those of its config, and the situation."""
     config = envelope.get("config")
     fields = {**envelope, **(config if isinstance(config, dict) else {})}
@@ -85,12 +85,12 @@ def _as_text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _situation(values: Mapping[str, str]) -> dict[str, str]:
+def _build_situation(values: Mapping[str, str]) -> dict[str, str]:
     named = {name: values[name] for name in ("phase", "workflow_phase", "agent_index")}
     return {**named, "package": values["wp_id"], "round": values["round"] or "1"}
 
 
-class Player:
+class ScenarioPlayer:
     """Plays the steps of one turn in the current folder."""
 
     def __init__(self, turn: ScenarioTurn, values: Mapping[str, str]) -> None:
@@ -98,8 +98,8 @@ class Player:
         self._started_s = time.monotonic()
         self._created: list[str] = []
         needs_git = any(isinstance(step, ResultStep) for step in turn.steps)
-        self._base = _git_says("rev-parse", "--verify", "HEAD") if needs_git else ""
-        self._tasks = _tasks_in(values.get("prompt_path", ""))  # read first: a step may put a pipe in its place
+        self._base_commit = _read_git_output("rev-parse", "--verify", "HEAD") if needs_git else ""
+        self._tasks = _read_tasks(values.get("prompt_path", ""))  # read first: a step may put a pipe in its place
 
     def play(self) -> int:
         """Carry out the steps in order, up to an `exit`, a failure or the end."""
@@ -107,45 +107,45 @@ class Player:
             if isinstance(step, ExitStep):
                 return step.status
             try:
-                self._play(step)
+                self._play_step(step)
             except (OSError, ValueError, StepFailed) as error:
                 name = type(step).__name__.removesuffix("Step").lower()
                 print(f"scripted agent: step {number}, {name}: {error}", file=sys.stderr)
-                return error.exit_status if isinstance(error, StepFailed) else STEP_FAILED
+                return error.exit_status if isinstance(error, StepFailed) else STEP_FAILED_EXIT
         return 0
 
-    def _play(self, step: ScenarioStep) -> None:
+    def _play_step(self, step: ScenarioStep) -> None:
         match step:
             case WriteStep():
-                self.write(step)
+                self.write_file(step)
             case DeleteStep():
-                self.delete(step)
+                self.delete_path(step)
             case RunStep():
-                self.run(step)
+                self.run_command(step)
             case CommitStep():
-                self.commit(step)
+                self.commit_files(step)
             case PrintStep():
-                self.print(step)
+                self.print_text(step)
             case SleepStep():
                 self.sleep(step)
             case ResultStep():
-                self.result(step)
+                self.print_result(step)
 
-    def fill(self, text: str) -> str:
+    def fill_placeholders(self, text: str) -> str:
         """Replace `{job_id}` and the other known names, once; any other brace is left as it is."""
         return _PLACEHOLDER.sub(lambda found: self._values.get(found[1], found[0]), text)
 
-    def write(self, step: WriteStep) -> None:
-        name = self.fill(step.path)
+    def write_file(self, step: WriteStep) -> None:
+        name = self.fill_placeholders(step.path)
         path = Path(name)
         if not os.path.lexists(path):
             self._created.append(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a" if step.append else "w", encoding="utf-8", newline="") as file:
-            file.write(self.fill(step.content))
+            file.write(self.fill_placeholders(step.content))
 
-    def delete(self, step: DeleteStep) -> None:
-        path = Path(self.fill(step.path))
+    def delete_path(self, step: DeleteStep) -> None:
+        path = Path(self.fill_placeholders(step.path))
         if path.is_dir() and not path.is_symlink():
             from shutil import rmtree
 
@@ -153,24 +153,24 @@ class Player:
         else:
             path.unlink()
 
-    def run(self, step: RunStep) -> None:
+    def run_command(self, step: RunStep) -> None:
         sys.stdout.flush()
-        argv = [self.fill(argument) for argument in step.argv]
+        argv = [self.fill_placeholders(argument) for argument in step.argv]
         status = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode
         if status and not step.may_fail:
-            raise StepFailed(f"{argv[-1]!r} ended with {status}", status if 0 < status < 256 else STEP_FAILED)
+            raise StepFailed(f"{argv[-1]!r} ended with {status}", status if 0 < status < 256 else STEP_FAILED_EXIT)
 
-    def commit(self, step: CommitStep) -> None:
+    def commit_files(self, step: CommitStep) -> None:
         """Commit the named paths, or all but the prompt document, which is not part of the work."""
         document = os.path.relpath(self._values.get("prompt_path") or "WP.md")
         # git refuses to exclude what its own rules ignore already, as they do in a package's checkout.
-        set_aside = document.startswith("..") or bool(_git_says("check-ignore", "--", document))
+        set_aside = document.startswith("..") or bool(_read_git_output("check-ignore", "--", document))
         everything = (".", *([] if set_aside else [f":(exclude,literal){document}"]))
-        _git("add", "--all", "--", *([self.fill(path) for path in step.paths] or everything))
-        _git("commit", "--quiet", "--no-verify", f"--message={self.fill(step.message)}")
+        _run_git("add", "--all", "--", *([self.fill_placeholders(path) for path in step.paths] or everything))
+        _run_git("commit", "--quiet", "--no-verify", f"--message={self.fill_placeholders(step.message)}")
 
-    def print(self, step: PrintStep) -> None:
-        text = self.fill(step.text)
+    def print_text(self, step: PrintStep) -> None:
+        text = self.fill_placeholders(step.text)
         out = sys.stderr if step.to_stderr else sys.stdout
         out.write(text if text.endswith("\n") else f"{text}\n")
         out.flush()
@@ -179,42 +179,46 @@ class Player:
         sys.stdout.flush()
         time.sleep(step.seconds)
 
-    def result(self, step: ResultStep) -> None:
+    def print_result(self, step: ResultStep) -> None:
         """The JSON response with this job's ids, and with what was really done unless the scenario says otherwise."""
         done = step.status == "completed"
-        if done and not any(isinstance(one, PrintStep) and one.text.startswith(TASK_LINE) for one in self._turn.steps):
+        if done and not any(
+            isinstance(one, PrintStep) and one.text.startswith(TASK_STATUS_PREFIX) for one in self._turn.steps
+        ):
             for task in self._tasks:
-                self.print(task_line(task, "COMPLETED"))
+                self.print_text(make_task_status_step(task, "COMPLETED"))
         response = {
             "job_id": self._values.get("job_id"),
             "wp_id": self._values.get("wp_id") or None,
             "success": done,
             "status": step.status,
             **({"summary": "Done as scripted"} if done else {"error": "Blocked as scripted"}),
-            "commits": self._commits(),
+            "commits": self._list_commits(),
             "artifacts": {"files_created": self._created},
             "duration_seconds": round(time.monotonic() - self._started_s),
         }
-        text = json.dumps({**response, **{name: self._filled(value) for name, value in step.fields.items()}}, indent=2)
+        text = json.dumps(
+            {**response, **{name: self._fill_value(value) for name, value in step.fields.items()}}, indent=2
+        )
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
-    def _filled(self, value: object) -> object:
+    def _fill_value(self, value: object) -> object:
         """A JSON value with each text in it filled."""
         if isinstance(value, str):
-            return self.fill(value)
+            return self.fill_placeholders(value)
         if isinstance(value, list):
-            return [self._filled(one) for one in value]
-        return {name: self._filled(one) for name, one in value.items()} if isinstance(value, dict) else value
+            return [self._fill_value(one) for one in value]
+        return {name: self._fill_value(one) for name, one in value.items()} if isinstance(value, dict) else value
 
-    def _commits(self) -> list[dict[str, str]]:
+    def _list_commits(self) -> list[dict[str, str]]:
         """Those made since the turn began, oldest first."""
-        span = f"{self._base}..HEAD" if self._base else "HEAD"
-        lines = _git_says("log", "--reverse", "--format=%H %s", span, "--").splitlines()
+        span = f"{self._base_commit}..HEAD" if self._base_commit else "HEAD"
+        lines = _read_git_output("log", "--reverse", "--format=%H %s", span, "--").splitlines()
         return [{"sha": sha, "message": message} for sha, _, message in (line.partition(" ") for line in lines)]
 
 
-def _tasks_in(document: str) -> list[str]:
+def _read_tasks(document: str) -> list[str]:
     """The tasks that the front matter of a package's document names, written as a list on one line."""
     with suppress(OSError, UnicodeDecodeError):
         front = Path(document).read_text("utf-8").partition("\n---\n")[0]
@@ -223,21 +227,21 @@ def _tasks_in(document: str) -> list[str]:
     return []
 
 
-def _git(*arguments: str) -> None:
-    done = subprocess.run(_git_command(arguments), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+def _run_git(*arguments: str) -> None:
+    done = subprocess.run(_build_git_command(arguments), stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
         raise StepFailed((done.stderr or done.stdout).decode("utf-8", "replace").strip())
 
 
-def _git_says(*arguments: str) -> str:
+def _read_git_output(*arguments: str) -> str:
     """What git prints; nothing where there is no repository or no commit."""
     with suppress(OSError):
-        done = subprocess.run(_git_command(arguments), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        done = subprocess.run(_build_git_command(arguments), stdin=subprocess.DEVNULL, capture_output=True, check=False)
         return "" if done.returncode else done.stdout.decode("utf-8", "replace").strip()
     return ""
 
 
-def _git_command(arguments: Sequence[str]) -> list[str]:
+def _build_git_command(arguments: Sequence[str]) -> list[str]:
     # An author of its own where the cage gave none; a real one, from the environment, goes before these.
     who = ("-c", "user.name=Scripted Agent", "-c", "user.email=scripted@agent.invalid", "-c", "commit.gpgSign=false")
     return ["git", *who, *arguments]

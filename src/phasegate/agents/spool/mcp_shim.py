@@ -12,26 +12,32 @@ import threading
 from collections.abc import Callable
 
 Fields = dict[str, object]
-Carry = Callable[[list[str]], "tuple[int, str]"]  # arguments of a command to its exit status and what it says
-VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-NO_SUCH_METHOD, INVALID_PARAMS = -32601, -32602
-MOST_CALLS = 16
-_TEXT, _TRUTH = {"type": "string"}, {"type": "boolean"}
-_TEXTS: Fields = {"type": "array", "items": _TEXT}
+RunSpoolCommand = Callable[[list[str]], "tuple[int, str]"]  # arguments of a command to its exit status and what it says
+PROTOCOL_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+METHOD_NOT_FOUND, INVALID_PARAMS = -32601, -32602
+MAX_CONCURRENT_CALLS = 16
+_STRING, _BOOLEAN = {"type": "string"}, {"type": "boolean"}
+_STRING_ARRAY: Fields = {"type": "array", "items": _STRING}
 # name: what it does, its arguments, those that are needed, whether it only reads, and the command
 TOOLS: dict[str, tuple[str, dict[str, Fields], tuple[str, ...], bool, list[str]]] = {
-    "status": ("Where your feature stands, or a package of it.", {"package": {**_TEXT}}, (), True, ["status"]),
-    "worktree_list": ("The work packages that are ready, or all.", {"all": {**_TRUTH}}, (), True, ["worktree", "list"]),
+    "status": ("Where your feature stands, or a package of it.", {"package": {**_STRING}}, (), True, ["status"]),
+    "worktree_list": (
+        "The work packages that are ready, or all.",
+        {"all": {**_BOOLEAN}},
+        (),
+        True,
+        ["worktree", "list"],
+    ),
     "artifact_write": (
         "Keep evidence: a file below the folder of your package or phase.",
-        {"path": {**_TEXT}, "content": {**_TEXT}},
+        {"path": {**_STRING}, "content": {**_STRING}},
         ("path", "content"),
         False,
         ["artifact", "write"],
     ),
     "artifact_read": (
         "Read a document of your feature.",
-        {"path": {**_TEXT}},
+        {"path": {**_STRING}},
         ("path",),
         True,
         ["artifact", "read"],
@@ -39,7 +45,7 @@ TOOLS: dict[str, tuple[str, dict[str, Fields], tuple[str, ...], bool, list[str]]
     "artifact_list": ("List the documents of your feature.", {}, (), True, ["artifact", "list"]),
     "ask": (
         "Ask the person whose work this is, and wait for the answer. Without one you are told to decide yourself.",
-        {"question": {**_TEXT}, "options": {**_TEXTS}},
+        {"question": {**_STRING}, "options": {**_STRING_ARRAY}},
         ("question",),
         False,
         ["ask"],
@@ -47,7 +53,7 @@ TOOLS: dict[str, tuple[str, dict[str, Fields], tuple[str, ...], bool, list[str]]
 }
 
 
-class RefusedCall(Exception):
+class McpCallRefused(Exception):
     """A request that gets an error for an answer."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -55,7 +61,7 @@ class RefusedCall(Exception):
         self.code = code
 
 
-def listed() -> list[Fields]:
+def list_tools() -> list[Fields]:
     """The tools as a client is told of them."""
     return [
         {
@@ -68,42 +74,42 @@ def listed() -> list[Fields]:
     ]
 
 
-def command_of(name: object, given: object) -> list[str]:
+def build_command(name: object, arguments: object) -> list[str]:
     """The command that a call means. A value is always the value of an option: no text of a model becomes one."""
     if not isinstance(name, str) or name not in TOOLS:
-        raise RefusedCall(INVALID_PARAMS, f"there is no tool {name}; known are: {', '.join(TOOLS)}")
-    if not isinstance(given, dict):
-        raise RefusedCall(INVALID_PARAMS, f"{name}: the arguments are no object")
+        raise McpCallRefused(INVALID_PARAMS, f"there is no tool {name}; known are: {', '.join(TOOLS)}")
+    if not isinstance(arguments, dict):
+        raise McpCallRefused(INVALID_PARAMS, f"{name}: the arguments are no object")
     _, fields, needed, _, command = TOOLS[name]
     kinds = {"string": str, "boolean": bool, "array": list}
-    for field, value in given.items():
+    for field, value in arguments.items():
         if field not in fields or not isinstance(value, kinds[str(fields[field]["type"])]):
-            raise RefusedCall(INVALID_PARAMS, f"{name}: {field} is unknown, or of another type")
-    if missing := [field for field in needed if field not in given]:
-        raise RefusedCall(INVALID_PARAMS, f"{name}: missing: {', '.join(missing)}")
+            raise McpCallRefused(INVALID_PARAMS, f"{name}: {field} is unknown, or of another type")
+    if missing := [field for field in needed if field not in arguments]:
+        raise McpCallRefused(INVALID_PARAMS, f"{name}: missing: {', '.join(missing)}")
     words = [*command]
     if name == "ask":
-        words += [_word(given["question"]), *(f"--option={one}" for one in given.get("options", []))]
-    if "path" in given:
-        words.append(f"--relative-path={given['path']}")
-    if "content" in given:
-        words.append(f"--content={given['content']}")
-    if given.get("package"):
-        words.append(_word(given["package"]))
-    return [*words, *(["--all"] if given.get("all") else [])]
+        words += [_escape_dash(arguments["question"]), *(f"--option={one}" for one in arguments.get("options", []))]
+    if "path" in arguments:
+        words.append(f"--relative-path={arguments['path']}")
+    if "content" in arguments:
+        words.append(f"--content={arguments['content']}")
+    if arguments.get("package"):
+        words.append(_escape_dash(arguments["package"]))
+    return [*words, *(["--all"] if arguments.get("all") else [])]
 
 
-def _word(text: str) -> str:
+def _escape_dash(text: str) -> str:
     return f" {text}" if text.startswith("-") else text
 
 
 class JobServer:
     """One client, on two streams. A call has a thread of its own: a question may wait for minutes."""
 
-    def __init__(self, carry: Carry) -> None:
-        self._carry = carry
-        self._writing = threading.Lock()
-        self._free = threading.BoundedSemaphore(MOST_CALLS)
+    def __init__(self, run_command: RunSpoolCommand) -> None:
+        self._run_command = run_command
+        self._write_lock = threading.Lock()
+        self._free_slots = threading.BoundedSemaphore(MAX_CONCURRENT_CALLS)
 
     def serve(self) -> None:
         """Answer until the client has gone."""
@@ -113,35 +119,35 @@ class JobServer:
             except (ValueError, RecursionError):
                 continue
             if isinstance(message, dict) and isinstance(message.get("method"), str) and "id" in message:
-                self._free.acquire()
-                threading.Thread(target=self._answer, args=(message,), daemon=True).start()
+                self._free_slots.acquire()
+                threading.Thread(target=self._handle_message, args=(message,), daemon=True).start()
 
-    def _answer(self, message: Fields) -> None:
+    def _handle_message(self, message: Fields) -> None:
         try:
             params = message.get("params")
             answer: Fields = {
-                "result": self._result(str(message["method"]), params if isinstance(params, dict) else {})
+                "result": self._call_method(str(message["method"]), params if isinstance(params, dict) else {})
             }
-        except RefusedCall as error:
+        except McpCallRefused as error:
             answer = {"error": {"code": error.code, "message": str(error)}}
         finally:
-            self._free.release()
-        with self._writing:
+            self._free_slots.release()
+        with self._write_lock:
             sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}) + "\n")
             sys.stdout.flush()
 
-    def _result(self, method: str, params: Fields) -> Fields:
+    def _call_method(self, method: str, params: Fields) -> Fields:
         if method == "initialize":
             wanted = params.get("protocolVersion")
-            version = wanted if wanted in VERSIONS else VERSIONS[-1]
+            version = wanted if wanted in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[-1]
             about = {"name": "phasegate-job", "version": "1"}
             return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
         if method == "ping":
             return {}
         if method == "tools/list":
-            return {"tools": listed()}
+            return {"tools": list_tools()}
         if method != "tools/call":
-            raise RefusedCall(NO_SUCH_METHOD, f"there is no method {method}")
+            raise McpCallRefused(METHOD_NOT_FOUND, f"there is no method {method}")
         given = params.get("arguments")  # some clients send null where there are none
-        status, said = self._carry(command_of(params.get("name"), {} if given is None else given))
+        status, said = self._run_command(build_command(params.get("name"), {} if given is None else given))
         return {"content": [{"type": "text", "text": said}], "isError": status != 0}

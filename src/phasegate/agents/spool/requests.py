@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MOST_ARGUMENTS = 32
+MAX_ARGUMENTS = 32
 
 
-class Next(NamedTuple):
+class NextRequest(NamedTuple):
     """The block of next steps: of an emission point, of a phase, or of where the workflow stands."""
 
     phase: str | None = None
@@ -16,89 +16,104 @@ class Next(NamedTuple):
     as_json: bool = False
 
 
-class Status(NamedTuple):
+class StatusRequest(NamedTuple):
     package: str | None
     as_json: bool = False
     feature_slug: str | None = None
 
 
-class WorktreeList(NamedTuple):
-    everything: bool
+class WorktreeListRequest(NamedTuple):
+    include_all: bool
     as_json: bool = False
     feature_slug: str | None = None
 
 
-class SpecCheck(NamedTuple):
+class SpecCheckRequest(NamedTuple):
     path: str
     content: str
     as_json: bool = False
 
 
-class ArtifactWrite(NamedTuple):
+class ArtifactWriteRequest(NamedTuple):
     feature_slug: str | None  # None: the job's own
     relative_path: str
     content: str
 
 
-class ArtifactRead(NamedTuple):
+class ArtifactReadRequest(NamedTuple):
     feature_slug: str | None
     relative_path: str
 
 
-class ArtifactList(NamedTuple):
+class ArtifactListRequest(NamedTuple):
     feature_slug: str | None
     as_json: bool = False
 
 
-class Ask(NamedTuple):
+class AskRequest(NamedTuple):
     """A question to a person; with `known`, whether that one was answered."""
 
     text: str
     options: tuple[str, ...] = ()
-    known: str = ""
+    question_id: str = ""
 
 
-SpoolRequest = Next | Status | WorktreeList | SpecCheck | ArtifactWrite | ArtifactRead | ArtifactList | Ask
+SpoolRequest = (
+    NextRequest
+    | StatusRequest
+    | WorktreeListRequest
+    | SpecCheckRequest
+    | ArtifactWriteRequest
+    | ArtifactReadRequest
+    | ArtifactListRequest
+    | AskRequest
+)
 
 
-class Unanswerable(ValueError):
+class InvalidSpoolRequest(ValueError):
     """Not one of the requests above; the message is for the agent."""
 
 
-def read_request(arguments: Sequence[str]) -> SpoolRequest:
+def parse_spool_request(arguments: Sequence[str]) -> SpoolRequest:
     """The request that these arguments mean, or Unanswerable. Values are for whoever answers to check."""
-    if len(arguments) > MOST_ARGUMENTS:
-        raise Unanswerable("too many arguments")
+    if len(arguments) > MAX_ARGUMENTS:
+        raise InvalidSpoolRequest("too many arguments")
     if arguments[:1] == ["ask"]:
-        return _ask(arguments[1:])
-    taken = _Taken(arguments)
-    request = _request(taken)
+        return _parse_ask(arguments[1:])
+    taken = _ArgumentParser(arguments)
+    request = _parse_command(taken)
     if taken.words or taken.options:
-        raise Unanswerable(f"unexpected: {' '.join([*taken.words, *taken.options])[:200]}")
+        raise InvalidSpoolRequest(f"unexpected: {' '.join([*taken.words, *taken.options])[:200]}")
     return request
 
 
-def _request(taken: _Taken) -> SpoolRequest:
-    match taken.word(), taken.word() if taken.words and taken.words[0] in _SECOND_WORDS else None:
+def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
+    match parser.take_word(), parser.take_word() if parser.words and parser.words[0] in _SUBCOMMANDS else None:
         case "worktree", "list":
-            return WorktreeList(taken.flag("--all"), taken.flag("--json"), taken.option("--feature-slug"))
+            return WorktreeListRequest(
+                parser.take_flag("--all"), parser.take_flag("--json"), parser.take_option("--feature-slug")
+            )
         case "artifact", "write":
-            return ArtifactWrite(taken.option("--feature-slug"), *taken.needed("--relative-path", "--content"))
+            return ArtifactWriteRequest(
+                parser.take_option("--feature-slug"), *parser.take_required("--relative-path", "--content")
+            )
         case "artifact", "read":
-            return ArtifactRead(taken.option("--feature-slug"), *taken.needed("--relative-path"))
+            return ArtifactReadRequest(parser.take_option("--feature-slug"), *parser.take_required("--relative-path"))
         case "artifact", "list":
-            return ArtifactList(taken.option("--feature-slug"), taken.flag("--json"))
+            return ArtifactListRequest(parser.take_option("--feature-slug"), parser.take_flag("--json"))
         case "spec", "check":
-            return SpecCheck(taken.word() or "", taken.needed("--content")[0], taken.flag("--json"))
+            return SpecCheckRequest(
+                parser.take_word() or "", parser.take_required("--content")[0], parser.take_flag("--json")
+            )
         case "status", None:
-            taken.flag("--all")  # all of it is shown anyway
-            return Status(taken.word(), taken.flag("--json"), taken.option("--feature-slug"))
+            parser.take_flag("--all")  # all of it is shown anyway
+            return StatusRequest(parser.take_word(), parser.take_flag("--json"), parser.take_option("--feature-slug"))
         case "next", None:
-            return Next(taken.option("--phase"), taken.option("--event"), taken.flag("--json"))
-    raise Unanswerable("not available inside a job; `phasegate --help` lists what is")
+            return NextRequest(parser.take_option("--phase"), parser.take_option("--event"), parser.take_flag("--json"))
+    raise InvalidSpoolRequest("not available inside a job; `phasegate --help` lists what is")
 
 
-def _ask(arguments: Sequence[str]) -> Ask:
+def _parse_ask(arguments: Sequence[str]) -> AskRequest:
     words: list[str] = []
     options: list[str] = []
     known, pending = "", [*arguments]
@@ -107,26 +122,26 @@ def _ask(arguments: Sequence[str]) -> Ask:
         name, equals, value = word.partition("=")
         if name in ("--option", "--known"):
             if not equals and not pending:
-                raise Unanswerable(f"{name} needs a value")
+                raise InvalidSpoolRequest(f"{name} needs a value")
             value = value if equals else pending.pop(0)
             known = value if name == "--known" else known
             options += [value] if name == "--option" else []
         elif word.startswith("--"):
-            raise Unanswerable(f"unexpected: {word[:200]}")
+            raise InvalidSpoolRequest(f"unexpected: {word[:200]}")
         else:
             words.append(word)
     if bool(known) == bool(words) or len(words) > 1:
-        raise Unanswerable('one question: ask "..." [--option A --option B]')
-    return Ask("".join(words), tuple(options), known)
+        raise InvalidSpoolRequest('one question: ask "..." [--option A --option B]')
+    return AskRequest("".join(words), tuple(options), known)
 
 
-_SECOND_WORDS = ("list", "write", "read", "check")
-_WITH_VALUE = ("--feature-slug", "--relative-path", "--content", "--phase", "--event")
-_OTHER_NAMES = {"--feature": "--feature-slug"}
+_SUBCOMMANDS = ("list", "write", "read", "check")
+_VALUE_OPTIONS = ("--feature-slug", "--relative-path", "--content", "--phase", "--event")
+_OPTION_ALIASES = {"--feature": "--feature-slug"}
 _FLAGS = ("--json", "--all")
 
 
-class _Taken:
+class _ArgumentParser:
     """Arguments sorted into words and options, to be taken one by one."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -134,33 +149,33 @@ class _Taken:
         self.options: dict[str, str] = {}
         pending = [*arguments]
         while pending:
-            self._sort(pending.pop(0), pending)
+            self._sort_argument(pending.pop(0), pending)
 
-    def _sort(self, argument: str, following: list[str]) -> None:
+    def _sort_argument(self, argument: str, following: list[str]) -> None:
         name, equals, value = argument.partition("=")
-        name = _OTHER_NAMES.get(name, name)
+        name = _OPTION_ALIASES.get(name, name)
         if not argument.startswith("--"):
             self.words.append(argument)
         elif name in self.options:
-            raise Unanswerable(f"{name} is given twice")
-        elif name in _WITH_VALUE and (equals or following):
+            raise InvalidSpoolRequest(f"{name} is given twice")
+        elif name in _VALUE_OPTIONS and (equals or following):
             self.options[name] = value if equals else following.pop(0)
         elif argument in _FLAGS:
             self.options[argument] = ""
         else:
-            raise Unanswerable(f"{name[:100]} is unknown or needs a value")
+            raise InvalidSpoolRequest(f"{name[:100]} is unknown or needs a value")
 
-    def word(self) -> str | None:
+    def take_word(self) -> str | None:
         return self.words.pop(0) if self.words else None
 
-    def option(self, name: str) -> str | None:
+    def take_option(self, name: str) -> str | None:
         return self.options.pop(name, None)
 
-    def flag(self, name: str) -> bool:
+    def take_flag(self, name: str) -> bool:
         return self.options.pop(name, None) is not None
 
-    def needed(self, *names: str) -> list[str]:
+    def take_required(self, *names: str) -> list[str]:
         missing = [name for name in names if name not in self.options]
         if missing:
-            raise Unanswerable(f"missing: {', '.join(missing)}")
+            raise InvalidSpoolRequest(f"missing: {', '.join(missing)}")
         return [self.options.pop(name) for name in names]

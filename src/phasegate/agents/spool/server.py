@@ -20,19 +20,19 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.agents.spool import mcp_shim, shim
-from phasegate.agents.spool.requests import SpoolRequest, Unanswerable, read_request
+from phasegate.agents.spool.requests import InvalidSpoolRequest, SpoolRequest, parse_spool_request
 from phasegate.errors import PhasegateError
-from phasegate.files import open_folder, open_new, read_plain
-from phasegate.sandbox.readable_paths import interpreter
+from phasegate.files import create_new_file, open_folder, read_regular_file
+from phasegate.sandbox.readable_paths import find_interpreter
 from phasegate.typed import read_json
 
 COMMANDS = ("phasegate", "agileplus")
-LARGEST_REQUEST_BYTES = 2 * shim.LARGEST_CONTENT_BYTES  # JSON writes some characters as several
-LARGEST_ANSWER_BYTES = 1_000_000
-MOST_AT_ONCE = 16
-MOST_IN_A_JOB = 1_000
-MOST_ENTRIES = 4_096
-_NAME = re.compile(r"[0-9a-f]{32}\.json")
+MAX_REQUEST_BYTES = 2 * shim.MAX_CONTENT_BYTES  # JSON writes some characters as several
+MAX_ANSWER_BYTES = 1_000_000
+MAX_REQUESTS_PER_POLL = 16
+MAX_REQUESTS_PER_JOB = 1_000
+MAX_SPOOL_ENTRIES = 4_096
+_REQUEST_NAME = re.compile(r"[0-9a-f]{32}\.json")
 _log = logging.getLogger(__name__)
 
 
@@ -44,23 +44,23 @@ class SpoolAnswer(NamedTuple):
     stderr: str = ""
 
 
-Answerer = Callable[[SpoolRequest], SpoolAnswer]
+SpoolRequestHandler = Callable[[SpoolRequest], SpoolAnswer]
 
 
-class _Wire(msgspec.Struct):
+class _SpoolMessage(msgspec.Struct):
     arguments: list[str]
 
 
-def place_commands(programs: Path, spool: Path) -> None:
+def install_commands(bin_folder: Path, spool_folder: Path) -> None:
     """Put `phasegate` and `agileplus` into a job's folder of programs, which goes first on its PATH."""
-    programs.mkdir(parents=True, exist_ok=True)
+    bin_folder.mkdir(parents=True, exist_ok=True)
     for module in (shim, mcp_shim):
         source = Path(str(module.__file__))
-        (programs / source.name).write_bytes(source.read_bytes())
-    program = programs / "shim.py"
-    words = [interpreter(), "-I", "-S", str(program), str(spool)]
+        (bin_folder / source.name).write_bytes(source.read_bytes())
+    program = bin_folder / "shim.py"
+    words = [find_interpreter(), "-I", "-S", str(program), str(spool_folder)]
     for name in COMMANDS:
-        command = programs / name
+        command = bin_folder / name
         command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         command.chmod(0o755)
 
@@ -72,13 +72,13 @@ class RequestSpool:
         for part in ("requests", "answers"):
             (folder / part).mkdir(parents=True, mode=0o700)
         self.folder = folder
-        self.served = 0
-        self.closed_because = ""
-        self._requests = open_folder(folder / "requests")
-        self._answers = open_folder(folder / "answers")
+        self.served_count = 0
+        self.close_reason = ""
+        self._requests_fd = open_folder(folder / "requests")
+        self._answers_fd = open_folder(folder / "answers")
 
     def close(self) -> None:
-        for descriptor in (self._requests, self._answers):
+        for descriptor in (self._requests_fd, self._answers_fd):
             os.close(descriptor)
 
     def __enter__(self) -> RequestSpool:
@@ -88,13 +88,13 @@ class RequestSpool:
         self.close()
 
     @contextmanager
-    def serving(self, answer: Answerer, every_s: float = 0.02) -> Iterator[None]:
+    def serve_in_background(self, handler: SpoolRequestHandler, interval_s: float = 0.02) -> Iterator[None]:
         """Serve as long as the block runs, in a thread of its own: the one that runs the job waits for the job."""
         over = threading.Event()
 
         def look() -> None:
-            while not over.wait(every_s):
-                self.serve(answer)
+            while not over.wait(interval_s):
+                self.serve_pending(handler)
 
         thread = threading.Thread(target=look, name="spool", daemon=True)
         thread.start()
@@ -104,30 +104,30 @@ class RequestSpool:
             over.set()
             thread.join()
 
-    def serve(self, answer: Answerer) -> int:
+    def serve_pending(self, handler: SpoolRequestHandler) -> int:
         """Answer the requests that wait, at most a few at once, and say how many there were."""
-        names = self._waiting() if not self.closed_because else []
-        for name in names[:MOST_AT_ONCE]:
-            self._put(name, self._answered(name, answer))
-            self.served += 1
-        return len(names[:MOST_AT_ONCE])
+        names = self._list_pending() if not self.close_reason else []
+        for name in names[:MAX_REQUESTS_PER_POLL]:
+            self._write_answer(name, self._answer_request(name, handler))
+            self.served_count += 1
+        return len(names[:MAX_REQUESTS_PER_POLL])
 
-    def _waiting(self) -> list[str]:
-        with os.scandir(self._requests) as entries:
-            names = [entry.name for entry in islice(entries, MOST_ENTRIES + 1)]
-        if len(names) > MOST_ENTRIES:
-            self.closed_because = f"more than {MOST_ENTRIES} files in the spool"
+    def _list_pending(self) -> list[str]:
+        with os.scandir(self._requests_fd) as entries:
+            names = [entry.name for entry in islice(entries, MAX_SPOOL_ENTRIES + 1)]
+        if len(names) > MAX_SPOOL_ENTRIES:
+            self.close_reason = f"more than {MAX_SPOOL_ENTRIES} files in the spool"
             return []
-        return [name for name in names if _NAME.fullmatch(name)]
+        return [name for name in names if _REQUEST_NAME.fullmatch(name)]
 
-    def _answered(self, name: str, answer: Answerer) -> SpoolAnswer:
+    def _answer_request(self, name: str, handler: SpoolRequestHandler) -> SpoolAnswer:
         try:
-            data = self._taken(name)
-            if self.served >= MOST_IN_A_JOB:
-                raise Unanswerable(f"this job has used up its {MOST_IN_A_JOB} requests")
-            wire = read_json(data, _Wire)
-            return answer(read_request(wire.arguments))
-        except (Unanswerable, msgspec.DecodeError, RecursionError, OSError) as error:
+            data = self._read_request(name)
+            if self.served_count >= MAX_REQUESTS_PER_JOB:
+                raise InvalidSpoolRequest(f"this job has used up its {MAX_REQUESTS_PER_JOB} requests")
+            wire = read_json(data, _SpoolMessage)
+            return handler(parse_spool_request(wire.arguments))
+        except (InvalidSpoolRequest, msgspec.DecodeError, RecursionError, OSError) as error:
             return SpoolAnswer(2, stderr=f"phasegate: {error}\n")
         except PhasegateError as error:
             return SpoolAnswer(error.exit_code, stderr=f"phasegate: {error.message}\n{error.hint}\n")
@@ -135,25 +135,25 @@ class RequestSpool:
             _log.exception("a request from inside a job could not be answered")
             return SpoolAnswer(70, stderr="phasegate: an internal error; go on without it\n")
 
-    def _taken(self, name: str) -> bytes:
+    def _read_request(self, name: str) -> bytes:
         """The bytes of a request, which is then gone. Links, pipes and what is too large are refused."""
-        data = read_plain(name, LARGEST_REQUEST_BYTES, self._requests, one_name=True)
+        data = read_regular_file(name, MAX_REQUEST_BYTES, self._requests_fd, single_link=True)
         if not data:
-            raise Unanswerable(f"a request is a plain file of 1 to {LARGEST_REQUEST_BYTES} bytes")
+            raise InvalidSpoolRequest(f"a request is a plain file of 1 to {MAX_REQUEST_BYTES} bytes")
         return data
 
-    def _put(self, name: str, answer: SpoolAnswer) -> None:
+    def _write_answer(self, name: str, answer: SpoolAnswer) -> None:
         with suppress(OSError):  # a folder under that name: asked again, and refused again, until the limit
-            os.unlink(name, dir_fd=self._requests)
-        data = _encoded(answer)
+            os.unlink(name, dir_fd=self._requests_fd)
+        data = _encode_answer(answer)
         draft = f"{name}.new"
         with suppress(OSError):  # the agent only keeps its own answer from itself
-            with os.fdopen(open_new(draft, 0o600, self._answers), "wb") as file:
+            with os.fdopen(create_new_file(draft, 0o600, self._answers_fd), "wb") as file:
                 file.write(data)
-            os.rename(draft, name, src_dir_fd=self._answers, dst_dir_fd=self._answers)
+            os.rename(draft, name, src_dir_fd=self._answers_fd, dst_dir_fd=self._answers_fd)
 
 
-def _encoded(answer: SpoolAnswer) -> bytes:
-    if len(answer.stdout) + len(answer.stderr) > LARGEST_ANSWER_BYTES:
-        answer = SpoolAnswer(2, stderr=f"phasegate: the answer is larger than {LARGEST_ANSWER_BYTES} bytes\n")
+def _encode_answer(answer: SpoolAnswer) -> bytes:
+    if len(answer.stdout) + len(answer.stderr) > MAX_ANSWER_BYTES:
+        answer = SpoolAnswer(2, stderr=f"phasegate: the answer is larger than {MAX_ANSWER_BYTES} bytes\n")
     return msgspec.json.encode(answer._asdict())

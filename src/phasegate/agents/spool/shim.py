@@ -11,10 +11,10 @@ import secrets
 import sys
 import time
 
-PATIENCE_S = 30.0
-LOOK_EVERY_S = 0.02
-LARGEST_CONTENT_BYTES = 4_000_000
-NO_ANSWER = 75  # EX_TEMPFAIL: nothing is wrong with the request
+ANSWER_TIMEOUT_S = 30.0
+POLL_INTERVAL_S = 0.02
+MAX_CONTENT_BYTES = 4_000_000
+NO_ANSWER_EXIT = 75  # EX_TEMPFAIL: nothing is wrong with the request
 USAGE = """\
 Inside a job these commands are answered by the orchestrator:
   next [--phase KEY | --event NAME]
@@ -29,7 +29,7 @@ Inside a job these commands are answered by the orchestrator:
 """
 
 
-UNANSWERED = """\
+UNANSWERED_TEXT = """\
 Nobody has answered yet. Decide yourself, and say in your report what you decided and why.
 An answer that comes later is shown to whoever works on this next.
 """
@@ -44,23 +44,27 @@ def main(spool: str, arguments: list[str]) -> int:
         sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120
         from mcp_shim import JobServer  # type: ignore[import-not-found] # beside this copy
 
-        JobServer(lambda words: _joined(carried(spool, words))).serve()
+        JobServer(lambda words: _merge_output(run_command(spool, words))).serve()
         return 0
-    status, out, error = carried(spool, arguments)
+    status, out, error = run_command(spool, arguments)
     sys.stdout.write(out)
     sys.stderr.write(error)
     return status
 
 
-def carried(spool: str, arguments: list[str]) -> tuple[int, str, str]:
+def run_command(spool: str, arguments: list[str]) -> tuple[int, str, str]:
     """What a command ends with and says."""
     try:
-        answer = asked(spool, arguments[1:]) if arguments[0] == "ask" else called(spool, with_content(arguments))
+        answer = (
+            ask_question(spool, arguments[1:])
+            if arguments[0] == "ask"
+            else send_request(spool, inline_content(arguments))
+        )
     except (OSError, ValueError) as error:
         return 2, "", f"phasegate: {error}\n"
     if answer is None:
         return (
-            NO_ANSWER,
+            NO_ANSWER_EXIT,
             "",
             "phasegate: the orchestrator did not answer. Go on without it; the work is not affected.\n",
         )
@@ -69,18 +73,18 @@ def carried(spool: str, arguments: list[str]) -> tuple[int, str, str]:
     return found, str(answer.get("stdout", "")), str(answer.get("stderr", ""))
 
 
-def _joined(ended: tuple[int, str, str]) -> tuple[int, str]:
-    return ended[0], ended[1] + ended[2]
+def _merge_output(result: tuple[int, str, str]) -> tuple[int, str]:
+    return result[0], result[1] + result[2]
 
 
-def called(spool: str, arguments: list[str]) -> dict[str, object] | None:
+def send_request(spool: str, arguments: list[str]) -> dict[str, object] | None:
     """The answer to one request."""
-    return wait_for(spool, hand_in(spool, {"arguments": arguments}))
+    return wait_for_answer(spool, write_request(spool, {"arguments": arguments}))
 
 
-def asked(spool: str, arguments: list[str]) -> dict[str, object] | None:
+def ask_question(spool: str, arguments: list[str]) -> dict[str, object] | None:
     """A question and its answer, looked for ever more seldom; without one, what to do then."""
-    first = called(spool, ["ask", *(word for word in arguments if word != "--no-wait")])
+    first = send_request(spool, ["ask", *(word for word in arguments if word != "--no-wait")])
     if first is None or first.get("exit_status") != 0:
         return first
     id_, patience_s = str(first.get("stdout", "")).split()
@@ -89,36 +93,36 @@ def asked(spool: str, arguments: list[str]) -> dict[str, object] | None:
     while time.monotonic() < until_s:
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 10.0)
-        answer = called(spool, ["ask", "--known", id_])
-        if answer is None or answer.get("exit_status") != NO_ANSWER:
+        answer = send_request(spool, ["ask", "--known", id_])
+        if answer is None or answer.get("exit_status") != NO_ANSWER_EXIT:
             return answer
-    return {"exit_status": 0, "stdout": UNANSWERED}
+    return {"exit_status": 0, "stdout": UNANSWERED_TEXT}
 
 
-def with_content(arguments: list[str]) -> list[str]:
+def inline_content(arguments: list[str]) -> list[str]:
     """Files and stdin are read here, with the agent's own rights, and travel as content."""
     changed = list(arguments)
     if changed[:2] == ["spec", "check"] and changed[2:]:
         with open(changed[2], "rb") as file:  # noqa: PTH123
-            return [*changed, "--content", _text(file.read(LARGEST_CONTENT_BYTES + 1))]
+            return [*changed, "--content", _decode_content(file.read(MAX_CONTENT_BYTES + 1))]
     if changed[:2] != ["artifact", "write"]:
         return changed
     if "--file" in changed[:-1]:
         at = changed.index("--file")
         with open(changed[at + 1], "rb") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
-            changed[at : at + 2] = ["--content", _text(file.read(LARGEST_CONTENT_BYTES + 1))]
+            changed[at : at + 2] = ["--content", _decode_content(file.read(MAX_CONTENT_BYTES + 1))]
     elif changed[-1] == "-":
-        changed[-1:] = ["--content", _text(sys.stdin.buffer.read(LARGEST_CONTENT_BYTES + 1))]
+        changed[-1:] = ["--content", _decode_content(sys.stdin.buffer.read(MAX_CONTENT_BYTES + 1))]
     return changed
 
 
-def _text(data: bytes) -> str:
-    if len(data) > LARGEST_CONTENT_BYTES:
-        raise ValueError(f"the content is larger than {LARGEST_CONTENT_BYTES} bytes")
+def _decode_content(data: bytes) -> str:
+    if len(data) > MAX_CONTENT_BYTES:
+        raise ValueError(f"the content is larger than {MAX_CONTENT_BYTES} bytes")
     return data.decode()
 
 
-def hand_in(spool: str, request: object) -> str:
+def write_request(spool: str, request: object) -> str:
     """Write the request under a name that nobody looks at, then give it the name under which it is found whole."""
     name = secrets.token_hex(16)
     waiting = f"{spool}/requests/{name}.json"
@@ -128,15 +132,15 @@ def hand_in(spool: str, request: object) -> str:
     return name
 
 
-def wait_for(spool: str, name: str) -> dict[str, object] | None:
+def wait_for_answer(spool: str, name: str) -> dict[str, object] | None:
     """The answer, or None when none came in time."""
-    until_s = time.monotonic() + PATIENCE_S
+    until_s = time.monotonic() + ANSWER_TIMEOUT_S
     while time.monotonic() < until_s:
         try:
             with open(f"{spool}/answers/{name}.json", encoding="utf-8") as file:  # noqa: PTH123
                 answer = json.load(file)
         except FileNotFoundError:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         else:
             return answer if isinstance(answer, dict) else {}
     return None

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from phasegate.agents.port import Ending
-from phasegate.agents.stream.reset_time import FARTHEST_S, reset_time_s
-from phasegate.core.machine.retry import Fault, classify
+from phasegate.agents.stream.reset_time import MAX_RESET_DELAY_S, find_reset_time_s
+from phasegate.core.machine.retry import Fault, classify_failure
 
-READ_AT_MOST = 4_000
-SHOWN_AT_MOST = 300
+MAX_MESSAGE_CHARS = 4_000
+MAX_DISPLAY_CHARS = 300
 
 
-class Trouble(NamedTuple):
+class ReportedError(NamedTuple):
     """An error as an agent reports it: its words, and the HTTP status and the end of the limit where it names them."""
 
     message: str
@@ -22,7 +22,7 @@ class Trouble(NamedTuple):
     retry_at_s: float | None = None
 
 
-class Meaning(NamedTuple):
+class ErrorMeaning(NamedTuple):
     """What an error means: how the run ended, when another try may help, what a person can do."""
 
     ending: Ending
@@ -45,7 +45,7 @@ _LIMITED = re.compile(
 )
 # What each program says when the stream of its model was cut or garbled; the runs that taught it are `err_cut`,
 # `err_cut_short` and `err_garbled` in tests/fixtures/agent_streams.
-BROKEN_STREAMS: Mapping[str, tuple[str, ...]] = {
+BROKEN_STREAM_MESSAGES: Mapping[str, tuple[str, ...]] = {
     "claude_code": ("Connection to the API was lost", "empty or malformed response"),
     "codex": ("stream disconnected before completion", "stream closed before response.completed"),
     "copilot": ("Failed to get response from the AI model",),
@@ -53,47 +53,51 @@ BROKEN_STREAMS: Mapping[str, tuple[str, ...]] = {
     "opencode": ("socket connection was closed", "JSONParseError", "stream ended before its end"),
     "qwen": ("UND_ERR_SOCKET", "stream ended without a finish reason", "in JSON at position"),
 }
-_BROKEN = re.compile("|".join(re.escape(words) for said in BROKEN_STREAMS.values() for words in said), re.I)
-_PASSING = re.compile(
+_BROKEN_STREAM = re.compile(
+    "|".join(re.escape(words) for said in BROKEN_STREAM_MESSAGES.values() for words in said), re.I
+)
+_TRANSIENT = re.compile(
     r"\bstream (?:was )?(?:ended|closed|cut)|\bis not valid JSON|\bend of JSON input|\bhigh demand|\boverloaded"
     r"|\btemporar|\bfetch failed|\bconnection (?:error|failed|closed|lost|reset)|\binternal (?:server )?error"
     r"|\bpremature close|\bwaiting for network|\brequest timed out|\bservice unavailable",
     re.I,
 )
-_REFUSED, _LIMITS, _PASSING_STATUSES = (401, 403), (429, 529), (408, 409, 425)
+_AUTH_STATUSES, _LIMIT_STATUSES, _TRANSIENT_STATUSES = (401, 403), (429, 529), (408, 409, 425)
 
 
-def meaning_of(trouble: Trouble, sign_in: str, now_s: float) -> Meaning:
+def interpret_error(error: ReportedError, sign_in_hint: str, now_s: float) -> ErrorMeaning:
     """401 wants a person, 429 a wait, 5xx and a cut stream another try; everything else has failed."""
-    text = trouble.message[:READ_AT_MOST]
-    status = trouble.status or _status_in(text)
+    text = error.message[:MAX_MESSAGE_CHARS]
+    status = error.status or _find_status(text)
     if status == 402 or _UNPAID.search(text):
-        return Meaning(Ending.NOT_RUNNABLE, remedy="Its account has no credit left: add some, or use another agent.")
-    if status in _REFUSED or (status is None and _SIGNED_OUT.search(text)):
-        return Meaning(Ending.NOT_RUNNABLE, remedy=sign_in)
-    if status in _LIMITS or (status is None and _is_limit(text)):
-        told_s = trouble.retry_at_s or 0.0
-        is_likely = now_s <= told_s <= now_s + FARTHEST_S
-        return Meaning(Ending.RATE_LIMITED, told_s if is_likely else reset_time_s(text, now_s))
-    if status in _PASSING_STATUSES or (status or 0) >= 500 or (status is None and _is_passing(text)):
-        return Meaning(Ending.TRANSIENT)
-    return Meaning(Ending.FAILED)
+        return ErrorMeaning(
+            Ending.NOT_RUNNABLE, remedy="Its account has no credit left: add some, or use another agent."
+        )
+    if status in _AUTH_STATUSES or (status is None and _SIGNED_OUT.search(text)):
+        return ErrorMeaning(Ending.NOT_RUNNABLE, remedy=sign_in_hint)
+    if status in _LIMIT_STATUSES or (status is None and _is_limit(text)):
+        told_s = error.retry_at_s or 0.0
+        is_likely = now_s <= told_s <= now_s + MAX_RESET_DELAY_S
+        return ErrorMeaning(Ending.RATE_LIMITED, told_s if is_likely else find_reset_time_s(text, now_s))
+    if status in _TRANSIENT_STATUSES or (status or 0) >= 500 or (status is None and _is_transient(text)):
+        return ErrorMeaning(Ending.TRANSIENT)
+    return ErrorMeaning(Ending.FAILED)
 
 
-def shown(trouble: Trouble) -> str:
+def format_error(error: ReportedError) -> str:
     """The error in one line for a person."""
-    line = " ".join(trouble.message.split())[:SHOWN_AT_MOST] or "the model's service reported an error"
-    return line if trouble.status is None or str(trouble.status) in line else f"HTTP {trouble.status}: {line}"
+    line = " ".join(error.message.split())[:MAX_DISPLAY_CHARS] or "the model's service reported an error"
+    return line if error.status is None or str(error.status) in line else f"HTTP {error.status}: {line}"
 
 
-def _status_in(text: str) -> int | None:
+def _find_status(text: str) -> int | None:
     found = _STATUS.search(text)
     return int(found[1] or found[2]) if found else None
 
 
 def _is_limit(text: str) -> bool:
-    return _LIMITED.search(text) is not None or classify(1, text) is Fault.RATE_LIMIT
+    return _LIMITED.search(text) is not None or classify_failure(1, text) is Fault.RATE_LIMIT
 
 
-def _is_passing(text: str) -> bool:
-    return bool(_BROKEN.search(text) or _PASSING.search(text)) or classify(1, text) is Fault.NETWORK
+def _is_transient(text: str) -> bool:
+    return bool(_BROKEN_STREAM.search(text) or _TRANSIENT.search(text)) or classify_failure(1, text) is Fault.NETWORK

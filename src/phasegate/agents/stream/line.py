@@ -15,17 +15,17 @@ import msgspec
 from phasegate.typed import read_json, read_value
 
 Line = TypeVar("Line")
-MOST_MISFITS = 20
+MAX_INVALID_FIELDS = 20
 _PATH = re.compile(r" - at `\$(.*)`$")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+|\.\.\.)\]")
+_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+|\.\.\.)\]")
 _TYPE = re.compile(r'\s*\{\s*"type"\s*:\s*"([^"\\]{1,60})"')
 
 
-class ReadLine(NamedTuple, Generic[Line]):
+class ParsedLine(NamedTuple, Generic[Line]):
     """A line, or None where it is none of the protocol, or one that cannot be read."""
 
     line: Line | None
-    misfits: bool = False  # something of a line of the protocol could not be read
+    has_invalid_fields: bool = False  # something of a line of the protocol could not be read
     loses_text: bool = False  # and that may have been a piece of the answer
 
 
@@ -35,50 +35,50 @@ class LineReader(Generic[Line]):
     `speaking` are the types that carry what the agent says.
     """
 
-    def __init__(self, line: object, speaking: tuple[str, ...]) -> None:
-        self._type = line
-        self._speaking = speaking
-        structs = get_args(line) or (line,)
+    def __init__(self, line_type: object, text_tags: tuple[str, ...]) -> None:
+        self._type = line_type
+        self._text_tags = text_tags
+        structs = get_args(line_type) or (line_type,)
         self._tags = frozenset(struct.__struct_config__.tag for struct in structs)
 
-    def read(self, text: str) -> ReadLine[Line]:
+    def parse_line(self, text: str) -> ParsedLine[Line]:
         try:
-            return ReadLine(read_json(text, self._type))
+            return ParsedLine(read_json(text, self._type))
         except msgspec.ValidationError as error:
-            return self._without_misfits(text, error)
+            return self._parse_valid_fields(text, error)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return self._garbled(text)
+            return self._handle_invalid_json(text)
 
-    def _garbled(self, text: str) -> ReadLine[Line]:
+    def _handle_invalid_json(self, text: str) -> ParsedLine[Line]:
         """No JSON. Programs print other things too, but not such that begin like a line of theirs."""
         begins = _TYPE.match(text)
         tag = begins[1] if begins else ""
-        return ReadLine(None, tag in self._tags, tag in self._speaking)
+        return ParsedLine(None, tag in self._tags, tag in self._text_tags)
 
-    def _without_misfits(self, text: str, error: msgspec.ValidationError) -> ReadLine[Line]:
+    def _parse_valid_fields(self, text: str, error: msgspec.ValidationError) -> ParsedLine[Line]:
         try:
             found = json.loads(text)  # takes numbers of any size
         except (ValueError, RecursionError):
-            return self._garbled(text)
+            return self._handle_invalid_json(text)
         tag = found.get("type") if isinstance(found, dict) else None
         if not isinstance(tag, str) or tag not in self._tags:
-            return ReadLine(None)
-        for _ in range(MOST_MISFITS):
-            if not _drop(found, str(error)):
+            return ParsedLine(None)
+        for _ in range(MAX_INVALID_FIELDS):
+            if not _drop_invalid_field(found, str(error)):
                 break
             try:
-                return ReadLine(read_value(found, self._type), misfits=True)
+                return ParsedLine(read_value(found, self._type), has_invalid_fields=True)
             except msgspec.ValidationError as another:
                 error = another
-        return ReadLine(None, True, tag in self._speaking)
+        return ParsedLine(None, True, tag in self._text_tags)
 
 
-def _drop(found: object, error: str) -> bool:
+def _drop_invalid_field(found: object, error: str) -> bool:
     """Take out what an error complains of: the innermost field that its path names. False: there is none."""
     path = _PATH.search(error)
     holder: dict[str, object] | None = None
     key = ""
-    for name, index in _STEP.findall(path[1]) if path else ():
+    for name, index in _PATH_STEP.findall(path[1]) if path else ():
         if name and isinstance(found, dict) and name in found:
             holder, key, found = found, name, found[name]
         elif index.isdigit() and isinstance(found, list) and int(index) < len(found):
@@ -91,7 +91,7 @@ def _drop(found: object, error: str) -> bool:
     return True
 
 
-def count(stated: float | None) -> int:
+def to_token_count(stated: float | None) -> int:
     """A number of tokens, as a program states it: whole, a fraction, or nothing."""
     if stated is None or stated != stated or stated <= 0:
         return 0

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterable
 
 from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, FinishedRun
-from phasegate.agents.stream.reset_time import reset_time_s
-from phasegate.core.machine.retry import Fault, classify
+from phasegate.agents.stream.reset_time import find_reset_time_s
+from phasegate.core.machine.retry import Fault, classify_failure
 from phasegate.core.text.escapes import strip_escapes
-from phasegate.core.text.visible import visible
+from phasegate.core.text.visible import escape_unprintable
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell says
-_LONGEST_QUOTE = 300
-READ_OF_COMPLAINT, LONGEST_OPTION = 4_000, 60
+_MAX_QUOTE_CHARS = 300
+MAX_STDERR_CHARS, MAX_OPTION_CHARS = 4_000, 60
 # In the words of commander, clap and yargs; the last one names its options without hyphens.
 _UNKNOWN_OPTION = re.compile(
     r"^error: (?:unknown option|unexpected argument) '(-[^'\n]{1,100})'|^Unknown arguments?: ([\w-]{1,100})"
@@ -22,35 +22,35 @@ _UNKNOWN_OPTION = re.compile(
 )
 
 
-class PlainReading:
+class PlainOutputParser:
     """Of a program without a protocol: what it prints is shown as it comes, and all of it is the answer."""
 
-    def __init__(self, report: Callable[[FinishedRun], AgentReport] | None = None) -> None:
-        self._report = report or report_of_plain_program
+    def __init__(self, build_report: Callable[[FinishedRun], AgentReport] | None = None) -> None:
+        self._build_report = build_report or build_plain_report
 
-    def line(self, text: str) -> Iterable[AgentEvent]:
+    def parse_line(self, text: str) -> Iterable[AgentEvent]:
         return (AgentEvent(EventKind.TEXT, text),)
 
-    def report(self, finished: FinishedRun) -> AgentReport:
-        return self._report(finished)
+    def build_report(self, finished: FinishedRun) -> AgentReport:
+        return self._build_report(finished)
 
 
-def report_of_plain_program(finished: FinishedRun) -> AgentReport:
+def build_plain_report(finished: FinishedRun) -> AgentReport:
     """Stdout is the answer. The exit status says how it ended, and stderr whether another try may help.
 
     Stdout is not asked: an agent that writes about timeouts has not had one.
     """
-    ending, reason = ending_of_plain_program(finished)
-    again_s = retry_at_s(finished) if ending is Ending.RATE_LIMITED else None
-    return AgentReport(finished.stdout, ending, reason, again_s, cut=finished.cut)
+    ending, reason = classify_exit(finished)
+    again_s = find_retry_time_s(finished) if ending is Ending.RATE_LIMITED else None
+    return AgentReport(finished.stdout, ending, reason, again_s, truncated=finished.truncated)
 
 
-def ending_of_plain_program(finished: FinishedRun) -> tuple[Ending, str]:
+def classify_exit(finished: FinishedRun) -> tuple[Ending, str]:
     """What exit status and stderr say."""
-    if finished.over:
-        return Ending.FAILED, ended_at_a_limit(finished)
-    if finished.timed_out or (finished.told_to_stop and finished.exit_status != 0):
-        return Ending.FAILED, cut_short(finished)
+    if finished.exceeded_limit:
+        return Ending.FAILED, describe_exceeded_limit(finished)
+    if finished.timed_out or (finished.sigterm_sent and finished.exit_status != 0):
+        return Ending.FAILED, describe_early_stop(finished)
     if finished.signal is not None:
         return Ending.FAILED, f"signal {finished.signal} ended it"
     if finished.exit_status is None:
@@ -59,39 +59,41 @@ def ending_of_plain_program(finished: FinishedRun) -> tuple[Ending, str]:
         return Ending.COMPLETED, ""
     if finished.exit_status in (_NOT_EXECUTABLE, _NOT_FOUND):
         return Ending.NOT_RUNNABLE, f"exit status {finished.exit_status}: a program was not found or may not be run"
-    return _failure(finished.exit_status, finished.stderr)
+    return _classify_failure(finished.exit_status, finished.stderr)
 
 
-def _failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
-    fault = classify(exit_status, stderr)
+def _classify_failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
+    fault = classify_failure(exit_status, stderr)
     endings = {Fault.PERMANENT: Ending.FAILED, Fault.RATE_LIMIT: Ending.RATE_LIMITED}
     kind = "" if fault is Fault.PERMANENT else f" ({fault})"
-    return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}{_complaint(stderr)}"
+    return endings.get(fault, Ending.TRANSIENT), f"exit status {exit_status}{kind}{_quote_error_line(stderr)}"
 
 
-def unknown_option(stderr: str) -> str:
+def find_unknown_option(stderr: str) -> str:
     """The option that a program says it does not know; empty: it says no such thing."""
-    found = _UNKNOWN_OPTION.search(strip_escapes(stderr[:READ_OF_COMPLAINT]).text)
-    return visible((found[1] or found[2] or f"that `{found[3]}` was given")[:LONGEST_OPTION]) if found else ""
+    found = _UNKNOWN_OPTION.search(strip_escapes(stderr[:MAX_STDERR_CHARS]).text)
+    return (
+        escape_unprintable((found[1] or found[2] or f"that `{found[3]}` was given")[:MAX_OPTION_CHARS]) if found else ""
+    )
 
 
-def _complaint(stderr: str) -> str:
+def _quote_error_line(stderr: str) -> str:
     """The line of stderr that most likely says what is wrong."""
     lines = [line.strip() for line in strip_escapes(stderr[-4_000:]).text.splitlines() if line.strip()]
     line = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-    return f": {visible(line[:_LONGEST_QUOTE])}" if line else ""
+    return f": {escape_unprintable(line[:_MAX_QUOTE_CHARS])}" if line else ""
 
 
-def cut_short(finished: FinishedRun) -> str:
+def describe_early_stop(finished: FinishedRun) -> str:
     """Why it did not come to its own end."""
-    how = "was stopped" if finished.stopped and not finished.timed_out else "ran out of time"
+    how = "was stopped" if finished.stop_requested and not finished.timed_out else "ran out of time"
     return f"it {how} after {finished.duration_s:.0f} s"
 
 
-def ended_at_a_limit(finished: FinishedRun) -> str:
-    return f"it was ended at {finished.over}, after {finished.duration_s:.0f} s"
+def describe_exceeded_limit(finished: FinishedRun) -> str:
+    return f"it was ended at {finished.exceeded_limit}, after {finished.duration_s:.0f} s"
 
 
-def retry_at_s(finished: FinishedRun) -> float | None:
+def find_retry_time_s(finished: FinishedRun) -> float | None:
     """When the limit ends that stderr speaks of."""
-    return reset_time_s(finished.stderr, finished.ended_at_s)
+    return find_reset_time_s(finished.stderr, finished.ended_at_s)

@@ -9,9 +9,11 @@ import msgspec
 
 from phasegate.agents.port import AgentEvent, EventKind
 
-SHOWN_AT_MOST = 2_000
-_WRITERS = frozenset(("write", "edit", "multiedit", "notebookedit", "notebook_edit", "write_file", "replace", "patch"))
-_SHELLS = frozenset(("bash", "shell", "run_shell_command", "exec_command"))
+MAX_TEXT_CHARS = 2_000
+_WRITE_TOOLS = frozenset(
+    ("write", "edit", "multiedit", "notebookedit", "notebook_edit", "write_file", "replace", "patch")
+)
+_SHELL_TOOLS = frozenset(("bash", "shell", "run_shell_command", "exec_command"))
 
 
 class ToolInput(msgspec.Struct, frozen=True):
@@ -29,32 +31,34 @@ class ToolInput(msgspec.Struct, frozen=True):
         return next((path for path in found if isinstance(path, str)), "")
 
 
-def tool_use(name: str, given: ToolInput, checkout: Path, *, failed: bool = False) -> AgentEvent:
+def make_tool_event(name: str, tool_input: ToolInput, checkout: Path, *, failed: bool = False) -> AgentEvent:
     """What an agent does with a tool of this name."""
-    if name.lower() in _SHELLS and isinstance(given.command, str):
-        return AgentEvent(EventKind.COMMAND, given.command[:SHOWN_AT_MOST], failed=failed)
-    if name.lower() in _WRITERS and given.file:
-        return file_change(given.file, checkout, failed=failed)
-    return AgentEvent(EventKind.TOOL, name[:SHOWN_AT_MOST], inside(given.file, checkout), failed=failed)
+    if name.lower() in _SHELL_TOOLS and isinstance(tool_input.command, str):
+        return AgentEvent(EventKind.COMMAND, tool_input.command[:MAX_TEXT_CHARS], failed=failed)
+    if name.lower() in _WRITE_TOOLS and tool_input.file:
+        return make_file_event(tool_input.file, checkout, failed=failed)
+    return AgentEvent(
+        EventKind.TOOL, name[:MAX_TEXT_CHARS], make_relative_path(tool_input.file, checkout), failed=failed
+    )
 
 
-def file_change(path: str, checkout: Path, *, removed: bool = False, failed: bool = False) -> AgentEvent:
-    return AgentEvent(EventKind.FILE, path=inside(path, checkout), removed=removed, failed=failed)
+def make_file_event(path: str, checkout: Path, *, removed: bool = False, failed: bool = False) -> AgentEvent:
+    return AgentEvent(EventKind.FILE, path=make_relative_path(path, checkout), removed=removed, failed=failed)
 
 
-def notice(text: str, *, failed: bool = False, exit_code: int | None = None) -> AgentEvent:
-    return AgentEvent(EventKind.NOTICE, " ".join(text.split())[:SHOWN_AT_MOST], failed=failed, exit_code=exit_code)
+def make_notice_event(text: str, *, failed: bool = False, exit_code: int | None = None) -> AgentEvent:
+    return AgentEvent(EventKind.NOTICE, " ".join(text.split())[:MAX_TEXT_CHARS], failed=failed, exit_code=exit_code)
 
 
-def tool_result(output: object, *, failed: bool = False, exit_code: int | None = None) -> Iterator[AgentEvent]:
+def make_result_events(output: object, *, failed: bool = False, exit_code: int | None = None) -> Iterator[AgentEvent]:
     """What a tool gave back, as far as that is text or a list of texts; its form is the program's own business."""
     parts = output if isinstance(output, list) else [output]
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
     text = "\n".join(text for text in texts if isinstance(text, str) and text.strip())
     if text or exit_code is not None:
-        yield AgentEvent(EventKind.RESULT, text[:SHOWN_AT_MOST], failed=failed, exit_code=exit_code)
+        yield AgentEvent(EventKind.RESULT, text[:MAX_TEXT_CHARS], failed=failed, exit_code=exit_code)
 
 
-def inside(path: str, checkout: Path) -> str:
+def make_relative_path(path: str, checkout: Path) -> str:
     """A path as the trail has it: from the checkout where it lies there."""
-    return path.removeprefix(f"{checkout}/")[:SHOWN_AT_MOST]
+    return path.removeprefix(f"{checkout}/")[:MAX_TEXT_CHARS]

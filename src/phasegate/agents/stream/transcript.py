@@ -9,96 +9,96 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from phasegate.agents.envelope import Envelope, EnvelopeConfig
-from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, EventKind, Usage, harness_of
-from phasegate.core.display.activity import short_count
+from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, EventKind, Usage, get_harness
+from phasegate.core.display.activity import format_count
 
-SHOWN_OF_RESULT = 3  # lines
-LONGEST_LINE = 200  # of a result, and of a line outside of the protocol
+MAX_RESULT_LINES = 3  # lines
+MAX_LINE_CHARS = 200  # of a result, and of a line outside of the protocol
 
 
 class Transcript:
     """Turns the lines of one run into lines for people, as they come. No line makes it raise."""
 
     def __init__(self, kind: str, checkout: Path, phase: str) -> None:
-        self._reading = harness_of(kind).reading(_task(kind, checkout, phase), _NobodyListens())
-        self._begun = ""  # a line of a message that came in pieces and has not ended
+        self._parser = get_harness(kind).make_parser(_make_task(kind, checkout, phase), _NullJobHandle())
+        self._partial_line = ""  # a line of a message that came in pieces and has not ended
         self._usage: Usage | None = None
 
-    def line(self, text: str) -> Iterator[str]:
+    def format_line(self, text: str) -> Iterator[str]:
         """What one line of the program's stdout is to people; most lines of a protocol are nothing."""
-        events = [*self._reading.line(text)]
+        events = [*self._parser.parse_line(text)]
         if not events and text.strip() and not text.lstrip().startswith("{"):
-            yield from self._ended_message()
-            yield f"? {_short(text)}"
+            yield from self._flush_message()
+            yield f"? {_shorten_line(text)}"
         for event in events:
-            yield from self._of_event(event)
+            yield from self._format_event(event)
 
-    def end(self) -> Iterator[str]:
+    def format_end(self) -> Iterator[str]:
         """What is left at the end of the stream, and what was used."""
-        yield from self._ended_message()
+        yield from self._flush_message()
         if used := self._usage:
             cost = f", ${used.cost_usd:.2f}" if used.cost_usd is not None else ""
-            yield f"= {short_count(used.input_tokens)} tokens read, {short_count(used.output_tokens)} written{cost}"
+            yield f"= {format_count(used.input_tokens)} tokens read, {format_count(used.output_tokens)} written{cost}"
 
-    def _of_event(self, event: AgentEvent) -> Iterator[str]:
+    def _format_event(self, event: AgentEvent) -> Iterator[str]:
         if event.kind is EventKind.TEXT:
-            yield from self._said(event)
+            yield from self._format_text(event)
             return
         if event.kind is EventKind.USAGE:
             self._usage = event.usage or self._usage
             return
-        yield from self._ended_message()
-        yield from _act(event)
+        yield from self._flush_message()
+        yield from _format_action(event)
 
-    def _said(self, event: AgentEvent) -> Iterator[str]:
-        *whole, self._begun = f"{self._begun}{event.text}".split("\n")
+    def _format_text(self, event: AgentEvent) -> Iterator[str]:
+        *whole, self._partial_line = f"{self._partial_line}{event.text}".split("\n")
         yield from whole
-        if not event.is_piece:
-            if self._begun or not whole:
-                yield self._begun
-            self._begun = ""
+        if not event.is_partial:
+            if self._partial_line or not whole:
+                yield self._partial_line
+            self._partial_line = ""
 
-    def _ended_message(self) -> Iterator[str]:
-        if self._begun:
-            yield self._begun
-            self._begun = ""
+    def _flush_message(self) -> Iterator[str]:
+        if self._partial_line:
+            yield self._partial_line
+            self._partial_line = ""
 
 
-def _act(event: AgentEvent) -> Iterable[str]:
+def _format_action(event: AgentEvent) -> Iterable[str]:
     failed = " (failed)" if event.failed else ""
     match event.kind:
         case EventKind.FILE:
             return (f"> {'delete' if event.removed else 'write'} {event.path}{failed}",)
         case EventKind.COMMAND:
-            return (f"> $ {_indented(event.text)}{failed}",)
+            return (f"> $ {_indent_text(event.text)}{failed}",)
         case EventKind.TOOL:
             return (f"> {event.text} {event.path}".rstrip() + failed,)
         case EventKind.RESULT:
-            return _folded(event.text)
+            return _fold_result(event.text)
         case EventKind.NOTICE:
-            return (f"! {_indented(event.text)}",)
+            return (f"! {_indent_text(event.text)}",)
         case EventKind.END if event.failed:
-            return (f"! ended in failure: {_indented(event.text)}" if event.text else "! ended in failure",)
+            return (f"! ended in failure: {_indent_text(event.text)}" if event.text else "! ended in failure",)
     return ()
 
 
-def _folded(text: str) -> Iterator[str]:
+def _fold_result(text: str) -> Iterator[str]:
     """The first lines of a result; a reader who wants the rest opens the log."""
     lines = [line for line in text.splitlines() if line.strip()]
-    yield from (f"  | {_short(line)}" for line in lines[:SHOWN_OF_RESULT])
-    if len(lines) > SHOWN_OF_RESULT:
-        yield f"  | ... {len(lines) - SHOWN_OF_RESULT} more lines"
+    yield from (f"  | {_shorten_line(line)}" for line in lines[:MAX_RESULT_LINES])
+    if len(lines) > MAX_RESULT_LINES:
+        yield f"  | ... {len(lines) - MAX_RESULT_LINES} more lines"
 
 
-def _short(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."
+def _shorten_line(line: str) -> str:
+    return line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..."
 
 
-def _indented(text: str) -> str:
+def _indent_text(text: str) -> str:
     return text.replace("\n", "\n    ")
 
 
-class _NobodyListens:
+class _NullJobHandle:
     """The program has ended, or is another process's job: a reading cannot talk to it from here."""
 
     def send(self, data: bytes) -> None: ...
@@ -108,6 +108,6 @@ class _NobodyListens:
     def stop(self) -> None: ...
 
 
-def _task(kind: str, checkout: Path, phase: str) -> AgentTask:
+def _make_task(kind: str, checkout: Path, phase: str) -> AgentTask:
     envelope = Envelope("", "", 0, None, "", (), str(checkout), EnvelopeConfig(kind, 0, ""))
     return AgentTask(envelope, AgentConfig(kind), checkout, checkout, Path(), phase)

@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ACP, COMMAND, SCRIPTED = "acp", "command", "scripted"
-NEXT_AS_CONTEXT = "phasegate next --as context"
+NEXT_CONTEXT_COMMAND = "phasegate next --as context"
 
 
-class Hooks(Light):
+class HookFile(Light):
     """Where a program looks for its hooks in a repository, and in which form."""
 
     file: str
     event: str
     command: str = "phasegate next --as message"
     grouped: bool = True  # handlers lie in groups, each with its own `matcher`
-    head: tuple[tuple[str, int], ...] = ()  # what a file of its own must begin with
+    initial_entries: tuple[tuple[str, int], ...] = ()  # what a file of its own must begin with
     remark: str = ""
 
 
-class McpPlace(Light):
+class McpConfigFile(Light):
     """Where a program looks for MCP servers in a repository: a table of servers by name."""
 
     file: str
     table: str = "mcpServers"
-    whole_command: bool = False  # the program and its arguments are one list
+    command_is_list: bool = False  # the program and its arguments are one list
     remark: str = ""
 
 
@@ -41,36 +41,38 @@ class HarnessRow(Light):
 
     kind: str  # the word in `harness = "..."`, and the name of its module in `agents/`
     template: str  # the prefix of its system templates
-    agent: str = ""  # its name in the configuration that `init` writes; empty: none is written
+    default_agent: str = ""  # its name in the configuration that `init` writes; empty: none is written
     program: str = ""  # the command when none is configured; empty: one must be
     arguments: tuple[str, ...] = ()  # and what makes it speak, where another module drives it
-    driven_by: str = ""  # that module, such as `acp`; empty: the one of its own name
-    names: tuple[str, ...] = ()  # what else people call it
-    package: str = ""  # of npm
-    installing: str = ""  # what to do where there is no package
-    oldest: str = ""  # the oldest version that was seen to work
-    tested: str = ""  # the version that tests/agents runs; empty: it was never run by us
+    driver: str = ""  # that module, such as `acp`; empty: the one of its own name
+    aliases: tuple[str, ...] = ()  # what else people call it
+    npm_package: str = ""  # of npm
+    install_hint: str = ""  # what to do where there is no package
+    min_version: str = ""  # the oldest version that was seen to work
+    tested_version: str = ""  # the version that tests/agents runs; empty: it was never run by us
     version_arguments: tuple[str, ...] = ()  # make it print its version
-    keys: tuple[str, ...] = ()  # variables that hold a key; one that is set will do
-    settings: tuple[str, ...] = ()  # variables that say where to go with it
+    key_variables: tuple[str, ...] = ()  # variables that hold a key; one that is set will do
+    setting_variables: tuple[str, ...] = ()  # variables that say where to go with it
     sign_in_files: tuple[str, ...] = ()  # of the home folder, lent to a job
-    sign_in: str = ""  # what to tell who has neither
+    sign_in_hint: str = ""  # what to tell who has neither
     hosts: tuple[str, ...] = ()  # of its provider: what a job of it reaches where that can be bounded
     base_url: tuple[str, str, str] = ("", "", "")  # variable, the provider's address, and the key that goes there
-    private: tuple[str, ...] = ()  # what of the home folder no job may see
-    hooks: Hooks | None = None  # None: it has none in a settings file
-    mcp: McpPlace | None = None  # None: it takes no server from a file of the repository
+    private_paths: tuple[str, ...] = ()  # what of the home folder no job may see
+    hooks: HookFile | None = None  # None: it has none in a settings file
+    mcp: McpConfigFile | None = None  # None: it takes no server from a file of the repository
     acp_programs: tuple[str, ...] = ()  # programs that are this one when they speak ACP
     acp_env: tuple[tuple[str, str], ...] = ()  # what makes it ask before it acts, then
-    would_run: tuple[str, ...] = ()  # of a repository: programs that would see its key, and no switch keeps them out
+    repository_programs: tuple[
+        str, ...
+    ] = ()  # of a repository: programs that would see its key, and no switch keeps them out
 
     @property
-    def install(self) -> str:
-        return f"npm install -g {self.package}@latest" if self.package else self.installing
+    def install_instruction(self) -> str:
+        return f"npm install -g {self.npm_package}@latest" if self.npm_package else self.install_hint
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return (*self.keys, *self.settings)
+        return (*self.key_variables, *self.setting_variables)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -82,122 +84,124 @@ _ROWS = (
     HarnessRow(
         kind="claude_code",
         template="CLAUDE",
-        agent="claude",
+        default_agent="claude",
         program="claude",
-        names=("claude-code",),
-        package="@anthropic-ai/claude-code",
-        oldest="2.1.52",
-        tested="2.1.326",
+        aliases=("claude-code",),
+        npm_package="@anthropic-ai/claude-code",
+        min_version="2.1.52",
+        tested_version="2.1.326",
         version_arguments=("--version",),
-        keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
-        settings=("ANTHROPIC_BASE_URL",),
+        key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+        setting_variables=("ANTHROPIC_BASE_URL",),
         sign_in_files=(".claude/.credentials.json",),
-        sign_in="sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY",
+        sign_in_hint="sign in with `claude` and `/login`, or set ANTHROPIC_API_KEY",
         hosts=("*.anthropic.com", "*.claude.com", "claude.ai"),
         base_url=("ANTHROPIC_BASE_URL", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
-        private=(".claude", ".claude.json"),
-        hooks=Hooks(".claude/settings.json", "Stop"),
-        mcp=McpPlace(".mcp.json", remark="Claude Code asks once whether it may start it"),
+        private_paths=(".claude", ".claude.json"),
+        hooks=HookFile(".claude/settings.json", "Stop"),
+        mcp=McpConfigFile(".mcp.json", remark="Claude Code asks once whether it may start it"),
         acp_programs=("claude-agent-acp", "claude-code-acp"),
     ),
     HarnessRow(
         kind="codex",
         template="CODEX",
-        agent="codex",
+        default_agent="codex",
         program="codex",
-        package="@openai/codex",
-        oldest="0.164.0",
-        tested="0.169.0",
+        npm_package="@openai/codex",
+        min_version="0.164.0",
+        tested_version="0.169.0",
         version_arguments=("--version",),
-        keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
+        key_variables=("CODEX_API_KEY", "OPENAI_API_KEY"),
         sign_in_files=(".codex/auth.json",),
-        sign_in="sign in with `codex login`, or set CODEX_API_KEY",
+        sign_in_hint="sign in with `codex login`, or set CODEX_API_KEY",
         hosts=("*.openai.com", "chatgpt.com", "*.chatgpt.com"),
-        private=(".codex",),
-        hooks=Hooks(".codex/hooks.json", "Stop", remark="Codex asks once whether it may run it: see /hooks there"),
-        mcp=McpPlace(".codex/config.toml", "mcp_servers", remark="Codex reads it in a project that it trusts"),
+        private_paths=(".codex",),
+        hooks=HookFile(".codex/hooks.json", "Stop", remark="Codex asks once whether it may run it: see /hooks there"),
+        mcp=McpConfigFile(".codex/config.toml", "mcp_servers", remark="Codex reads it in a project that it trusts"),
     ),
     HarnessRow(
         kind="gemini",
         template="GEMINI",
-        agent="gemini",
+        default_agent="gemini",
         program="gemini",
-        package="@google/gemini-cli",
-        oldest="0.27.0",
-        tested="0.61.0",
+        npm_package="@google/gemini-cli",
+        min_version="0.27.0",
+        tested_version="0.61.0",
         version_arguments=("--version",),
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        settings=(
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        setting_variables=(
             *("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),
             *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
         ),
         sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
-        sign_in="sign in with `gemini`, or set GEMINI_API_KEY",
+        sign_in_hint="sign in with `gemini`, or set GEMINI_API_KEY",
         hosts=(  # not all of googleapis.com: anybody has a bucket there
             *("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
             *("aiplatform.googleapis.com", "accounts.google.com"),
         ),
         base_url=("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com", "GEMINI_API_KEY"),
-        private=(".gemini",),
-        hooks=Hooks(".gemini/settings.json", "AfterAgent", remark="Gemini CLI 0.26 or later runs it"),
-        mcp=McpPlace(".gemini/settings.json"),
+        private_paths=(".gemini",),
+        hooks=HookFile(".gemini/settings.json", "AfterAgent", remark="Gemini CLI 0.26 or later runs it"),
+        mcp=McpConfigFile(".gemini/settings.json"),
         acp_programs=("gemini",),
     ),
     HarnessRow(
         kind="cursor",
         template="CURSOR",
-        agent="cursor",
+        default_agent="cursor",
         program="cursor-agent",
-        installing="see the documentation of the Cursor CLI: it has no package",
+        install_hint="see the documentation of the Cursor CLI: it has no package",
         version_arguments=("--version",),
-        keys=("CURSOR_API_KEY",),
+        key_variables=("CURSOR_API_KEY",),
         sign_in_files=(".config/cursor/auth.json",),
-        sign_in="sign in with `cursor-agent login`, or set CURSOR_API_KEY",
+        sign_in_hint="sign in with `cursor-agent login`, or set CURSOR_API_KEY",
         hosts=("*.cursor.sh", "*.cursor.com"),
-        private=(".cursor",),
+        private_paths=(".cursor",),
         # Its `stop` hook would hand the message to the agent, and so start the next turn by itself: the steps are told
         # when a session begins (from its documentation; not run).
-        hooks=Hooks(".cursor/hooks.json", "sessionStart", NEXT_AS_CONTEXT, grouped=False, head=(("version", 1),)),
-        mcp=McpPlace(".cursor/mcp.json"),
+        hooks=HookFile(
+            ".cursor/hooks.json", "sessionStart", NEXT_CONTEXT_COMMAND, grouped=False, initial_entries=(("version", 1),)
+        ),
+        mcp=McpConfigFile(".cursor/mcp.json"),
     ),
     HarnessRow(
         kind="opencode",
         template="OPENCODE",
-        agent="opencode",
+        default_agent="opencode",
         program="opencode",
-        package="opencode-ai",
-        oldest="1.17.18",
-        tested="1.18.33",
+        npm_package="opencode-ai",
+        min_version="1.17.18",
+        tested_version="1.18.33",
         version_arguments=("--version",),
-        keys=(
+        key_variables=(
             *("OPENCODE_CONFIG_CONTENT", "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
             *("GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY"),
             "DEEPSEEK_API_KEY",
         ),
         sign_in_files=(".local/share/opencode/auth.json",),
-        sign_in="sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY",
+        sign_in_hint="sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY",
         hosts=(
             *("opencode.ai", "*.anthropic.com", "*.openai.com", "generativelanguage.googleapis.com", "openrouter.ai"),
             *("api.groq.com", "api.mistral.ai", "api.deepseek.com"),
         ),
-        private=(".local/share/opencode",),
-        mcp=McpPlace("opencode.json", "mcp", whole_command=True),
+        private_paths=(".local/share/opencode",),
+        mcp=McpConfigFile("opencode.json", "mcp", command_is_list=True),
         acp_programs=("opencode",),
         acp_env=(("OPENCODE_PERMISSION", '{"edit":"ask","bash":"ask","webfetch":"deny"}'),),
     ),
     HarnessRow(
         kind="qwen",
         template="QWEN",
-        agent="qwen",
+        default_agent="qwen",
         program="qwen",
-        package="@qwen-code/qwen-code",
-        oldest="0.21.2",
-        tested="0.24.4",
+        npm_package="@qwen-code/qwen-code",
+        min_version="0.21.2",
+        tested_version="0.24.4",
         version_arguments=("--version",),
-        keys=("OPENAI_API_KEY",),
-        settings=("OPENAI_BASE_URL", "OPENAI_MODEL"),
+        key_variables=("OPENAI_API_KEY",),
+        setting_variables=("OPENAI_BASE_URL", "OPENAI_MODEL"),
         sign_in_files=(".qwen/oauth_creds.json",),
-        sign_in=(
+        sign_in_hint=(
             "set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); with a sign-in of its own, set "
             '`command = ["qwen", "--auth-type", "qwen-oauth"]`'
         ),
@@ -205,48 +209,50 @@ _ROWS = (
             *("api.openai.com", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "chat.qwen.ai"),
             "portal.qwen.ai",
         ),
-        private=(".qwen",),
-        hooks=Hooks(".qwen/settings.json", "Stop"),
-        mcp=McpPlace(".qwen/settings.json"),
+        private_paths=(".qwen",),
+        hooks=HookFile(".qwen/settings.json", "Stop"),
+        mcp=McpConfigFile(".qwen/settings.json"),
         acp_programs=("qwen",),
     ),
     HarnessRow(
         kind="copilot",
         template="COPILOT",
-        agent="copilot",
+        default_agent="copilot",
         program="copilot",
         arguments=("--acp", "--no-auto-update"),
-        driven_by=ACP,
-        package="@github/copilot",
-        tested="1.0.102",
+        driver=ACP,
+        npm_package="@github/copilot",
+        tested_version="1.0.102",
         version_arguments=("--version",),
-        keys=("COPILOT_GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BASE_URL"),
-        settings=(
+        key_variables=("COPILOT_GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BASE_URL"),
+        setting_variables=(
             *("COPILOT_MODEL", "COPILOT_PROVIDER_TYPE", "COPILOT_PROVIDER_WIRE_API", "COPILOT_PROVIDER_MODEL_ID"),
             *("COPILOT_PROVIDER_WIRE_MODEL", "COPILOT_OFFLINE", "COPILOT_GH_HOST"),
         ),
-        sign_in="set COPILOT_GITHUB_TOKEN; or COPILOT_PROVIDER_BASE_URL and COPILOT_MODEL for a model of your own",
+        sign_in_hint="set COPILOT_GITHUB_TOKEN; or COPILOT_PROVIDER_BASE_URL and COPILOT_MODEL for a model of your own",
         hosts=("api.github.com", "*.githubcopilot.com"),
-        private=(".copilot",),
-        would_run=(".github/hooks",),  # disableAllHooks in its settings does not keep them out
+        private_paths=(".copilot",),
+        repository_programs=(".github/hooks",),  # disableAllHooks in its settings does not keep them out
         acp_programs=("copilot",),
     ),
     HarnessRow(kind=ACP, template="ACP"),
     HarnessRow(kind=COMMAND, template="COMMAND"),
     HarnessRow(kind=SCRIPTED, template="SCRIPTED"),
 )
-ROWS: dict[str, HarnessRow] = {row.kind: row for row in _ROWS}
-KNOWN: dict[str, HarnessRow] = {row.kind: row for row in _ROWS if row.program}  # programs that people install
+HARNESSES: dict[str, HarnessRow] = {row.kind: row for row in _ROWS}
+INSTALLABLE_HARNESSES: dict[str, HarnessRow] = {
+    row.kind: row for row in _ROWS if row.program
+}  # programs that people install
 
 
-def kind_named(name: str) -> str | None:
+def find_harness_kind(name: str) -> str | None:
     """The kind of harness that a person means by this name."""
-    return next((row.kind for row in _ROWS if name in (row.kind, row.agent, row.program, *row.names)), None)
+    return next((row.kind for row in _ROWS if name in (row.kind, row.default_agent, row.program, *row.aliases)), None)
 
 
-def known_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
+def find_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
     """What is known of an agent's program. One that is driven by ACP signs in as the harness of its program does."""
     if kind != ACP:
-        return KNOWN.get(kind)
+        return INSTALLABLE_HARNESSES.get(kind)
     name = command[0].rpartition("/")[2] if command else ""
     return next((row for row in _ROWS if name in row.acp_programs), None)

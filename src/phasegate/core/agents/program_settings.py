@@ -12,72 +12,72 @@ import re
 import tomllib
 from typing import Any
 
-from phasegate.core.agents.harnesses import Hooks, McpPlace
+from phasegate.core.agents.harnesses import HookFile, McpConfigFile
 
-OURS = re.compile(r"(?:\S*/)?(?:phasegate|agileplus) next(?: |$)")
+OUR_HOOK_COMMAND = re.compile(r"(?:\S*/)?(?:phasegate|agileplus) next(?: |$)")
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
-Settings = dict[str, Any]  # another program's file: nothing but our own entry in it is ours to know
+SettingsTree = dict[str, Any]  # another program's file: nothing but our own entry in it is ours to know
 
 
-class Refused(ValueError):
+class UnsupportedSettings(ValueError):
     """Settings that are not touched; the message says where and why."""
 
 
-def with_hook(text: str | None, hooks: Hooks) -> str:
+def add_hook(text: str | None, hooks: HookFile) -> str:
     """The settings with our hook in them; the same text if it is there already."""
-    settings: Settings = {**dict(hooks.head)} if text is None else read_settings(text, hooks)
-    ours = [handler for handler in _handlers(settings, hooks) if OURS.match(_command(handler))]
+    settings: SettingsTree = {**dict(hooks.initial_entries)} if text is None else parse_hook_settings(text, hooks)
+    ours = [handler for handler in _handlers(settings, hooks) if OUR_HOOK_COMMAND.match(_command(handler))]
     if text is not None and ours == [_handler(hooks)]:
         return text
-    _take_out(settings, hooks)
+    _remove_our_handlers(settings, hooks)
     entry = {"hooks": [_handler(hooks)]} if hooks.grouped else _handler(hooks)
     settings.setdefault("hooks", {}).setdefault(hooks.event, []).append(entry)
-    return written_like(settings, text)
+    return serialize_settings(settings, text)
 
 
-def without_hook(text: str, hooks: Hooks) -> str | None:
+def remove_hook(text: str, hooks: HookFile) -> str | None:
     """The settings without our hook; None if nothing was in the file but what we put there."""
-    if text == with_hook(None, hooks):
+    if text == add_hook(None, hooks):
         return None
-    settings = read_settings(text, hooks)
-    return written_like(settings, text) if _take_out(settings, hooks) else text
+    settings = parse_hook_settings(text, hooks)
+    return serialize_settings(settings, text) if _remove_our_handlers(settings, hooks) else text
 
 
-def read_object(text: str, file: str) -> Settings:
+def parse_json_object(text: str, file: str) -> SettingsTree:
     """A file that holds one JSON object, such as can be written again without a loss."""
     try:
-        settings = json.loads(text, object_pairs_hook=_without_repeats)
+        settings = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except json.JSONDecodeError as error:
-        raise Refused(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from error
+        raise UnsupportedSettings(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{file}: {error}") from error
+        raise UnsupportedSettings(f"{file}: {error}") from error
     if not isinstance(settings, dict):
-        raise Refused(f"{file}: the file is not an object")
+        raise UnsupportedSettings(f"{file}: the file is not an object")
     return dict(settings)
 
 
-def read_settings(text: str, hooks: Hooks) -> Settings:
+def parse_hook_settings(text: str, hooks: HookFile) -> SettingsTree:
     """The settings, if they are such as we can change without a loss."""
-    settings = read_object(text, hooks.file)
-    _expect(isinstance(settings.get("hooks", {}), dict), hooks, "hooks", "an object")
+    settings = parse_json_object(text, hooks.file)
+    _require(isinstance(settings.get("hooks", {}), dict), hooks, "hooks", "an object")
     entries = settings.get("hooks", {}).get(hooks.event, [])
-    _expect(isinstance(entries, list), hooks, f"hooks.{hooks.event}", "a list")
+    _require(isinstance(entries, list), hooks, f"hooks.{hooks.event}", "a list")
     for at, entry in enumerate(entries):
-        _expect(isinstance(entry, dict), hooks, f"hooks.{hooks.event}[{at}]", "an object")
+        _require(isinstance(entry, dict), hooks, f"hooks.{hooks.event}[{at}]", "an object")
         inner = entry.get("hooks", []) if hooks.grouped else []
         fits = isinstance(inner, list) and all(isinstance(handler, dict) for handler in inner)
-        _expect(fits, hooks, f"hooks.{hooks.event}[{at}].hooks", "a list of objects")
+        _require(fits, hooks, f"hooks.{hooks.event}[{at}].hooks", "a list of objects")
     return settings
 
 
-def _expect(holds: bool, hooks: Hooks, place: str, what: str) -> None:
+def _require(holds: bool, hooks: HookFile, place: str, what: str) -> None:
     if not holds:
-        raise Refused(f"{hooks.file}: {place} is not {what}")
+        raise UnsupportedSettings(f"{hooks.file}: {place} is not {what}")
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> Settings:
+def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> SettingsTree:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -85,26 +85,28 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> Settings:
     return found
 
 
-def _handler(hooks: Hooks) -> Settings:
+def _handler(hooks: HookFile) -> SettingsTree:
     return {"type": "command", "command": hooks.command} if hooks.grouped else {"command": hooks.command}
 
 
-def _command(handler: Settings) -> str:
+def _command(handler: SettingsTree) -> str:
     command = handler.get("command", "")
     return command if isinstance(command, str) else ""
 
 
-def _handlers(settings: Settings, hooks: Hooks) -> list[Settings]:
+def _handlers(settings: SettingsTree, hooks: HookFile) -> list[SettingsTree]:
     entries = settings.get("hooks", {}).get(hooks.event, [])
     return [handler for entry in entries for handler in entry.get("hooks", [])] if hooks.grouped else [*entries]
 
 
-def _take_out(settings: Settings, hooks: Hooks) -> bool:
+def _remove_our_handlers(settings: SettingsTree, hooks: HookFile) -> bool:
     """Take out our handlers, and what holds nothing any more because of that; whether there were any."""
-    if not any(OURS.match(_command(handler)) for handler in _handlers(settings, hooks)):
+    if not any(OUR_HOOK_COMMAND.match(_command(handler)) for handler in _handlers(settings, hooks)):
         return False
-    events: Settings = settings["hooks"]
-    events[hooks.event] = [kept for entry in events[hooks.event] if (kept := _without_ours(entry, hooks)) is not None]
+    events: SettingsTree = settings["hooks"]
+    events[hooks.event] = [
+        kept for entry in events[hooks.event] if (kept := _strip_our_handlers(entry, hooks)) is not None
+    ]
     if not events[hooks.event]:
         del events[hooks.event]
     if not events:
@@ -112,103 +114,105 @@ def _take_out(settings: Settings, hooks: Hooks) -> bool:
     return True
 
 
-def _without_ours(entry: Settings, hooks: Hooks) -> Settings | None:
+def _strip_our_handlers(entry: SettingsTree, hooks: HookFile) -> SettingsTree | None:
     if not hooks.grouped:
-        return None if OURS.match(_command(entry)) else entry
-    kept = [handler for handler in entry.get("hooks", []) if not OURS.match(_command(handler))]
+        return None if OUR_HOOK_COMMAND.match(_command(entry)) else entry
+    kept = [handler for handler in entry.get("hooks", []) if not OUR_HOOK_COMMAND.match(_command(handler))]
     return entry if len(kept) == len(entry.get("hooks", [])) else {**entry, "hooks": kept} if kept else None
 
 
-def written_like(settings: Settings, like: str | None) -> str:
+def serialize_settings(settings: SettingsTree, original: str | None) -> str:
     """The settings as text, indented as they were."""
-    indent = found[1] if like and (found := _INDENT.search(like)) else "  "
-    text = json.dumps(settings, indent=indent, ensure_ascii=like is None or like.isascii())
-    end = "\n" if like is None or like.endswith("\n") else ""
-    return (text + end).replace("\n", "\r\n") if like and "\r\n" in like else text + end
+    indent = found[1] if original and (found := _INDENT.search(original)) else "  "
+    text = json.dumps(settings, indent=indent, ensure_ascii=original is None or original.isascii())
+    end = "\n" if original is None or original.endswith("\n") else ""
+    return (text + end).replace("\n", "\r\n") if original and "\r\n" in original else text + end
 
 
-NAME = "phasegate"
-COMMAND = ("phasegate", "mcp")
+SERVER_NAME = "phasegate"
+SERVER_COMMAND = ("phasegate", "mcp")
 
 
-def with_server(text: str | None, place: McpPlace) -> str:
+def add_server(text: str | None, place: McpConfigFile) -> str:
     """The settings with our server in them; the same text if it is there already."""
     if place.file.endswith(".toml"):
-        return _with_table(text or "", place)
-    settings = read_object(text, place.file) if text is not None else {}
+        return _add_toml_table(text or "", place)
+    settings = parse_json_object(text, place.file) if text is not None else {}
     servers = _servers(settings, place)
-    if text is not None and servers.get(NAME) == _entry(place):
+    if text is not None and servers.get(SERVER_NAME) == _server_entry(place):
         return text
-    _refuse_other(servers, place)
-    settings[place.table] = {**servers, NAME: _entry(place)}
-    return written_like(settings, text)
+    _refuse_foreign_entry(servers, place)
+    settings[place.table] = {**servers, SERVER_NAME: _server_entry(place)}
+    return serialize_settings(settings, text)
 
 
-def without_server(text: str, place: McpPlace) -> str | None:
+def remove_server(text: str, place: McpConfigFile) -> str | None:
     """The settings without our server; None if nothing was in the file but what we put there."""
-    if text == with_server(None, place):
+    if text == add_server(None, place):
         return None
     if place.file.endswith(".toml"):
-        return _without_table(text, place)
-    settings = read_object(text, place.file)
+        return _remove_toml_table(text, place)
+    settings = parse_json_object(text, place.file)
     servers = _servers(settings, place)
-    if NAME not in servers:
+    if SERVER_NAME not in servers:
         return text
-    _refuse_other(servers, place)
-    kept = {name: server for name, server in servers.items() if name != NAME}
+    _refuse_foreign_entry(servers, place)
+    kept = {name: server for name, server in servers.items() if name != SERVER_NAME}
     if kept:
         settings[place.table] = kept
     else:
         del settings[place.table]
-    return written_like(settings, text)
+    return serialize_settings(settings, text)
 
 
-def _entry(place: McpPlace) -> Settings:
-    if place.whole_command:
-        return {"type": "local", "command": [*COMMAND]}
-    return {"command": COMMAND[0], "args": [*COMMAND[1:]]}
+def _server_entry(place: McpConfigFile) -> SettingsTree:
+    if place.command_is_list:
+        return {"type": "local", "command": [*SERVER_COMMAND]}
+    return {"command": SERVER_COMMAND[0], "args": [*SERVER_COMMAND[1:]]}
 
 
-def _servers(settings: Settings, place: McpPlace) -> Settings:
+def _servers(settings: SettingsTree, place: McpConfigFile) -> SettingsTree:
     servers = settings.get(place.table, {})
     if not isinstance(servers, dict):
-        raise Refused(f"{place.file}: {place.table} is not an object")
+        raise UnsupportedSettings(f"{place.file}: {place.table} is not an object")
     return servers
 
 
-def _refuse_other(servers: Settings, place: McpPlace) -> None:
+def _refuse_foreign_entry(servers: SettingsTree, place: McpConfigFile) -> None:
     """An entry of our name that is not as we write it is the person's: theirs to change."""
-    if NAME in servers and servers[NAME] != _entry(place):
-        raise Refused(f"{place.file}: {place.table}.{NAME} is there already, and is another one")
+    if SERVER_NAME in servers and servers[SERVER_NAME] != _server_entry(place):
+        raise UnsupportedSettings(f"{place.file}: {place.table}.{SERVER_NAME} is there already, and is another one")
 
 
-def _table(place: McpPlace) -> str:
-    arguments = ", ".join(f'"{word}"' for word in COMMAND[1:])
-    return f'[{place.table}.{NAME}]\ncommand = "{COMMAND[0]}"\nargs = [{arguments}]\n'
+def _render_toml_table(place: McpConfigFile) -> str:
+    arguments = ", ".join(f'"{word}"' for word in SERVER_COMMAND[1:])
+    return f'[{place.table}.{SERVER_NAME}]\ncommand = "{SERVER_COMMAND[0]}"\nargs = [{arguments}]\n'
 
 
-def _read_tables(text: str, place: McpPlace) -> Settings:
+def _read_toml_servers(text: str, place: McpConfigFile) -> SettingsTree:
     try:
         return _servers(tomllib.loads(text), place)
     except tomllib.TOMLDecodeError as error:
-        raise Refused(f"{place.file}: {error}") from error
+        raise UnsupportedSettings(f"{place.file}: {error}") from error
 
 
-def _with_table(text: str, place: McpPlace) -> str:
-    servers = _read_tables(text, place)
-    _refuse_other(servers, place)
-    if NAME in servers:
+def _add_toml_table(text: str, place: McpConfigFile) -> str:
+    servers = _read_toml_servers(text, place)
+    _refuse_foreign_entry(servers, place)
+    if SERVER_NAME in servers:
         return text
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-    return f"{text}{gap}{_table(place)}"
+    return f"{text}{gap}{_render_toml_table(place)}"
 
 
-def _without_table(text: str, place: McpPlace) -> str:
-    servers = _read_tables(text, place)
-    if NAME not in servers:
+def _remove_toml_table(text: str, place: McpConfigFile) -> str:
+    servers = _read_toml_servers(text, place)
+    if SERVER_NAME not in servers:
         return text
-    _refuse_other(servers, place)
-    before, ours, after = text.partition(_table(place))
+    _refuse_foreign_entry(servers, place)
+    before, ours, after = text.partition(_render_toml_table(place))
     if not ours:
-        raise Refused(f"{place.file}: {place.table}.{NAME} is not written as we write it; take it out by hand")
+        raise UnsupportedSettings(
+            f"{place.file}: {place.table}.{SERVER_NAME} is not written as we write it; take it out by hand"
+        )
     return before.removesuffix("\n") + after if before.endswith("\n\n") else before + after

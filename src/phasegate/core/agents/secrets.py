@@ -13,33 +13,33 @@ import string
 from collections.abc import Iterable
 from urllib.parse import quote_from_bytes
 
-LEFT_OUT = "[left out: it holds a key that was lent to an agent]"
-SHORTEST = 8  # a shorter value would be found where it is not meant
-SHORTEST_KEPT_OUT = 12  # what is shorter is often a word: it is taken out of logs, but refuses nobody's work
-SHORTEST_SPLIT = 16
+REDACTED_NOTE = "[left out: it holds a key that was lent to an agent]"
+MIN_SECRET_BYTES = 8  # a shorter value would be found where it is not meant
+MIN_REFUSED_SECRET_BYTES = 12  # what is shorter is often a word: it is taken out of logs, but refuses nobody's work
+MIN_SPLIT_SECRET_BYTES = 16
 _NOISE = bytes(range(33)) + string.punctuation.encode() + b"\x7f"
 _ESCAPED_SPACE = re.compile(rb"\\[nrt]")
 _HEX_PREFIX = re.compile(rb"0x|\\x")
 _NOT_HEX = bytes(sorted(set(range(256)) - set(b"0123456789abcdef")))
 
 
-def written_forms(value: bytes) -> frozenset[bytes]:
+def list_encodings(value: bytes) -> frozenset[bytes]:
     """The value as people and programs write it down."""
     text = value.decode("utf-8", "surrogateescape")
     as_json = json.dumps(text)[1:-1].encode()
     in_hex = value.hex().encode()
     in_address = quote_from_bytes(value, safe="").encode()
-    return frozenset((value, as_json, in_hex, in_hex.upper(), in_address, *_in_base64(value)))
+    return frozenset((value, as_json, in_hex, in_hex.upper(), in_address, *_list_base64_forms(value)))
 
 
-def without_space(text: bytes) -> bytes:
+def strip_whitespace(text: bytes) -> bytes:
     """A text without white space, escaped or not."""
     if b"\\" in text:
         text = _ESCAPED_SPACE.sub(b"", text)
     return text.translate(None, b" \t\r\n\v\f")
 
 
-def _in_base64(value: bytes) -> Iterable[bytes]:
+def _list_base64_forms(value: bytes) -> Iterable[bytes]:
     """What does not depend on the bytes around it, wherever in a longer text the value stands."""
     for before in range(3):
         whole = base64.b64encode(bytes(before) + value)
@@ -47,24 +47,24 @@ def _in_base64(value: bytes) -> Iterable[bytes]:
         yield from {form, form.translate(bytes.maketrans(b"+/", b"-_"))}
 
 
-class LentValues:
+class SecretMatcher:
     """The values that agents of a project were lent; empty where there are none."""
 
     def __init__(self, values: Iterable[bytes]) -> None:
-        long = {value for value in values if len(value) >= SHORTEST_KEPT_OUT}
-        self._plain = sorted({form for value in long for form in written_forms(value)})
+        long = {value for value in values if len(value) >= MIN_REFUSED_SECRET_BYTES}
+        self._plain = sorted({form for value in long for form in list_encodings(value)})
         self._hex = sorted(value.hex().encode() for value in long)
         pressed = {form.translate(None, _NOISE) for form in self._plain}
-        self._split = sorted(form for form in pressed if len(form) >= SHORTEST_SPLIT)
+        self._split = sorted(form for form in pressed if len(form) >= MIN_SPLIT_SECRET_BYTES)
 
     def __bool__(self) -> bool:
         return bool(self._plain)
 
-    def hidden_in(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """A text that goes on record, or a note in its place where it holds one of them."""
-        return LEFT_OUT if self and self.are_in(text.encode("utf-8", "surrogateescape")) else text
+        return REDACTED_NOTE if self and self.has_secret(text.encode("utf-8", "surrogateescape")) else text
 
-    def are_in(self, text: bytes) -> bool:
+    def has_secret(self, text: bytes) -> bool:
         """Whether one of them stands there, in one of its forms, whole or split."""
         if any(form in text for form in self._plain):
             return True
@@ -76,4 +76,4 @@ class LentValues:
         return any(form in digits for form in self._hex)
 
 
-NOTHING_LENT = LentValues(())
+NO_SECRETS = SecretMatcher(())

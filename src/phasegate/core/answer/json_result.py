@@ -13,12 +13,12 @@ import msgspec
 
 from phasegate.typed import read_value
 
-MAX_CHARACTERS = 1 << 20
+MAX_RESULT_CHARACTERS = 1 << 20
 MAX_DEPTH = 32
 _MAX_DIGITS = 40
 # An object is meant as a result if it has one of these keys, written plainly, without escapes.
-MENTIONS = ('"success"', '"job_id"')
-_REQUIRED = ('"success"', '"status"')
+RESULT_KEYS = ('"success"', '"job_id"')
+_REQUIRED_KEYS = ('"success"', '"status"')
 BLOCKED = "blocked"
 
 
@@ -29,7 +29,7 @@ class ReportedCommit(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Artifacts(msgspec.Struct, frozen=True):
+class ReportedArtifacts(msgspec.Struct, frozen=True):
     """What the agent claims to have made; the disk and the checks decide."""
 
     files_created: tuple[str, ...] | None = None
@@ -37,7 +37,7 @@ class Artifacts(msgspec.Struct, frozen=True):
     lint_status: str | None = None
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
+class AgentResponse(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a response. An optional one may be null, which means: not there. Unknown ones are let be.
 
     The ids may be missing from an escalation alone: `"success": false` with status "blocked".
@@ -49,7 +49,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     summary: str | None = None
     commits: tuple[ReportedCommit, ...] | None = None
-    artifacts: Artifacts | None = None
+    artifacts: ReportedArtifacts | None = None
     pr_url: str | None = None
     duration_seconds: int | float | None = None
     next_steps: tuple[str, ...] | None = None
@@ -73,15 +73,15 @@ class FoundResult(NamedTuple):
     start: int
     end: int
     fields: dict[str, object]
-    response: Response | None
+    response: AgentResponse | None
     problem: str
 
 
-class _Malformed(ValueError):
+class _MalformedResult(ValueError):
     """Not JSON as we take it; the message says why."""
 
 
-def check_result(response: Response, job_id: str, wp_id: str | None) -> list[ResultRefusal]:
+def check_result(response: AgentResponse, job_id: str, wp_id: str | None) -> list[ResultRefusal]:
     """Every reason to refuse this response as the answer of this job; none if there is none.
 
     An escalation without ids is this job's: it came out of this job's process. A wrong id is refused all the same.
@@ -94,20 +94,20 @@ def check_result(response: Response, job_id: str, wp_id: str | None) -> list[Res
     return [refusal for refusal, holds in reasons.items() if holds]
 
 
-def last_result(text: str, start: int, end: int) -> FoundResult | None:
+def find_last_result(text: str, start: int, end: int) -> FoundResult | None:
     """The last valid result in this stretch; else the last object that was meant as one. None inside another counts."""
     malformed = None
-    for object_start, object_end, problem in reversed(list(_objects(text, start, end))):
+    for object_start, object_end, problem in reversed(list(_find_objects(text, start, end))):
         # Once we know what to complain about, only what can be valid is worth decoding.
-        if malformed is None or _has(_REQUIRED, text, object_start, object_end) == len(_REQUIRED):
-            found = _decoded(text, object_start, object_end, problem)
+        if malformed is None or _count_keys(_REQUIRED_KEYS, text, object_start, object_end) == len(_REQUIRED_KEYS):
+            found = _decode_object(text, object_start, object_end, problem)
             if found is not None and found.response is not None:
                 return found
             malformed = malformed or found
     return malformed
 
 
-def _has(keys: tuple[str, ...], text: str, start: int, end: int) -> int:
+def _count_keys(keys: tuple[str, ...], text: str, start: int, end: int) -> int:
     """How many of these keys stand somewhere in the stretch."""
     return sum(text.find(key, start, end) >= 0 for key in keys)
 
@@ -116,111 +116,115 @@ def _has(keys: tuple[str, ...], text: str, start: int, end: int) -> int:
 # is left where it broke: nothing is read twice, so the search is linear, and what was nested in it does not count.
 _STRING = r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _SCALAR = r"-?[0-9][0-9.eE+-]*+|true|false|null|NaN|-?Infinity"
-_STEP = re.compile(rf"(?:[ \t\n\r]++|{_STRING}|{_SCALAR}|[,:])*+([{{}}\[\]])?")
-_OPENING = re.compile(r'\{[ \t\n\r]*+"')
-_CLOSES = {"}": "{", "]": "["}
-_BROKEN = "breaks off: it is not JSON"
+_UP_TO_BRACKET = re.compile(rf"(?:[ \t\n\r]++|{_STRING}|{_SCALAR}|[,:])*+([{{}}\[\]])?")
+_OBJECT_START = re.compile(r'\{[ \t\n\r]*+"')
+_OPENING_BRACKET_OF = {"}": "{", "]": "["}
+_NOT_JSON = "breaks off: it is not JSON"
 
 
-def _objects(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    while opening := _OPENING.search(text, start, end):
-        start, problem = _end_of_object(text, opening.start(), end)
+def _find_objects(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+    while opening := _OBJECT_START.search(text, start, end):
+        start, problem = _find_object_end(text, opening.start(), end)
         yield opening.start(), start, problem
 
 
-def _end_of_object(text: str, start: int, end: int) -> tuple[int, str]:
+def _find_object_end(text: str, start: int, end: int) -> tuple[int, str]:
     """Where the object ends, or where it breaks off and why."""
     open_brackets: list[str] = []
     deepest, position = 0, start
-    while step := _STEP.match(text, position, end):
+    while step := _UP_TO_BRACKET.match(text, position, end):
         bracket, position = step[1], step.end()
         if bracket is None:
-            return position, "is cut off" if position == end else _BROKEN
-        if bracket in _CLOSES:
-            if open_brackets.pop() != _CLOSES[bracket]:
-                return position, _BROKEN
+            return position, "is cut off" if position == end else _NOT_JSON
+        if bracket in _OPENING_BRACKET_OF:
+            if open_brackets.pop() != _OPENING_BRACKET_OF[bracket]:
+                return position, _NOT_JSON
             if not open_brackets:
                 break
-        elif open_brackets[-1:] == ["{"] and not _is_value(text, step):
-            return position - 1, _BROKEN  # perhaps the next object starts here
+        elif open_brackets[-1:] == ["{"] and not _is_preceded_by_key(text, step):
+            return position - 1, _NOT_JSON  # perhaps the next object starts here
         else:
             open_brackets.append(bracket)
             deepest = max(deepest, len(open_brackets))
     return position, f"is nested deeper than {MAX_DEPTH} levels" if deepest > MAX_DEPTH else ""
 
 
-def _is_value(text: str, step: re.Match[str]) -> bool:
+def _is_preceded_by_key(text: str, step: re.Match[str]) -> bool:
     """Does the bracket of this step follow a key? Inside an object nothing else may open one."""
     return text[step.start() : step.start(1)].rstrip(" \t\n\r").endswith(":")
 
 
-def _decoded(text: str, start: int, end: int, problem: str) -> FoundResult | None:
+def _decode_object(text: str, start: int, end: int, problem: str) -> FoundResult | None:
     """The object as a result; None if it is not meant as one."""
-    if not _has(MENTIONS, text, start, end):
+    if not _count_keys(RESULT_KEYS, text, start, end):
         return None
-    if not problem and end - start > MAX_CHARACTERS:
-        problem = f"is longer than {MAX_CHARACTERS} characters"
+    if not problem and end - start > MAX_RESULT_CHARACTERS:
+        problem = f"is longer than {MAX_RESULT_CHARACTERS} characters"
     if problem:
         return FoundResult(start, end, {}, None, f"the JSON object {problem}")
-    return _validated(text[start:end], start, end)
+    return _validate_object(text[start:end], start, end)
 
 
-def _validated(source: str, start: int, end: int) -> FoundResult | None:
+def _validate_object(source: str, start: int, end: int) -> FoundResult | None:
     try:
-        fields = _load(source)
+        fields = _load_strict_json(source)
         if not {"success", "job_id"} & fields.keys():
             return None
-        response = read_value(fields, Response)
+        response = read_value(fields, AgentResponse)
         _require_ids(response)
         return FoundResult(start, end, fields, response, "")
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
         return FoundResult(start, end, {}, None, f"the JSON object is malformed: {error}")
 
 
-def _require_ids(response: Response) -> None:
+def _require_ids(response: AgentResponse) -> None:
     """A success names its job and its package, so that no other job's can be taken for it; so does a plain failure."""
     if not response.success and response.status == BLOCKED:
         return
     for name in ("job_id", "wp_id"):
         if getattr(response, name) is msgspec.UNSET:
-            raise _Malformed(f"required field `{name}` is missing")
+            raise _MalformedResult(f"required field `{name}` is missing")
 
 
-def _load(source: str) -> dict[str, object]:
+def _load_strict_json(source: str) -> dict[str, object]:
     fields: dict[str, object] = json.loads(
-        source, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite
+        source,
+        object_pairs_hook=_reject_duplicate_keys,
+        parse_constant=_reject_constant,
+        parse_int=_parse_integer,
+        parse_float=_parse_finite_float,
     )
     # `"\ud800"` is a half character that cannot be stored.
     json.dumps(fields, ensure_ascii=False).encode()
     return fields
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields: dict[str, object] = {}
     for name, value in pairs:
         if name in fields:
-            raise _Malformed(f"duplicate key {name[:40]!r}")
+            raise _MalformedResult(f"duplicate key {name[:40]!r}")
         fields[name] = value
     return fields
 
 
-def _no_constant(name: str) -> object:
-    raise _Malformed(f"{name} is not a JSON number")
+def _reject_constant(name: str) -> object:
+    raise _MalformedResult(f"{name} is not a JSON number")
 
 
-def _integer(digits: str) -> int:
-    return int(_short(digits))
+def _parse_integer(digits: str) -> int:
+    return int(_limit_digits(digits))
 
 
-def _finite(digits: str) -> float:
-    number = float(_short(digits))
+def _parse_finite_float(digits: str) -> float:
+    number = float(_limit_digits(digits))
     if not math.isfinite(number):
-        raise _Malformed("a number that is too large")
+        raise _MalformedResult("a number that is too large")
     return number
 
 
-def _short(digits: str) -> str:
+def _limit_digits(digits: str) -> str:
     # Turning many digits into a number takes time that grows with their square.
     if len(digits) > _MAX_DIGITS:
-        raise _Malformed(f"a number of {len(digits)} digits")
+        raise _MalformedResult(f"a number of {len(digits)} digits")
     return digits

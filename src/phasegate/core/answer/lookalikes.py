@@ -20,47 +20,49 @@ _ANY_INVISIBLE = f"[{INVISIBLE}]*+"
 _BRACKETS = "\uff1c\ufe64\u02c2\u1438\u2329\u3008\u27e8"
 
 
-def _letter_or_not_ascii(letter: str) -> str:
+def _build_letter_class(letter: str) -> str:
     """A class by what is not in it: one with the range up to U+10FFFF takes forty times as long to compile."""
     others = "".join(character for character in map(chr, range(0x80)) if character.lower() != letter)
     return f"[^{re.escape(others)}]"
 
 
 # A character that is not ASCII may stand for a letter, but a bracket for none; `spells_review` decides.
-_LETTERS = _ANY_INVISIBLE.join(f"(?![{_BRACKETS}]){_letter_or_not_ascii(letter)}" for letter in "review")
+_LETTERS = _ANY_INVISIBLE.join(f"(?![{_BRACKETS}]){_build_letter_class(letter)}" for letter in "review")
 # What follows the opening bracket: invisible characters, the slash of a closing tag, the letters.
-REVIEW = rf"[{INVISIBLE}/\\\u2044\u2215\uff0f\uff3c]*+{_LETTERS}"
+REVIEW_PATTERN = rf"[{INVISIBLE}/\\\u2044\u2215\uff0f\uff3c]*+{_LETTERS}"
 
 # Letters of other alphabets that look like ours. Full width, mathematical and circled ones are in Unicode's own table.
-_TWINS = {"r": "гѓᴦ", "e": "еєҽ", "v": "ѵνᴠ", "i": "іıɩӏ", "w": "ԝѡᴡ"}
-_LOOKS_LIKE = str.maketrans({twin: letter for letter, twins in _TWINS.items() for twin in twins})
-_OPENINGS = {
+_HOMOGLYPHS = {"r": "гѓᴦ", "e": "еєҽ", "v": "ѵνᴠ", "i": "іıɩӏ", "w": "ԝѡᴡ"}
+_HOMOGLYPH_TABLE = str.maketrans({twin: letter for letter, twins in _HOMOGLYPHS.items() for twin in twins})
+_ENCODED_BRACKETS = {
     "&": r"&(?:amp;)*+(?:[lL][tT]|#0*+60|#[xX]0*+3[cC]);?",
     "%": r"%(?:25)*+3[cC]",
     "\\": r"\\(?:u003[cC]|u\{0*+3[cC]\}|x3[cC])",
     **dict(zip(_BRACKETS, _BRACKETS, strict=True)),
 }
-_DROPPED = re.compile(f"[{INVISIBLE}/\\\\]+")
+_IGNORED_CHARACTERS = re.compile(f"[{INVISIBLE}/\\\\]+")
 
 
 def spells_review(found: str) -> bool:
     """Do the letters of a match of `REVIEW` spell the word, as a reader sees them?"""
     if found.isascii():
         return True
-    letters = unicodedata.normalize("NFKD", found).casefold().translate(_LOOKS_LIKE)
-    return _DROPPED.sub("", letters).endswith("review")
+    letters = unicodedata.normalize("NFKD", found).casefold().translate(_HOMOGLYPH_TABLE)
+    return _IGNORED_CHARACTERS.sub("", letters).endswith("review")
 
 
-def encoded_reviews(text: str) -> Iterator[int]:
+def find_encoded_reviews(text: str) -> Iterator[int]:
     """Where `<review` stands behind another bracket than `<`: an entity, an escape, a look-alike."""
-    for first in _OPENINGS:
+    for first in _ENCODED_BRACKETS:
         # Looking for one character is twenty times faster than looking for a pattern.
         if first in text:
-            yield from (match.start() for match in _behind(first).finditer(text) if spells_review(match[1]))
+            yield from (
+                match.start() for match in _compile_encoded_review(first).finditer(text) if spells_review(match[1])
+            )
 
 
 @cache
-def _behind(first: str) -> re.Pattern[str]:
+def _compile_encoded_review(first: str) -> re.Pattern[str]:
     """The word behind an opening of this kind. Compiled when a text has one: that takes longer than most reading."""
     # The letters are looked at and not taken: one of these brackets may itself stand where a letter could.
-    return re.compile(f"{_OPENINGS[first]}(?=({REVIEW}))")
+    return re.compile(f"{_ENCODED_BRACKETS[first]}(?=({REVIEW_PATTERN}))")

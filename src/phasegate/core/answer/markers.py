@@ -7,26 +7,26 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phasegate.core.answer.block import DELIMITER, KINDS, MOST_ITEMS, check_block
-from phasegate.core.answer.json_result import MENTIONS, FoundResult, last_result
-from phasegate.core.answer.scan import MARKER, Marker, Quoted, QuoteKind, Scan, scan
-from phasegate.core.text.escapes import GAP, Stripped, strip_escapes
+from phasegate.core.answer.block import BLOCK_KINDS, DELIMITER, MAX_ITEMS, check_block
+from phasegate.core.answer.json_result import RESULT_KEYS, FoundResult, find_last_result
+from phasegate.core.answer.scan import MARKER_PATTERN, Marker, QuotedSpan, QuoteKind, ScanResult, scan_markers
+from phasegate.core.text.escapes import SEQUENCE_MARK, StrippedText, strip_escapes
 
-_MARKER_LINE = re.compile(rf"\n{GAP}*+({MARKER})[ \t{GAP}]*+(?=\n|\Z)")
+_MARKER_LINE = re.compile(rf"\n{SEQUENCE_MARK}*+({MARKER_PATTERN})[ \t{SEQUENCE_MARK}]*+(?=\n|\Z)")
 
 
-class AnswerReading(NamedTuple):
+class ScannedAnswer(NamedTuple):
     """All that was found in an answer."""
 
     text: str
-    scan: Scan
+    scan: ScanResult
     result: FoundResult | None
-    result_home: Quoted | None  # the code fence that holds the result, if one does
+    result_fence: QuotedSpan | None  # the code fence that holds the result, if one does
     result_error: str | None
     block_start: int
-    cut_off: str  # how the answer was cut off, in words; empty if it was not
+    cut_off_reason: str  # how the answer was cut off, in words; empty if it was not
 
-    def line_of(self, place: int) -> int:
+    def line_number_at(self, place: int) -> int:
         return self.text.count("\n", 0, place) + 1
 
     def is_blank(self, start: int, end: int) -> bool:
@@ -34,25 +34,25 @@ class AnswerReading(NamedTuple):
         return not self.text[start:end].strip(" \t\n")
 
 
-class _Results(NamedTuple):
+class _ResultSearch(NamedTuple):
     valid: FoundResult | None
-    home: Quoted | None
+    fence: QuotedSpan | None
     error: str | None
 
 
-def read(text: str, truncated: bool) -> AnswerReading:
+def scan_answer(text: str, truncated: bool) -> ScannedAnswer:
     """Strip, take out, find; in this order."""
     stripped = strip_escapes(text)
-    found = scan(stripped.text)
+    found = scan_markers(stripped.text)
     if stripped.marked is not stripped.text:
-        found = _without_assembled(found, stripped)
-    result = _last_result(stripped.text, found)
-    block_start = closing_block_start(stripped.text, found.quoted[-1].end if found.quoted else 0)
-    reading = AnswerReading(stripped.text, found, result.valid, result.home, result.error, block_start, "")
-    return reading._replace(cut_off=_how_cut_off(reading, stripped.cut_off, truncated))
+        found = _reject_assembled_markers(found, stripped)
+    result = _find_unquoted_result(stripped.text, found)
+    block_start = find_closing_block(stripped.text, found.quoted[-1].end if found.quoted else 0)
+    reading = ScannedAnswer(stripped.text, found, result.valid, result.fence, result.error, block_start, "")
+    return reading._replace(cut_off_reason=_describe_cut_off(reading, stripped.has_open_string, truncated))
 
 
-def _without_assembled(found: Scan, stripped: Stripped) -> Scan:
+def _reject_assembled_markers(found: ScanResult, stripped: StrippedText) -> ScanResult:
     """Markers that were whole before escape sequences were stripped; one that was put together by it is a stray."""
     whole = Counter(match[1] for match in _MARKER_LINE.finditer("\n" + stripped.marked))
     now = Counter(match[1] for match in _MARKER_LINE.finditer("\n" + stripped.text))
@@ -69,65 +69,65 @@ def _without_assembled(found: Scan, stripped: Stripped) -> Scan:
     )
 
 
-def _last_result(text: str, found: Scan) -> _Results:
+def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
     """The last valid result outside of what is quoted or in a code fence for JSON; else why the last try is none."""
     error = None
-    mentions = {key: text.rfind(key) for key in MENTIONS} if "{" in text else {}
+    mentions = {key: text.rfind(key) for key in RESULT_KEYS} if "{" in text else {}
     while (place := max(mentions.values(), default=-1)) >= 0:
-        start, end, home = _stretch(text, found, place)
-        result = last_result(text, start, end)
+        start, end, home = _find_result_range(text, found, place)
+        result = find_last_result(text, start, end)
         if result is not None and result.response is not None:
-            return _Results(result, home, None)
+            return _ResultSearch(result, home, None)
         if result is not None and error is None:
             error = f"line {text.count(chr(10), 0, result.start) + 1}: {result.problem}"
         # Each key is looked for again only where it was not: the search never goes over a place twice.
         start = min(start, place)
         mentions = {key: at if at < start else text.rfind(key, 0, start) for key, at in mentions.items()}
-    return _Results(None, None, error)
+    return _ResultSearch(None, None, error)
 
 
-def _stretch(text: str, found: Scan, place: int) -> tuple[int, int, Quoted | None]:
+def _find_result_range(text: str, found: ScanResult, place: int) -> tuple[int, int, QuotedSpan | None]:
     """The stretch around a place that a result may lie in: between two quoted ones, or in a code fence for JSON."""
-    before, after = found.around(place)
+    before, after = found.quoted_around(place)
     if before is None or before.end <= place:
         return before.end if before else 0, after.start if after else len(text), None
-    if before.kind is QuoteKind.FENCE and before.closed and _info(text, before) in ("", "json"):
+    if before.kind is QuoteKind.FENCE and before.closed and _get_fence_language(text, before) in ("", "json"):
         return before.inner_start, before.inner_end, before
     return before.start, before.start, before
 
 
-def _info(text: str, fence: Quoted) -> str:
+def _get_fence_language(text: str, fence: QuotedSpan) -> str:
     return text[fence.start : fence.inner_start].strip().lstrip(text[fence.start]).strip().lower()
 
 
-def _how_cut_off(reading: AnswerReading, in_control_string: bool, truncated: bool) -> str:
+def _describe_cut_off(reading: ScannedAnswer, in_control_string: bool, truncated: bool) -> str:
     if truncated:
         return "output was lost"
     if unclosed := reading.scan.unclosed:
-        return f"the {unclosed.kind} that opens on line {reading.line_of(unclosed.start)} is never closed"
+        return f"the {unclosed.kind} that opens on line {reading.line_number_at(unclosed.start)} is never closed"
     return "a terminal control string is not ended on its line" if in_control_string else ""
 
 
-_LINES_ABOVE_THE_LAST = MOST_ITEMS + 2
+_MAX_LINES_ABOVE_LAST = MAX_ITEMS + 2
 
 
-def closing_block_start(text: str, after: int) -> int:
+def find_closing_block(text: str, after: int) -> int:
     """Where the block starts that ends the text and lies after this place; the length of the text if there is none."""
     end = len(text.rstrip(" \t\n"))
     if text.endswith(DELIMITER, after, end) and text[end : end + 1] in ("", "\n"):
-        for start in _line_starts(text, after, end):
+        for start in _iter_last_line_starts(text, after, end):
             if text.startswith(f"{DELIMITER}\n", start, end):
                 return start if _is_block(text[start:end]) else len(text)
     return len(text)
 
 
 def _is_block(text: str) -> bool:
-    return any(not check_block(text, kind) for kind in KINDS)
+    return any(not check_block(text, kind) for kind in BLOCK_KINDS)
 
 
-def _line_starts(text: str, after: int, end: int) -> Iterator[int]:
+def _iter_last_line_starts(text: str, after: int, end: int) -> Iterator[int]:
     """The starts of the last lines, from the last one up. What shares its line with a quoted stretch starts none."""
-    for _ in range(_LINES_ABOVE_THE_LAST + 1):
+    for _ in range(_MAX_LINES_ABOVE_LAST + 1):
         end = text.rfind("\n", after, end)
         if end >= 0:
             yield end + 1

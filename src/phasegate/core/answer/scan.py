@@ -15,11 +15,11 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from phasegate.core.answer.lookalikes import REVIEW, spells_review
+from phasegate.core.answer.lookalikes import REVIEW_PATTERN, spells_review
 from phasegate.core.answer.vocabulary import TaskStatus, Verdict
 
 _Search = Callable[[str, int], re.Match[str] | None]
-_Ahead = tuple[int, re.Match[str], _Search]
+_PendingMatch = tuple[int, re.Match[str], _Search]
 
 
 class QuoteKind(StrEnum):
@@ -31,7 +31,7 @@ class QuoteKind(StrEnum):
     CDATA = "CDATA section"
 
 
-class Quoted(NamedTuple):
+class QuotedSpan(NamedTuple):
     """A stretch that is taken out, delimiters included, and the stretch between them."""
 
     kind: QuoteKind
@@ -48,46 +48,48 @@ class Marker(NamedTuple):
     start: int
     end: int
     task_id: str
-    word: str
+    value: str
 
 
-class Scan(NamedTuple):
+class ScanResult(NamedTuple):
     """What one pass found, each list in the order of the text."""
 
-    quoted: list[Quoted]
+    quoted: list[QuotedSpan]
     reviews: list[Marker]
     tasks: list[Marker]
     stray_reviews: list[int]  # where another `<review` is left, in whatever spelling
     stray_tasks: list[int]
 
     @property
-    def unclosed(self) -> Quoted | None:
+    def unclosed(self) -> QuotedSpan | None:
         return self.quoted[-1] if self.quoted and not self.quoted[-1].closed else None
 
-    def around(self, place: int) -> tuple[Quoted | None, Quoted | None]:
+    def quoted_around(self, place: int) -> tuple[QuotedSpan | None, QuotedSpan | None]:
         """The last quoted stretch that starts at or before this place, and the next one."""
         count = bisect_right(self.quoted, place, key=lambda quoted: quoted.start)
         return self.quoted[count - 1] if count else None, self.quoted[count] if count < len(self.quoted) else None
 
     def is_visible(self, place: int) -> bool:
         """Is this place outside of everything that is taken out?"""
-        before, _ = self.around(place)
+        before, _ = self.quoted_around(place)
         return before is None or before.end <= place
 
 
-def _any_case(word: str) -> str:
+def _build_any_case_pattern(word: str) -> str:
     return "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else re.escape(letter) for letter in word)
 
 
-_TASK = rf'<task_status id="(?P<task_id>[0-9]{{1,6}}\.[0-9]{{1,6}})">(?P<status>{"|".join(TaskStatus)})</task_status>'
-MARKER = rf"<review>(?P<verdict>{'|'.join(Verdict)})</review>|{_TASK}"
-_EXACT = re.compile(rf"(?:{MARKER})[ \t]*+(?=\n|\Z)")
+_TASK_PATTERN = (
+    rf'<task_status id="(?P<task_id>[0-9]{{1,6}}\.[0-9]{{1,6}})">(?P<status>{"|".join(TaskStatus)})</task_status>'
+)
+MARKER_PATTERN = rf"<review>(?P<verdict>{'|'.join(Verdict)})</review>|{_TASK_PATTERN}"
+_EXACT_MARKER = re.compile(rf"(?:{MARKER_PATTERN})[ \t]*+(?=\n|\Z)")
 
 # All of this is possessive and starts with one literal character, which the engine jumps to: no shape of text is slow.
-_THOUGHT_NAME = _any_case("thought") + r"(?=[\s/>])"
-_PLACE = re.compile(
-    rf"<(?:(?P<comment>!--)|(?P<cdata>{_any_case('![cdata[')})|(?P<thought>{_THOUGHT_NAME}[^<>]*+>)"
-    rf"|(?P<task>{_any_case('task_status')})|(?P<review>{REVIEW}))"
+_THOUGHT_NAME = _build_any_case_pattern("thought") + r"(?=[\s/>])"
+_TAG_START = re.compile(
+    rf"<(?:(?P<comment>!--)|(?P<cdata>{_build_any_case_pattern('![cdata[')})|(?P<thought>{_THOUGHT_NAME}[^<>]*+>)"
+    rf"|(?P<task>{_build_any_case_pattern('task_status')})|(?P<review>{REVIEW_PATTERN}))"
 )
 _THOUGHT_TAG = re.compile(rf"<(/?){_THOUGHT_NAME}[^<>]*+>")
 # CommonMark: up to three blanks, three backticks or tildes or more; no backtick in what follows opening backticks.
@@ -100,9 +102,9 @@ _FENCE_ON_NEW_LINE = {tick: re.compile(rf"\n{fence}") for tick, fence in _FENCE.
 _FENCE_END = {tick: re.compile(rf"\n {{0,3}}+({tick}{{3,}}+)[ \t]*+(?=\n|\Z)") for tick in _FENCE}
 
 
-def scan(text: str) -> Scan:
+def scan_markers(text: str) -> ScanResult:
     """Find what is quoted and every marker outside of it. The text has LF line ends and no escape sequences."""
-    found = Scan([], [], [], [], [])
+    found = ScanResult([], [], [], [], [])
     # One character is looked for twenty times faster than a pattern, and from the right twice as fast as from the left.
     ahead = [
         (match.start(), match, search)
@@ -111,13 +113,15 @@ def scan(text: str) -> Scan:
     ]
     while ahead:
         _, first, _ = min(ahead, key=itemgetter(0))
-        take_out = _QUOTED_BY.get(first.lastgroup or "")
-        position = _note(found, text, first) if take_out is None else _take_out(found, take_out(text, first))
-        ahead = list(_passed(ahead, text, position))
+        take_out = _QUOTE_PARSERS.get(first.lastgroup or "")
+        position = (
+            _record_marker(found, text, first) if take_out is None else _record_quoted(found, take_out(text, first))
+        )
+        ahead = list(_advance_searches(ahead, text, position))
     return found
 
 
-def _passed(ahead: list[_Ahead], text: str, position: int) -> Iterator[_Ahead]:
+def _advance_searches(ahead: list[_PendingMatch], text: str, position: int) -> Iterator[_PendingMatch]:
     """Each search goes on only when the scan has passed what it found: no place is searched twice."""
     for found in ahead:
         start, _, search = found
@@ -127,12 +131,12 @@ def _passed(ahead: list[_Ahead], text: str, position: int) -> Iterator[_Ahead]:
             yield match.start(), match, search
 
 
-def _next_place(text: str, position: int) -> re.Match[str] | None:
+def _find_next_tag(text: str, position: int) -> re.Match[str] | None:
     first = text.find("<", position)
-    return None if first < 0 else _PLACE.search(text, first)
+    return None if first < 0 else _TAG_START.search(text, first)
 
 
-def _next_fence(tick: str, text: str, position: int) -> re.Match[str] | None:
+def _find_next_fence(tick: str, text: str, position: int) -> re.Match[str] | None:
     if position == 0 and (at_start := _FENCE_AT_START[tick].match(text)):
         return at_start
     return _search_lines(_FENCE_ON_NEW_LINE[tick], tick * 3, text, position)
@@ -144,16 +148,16 @@ def _search_lines(pattern: re.Pattern[str], sign: str, text: str, position: int)
     return None if first < 0 else pattern.search(text, max(text.rfind("\n", position, first), position))
 
 
-def _take_out(found: Scan, quoted: Quoted) -> int:
+def _record_quoted(found: ScanResult, quoted: QuotedSpan) -> int:
     found.quoted.append(quoted)
     return quoted.end
 
 
-def _note(found: Scan, text: str, place: re.Match[str]) -> int:
+def _record_marker(found: ScanResult, text: str, place: re.Match[str]) -> int:
     start = place.start()
-    exact = _EXACT.match(text, start) if start == 0 or text[start - 1] == "\n" else None
+    exact = _EXACT_MARKER.match(text, start) if start == 0 or text[start - 1] == "\n" else None
     if exact is None:
-        _note_stray(found, place)
+        _record_stray(found, place)
         return place.end()
     if exact["verdict"]:
         found.reviews.append(Marker(start, exact.end(), "", exact["verdict"]))
@@ -162,52 +166,52 @@ def _note(found: Scan, text: str, place: re.Match[str]) -> int:
     return exact.end()
 
 
-def _note_stray(found: Scan, place: re.Match[str]) -> None:
+def _record_stray(found: ScanResult, place: re.Match[str]) -> None:
     if place.lastgroup == "task":
         found.stray_tasks.append(place.start())
     elif spells_review(place[0]):
         found.stray_reviews.append(place.start())
 
 
-def _fenced(text: str, opening: re.Match[str]) -> Quoted:
+def _parse_fence(text: str, opening: re.Match[str]) -> QuotedSpan:
     run = opening["fence"]
     start, inner_start = opening.start("fence"), min(opening.end() + 1, len(text))
     end = opening.end()
     while closing := _search_lines(_FENCE_END[run[0]], run, text, end):
         end = closing.end()
         if len(closing[1]) >= len(run):
-            return Quoted(QuoteKind.FENCE, start, end, inner_start, max(inner_start, closing.start()), True)
-    return Quoted(QuoteKind.FENCE, start, len(text), inner_start, len(text), False)
+            return QuotedSpan(QuoteKind.FENCE, start, end, inner_start, max(inner_start, closing.start()), True)
+    return QuotedSpan(QuoteKind.FENCE, start, len(text), inner_start, len(text), False)
 
 
-def _thought(text: str, opening: re.Match[str]) -> Quoted:
+def _parse_thought(text: str, opening: re.Match[str]) -> QuotedSpan:
     depth = 1
     for tag in _THOUGHT_TAG.finditer(text, opening.end()):
         depth += -1 if tag[1] else 1
         if depth == 0:
-            return Quoted(QuoteKind.THOUGHT, opening.start(), tag.end(), opening.end(), tag.start(), True)
-    return Quoted(QuoteKind.THOUGHT, opening.start(), len(text), opening.end(), len(text), False)
+            return QuotedSpan(QuoteKind.THOUGHT, opening.start(), tag.end(), opening.end(), tag.start(), True)
+    return QuotedSpan(QuoteKind.THOUGHT, opening.start(), len(text), opening.end(), len(text), False)
 
 
-def _comment(text: str, opening: re.Match[str]) -> Quoted:
+def _parse_comment(text: str, opening: re.Match[str]) -> QuotedSpan:
     # `<!-->` is a whole comment, as CommonMark and HTML have it.
-    return _up_to("-->", QuoteKind.COMMENT, text, opening, opening.start() + 2)
+    return _parse_until("-->", QuoteKind.COMMENT, text, opening, opening.start() + 2)
 
 
-def _cdata(text: str, opening: re.Match[str]) -> Quoted:
-    return _up_to("]]>", QuoteKind.CDATA, text, opening, opening.end())
+def _parse_cdata(text: str, opening: re.Match[str]) -> QuotedSpan:
+    return _parse_until("]]>", QuoteKind.CDATA, text, opening, opening.end())
 
 
-def _up_to(delimiter: str, kind: QuoteKind, text: str, opening: re.Match[str], search_from: int) -> Quoted:
+def _parse_until(delimiter: str, kind: QuoteKind, text: str, opening: re.Match[str], search_from: int) -> QuotedSpan:
     end = text.find(delimiter, search_from)
     if end < 0:
-        return Quoted(kind, opening.start(), len(text), opening.end(), len(text), False)
-    return Quoted(kind, opening.start(), end + len(delimiter), opening.end(), end, True)
+        return QuotedSpan(kind, opening.start(), len(text), opening.end(), len(text), False)
+    return QuotedSpan(kind, opening.start(), end + len(delimiter), opening.end(), end, True)
 
 
-_QUOTED_BY = {"fence": _fenced, "thought": _thought, "comment": _comment, "cdata": _cdata}
+_QUOTE_PARSERS = {"fence": _parse_fence, "thought": _parse_thought, "comment": _parse_comment, "cdata": _parse_cdata}
 _SEARCHES: list[tuple[str, str, _Search]] = [
-    ("<", "<", _next_place),
-    ("`", "```", partial(_next_fence, "`")),
-    ("~", "~~~", partial(_next_fence, "~")),
+    ("<", "<", _find_next_tag),
+    ("`", "```", partial(_find_next_fence, "`")),
+    ("~", "~~~", partial(_find_next_fence, "~")),
 ]

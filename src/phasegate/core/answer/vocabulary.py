@@ -26,11 +26,11 @@ class TaskStatus(StrEnum):
     FAILED = "FAILED"
 
 
-_REVIEWING = frozenset({Verdict.PASS, Verdict.NEEDS_CHANGES, Verdict.MAJOR_ISSUES})
-ALLOWED: Mapping[str, frozenset[Verdict]] = {
+_REVIEW_VERDICTS = frozenset({Verdict.PASS, Verdict.NEEDS_CHANGES, Verdict.MAJOR_ISSUES})
+ALLOWED_VERDICTS: Mapping[str, frozenset[Verdict]] = {
     "plan": frozenset({Verdict.PASS, Verdict.NEEDS_REVISION}),
     "challenge": frozenset({Verdict.PASS, Verdict.NEEDS_REVISION, Verdict.REJECTED}),
     "implement": frozenset(),
-    "review": _REVIEWING,
-    "archive": _REVIEWING,
+    "review": _REVIEW_VERDICTS,
+    "archive": _REVIEW_VERDICTS,
 }

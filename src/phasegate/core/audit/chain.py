@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-_CHAIN = b"phasegate domain chain 1"
+_CHAIN_DOMAIN = b"phasegate domain chain 1"
 
 
 class ChainEntry(NamedTuple):
@@ -25,14 +25,14 @@ class ChainEntry(NamedTuple):
     payload: bytes
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """An entry with the hash that was stored beside it."""
 
     entry: ChainEntry
     hash: str
 
 
-class Head(NamedTuple):
+class ChainHead(NamedTuple):
     """The hash after so many entries, and where this head is kept."""
 
     entries: int
@@ -40,71 +40,77 @@ class Head(NamedTuple):
     kept_in: str = ""
 
 
-class Break(NamedTuple):
+class ChainBreak(NamedTuple):
     """The first entry (or line) that is not what was written, and why."""
 
     position: int
     why: str
 
 
-def encode(fields: Iterable[bytes]) -> bytes:
+def encode_fields(fields: Iterable[bytes]) -> bytes:
     """The fields as one byte string that can be cut in one way only: each behind its length in eight bytes."""
     return b"".join(len(field).to_bytes(8, "big") + field for field in fields)
 
 
-def origin(store_id: str) -> str:
+def chain_origin_hash(store_id: str) -> str:
     """The hash before the first entry; chains of two repositories share no hash."""
-    return sha256(encode((_CHAIN, store_id.encode()))).hexdigest()
+    return sha256(encode_fields((_CHAIN_DOMAIN, store_id.encode()))).hexdigest()
 
 
-def entry_hash(previous: str, entry: ChainEntry) -> str:
+def compute_entry_hash(previous: str, entry: ChainEntry) -> str:
     """The hash that binds an entry to all that went before."""
     position, feature, seq, ts, kind, payload = entry
     texts = (previous, str(position), feature, str(seq), ts, kind)
-    return sha256(encode((_CHAIN, *(text.encode("utf-8", "surrogatepass") for text in texts), payload))).hexdigest()
+    return sha256(
+        encode_fields((_CHAIN_DOMAIN, *(text.encode("utf-8", "surrogatepass") for text in texts), payload))
+    ).hexdigest()
 
 
-def first_break(start: str, links: Iterable[Link], heads: Sequence[Head], ends: Sequence[Head]) -> Break | None:
+def find_first_break(
+    start: str, links: Iterable[ChainLink], heads: Sequence[ChainHead], ends: Sequence[ChainHead]
+) -> ChainBreak | None:
     """The first entry that is not what was written, or None.
 
     The chain must pass through every one of `heads`, and end in one of `ends` (none: the end is not known).
     """
-    wanted: dict[int, list[Head]] = {}
+    wanted: dict[int, list[ChainHead]] = {}
     for head in heads:
         wanted.setdefault(head.entries, []).append(head)
     previous, count = start, 0
-    if broken := _missed(0, start, wanted):
+    if broken := _find_missed_head(0, start, wanted):
         return broken
     for link in links:
         count += 1
-        if broken := _badly_linked(count, previous, link) or _missed(count, link.hash, wanted):
+        if broken := _find_bad_link(count, previous, link) or _find_missed_head(count, link.hash, wanted):
             return broken
         previous = link.hash
-    return _wrong_end(count, previous, heads, ends)
+    return _find_wrong_end(count, previous, heads, ends)
 
 
-def _badly_linked(count: int, previous: str, link: Link) -> Break | None:
+def _find_bad_link(count: int, previous: str, link: ChainLink) -> ChainBreak | None:
     position = link.entry.position
     if position > count:
-        return Break(count, f"is missing: entry {position} follows entry {count - 1}")
+        return ChainBreak(count, f"is missing: entry {position} follows entry {count - 1}")
     if position < count:
-        return Break(position, "appears twice, or out of order")
-    if entry_hash(previous, link.entry) != link.hash:
-        return Break(count, "was changed: its hash does not fit its fields and the entry before")
+        return ChainBreak(position, "appears twice, or out of order")
+    if compute_entry_hash(previous, link.entry) != link.hash:
+        return ChainBreak(count, "was changed: its hash does not fit its fields and the entry before")
     return None
 
 
-def _missed(count: int, found: str, wanted: dict[int, list[Head]]) -> Break | None:
+def _find_missed_head(count: int, found: str, wanted: dict[int, list[ChainHead]]) -> ChainBreak | None:
     for head in wanted.get(count, ()):
         if head.hash != found:
-            return Break(count, f"is not the one that was written: its hash differs from {head.kept_in}")
+            return ChainBreak(count, f"is not the one that was written: its hash differs from {head.kept_in}")
     return None
 
 
-def _wrong_end(count: int, found: str, heads: Sequence[Head], ends: Sequence[Head]) -> Break | None:
-    furthest = max(heads, key=lambda head: head.entries, default=Head(0, "", "the origin"))
+def _find_wrong_end(count: int, found: str, heads: Sequence[ChainHead], ends: Sequence[ChainHead]) -> ChainBreak | None:
+    furthest = max(heads, key=lambda head: head.entries, default=ChainHead(0, "", "the origin"))
     if furthest.entries > count:
-        return Break(count + 1, f"is missing: {furthest.kept_in} covers {furthest.entries} entries, {count} are left")
+        return ChainBreak(
+            count + 1, f"is missing: {furthest.kept_in} covers {furthest.entries} entries, {count} are left"
+        )
     if not ends or any(head.entries == count and head.hash == found for head in ends):
         return None
-    return Break(furthest.entries + 1, f"was added: {furthest.kept_in} ends at entry {furthest.entries}")
+    return ChainBreak(furthest.entries + 1, f"was added: {furthest.kept_in} ends at entry {furthest.entries}")

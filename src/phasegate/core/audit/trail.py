@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.core.audit.chain import Break, encode
+from phasegate.core.audit.chain import ChainBreak, encode_fields
 
-Value = str | int | float | bool | None | list[str]
-RESERVED = frozenset({"ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"})
-OURS = "phasegate"  # the actor of what we do ourselves
+TrailValue = str | int | float | bool | None | list[str]
+RESERVED_FIELDS = frozenset({"ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"})
+PHASEGATE = "phasegate"  # the actor of what we do ourselves
 
-_TRAIL = b"phasegate job trail 1"
+_TRAIL_DOMAIN = b"phasegate job trail 1"
 _HASH_KEY = b',"entry_hash":"'
 _HASH_LENGTH = 64
 _TAIL_LENGTH = len(_HASH_KEY) + _HASH_LENGTH + len(b'"}')
@@ -55,7 +55,7 @@ class Action(StrEnum):
     FALSE_CLAIM = "false_claim"
     SCOPE_VIOLATION = "scope_violation"
     BLOCKER = "blocker"
-    TOLD_TO_STOP = "told_to_stop"
+    STOP_REQUESTED = "told_to_stop"
     KILLED = "killed"
     RETRY = "retry"
     RECOVERED = "recovered"
@@ -66,32 +66,32 @@ class Action(StrEnum):
     REACH_HOST = "reach_host"
 
 
-class Done(msgspec.Struct, frozen=True):
+class TrailEvent(msgspec.Struct, frozen=True):
     """One action: who did it, what it was, how we know, and its own fields."""
 
     actor: str
     action: Action
     source: Source
-    fields: Mapping[str, Value] = {}
+    fields: Mapping[str, TrailValue] = {}
     agent: str = ""  # as configured; empty where it was not the agent
 
 
-class Doer(NamedTuple):
+class TrailActor(NamedTuple):
     """Who acts in a job: the actor as the interface specification spells it, and the agent's configured name."""
 
     actor: str
     agent: str
 
-    def did(self, action: Action, source: Source, **fields: Value) -> Done:
-        return Done(self.actor, action, source, fields, self.agent)
+    def build_event(self, action: Action, source: Source, **fields: TrailValue) -> TrailEvent:
+        return TrailEvent(self.actor, action, source, fields, self.agent)
 
 
-def doer_of(harness: str, agent: str) -> Doer:
+def build_agent_actor(harness: str, agent: str) -> TrailActor:
     """The doer that an agent is: `agent:claude-code`, whatever a person calls it."""
-    return Doer(f"agent:{harness.replace('_', '-')}", agent)
+    return TrailActor(f"agent:{harness.replace('_', '-')}", agent)
 
 
-US = Doer(OURS, "")
+PHASEGATE_ACTOR = TrailActor(PHASEGATE, "")
 
 
 class TrailLine(NamedTuple):
@@ -101,75 +101,75 @@ class TrailLine(NamedTuple):
     hash: str
 
 
-class Reading(NamedTuple):
+class TrailScan(NamedTuple):
     """What a trail holds: its whole lines, the hash of the last, bytes of an unfinished one, the first bad one."""
 
     lines: int
     bytes: int
     hash: str
-    torn_bytes: int
-    broken: Break | None
+    partial_bytes: int
+    broken: ChainBreak | None
 
 
-def origin(feature: str, job: str) -> str:
+def trail_origin_hash(feature: str, job: str) -> str:
     """The hash before the first line of a job's trail."""
-    return sha256(encode((_TRAIL, feature.encode(), job.encode()))).hexdigest()
+    return sha256(encode_fields((_TRAIL_DOMAIN, feature.encode(), job.encode()))).hexdigest()
 
 
-def entry(ts: str, job: str, done: Done) -> bytes:
+def encode_entry(ts: str, job: str, event: TrailEvent) -> bytes:
     """A line as far as it is known before its turn. It is one line whatever its fields contain."""
-    if taken := RESERVED.intersection(done.fields):
+    if taken := RESERVED_FIELDS.intersection(event.fields):
         raise ValueError(f"field {min(taken)} belongs to every entry")
-    named: dict[str, Value] = {"agent": done.agent} if done.agent else {}
-    own = {"ts": ts, "actor": done.actor, "job": job, "action": done.action}
-    return _to_json({**own, **done.fields, **named, "source": done.source})
+    named: dict[str, TrailValue] = {"agent": event.agent} if event.agent else {}
+    own = {"ts": ts, "actor": event.actor, "job": job, "action": event.action}
+    return _to_json({**own, **event.fields, **named, "source": event.source})
 
 
-def bind(previous: str, unbound: bytes) -> TrailLine:
+def bind_entry(previous: str, unbound: bytes) -> TrailLine:
     """The next line: an entry, bound to the line before it."""
     body = b'%b,"prev":"%b"' % (unbound[:-1], previous.encode())
     digest = sha256(body).hexdigest()
     return TrailLine(body + _HASH_KEY + digest.encode() + b'"}\n', digest)
 
 
-def hash_of_line(line: bytes) -> str:
+def extract_line_hash(line: bytes) -> str:
     """The hash that a line of a trail ends with."""
     return line.rstrip(b"\n")[-_HASH_LENGTH - 2 : -2].decode()
 
 
-def _to_json(record: dict[str, Value]) -> bytes:
+def _to_json(record: dict[str, TrailValue]) -> bytes:
     """JSON in ASCII: no reader finds a line end, or a terminal a command, in what an agent wrote."""
     try:
         text = msgspec.json.encode(record)
     except UnicodeEncodeError:  # a file name that is no UTF-8: shown with escapes, the trail stays readable
-        return _to_json({_whole(key): _visible(value) for key, value in record.items()})
+        return _to_json({_escape_surrogates(key): _escape_value(value) for key, value in record.items()})
     return text if text.isascii() else json.dumps(record, separators=(",", ":")).encode()
 
 
-def _visible(value: Value) -> Value:
+def _escape_value(value: TrailValue) -> TrailValue:
     if isinstance(value, str):
-        return _whole(value)
-    return [_whole(text) for text in value] if isinstance(value, list) else value
+        return _escape_surrogates(value)
+    return [_escape_surrogates(text) for text in value] if isinstance(value, list) else value
 
 
-def _whole(text: str) -> str:
+def _escape_surrogates(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def read_lines(data: bytes, previous: str) -> Reading:
+def scan_trail(data: bytes, previous: str) -> TrailScan:
     """Check a trail line by line. An unfinished last line is no break: it is what a crash leaves."""
     whole, newline, torn = data.rpartition(b"\n")
     count = 0
     for line in whole.split(b"\n") if newline else ():
         count += 1
-        why = _why_bad(line, previous)
+        why = _find_line_problem(line, previous)
         if why:
-            return Reading(count - 1, 0, previous, len(torn), Break(count, why))
-        previous = hash_of_line(line)
-    return Reading(count, len(whole) + len(newline), previous, len(torn), None)
+            return TrailScan(count - 1, 0, previous, len(torn), ChainBreak(count, why))
+        previous = extract_line_hash(line)
+    return TrailScan(count, len(whole) + len(newline), previous, len(torn), None)
 
 
-def _why_bad(line: bytes, previous: str) -> str:
+def _find_line_problem(line: bytes, previous: str) -> str:
     body, key, tail = line[:-_TAIL_LENGTH], line[-_TAIL_LENGTH : -_HASH_LENGTH - 2], line[-_HASH_LENGTH - 2 :]
     if key != _HASH_KEY or tail[-2:] != b'"}':
         return "is not a line that was written here"
@@ -190,12 +190,12 @@ _CHECKS = re.compile(
     rf"|\bcargo (?:check|build|clippy|fmt)\b|\bgo (?:vet|build)\b|\b{_SCRIPTS}(?:lint|typecheck|build)\b"
     r"|\bmake (?:\S+ )*(?:check|lint|build)\b"
 )
-_LONGEST_READ = 2_000
+_MAX_COMMAND_CHARS = 2_000
 
 
-def action_of_command(line: str) -> Action:
+def classify_command(line: str) -> Action:
     """How the trail names a command: where it is several in one, tests go before the rest."""
-    line = line[:_LONGEST_READ]
+    line = line[:_MAX_COMMAND_CHARS]
     if _TESTS.search(line):
         return Action.RUN_TESTS
     return Action.RUN_CHECK if _CHECKS.search(line) else Action.RUN_COMMAND

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from phasegate.core.text.light_json import parse_json
 
-LARGEST_MANIFEST_BYTES = 1_000_000
+MAX_MANIFEST_BYTES = 1_000_000
 
 # Files at a project's root that say how it is set up and checked. What a setup could read besides is in its cache key.
 # fmt: off
@@ -23,7 +23,7 @@ MANIFESTS = frozenset((
 ))
 # fmt: on
 # Only their presence counts: they are long, and nothing in them is asked for.
-_UNREAD = frozenset(("uv.lock", "poetry.lock", "pdm.lock", "setup.gradle"))
+_PRESENCE_ONLY = frozenset(("uv.lock", "poetry.lock", "pdm.lock", "setup.gradle"))
 _REQUIREMENTS_FOLDERS = ("requirements", "requirements.d", "reqs", "deps")
 
 
@@ -33,12 +33,12 @@ class ProjectFiles(NamedTuple):
     paths: Collection[str]  # of files, from the root
     texts: Mapping[str, str]
 
-    def text(self, path: str) -> str:
+    def get_text(self, path: str) -> str:
         return self.texts.get(path, "") if path in self.paths else ""
 
-    def toml(self, path: str) -> dict[str, object]:
+    def load_toml(self, path: str) -> dict[str, object]:
         """The tables of a TOML file; one that cannot be read has none."""
-        text = self.text(path)
+        text = self.get_text(path)
         if not text:
             return {}
         from tomllib import loads
@@ -48,15 +48,15 @@ class ProjectFiles(NamedTuple):
         except (ValueError, RecursionError):
             return {}
 
-    def json(self, path: str) -> dict[str, object]:
+    def load_json(self, path: str) -> dict[str, object]:
         """The entries of a JSON file; one that cannot be read has none."""
         try:
-            value = parse_json(self.text(path))
+            value = parse_json(self.get_text(path))
         except (ValueError, RecursionError, StopIteration):
             return {}
         return value if isinstance(value, dict) else {}
 
-    def has(self, *names: str) -> str:
+    def find_first(self, *names: str) -> str:
         """The first of these paths that is there."""
         return next((name for name in names if name in self.paths), "")
 
@@ -65,30 +65,30 @@ def is_manifest(path: str) -> bool:
     """Whether detection asks for the text of a file at this path from a root."""
     folder, _, name = path.rpartition("/")
     if not folder:
-        return (name in MANIFESTS and name not in _UNREAD) or is_requirements(name)
+        return (name in MANIFESTS and name not in _PRESENCE_ONLY) or is_requirements_file(name)
     if folder in _REQUIREMENTS_FOLDERS:
         return name.endswith((".txt", ".in"))
     return folder == ".github/workflows" and name.endswith((".yml", ".yaml"))
 
 
-def is_requirements(name: str) -> bool:
+def is_requirements_file(name: str) -> bool:
     """`requirements.txt`, `requirements-dev.txt`, `dev-requirements.txt`, `test_requirements.in`."""
     return "requirements" in name and name.endswith((".txt", ".in"))
 
 
-def entry(tables: object, *keys: str) -> object:
+def get_nested(tables: object, *keys: str) -> object:
     """The value at a path of keys, None where there is none."""
     for key in keys:
         tables = tables.get(key) if isinstance(tables, dict) else None
     return tables
 
 
-def table(tables: object, *keys: str) -> dict[str, object]:
+def get_table(tables: object, *keys: str) -> dict[str, object]:
     """The table at a path of keys, an empty one where there is none."""
-    found = entry(tables, *keys)
+    found = get_nested(tables, *keys)
     return found if isinstance(found, dict) else {}
 
 
-def texts_in(value: object) -> list[str]:
+def list_strings(value: object) -> list[str]:
     """The strings of a list; anything else has none."""
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []

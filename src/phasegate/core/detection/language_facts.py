@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from phasegate.core.detection.files import ProjectFiles, entry, is_requirements, table
+from phasegate.core.detection.files import ProjectFiles, get_nested, get_table, is_requirements_file
 
-MOST_LISTED = 16
+MAX_LISTED = 16
 _GO_REQUIRE = re.compile(r"^(?:require[ \t]+|[ \t]+)([\w./~-]+)[ \t]+(v[\w.+-]+)(?![^\n]*// indirect)", re.M)
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[\w, .-]*\])?[ \t]*(?:[=<>~!]=?[^;#\\\s]*(?:,[ \t]*[^;#\\\s]+)*)?")
-_SCRIPTS = (".ts", ".tsx", ".js", ".jsx", ".mjs")
+_SCRIPT_EXTENSIONS = (".ts", ".tsx", ".js", ".jsx", ".mjs")
 
 
 class LanguageFacts(NamedTuple):
@@ -26,26 +26,33 @@ class LanguageFacts(NamedTuple):
     package: str = ""  # what a command for a part of the project names
 
 
-def language_facts(profile: str, files: ProjectFiles) -> LanguageFacts:
+def collect_language_facts(profile: str, files: ProjectFiles) -> LanguageFacts:
     """The facts of a project of this profile."""
-    readers = {"rust": _rust, "python": _python, "typescript": _node, "go": _go}
+    readers = {
+        "rust": _collect_rust_facts,
+        "python": _collect_python_facts,
+        "typescript": _collect_node_facts,
+        "go": _collect_go_facts,
+    }
     return readers[profile](files) if profile in readers else LanguageFacts()
 
 
-def _rust(files: ProjectFiles) -> LanguageFacts:
-    cargo = files.toml("Cargo.toml")
-    patterns = _texts(entry(cargo, "workspace", "members"))
+def _collect_rust_facts(files: ProjectFiles) -> LanguageFacts:
+    cargo = files.load_toml("Cargo.toml")
+    patterns = _list_strings(get_nested(cargo, "workspace", "members"))
     homes = sorted(path.removesuffix("/Cargo.toml") for path in files.paths if path.endswith("/Cargo.toml"))
     crates = [home for home in homes if any(fnmatchcase(home, pattern.rstrip("/")) for pattern in patterns)]
     kinds = {True: "Binary crate", False: "Library crate"}
     about = {home: kinds[f"{home}/src/main.rs" in files.paths] for home in crates}
-    shared = table(cargo, "workspace", "dependencies") or table(cargo, "dependencies")
-    own = entry(cargo, "package", "name")
+    shared = get_table(cargo, "workspace", "dependencies") or get_table(cargo, "dependencies")
+    own = get_nested(cargo, "package", "name")
     package = crates[0].rpartition("/")[2] if crates else own if isinstance(own, str) else ""
-    return LanguageFacts(_tree(about), _named(f"`{name}` v{number}" for name, number in _versions(shared)), package)
+    return LanguageFacts(
+        _render_tree(about), _join_names(f"`{name}` v{number}" for name, number in _iter_versions(shared)), package
+    )
 
 
-def _python(files: ProjectFiles) -> LanguageFacts:
+def _collect_python_facts(files: ProjectFiles) -> LanguageFacts:
     homes = {path.removesuffix("/__init__.py") for path in files.paths if path.endswith("/__init__.py")}
     top = [home for home in homes if home.removeprefix("src/").count("/") == 0 and home != "src"]
     about = {home: "Tests" if home in ("tests", "test") else "Package" for home in top}
@@ -53,38 +60,40 @@ def _python(files: ProjectFiles) -> LanguageFacts:
     about |= {home: "Tests" for home in ("tests", "test") if home in folders}
     modules = [path for path in files.paths if "/" not in path and path.endswith(".py")]
     about |= {path: "Tests" if path.startswith("test_") else "Module" for path in sorted(modules)}
-    declared = _texts(entry(files.toml("pyproject.toml"), "project", "dependencies"))
-    listed = (path for path in sorted(files.paths) if "/" not in path and is_requirements(path))
-    lines = [*declared, *(line for path in listed for line in files.text(path).splitlines())]
+    declared = _list_strings(get_nested(files.load_toml("pyproject.toml"), "project", "dependencies"))
+    listed = (path for path in sorted(files.paths) if "/" not in path and is_requirements_file(path))
+    lines = [*declared, *(line for path in listed for line in files.get_text(path).splitlines())]
     found = (match[0] for line in lines if (match := _REQUIREMENT.match(line.strip())))
     package = next((f"{home}/" for home in ("tests", "test") if home in about), "")
-    return LanguageFacts(_tree(about), _named(f"`{name.replace(' ', '')}`" for name in found), package)
+    return LanguageFacts(_render_tree(about), _join_names(f"`{name.replace(' ', '')}`" for name in found), package)
 
 
-def _node(files: ProjectFiles) -> LanguageFacts:
-    about = files.json("package.json")
+def _collect_node_facts(files: ProjectFiles) -> LanguageFacts:
+    about = files.load_json("package.json")
     spaces = about.get("workspaces")
-    patterns = _texts(spaces.get("packages") if isinstance(spaces, dict) else spaces)
+    patterns = _list_strings(spaces.get("packages") if isinstance(spaces, dict) else spaces)
     homes = sorted(path.removesuffix("/package.json") for path in files.paths if path.endswith("/package.json"))
     found = {home: "Package" for home in homes if any(fnmatchcase(home, one.removeprefix("./")) for one in patterns)}
-    sources = {path.partition("/")[0] for path in files.paths if "/" in path and path.endswith(_SCRIPTS)}
+    sources = {path.partition("/")[0] for path in files.paths if "/" in path and path.endswith(_SCRIPT_EXTENSIONS)}
     found = found or {name: "Tests" if "test" in name else "Source" for name in sorted(sources)}
-    declared = {**table(about, "dependencies"), **table(about, "devDependencies")}
-    return LanguageFacts(_tree(found), _named(f"`{name}` {number}" for name, number in _versions(declared)))
+    declared = {**get_table(about, "dependencies"), **get_table(about, "devDependencies")}
+    return LanguageFacts(
+        _render_tree(found), _join_names(f"`{name}` {number}" for name, number in _iter_versions(declared))
+    )
 
 
-def _go(files: ProjectFiles) -> LanguageFacts:
+def _collect_go_facts(files: ProjectFiles) -> LanguageFacts:
     homes = {path.rpartition("/")[0] for path in files.paths if path.endswith(".go") and "/" in path}
     about = {home: "Binary" if f"{home}/main.go" in files.paths else "Package" for home in sorted(homes)}
-    pinned = _named(f"`{name}` {number}" for name, number in _GO_REQUIRE.findall(files.text("go.mod")))
-    return LanguageFacts(_tree(about), pinned, f"./{next(iter(about))}/..." if about else "")
+    pinned = _join_names(f"`{name}` {number}" for name, number in _GO_REQUIRE.findall(files.get_text("go.mod")))
+    return LanguageFacts(_render_tree(about), pinned, f"./{next(iter(about))}/..." if about else "")
 
 
-def _texts(value: object) -> list[str]:
+def _list_strings(value: object) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
-def _versions(dependencies: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def _iter_versions(dependencies: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Those that have a version: as a text, or as the `version` of a table."""
     for name, value in dependencies.items():
         number = value.get("version") if isinstance(value, dict) else value
@@ -92,16 +101,16 @@ def _versions(dependencies: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name, number
 
 
-def _named(found: Iterable[str]) -> str:
+def _join_names(found: Iterable[str]) -> str:
     names = [*dict.fromkeys(found)]
-    more = [f"and {len(names) - MOST_LISTED} more"] if len(names) > MOST_LISTED else []
-    return ", ".join([*names[:MOST_LISTED], *more])
+    more = [f"and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
+    return ", ".join([*names[:MAX_LISTED], *more])
 
 
-def _tree(about: Mapping[str, str]) -> str:
+def _render_tree(about: Mapping[str, str]) -> str:
     """Folders and files with what they are; those of one folder stand below it."""
     lines: list[str] = []
-    paths = sorted(about, key=lambda path: (path.rpartition("/")[0], path))[:MOST_LISTED]
+    paths = sorted(about, key=lambda path: (path.rpartition("/")[0], path))[:MAX_LISTED]
     homes = ["", *(path.rpartition("/")[0] for path in paths), ""]
     for (before, home, after), path in zip(zip(homes, homes[1:], homes[2:], strict=False), paths, strict=True):
         if home and home != before:
@@ -109,5 +118,5 @@ def _tree(about: Mapping[str, str]) -> str:
         name = path.rpartition("/")[2]
         branch = "" if not home else "├── " if home == after else "└── "
         lines.append(f"{branch}{name if name.endswith('.py') else f'{name}/'} ← {about[path]}")
-    hidden = len(about) - MOST_LISTED
+    hidden = len(about) - MAX_LISTED
     return "\n".join([*lines, f"... and {hidden} more"] if hidden > 0 else lines)

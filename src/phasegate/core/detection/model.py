@@ -9,20 +9,20 @@ from typing import NamedTuple
 class FoundCommand(NamedTuple):
     """A command line, and what in the project speaks for it."""
 
-    run: str
+    command: str
     why: str
 
 
 class SetupCandidate(NamedTuple):
     """A way to set a project up. `builds` says that it compiles sources: its result holds for one tree only."""
 
-    run: str  # empty: nothing is to be installed
+    command: str  # empty: nothing is to be installed
     why: str = ""
-    test: str = ""  # a test command that goes with this setup alone
-    builds: bool = False
+    test_command: str = ""  # a test command that goes with this setup alone
+    compiles_sources: bool = False
 
 
-class Detected(NamedTuple):
+class DetectedProject(NamedTuple):
     """One root of a repository: what it is, and how it is set up and checked."""
 
     profile: str
@@ -33,19 +33,19 @@ class Detected(NamedTuple):
     root: str = ""  # its folder; empty: the repository's
 
 
-class Machine(NamedTuple):
+class MachineInfo(NamedTuple):
     """What detection must know about the machine: programs on the PATH, versions of Python by name."""
 
     programs: frozenset[str] = frozenset()
     pythons: Mapping[str, tuple[int, int]] = {}
 
-    def has(self, program: str) -> bool:
+    def has_program(self, program: str) -> bool:
         return program in self.programs
 
 
 # The programs that detection asks about.
-PROGRAMS = (
+PROBED_PROGRAMS = (
     *("uv", "poetry", "pdm", "npm", "pnpm", "yarn", "bun", "corepack", "mvn", "gradle", "just", "task", "cmake"),
     "golangci-lint",
 )
-PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(15, 7, -1)))
+PYTHON_COMMANDS = ("python3", *(f"python3.{minor}" for minor in range(15, 7, -1)))

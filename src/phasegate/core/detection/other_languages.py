@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from phasegate.core.detection.files import ProjectFiles, entry
-from phasegate.core.detection.model import Detected, FoundCommand, Machine, SetupCandidate
+from phasegate.core.detection.files import ProjectFiles, get_nested
+from phasegate.core.detection.model import DetectedProject, FoundCommand, MachineInfo, SetupCandidate
 
-_NOTHING = SetupCandidate("", "nothing is to be installed")
+_NO_SETUP = SetupCandidate("", "nothing is to be installed")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
-_TARGETS = {
+_TARGET_NAMES = {
     "test": ("test", "check", "tests", "unit"),
     "lint": ("lint",),
     "typecheck": ("typecheck",),
@@ -18,33 +18,35 @@ _TARGETS = {
 }
 
 
-def detect_rust(files: ProjectFiles, machine: Machine) -> Detected | None:
+def detect_rust(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
     """A crate or a workspace of Cargo."""
-    if not files.has("Cargo.toml"):
+    if not files.find_first("Cargo.toml"):
         return None
-    locked, why = (" --locked", "Cargo.lock") if files.has("Cargo.lock") else ("", "Cargo.toml")
+    locked, why = (" --locked", "Cargo.lock") if files.find_first("Cargo.lock") else ("", "Cargo.toml")
     commands = {
         "build": FoundCommand("cargo build --all", "Cargo.toml"),
         "test": FoundCommand("cargo test --all", "Cargo.toml"),
         "lint": FoundCommand("cargo clippy --all-targets", "Cargo.toml"),
         "typecheck": FoundCommand("cargo check --all-targets", "Cargo.toml"),
     }
-    if where := files.has("tarpaulin.toml", ".tarpaulin.toml"):
+    if where := files.find_first("tarpaulin.toml", ".tarpaulin.toml"):
         commands["coverage"] = FoundCommand("cargo tarpaulin --out Lcov --output-dir target", where)
-    name = entry(files.toml("Cargo.toml"), "package", "name")
-    return Detected(
+    name = get_nested(files.load_toml("Cargo.toml"), "package", "name")
+    return DetectedProject(
         "rust", name if isinstance(name, str) else "", (SetupCandidate(f"cargo fetch{locked}", why),), commands
     )
 
 
-def detect_go(files: ProjectFiles, machine: Machine) -> Detected | None:
+def detect_go(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
     """A module or a workspace of Go."""
-    where = files.has("go.work", "go.mod")
+    where = files.find_first("go.work", "go.mod")
     if not where:
         return None
-    packages = _work_packages(files) or "./..."
+    packages = _list_workspace_packages(files) or "./..."
     setup = (
-        SetupCandidate("", "vendor/") if files.has("vendor/modules.txt") else SetupCandidate("go mod download", where)
+        SetupCandidate("", "vendor/")
+        if files.find_first("vendor/modules.txt")
+        else SetupCandidate("go mod download", where)
     )
     commands = {
         "build": FoundCommand(f"go build {packages}", where),
@@ -52,86 +54,89 @@ def detect_go(files: ProjectFiles, machine: Machine) -> Detected | None:
         "typecheck": FoundCommand(f"go build {packages}", where),
         "coverage": FoundCommand(f"go test -v -coverprofile=coverage.out {packages}", where),
     }
-    linter = files.has(".golangci.yml", ".golangci.yaml", ".golangci.toml", ".golangci.json")
+    linter = files.find_first(".golangci.yml", ".golangci.yaml", ".golangci.toml", ".golangci.json")
     commands["lint"] = (
         FoundCommand("golangci-lint run", linter) if linter else FoundCommand(f"go vet {packages}", where)
     )
-    module = re.search(r"^module\s+(\S+)", files.text("go.mod"), re.M)
-    return Detected("go", module[1] if module else "", (setup,), commands)
+    module = re.search(r"^module\s+(\S+)", files.get_text("go.mod"), re.M)
+    return DetectedProject("go", module[1] if module else "", (setup,), commands)
 
 
-def _work_packages(files: ProjectFiles) -> str:
+def _list_workspace_packages(files: ProjectFiles) -> str:
     """`./...` does not go into the modules of a workspace: each is named."""
-    text = files.text("go.work")
+    text = files.get_text("go.work")
     folders = re.findall(r"^\s*(?:use\s+)?(\./?[\w./-]*)\s*$", text, re.M)
     return " ".join(f"{folder.rstrip('/')}/..." for folder in folders)
 
 
-def detect_java(files: ProjectFiles, machine: Machine) -> Detected | None:
+def detect_java(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
     """Maven or Gradle, by its wrapper where there is one."""
-    if files.has("pom.xml"):
-        run = "./mvnw" if files.has("mvnw") else "mvn"
+    if files.find_first("pom.xml"):
+        run = "./mvnw" if files.find_first("mvnw") else "mvn"
         setup = SetupCandidate(
             f"{run} -B -ntp -q -Dmaven.repo.local=.phasegate-tools/m2 dependency:go-offline test-compile", "pom.xml"
         )
         test = FoundCommand(f"{run} -o -B -ntp -Dmaven.repo.local=.phasegate-tools/m2 test", "pom.xml")
         name = re.search(
-            r"<artifactId>([^<]+)</artifactId>", re.sub(r"<parent>.*?</parent>", "", files.text("pom.xml"), flags=re.S)
+            r"<artifactId>([^<]+)</artifactId>",
+            re.sub(r"<parent>.*?</parent>", "", files.get_text("pom.xml"), flags=re.S),
         )
-        return Detected("java", name[1] if name else "", (setup,), {"test": test})
-    where = files.has("settings.gradle", "settings.gradle.kts", "build.gradle", "build.gradle.kts")
+        return DetectedProject("java", name[1] if name else "", (setup,), {"test": test})
+    where = files.find_first("settings.gradle", "settings.gradle.kts", "build.gradle", "build.gradle.kts")
     if not where:
         return None
-    run = "./gradlew" if files.has("gradlew") else "gradle"
+    run = "./gradlew" if files.find_first("gradlew") else "gradle"
     setup = SetupCandidate(f"{run} -q --no-daemon testClasses", where)
-    return Detected("java", "", (setup,), {"test": FoundCommand(f"{run} --offline --no-daemon --continue test", where)})
+    return DetectedProject(
+        "java", "", (setup,), {"test": FoundCommand(f"{run} --offline --no-daemon --continue test", where)}
+    )
 
 
-def detect_c(files: ProjectFiles, machine: Machine) -> Detected | None:
+def detect_c(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
     """CMake with ctest, or autotools with `make check`."""
-    if files.has("CMakeLists.txt"):
-        name = re.search(r"^\s*project\s*\(\s*([\w.+-]+)", files.text("CMakeLists.txt"), re.M | re.I)
+    if files.find_first("CMakeLists.txt"):
+        name = re.search(r"^\s*project\s*\(\s*([\w.+-]+)", files.get_text("CMakeLists.txt"), re.M | re.I)
         build = FoundCommand("cmake -S . -B build && cmake --build build -j 2", "CMakeLists.txt")
         test = FoundCommand("ctest --test-dir build --output-on-failure --no-tests=error", "CMakeLists.txt")
-        return Detected("c", name[1] if name else "", (_NOTHING,), {"build": build, "test": test})
-    if where := files.has("configure.ac", "configure"):
+        return DetectedProject("c", name[1] if name else "", (_NO_SETUP,), {"build": build, "test": test})
+    if where := files.find_first("configure.ac", "configure"):
         # In a checkout ages mean nothing, and what autotools and help2man made would be made again: all get the same.
         aged = "find . -name .git -prune -o -type f -exec touch -r configure {} + && ./configure"
-        first = aged if files.has("configure") else "autoreconf -i && ./configure"
-        name = re.search(r"AC_INIT\(\s*\[?([\w .+-]+)", files.text("configure.ac"))
-        return Detected(
+        first = aged if files.find_first("configure") else "autoreconf -i && ./configure"
+        name = re.search(r"AC_INIT\(\s*\[?([\w .+-]+)", files.get_text("configure.ac"))
+        return DetectedProject(
             "c",
             name[1].strip() if name else "",
-            (_NOTHING,),
+            (_NO_SETUP,),
             {"build": FoundCommand(f"{first} && make", where), "test": FoundCommand("make check", where)},
         )
     return None
 
 
-def detect_targets(files: ProjectFiles, machine: Machine) -> Detected | None:
+def detect_targets(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
     """Any project whose Makefile, justfile or Taskfile has targets with the usual names."""
     commands: dict[str, FoundCommand] = {}
-    for program, where, names in _runners(files):
-        for purpose, wanted in _TARGETS.items():
+    for program, where, names in _find_task_runners(files):
+        for purpose, wanted in _TARGET_NAMES.items():
             target = next((name for name in wanted if name in names), None)
             if target and purpose not in commands:
                 commands[purpose] = FoundCommand(f"{program} {target}", f"target `{target}` in {where}")
     setup = next(
         (
             SetupCandidate(f"{program} {name}", f"target `{name}` in {where}")
-            for program, where, names in _runners(files)
+            for program, where, names in _find_task_runners(files)
             for name in ("setup", "install-dev", "deps", "bootstrap")
             if name in names
         ),
-        _NOTHING,
+        _NO_SETUP,
     )
-    return Detected("", "", (setup,), commands) if "test" in commands else None
+    return DetectedProject("", "", (setup,), commands) if "test" in commands else None
 
 
-def _runners(files: ProjectFiles) -> Iterator[tuple[str, str, list[str]]]:
-    if where := files.has(*_MAKEFILES):
-        yield "make", where, re.findall(r"^([A-Za-z][\w-]*)\s*:(?!=)", files.text(where), re.M)
-    if where := files.has("justfile", "Justfile", ".justfile"):
-        yield "just", where, re.findall(r"^@?([a-z][\w-]*)(?:\s[^:=\n]*)?:(?!=)", files.text(where), re.M)
-    if where := files.has("Taskfile.yml", "Taskfile.yaml"):
-        yield "task", where, re.findall(r"^  ([a-z][\w:-]*):\s*$", files.text(where), re.M)
+def _find_task_runners(files: ProjectFiles) -> Iterator[tuple[str, str, list[str]]]:
+    if where := files.find_first(*_MAKEFILES):
+        yield "make", where, re.findall(r"^([A-Za-z][\w-]*)\s*:(?!=)", files.get_text(where), re.M)
+    if where := files.find_first("justfile", "Justfile", ".justfile"):
+        yield "just", where, re.findall(r"^@?([a-z][\w-]*)(?:\s[^:=\n]*)?:(?!=)", files.get_text(where), re.M)
+    if where := files.find_first("Taskfile.yml", "Taskfile.yaml"):
+        yield "task", where, re.findall(r"^  ([a-z][\w:-]*):\s*$", files.get_text(where), re.M)

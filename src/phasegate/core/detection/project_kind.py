@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-TITLES = {
+LANGUAGE_TITLES = {
     "rust": "Rust",
     "go": "Go",
     "typescript": "TypeScript",
@@ -18,7 +18,7 @@ TITLES = {
     "": "",
 }
 # A file that tells, best first; then files that tell less, asked when no other is there.
-_TELLING = (
+_KIND_MANIFESTS = (
     ("rust", ("Cargo.toml",)),
     ("go", ("go.work", "go.mod")),
     ("typescript", ("tsconfig.json",)),
@@ -30,23 +30,23 @@ _TELLING = (
 )
 
 
-def kind_of_root(names: Collection[str]) -> str:
+def detect_root_kind(names: Collection[str]) -> str:
     """The profile that the files at a root tell; empty where none does."""
-    return next((kind for kind, telling in _TELLING if any(name in names for name in telling)), "")
+    return next((kind for kind, telling in _KIND_MANIFESTS if any(name in names for name in telling)), "")
 
 
 # Where a project writes its name: the file, and the table and key of a TOML or JSON file.
-NAMED_IN = {"pyproject.toml": "project", "package.json": "", "Cargo.toml": "package", "go.mod": ""}
+NAME_SOURCES = {"pyproject.toml": "project", "package.json": "", "Cargo.toml": "package", "go.mod": ""}
 
 
-def own_name(file: str, text: str) -> str:
+def read_project_name(file: str, text: str) -> str:
     """What a project calls itself in one of `NAMED_IN`; empty where a look at the lines does not tell."""
     if file == "package.json":
-        return _json_name(text)
+        return _read_json_name(text)
     lines = [line.strip() for line in text.splitlines()]
     if file == "go.mod":
         return next((line.removeprefix("module ").strip() for line in lines if line.startswith("module ")), "")
-    table = f"[{NAMED_IN[file]}]"
+    table = f"[{NAME_SOURCES[file]}]"
     inside = lines[lines.index(table) + 1 :] if table in lines else []
     for line in inside:
         if line.startswith("["):
@@ -57,7 +57,7 @@ def own_name(file: str, text: str) -> str:
     return ""
 
 
-def _json_name(text: str) -> str:
+def _read_json_name(text: str) -> str:
     try:
         about = parse_json(text)
     except (ValueError, RecursionError, StopIteration):

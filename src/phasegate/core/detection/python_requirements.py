@@ -10,20 +10,20 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from phasegate.core.detection.files import ProjectFiles, entry, is_requirements, table, texts_in
+from phasegate.core.detection.files import ProjectFiles, get_nested, get_table, is_requirements_file, list_strings
 
 # Best first. Groups for documentation, types or benchmarks are never what tests need.
 _TEST_NAMES = (
     *("test", "tests", "testing", "unit", "unittest", "pytest", "tests-all", "test-all", "dev", "develop"),
     "development",
 )
-_LAST_NAMES = ("ci", "all", "complete", "full")
-_NEVER = re.compile(
+_FALLBACK_NAMES = ("ci", "all", "complete", "full")
+_EXCLUDED_NAMES = re.compile(
     r"docs?|documentation|typing|types?|mypy|lint|bench|benchmark|format|release|publish|build|pre-commit"
 )
 _NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
-_MOST_DEPTH = 10
-RUNNERS = ("pytest", "nose2")
+_MAX_DEPTH = 10
+TEST_RUNNERS = ("pytest", "nose2")
 
 
 class RequirementSource(NamedTuple):
@@ -36,11 +36,14 @@ class RequirementSource(NamedTuple):
     kind: str = ""
 
     @property
-    def has_runner(self) -> bool:
-        return any(package_name(one) in RUNNERS or package_name(one).startswith("pytest-") for one in self.requirements)
+    def has_test_runner(self) -> bool:
+        return any(
+            parse_package_name(one) in TEST_RUNNERS or parse_package_name(one).startswith("pytest-")
+            for one in self.requirements
+        )
 
 
-def package_name(requirement: str) -> str:
+def parse_package_name(requirement: str) -> str:
     """The normal form of a requirement's package, empty for options, paths and addresses."""
     found = _NAME.match(requirement)
     if found is None or requirement.lstrip().startswith(("-", ".", "/")) or "://" in requirement.partition("@")[0]:
@@ -48,84 +51,87 @@ def package_name(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", found[1]).lower()
 
 
-def rank(name: str) -> int:
+def rank_group_name(name: str) -> int:
     """How likely a group of this name is what the tests need; lower is better, -1 is never."""
     plain = name.lower().replace("_", "-")
     if plain in _TEST_NAMES:
         return _TEST_NAMES.index(plain)
-    if plain in _LAST_NAMES:
-        return 80 + _LAST_NAMES.index(plain)
+    if plain in _FALLBACK_NAMES:
+        return 80 + _FALLBACK_NAMES.index(plain)
     if "test" in plain:
         return 40
-    return -1 if _NEVER.search(plain) else 60
+    return -1 if _EXCLUDED_NAMES.search(plain) else 60
 
 
-def sources(files: ProjectFiles) -> list[RequirementSource]:
+def find_test_sources(files: ProjectFiles) -> list[RequirementSource]:
     """Every place that declares a test runner, best first: groups, extras, requirements files, environments, CI."""
-    found = [source for find in _PLACES for source in _ranked([*find(files)])]
-    return [source for source in found if source.has_runner]
+    found = [source for find in _SOURCE_FINDERS for source in _sort_by_rank([*find(files)])]
+    return [source for source in found if source.has_test_runner]
 
 
-def all_sources(files: ProjectFiles) -> list[RequirementSource]:
+def find_all_sources(files: ProjectFiles) -> list[RequirementSource]:
     """Every place that declares anything, also what only linters need."""
-    return [source for find in _PLACES for source in find(files) if source.arguments]
+    return [source for find in _SOURCE_FINDERS for source in find(files) if source.arguments]
 
 
-def _ranked(found: list[RequirementSource]) -> list[RequirementSource]:
-    return sorted((source for source in found if rank(source.name) >= 0), key=lambda source: rank(source.name))
+def _sort_by_rank(found: list[RequirementSource]) -> list[RequirementSource]:
+    return sorted(
+        (source for source in found if rank_group_name(source.name) >= 0),
+        key=lambda source: rank_group_name(source.name),
+    )
 
 
 # --- tables of pyproject.toml
 
 
-def expanded_group(groups: Mapping[str, object], name: str, depth: int = 0) -> list[str]:
+def expand_group(groups: Mapping[str, object], name: str, depth: int = 0) -> list[str]:
     """The requirements of a dependency group, with those that it includes (PEP 735)."""
-    plain = _plain(name)
-    value = next((value for key, value in groups.items() if _plain(key) == plain), None)
+    plain = _normalize_name(name)
+    value = next((value for key, value in groups.items() if _normalize_name(key) == plain), None)
     found: list[str] = []
-    for one in value if isinstance(value, list) and depth < _MOST_DEPTH else ():
+    for one in value if isinstance(value, list) and depth < _MAX_DEPTH else ():
         if isinstance(one, str):
             found.append(one)
         elif isinstance(one, dict) and isinstance(one.get("include-group"), str):
-            found += expanded_group(groups, one["include-group"], depth + 1)
+            found += expand_group(groups, one["include-group"], depth + 1)
     return found
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _groups(files: ProjectFiles) -> Iterator[RequirementSource]:
-    groups = table(files.toml("pyproject.toml"), "dependency-groups")
+def _find_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
+    groups = get_table(files.load_toml("pyproject.toml"), "dependency-groups")
     for name in groups:
-        held = tuple(expanded_group(groups, name))
+        held = tuple(expand_group(groups, name))
         yield RequirementSource(f"dependency group `{name}`", held, held, name, "group")
 
 
-def _extras(files: ProjectFiles) -> Iterator[RequirementSource]:
-    extras = table(files.toml("pyproject.toml"), "project", "optional-dependencies")
+def _find_extras(files: ProjectFiles) -> Iterator[RequirementSource]:
+    extras = get_table(files.load_toml("pyproject.toml"), "project", "optional-dependencies")
     for name, value in extras.items():
         yield RequirementSource(
-            f"extra `{name}`", (f".[{name}]",), _with_own_extras(extras, texts_in(value)), name, "extra"
+            f"extra `{name}`", (f".[{name}]",), _expand_own_extras(extras, list_strings(value)), name, "extra"
         )
-    for name, lines in _setup_cfg_extras(files.text("setup.cfg")).items():
+    for name, lines in _parse_setup_cfg_extras(files.get_text("setup.cfg")).items():
         yield RequirementSource(f"extra `{name}` in setup.cfg", (f".[{name}]",), lines, name, "extra")
-    for name in _setup_py_extras(files.text("setup.py")):
+    for name in _parse_setup_py_extras(files.get_text("setup.py")):
         # What it holds is only known once it is built: that it is called `tests` has to do.
         yield RequirementSource(f"extra `{name}` in setup.py", (f".[{name}]",), ("pytest",), name, "extra")
 
 
-def _with_own_extras(extras: Mapping[str, object], lines: list[str], depth: int = 0) -> tuple[str, ...]:
+def _expand_own_extras(extras: Mapping[str, object], lines: list[str], depth: int = 0) -> tuple[str, ...]:
     """An extra may name others of the same project: `package[test,docs]`."""
     found = list(lines)
     for line in lines if depth < 3 else ():
         for name in re.findall(r"[\w.-]+", (re.search(r"\[([^\]]*)\]", line) or ("", ""))[1]):
             if name in extras and extras[name] != lines:
-                found += _with_own_extras(extras, texts_in(extras[name]), depth + 1)
+                found += _expand_own_extras(extras, list_strings(extras[name]), depth + 1)
     return tuple(found)
 
 
-def _ini_sections(text: str) -> dict[str, dict[str, str]]:
+def _parse_ini(text: str) -> dict[str, dict[str, str]]:
     """Sections of an INI file as people write them; what cannot be read is left out."""
     from configparser import ConfigParser, Error
 
@@ -138,45 +144,47 @@ def _ini_sections(text: str) -> dict[str, dict[str, str]]:
     return {name: {key: value or "" for key, value in parser.items(name)} for name in parser.sections()}
 
 
-def ini_section(text: str, *names: str) -> dict[str, str]:
+def read_ini_section(text: str, *names: str) -> dict[str, str]:
     """The first of these sections that a text has."""
     if not any(f"[{name}]" in text for name in names):
         return {}
-    sections = _ini_sections(text)
+    sections = _parse_ini(text)
     return next((sections[name] for name in names if name in sections), {})
 
 
-def _setup_cfg_extras(text: str) -> dict[str, tuple[str, ...]]:
-    section = ini_section(text, "options.extras_require")
-    return {name: tuple(_lines(value)) for name, value in section.items()}
+def _parse_setup_cfg_extras(text: str) -> dict[str, tuple[str, ...]]:
+    section = read_ini_section(text, "options.extras_require")
+    return {name: tuple(_split_significant_lines(value)) for name, value in section.items()}
 
 
 _EXTRA_KEY = re.compile(r"""['"](test|tests|testing|dev|develop|all)['"]\s*[:\]]""")
 
 
-def _setup_py_extras(text: str) -> list[str]:
+def _parse_setup_py_extras(text: str) -> list[str]:
     return [*dict.fromkeys(_EXTRA_KEY.findall(text))] if "extras_require" in text else []
 
 
-def _poetry_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
+def _find_poetry_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
     """Groups of poetry as requirements, for where its lock cannot be used."""
-    poetry = entry(files.toml("pyproject.toml"), "tool", "poetry")
-    tables = {name: entry(value, "dependencies") for name, value in _items(entry(poetry, "group"))}
-    tables["dev"] = tables.get("dev") or entry(poetry, "dev-dependencies")
+    poetry = get_nested(files.load_toml("pyproject.toml"), "tool", "poetry")
+    tables = {
+        name: get_nested(value, "dependencies") for name, value in _list_dependencies(get_nested(poetry, "group"))
+    }
+    tables["dev"] = tables.get("dev") or get_nested(poetry, "dev-dependencies")
     for name, declared in tables.items():
-        held = tuple(_from_poetry(key, value) for key, value in _items(declared))
+        held = tuple(_convert_poetry_requirement(key, value) for key, value in _list_dependencies(declared))
         if held:
             yield RequirementSource(f"poetry group `{name}`", held, held, name, "poetry")
 
 
-def _items(table: object) -> list[tuple[str, object]]:
+def _list_dependencies(table: object) -> list[tuple[str, object]]:
     return [(key, value) for key, value in table.items() if key != "python"] if isinstance(table, dict) else []
 
 
-def _from_poetry(name: str, value: object) -> str:
+def _convert_poetry_requirement(name: str, value: object) -> str:
     """`^1.2` and `~1.2` have no equal for pip: the lower bound is kept, and the next major version is left out."""
-    version = entry(value, "version") if isinstance(value, dict) else value
-    extras = ",".join(texts_in(entry(value, "extras")))
+    version = get_nested(value, "version") if isinstance(value, dict) else value
+    extras = ",".join(list_strings(get_nested(value, "extras")))
     named = f"{name}[{extras}]" if extras else name
     if not isinstance(version, str) or version in ("*", ""):
         return named
@@ -188,29 +196,29 @@ def _from_poetry(name: str, value: object) -> str:
     return f"{named}{version if version[0] in '<>=!~' else '==' + version}"
 
 
-def _tool_tables(files: ProjectFiles) -> Iterator[RequirementSource]:
-    tables = files.toml("pyproject.toml")
-    for name, value in _items(entry(tables, "tool", "pdm", "dev-dependencies")):
-        held = tuple(line for line in texts_in(value) if not line.startswith("-e"))
+def _find_tool_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
+    tables = files.load_toml("pyproject.toml")
+    for name, value in _list_dependencies(get_nested(tables, "tool", "pdm", "dev-dependencies")):
+        held = tuple(line for line in list_strings(value) if not line.startswith("-e"))
         yield RequirementSource(f"pdm group `{name}`", held, held, name, "pdm")
     for tool in ("uv", "rye"):
-        held = tuple(texts_in(entry(tables, "tool", tool, "dev-dependencies")))
+        held = tuple(list_strings(get_nested(tables, "tool", tool, "dev-dependencies")))
         yield RequirementSource(f"dev-dependencies of {tool}", held, held, "dev", tool)
     environments = {
-        **dict(_items(entry(tables, "tool", "hatch", "envs"))),
-        **dict(_items(entry(files.toml("hatch.toml"), "envs"))),
+        **dict(_list_dependencies(get_nested(tables, "tool", "hatch", "envs"))),
+        **dict(_list_dependencies(get_nested(files.load_toml("hatch.toml"), "envs"))),
     }
     for name, value in environments.items():
-        yield _hatch_environment(name, value, tables)
+        yield _read_hatch_environment(name, value, tables)
 
 
-def _hatch_environment(name: str, value: object, tables: Mapping[str, object]) -> RequirementSource:
-    held = [*texts_in(entry(value, "dependencies")), *texts_in(entry(value, "extra-dependencies"))]
-    extras = texts_in(entry(value, "features"))
+def _read_hatch_environment(name: str, value: object, tables: Mapping[str, object]) -> RequirementSource:
+    held = [*list_strings(get_nested(value, "dependencies")), *list_strings(get_nested(value, "extra-dependencies"))]
+    extras = list_strings(get_nested(value, "features"))
     arguments = [*held, *([f".[{','.join(extras)}]"] if extras else [])]
-    groups = table(tables, "dependency-groups")
-    for group in texts_in(entry(value, "dependency-groups")):
-        arguments += expanded_group(groups, group)
+    groups = get_table(tables, "dependency-groups")
+    for group in list_strings(get_nested(value, "dependency-groups")):
+        arguments += expand_group(groups, group)
     brought = (*arguments, *(["pytest"] if name == "hatch-test" else []))  # hatch brings it along there
     return RequirementSource(
         f"hatch environment `{name}`",
@@ -224,19 +232,21 @@ def _hatch_environment(name: str, value: object, tables: Mapping[str, object]) -
 # --- requirements files
 
 
-def _requirements_files(files: ProjectFiles) -> Iterator[RequirementSource]:
+def _find_requirements_files(files: ProjectFiles) -> Iterator[RequirementSource]:
     for path in sorted(path for path in files.texts if is_requirements_path(path)):
-        held = tuple(requirement_lines(files, path))
+        held = tuple(read_requirement_lines(files, path))
         if held:
-            yield RequirementSource(path, ("-r", path), held, _stem(path), "requirements")
+            yield RequirementSource(path, ("-r", path), held, _guess_requirements_purpose(path), "requirements")
 
 
 def is_requirements_path(path: str) -> bool:
     folder, _, name = path.rpartition("/")
-    return is_requirements(name) or (bool(folder) and not folder.startswith(".") and name.endswith((".txt", ".in")))
+    return is_requirements_file(name) or (
+        bool(folder) and not folder.startswith(".") and name.endswith((".txt", ".in"))
+    )
 
 
-def _stem(path: str) -> str:
+def _guess_requirements_purpose(path: str) -> str:
     """What a requirements file is for, by its name: `dev` for `requirements/dev.txt` and `dev-requirements.txt`."""
     name = path.rpartition("/")[2].rpartition(".")[0]
     words = [word for word in re.split(r"[-_.]", name) if word and word != "requirements"]
@@ -244,20 +254,20 @@ def _stem(path: str) -> str:
     return "-".join(words) if words else ("ci" if not compiled else "full")
 
 
-def requirement_lines(files: ProjectFiles, path: str, depth: int = 0) -> list[str]:
+def read_requirement_lines(files: ProjectFiles, path: str, depth: int = 0) -> list[str]:
     """The requirements of a file and of those that it names with `-r`."""
     found: list[str] = []
     folder = path.rpartition("/")[0]
-    for line in _lines(files.text(path)):
+    for line in _split_significant_lines(files.get_text(path)):
         included = re.match(r"(?:-r|--requirement)[ =]?\s*(\S+)", line)
-        if included and depth < _MOST_DEPTH:
-            found += requirement_lines(files, _joined(folder, included[1]), depth + 1)
+        if included and depth < _MAX_DEPTH:
+            found += read_requirement_lines(files, _join_path(folder, included[1]), depth + 1)
         elif not line.startswith("-"):
             found.append(line)
     return found
 
 
-def _joined(folder: str, name: str) -> str:
+def _join_path(folder: str, name: str) -> str:
     parts = folder.split("/") if folder else []
     for part in name.split("/"):
         if part == "..":
@@ -267,7 +277,7 @@ def _joined(folder: str, name: str) -> str:
     return "/".join(parts)
 
 
-def _lines(text: str) -> list[str]:
+def _split_significant_lines(text: str) -> list[str]:
     bare = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())
     return [line for line in bare if line]
 
@@ -284,88 +294,92 @@ class ToxEnvironment(NamedTuple):
     commands: tuple[str, ...]
 
 
-def tox_environments(files: ProjectFiles) -> dict[str, ToxEnvironment]:
+def read_tox_environments(files: ProjectFiles) -> dict[str, ToxEnvironment]:
     """The environments of tox.ini, setup.cfg, tox.toml or pyproject.toml; `testenv` is the one that others extend."""
-    tables = files.toml("tox.toml") or entry(files.toml("pyproject.toml"), "tool", "tox")
-    legacy = entry(tables, "legacy_tox_ini")
-    text = legacy if isinstance(legacy, str) else files.text("tox.ini")
+    tables = files.load_toml("tox.toml") or get_nested(files.load_toml("pyproject.toml"), "tool", "tox")
+    legacy = get_nested(tables, "legacy_tox_ini")
+    text = legacy if isinstance(legacy, str) else files.get_text("tox.ini")
     if "[testenv" in text:
-        sections = _ini_sections(text)
+        sections = _parse_ini(text)
         return {
-            name.partition(":")[2] or "testenv": _from_ini(section)
+            name.partition(":")[2] or "testenv": _parse_ini_environment(section)
             for name, section in sections.items()
             if name == "testenv" or name.startswith("testenv:")
         }
-    named = {"testenv": entry(tables, "env_run_base"), **dict(_items(entry(tables, "env")))}
-    return {name: _from_tables(value) for name, value in named.items() if isinstance(value, dict)}
+    named = {"testenv": get_nested(tables, "env_run_base"), **dict(_list_dependencies(get_nested(tables, "env")))}
+    return {name: _parse_toml_environment(value) for name, value in named.items() if isinstance(value, dict)}
 
 
-def _from_ini(section: Mapping[str, str]) -> ToxEnvironment:
+def _parse_ini_environment(section: Mapping[str, str]) -> ToxEnvironment:
     return ToxEnvironment(
-        tuple(_without_factor(line) for line in _lines(section.get("deps", "")) if "{" not in line),
-        tuple(one for line in _lines(section.get("extras", "")) for one in re.split(r"[\s,]+", _without_factor(line))),
-        tuple(_without_factor(line) for line in _lines(section.get("dependency_groups", ""))),
-        tuple(_lines(section.get("commands", ""))),
+        tuple(_strip_tox_factor(line) for line in _split_significant_lines(section.get("deps", "")) if "{" not in line),
+        tuple(
+            one
+            for line in _split_significant_lines(section.get("extras", ""))
+            for one in re.split(r"[\s,]+", _strip_tox_factor(line))
+        ),
+        tuple(_strip_tox_factor(line) for line in _split_significant_lines(section.get("dependency_groups", ""))),
+        tuple(_split_significant_lines(section.get("commands", ""))),
     )
 
 
-def _without_factor(line: str) -> str:
+def _strip_tox_factor(line: str) -> str:
     """`py311,cov: coverage` is asked for by some environments only: what it names is known to fit the project."""
     found = re.match(r"[\w.,!{}-]+:\s+(\S.*)", line)
     return found[1] if found else line
 
 
-def _from_tables(table: Mapping[str, object]) -> ToxEnvironment:
+def _parse_toml_environment(table: Mapping[str, object]) -> ToxEnvironment:
     commands = table.get("commands")
-    lines = [" ".join(texts_in(one)) for one in commands] if isinstance(commands, list) else []
+    lines = [" ".join(list_strings(one)) for one in commands] if isinstance(commands, list) else []
     return ToxEnvironment(
-        tuple(texts_in(table.get("deps"))),
-        tuple(texts_in(table.get("extras"))),
-        tuple(texts_in(table.get("dependency_groups"))),
+        tuple(list_strings(table.get("deps"))),
+        tuple(list_strings(table.get("extras"))),
+        tuple(list_strings(table.get("dependency_groups"))),
         tuple(lines),
     )
 
 
-def _tox(files: ProjectFiles) -> Iterator[RequirementSource]:
-    groups = table(files.toml("pyproject.toml"), "dependency-groups")
-    environments = tox_environments(files)
+def _find_tox_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
+    groups = get_table(files.load_toml("pyproject.toml"), "dependency-groups")
+    environments = read_tox_environments(files)
     common = environments.get("testenv", ToxEnvironment((), (), (), ()))
     for name, own in environments.items():
-        grouped = [one for group in own.groups or common.groups for one in (expanded_group(groups, group))]
+        grouped = [one for group in own.groups or common.groups for one in (expand_group(groups, group))]
         held = [*(own.dependencies or common.dependencies), *grouped]
         extras = own.extras or common.extras
-        arguments = [part for line in held for part in _as_arguments(line)]
+        arguments = [part for line in held for part in _split_arguments(line)]
         arguments += [f".[{','.join(extras)}]"] if extras else []
-        brought = [one for line in held for one in _followed(files, line)]
+        brought = [one for line in held for one in _follow_requirements_file(files, line)]
         brought += ["pytest"] if extras and any("test" in extra for extra in extras) else []
         label = {"testenv": "test"}.get(name, name)
         yield RequirementSource(f"tox environment `{name}`", tuple(arguments), tuple(brought), label, "tox")
 
 
-def _as_arguments(line: str) -> list[str]:
+def _split_arguments(line: str) -> list[str]:
     found = re.match(r"(-r|-c|--requirement|--constraint)[ =]?\s*(\S+)", line)
     return [found[1], found[2]] if found else [line]
 
 
-def _followed(files: ProjectFiles, line: str) -> list[str]:
+def _follow_requirements_file(files: ProjectFiles, line: str) -> list[str]:
     found = re.match(r"(?:-r|--requirement)[ =]?\s*(\S+)", line)
-    return requirement_lines(files, _joined("", found[1])) if found else [line]
+    return read_requirement_lines(files, _join_path("", found[1])) if found else [line]
 
 
 _SESSION = re.compile(r"def (\w*test\w*|unit)\(session\b.*?(?=\n@|\ndef |\Z)", re.S)
 _INSTALL = re.compile(r"session\.install\(((?:[^()]|\([^()]*\))*)\)", re.S)
 
 
-def _nox(files: ProjectFiles) -> Iterator[RequirementSource]:
+def _find_nox_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
     """The texts that test sessions of nox give to `session.install`."""
-    for session in _SESSION.finditer(files.text("noxfile.py")):
+    for session in _SESSION.finditer(files.get_text("noxfile.py")):
         arguments = [
             text for call in _INSTALL.findall(session[0]) for text in re.findall(r"""['"]([^'"]+)['"]""", call)
         ]
         kept = [one for one in arguments if not one.startswith("--") and "{" not in one]
         if kept:
             pairs = [one for one in kept if one not in ("-e", "-r")]
-            brought = [line for one in pairs for line in (requirement_lines(files, one) or [one])]
+            brought = [line for one in pairs for line in (read_requirement_lines(files, one) or [one])]
             yield RequirementSource(f"nox session `{session[1]}`", tuple(kept), tuple(brought), "test", "nox")
 
 
@@ -374,35 +388,47 @@ def _nox(files: ProjectFiles) -> Iterator[RequirementSource]:
 _CI_INSTALL = re.compile(r"\bpip3? install ([^\n|&;]+)")
 
 
-def _ci(files: ProjectFiles) -> Iterator[RequirementSource]:
+def _find_ci_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
     for path in sorted(path for path in files.texts if path.startswith(".github/workflows/")):
-        for line in _CI_INSTALL.findall(files.text(path)):
+        for line in _CI_INSTALL.findall(files.get_text(path)):
             words = [word.strip("'\"") for word in line.split()]
             if any(word.startswith("$") or "{{" in word or "://" in word for word in words):
                 continue
             kept = [word for word in words if word not in ("-U", "--upgrade", "-q", "pip")]
-            brought = [one for word in kept for one in (requirement_lines(files, _joined("", word)) or [word])]
+            brought = [one for word in kept for one in (read_requirement_lines(files, _join_path("", word)) or [word])]
             yield RequirementSource(
                 f"`pip install {line.strip()}` in {path}", tuple(kept), tuple(brought), "test", "ci"
             )
 
 
-def _tests_require(files: ProjectFiles) -> Iterator[RequirementSource]:
-    found = re.search(r"tests_require\s*=\s*\[([^\]]*)\]", files.text("setup.py"))
+def _find_tests_require(files: ProjectFiles) -> Iterator[RequirementSource]:
+    found = re.search(r"tests_require\s*=\s*\[([^\]]*)\]", files.get_text("setup.py"))
     held = tuple(re.findall(r"""['"]([^'"]+)['"]""", found[1])) if found else ()
-    held += tuple(_lines(ini_section(files.text("setup.cfg"), "options").get("tests_require", "")))
+    held += tuple(
+        _split_significant_lines(read_ini_section(files.get_text("setup.cfg"), "options").get("tests_require", ""))
+    )
     if held:
         yield RequirementSource("tests_require", held, held, "test", "tests_require")
 
 
-_PLACES = (_groups, _extras, _poetry_groups, _tool_tables, _tox, _requirements_files, _nox, _tests_require, _ci)
+_SOURCE_FINDERS = (
+    _find_groups,
+    _find_extras,
+    _find_poetry_groups,
+    _find_tool_groups,
+    _find_tox_requirements,
+    _find_requirements_files,
+    _find_nox_requirements,
+    _find_tests_require,
+    _find_ci_requirements,
+)
 
 
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
+_SHELL_SAFE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
 
 
-def quoted(word: str) -> str:
+def quote_word(word: str) -> str:
     """One word as the shell reads it back."""
-    if word and _PLAIN.issuperset(word):
+    if word and _SHELL_SAFE_CHARACTERS.issuperset(word):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -9,39 +9,39 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from phasegate.core.detection.files import ProjectFiles, entry, texts_in
-from phasegate.core.detection.model import Detected, Machine
+from phasegate.core.detection.files import ProjectFiles, get_nested, list_strings
+from phasegate.core.detection.model import DetectedProject, MachineInfo
 from phasegate.core.detection.node import detect_node
 from phasegate.core.detection.other_languages import detect_c, detect_go, detect_java, detect_rust, detect_targets
-from phasegate.core.detection.project_kind import kind_of_root
+from phasegate.core.detection.project_kind import detect_root_kind
 from phasegate.core.detection.python import detect_python
 from phasegate.core.detection.python_tests import is_test_file
 from phasegate.core.paths.glob import compile_pattern, may_overlap
 
-MOST_ROOTS = 200
-_TELLING = frozenset(
+MAX_ROOTS = 200
+_ROOT_MANIFESTS = frozenset(
     (
         *("Cargo.toml", "go.mod", "package.json", "pyproject.toml", "setup.py", "pom.xml"),
         *("build.gradle", "build.gradle.kts"),
     )
 )
-_ASIDE = re.compile(
+_NON_PROJECT_FOLDERS = re.compile(
     r"(?:^|/)(?:node_modules|vendor|third_party|testdata|fixtures|__fixtures__|examples?|templates?|e2e|tests?|__tests__"
     r"|docs?|website|bench(?:marks?)?|build|dist|[._][^/]*)(?:/|$)"
 )
-_OWN_TESTS = {
+_TEST_PATHS = {
     "go": re.compile(r"_test\.go$"),
     "java": re.compile(r"(?:^|/)src/test/"),
 }
 
 
-def candidate_roots(paths: Iterable[str]) -> tuple[str, ...]:
+def find_candidate_roots(paths: Iterable[str]) -> tuple[str, ...]:
     """The repository itself, and each folder with a manifest of its own."""
-    folders = {path.rpartition("/")[0] for path in paths if path.rpartition("/")[2] in _TELLING}
-    return ("", *sorted(folder for folder in folders if folder and not _ASIDE.search(folder))[:MOST_ROOTS])
+    folders = {path.rpartition("/")[0] for path in paths if path.rpartition("/")[2] in _ROOT_MANIFESTS}
+    return ("", *sorted(folder for folder in folders if folder and not _NON_PROJECT_FOLDERS.search(folder))[:MAX_ROOTS])
 
 
-def under(files: ProjectFiles, root: str, others: Collection[str] = ()) -> ProjectFiles:
+def select_root_files(files: ProjectFiles, root: str, others: Collection[str] = ()) -> ProjectFiles:
     """The files of one root, by their paths from there, without those of other roots inside it."""
     head = f"{root}/" if root else ""
     inside = tuple(f"{other}/" for other in others if other != root and other.startswith(head))
@@ -50,25 +50,25 @@ def under(files: ProjectFiles, root: str, others: Collection[str] = ()) -> Proje
     return ProjectFiles(frozenset(path[len(head) :] for path in own), texts)
 
 
-def project_roots(files: ProjectFiles, wanted: Collection[str] = ()) -> tuple[str, ...]:
+def find_project_roots(files: ProjectFiles, named_roots: Collection[str] = ()) -> tuple[str, ...]:
     """The roots of a repository, its own first if it is one; those that a person named are always among them."""
-    candidates = candidate_roots(files.paths)
-    claimed = {root: _claims(under(files, root)) for root in candidates}
-    free = [root for root in candidates[1:] if not _is_member(root, claimed)]
-    tested = {root for root in free if _has_tests(under(files, root, free))} | {*wanted}
+    candidates = find_candidate_roots(files.paths)
+    claimed = {root: _read_workspace_members(select_root_files(files, root)) for root in candidates}
+    free = [root for root in candidates[1:] if not _is_workspace_member(root, claimed)]
+    tested = {root for root in free if _has_tests(select_root_files(files, root, free))} | {*named_roots}
     nested = sorted(root for root in tested if root and any(path.startswith(f"{root}/") for path in files.paths))
-    own = under(files, "", nested)
-    is_own = not nested or "" in wanted or (kind_of_root(own.paths) != "" and _has_tests(own))
+    own = select_root_files(files, "", nested)
+    is_own = not nested or "" in named_roots or (detect_root_kind(own.paths) != "" and _has_tests(own))
     return (*([""] if is_own else []), *nested)
 
 
-def touched_roots(roots: Collection[str], scope: Collection[str]) -> tuple[str, ...]:
+def find_touched_roots(roots: Collection[str], scope: Collection[str]) -> tuple[str, ...]:
     """The roots that work within a scope can change; all of them where it can be anywhere, or in none."""
-    found = {root for entry_ in scope for root in _roots_of(roots, entry_)}
+    found = {root for entry_ in scope for root in _find_reachable_roots(roots, entry_)}
     return tuple(root for root in roots if root in found) or tuple(roots)
 
 
-def _roots_of(roots: Collection[str], pattern: str) -> Iterator[str]:
+def _find_reachable_roots(roots: Collection[str], pattern: str) -> Iterator[str]:
     """Nested roots that a pattern can reach; the repository's own where it can reach outside of them."""
     nested = [root for root in roots if root]
     yield from (root for root in nested if may_overlap(pattern, f"{root}/**"))
@@ -77,18 +77,18 @@ def _roots_of(roots: Collection[str], pattern: str) -> Iterator[str]:
 
 
 def _has_tests(files: ProjectFiles) -> bool:
-    kind = kind_of_root(files.paths)
+    kind = detect_root_kind(files.paths)
     if kind == "python":
         return any(is_test_file(path) for path in files.paths)
-    if (named := _OWN_TESTS.get(kind)) is not None:
+    if (named := _TEST_PATHS.get(kind)) is not None:
         return any(named.search(path) for path in files.paths)
-    found = detect_project(files, Machine())
+    found = detect_project(files, MachineInfo())
     return found is not None and "test" in found.commands
 
 
-def _is_member(root: str, claimed: dict[str, list[str]]) -> bool:
+def _is_workspace_member(root: str, members_by_root: dict[str, list[str]]) -> bool:
     """Whether a workspace above a folder has it as a member."""
-    for above, patterns in claimed.items():
+    for above, patterns in members_by_root.items():
         head = f"{above}/" if above else ""
         if above == root or not root.startswith(head):
             continue
@@ -99,23 +99,23 @@ def _is_member(root: str, claimed: dict[str, list[str]]) -> bool:
     return False
 
 
-def _claims(files: ProjectFiles) -> list[str]:
+def _read_workspace_members(files: ProjectFiles) -> list[str]:
     """The patterns by which a workspace names its members."""
-    workspaces = files.json("package.json").get("workspaces")
-    found = texts_in(workspaces) + texts_in(entry(workspaces, "packages"))
-    pnpm = files.text("pnpm-workspace.yaml").partition("packages:")[2]
+    workspaces = files.load_json("package.json").get("workspaces")
+    found = list_strings(workspaces) + list_strings(get_nested(workspaces, "packages"))
+    pnpm = files.get_text("pnpm-workspace.yaml").partition("packages:")[2]
     found += re.findall(r"^\s*-\s*['\"]?([^'\"\n#]+?)['\"]?\s*$", re.split(r"^\S", pnpm, flags=re.M)[0], re.M)
-    found += texts_in(entry(files.toml("Cargo.toml"), "workspace", "members"))
-    found += texts_in(entry(files.toml("pyproject.toml"), "tool", "uv", "workspace", "members"))
-    found += re.findall(r"^\s*(?:use\s+)?(\./?[\w./-]*)\s*$", files.text("go.work"), re.M)
-    found += re.findall(r"<module>\s*([^<\s]+)\s*</module>", files.text("pom.xml"))
-    gradle = files.text("settings.gradle") or files.text("settings.gradle.kts")
+    found += list_strings(get_nested(files.load_toml("Cargo.toml"), "workspace", "members"))
+    found += list_strings(get_nested(files.load_toml("pyproject.toml"), "tool", "uv", "workspace", "members"))
+    found += re.findall(r"^\s*(?:use\s+)?(\./?[\w./-]*)\s*$", files.get_text("go.work"), re.M)
+    found += re.findall(r"<module>\s*([^<\s]+)\s*</module>", files.get_text("pom.xml"))
+    gradle = files.get_text("settings.gradle") or files.get_text("settings.gradle.kts")
     included = re.findall(r"['\"]:?([\w:.-]+)['\"]", " ".join(re.findall(r"^\s*include\b(.*)$", gradle, re.M)))
     found += [name.replace(":", "/") for name in included]
     return [one.removeprefix("./").strip("/") for one in found if one.removeprefix("./").strip("/")]
 
 
-_DETECT: dict[str, Callable[[ProjectFiles, Machine], Detected | None]] = {
+_DETECTORS: dict[str, Callable[[ProjectFiles, MachineInfo], DetectedProject | None]] = {
     "rust": detect_rust,
     "go": detect_go,
     "typescript": detect_node,
@@ -126,13 +126,13 @@ _DETECT: dict[str, Callable[[ProjectFiles, Machine], Detected | None]] = {
 }
 
 
-def detect_project(files: ProjectFiles, machine: Machine, kind: str | None = None) -> Detected | None:
+def detect_project(files: ProjectFiles, machine: MachineInfo, kind: str | None = None) -> DetectedProject | None:
     """What is known about a project; `kind` is the profile that a person named, whatever the files tell."""
-    found = _DETECT[kind_of_root(files.paths) if kind is None else kind](files, machine)
+    found = _DETECTORS[detect_root_kind(files.paths) if kind is None else kind](files, machine)
     if found is None or "test" in found.commands:
         return found
     offered = detect_targets(files, machine)
     if offered is None:
         return found
     commands = {**offered.commands, **found.commands}
-    return Detected(found.profile, found.name, found.setups, commands, found.notes, found.root)
+    return DetectedProject(found.profile, found.name, found.setups, commands, found.notes, found.root)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LONGEST_LINE = 80
-_KEPT_OF_MESSAGE = 400
+MAX_LINE_CHARS = 80
+_MAX_MESSAGE_CHARS = 400
 
 
 class Activity(NamedTuple):
@@ -18,7 +18,7 @@ class Activity(NamedTuple):
     @property
     def line(self) -> str:
         """Both as one line; empty before the first sign."""
-        used = f"{short_count(self.tokens)} tokens" if self.tokens else ""
+        used = f"{format_count(self.tokens)} tokens" if self.tokens else ""
         return "  ".join(part for part in (self.last, used) if part)
 
 
@@ -26,32 +26,32 @@ class RunningCommand(NamedTuple):
     """A command of our checks, at work since a moment of the monotonic clock."""
 
     purpose: str
-    since_s: float
+    started_at_s: float
 
     def line(self, now_s: float) -> str:
         """`setup running, 0:42`."""
-        passed = max(0, int(now_s - self.since_s))
+        passed = max(0, int(now_s - self.started_at_s))
         return f"{self.purpose} running, {passed // 60}:{passed % 60:02}"
 
 
-def acted(before: Activity, what: str) -> Activity:
+def record_action(before: Activity, action: str) -> Activity:
     """A file was changed, a command or another tool was called."""
-    return before._replace(last=_one_line(what), message="")
+    return before._replace(last=_shorten_line(action), message="")
 
 
-def spoke(before: Activity, text: str) -> Activity:
+def record_message(before: Activity, text: str) -> Activity:
     """The agent said something, or a piece of it: its last line is shown, but not the fence of a block."""
-    message = f"{before.message}{text}"[-_KEPT_OF_MESSAGE:]
+    message = f"{before.message}{text}"[-_MAX_MESSAGE_CHARS:]
     lines = [line for line in message.splitlines() if line.strip() and not line.lstrip().startswith("```")]
-    return before._replace(last=_one_line(lines[-1]) if lines else before.last, message=message)
+    return before._replace(last=_shorten_line(lines[-1]) if lines else before.last, message=message)
 
 
-def counted(before: Activity, tokens: int) -> Activity:
+def record_tokens(before: Activity, tokens: int) -> Activity:
     """All the tokens that the run has used so far."""
     return before._replace(tokens=tokens)
 
 
-def short_count(number: int) -> str:
+def format_count(number: int) -> str:
     """A count as people read it at a glance: 950, 12.3k, 4.1M."""
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
         if number >= size:
@@ -59,6 +59,6 @@ def short_count(number: int) -> str:
     return str(number)
 
 
-def _one_line(text: str) -> str:
+def _shorten_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 3]}..."
+    return line if len(line) <= MAX_LINE_CHARS else f"{line[: MAX_LINE_CHARS - 3]}..."

@@ -8,43 +8,43 @@ from typing import NamedTuple
 
 from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.display.next_steps import next_steps
-from phasegate.core.display.status import next_commands
+from phasegate.core.display.status import format_next_commands
 from phasegate.core.machine import feature_events as events
 from phasegate.core.machine import package_events
-from phasegate.core.machine.feature_machine import decide, take
+from phasegate.core.machine.feature_machine import apply_or_refuse, decide_feature_actions
 from phasegate.core.machine.feature_state import Feature, FeatureAction, Step
-from phasegate.core.machine.package_events import End
-from phasegate.core.machine.wait_reasons import AT_A_FORGE
+from phasegate.core.machine.package_events import JobEndKind
+from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
 from phasegate.core.workflow.gate import GateOutcome
-from phasegate.core.workflow.lifecycle import Refusal, Stage, state_view
+from phasegate.core.workflow.lifecycle import Refusal, Stage, build_state_view
 from phasegate.core.workflow.workflows import gate_name, resolve_display_name
 
-_LONGEST_REASON = 300
-_MOST_FINDINGS = 20
-_MARKER = re.compile(r"<review>\s*\w+\s*</review>")  # for machines; people are told the verdict in words
+_MAX_REASON_CHARS = 300
+_MAX_FINDING_LINES = 20
+_REVIEW_MARKER = re.compile(r"<review>\s*\w+\s*</review>")  # for machines; people are told the verdict in words
 
 
-class Told(NamedTuple):
+class EventText(NamedTuple):
     """A line for people, and the block that follows it, if this is an emission point."""
 
     line: str = ""
     block: str = ""
 
 
-def tell(before: Feature | None, event: events.Happened, after: Feature) -> Told:
+def render_event(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> EventText:
     """What an event is to people, given where the feature stood before and stands after it."""
-    return Told(_line(before, event, after), _block(before, event, after))
+    return EventText(_render_line(before, event, after), _render_block(before, event, after))
 
 
-def _block(before: Feature | None, event: events.Happened, after: Feature) -> str:
+def _render_block(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> str:
     """One block for each event of the lifecycle: the start, a gate, a blocker, the end (seed 001)."""
-    point = _point(before, event, after)
+    point = _emission_point(before, event, after)
     if point is None:
         return ""
-    return next_steps(state_view(after.workflow), point) or ""
+    return next_steps(build_state_view(after.workflow), point) or ""
 
 
-def _point(before: Feature | None, event: events.Happened, after: Feature) -> str | None:
+def _emission_point(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> str | None:
     stage = after.workflow.stage
     if isinstance(event, events.Started):
         return "workflow-initialized"
@@ -60,32 +60,32 @@ def _point(before: Feature | None, event: events.Happened, after: Feature) -> st
     return points.get(stage)
 
 
-def _line(before: Feature | None, event: events.Happened, after: Feature) -> str:  # noqa: C901 - a table
+def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> str:  # noqa: C901 - a table
     workflow = after.workflow
     standing = before or after
     phase = "archive" if standing.closing else standing.workflow.phase
     match event:
         case events.Started(feature, type_):
             # The block that follows asks for a description, in its fixed words: the person sees that there is one.
-            described = f", described as: {_short(event.description)}" if event.description else ""
+            described = f", described as: {_shorten(event.description)}" if event.description else ""
             return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}{described}"
         case events.JobStarted(_, role, agent):
             return f"{phase}: round {after.round}, {role} by {agent}"
         case events.JobEnded(_, end, reason, _, verdict):
-            said = f": {verdict}" if end is End.DONE and verdict else f": {_short(reason)}" if reason else ""
+            said = f": {verdict}" if end is JobEndKind.DONE and verdict else f": {_shorten(reason)}" if reason else ""
             return f"{phase}: {end}{said}"
-        case events.Written(_, missing):
+        case events.DocumentsWritten(_, missing):
             return f"{phase}: documents taken over" + (f", missing: {', '.join(missing)}" if missing else "")
-        case events.Strayed(violations):
-            return f"{phase}: {_short('; '.join(violations))}"
-        case events.Planned(packages, problems):
+        case events.ScopeViolated(violations):
+            return f"{phase}: {_shorten('; '.join(violations))}"
+        case events.PackagesPlanned(packages, problems):
             new = [name for name in packages if before is None or name not in before.packages]
-            return f"{phase}: {_short('; '.join(problems))}" if problems else f"{phase}: packages {', '.join(new)}"
+            return f"{phase}: {_shorten('; '.join(problems))}" if problems else f"{phase}: packages {', '.join(new)}"
         case events.PackageStarted(package):
             return f"{package}: begins"
         case events.PackageEnded(package, state, reason):
-            return f"{package}: {state}" + (f": {_short(reason)}" if reason else "")
-        case events.Ran(results):
+            return f"{package}: {state}" + (f": {_shorten(reason)}" if reason else "")
+        case events.CommandsRan(results):
             told = (f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items())
             return f"{phase}: {', '.join(told) or 'no command to run'}"
         case events.GateChecked(_, _, found):
@@ -96,18 +96,18 @@ def _line(before: Feature | None, event: events.Happened, after: Feature) -> str
             return f"merged into {after.base} at {commit[:12]}"
         case events.PullOpened(_, url, head):
             return f"{url} is at {head[:12]}"
-        case events.Remarked(remarks):
-            return f"{phase}: {len(remarks)} remarks at the pull request: {_short(remarks[0].finding)}"
+        case events.RemarksReceived(remarks):
+            return f"{phase}: {len(remarks)} remarks at the pull request: {_shorten(remarks[0].finding)}"
         case events.SentBack(reason, findings):
-            return f"sent back: {_short(f'{reason}: {findings}')}"
+            return f"sent back: {_shorten(f'{reason}: {findings}')}"
         case events.NotMerged(reason):
-            return f"not merged: {_short(reason)}"
+            return f"not merged: {_shorten(reason)}"
         case events.Resolved(how):
-            return f"{phase}: resolved: {_short(how)}"
+            return f"{phase}: resolved: {_shorten(how)}"
         case events.WentBack(_, why):
-            return f"{phase}: back to {workflow.phase}: {_short(why)}"
+            return f"{phase}: back to {workflow.phase}: {_shorten(why)}"
         case events.Cancelled(reason):
-            return f"{workflow.feature}: cancelled: {_short(reason)}"
+            return f"{workflow.feature}: cancelled: {_shorten(reason)}"
         case events.Completed():
             return f"{workflow.feature}: completed"
         case _:
@@ -121,72 +121,74 @@ def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
     if passed:
         return f"{gate_name(phase)} {GateOutcome.PASSED.upper()}"
     finding = found or (after.report if after.verdict is not Verdict.PASS else "")
-    reasons = "; ".join(_short(text) for text in (after.workflow.reason, _MARKER.sub("", finding)) if text)
+    reasons = "; ".join(_shorten(text) for text in (after.workflow.reason, _REVIEW_MARKER.sub("", finding)) if text)
     return f"{gate_name(phase)} {GateOutcome.FAILED.upper()}: {reasons}"
 
 
-def attempt_outcome(judged: package_events.AttemptJudged) -> str:
+def describe_attempt(checked: package_events.AttemptChecked) -> str:
     """What became of an attempt of a contest, in words."""
-    if judged.harvested.violations:
-        return f"violates the file scope: {'; '.join(judged.harvested.violations)}"
-    if judged.harvested.leaks:
-        return f"holds a key that was lent to it: {'; '.join(judged.harvested.leaks)}"
-    if judged.validated is None:
+    if checked.harvested.violations:
+        return f"violates the file scope: {'; '.join(checked.harvested.violations)}"
+    if checked.harvested.leaks:
+        return f"holds a key that was lent to it: {'; '.join(checked.harvested.leaks)}"
+    if checked.validated is None:
         return "changed nothing"
-    names = ", ".join(failure.partition(":")[0] for failure in judged.validated.failures)
+    names = ", ".join(failure.partition(":")[0] for failure in checked.validated.failures)
     return f"failed: {names}" if names else "passed the manifest"
 
 
-def tell_package(package: str, event: package_events.PackageHappened) -> str:  # noqa: C901 - a table
+def render_package_event(package: str, event: package_events.AnyPackageEvent) -> str:  # noqa: C901 - a table
     """What an event of a work package is to people."""
     match event:
         case package_events.PackageJobStarted(_, role, round_, _, agent, saved):
             of_delta = f", of what changed since the last one: about {saved} tokens less" if saved else ""
             return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "") + of_delta
         case package_events.PackageJobEnded(_, end, reason) if reason:
-            return f"{package}: {end}: {_short(reason)}"
+            return f"{package}: {end}: {_shorten(reason)}"
         case package_events.Harvested(leaks=leaks) if leaks:
-            return f"{package}: a key that was lent to the agent is in {_short('; '.join(leaks))}"
+            return f"{package}: a key that was lent to the agent is in {_shorten('; '.join(leaks))}"
         case package_events.Harvested(commit, violations):
             taken = "work taken over" if commit else "nothing was changed"
-            return f"{package}: {_short('; '.join(violations)) or taken}"
+            return f"{package}: {_shorten('; '.join(violations)) or taken}"
         case package_events.Validated(_, failures):
             names = ", ".join(failure.partition(":")[0] for failure in failures)
             return f"{package}: manifest {'failed: ' + names if names else 'passed'}"
-        case package_events.AttemptJudged():
-            return f"{package}: attempt {event.attempt + 1} {_short(attempt_outcome(event))}"
+        case package_events.AttemptChecked():
+            return f"{package}: attempt {event.attempt + 1} {_shorten(describe_attempt(event))}"
         case package_events.AttemptsCompared(best):
             return f"{package}: attempt {best + 1} is the best, says the reviewer"
-        case package_events.AttemptTaken(attempt):
+        case package_events.AttemptSelected(attempt):
             return f"{package}: attempt {attempt + 1} is taken"
         case package_events.Reviewed(verdict):
             return f"{package}: review says {verdict}"
         case package_events.PackagePublished(_, url):
             return f"{package}: pull request {url}"
-        case package_events.PackageRemarked(remarks):
+        case package_events.PackageRemarksReceived(remarks):
             return f"{package}: {len(remarks)} remarks at the pull request: one more round deals with them"
         case package_events.PackageHeld(reason):
-            return f"{package}: {_short(reason)}"
+            return f"{package}: {_shorten(reason)}"
         case package_events.PackageMerged(commit):
             return f"{package}: merged at {commit[:12]}"
         case package_events.PackageNotMerged(reason):
-            return f"{package}: not merged: {_short(reason)}"
+            return f"{package}: not merged: {_shorten(reason)}"
         case _:
             return ""
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
+    return line if len(line) <= _MAX_REASON_CHARS else f"{line[:_MAX_REASON_CHARS]} ..."
 
 
-def standing_lines(feature: Feature, naming: str = "") -> tuple[str, ...]:
+def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str, ...]:
     """Where a feature stands when a run stops, in words: why, what is kept, and the command that comes next.
 
     `naming`: ` --feature SLUG`, where another feature is in work too.
     """
     workflow = feature.workflow
-    commands = next_commands(str(workflow.stage), is_last_phase=workflow.is_last_phase, naming=naming)
+    commands = format_next_commands(
+        str(workflow.stage), is_last_phase=workflow.is_last_phase, command_suffix=command_suffix
+    )
     then = f"  then: {commands}"
     branch = f"the work is on feat/{workflow.feature}"
     gate = gate_name(workflow.phase)
@@ -195,15 +197,15 @@ def standing_lines(feature: Feature, naming: str = "") -> tuple[str, ...]:
             remedy = (f"  what to do: {feature.remediation}",) if feature.remediation else ()
             return (
                 f"{workflow.feature} is blocked in {workflow.phase}: {workflow.reason}",
-                *_findings(feature),
+                *_finding_lines(feature),
                 *remedy,
-                f"  {branch}; the logs: phasegate show {workflow.phase} --log{naming}",
+                f"  {branch}; the logs: phasegate show {workflow.phase} --log{command_suffix}",
                 then,
             )
         case Stage.GATE_PASSED if feature.pull is not None and not feature.merged:
             return (
-                f"{feature.pull.url}{AT_A_FORGE}",
-                f"  then: phasegate run{naming}, or phasegate sync{naming} for one look",
+                f"{feature.pull.url}{WAITING_AT_FORGE_SUFFIX}",
+                f"  then: phasegate run{command_suffix}, or phasegate sync{command_suffix} for one look",
             )
         case Stage.GATE_PASSED if workflow.is_last_phase:
             return (f"{gate} was the last gate; {branch}", then)
@@ -219,18 +221,18 @@ def standing_lines(feature: Feature, naming: str = "") -> tuple[str, ...]:
             return ()
 
 
-def _findings(feature: Feature) -> Iterator[str]:
+def _finding_lines(feature: Feature) -> Iterator[str]:
     """What the checks and the reviewer of this round said: a person has to decide on it."""
-    reason, found = feature.workflow.reason, _MARKER.sub("", open_findings(feature))
+    reason, found = feature.workflow.reason, _REVIEW_MARKER.sub("", select_open_findings(feature))
     lines = [line for line in found.splitlines() if line.strip() and line.strip() not in reason]
     if lines:
         yield "  findings:"
-        yield from (f"    {line}" for line in lines[:_MOST_FINDINGS])
-    if len(lines) > _MOST_FINDINGS:
-        yield f"    ... and {len(lines) - _MOST_FINDINGS} more lines"
+        yield from (f"    {line}" for line in lines[:_MAX_FINDING_LINES])
+    if len(lines) > _MAX_FINDING_LINES:
+        yield f"    ... and {len(lines) - _MAX_FINDING_LINES} more lines"
 
 
-def open_findings(feature: Feature) -> str:
+def select_open_findings(feature: Feature) -> str:
     """The findings that a person has to decide on: behind a passed gate something else is in the way."""
     workflow = feature.workflow
     if workflow.stage is not Stage.BLOCKED or workflow.blocked_at is not Stage.WORKING:
@@ -238,16 +240,16 @@ def open_findings(feature: Feature) -> str:
     return feature.report if feature.todo else feature.findings  # a gate that was judged has added its own
 
 
-def allowed_orders(feature: Feature) -> tuple[str, ...]:
+def list_allowed_orders(feature: Feature) -> tuple[str, ...]:
     """What a person may order now, by the name of the command."""
-    asked: dict[str, events.Happened] = {
+    asked: dict[str, events.AnyFeatureEvent] = {
         "advance": events.Advanced(),
         "retry": events.Retried(),
         "resolve": events.Resolved("how"),
         "back": events.WentBack(feature.workflow.phases[0], "why"),
-        "complete": events.CompletionAsked(),
+        "complete": events.CompletionRequested(),
         "escalate": events.Escalated("why"),
         "cancel": events.Cancelled("why"),
     }
-    orders = tuple(name for name, event in asked.items() if not isinstance(take(feature, event), Refusal))
-    return ("run", *orders) if decide(feature)[:1] != (FeatureAction(Step.STOP),) else orders
+    orders = tuple(name for name, event in asked.items() if not isinstance(apply_or_refuse(feature, event), Refusal))
+    return ("run", *orders) if decide_feature_actions(feature)[:1] != (FeatureAction(Step.STOP),) else orders

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from phasegate.core.display.next_steps import next_steps
 from phasegate.core.workflow.workflows import is_printable, resolve_display_name
 
-ROOT = "{root}"  # in a command: the way from the person's folder to the root of the repository
-_WIDEST = 76
-_DOCUMENTS = frozenset({".md", ".rst", ".txt", ".adoc"})
+ROOT_PLACEHOLDER = "{root}"  # in a command: the way from the person's folder to the root of the repository
+_MAX_WIDTH = 76
+_DOCUMENT_SUFFIXES = frozenset({".md", ".rst", ".txt", ".adoc"})
 _CODE_WITHOUT_SUFFIX = frozenset({"Dockerfile", "Gemfile", "Justfile", "Makefile", "Rakefile"})
 
 
-class Scenario(Enum):
+class MenuKind(Enum):
     """What the person finds; the value is the menu's headline."""
 
     NEW = "not set up yet, no code here"
@@ -37,23 +37,24 @@ _HELP = MenuEntry("Help", ("--help",))
 _STATUS = MenuEntry("View Status", ("status",))
 _SET_UP = MenuEntry("Set Up This Repository", ("init",))
 
-ENTRIES: dict[Scenario, tuple[MenuEntry, ...]] = {
-    Scenario.NEW: (
+MENU_ENTRIES: dict[MenuKind, tuple[MenuEntry, ...]] = {
+    MenuKind.NEW: (
         _SET_UP,
         MenuEntry("See the Demo", ("demo",)),
         MenuEntry("Show Agent Programs", ("agents",)),
         _HELP,
     ),
-    Scenario.EXISTING: (
+    MenuKind.EXISTING: (
         _SET_UP,
         MenuEntry(
-            "Discover Existing Code (installs the agent files)", ("agent-file", "install", f"{ROOT}/.claude/agents")
+            "Discover Existing Code (installs the agent files)",
+            ("agent-file", "install", f"{ROOT_PLACEHOLDER}/.claude/agents"),
         ),
         MenuEntry("See the Demo", ("demo",)),
         MenuEntry("Show Agent Programs", ("agents",)),
         _HELP,
     ),
-    Scenario.IDLE: (
+    MenuKind.IDLE: (
         MenuEntry("New Feature", ("start", "feature"), "Describe your feature"),
         MenuEntry("Fix", ("start", "fix"), "Describe your bug"),
         MenuEntry("Run Tests", ("run", "test-run")),
@@ -62,7 +63,7 @@ ENTRIES: dict[Scenario, tuple[MenuEntry, ...]] = {
         _STATUS,
         MenuEntry("Upgrade", ("start", "upgrade"), "Describe your upgrade target"),
     ),
-    Scenario.ACTIVE: (
+    MenuKind.ACTIVE: (
         MenuEntry("Continue", ("run",)),
         MenuEntry("Gate Check", ("gate",)),
         _STATUS,
@@ -70,30 +71,33 @@ ENTRIES: dict[Scenario, tuple[MenuEntry, ...]] = {
         MenuEntry("Cancel", ("cancel", "--reason"), "Why is the workflow cancelled"),
     ),
 }
-ENTRIES[Scenario.BLOCKED] = (MenuEntry("Resolve", ("resolve",), "How was it resolved"), *ENTRIES[Scenario.ACTIVE])
+MENU_ENTRIES[MenuKind.BLOCKED] = (
+    MenuEntry("Resolve", ("resolve",), "How was it resolved"),
+    *MENU_ENTRIES[MenuKind.ACTIVE],
+)
 
 
-def scenario_of(state: object, configured: bool, has_code: bool) -> Scenario:
+def choose_menu(state: object, configured: bool, has_code: bool) -> MenuKind:
     """The menu that fits; a state that names no sound workflow counts as none."""
     if next_steps(state) is not None:
-        return Scenario.BLOCKED if _active(state).get("stage") == "blocked" else Scenario.ACTIVE
+        return MenuKind.BLOCKED if _active_workflow(state).get("stage") == "blocked" else MenuKind.ACTIVE
     if configured:
-        return Scenario.IDLE
-    return Scenario.EXISTING if has_code else Scenario.NEW
+        return MenuKind.IDLE
+    return MenuKind.EXISTING if has_code else MenuKind.NEW
 
 
-def headline(scenario: Scenario, state: object) -> str:
+def render_headline(kind: MenuKind, state: object) -> str:
     """The menu's first line; for an active workflow its type and phase."""
-    active = _active(state)
-    if scenario not in (Scenario.ACTIVE, Scenario.BLOCKED) or not active:
-        return f"PHASEGATE - {scenario.value}"
+    active = _active_workflow(state)
+    if kind not in (MenuKind.ACTIVE, MenuKind.BLOCKED) or not active:
+        return f"PHASEGATE - {kind.value}"
     type_ = active.get("type")
     phase = resolve_display_name(active["phases"][active["current_phase_index"]])
-    waits = ", waits for you" if scenario is Scenario.BLOCKED else ""
+    waits = ", waits for you" if kind is MenuKind.BLOCKED else ""
     return f"PHASEGATE - {type_ if is_printable(type_) else 'workflow'}: {phase}{waits}"
 
 
-def _active(state: object) -> dict[str, Any]:
+def _active_workflow(state: object) -> dict[str, Any]:
     active = state.get("active_workflow") if isinstance(state, dict) else None
     return active if isinstance(active, dict) else {}
 
@@ -102,22 +106,22 @@ def render_box(title: str, labels: Sequence[str]) -> str:
     """A title over numbered choices in a box of ASCII."""
     rows = [f" {number}) {label}" for number, label in enumerate(labels, 1)]
     rows.append(" q) Leave")
-    width = min(max(len(row) for row in [title, *rows]), _WIDEST)
+    width = min(max(len(row) for row in [title, *rows]), _MAX_WIDTH)
     line = f"+{'-' * (width + 2)}+"
     boxed = [f"| {row[:width]:<{width}} |" for row in (title, *rows)]
     return "\n".join([line, boxed[0], line, *boxed[1:], line])
 
 
-def choice_of(answer: str, entries: Sequence[MenuEntry]) -> MenuEntry | None:
+def parse_choice(answer: str, entries: Sequence[MenuEntry]) -> MenuEntry | None:
     """The entry whose number was typed; None for anything else."""
     typed = answer.strip()
     is_number = typed.isascii() and typed.isdigit() and len(typed) <= len(str(len(entries)))
     return entries[int(typed) - 1] if is_number and 1 <= int(typed) <= len(entries) else None
 
 
-def is_code(name: str) -> bool:
+def is_code_file(name: str) -> bool:
     """Whether a file of this name makes a repository one with code: no document, no licence, nothing hidden."""
     if name.startswith("."):
         return False
     stem, dot, suffix = name.rpartition(".")
-    return f".{suffix.lower()}" not in _DOCUMENTS if dot and stem else name in _CODE_WITHOUT_SUFFIX
+    return f".{suffix.lower()}" not in _DOCUMENT_SUFFIXES if dot and stem else name in _CODE_WITHOUT_SUFFIX

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from phasegate.core.answer.block import check_block as check_block
 from phasegate.core.answer.block import render_menu
-from phasegate.core.workflow.workflows import is_printable, resolve_display_name, split_key, workflow_noun
+from phasegate.core.workflow.workflows import is_printable, resolve_display_name, split_phase_key, workflow_noun
 
-COMPLETE = "Complete workflow and merge to main"
-UTILITY_ACTIVE = "Show workflow status"
-UTILITY_AFTER = "View project status"
+COMPLETE_ITEM = "Complete workflow and merge to main"
+WORKFLOW_STATUS_ITEM = "Show workflow status"
+PROJECT_STATUS_ITEM = "View project status"
 
 # Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak without one.
 _GATE_FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
-_BLOCKER = ("Resolve blocker and retry", "Cancel workflow", UTILITY_ACTIVE)
-_COMPLETED = ("Start a new feature", "Run tests", UTILITY_AFTER)
-_CANCELLED = ("Start a new feature", UTILITY_AFTER)
+_BLOCKER = ("Resolve blocker and retry", "Cancel workflow", WORKFLOW_STATUS_ITEM)
+_COMPLETED = ("Start a new feature", "Run tests", PROJECT_STATUS_ITEM)
+_CANCELLED = ("Start a new feature", PROJECT_STATUS_ITEM)
 _FALLBACK = ("Show project status", "Start a new workflow")
-_DISCOVER = ("Start a new feature", "Review discovery report", UTILITY_AFTER)
+_DISCOVER = ("Start a new feature", "Review discovery report", PROJECT_STATUS_ITEM)
 
 DISCOVER = "discover"
 EVENTS = ("workflow-initialized", "gate-passed", "gate-failed", "blocker", "workflow-completed", "workflow-cancelled")
 
 # "Review {the first} artifacts" after a gate; "Review {the second}" as [2] of a phase agent's own block.
-_REVIEWED = {
+_REVIEW_SUBJECTS = {
     "00-quick-scan": ("quick scan", "scope estimate"),
     "01-requirements": ("requirements", "requirements documents"),
     "02-impact-analysis": ("impact analysis", "impact analysis report"),
@@ -54,8 +54,8 @@ def next_steps(state: object, event: str | None = None, phase: str | None = None
     """
     if event is not None and event not in EVENTS:
         raise ValueError(f"unknown event: {event!r}; known are {', '.join(EVENTS)}")
-    workflow = _Workflow.read(state)
-    items = _items_of_event(workflow, event) if event else _items_of_agent(workflow, phase)
+    workflow = _Workflow.from_state(state)
+    items = _event_items(workflow, event) if event else _agent_items(workflow, phase)
     return render_menu(items) if items else None
 
 
@@ -72,7 +72,7 @@ class _Workflow:
         self.stage = stage
 
     @classmethod
-    def read(cls, state: object) -> _Workflow | None:
+    def from_state(cls, state: object) -> _Workflow | None:
         """The active workflow, or None when there is none or anything that we rely on is malformed."""
         active = state.get("active_workflow") if isinstance(state, dict) else None
         if not isinstance(active, dict):
@@ -86,14 +86,14 @@ class _Workflow:
             return None
         return cls(tuple(phases), index, active.get("type"), active.get("noun"), active.get("stage"))
 
-    def after(self, position: int) -> str:
+    def primary_item(self, position: int) -> str:
         """The primary step at a position: go on, or complete."""
         if position + 1 < len(self.phases):
             return f"Continue to {resolve_display_name(self.phases[position + 1])}"
-        return COMPLETE
+        return COMPLETE_ITEM
 
 
-def _items_of_event(workflow: _Workflow | None, event: str) -> tuple[str, ...] | None:
+def _event_items(workflow: _Workflow | None, event: str) -> tuple[str, ...] | None:
     if event == "workflow-completed":
         return _COMPLETED
     if event == "workflow-cancelled":
@@ -104,26 +104,26 @@ def _items_of_event(workflow: _Workflow | None, event: str) -> tuple[str, ...] |
         return _GATE_FAILED
     if event == "blocker":
         return _BLOCKER
-    return _at_start(workflow) if event == "workflow-initialized" else _after_gate(workflow)
+    return _start_items(workflow) if event == "workflow-initialized" else _gate_passed_items(workflow)
 
 
-def _at_start(workflow: _Workflow) -> tuple[str, ...] | None:
+def _start_items(workflow: _Workflow) -> tuple[str, ...] | None:
     if not isinstance(workflow.type, str) or not (workflow.own_noun is None or is_printable(workflow.own_noun)):
         return None
     noun = workflow_noun(workflow.type, str(workflow.own_noun or ""))
     if noun is None:
         return None
     first = resolve_display_name(workflow.phases[0])
-    return f"Describe your {noun} to begin {first}", "Show workflow phases", UTILITY_ACTIVE
+    return f"Describe your {noun} to begin {first}", "Show workflow phases", WORKFLOW_STATUS_ITEM
 
 
-def _after_gate(workflow: _Workflow) -> tuple[str, ...]:
-    primary = workflow.after(workflow.index)
-    reviewed = "all workflow" if primary == COMPLETE else _phase_noun(workflow.phases[workflow.index])
-    return primary, f"Review {reviewed} artifacts", UTILITY_ACTIVE
+def _gate_passed_items(workflow: _Workflow) -> tuple[str, ...]:
+    primary = workflow.primary_item(workflow.index)
+    reviewed = "all workflow" if primary == COMPLETE_ITEM else _phase_noun(workflow.phases[workflow.index])
+    return primary, f"Review {reviewed} artifacts", WORKFLOW_STATUS_ITEM
 
 
-def _items_of_agent(workflow: _Workflow | None, phase: str | None) -> tuple[str, ...] | None:
+def _agent_items(workflow: _Workflow | None, phase: str | None) -> tuple[str, ...] | None:
     if phase == DISCOVER:
         return _DISCOVER
     if workflow is None:
@@ -136,13 +136,13 @@ def _items_of_agent(workflow: _Workflow | None, phase: str | None) -> tuple[str,
         return _FALLBACK
     # Another tool may list a phase twice: the current one is then where the index says.
     position = workflow.index if key == current else workflow.phases.index(key)
-    return workflow.after(position), own_review(key), UTILITY_ACTIVE
+    return workflow.primary_item(position), review_item(key), WORKFLOW_STATUS_ITEM
 
 
-def own_review(key: str) -> str:
+def review_item(key: str) -> str:
     """[2] of a phase agent's own block."""
-    return f"Review {_REVIEWED[key][1] if key in _REVIEWED else f'{_phase_noun(key)} artifacts'}"
+    return f"Review {_REVIEW_SUBJECTS[key][1] if key in _REVIEW_SUBJECTS else f'{_phase_noun(key)} artifacts'}"
 
 
 def _phase_noun(key: str) -> str:
-    return _REVIEWED.get(key, ("",))[0] or split_key(key)[1].replace("-", " ").strip() or key
+    return _REVIEW_SUBJECTS.get(key, ("",))[0] or split_phase_key(key)[1].replace("-", " ").strip() or key

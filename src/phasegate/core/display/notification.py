@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.core.text.visible import visible
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError
 
-LONGEST_REASON = 200
-NEEDED, ENDED = "person.needed", "run.ended"
-SHAPES = ("https://", "http://", "ntfy+https://", "ntfy+http://", "slack+https://", "slack+http://", "mailto:")
-_MARK = "whsec_"  # of the Standard Webhooks specification; the rest is base64
+MAX_REASON_CHARS = 200
+PERSON_NEEDED, RUN_ENDED = "person.needed", "run.ended"
+URL_PREFIXES = ("https://", "http://", "ntfy+https://", "ntfy+http://", "slack+https://", "slack+http://", "mailto:")
+_SECRET_PREFIX = "whsec_"  # of the Standard Webhooks specification; the rest is base64
 
 
 class Notification(msgspec.Struct, frozen=True):
@@ -51,37 +51,45 @@ class HttpMessage(NamedTuple):
     headers: dict[str, str]
 
 
-def short_reason(reason: str) -> str:
+def shorten_reason(reason: str) -> str:
     """A reason in one line of bounded length, with nothing in it that a terminal would obey."""
-    line = visible(" ".join(reason.split()))
-    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 3]}..."
+    line = escape_unprintable(" ".join(reason.split()))
+    return line if len(line) <= MAX_REASON_CHARS else f"{line[: MAX_REASON_CHARS - 3]}..."
 
 
-def http_message(url: str, told: Notification, moment_s: int, secret: str = "") -> HttpMessage:
+def build_http_message(url: str, notification: Notification, timestamp_s: int, secret: str = "") -> HttpMessage:
     """The message in the shape that its address asks for."""
     shape, _, plain = url.partition("+") if url.startswith(("ntfy+", "slack+")) else ("", "", url)
     if shape == "ntfy":
-        tag = "warning" if told.type == NEEDED else "white_check_mark"
-        headers = {"Title": _as_header(told.title), "Tags": tag, "Content-Type": "text/plain; charset=utf-8"}
-        return HttpMessage(plain, told.text.encode(), headers)
+        tag = "warning" if notification.type == PERSON_NEEDED else "white_check_mark"
+        headers = {
+            "Title": _to_ascii_header(notification.title),
+            "Tags": tag,
+            "Content-Type": "text/plain; charset=utf-8",
+        }
+        return HttpMessage(plain, notification.text.encode(), headers)
     if shape == "slack":
-        return HttpMessage(plain, msgspec.json.encode({"text": told.text}), {"Content-Type": "application/json"})
-    body = msgspec.json.encode({"type": told.type, "timestamp": told.timestamp, "data": msgspec.structs.asdict(told)})
-    headers = {"Content-Type": "application/json", "webhook-id": told.id, "webhook-timestamp": str(moment_s)}
+        return HttpMessage(
+            plain, msgspec.json.encode({"text": notification.text}), {"Content-Type": "application/json"}
+        )
+    body = msgspec.json.encode(
+        {"type": notification.type, "timestamp": notification.timestamp, "data": msgspec.structs.asdict(notification)}
+    )
+    headers = {"Content-Type": "application/json", "webhook-id": notification.id, "webhook-timestamp": str(timestamp_s)}
     if secret:
-        headers["webhook-signature"] = f"v1,{_signature(secret, told.id, moment_s, body)}"
+        headers["webhook-signature"] = f"v1,{_signature(secret, notification.id, timestamp_s, body)}"
     return HttpMessage(plain, body, headers)
 
 
-def _signature(secret: str, id_: str, moment_s: int, body: bytes) -> str:
+def _signature(secret: str, id_: str, timestamp_s: int, body: bytes) -> str:
     """As https://www.standardwebhooks.com has it: HMAC-SHA256 over id, time and body, in base64."""
     try:
-        key = base64.b64decode(secret.removeprefix(_MARK), validate=True)
+        key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
     except binascii.Error as error:
-        raise ConfigError("the secret for webhooks is not base64", f"it looks like {_MARK}BASE64") from error
-    signed = hmac.digest(key, b"%s.%d.%s" % (id_.encode(), moment_s, body), "sha256")
+        raise ConfigError("the secret for webhooks is not base64", f"it looks like {_SECRET_PREFIX}BASE64") from error
+    signed = hmac.digest(key, b"%s.%d.%s" % (id_.encode(), timestamp_s, body), "sha256")
     return base64.b64encode(signed).decode()
 
 
-def _as_header(text: str) -> str:
+def _to_ascii_header(text: str) -> str:
     return text.encode("ascii", "replace").decode()

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phasegate.core.display.next_steps import next_steps
-from phasegate.core.machine.wait_reasons import AT_A_FORGE
-from phasegate.core.text.visible import visible
-from phasegate.core.workflow.workflows import UNMERGED, gate_name, resolve_display_name
+from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.workflow.workflows import UNMERGED_WORKFLOWS, gate_name, resolve_display_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Style = Callable[[str, str], str]
 
-    class Row(Protocol):
+    class PackageRow(Protocol):
         """What the board needs to know of a package."""
 
         @property
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
         def standing(self) -> str: ...
 
 
-COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
-NARROW = 76  # below this, five columns show too little of each title
-ENDED = ("completed", "cancelled")
+STATE_COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
+MIN_COLUMNS_WIDTH = 76  # below this, five columns show too little of each title
+ENDED_STAGE_NAMES = ("completed", "cancelled")
 # These hold a feature for a moment, as their lock says. All else that holds it works on it.
-ORDERS = ("start", "advance", "retry", "resolve", "back", "escalate", "cancel", "complete", "note")
-NOTICE = "notice.given"  # on record: what a person is told
-RUN_FAILED = "the run has failed: "  # how the notice begins that tells why nothing was done after it
-HIDDEN_TOLD = "characters that nobody sees"  # how the notice about them begins
-FLEET = " --fleet"
-NONE_YET = "(none yet)"  # the worker of a feature that waits for one at its fleet's server
+SHORT_ORDERS = ("start", "advance", "retry", "resolve", "back", "escalate", "cancel", "complete", "note")
+NOTICE_KIND = "notice.given"  # on record: what a person is told
+RUN_FAILED_PREFIX = "the run has failed: "  # how the notice begins that tells why nothing was done after it
+HIDDEN_CHARACTERS_PREFIX = "characters that nobody sees"  # how the notice about them begins
+FLEET_OPTION = " --fleet"
+NO_WORKER_YET = "(none yet)"  # the worker of a feature that waits for one at its fleet's server
 _GAP = "  "
 # What a person does next, by the stage of the workflow.
-_THEN = {
+_NEXT_VERBS = {
     "working": ("run",),
     "gate-failed": ("run", "retry"),
     "gate-passed": ("run", "advance"),
@@ -95,36 +95,38 @@ class FeatureCard(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        return self.stage not in ENDED
+        return self.stage not in ENDED_STAGE_NAMES
 
 
-def standing_of(stage: str, *, is_last_phase: bool, is_held: bool) -> str:
+def derive_standing(stage: str, *, is_last_phase: bool, has_worker: bool) -> str:
     """Whether a feature is working, waiting for a person, stopped or ended. `is_held`: a process works on it.
 
     Stopped means that nobody works on it and that `run` would go on, whatever ended the last one.
     """
-    if stage in ENDED:
+    if stage in ENDED_STAGE_NAMES:
         return "ended"
-    if is_held:
+    if has_worker:
         return "working"
     return "waiting" if stage == "blocked" or (stage == "gate-passed" and is_last_phase) else "stopped"
 
 
-def standing_of_package(state: str, *, is_held: bool) -> str:
+def derive_package_standing(state: str, *, has_worker: bool) -> str:
     """The same of a package, which may also be planned: nobody has begun it. `is_held`: by it or its feature's run."""
     if state in ("DOING", "FOR_REVIEW"):
-        return "working" if is_held else "stopped"
+        return "working" if has_worker else "stopped"
     return {"PLANNED": "planned", "DONE": "ended"}.get(state, "waiting")
 
 
-def orders_while_waiting(stage: str, position: int, merged: str = "") -> tuple[str, ...]:
+def list_waiting_orders(stage: str, position: int, merged: str = "") -> tuple[str, ...]:
     """The commands that are allowed while a feature waits for a person, told from its row. See `allowed_orders`."""
     back = ("back",) if position and not merged else ()
     orders = ("resolve", *back) if stage == "blocked" else ("run", *back, "complete", "escalate")
     return orders if merged else (*orders, "cancel")
 
 
-def phases_of(keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]) -> tuple[PhaseCard, ...]:
+def build_phase_cards(
+    keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]
+) -> tuple[PhaseCard, ...]:
     """The phases of a workflow at a position; `outcomes` are the last ones of the gates, by phase."""
     done = position + (stage in ("gate-passed", "completed"))
     statuses = ["completed" if at < done else "in_progress" if at == position else "pending" for at in range(len(keys))]
@@ -134,7 +136,7 @@ def phases_of(keys: Sequence[str], position: int, stage: str, outcomes: Mapping[
     )
 
 
-def workflow_of(state: object) -> FeatureCard | None:
+def read_workflow_card(state: object) -> FeatureCard | None:
     """The active workflow of a state file, whoever wrote it; None if there is none, or it is malformed."""
     if next_steps(state) is None:
         return None
@@ -143,85 +145,95 @@ def workflow_of(state: object) -> FeatureCard | None:
     keys, index = active["phases"], active["current_phase_index"]
     told = active.get("phase_status")
     is_passed = isinstance(told, dict) and told.get(keys[index]) == "completed"
-    type_, feature, description = (_text(active.get(name)) for name in ("type", "artifact_folder", "description"))
+    type_, feature, description = (
+        _visible_text(active.get(name)) for name in ("type", "artifact_folder", "description")
+    )
     stage = "gate-passed" if is_passed else "working"
-    phases = phases_of(keys, index, stage, {})
+    phases = build_phase_cards(keys, index, stage, {})
     return FeatureCard(feature, type_, description, stage=stage, round=1, phase=keys[index], phases=phases)
 
 
-def _text(value: object) -> str:
-    return visible(value).strip() if isinstance(value, str) else ""
+def _visible_text(value: object) -> str:
+    return escape_unprintable(value).strip() if isinstance(value, str) else ""
 
 
-def ending_verb(naming: str) -> str:
+def merge_verb(command_suffix: str) -> str:
     """How a feature is merged behind its last gate: a fleet's workers do it themselves."""
-    return "run --merge" if naming.endswith(FLEET) else "complete"
+    return "run --merge" if command_suffix.endswith(FLEET_OPTION) else "complete"
 
 
-def next_commands(stage: str, *, is_last_phase: bool, is_published: bool = False, naming: str = "") -> str:
+def format_next_commands(
+    stage: str, *, is_last_phase: bool, is_published: bool = False, command_suffix: str = ""
+) -> str:
     """What a person types next. `naming`: ` --feature SLUG`, where another feature is in work too, and ` --fleet`."""
-    verbs = _THEN.get(stage, ())
+    verbs = _NEXT_VERBS.get(stage, ())
     if stage == "gate-passed" and is_last_phase:
-        verbs = ("run", "sync") if is_published else (ending_verb(naming),)
-    return (", and " if stage == "blocked" else ", or ").join(f"phasegate {verb}{naming}" for verb in verbs)
+        verbs = ("run", "sync") if is_published else (merge_verb(command_suffix),)
+    return (", and " if stage == "blocked" else ", or ").join(f"phasegate {verb}{command_suffix}" for verb in verbs)
 
 
-def workflow_lines(workflow: FeatureCard, style: Style, naming: str = "", *, is_drawn: bool = False) -> Iterator[str]:
+def workflow_lines(
+    workflow: FeatureCard, style: Style, command_suffix: str = "", *, use_symbols: bool = False
+) -> Iterator[str]:
     """The workflow: what it is about, where it stands, each phase with its gate, and what comes next."""
     where = f" {workflow.feature}" if workflow.feature else ""
     again = f", round {workflow.round}" if workflow.round > 1 else ""
     at = resolve_display_name(workflow.phase) if workflow.is_active else workflow.stage
     yield style(f"{workflow.type or 'workflow'}{where}: {at}{again}", "bold")
     if workflow.description:
-        yield f"  {visible(workflow.description)}"
+        yield f"  {escape_unprintable(workflow.description)}"
     width = max(len(phase.name) for phase in workflow.phases)
     for phase in workflow.phases:
-        mark = _mark(phase, workflow, style) if is_drawn else f"[{_MARKS[phase.status]}]"
-        yield f"  {mark} {phase.name:<{width}}  {_judged(phase, workflow, style)}".rstrip()
-    if ended := whereabouts(workflow.type, workflow.stage, workflow.base, workflow.merged):
+        mark = _phase_symbol(phase, workflow, style) if use_symbols else f"[{_PHASE_MARKS[phase.status]}]"
+        yield f"  {mark} {phase.name:<{width}}  {_gate_status(phase, workflow, style)}".rstrip()
+    if ended := describe_merge(workflow.type, workflow.stage, workflow.base, workflow.merged):
         yield f"  {ended}"
-    yield from _what_next(workflow, naming)
+    yield from _next_lines(workflow, command_suffix)
 
 
-_MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
-_DOTS = {"completed": ("●", "green"), "in_progress": ("◉", "yellow"), "pending": ("○", "plain")}
+_PHASE_MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
+_PHASE_SYMBOLS = {"completed": ("●", "green"), "in_progress": ("◉", "yellow"), "pending": ("○", "plain")}
 
 
-def _mark(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
+def _phase_symbol(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
     """A phase on the rail."""
-    dot, colour = _DOTS[phase.status]
+    dot, colour = _PHASE_SYMBOLS[phase.status]
     stands_still = phase.status == "in_progress" and workflow.stage in ("blocked", "gate-failed")
     return style(dot, "red" if stands_still else colour)
 
 
-def graph_line(waves: Sequence[Sequence[Row]], width: int, style: Style) -> str:
+def graph_line(waves: Sequence[Sequence[PackageRow]], width: int, style: Style) -> str:
     """Which packages come after which, from left to right; nothing where that does not fit, or nobody waits."""
-    words = [[f"{_STATES.get(row.state, '○')} {row.id}" for row in wave] for wave in waves]
-    if len(waves) < 2 or cells(" ─▶ ".join("  ".join(wave) for wave in words)) > width:
+    words = [[f"{_STATE_SYMBOLS.get(row.state, '○')} {row.id}" for row in wave] for wave in waves]
+    if len(waves) < 2 or display_width(" ─▶ ".join("  ".join(wave) for wave in words)) > width:
         return ""
     coloured = (
-        "  ".join(style(word, _COLOURS.get(row.state, "plain")) for word, row in zip(found, wave, strict=True))
+        "  ".join(style(word, _STATE_COLOURS.get(row.state, "plain")) for word, row in zip(found, wave, strict=True))
         for found, wave in zip(words, waves, strict=True)
     )
     return " ─▶ ".join(coloured)
 
 
-_STATES = {"DONE": "●", "DOING": "◉", "FOR_REVIEW": "◉", "BLOCKED": "✗"}
+_STATE_SYMBOLS = {"DONE": "●", "DOING": "◉", "FOR_REVIEW": "◉", "BLOCKED": "✗"}
 
 
-def whereabouts(type_: str, stage: str, base: str, merged: str) -> str:
+def describe_merge(type_: str, stage: str, base: str, merged: str) -> str:
     """Where the work of a workflow is: merged or not, into what, as which commit; nothing while it is in work."""
     if merged:
-        return f"merged into {visible(base)} at {visible(merged)[:12]}"
+        return f"merged into {escape_unprintable(base)} at {escape_unprintable(merged)[:12]}"
     if stage == "cancelled":
         return "not merged: it was cancelled"
     if stage != "completed":
         return ""
     # Early records do not say which commit; what is completed and merges is merged.
-    return f"not merged: a {type_} changes nothing" if type_ in UNMERGED else f"merged into {visible(base)}"
+    return (
+        f"not merged: a {type_} changes nothing"
+        if type_ in UNMERGED_WORKFLOWS
+        else f"merged into {escape_unprintable(base)}"
+    )
 
 
-def _judged(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
+def _gate_status(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
     if phase.status == "completed":
         return style(f"{phase.gate} PASSED", "green")
     if phase.status == "pending" or not workflow.is_active:
@@ -233,46 +245,48 @@ def _judged(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
     return style("stopped: no process works on it" if workflow.standing == "stopped" else "in progress", "yellow")
 
 
-def _what_next(workflow: FeatureCard, naming: str) -> Iterator[str]:
-    if workflow.reason and (workflow.stage != "working" or workflow.reason.startswith(RUN_FAILED)):
-        yield f"  why: {visible(workflow.reason)}"
+def _next_lines(workflow: FeatureCard, command_suffix: str) -> Iterator[str]:
+    if workflow.reason and (workflow.stage != "working" or workflow.reason.startswith(RUN_FAILED_PREFIX)):
+        yield f"  why: {escape_unprintable(workflow.reason)}"
     if workflow.remediation and workflow.is_active:
-        yield f"  what to do: {visible(workflow.remediation)}"
+        yield f"  what to do: {escape_unprintable(workflow.remediation)}"
     if workflow.worker is not None:
         yield f"  running: {worker_line(workflow.worker)}"
         return
     is_last = workflow.phase == workflow.phases[-1].key
-    is_published = workflow.reason.endswith(AT_A_FORGE)
-    if then := next_commands(workflow.stage, is_last_phase=is_last, is_published=is_published, naming=naming):
+    is_published = workflow.reason.endswith(WAITING_AT_FORGE_SUFFIX)
+    if then := format_next_commands(
+        workflow.stage, is_last_phase=is_last, is_published=is_published, command_suffix=command_suffix
+    ):
         yield f"  then: {then}"
 
 
 def worker_line(worker: Worker) -> str:
     """Who works on it, in words."""
-    if worker.command == NONE_YET:
+    if worker.command == NO_WORKER_YET:
         return f"it waits for a worker since {worker.since}"
     if not worker.pid:  # on another machine
-        return visible(f"worker {worker.command}, last sign {worker.since}")
-    return visible(f"process {worker.pid} ({worker.command}) since {worker.since}")
+        return escape_unprintable(f"worker {worker.command}, last sign {worker.since}")
+    return escape_unprintable(f"process {worker.pid} ({worker.command}) since {worker.since}")
 
 
-def counts(rows: Sequence[Row]) -> dict[str, int]:
+def count_by_state(rows: Sequence[PackageRow]) -> dict[str, int]:
     """How many packages are in each state; a state that nobody knows has a column of its own."""
-    found = dict.fromkeys(COLUMNS, 0)
+    found = dict.fromkeys(STATE_COLUMNS, 0)
     for row in rows:
         found[row.state] = found.get(row.state, 0) + 1
     return found
 
 
-def board_lines(rows: Sequence[Row], width: int, most: int, style: Style) -> Iterator[str]:
+def board_lines(rows: Sequence[PackageRow], width: int, max_rows: int, style: Style) -> Iterator[str]:
     """The packages in columns by state, at most so many in each; one below the other where the terminal is narrow."""
-    totals = counts(rows)
+    totals = count_by_state(rows)
     columns = {state: [row for row in rows if row.state == state] for state in totals}
-    shown = {state: found[:most] for state, found in columns.items()}
-    if width < NARROW:
-        yield from _stacked(shown, totals, width, style)
+    shown = {state: found[:max_rows] for state, found in columns.items()}
+    if width < MIN_COLUMNS_WIDTH:
+        yield from _stacked_lines(shown, totals, width, style)
     else:
-        yield from _side_by_side(shown, totals, width, style)
+        yield from _column_lines(shown, totals, width, style)
     hidden = sum(totals.values()) - sum(len(found) for found in shown.values())
     if hidden:
         yield f"and {hidden} more: phasegate status --all"
@@ -282,24 +296,26 @@ def _heading(state: str, total: int) -> str:
     return f"{state} {total}"
 
 
-def _label(row: Row) -> str:
+def _label(row: PackageRow) -> str:
     notes = ", ".join((*([f"round {row.round}"] if row.round > 1 else ()), *(["stopped"] if _is_stopped(row) else ())))
     return f"{row.id} {row.title}{f' ({notes})' if notes else ''}"
 
 
-def _is_stopped(row: Row) -> bool:
+def _is_stopped(row: PackageRow) -> bool:
     return row.standing == "stopped"
 
 
-def _stacked(shown: Mapping[str, Sequence[Row]], totals: Mapping[str, int], width: int, style: Style) -> Iterator[str]:
+def _stacked_lines(
+    shown: Mapping[str, Sequence[PackageRow]], totals: Mapping[str, int], width: int, style: Style
+) -> Iterator[str]:
     for state, found in shown.items():
         if found:
-            yield style(_heading(state, totals[state]), _COLOURS.get(state, "plain"))
-            yield from (f"  {cut(_label(row), max(width - 2, 8))}".rstrip() for row in found)
+            yield style(_heading(state, totals[state]), _STATE_COLOURS.get(state, "plain"))
+            yield from (f"  {cut_to_width(_label(row), max(width - 2, 8))}".rstrip() for row in found)
 
 
-def _side_by_side(
-    shown: Mapping[str, Sequence[Row]], totals: Mapping[str, int], width: int, style: Style
+def _column_lines(
+    shown: Mapping[str, Sequence[PackageRow]], totals: Mapping[str, int], width: int, style: Style
 ) -> Iterator[str]:
     """Columns that hold something share the room that the headings of empty ones leave."""
     headings = {state: _heading(state, total) for state, total in totals.items()}
@@ -307,50 +323,52 @@ def _side_by_side(
     room = width - empty - len(_GAP) * (len(headings) - 1)
     share = room // max(sum(1 for found in shown.values() if found), 1)
     widths = {state: max(share, len(headings[state])) if shown[state] else len(headings[state]) for state in shown}
-    head = (style(padded(headings[state], widths[state]), _COLOURS.get(state, "plain")) for state in shown)
+    head = (style(pad_to_width(headings[state], widths[state]), _STATE_COLOURS.get(state, "plain")) for state in shown)
     yield _GAP.join(head).rstrip()
-    columns = [[padded(_label(row), widths[state]) for row in found] for state, found in shown.items()]
+    columns = [[pad_to_width(_label(row), widths[state]) for row in found] for state, found in shown.items()]
     blanks = [" " * widths[state] for state in shown]
     for at in range(max(map(len, columns), default=0)):
         line = (column[at] if at < len(column) else blank for column, blank in zip(columns, blanks, strict=True))
         yield _GAP.join(line).rstrip()
 
 
-_COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED": "red"}
+_STATE_COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED": "red"}
 
 
-def blocker_lines(rows: Sequence[Row], most: int, in_workflow: bool, style: Style, naming: str = "") -> Iterator[str]:
+def blocker_lines(
+    rows: Sequence[PackageRow], max_rows: int, in_workflow: bool, style: Style, command_suffix: str = ""
+) -> Iterator[str]:
     """What stands still, why, and what to do; in a workflow, it is the workflow that is gone on with."""
     blocked = [row for row in rows if row.state == "BLOCKED"]
-    for row in blocked[:most]:
+    for row in blocked[:max_rows]:
         yield style(f"{row.id} is blocked: ", "red") + (row.reason or "no reason is recorded")
-        yield f"  what to do: {row.remediation or f'phasegate status {row.id}{naming}, then fix the cause'}"
+        yield f"  what to do: {row.remediation or f'phasegate status {row.id}{command_suffix}, then fix the cause'}"
         if not in_workflow:
-            yield f"  then: phasegate dispatch {row.id}{naming}"
+            yield f"  then: phasegate dispatch {row.id}{command_suffix}"
 
 
-def padded(text: str, width: int) -> str:
+def pad_to_width(text: str, width: int) -> str:
     """A text in a cell of a column."""
-    short = cut(text, width)
-    return short + " " * (width - cells(short))
+    short = cut_to_width(text, width)
+    return short + " " * (width - display_width(short))
 
 
-def cut(text: str, width: int) -> str:
+def cut_to_width(text: str, width: int) -> str:
     """A text that fits into so many cells of a terminal."""
     if text.isascii():
         return text if len(text) <= width else f"{text[: width - 2]}.."
-    if cells(text) <= width:
+    if display_width(text) <= width:
         return text
     kept, used = [], 0
     for letter in text:
-        used += cells(letter)
+        used += display_width(letter)
         if used > width - 2:
             break
         kept.append(letter)
     return "".join(kept) + ".."
 
 
-def cells(text: str) -> int:
+def display_width(text: str) -> int:
     """How many cells of a terminal a text takes: wide letters take two, marks that sit on others none."""
     if text.isascii():
         return len(text)

@@ -9,7 +9,7 @@ _SCP = re.compile(r"^(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?P<path>(?!//)[^\s]+)$")
 _URL = re.compile(
     r"^(?P<scheme>https?|ssh|git)://(?:[^@/\s]*@)?(?P<host>[^/:\s]+|\[[0-9a-fA-F:]+\])(?::(?P<port>\d+))?/(?P<path>[^\s?#]+)$"
 )
-_KINDS = {"github": "github", "gitlab": "gitlab", "gitea": "gitea", "forgejo": "gitea", "codeberg": "gitea"}
+_KIND_BY_HOST_WORD = {"github": "github", "gitlab": "gitlab", "gitea": "gitea", "forgejo": "gitea", "codeberg": "gitea"}
 
 
 class ForgeAddress(NamedTuple):
@@ -24,7 +24,7 @@ class ForgeAddress(NamedTuple):
         return self.url.partition("://")[2]
 
 
-def read_address(remote: str) -> ForgeAddress | None:
+def parse_remote_address(remote: str) -> ForgeAddress | None:
     """What the address of a remote says; None if it is no repository at a forge."""
     found = _URL.match(remote) or _SCP.match(remote)
     if found is None:
@@ -35,5 +35,5 @@ def read_address(remote: str) -> ForgeAddress | None:
     path = parts["path"].strip("/").removesuffix(".git")
     if path.count("/") < 1 or ".." in path.split("/"):
         return None
-    kind = next((kind for word, kind in _KINDS.items() if word in parts["host"].lower().split(".")), "")
+    kind = next((kind for word, kind in _KIND_BY_HOST_WORD.items() if word in parts["host"].lower().split(".")), "")
     return ForgeAddress(f"{parts['scheme'] if is_web else 'https'}://{parts['host']}{port}", path, kind)

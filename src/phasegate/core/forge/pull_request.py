@@ -11,10 +11,10 @@ from enum import StrEnum
 
 import msgspec
 
-LONGEST_BODY = 60_000  # GitHub takes 65 536 characters
-LONGEST_REMARK = 4_000
-MOST_REMARKS = 50
-_OURS = "<!-- phasegate:"
+MAX_BODY_CHARS = 60_000  # GitHub takes 65 536 characters
+MAX_REMARK_CHARS = 4_000
+MAX_REMARKS = 50
+_MARKER_PREFIX = "<!-- phasegate:"
 
 
 class PullState(StrEnum):
@@ -23,15 +23,15 @@ class PullState(StrEnum):
     CLOSED = "closed"
 
 
-class Opinion(StrEnum):
+class ReviewDecision(StrEnum):
     """What the reviewers of a forge say, taken together."""
 
     APPROVED = "approved"
-    CHANGES = "changes requested"
-    NONE = "not approved yet"
+    CHANGES_REQUESTED = "changes requested"
+    NOT_APPROVED = "not approved yet"
 
 
-class Pull(msgspec.Struct, frozen=True, kw_only=True):
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A pull request as the forge has it."""
 
     number: int
@@ -41,9 +41,9 @@ class Pull(msgspec.Struct, frozen=True, kw_only=True):
     base: str  # the branch
     body: str = ""
     draft: bool = False
-    merged_as: str = ""
+    merge_commit: str = ""
     queued: bool = False
-    without_branch: bool = False  # it is open, and its branch is not there any more
+    is_branch_deleted: bool = False  # it is open, and its branch is not there any more
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,15 +55,15 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     may_write: bool  # whether the author may push to the repository
     path: str = ""
     line: int = 0
-    settled: bool = False  # resolved, or about lines that are not there any more
+    is_settled: bool = False  # resolved, or about lines that are not there any more
     thread: str = ""  # where an answer goes
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class PullRequestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One look at a pull request."""
 
-    pull: Pull
-    opinion: Opinion = Opinion.NONE
+    pull: PullRequest
+    review_decision: ReviewDecision = ReviewDecision.NOT_APPROVED
     checks_passed: bool | None = None  # None: some are still running, or nothing is known
     mergeable: bool | None = None
     remarks: tuple[Remark, ...] = ()
@@ -73,81 +73,89 @@ class PullStep(StrEnum):
     """What follows from a look."""
 
     WAIT = "wait"
-    MEND = "mend"
+    FIX = "mend"
     MERGE = "merge"
     MERGED = "merged"
     STOP = "stop"  # for a person here
 
 
-class PullJudgement(msgspec.Struct, frozen=True):
+class PullDecision(msgspec.Struct, frozen=True):
     step: PullStep
     reason: str = ""
     remedy: str = ""
     remarks: tuple[Remark, ...] = ()
 
 
-def judge_pull(look: Look, *, head: str, base: str, known: Collection[str], automatic: bool) -> PullJudgement:
+def decide_pull_step(
+    snapshot: PullRequestSnapshot, *, head: str, base: str, handled_remarks: Collection[str], auto_merge: bool
+) -> PullDecision:
     """What to do about a pull request whose head must be ours; `known` are the remarks that were dealt with."""
-    pull = look.pull
+    pull = snapshot.pull
     if pull.state is PullState.MERGED:
-        return PullJudgement(PullStep.MERGED, pull.merged_as)
+        return PullDecision(PullStep.MERGED, pull.merge_commit)
     if pull.state is PullState.CLOSED:
         remedy = "reopen it or have it opened anew: resolve; or end the workflow: phasegate cancel"
-        return PullJudgement(PullStep.STOP, f"{pull.url} was closed without a merge", remedy)
-    if pull.without_branch:
+        return PullDecision(PullStep.STOP, f"{pull.url} was closed without a merge", remedy)
+    if pull.is_branch_deleted:
         remedy = "have it pushed anew: resolve; or end the workflow: phasegate cancel"
-        return PullJudgement(PullStep.STOP, f"the branch of {pull.url} was deleted at the forge", remedy)
+        return PullDecision(PullStep.STOP, f"the branch of {pull.url} was deleted at the forge", remedy)
     if pull.base != base:
         remedy = f"set its base back to {base}, then resolve"
-        return PullJudgement(PullStep.STOP, f"{pull.url} now goes into {pull.base}, not into {base}", remedy)
+        return PullDecision(PullStep.STOP, f"{pull.url} now goes into {pull.base}, not into {base}", remedy)
     if pull.head != head:
         remedy = "see what was pushed there; to keep it, merge it into the local branch; then resolve"
-        return PullJudgement(PullStep.STOP, f"{pull.url} is at {pull.head[:12]}, which nobody here judged", remedy)
-    if due := due_remarks(look.remarks, known):
-        return PullJudgement(PullStep.MEND, f"{len(due)} remarks", remarks=due)
-    waits = _waits_for(look, automatic)
-    return PullJudgement(PullStep.WAIT, waits) if waits else PullJudgement(PullStep.MERGE)
+        return PullDecision(PullStep.STOP, f"{pull.url} is at {pull.head[:12]}, which nobody here judged", remedy)
+    if due := select_open_remarks(snapshot.remarks, handled_remarks):
+        return PullDecision(PullStep.FIX, f"{len(due)} remarks", remarks=due)
+    waits = _find_wait_reason(snapshot, auto_merge)
+    return PullDecision(PullStep.WAIT, waits) if waits else PullDecision(PullStep.MERGE)
 
 
-def due_remarks(remarks: Iterable[Remark], known: Collection[str]) -> tuple[Remark, ...]:
+def select_open_remarks(remarks: Iterable[Remark], handled_remarks: Collection[str]) -> tuple[Remark, ...]:
     """The remarks that a next round must deal with: of people who may write, open, and new."""
-    due = (one for one in remarks if one.may_write and not one.settled and one.id not in known and _asks(one.text))
-    return tuple(sorted(due, key=lambda one: one.id))[:MOST_REMARKS]
+    due = (
+        one
+        for one in remarks
+        if one.may_write and not one.is_settled and one.id not in handled_remarks and _is_request(one.text)
+    )
+    return tuple(sorted(due, key=lambda one: one.id))[:MAX_REMARKS]
 
 
-def _asks(text: str) -> bool:
+def _is_request(text: str) -> bool:
     """Our own answers ask for nothing."""
-    return bool(text.strip()) and _OURS not in text
+    return bool(text.strip()) and _MARKER_PREFIX not in text
 
 
-def _waits_for(look: Look, automatic: bool) -> str:
-    pull = look.pull
+def _find_wait_reason(snapshot: PullRequestSnapshot, auto_merge: bool) -> str:
+    pull = snapshot.pull
     if pull.queued:
         return "it is in the merge queue"
-    if not automatic:
+    if not auto_merge:
         return "a person merges it at the forge"
     if pull.draft:
         return "it is a draft"
-    if look.opinion is not Opinion.APPROVED:
-        return str(look.opinion)
-    if look.checks_passed is not True:
-        return "checks of the forge have failed" if look.checks_passed is False else "checks of the forge are not done"
-    return "" if look.mergeable is True else "the forge does not call it mergeable"
+    if snapshot.review_decision is not ReviewDecision.APPROVED:
+        return str(snapshot.review_decision)
+    if snapshot.checks_passed is not True:
+        return (
+            "checks of the forge have failed" if snapshot.checks_passed is False else "checks of the forge are not done"
+        )
+    return "" if snapshot.mergeable is True else "the forge does not call it mergeable"
 
 
-def finding_of(remark: Remark) -> str:
+def format_remark_finding(remark: Remark) -> str:
     """A remark as a finding of a next round: quoted, so that nothing in it is taken for ours."""
     place = f"{remark.path}:{remark.line}" if remark.line else remark.path
-    text = "\n".join(f"> {line}" for line in remark.text[:LONGEST_REMARK].splitlines())
+    text = "\n".join(f"> {line}" for line in remark.text[:MAX_REMARK_CHARS].splitlines())
     return f"Remark of {remark.author} at {place or 'the pull request'}:\n{text}"
 
 
-class BodyParts(msgspec.Struct, frozen=True, kw_only=True):
+class PullBodyParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the body of a pull request tells."""
 
     marker: str  # by which it is found again
-    asked: str
-    refers_to: str = ""  # an issue
+    description: str
+    issue: str = ""  # an issue
     requirements: Sequence[tuple[str, str, str, str]] = ()  # requirement, packages, commits, tests
     gates: Sequence[tuple[str, str, str]] = ()  # gate, outcome, phase
     packages: Sequence[tuple[str, str, str]] = ()  # package, title, commit
@@ -155,73 +163,73 @@ class BodyParts(msgspec.Struct, frozen=True, kw_only=True):
     chain: str = ""
 
 
-def marker_of(store: str, slug: str) -> str:
+def build_marker(store: str, slug: str) -> str:
     """The hidden line by which our pull request is told from one that somebody else opened on the same branch."""
-    return f"{_OURS}{store}/{slug} -->"
+    return f"{_MARKER_PREFIX}{store}/{slug} -->"
 
 
-def pull_body(parts: BodyParts) -> str:
+def render_pull_body(parts: PullBodyParts) -> str:
     """The text of a pull request: evidence first, agents' text as text only."""
     sections = [
-        "## What was asked\n\n" + quoted(parts.asked),
-        f"Refers to {parts.refers_to}." if parts.refers_to else "",
-        _table("Requirements", ("requirement", "packages", "commits", "tests"), parts.requirements),
-        _table("Work packages", ("package", "title", "commit"), parts.packages),
-        _table("Gates", ("gate", "outcome", "phase"), parts.gates),
+        "## What was asked\n\n" + quote_untrusted(parts.description),
+        f"Refers to {parts.issue}." if parts.issue else "",
+        _render_table("Requirements", ("requirement", "packages", "commits", "tests"), parts.requirements),
+        _render_table("Work packages", ("package", "title", "commit"), parts.packages),
+        _render_table("Gates", ("gate", "outcome", "phase"), parts.gates),
         f"Cost: {parts.cost}." if parts.cost else "",
         f"Audit chain: `{parts.chain}` (`phasegate audit verify`)." if parts.chain else "",
     ]
     text = "\n\n".join(section for section in sections if section)
-    room = LONGEST_BODY - len(parts.marker) - 20
+    room = MAX_BODY_CHARS - len(parts.marker) - 20
     cut = text if len(text) <= room else f"{text[:room]}\n\n(cut)"
     return f"{cut}\n\n{parts.marker}\n"
 
 
-def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(_cell(field) for field in row)} |" for row in rows]
+def _render_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(_render_cell(field) for field in row)} |" for row in rows]
     if not lines:
         return ""
     return "\n".join([f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines])
 
 
-def _cell(text: str) -> str:
-    return harmless(" ".join(text.split())).replace("|", "\\|")[:300]
+def _render_cell(text: str) -> str:
+    return escape_for_forge(" ".join(text.split())).replace("|", "\\|")[:300]
 
 
 _ISSUE = re.compile(r"Issue (\d+): ")
 
 
-def wish_of_issue(number: int, title: str, text: str) -> str:
+def issue_to_description(number: int, title: str, text: str) -> str:
     """An issue as the description of a feature."""
-    return f"Issue {number}: {' '.join(title.split())}\n\n{text[:LONGEST_REMARK]}".strip()
+    return f"Issue {number}: {' '.join(title.split())}\n\n{text[:MAX_REMARK_CHARS]}".strip()
 
 
-def issue_of_wish(description: str) -> str:
+def find_issue_reference(description: str) -> str:
     """The issue that a description came from, as a forge refers to it; empty if it came from none."""
     found = _ISSUE.match(description)
     return f"#{found[1]}" if found else ""
 
 
-def quoted(text: str) -> str:
+def quote_untrusted(text: str) -> str:
     """Text of others, as a quotation that does nothing."""
-    return "\n".join(f"> {harmless(line)}" for line in text[:LONGEST_REMARK].splitlines()) or "> (nothing)"
+    return "\n".join(f"> {escape_for_forge(line)}" for line in text[:MAX_REMARK_CHARS].splitlines()) or "> (nothing)"
 
 
 _JOINER = "\u2060"  # word joiner: not seen, and a forge does not look through it
 _TRIGGERS = re.compile(r"(?<=[@#!&~$%])(?=[\w(])")
-_CLOSES = re.compile(
+_CLOSING_KEYWORD = re.compile(
     r"\b(close[sd]?|fix(?:e[sd])?|resolve[sd]?|implement(?:s|ed)?)\b(?=[\s:]+\S*(?:[#/!]|[A-Z]-\d))", re.I
 )
 _COMMAND = re.compile(r"^(\s*)/(?=\w)", re.M)
 
 
-def harmless(text: str) -> str:
+def escape_for_forge(text: str) -> str:
     """Text in which a forge finds no mention, no reference, no closing word, no command, no markup."""
-    return defused(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
+    return defuse_triggers(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
 
 
-def defused(text: str) -> str:
+def defuse_triggers(text: str) -> str:
     """The same where there is no markup, in a title: it may become the message of a commit."""
     text = re.sub(r"(?<=http)s?:(?=//)", lambda found: found[0] + _JOINER, text)
-    text = _CLOSES.sub(lambda found: f"{found[1][0]}{_JOINER}{found[1][1:]}", text)
+    text = _CLOSING_KEYWORD.sub(lambda found: f"{found[1][0]}{_JOINER}{found[1][1:]}", text)
     return _TRIGGERS.sub(_JOINER, _COMMAND.sub(rf"\1{_JOINER}/", text))

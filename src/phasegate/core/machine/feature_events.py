@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from phasegate.core.answer.vocabulary import Verdict
-from phasegate.core.machine.package_events import MOST_LOSSES, MOST_PAUSES, End, RemarkTaken
-from phasegate.core.plan.work_package import State
-from phasegate.core.workflow.origin import By
-from phasegate.core.workflow.phases import Work
+from phasegate.core.machine.package_events import MAX_LOSSES, MAX_PAUSES, AcceptedRemark, JobEndKind
+from phasegate.core.plan.work_package import PackageState
+from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.core.workflow.phases import PhaseWork
 
 
 class FeatureLimits(msgspec.Struct, frozen=True):
@@ -19,15 +19,15 @@ class FeatureLimits(msgspec.Struct, frozen=True):
     revisions: int = 3
     retries: int = 3
     parallel: int = 2
-    pauses: int = MOST_PAUSES  # of one run, for limits of the provider
-    losses: int = MOST_LOSSES  # of one run
+    pauses: int = MAX_PAUSES  # of one run, for limits of the provider
+    losses: int = MAX_LOSSES  # of one run
 
 
 class PhasePlan(msgspec.Struct, frozen=True):
     """A phase of a workflow as it was when the workflow began: a change of the configuration changes no running one."""
 
     key: str
-    work: Work
+    work: PhaseWork
     artifacts: tuple[str, ...]
     commands: tuple[str, ...] = ()
 
@@ -44,7 +44,7 @@ class Started(FeatureEvent, frozen=True, tag="started"):
     description: str = ""
     noun: str | None = None
     limits: FeatureLimits = FeatureLimits()
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
 
 
 class JobStarted(FeatureEvent, frozen=True, tag="job-started"):
@@ -58,7 +58,7 @@ class JobEnded(FeatureEvent, frozen=True, tag="job-ended"):
     """How a run ended, and what it said: the verdict is the parsed one."""
 
     job: str
-    end: End
+    end: JobEndKind
     reason: str = ""
     remediation: str = ""
     verdict: Verdict | None = None
@@ -66,7 +66,7 @@ class JobEnded(FeatureEvent, frozen=True, tag="job-ended"):
     last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
 
 
-class Written(FeatureEvent, frozen=True, tag="written"):
+class DocumentsWritten(FeatureEvent, frozen=True, tag="written"):
     """What a writer left is on the feature's branch. `missing`: documents of the phase that are not there."""
 
     commit: str
@@ -74,13 +74,13 @@ class Written(FeatureEvent, frozen=True, tag="written"):
     unchanged: bool = False  # since the round before, whose findings it was to answer
 
 
-class Strayed(FeatureEvent, frozen=True, tag="strayed"):
+class ScopeViolated(FeatureEvent, frozen=True, tag="strayed"):
     """A writer changed what it may not change; nothing was taken over."""
 
     violations: tuple[str, ...]
 
 
-class Planned(FeatureEvent, frozen=True, tag="planned"):
+class PackagesPlanned(FeatureEvent, frozen=True, tag="planned"):
     """Packages that are to be carried out, each with those that it waits for; or why there are none."""
 
     packages: Mapping[str, tuple[str, ...]]
@@ -95,12 +95,12 @@ class PackageEnded(FeatureEvent, frozen=True, tag="package-ended"):
     """A package is DONE or BLOCKED, as its own events say."""
 
     package: str
-    state: State
+    state: PackageState
     reason: str = ""
     remediation: str = ""
 
 
-class Ran(FeatureEvent, frozen=True, tag="ran"):
+class CommandsRan(FeatureEvent, frozen=True, tag="ran"):
     """The commands of a phase, each with whether it passed. None at all: a person must say how it was checked."""
 
     results: Mapping[str, bool]
@@ -109,7 +109,7 @@ class Ran(FeatureEvent, frozen=True, tag="ran"):
     lacking: tuple[str, ...] = ()  # those whose program no agent can bring: it is not on this machine
 
 
-class Reported(FeatureEvent, frozen=True, tag="reported"):
+class ReportWritten(FeatureEvent, frozen=True, tag="reported"):
     """The document of the phase that we write ourselves is on the feature's branch."""
 
     commit: str
@@ -127,24 +127,24 @@ class GateChecked(FeatureEvent, frozen=True, tag="gate-checked"):
 class Advanced(FeatureEvent, frozen=True, tag="advanced"):
     """On to the next phase."""
 
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
 
 
 class Retried(FeatureEvent, frozen=True, tag="retried"):
     """One more round of the phase."""
 
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
 
 
 class Escalated(FeatureEvent, frozen=True, tag="escalated"):
     why: str
     remediation: str = ""
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
 
 
 class Resolved(FeatureEvent, frozen=True, tag="resolved"):
     how: str
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
 
 
 class WentBack(FeatureEvent, frozen=True, tag="went-back"):
@@ -152,18 +152,18 @@ class WentBack(FeatureEvent, frozen=True, tag="went-back"):
 
     phase: str
     why: str
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
 
 
 class Cancelled(FeatureEvent, frozen=True, tag="cancelled"):
     reason: str
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
 
 
-class CompletionAsked(FeatureEvent, frozen=True, tag="completion-asked"):
+class CompletionRequested(FeatureEvent, frozen=True, tag="completion-asked"):
     """A person, or `run --merge`, wants the workflow closed."""
 
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
     by_pull_request: bool = False  # the merge is made at a forge
 
 
@@ -192,10 +192,10 @@ class PullOpened(FeatureEvent, frozen=True, tag="pull-opened"):
     head: str
 
 
-class Remarked(FeatureEvent, frozen=True, tag="remarked"):
+class RemarksReceived(FeatureEvent, frozen=True, tag="remarked"):
     """People asked for changes at the pull request."""
 
-    remarks: tuple[RemarkTaken, ...]
+    remarks: tuple[AcceptedRemark, ...]
 
 
 class Completed(FeatureEvent, frozen=True, tag="completed"):
@@ -204,17 +204,17 @@ class Completed(FeatureEvent, frozen=True, tag="completed"):
     kept: tuple[str, ...] = ()  # branches that hold what is merged nowhere
 
 
-Happened = (
+AnyFeatureEvent = (
     Started
     | JobStarted
     | JobEnded
-    | Written
-    | Strayed
-    | Planned
+    | DocumentsWritten
+    | ScopeViolated
+    | PackagesPlanned
     | PackageStarted
     | PackageEnded
-    | Ran
-    | Reported
+    | CommandsRan
+    | ReportWritten
     | GateChecked
     | Advanced
     | Retried
@@ -222,11 +222,11 @@ Happened = (
     | Resolved
     | WentBack
     | Cancelled
-    | CompletionAsked
+    | CompletionRequested
     | Merged
     | NotMerged
     | SentBack
     | PullOpened
-    | Remarked
+    | RemarksReceived
     | Completed
 )

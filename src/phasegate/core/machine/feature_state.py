@@ -9,10 +9,10 @@ import msgspec
 
 from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.machine.feature_events import FeatureLimits, JobStarted, PhasePlan, PullOpened
-from phasegate.core.machine.package_events import RemarkTaken
-from phasegate.core.plan.work_package import State
+from phasegate.core.machine.package_events import AcceptedRemark
+from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.lifecycle import Workflow
-from phasegate.core.workflow.phases import Work
+from phasegate.core.workflow.phases import PhaseWork
 
 
 class Step(StrEnum):
@@ -22,7 +22,7 @@ class Step(StrEnum):
     HARVEST = "harvest"
     CRITICISE = "criticise"
     PLAN = "plan"
-    MEND = "mend"
+    FIX = "mend"
     PACKAGES = "packages"
     COMMANDS = "commands"
     REVIEW = "review"
@@ -35,21 +35,21 @@ class Step(StrEnum):
     MERGE = "merge"
     PUBLISH = "publish"
     AWAIT = "await"
-    TIDY = "tidy"
+    CLEAN_UP = "tidy"
     STOP = "stop"
 
 
-STEPS = {
-    Work.PLANNING: (Step.WRITE, Step.HARVEST, Step.CRITICISE, Step.GATE),
-    Work.PACKAGES: (Step.PLAN, Step.PACKAGES, Step.REPORT, Step.GATE),
-    Work.REVIEW: (Step.REVIEW, Step.REPORT, Step.GATE),
-    Work.COMMANDS: (Step.COMMANDS, Step.REVIEW, Step.REPORT, Step.GATE),
+STEPS_BY_WORK = {
+    PhaseWork.PLANNING: (Step.WRITE, Step.HARVEST, Step.CRITICISE, Step.GATE),
+    PhaseWork.PACKAGES: (Step.PLAN, Step.PACKAGES, Step.REPORT, Step.GATE),
+    PhaseWork.REVIEW: (Step.REVIEW, Step.REPORT, Step.GATE),
+    PhaseWork.COMMANDS: (Step.COMMANDS, Step.REVIEW, Step.REPORT, Step.GATE),
 }
-MENDING = (Step.MEND, Step.PACKAGES)
-CLOSING = (Step.ARCHIVE, Step.HARVEST, Step.MERGE, Step.TIDY)
-AT_FORGE = (Step.PUBLISH, Step.AWAIT, Step.TIDY)
-CLOSING_AT_FORGE = (Step.ARCHIVE, Step.HARVEST, *AT_FORGE)
-ROLES = {Step.WRITE: "plan", Step.CRITICISE: "challenge", Step.REVIEW: "review", Step.ARCHIVE: "archive"}
+FIX_STEPS = (Step.FIX, Step.PACKAGES)
+CLOSING_STEPS = (Step.ARCHIVE, Step.HARVEST, Step.MERGE, Step.CLEAN_UP)
+FORGE_STEPS = (Step.PUBLISH, Step.AWAIT, Step.CLEAN_UP)
+FORGE_CLOSING_STEPS = (Step.ARCHIVE, Step.HARVEST, *FORGE_STEPS)
+ROLE_BY_STEP = {Step.WRITE: "plan", Step.CRITICISE: "challenge", Step.REVIEW: "review", Step.ARCHIVE: "archive"}
 ATTESTATION = "attestation"
 
 
@@ -79,7 +79,7 @@ class Feature(msgspec.Struct, frozen=True):
     pauses: int = 0
     losses: int = 0  # of the run that is due, one after the other
     needs: Mapping[str, tuple[str, ...]] = {}
-    packages: Mapping[str, State] = {}
+    packages: Mapping[str, PackageState] = {}
     blocked: Mapping[str, str] = {}  # why, for each package that is
     verdict: Verdict | None = None  # of this round's critic or reviewer
     commands: Mapping[str, bool] = {}  # of this round
@@ -96,7 +96,7 @@ class Feature(msgspec.Struct, frozen=True):
     merged: str = ""  # the commit of the base that holds the work
     sent_back: bool = False  # from its merge, since a person last had a say
     pull: PullOpened | None = None
-    remarks: tuple[RemarkTaken, ...] = ()  # all that were taken up, the ones without an answer last
+    remarks: tuple[AcceptedRemark, ...] = ()  # all that were taken up, the ones without an answer last
     unanswered: int = 0  # how many of them
 
     @property
@@ -115,22 +115,22 @@ class Feature(msgspec.Struct, frozen=True):
         return before + self.limits.revisions
 
     @property
-    def can_mend(self) -> bool:
+    def can_fix(self) -> bool:
         """Whether this phase may have code changed: only where packages were planned before."""
         return bool(self.packages)
 
 
-def changed(feature: Feature, **fields: object) -> Feature:
+def replace_fields(feature: Feature, **fields: object) -> Feature:
     """The feature with other values in some fields."""
     return msgspec.structs.replace(feature, **fields)
 
 
-def told(feature: Feature, words: str, position: int) -> Feature:
+def add_user_note(feature: Feature, note: str, phase_index: int) -> Feature:
     """The feature with what a person said, besides what they said before and no gate has answered."""
-    every = "\n".join(part for part in (feature.said, words.strip()) if part)
-    return changed(feature, said=every, said_at=max(position, feature.said_at if feature.said else 0))
+    every = "\n".join(part for part in (feature.said, note.strip()) if part)
+    return replace_fields(feature, said=every, said_at=max(phase_index, feature.said_at if feature.said else 0))
 
 
-def fresh(feature: Feature) -> Feature:
+def reset_retry_counters(feature: Feature) -> Feature:
     """The feature with all tries of a run before it."""
-    return changed(feature, retries=0, asked_again=False, pauses=0, losses=0)
+    return replace_fields(feature, retries=0, asked_again=False, pauses=0, losses=0)

@@ -9,14 +9,14 @@ from hashlib import sha256
 import msgspec
 
 from phasegate.core.answer.vocabulary import TaskStatus, Verdict
-from phasegate.core.workflow.origin import By
+from phasegate.core.workflow.origin import OrderOrigin
 
-_PASSING = re.compile(
+_VOLATILE_VALUES = re.compile(
     r"\b\d+(?:\.\d+)? ?(?:m?s|sec(?:onds?)?|min(?:utes?)?)\b|\b0x[0-9a-f]+\b|\b\d\d:\d\d(?::\d\d)?\b", re.I
 )
-LONGEST_QUOTE = 200
-MOST_PAUSES = 20  # of one run, for limits of the provider
-MOST_LOSSES = 3  # of one run: one that ends whoever drives it would go round for ever
+MAX_QUOTE_CHARS = 200
+MAX_PAUSES = 20  # of one run, for limits of the provider
+MAX_LOSSES = 3  # of one run: one that ends whoever drives it would go round for ever
 
 
 class PackageLimits(msgspec.Struct, frozen=True):
@@ -25,17 +25,17 @@ class PackageLimits(msgspec.Struct, frozen=True):
     rounds: int = 5
     retries: int = 3
     agents: int = 1
-    pauses: int = MOST_PAUSES
-    losses: int = MOST_LOSSES
+    pauses: int = MAX_PAUSES
+    losses: int = MAX_LOSSES
 
 
-class End(StrEnum):
+class JobEndKind(StrEnum):
     """How an agent's job ended, as we see it."""
 
     DONE = "done"  # exit code 0 and a valid answer
     LOST = "lost"  # we died before its end: it is run again, a few times, and that counts as no try
     TRANSIENT = "transient"  # worth trying again by itself: network, a lock, a rate limit
-    LIMITED = "rate limited"  # the provider says when it goes on: tried again then, and that counts as no try
+    RATE_LIMITED = "rate limited"  # the provider says when it goes on: tried again then, and that counts as no try
     UNREADABLE = "unreadable"  # the work may be good, the answer is missing or malformed: ask once more
     BLOCKED = "blocked"  # the agent says that it cannot go on
     FAILED = "failed"  # a timeout, a crash, a failure response
@@ -65,7 +65,7 @@ class PackageJobStarted(PackageEvent, frozen=True, tag="job-started"):
 
 class PackageJobEnded(PackageEvent, frozen=True, tag="job-ended"):
     job: str
-    end: End
+    end: JobEndKind
     reason: str = ""
     remediation: str = ""
     cleanup: bool = False
@@ -95,7 +95,7 @@ class Validated(PackageEvent, frozen=True, tag="validated"):
     alike: str = ""  # the `failure_key` of the failures
 
 
-class AttemptJudged(PackageEvent, frozen=True, tag="attempt-judged"):
+class AttemptChecked(PackageEvent, frozen=True, tag="attempt-judged"):
     """What an attempt left, and what our checks found there; nothing to check is None."""
 
     attempt: int
@@ -110,7 +110,7 @@ class AttemptsCompared(PackageEvent, frozen=True, tag="attempts-compared"):
     findings: str = ""
 
 
-class AttemptTaken(PackageEvent, frozen=True, tag="attempt-taken"):
+class AttemptSelected(PackageEvent, frozen=True, tag="attempt-taken"):
     """An attempt's checkout and branch are the package's now; the others are kept under these refs, by attempt."""
 
     attempt: int
@@ -124,7 +124,7 @@ class Reviewed(PackageEvent, frozen=True, tag="reviewed"):
     alike: str = ""  # the `failure_key` of the findings
 
 
-class RemarkTaken(msgspec.Struct, frozen=True):
+class AcceptedRemark(msgspec.Struct, frozen=True):
     """A remark at a pull request that a round deals with."""
 
     id: str
@@ -140,10 +140,10 @@ class PackagePublished(PackageEvent, frozen=True, tag="published"):
     commit: str
 
 
-class PackageRemarked(PackageEvent, frozen=True, tag="remarked"):
+class PackageRemarksReceived(PackageEvent, frozen=True, tag="remarked"):
     """People asked for changes at the pull request."""
 
-    remarks: tuple[RemarkTaken, ...]
+    remarks: tuple[AcceptedRemark, ...]
 
 
 class PackageHeld(PackageEvent, frozen=True, tag="held"):
@@ -163,7 +163,7 @@ class PackageNotMerged(PackageEvent, frozen=True, tag="not-merged"):
     reason: str
 
 
-class Cleaned(PackageEvent, frozen=True, tag="cleaned"):
+class CheckoutsRemoved(PackageEvent, frozen=True, tag="cleaned"):
     """The checkouts are gone; what was uncommitted in them is saved."""
 
 
@@ -171,36 +171,36 @@ class PackageResolved(PackageEvent, frozen=True, tag="resolved"):
     """A person has dealt with the blocker."""
 
     how: str
-    by: By = By()
+    by: OrderOrigin = OrderOrigin()
 
 
-PackageHappened = (
+AnyPackageEvent = (
     PackagePrepared
     | PackageJobStarted
     | PackageJobEnded
     | Harvested
     | Validated
-    | AttemptJudged
+    | AttemptChecked
     | AttemptsCompared
-    | AttemptTaken
+    | AttemptSelected
     | Reviewed
     | PackagePublished
-    | PackageRemarked
+    | PackageRemarksReceived
     | PackageHeld
     | PackageMerged
     | PackageNotMerged
-    | Cleaned
+    | CheckoutsRemoved
     | PackageResolved
 )
 
 
 def failure_key(findings: str) -> str:
     """A name for what went wrong: the same for the same failure, however long it took and wherever it lay in memory."""
-    lines = (_PASSING.sub("", line).strip() for line in findings.splitlines())
+    lines = (_VOLATILE_VALUES.sub("", line).strip() for line in findings.splitlines())
     return sha256("\n".join(line for line in lines if line).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def first_line(findings: str) -> str:
     """What was found, in a line."""
     line = next((line.strip() for line in findings.splitlines() if line.strip()), "none was given")
-    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}..."
+    return line if len(line) <= MAX_QUOTE_CHARS else f"{line[:MAX_QUOTE_CHARS]}..."

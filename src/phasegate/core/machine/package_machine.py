@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from phasegate.core.answer.vocabulary import TaskStatus, Verdict
 from phasegate.core.machine import package_events as events
 from phasegate.core.machine.package_events import first_line
-from phasegate.core.machine.retry import given_up, run_again
-from phasegate.core.plan.work_package import State
+from phasegate.core.machine.retry import count_retry, explain_give_up
+from phasegate.core.plan.work_package import PackageState
 
-_THEN = "then fix the package, its plan or the check, or tell the agent more: resolve, and dispatch again"
+_RETRY_HINT = "then fix the package, its plan or the check, or tell the agent more: resolve, and dispatch again"
 
 
 class PackageStep(StrEnum):
@@ -31,9 +31,9 @@ class PackageStep(StrEnum):
     IMPLEMENT = "implement"
     HARVEST = "harvest"
     VALIDATE = "validate"
-    JUDGE = "judge"  # an attempt of a contest: harvest and manifest
+    CHECK_ATTEMPT = "judge"  # an attempt of a contest: harvest and manifest
     COMPARE = "compare"  # the attempts that passed
-    TAKE = "take"  # the best of them
+    SELECT_ATTEMPT = "take"  # the best of them
     PUBLISH = "publish"  # as a pull request
     REVIEW = "review"
     AWAIT = "await"  # the pull request's approval and merge
@@ -42,11 +42,11 @@ class PackageStep(StrEnum):
     STOP = "stop"
 
 
-PACKAGE_AT_FORGE = (PackageStep.PUBLISH, PackageStep.AWAIT)
-BY_AGENTS = (PackageStep.IMPLEMENT, PackageStep.COMPARE, PackageStep.REVIEW)
+PACKAGE_FORGE_STEPS = (PackageStep.PUBLISH, PackageStep.AWAIT)
+AGENT_STEPS = (PackageStep.IMPLEMENT, PackageStep.COMPARE, PackageStep.REVIEW)
 
 
-class Owed(msgspec.Struct, frozen=True):
+class PendingWork(msgspec.Struct, frozen=True):
     """What an agent has yet to deliver, and how often it was tried; `reason` is why the last try did not count."""
 
     agent_index: int = 0
@@ -61,14 +61,14 @@ class Attempt(msgspec.Struct, frozen=True):
     """One attempt of a contest, once its agent has ended."""
 
     number: int
-    out: str = ""  # why it came to nothing
+    failure: str = ""  # why it came to nothing
     tasks: tuple[tuple[str, TaskStatus], ...] = ()  # as its agent reported them
     harvested: events.Harvested | None = None
     validated: events.Validated | None = None
 
     @property
-    def is_judged(self) -> bool:
-        return bool(self.out) or self.harvested is not None
+    def is_checked(self) -> bool:
+        return bool(self.failure) or self.harvested is not None
 
     @property
     def passed(self) -> bool:
@@ -85,40 +85,44 @@ class Attempt(msgspec.Struct, frozen=True):
         return (2 if self.harvested.violations or self.harvested.leaks else 1, 0, self.number)
 
 
-class Run(msgspec.Struct, frozen=True):
+class PackageRun(msgspec.Struct, frozen=True):
     """Where a package stands, folded from its events."""
 
     limits: events.PackageLimits = events.PackageLimits()
-    state: State = State.PLANNED
+    state: PackageState = PackageState.PLANNED
     step: PackageStep = PackageStep.PREPARE
     round: int = 1
     rounds_before: int = 0  # those before a person's last answer: the limit counts from there, the number goes on
     merge_rounds: int = 0
-    owed: tuple[Owed, ...] = ()  # by the implementers of this round, or by its reviewer
+    pending: tuple[PendingWork, ...] = ()  # by the implementers of this round, or by its reviewer
     open_jobs: tuple[events.PackageJobStarted, ...] = ()
     commit: str = ""
     findings: str = ""
-    tried: str = ""  # the commit that the round before ended with; none in the first one, and after a person's answer
-    failed_as: str = ""  # the `failure_key` of the round before
+    previous_commit: str = (
+        ""  # the commit that the round before ended with; none in the first one, and after a person's answer
+    )
+    previous_failure_key: str = ""  # the `failure_key` of the round before
     without_program: tuple[str, ...] = ()  # the checks of the last round that had none
-    papers: tuple[str, ...] = ()  # for the reviewer of this round: evidence, then what there is to remark
+    review_documents: tuple[str, ...] = ()  # for the reviewer of this round: evidence, then what there is to remark
     reason: str = ""
     remediation: str = ""
     tasks: tuple[tuple[str, TaskStatus], ...] = ()  # the last status of each, as reported
-    doubted: tuple[str, ...] = ()  # tasks that were FAILED in an answer of this round, whatever was said later
+    reported_failed_tasks: tuple[
+        str, ...
+    ] = ()  # tasks that were FAILED in an answer of this round, whatever was said later
     entrants: tuple[str, ...] = ()  # of a contest that is not decided
     attempts: tuple[Attempt, ...] = ()  # of it, those that have ended, by number
-    best: int = -1  # the attempt that is to be taken
-    maker: str = ""  # the agent whose attempt was taken: later rounds are its own
-    seen: str = ""  # the commit that was reviewed last
-    reviews: tuple[str, ...] = ()  # what reviewers found so far
-    is_last_review: bool = False  # a review of the changes says PASS: one of the whole comes after it
+    selected_attempt: int = -1  # the attempt that is to be taken
+    winning_agent: str = ""  # the agent whose attempt was taken: later rounds are its own
+    reviewed_commit: str = ""  # the commit that was reviewed last
+    review_findings: tuple[str, ...] = ()  # what reviewers found so far
+    needs_full_review: bool = False  # a review of the changes says PASS: one of the whole comes after it
     delta_is_final: bool = False
     at_forge: bool = False
     pull: events.PackagePublished | None = None
-    remarks: tuple[events.RemarkTaken, ...] = ()  # of people at the pull request, that rounds dealt with
+    remarks: tuple[events.AcceptedRemark, ...] = ()  # of people at the pull request, that rounds dealt with
     unanswered: int = 0  # of them, the last ones: to be answered when the work is published
-    passed: str = ""  # the commit that a review passed
+    passed_commit: str = ""  # the commit that a review passed
     is_held: bool = False  # a person sees to the pull request; nothing is wrong with the work
 
     @property
@@ -129,7 +133,7 @@ class Run(msgspec.Struct, frozen=True):
     @property
     def can_review_delta(self) -> bool:
         """Whether a reviewer needs to be told no more than what changed since the last review."""
-        return bool(self.seen) and not self.is_last_review
+        return bool(self.reviewed_commit) and not self.needs_full_review
 
     @property
     def candidates(self) -> dict[str, Attempt]:
@@ -145,31 +149,31 @@ class PackageAction(msgspec.Struct, frozen=True):
 
     step: PackageStep
     round: int
-    owed: Owed = Owed()
+    pending: PendingWork = PendingWork()
 
 
-def decide(run: Run) -> tuple[PackageAction, ...]:
+def decide_package_actions(run: PackageRun) -> tuple[PackageAction, ...]:
     """What to do next. Several actions can be carried out side by side; none means that jobs are to be waited for."""
-    if run.step not in BY_AGENTS:
+    if run.step not in AGENT_STEPS:
         return (PackageAction(run.step, run.round),)
     busy = {job.agent_index for job in run.open_jobs}
-    return tuple(PackageAction(run.step, run.round, owed) for owed in run.owed if owed.agent_index not in busy)
+    return tuple(PackageAction(run.step, run.round, owed) for owed in run.pending if owed.agent_index not in busy)
 
 
-def fold(happened: Iterable[events.PackageHappened], limits: events.PackageLimits) -> Run:
+def fold_package_events(recorded: Iterable[events.AnyPackageEvent], limits: events.PackageLimits) -> PackageRun:
     """The run after these events, from the beginning."""
-    run = Run(limits=limits)
-    for event in happened:
-        run = apply(run, event)
+    run = PackageRun(limits=limits)
+    for event in recorded:
+        run = apply_package_event(run, event)
     return run
 
 
-def apply(run: Run, event: events.PackageHappened) -> Run:  # noqa: C901 - one case an event: a table, not a maze
+def apply_package_event(run: PackageRun, event: events.AnyPackageEvent) -> PackageRun:  # noqa: C901 - one case an event: a table, not a maze
     """The run after one more event. An event that cannot happen now changes nothing: the journal may hold late ones."""
     match event:
         case events.PackagePrepared() if run.step is PackageStep.PREPARE:
-            return _prepared(run, event)
-        case events.PackageJobStarted() if _is_owed(run, event):
+            return _after_preparation(run, event)
+        case events.PackageJobStarted() if _is_pending_job(run, event):
             return replace(run, open_jobs=(*run.open_jobs, event))
         case events.PackageJobEnded() if job := next((job for job in run.open_jobs if job.job == event.job), None):
             return _after_job(run, job, event)
@@ -177,34 +181,46 @@ def apply(run: Run, event: events.PackageHappened) -> Run:  # noqa: C901 - one c
             return _after_harvest(run, event)
         case events.Validated() if run.step is PackageStep.VALIDATE and event.commit == run.commit:
             return _after_checks(run, event)
-        case events.AttemptJudged() if run.step is PackageStep.JUDGE and _is_open(run, event.attempt):
-            return _after_judging(run, event)
+        case events.AttemptChecked() if run.step is PackageStep.CHECK_ATTEMPT and _is_attempt_unchecked(
+            run, event.attempt
+        ):
+            return _after_attempt_check(run, event)
         case events.AttemptsCompared() if run.step is PackageStep.COMPARE and not run.open_jobs:
             found = any(one.number == event.best for one in run.candidates.values())
-            return replace(run, step=PackageStep.TAKE, best=event.best) if found else run
-        case events.AttemptTaken() if run.step is PackageStep.TAKE and event.attempt == run.best:
-            return _taken(run)
+            return replace(run, step=PackageStep.SELECT_ATTEMPT, selected_attempt=event.best) if found else run
+        case events.AttemptSelected() if (
+            run.step is PackageStep.SELECT_ATTEMPT and event.attempt == run.selected_attempt
+        ):
+            return _after_selection(run)
         case events.Reviewed() if run.step is PackageStep.REVIEW and not run.open_jobs:
             return _after_review(run, event)
         case events.PackagePublished() if run.step is PackageStep.PUBLISH and event.commit == run.commit:
-            step = PackageStep.AWAIT if run.passed == run.commit else PackageStep.REVIEW
-            return replace(run, state=State.FOR_REVIEW, step=step, owed=(Owed(),), pull=event, unanswered=0)
-        case events.PackageRemarked(remarks) if run.step is PackageStep.AWAIT:
+            step = PackageStep.AWAIT if run.passed_commit == run.commit else PackageStep.REVIEW
+            return replace(
+                run, state=PackageState.FOR_REVIEW, step=step, pending=(PendingWork(),), pull=event, unanswered=0
+            )
+        case events.PackageRemarksReceived(remarks) if run.step is PackageStep.AWAIT:
             run = replace(run, remarks=(*run.remarks, *remarks), unanswered=len(remarks))
             return _next_round(run, "\n\n".join(one.finding for one in remarks))
-        case events.PackageHeld() if run.step in PACKAGE_AT_FORGE:
-            return replace(_blocked(run, event.reason, event.remediation), is_held=True)
+        case events.PackageHeld() if run.step in PACKAGE_FORGE_STEPS:
+            return replace(_block(run, event.reason, event.remediation), is_held=True)
         case events.PackageMerged() if run.step in (PackageStep.MERGE, PackageStep.AWAIT):
-            return replace(run, state=State.DONE, step=PackageStep.CLEAN, reason="")
+            return replace(run, state=PackageState.DONE, step=PackageStep.CLEAN, reason="")
         case events.PackageNotMerged() if run.step in (PackageStep.MERGE, PackageStep.AWAIT):
             return _after_failed_merge(run, event.reason)
-        case events.Cleaned() if run.step is PackageStep.CLEAN:
+        case events.CheckoutsRemoved() if run.step is PackageStep.CLEAN:
             return replace(run, step=PackageStep.STOP)
         case events.PackageResolved() if run.is_held:
-            freed = replace(run, state=State.DOING, step=PackageStep.PUBLISH, is_held=False)
+            freed = replace(run, state=PackageState.DOING, step=PackageStep.PUBLISH, is_held=False)
             return replace(freed, reason="", remediation="")
-        case events.PackageResolved() if run.state is State.BLOCKED:
-            kept = Run(limits=run.limits, findings=run.findings, commit=run.commit, tasks=run.tasks, maker=run.maker)
+        case events.PackageResolved() if run.state is PackageState.BLOCKED:
+            kept = PackageRun(
+                limits=run.limits,
+                findings=run.findings,
+                commit=run.commit,
+                tasks=run.tasks,
+                winning_agent=run.winning_agent,
+            )
             if run.candidates:  # what passed is not made again: it is compared when the way is clear
                 kept = replace(kept, entrants=run.entrants, attempts=run.attempts)
             kept = replace(kept, pull=run.pull, remarks=run.remarks, unanswered=run.unanswered)
@@ -213,87 +229,87 @@ def apply(run: Run, event: events.PackageHappened) -> Run:  # noqa: C901 - one c
             return run
 
 
-def _prepared(run: Run, prepared: events.PackagePrepared) -> Run:
-    run = replace(run, state=State.DOING, delta_is_final=prepared.delta_is_final, at_forge=prepared.at_forge)
+def _after_preparation(run: PackageRun, prepared: events.PackagePrepared) -> PackageRun:
+    run = replace(run, state=PackageState.DOING, delta_is_final=prepared.delta_is_final, at_forge=prepared.at_forge)
     if run.attempts:
-        return _to_choice(run)
-    return _to_work(replace(run, entrants=prepared.entrants))
+        return _choose_attempt(run)
+    return _start_round(replace(run, entrants=prepared.entrants))
 
 
-def _to_work(run: Run) -> Run:
+def _start_round(run: PackageRun) -> PackageRun:
     """A round begins: every agent of the package owes its part, or its attempt at the whole."""
-    owed = tuple(Owed(index) for index in range(len(run.entrants) or run.limits.agents))
-    fresh = replace(run, state=State.DOING, step=PackageStep.IMPLEMENT, owed=owed, reason="")
-    return replace(fresh, doubted=(), is_last_review=False)
+    owed = tuple(PendingWork(index) for index in range(len(run.entrants) or run.limits.agents))
+    fresh = replace(run, state=PackageState.DOING, step=PackageStep.IMPLEMENT, pending=owed, reason="")
+    return replace(fresh, reported_failed_tasks=(), needs_full_review=False)
 
 
-def _is_owed(run: Run, started: events.PackageJobStarted) -> bool:
+def _is_pending_job(run: PackageRun, started: events.PackageJobStarted) -> bool:
     """Whether a job is for what an agent still owes and no other job is at."""
-    wanted = {(str(action.step), action.owed.agent_index) for action in decide(run)}
-    return (started.role, started.agent_index) in wanted and started.role in BY_AGENTS
+    wanted = {(str(action.step), action.pending.agent_index) for action in decide_package_actions(run)}
+    return (started.role, started.agent_index) in wanted and started.role in AGENT_STEPS
 
 
-def _after_job(run: Run, job: events.PackageJobStarted, ended: events.PackageJobEnded) -> Run:
+def _after_job(run: PackageRun, job: events.PackageJobStarted, ended: events.PackageJobEnded) -> PackageRun:
     """A job is closed; what it means counts only while its step lasts: a package that is blocked stays so."""
     run = replace(run, open_jobs=tuple(one for one in run.open_jobs if one is not job))
     if ended.tasks and not run.entrants:
         failed = (name for name, status in ended.tasks if status is TaskStatus.FAILED)
-        doubted = tuple(dict.fromkeys((*run.doubted, *failed)))
-        run = replace(run, tasks=tuple(dict((*run.tasks, *ended.tasks)).items()), doubted=doubted)
-    owed = next((one for one in run.owed if one.agent_index == job.agent_index), None)
+        doubted = tuple(dict.fromkeys((*run.reported_failed_tasks, *failed)))
+        run = replace(run, tasks=tuple(dict((*run.tasks, *ended.tasks)).items()), reported_failed_tasks=doubted)
+    owed = next((one for one in run.pending if one.agent_index == job.agent_index), None)
     if owed is None or run.step != job.role:
         return run
-    if ended.end is events.End.DONE:
-        return _delivered(run, owed, ended)
-    counted = run_again(ended, owed, run.limits)
+    if ended.end is events.JobEndKind.DONE:
+        return _after_delivery(run, owed, ended)
+    counted = count_retry(ended, owed, run.limits)
     if counted is None:
-        return _given_up(run, owed, *given_up(ended, owed))
-    reason = owed.reason if ended.end is events.End.LOST else ended.reason
-    return _still_owed(run, replace(owed, **counted, reason=reason))
+        return _after_give_up(run, owed, *explain_give_up(ended, owed))
+    reason = owed.reason if ended.end is events.JobEndKind.LOST else ended.reason
+    return _update_pending(run, replace(owed, **counted, reason=reason))
 
 
-def _still_owed(run: Run, again: Owed) -> Run:
-    owed = tuple(again if one.agent_index == again.agent_index else one for one in run.owed)
-    return replace(run, owed=owed)
+def _update_pending(run: PackageRun, again: PendingWork) -> PackageRun:
+    owed = tuple(again if one.agent_index == again.agent_index else one for one in run.pending)
+    return replace(run, pending=owed)
 
 
-def _delivered(run: Run, delivered: Owed, ended: events.PackageJobEnded) -> Run:
+def _after_delivery(run: PackageRun, delivered: PendingWork, ended: events.PackageJobEnded) -> PackageRun:
     """An agent has answered. A reviewer's answer is judged by the event that follows, in the same recorded step."""
     if run.step is not PackageStep.IMPLEMENT:
         return run
     if run.entrants:
-        return _attempted(run, Attempt(delivered.agent_index, tasks=ended.tasks))
-    owed = tuple(one for one in run.owed if one is not delivered)
-    return replace(run, owed=owed, step=run.step if owed else PackageStep.HARVEST)
+        return _add_attempt(run, Attempt(delivered.agent_index, tasks=ended.tasks))
+    owed = tuple(one for one in run.pending if one is not delivered)
+    return replace(run, pending=owed, step=run.step if owed else PackageStep.HARVEST)
 
 
-def _given_up(run: Run, owed: Owed, reason: str, remediation: str) -> Run:
+def _after_give_up(run: PackageRun, owed: PendingWork, reason: str, remediation: str) -> PackageRun:
     """An agent cannot deliver. That blocks the package, unless others are at the same task."""
     if not run.entrants or run.step is not PackageStep.IMPLEMENT:
-        return _blocked(run, reason, remediation)
-    after = _attempted(run, Attempt(owed.agent_index, out=reason))
-    if after.owed or any(not one.out for one in after.attempts):
+        return _block(run, reason, remediation)
+    after = _add_attempt(run, Attempt(owed.agent_index, failure=reason))
+    if after.pending or any(not one.failure for one in after.attempts):
         return after
-    return _blocked(replace(after, attempts=()), f"no attempt was made: {reason}", remediation)
+    return _block(replace(after, attempts=()), f"no attempt was made: {reason}", remediation)
 
 
-def _attempted(run: Run, attempt: Attempt) -> Run:
+def _add_attempt(run: PackageRun, attempt: Attempt) -> PackageRun:
     """An attempt has ended; when all have, what they left is judged."""
-    owed = tuple(one for one in run.owed if one.agent_index != attempt.number)
+    owed = tuple(one for one in run.pending if one.agent_index != attempt.number)
     attempts = tuple(sorted((*run.attempts, attempt), key=lambda one: one.number))
-    return replace(run, owed=owed, attempts=attempts, step=run.step if owed else PackageStep.JUDGE)
+    return replace(run, pending=owed, attempts=attempts, step=run.step if owed else PackageStep.CHECK_ATTEMPT)
 
 
-def next_attempt(run: Run) -> Attempt | None:
+def find_unchecked_attempt(run: PackageRun) -> Attempt | None:
     """The attempt that is to be judged next."""
-    return next((one for one in run.attempts if not one.is_judged), None)
+    return next((one for one in run.attempts if not one.is_checked), None)
 
 
-def _is_open(run: Run, number: int) -> bool:
-    return any(one.number == number and not one.is_judged for one in run.attempts)
+def _is_attempt_unchecked(run: PackageRun, number: int) -> bool:
+    return any(one.number == number and not one.is_checked for one in run.attempts)
 
 
-def _after_judging(run: Run, judged: events.AttemptJudged) -> Run:
+def _after_attempt_check(run: PackageRun, judged: events.AttemptChecked) -> PackageRun:
     harvested, validated = judged.harvested, judged.validated
     strayed = harvested.violations or harvested.leaks
     if strayed or validated is None or validated.commit != harvested.commit:
@@ -303,61 +319,65 @@ def _after_judging(run: Run, judged: events.AttemptJudged) -> Run:
         for one in run.attempts
     )
     run = replace(run, attempts=attempts)
-    return run if next_attempt(run) else _to_choice(run)
+    return run if find_unchecked_attempt(run) else _choose_attempt(run)
 
 
-def _to_choice(run: Run) -> Run:
+def _choose_attempt(run: PackageRun) -> PackageRun:
     """Several that passed are compared; of one, or of none, there is nothing to choose."""
     if len(run.candidates) > 1:
-        return replace(run, step=PackageStep.COMPARE, owed=(Owed(),))
+        return replace(run, step=PackageStep.COMPARE, pending=(PendingWork(),))
     best = min(run.attempts, key=lambda one: one.rank)
-    return replace(run, step=PackageStep.TAKE, best=best.number)
+    return replace(run, step=PackageStep.SELECT_ATTEMPT, selected_attempt=best.number)
 
 
-def _taken(run: Run) -> Run:
+def _after_selection(run: PackageRun) -> PackageRun:
     """The best attempt is the package's work now, and goes on as any other: from its harvest."""
-    best = next(one for one in run.attempts if one.number == run.best)
+    best = next(one for one in run.attempts if one.number == run.selected_attempt)
     doubted = tuple(name for name, status in best.tasks if status is TaskStatus.FAILED)
-    run = replace(run, tasks=best.tasks, doubted=doubted, maker=run.entrants[run.best])
-    return replace(run, step=PackageStep.HARVEST, entrants=(), attempts=(), best=-1)
+    run = replace(
+        run, tasks=best.tasks, reported_failed_tasks=doubted, winning_agent=run.entrants[run.selected_attempt]
+    )
+    return replace(run, step=PackageStep.HARVEST, entrants=(), attempts=(), selected_attempt=-1)
 
 
-def _after_harvest(run: Run, harvested: events.Harvested) -> Run:
+def _after_harvest(run: PackageRun, harvested: events.Harvested) -> PackageRun:
     if harvested.leaks:
         reason = f"a key that was lent to the agent is in its work: {'; '.join(harvested.leaks)}"
-        return _blocked(
+        return _block(
             replace(run, findings=f"{reason}\nWrite no key, in no form, and begin again."),
             reason,
             "revoke the key and set a new one; the checkout begins anew, and what was there is saved without the key",
         )
     if harvested.violations:
         reason = f"File scope violation: {'; '.join(harvested.violations)}"
-        return _blocked(
+        return _block(
             replace(run, findings=f"{reason}\nStay within the file scope as it is now."),
             reason,
             'allow the path (phasegate scope allow WPnn PATH --reason "...") or take it out of the checkout',
         )
     if harvested.unchanged:
-        return _blocked(run, *_nothing_done(run, harvested.there))
+        return _block(run, *_explain_no_change(run, harvested.there))
     if not harvested.commit:
         same = f"unchanged: {', '.join(harvested.there)}" if harvested.there else "the deliverables are not there"
         return _next_round(run, f"nothing was changed: {same}")
     papers = (harvested.remarks,) if harvested.remarks else ()
-    return replace(run, step=PackageStep.VALIDATE, commit=harvested.commit, papers=papers)
+    return replace(run, step=PackageStep.VALIDATE, commit=harvested.commit, review_documents=papers)
 
 
-def _after_checks(run: Run, checked: events.Validated) -> Run:
-    lacking = _lacking_again(run, checked)
+def _after_checks(run: PackageRun, checked: events.Validated) -> PackageRun:
+    lacking = _find_still_missing_programs(run, checked)
     if checked.failures:
         run = replace(run, without_program=checked.without_program, findings="\n".join(checked.failures))
-        return _blocked(run, *lacking) if lacking else _next_round(run, run.findings, checked.alike)
-    papers = tuple(paper for paper in (checked.evidence, *run.papers, checked.claims) if paper)
+        return _block(run, *lacking) if lacking else _next_round(run, run.findings, checked.alike)
+    papers = tuple(paper for paper in (checked.evidence, *run.review_documents, checked.claims) if paper)
     if run.at_forge:
-        return replace(run, step=PackageStep.PUBLISH, papers=papers)
-    return replace(run, state=State.FOR_REVIEW, step=PackageStep.REVIEW, owed=(Owed(),), papers=papers)
+        return replace(run, step=PackageStep.PUBLISH, review_documents=papers)
+    return replace(
+        run, state=PackageState.FOR_REVIEW, step=PackageStep.REVIEW, pending=(PendingWork(),), review_documents=papers
+    )
 
 
-def _lacking_again(run: Run, checked: events.Validated) -> tuple[str, str] | None:
+def _find_still_missing_programs(run: PackageRun, checked: events.Validated) -> tuple[str, str] | None:
     """A program that was missing and still is: the agent was told, and more rounds would only cost."""
     again = {name for name in checked.without_program if name in run.without_program}
     told = [failure.partition("\n")[0] for failure in checked.failures if failure.partition(":")[0] in again]
@@ -366,57 +386,57 @@ def _lacking_again(run: Run, checked: events.Validated) -> tuple[str, str] | Non
     return f"{'; '.join(told)}, in this round again", "install it, or change setup or the command"
 
 
-def _after_review(run: Run, reviewed: events.Reviewed) -> Run:
-    run = replace(run, seen=run.commit)
+def _after_review(run: PackageRun, reviewed: events.Reviewed) -> PackageRun:
+    run = replace(run, reviewed_commit=run.commit)
     if reviewed.verdict is Verdict.PASS and reviewed.delta and not run.delta_is_final:
-        return replace(run, is_last_review=True, owed=(Owed(),))
+        return replace(run, needs_full_review=True, pending=(PendingWork(),))
     if reviewed.verdict is Verdict.PASS:
-        return replace(run, step=PackageStep.AWAIT if run.at_forge else PackageStep.MERGE, passed=run.commit)
-    run = replace(run, reviews=(*run.reviews, reviewed.findings))
+        return replace(run, step=PackageStep.AWAIT if run.at_forge else PackageStep.MERGE, passed_commit=run.commit)
+    run = replace(run, review_findings=(*run.review_findings, reviewed.findings))
     if reviewed.verdict is Verdict.NEEDS_CHANGES:
         return _next_round(run, reviewed.findings, reviewed.alike)
-    return _blocked(
+    return _block(
         replace(run, findings=reviewed.findings),
         f"the reviewer says {reviewed.verdict}",
         "read the findings, and decide",
     )
 
 
-def _after_failed_merge(run: Run, reason: str) -> Run:
+def _after_failed_merge(run: PackageRun, reason: str) -> PackageRun:
     """One round may solve a conflict; the second is a person's."""
     if run.merge_rounds:
-        return _blocked(run, reason, "merge by hand on the package's branch")
+        return _block(run, reason, "merge by hand on the package's branch")
     return _next_round(replace(run, merge_rounds=1), reason)
 
 
-def _nothing_done(run: Run, there: tuple[str, ...]) -> tuple[str, str]:
+def _explain_no_change(run: PackageRun, there: tuple[str, ...]) -> tuple[str, str]:
     """Reason and remedy of a round that changed nothing: another one would cost the same and bring as little."""
     asked = f"; it was to answer: {first_line(run.findings)}" if run.findings else ""
     same = f"; unchanged: {', '.join(there)}" if there else ""
-    return f"the round changed nothing{asked}{same}", f"read why (phasegate show WPnn --answer), {_THEN}"
+    return f"the round changed nothing{asked}{same}", f"read why (phasegate show WPnn --answer), {_RETRY_HINT}"
 
 
-def _next_round(run: Run, findings: str, alike: str = "") -> Run:
-    if alike and alike == run.failed_as:
-        return _blocked(
+def _next_round(run: PackageRun, findings: str, alike: str = "") -> PackageRun:
+    if alike and alike == run.previous_failure_key:
+        return _block(
             replace(run, findings=findings),
             f"the round failed in exactly the same way as the one before: {first_line(findings)}",
-            f"see what was tried (phasegate show WPnn --diff, --evidence, --answer), {_THEN}",
+            f"see what was tried (phasegate show WPnn --diff, --evidence, --answer), {_RETRY_HINT}",
         )
-    run = replace(run, tried=run.commit, failed_as=alike)
+    run = replace(run, previous_commit=run.commit, previous_failure_key=alike)
     if run.round >= run.last_round:
-        return _blocked(
+        return _block(
             replace(run, findings=findings),
             f"all {run.limits.rounds} review cycles are used up; the last finding: {first_line(findings)}",
             "see `.phasegate/evidence` for what our checks found; fix the package or its plan",
         )
-    return _to_work(replace(run, round=run.round + 1, findings=findings))
+    return _start_round(replace(run, round=run.round + 1, findings=findings))
 
 
-def _blocked(run: Run, reason: str, remediation: str) -> Run:
+def _block(run: PackageRun, reason: str, remediation: str) -> PackageRun:
     return replace(
         run,
-        state=State.BLOCKED,
+        state=PackageState.BLOCKED,
         step=PackageStep.STOP,
         reason=reason,
         remediation=remediation or "see the log: phasegate audit show",

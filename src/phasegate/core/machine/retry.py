@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from phasegate.core.machine.package_events import End
+from phasegate.core.machine.package_events import JobEndKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from phasegate.core.machine.feature_events import FeatureLimits, JobEnded
     from phasegate.core.machine.feature_state import Feature
     from phasegate.core.machine.package_events import PackageJobEnded, PackageLimits
-    from phasegate.core.machine.package_machine import Owed
+    from phasegate.core.machine.package_machine import PendingWork
 
-READ_AT_MOST = 16_000
-TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
-BASE_S, CAP_S = 2.0, 300.0
-REST_S, LONGEST_REST_S = 30.0, 3600.0
+MAX_CLASSIFIED_CHARS = 16_000
+EX_TEMPFAIL = 75  # EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
+RETRY_BACKOFF_BASE_S, MAX_RETRY_BACKOFF_S = 2.0, 300.0
+RATE_LIMIT_BACKOFF_BASE_S, MAX_RATE_LIMIT_BACKOFF_S = 30.0, 3600.0
 
 
 class Fault(StrEnum):
@@ -37,7 +37,7 @@ class Fault(StrEnum):
 
 
 # Each phrase is one that a program prints about itself. A bare "timeout" or "locked" is not enough: tests say that too.
-_SIGNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
+_FAULT_PATTERNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
     (
         Fault.RATE_LIMIT,
         re.compile(
@@ -70,58 +70,60 @@ _SIGNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
 )
 
 
-def classify(exit_status: int | None, text: str) -> Fault:
+def classify_failure(exit_status: int | None, text: str) -> Fault:
     """What kind of failure a failed run was, from its exit status and the end of what it printed.
 
     No exit status (killed by a signal, out of time) is permanent: the same run would end the same way.
     """
     if exit_status is None:
         return Fault.PERMANENT
-    end = text[-READ_AT_MOST:]
-    found = next((fault for fault, sign in _SIGNS if sign.search(end)), None)
+    end = text[-MAX_CLASSIFIED_CHARS:]
+    found = next((fault for fault, sign in _FAULT_PATTERNS if sign.search(end)), None)
     if found is not None:
         return found
-    return Fault.TEMPORARY if exit_status == TEMPORARY_FAILURE else Fault.PERMANENT
+    return Fault.TEMPORARY if exit_status == EX_TEMPFAIL else Fault.PERMANENT
 
 
-def back_off_s(attempt: int, chance: float, *, base_s: float = BASE_S, cap_s: float = CAP_S) -> float:
+def retry_backoff_s(
+    attempt: int, jitter: float, *, base_s: float = RETRY_BACKOFF_BASE_S, cap_s: float = MAX_RETRY_BACKOFF_S
+) -> float:
     """Seconds to wait after the `attempt`-th failure (from 1): exponential, full jitter from `chance` in [0, 1)."""
     exponent = min(max(attempt, 1) - 1, 30)  # 2 ** 30 is above any cap; more would overflow
     ceiling = min(cap_s, base_s * 2.0**exponent)
-    return ceiling * min(max(chance, 0.0), 1.0)
+    return ceiling * min(max(jitter, 0.0), 1.0)
 
 
-def rest_s(limits_before: int) -> float:
+def rate_limit_backoff_s(previous_limits: int) -> float:
     """Seconds to rest at a limit of a provider that does not say when it ends: longer each time in a row."""
-    return min(LONGEST_REST_S, REST_S * 2.0 ** min(max(limits_before, 0), 30))
+    return min(MAX_RATE_LIMIT_BACKOFF_S, RATE_LIMIT_BACKOFF_BASE_S * 2.0 ** min(max(previous_limits, 0), 30))
 
 
-def run_again(
-    ended: JobEnded | PackageJobEnded, tried: Feature | Owed, most: FeatureLimits | PackageLimits
+def count_retry(
+    ended: JobEnded | PackageJobEnded, counters: Feature | PendingWork, limits: FeatureLimits | PackageLimits
 ) -> dict[str, int | bool] | None:
     """What is counted of a run that came to nothing and is made again; None where it is given up.
 
     One rule for the agents of phases and of packages.
     """
     match ended.end:
-        case End.LOST if not ended.last_seen:
+        case JobEndKind.LOST if not ended.last_seen:
             return {}
-        case End.LOST if tried.losses < most.losses:
-            return {"losses": tried.losses + 1}
-        case End.TRANSIENT if tried.retries < most.retries:
-            return {"retries": tried.retries + 1}
-        case End.LIMITED if tried.pauses < most.pauses:
-            return {"pauses": tried.pauses + 1}
-        case End.UNREADABLE if not tried.asked_again:
+        case JobEndKind.LOST if counters.losses < limits.losses:
+            return {"losses": counters.losses + 1}
+        case JobEndKind.TRANSIENT if counters.retries < limits.retries:
+            return {"retries": counters.retries + 1}
+        case JobEndKind.RATE_LIMITED if counters.pauses < limits.pauses:
+            return {"pauses": counters.pauses + 1}
+        case JobEndKind.UNREADABLE if not counters.asked_again:
             return {"asked_again": True}
         case _:
             return None
 
 
-def given_up(ended: JobEnded | PackageJobEnded, tried: Feature | Owed) -> tuple[str, str]:
+def explain_give_up(ended: JobEnded | PackageJobEnded, counters: Feature | PendingWork) -> tuple[str, str]:
     """Reason and remedy where a run is not made again."""
-    if ended.end is not End.LOST:
+    if ended.end is not JobEndKind.LOST:
         return ended.reason or f"the agent ended as {ended.end}", ended.remediation
     why = ended.reason or "the reason is unknown"
-    reason = f"the agent's run was lost {tried.losses + 1} times; the last time: {why}"
+    reason = f"the agent's run was lost {counters.losses + 1} times; the last time: {why}"
     return reason, "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again"

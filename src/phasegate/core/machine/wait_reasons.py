@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-AT_A_FORGE = " waits for people"  # the end of a reason: behind the last gate, a pull request
+WAITING_AT_FORGE_SUFFIX = " waits for people"  # the end of a reason: behind the last gate, a pull request

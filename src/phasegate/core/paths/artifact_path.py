@@ -5,43 +5,43 @@ from __future__ import annotations
 import re
 
 from phasegate.core.paths import repo_path
-from phasegate.core.text.visible import visible
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError
 
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE | re.DOTALL)
 
 
-def slug_problem(slug: str) -> str:
+def find_slug_problem(slug: str) -> str:
     """Why this cannot name a feature or a job; empty if it can."""
     if not slug:
         return "is empty"
     if _SLUG.fullmatch(slug) is None:
         return "must be 1 to 100 letters, digits, dots, hyphens or underscores, beginning with a letter or digit"
-    return _elsewhere(slug)
+    return _find_portability_problem(slug)
 
 
 def require_slug(slug: str, what: str = "feature slug") -> str:
     """The slug itself; a ConfigError that says what is wrong with it otherwise."""
-    problem = slug_problem(slug)
+    problem = find_slug_problem(slug)
     if problem:
-        raise ConfigError(f"{what} '{visible(slug[:120])}' {problem}", "for instance 001-user-login")
+        raise ConfigError(f"{what} '{escape_unprintable(slug[:120])}' {problem}", "for instance 001-user-login")
     return slug
 
 
-def path_problem(path: str) -> str:
+def find_artifact_path_problem(path: str) -> str:
     """Why this is not plainly the path of one file below a folder, on every system; empty if it is."""
-    problem = repo_path.path_problem(path)
+    problem = repo_path.find_path_problem(path)
     if problem is not None:
         return problem
     if ":" in path:
         return "holds a colon"
     if path.rpartition("/")[2].casefold() == "head":
         return "makes a repository of its folder, to git, with settings that a git in there would follow"
-    return next((problem for part in path.split("/") if (problem := _elsewhere(part))), "")
+    return next((problem for part in path.split("/") if (problem := _find_portability_problem(part))), "")
 
 
-def _elsewhere(part: str) -> str:
+def _find_portability_problem(part: str) -> str:
     """What some systems make of a name that is plain on this one."""
     if part.endswith("."):
         return "has a part that ends with a dot"

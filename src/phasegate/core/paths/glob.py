@@ -29,10 +29,12 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     Each `*` and `**` takes the shortest text that lets the fixed piece behind it match and never gives that up: for
     patterns of this kind the first place is always good enough, so nothing is tried twice.
     """
-    below_only, runs = _runs(parts_of(pattern), pattern.endswith("/"))
-    head, *rest = ["/".join(_part_regex(part) for part in run) for run in runs]
+    below_only, runs = _split_at_double_stars(split_pattern(pattern), pattern.endswith("/"))
+    head, *rest = ["/".join(_build_part_regex(part) for part in run) for run in runs]
     pieces = [head] if head else []
-    pieces += [rf"(?>(?:[^/]+/)*?{run}{_run_end(index, rest, below_only)})" for index, run in enumerate(rest)]
+    pieces += [
+        rf"(?>(?:[^/]+/)*?{run}{_build_run_end_regex(index, rest, below_only)})" for index, run in enumerate(rest)
+    ]
     if rest and head:
         pieces[0] += "/"
     if not rest:
@@ -46,13 +48,13 @@ def compile_any(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(compile_pattern(pattern).pattern for pattern in patterns) or r"(?!)", re.DOTALL)
 
 
-def _run_end(index: int, rest: list[str], below_only: bool) -> str:
+def _build_run_end_regex(index: int, rest: list[str], below_only: bool) -> str:
     if index < len(rest) - 1:
         return "/"
     return "/." if below_only else _NAME_END
 
 
-def parts_of(pattern: str) -> list[str]:
+def split_pattern(pattern: str) -> list[str]:
     """The parts of a pattern from the root on; a floating one begins with `**`. Never two `**` in a row."""
     parts = pattern.strip("/").split("/")
     if len(parts) == 1 and not pattern.startswith("/"):
@@ -60,7 +62,7 @@ def parts_of(pattern: str) -> list[str]:
     return [part for part, before in zip(parts, ["", *parts], strict=False) if not part == before == "**"]
 
 
-def _runs(parts: list[str], folder: bool) -> tuple[bool, list[list[str]]]:
+def _split_at_double_stars(parts: list[str], folder: bool) -> tuple[bool, list[list[str]]]:
     """Parts between the `**`; and whether only what lies below the last one matches (`a/**`, `a/`)."""
     if parts == ["**"]:
         return folder, [["*"]]
@@ -74,11 +76,11 @@ def _runs(parts: list[str], folder: bool) -> tuple[bool, list[list[str]]]:
     return below_only, runs
 
 
-def _part_regex(part: str) -> str:
+def _build_part_regex(part: str) -> str:
     """One part: fixed pieces with stars between them."""
     if not part.strip("*"):
         return "[^/]+"
-    pieces = _fixed_pieces(part)
+    pieces = _split_at_stars(part)
     if pieces is None:
         return r"(?!)"  # git discards a pattern with a broken range
     first, *rest = pieces
@@ -87,7 +89,7 @@ def _part_regex(part: str) -> str:
     return first + "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1] if piece) + f"[^/]*{rest[-1]}"
 
 
-def _fixed_pieces(part: str) -> list[str] | None:
+def _split_at_stars(part: str) -> list[str] | None:
     """The expressions between the stars, each of fixed length; None if a range is broken."""
     pieces, at = [""], 0
     while at < len(part):
@@ -96,7 +98,7 @@ def _fixed_pieces(part: str) -> list[str] | None:
             pieces.append("")
         elif character == "[":
             end = part.find("]", at + (3 if part[at + 1 : at + 2] in ("!", "^") else 2))
-            one_of = _range(part[at + 1 : end]) if end > 0 else None
+            one_of = _build_bracket_regex(part[at + 1 : end]) if end > 0 else None
             if one_of is None:
                 return None
             pieces[-1] += one_of
@@ -107,7 +109,7 @@ def _fixed_pieces(part: str) -> list[str] | None:
     return pieces
 
 
-def _range(body: str) -> str | None:
+def _build_bracket_regex(body: str) -> str | None:
     negated = body[:1] in ("!", "^")
     text = body[1:] if negated else body
     out, at = [], 0
@@ -124,35 +126,35 @@ def _range(body: str) -> str | None:
     return f"(?!/)[{'^' if negated else ''}{''.join(out)}]"
 
 
-def fixed_head(pattern: str) -> tuple[str, ...]:
+def get_literal_prefix(pattern: str) -> tuple[str, ...]:
     """The leading parts that hold no wildcard. Two patterns meet only where one head begins with the other."""
-    parts = parts_of(pattern) if is_pattern(pattern) else pattern.strip("/").split("/")
+    parts = split_pattern(pattern) if is_pattern(pattern) else pattern.strip("/").split("/")
     return tuple(takewhile(lambda part: not is_pattern(part), parts))
 
 
 def may_overlap(one: str, other: str) -> bool:
     """Whether some path may match both. Never wrongly no; a wrong yes only makes two packages wait for each other."""
-    left = parts_of(one) if is_pattern(one) else one.strip("/").split("/")
-    right = parts_of(other) if is_pattern(other) else other.strip("/").split("/")
+    left = split_pattern(one) if is_pattern(one) else one.strip("/").split("/")
+    right = split_pattern(other) if is_pattern(other) else other.strip("/").split("/")
     for a, b in zip(left, right, strict=False):
         if a == "**" or b == "**":
             return True
-        if not _parts_may_meet(a, b):
+        if not _parts_may_overlap(a, b):
             return False
     return True  # the shorter one covers what lies below it
 
 
-def _parts_may_meet(a: str, b: str) -> bool:
+def _parts_may_overlap(a: str, b: str) -> bool:
     """Two parts can name the same thing unless their fixed beginnings or endings differ."""
     if not (is_pattern(a) or is_pattern(b)):
         return a == b
-    start_a, end_a = _fixed_ends(a)
-    start_b, end_b = _fixed_ends(b)
+    start_a, end_a = _get_literal_ends(a)
+    start_b, end_b = _get_literal_ends(b)
     starts_fit = start_a.startswith(start_b) or start_b.startswith(start_a)
     return starts_fit and (end_a.endswith(end_b) or end_b.endswith(end_a))
 
 
-def _fixed_ends(part: str) -> tuple[str, str]:
+def _get_literal_ends(part: str) -> tuple[str, str]:
     """What a part surely begins with and surely ends with. With a `[` no end is sure: ranges are not parsed here."""
     if not is_pattern(part):
         return part, part

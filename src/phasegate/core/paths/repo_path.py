@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from unicodedata import normalize
 
-LONGEST_PATH, LONGEST_NAME = 1024, 255
+MAX_PATH_BYTES, MAX_NAME_BYTES = 1024, 255
 # Nearly all paths: nothing below can be wrong with one of these.
-_ORDINARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_SAFE_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
-def path_problem(path: str) -> str | None:
+def find_path_problem(path: str) -> str | None:
     """Why a path is not plainly one file inside the tree; None if it is."""
-    if _ORDINARY.fullmatch(path) and len(path) <= LONGEST_NAME:
+    if _SAFE_PATH.fullmatch(path) and len(path) <= MAX_NAME_BYTES:
         return None
     if not path:
         return "is empty"
@@ -22,10 +22,10 @@ def path_problem(path: str) -> str | None:
         return "holds a backslash or a backtick"
     if path[0] in "/~-" or path[1:2] == ":":
         return "is absolute, or starts with ~ or -"
-    return _segment_problem(path)
+    return _find_segment_problem(path)
 
 
-def _segment_problem(path: str) -> str | None:
+def _find_segment_problem(path: str) -> str | None:
     segments = path.split("/")
     if any(segment in ("", ".", "..") for segment in segments):
         return "holds an empty, `.` or `..` part"
@@ -33,7 +33,7 @@ def _segment_problem(path: str) -> str | None:
         return "names a git directory"
     if any(segment != segment.strip() for segment in segments):
         return "has a part that begins or ends with a blank"
-    if len(path.encode()) > LONGEST_PATH or any(len(segment.encode()) > LONGEST_NAME for segment in segments):
+    if len(path.encode()) > MAX_PATH_BYTES or any(len(segment.encode()) > MAX_NAME_BYTES for segment in segments):
         return "is too long"
     return None
 
@@ -43,19 +43,19 @@ def _is_git_directory(segment: str) -> bool:
     return segment.casefold().partition(":")[0].rstrip(". ") in (".git", "git~1")
 
 
-def names_git_directory(path: str) -> bool:
+def has_git_directory(path: str) -> bool:
     """Whether any part of a path is a git directory."""
     return any(_is_git_directory(segment) for segment in path.split("/"))
 
 
-def fold(path: str) -> str:
+def fold_path(path: str) -> str:
     """The form in which case twins and NFC/NFD twins are equal."""
     if path.isascii():
         return path.lower()
     return normalize("NFC", normalize("NFD", path).casefold())
 
 
-def ancestors(path: str) -> list[str]:
+def list_path_and_parents(path: str) -> list[str]:
     """The path itself and every folder above it, nearest first."""
     found = [path]
     while (cut := path.rfind("/")) > 0:

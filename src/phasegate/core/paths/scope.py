@@ -15,9 +15,9 @@ import msgspec
 
 from phasegate.core.paths.glob import compile_any, compile_pattern, is_pattern
 from phasegate.core.paths.own_folders import OWN_FOLDERS
-from phasegate.core.paths.repo_path import ancestors, fold, names_git_directory, path_problem
+from phasegate.core.paths.repo_path import find_path_problem, fold_path, has_git_directory, list_path_and_parents
 
-PROTECTED = (
+PROTECTED_PATTERNS = (
     # Phasegate's own settings and words
     *("/phasegate.toml", "/templates/system/**", "/agentd/**", "/.worktreeinclude"),
     # settings, hooks and standing instructions of agent programs, at any depth
@@ -35,14 +35,14 @@ PROTECTED = (
 )
 
 
-def is_protected(path: str, patterns: tuple[str, ...] = PROTECTED) -> bool:
+def is_protected(path: str, patterns: tuple[str, ...] = PROTECTED_PATTERNS) -> bool:
     """Whether a path steers something. Case does not matter: some file systems do not tell it apart."""
-    return _folded(patterns).match(fold(path)) is not None
+    return _compile_folded(patterns).match(fold_path(path)) is not None
 
 
 @cache
-def _folded(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return compile_any(tuple(fold(pattern) for pattern in patterns))
+def _compile_folded(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return compile_any(tuple(fold_path(pattern) for pattern in patterns))
 
 
 LOCK_FILES = frozenset(
@@ -53,13 +53,13 @@ LOCK_FILES = frozenset(
         *("deno.lock", "flake.lock", "gradle.lockfile", "packages.lock.json"),
     )
 )
-LITTER = (
+LITTER_PATTERNS = (
     *("__pycache__/", "*.pyc", "node_modules/", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/"),
     *(".coverage", ".venv/", "*.egg-info/", "target/", ".nyc_output/", ".turbo/", "*.tsbuildinfo"),
     *(".DS_Store", ".gradle/", ".cache/"),
 )
 
-_GIT_PARTS = frozenset(("HEAD", "commondir", "objects", "refs"))
+_GIT_DIRECTORY_PARTS = frozenset(("HEAD", "commondir", "objects", "refs"))
 
 
 class ChangeKind(StrEnum):
@@ -73,7 +73,7 @@ class ChangeKind(StrEnum):
     GIT_DIRECTORY = "git-directory"
 
 
-class Mode(StrEnum):
+class FileMode(StrEnum):
     """File modes as git writes them."""
 
     FILE = "100644"
@@ -82,25 +82,25 @@ class Mode(StrEnum):
     SUBMODULE = "160000"
 
 
-class Change(msgspec.Struct, frozen=True):
+class FileChange(msgspec.Struct, frozen=True):
     """One observed change. The modes tell links and submodules, whatever the kind; "" where there was or is no file."""
 
     kind: ChangeKind
     path: str
-    mode: str = Mode.FILE.value
+    mode: str = FileMode.FILE.value
     old_mode: str = ""
     old_path: str | None = None
     link_target: str | None = None
 
 
-class Broken(StrEnum):
+class ScopeRule(StrEnum):
     """Why a change is not allowed."""
 
     OUT_OF_SCOPE = "out-of-scope"
     OUTSIDE_WORKTREE = "outside-worktree"
     GIT_DIRECTORY = "git-directory"
     UNSAFE_PATH = "unsafe-path"
-    TWIN = "twin"
+    NAME_COLLISION = "twin"
     MODE = "mode"
     SYMLINK = "symlink"
     SUBMODULE = "submodule"
@@ -111,7 +111,7 @@ class Violation(msgspec.Struct, frozen=True, order=True):
     """A change that blocks the package; `old_path` is set where a rename took part."""
 
     path: str
-    rule: Broken
+    rule: ScopeRule
     detail: str
     old_path: str | None = None
 
@@ -130,7 +130,7 @@ class Scope:
         exceptions: Iterable[str] = (),
         set_aside: Iterable[str] = (),
         lock_files: Iterable[str] = LOCK_FILES,
-        litter: Iterable[str] = LITTER,
+        litter: Iterable[str] = LITTER_PATTERNS,
         own_folders: Iterable[str] = OWN_FOLDERS,
         protected: Iterable[str] = (),
     ) -> None:
@@ -140,20 +140,20 @@ class Scope:
         self.set_aside = frozenset(set_aside)
         self.lock_files = frozenset(lock_files)
         self._paths = frozenset(entry for entry in self.entries if not entry.endswith("/"))
-        self._folders = frozenset(folder for entry in self.entries if (folder := _folder(entry)))
-        self._patterns = [entry for entry in self.entries if is_pattern(entry) and not _folder(entry)]
+        self._folders = frozenset(folder for entry in self.entries if (folder := _get_covered_folder(entry)))
+        self._patterns = [entry for entry in self.entries if is_pattern(entry) and not _get_covered_folder(entry)]
         self.litter = tuple(litter)
         self._listed = self._paths | self._folders
-        self._folded = {fold(entry): entry for entry in self._listed}
-        self._own_folders = frozenset(fold(folder.rstrip("/")) for folder in own_folders)
+        self._entry_by_folded_name = {fold_path(entry): entry for entry in self._listed}
+        self._own_folders = frozenset(fold_path(folder.rstrip("/")) for folder in own_folders)
 
     def covers(self, path: str) -> bool:
         """Whether a path is listed, exactly as it is spelt. A path that is not safe to name, or ours, never is."""
-        if path_problem(path) is not None or self.is_ours(path) or self.twin_of(path):
+        if find_path_problem(path) is not None or self.is_in_own_folder(path) or self.find_name_collision(path):
             return False
-        if self.needs_a_person(path):
+        if self.needs_approval(path):
             return False
-        own, *above = ancestors(path)
+        own, *above = list_path_and_parents(path)
         if own in self._paths or not self._paths.isdisjoint(above) or not self._folders.isdisjoint(above):
             return True
         return any(compile_pattern(pattern).match(path) for pattern in self._patterns)
@@ -161,13 +161,13 @@ class Scope:
     def is_lock_file(self, path: str) -> bool:
         """Whether the seed's exception for lock files holds: allowed, but shown to the reviewer."""
         is_named_so = path.rpartition("/")[2] in self.lock_files
-        return is_named_so and path_problem(path) is None and not self.is_ours(path)
+        return is_named_so and find_path_problem(path) is None and not self.is_in_own_folder(path)
 
-    def is_ours(self, path: str) -> bool:
+    def is_in_own_folder(self, path: str) -> bool:
         """Whether a path would come to lie where we keep records, caches and checkouts, once it is merged."""
-        return not self._own_folders.isdisjoint(ancestors(fold(path)))
+        return not self._own_folders.isdisjoint(list_path_and_parents(fold_path(path)))
 
-    def needs_a_person(self, path: str) -> bool:
+    def needs_approval(self, path: str) -> bool:
         """Whether a path is protected, and nobody has allowed its change yet."""
         return path not in self._exceptions and is_protected(path, self._protected)
 
@@ -178,110 +178,112 @@ class Scope:
         """
         if path in self.set_aside:
             return True
-        if path in self._paths or self.needs_a_person(path):
+        if path in self._paths or self.needs_approval(path):
             return False
         return compile_any(self.litter).match(path) is not None
 
-    def twin_of(self, path: str) -> str | None:
+    def find_name_collision(self, path: str) -> str | None:
         """The listed path of which this is a case or Unicode twin."""
-        for name in ancestors(path):
+        for name in list_path_and_parents(path):
             if name in self._listed:
                 return None
-            if (entry := self._folded.get(fold(name))) is not None:
+            if (entry := self._entry_by_folded_name.get(fold_path(name))) is not None:
                 return entry
         return None
 
 
-def _folder(entry: str) -> str:
+def _get_covered_folder(entry: str) -> str:
     """The folder of which an entry covers all that lies below, as `src/` and `src/**` do; empty if it is no such."""
     folder = entry.removesuffix("**") if entry.endswith("/**") else entry
     return "" if is_pattern(folder) or not folder.endswith("/") else folder[:-1]
 
 
-def why_no_scope_allows(entry: str, own_folders: Iterable[str] = OWN_FOLDERS) -> str | None:
+def find_entry_problem(entry: str, own_folders: Iterable[str] = OWN_FOLDERS) -> str | None:
     """Why an entry would allow nothing, whoever records it; None if it can."""
-    if Scope((), own_folders=own_folders).is_ours(entry.rstrip("/")):
+    if Scope((), own_folders=own_folders).is_in_own_folder(entry.rstrip("/")):
         return "lies in a folder of Phasegate's own"
     if entry == ".gitmodules":
         return "is where submodules are set, which may not be added, changed or removed"
     return None
 
 
-def judge(changes: Sequence[Change], scope: Scope, tracked: Iterable[str] = ()) -> list[Violation]:
+def find_violations(changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str] = ()) -> list[Violation]:
     """Every violation in a list of changes, in the order of their paths; empty means that all may be taken over.
 
     `tracked` are the paths of the base tree: an added file that is a twin of one of them, or of another added file,
     would overwrite it on a file system that does not tell them apart.
     """
-    found = {violation for change in changes for violation in _violations(change, scope)}
-    found.update(_twins(changes, scope, tracked))
-    found.update(_parts_of_repositories(changes, scope, tracked))
+    found = {violation for change in changes for violation in _find_change_violations(change, scope)}
+    found.update(_find_name_collisions(changes, scope, tracked))
+    found.update(_find_bare_repository_parts(changes, scope, tracked))
     return sorted(found, key=lambda violation: (violation.path, violation.rule, violation.detail))
 
 
-def changed_lock_files(changes: Iterable[Change], scope: Scope) -> list[str]:
+def list_changed_lock_files(changes: Iterable[FileChange], scope: Scope) -> list[str]:
     """The lock files among the changes, for the reviewer's eyes."""
-    paths = {path for change in changes for path in _paths(change)}
+    paths = {path for change in changes for path in _list_changed_paths(change)}
     return sorted(path for path in paths if scope.is_lock_file(path))
 
 
-def _paths(change: Change) -> tuple[str, ...]:
+def _list_changed_paths(change: FileChange) -> tuple[str, ...]:
     return (change.path,) if change.old_path is None else (change.old_path, change.path)
 
 
-def _violations(change: Change, scope: Scope) -> Iterator[Violation]:
+def _find_change_violations(change: FileChange, scope: Scope) -> Iterator[Violation]:
     if change.kind is ChangeKind.OUTSIDE:
-        yield Violation(change.path, Broken.OUTSIDE_WORKTREE, "changed outside the worktree")
-    elif change.kind is ChangeKind.GIT_DIRECTORY or any(names_git_directory(path) for path in _paths(change)):
-        yield Violation(change.path, Broken.GIT_DIRECTORY, "the git directory is not for agents to change")
+        yield Violation(change.path, ScopeRule.OUTSIDE_WORKTREE, "changed outside the worktree")
+    elif change.kind is ChangeKind.GIT_DIRECTORY or any(
+        has_git_directory(path) for path in _list_changed_paths(change)
+    ):
+        yield Violation(change.path, ScopeRule.GIT_DIRECTORY, "the git directory is not for agents to change")
     else:
-        wrong = [path for path in _paths(change) if _is_wrong(path, scope)]
+        wrong = [path for path in _list_changed_paths(change) if _is_forbidden(path, scope)]
         if wrong:
-            yield _place_violation(change, wrong[0], scope)
+            yield _make_path_violation(change, wrong[0], scope)
         if not scope.is_litter(change.path):
-            yield from _mode_violations(change, scope)
+            yield from _find_mode_violations(change, scope)
 
 
-def _is_wrong(path: str, scope: Scope) -> bool:
+def _is_forbidden(path: str, scope: Scope) -> bool:
     return not (scope.is_litter(path) or scope.covers(path) or scope.is_lock_file(path))
 
 
-def _place_violation(change: Change, wrong: str, scope: Scope) -> Violation:
+def _make_path_violation(change: FileChange, wrong: str, scope: Scope) -> Violation:
     """The violation of a path that may not change; a rename names both its ends."""
-    problem, twin = path_problem(wrong), scope.twin_of(wrong)
+    problem, twin = find_path_problem(wrong), scope.find_name_collision(wrong)
     if problem is not None:
-        rule, detail = Broken.UNSAFE_PATH, problem
-    elif scope.is_ours(wrong):
-        rule, detail = Broken.OUT_OF_SCOPE, f"{change.kind.value}, but that folder is Phasegate's own"
-    elif scope.needs_a_person(wrong):
-        rule, detail = Broken.PROTECTED, f"{change.kind.value}, and it is protected: a person must allow the change"
+        rule, detail = ScopeRule.UNSAFE_PATH, problem
+    elif scope.is_in_own_folder(wrong):
+        rule, detail = ScopeRule.OUT_OF_SCOPE, f"{change.kind.value}, but that folder is Phasegate's own"
+    elif scope.needs_approval(wrong):
+        rule, detail = ScopeRule.PROTECTED, f"{change.kind.value}, and it is protected: a person must allow the change"
     elif twin is not None:
-        rule, detail = Broken.TWIN, f"differs from the listed {twin} only in case or Unicode form"
+        rule, detail = ScopeRule.NAME_COLLISION, f"differs from the listed {twin} only in case or Unicode form"
     else:
-        rule, detail = Broken.OUT_OF_SCOPE, f"{change.kind.value}, but not in the file scope"
+        rule, detail = ScopeRule.OUT_OF_SCOPE, f"{change.kind.value}, but not in the file scope"
     if change.old_path is not None:
         detail += f" (renamed from {change.old_path} to {change.path})"
     return Violation(change.path, rule, detail, change.old_path)
 
 
-def _mode_violations(change: Change, scope: Scope) -> Iterator[Violation]:
+def _find_mode_violations(change: FileChange, scope: Scope) -> Iterator[Violation]:
     """Only plain files, declared executables and links that stay in the tree pass."""
-    if Mode.SUBMODULE in (change.mode, change.old_mode) or change.path == ".gitmodules":
-        yield Violation(change.path, Broken.SUBMODULE, "submodules may not be added, changed or removed")
+    if FileMode.SUBMODULE in (change.mode, change.old_mode) or change.path == ".gitmodules":
+        yield Violation(change.path, ScopeRule.SUBMODULE, "submodules may not be added, changed or removed")
     elif change.kind is ChangeKind.DELETED:
         return
-    elif change.mode == Mode.SYMLINK:
-        problem = link_problem(change.path, change.link_target)
+    elif change.mode == FileMode.SYMLINK:
+        problem = find_link_problem(change.path, change.link_target)
         if problem is not None:
-            yield Violation(change.path, Broken.SYMLINK, problem)
-    elif change.mode == Mode.EXECUTABLE:
-        if change.old_mode != Mode.EXECUTABLE and change.path not in scope.executable:
-            yield Violation(change.path, Broken.MODE, "made executable without being declared in executable_files")
-    elif change.mode != Mode.FILE:
-        yield Violation(change.path, Broken.MODE, f"mode {change.mode} is not one that may be taken over")
+            yield Violation(change.path, ScopeRule.SYMLINK, problem)
+    elif change.mode == FileMode.EXECUTABLE:
+        if change.old_mode != FileMode.EXECUTABLE and change.path not in scope.executable:
+            yield Violation(change.path, ScopeRule.MODE, "made executable without being declared in executable_files")
+    elif change.mode != FileMode.FILE:
+        yield Violation(change.path, ScopeRule.MODE, f"mode {change.mode} is not one that may be taken over")
 
 
-def link_problem(path: str, target: str | None) -> str | None:
+def find_link_problem(path: str, target: str | None) -> str | None:
     """Why a symbolic link does not surely stay inside the tree; None if it does.
 
     `..` is followed by name only at the beginning of a target: behind another part it could pass through a link.
@@ -293,43 +295,47 @@ def link_problem(path: str, target: str | None) -> str | None:
     if ups > path.count("/"):
         return "is a link out of the worktree"
     rest = "/".join(parts[ups:])
-    return f"is a link whose target {problem}" if rest and (problem := path_problem(rest)) else None
+    return f"is a link whose target {problem}" if rest and (problem := find_path_problem(rest)) else None
 
 
-def _twins(changes: Sequence[Change], scope: Scope, tracked: Iterable[str]) -> Iterator[Violation]:
+def _find_name_collisions(changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str]) -> Iterator[Violation]:
     """Added paths that fold to the same name as another one that stays."""
     arriving = (ChangeKind.ADDED, ChangeKind.RENAMED)
     leaving = (ChangeKind.DELETED, ChangeKind.RENAMED)
     added = {change.path for change in changes if change.kind in arriving and not scope.is_litter(change.path)}
     if not added:
         return
-    gone = {_paths(change)[0] for change in changes if change.kind in leaving}
-    wanted = {fold(path) for path in added}
+    gone = {_list_changed_paths(change)[0] for change in changes if change.kind in leaving}
+    wanted = {fold_path(path) for path in added}
     by_name: dict[str, set[str]] = {}
     for path in added.union(path for path in tracked if path not in gone):
-        if (name := fold(path)) in wanted:
+        if (name := fold_path(path)) in wanted:
             by_name.setdefault(name, set()).add(path)
     for path in added:
-        for other in by_name[fold(path)] - {path}:
-            yield Violation(path, Broken.TWIN, f"differs from {other} only in case or Unicode form")
+        for other in by_name[fold_path(path)] - {path}:
+            yield Violation(path, ScopeRule.NAME_COLLISION, f"differs from {other} only in case or Unicode form")
 
 
-def _parts_of_repositories(changes: Sequence[Change], scope: Scope, tracked: Iterable[str]) -> Iterator[Violation]:
+def _find_bare_repository_parts(
+    changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str]
+) -> Iterator[Violation]:
     """Added paths that make a folder a bare repository: git takes it for one, with its settings, if it has a `HEAD`.
 
     One that has no other part yet counts too: another package could bring the rest.
     """
     arriving = sorted(change.path for change in changes if change.kind in (ChangeKind.ADDED, ChangeKind.RENAMED))
-    parts = {part: path for path in arriving for part in _git_parts(path) if not scope.is_litter(path)}
+    parts = {part: path for path in arriving for part in _list_git_parts(path) if not scope.is_litter(path)}
     if not parts:
         return
     heads = {path for path in (*arriving, *tracked) if path.endswith("/HEAD")}
     for part, path in parts.items():
         if f"{part.rpartition('/')[0]}/HEAD" in heads:
             detail = "git would take its folder for a repository, and run what that is set to"
-            yield Violation(path, Broken.GIT_DIRECTORY, detail)
+            yield Violation(path, ScopeRule.GIT_DIRECTORY, detail)
 
 
-def _git_parts(path: str) -> list[str]:
+def _list_git_parts(path: str) -> list[str]:
     """The path and the folders above it, below the root, that have the name of a part of a git directory."""
-    return [name for name in ancestors(path) if name.rpartition("/")[2] in _GIT_PARTS and "/" in name]
+    return [
+        name for name in list_path_and_parents(path) if name.rpartition("/")[2] in _GIT_DIRECTORY_PARTS and "/" in name
+    ]

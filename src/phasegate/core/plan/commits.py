@@ -18,7 +18,7 @@ class Commit(NamedTuple):
         return self.message.partition("\n")[0]
 
 
-def unnamed_commits(package: str, commits: Sequence[Commit]) -> list[Commit]:
+def find_unlabelled_commits(package: str, commits: Sequence[Commit]) -> list[Commit]:
     """Those whose first line is neither `WP01: text` nor `feat(WP01): text [FR-AUTH-001]`.
 
     Any type of the conventional kind will do (`fix`, `test`, `docs` ...); requirement ids in brackets are optional.

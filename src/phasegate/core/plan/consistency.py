@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.core.paths.repo_path import path_problem
-from phasegate.core.plan.dependencies import plan_problems
-from phasegate.core.plan.package_fields import PackageReading
+from phasegate.core.paths.repo_path import find_path_problem
+from phasegate.core.plan.dependencies import find_plan_problems
+from phasegate.core.plan.package_fields import ParsedPackage
 from phasegate.core.plan.requirements import Spec
 from phasegate.core.plan.tasks import TaskList
 from phasegate.core.plan.work_package import PROFILES, WorkPackage, is_requirement_id
-from phasegate.core.text.finding import Placed, closest, placed, shown
-from phasegate.core.text.markdown_lines import lines_of
+from phasegate.core.text.finding import LocatedFinding, locate_findings, quote_text, suggest_closest
+from phasegate.core.text.markdown_lines import iter_markdown_lines
 
-SPEC, TASKS = "spec.md", "tasks.md"
+SPEC_FILE, TASKS_FILE = "spec.md", "tasks.md"
 
 
 class FeatureDocuments(NamedTuple):
@@ -26,25 +26,25 @@ class FeatureDocuments(NamedTuple):
     slug: str
     spec: Spec | None
     tasks: TaskList | None
-    packages: Mapping[str, PackageReading]
+    packages: Mapping[str, ParsedPackage]
     headings: Mapping[str, frozenset[str] | None]
 
 
-class FeatureReport(msgspec.Struct, frozen=True):
+class ConsistencyReport(msgspec.Struct, frozen=True):
     """What a check found. Notes are said, but break no rule."""
 
-    findings: tuple[Placed, ...]
-    notes: tuple[Placed, ...]
+    findings: tuple[LocatedFinding, ...]
+    notes: tuple[LocatedFinding, ...]
     requirements: int
     tasks: int
     packages: int
 
 
-def check(feature: FeatureDocuments) -> FeatureReport:
+def check_documents(feature: FeatureDocuments) -> ConsistencyReport:
     """Everything that is wrong with a feature's documents, each by itself and together."""
     requirements = feature.spec.requirements if feature.spec else ()
-    return FeatureReport(
-        tuple(sorted((*_own_findings(feature), *_cross_findings(feature)))),
+    return ConsistencyReport(
+        tuple(sorted((*_document_findings(feature), *_cross_findings(feature)))),
         tuple(_notes(feature)),
         len(requirements),
         len(feature.tasks.tasks) if feature.tasks else 0,
@@ -52,54 +52,58 @@ def check(feature: FeatureDocuments) -> FeatureReport:
     )
 
 
-def _own_findings(feature: FeatureDocuments) -> Iterator[Placed]:
+def _document_findings(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
     if feature.spec:
-        yield from placed(SPEC, feature.spec.findings)
-    if feature.tasks and not _is_foreign(feature.tasks, feature):
-        yield from placed(TASKS, feature.tasks.findings)
+        yield from locate_findings(SPEC_FILE, feature.spec.findings)
+    if feature.tasks and not _is_spec_kitty_tasks(feature.tasks, feature):
+        yield from locate_findings(TASKS_FILE, feature.tasks.findings)
     for path, reading in feature.packages.items():
-        yield from placed(path, reading.findings)
+        yield from locate_findings(path, reading.findings)
 
 
-def _is_foreign(tasks: TaskList, feature: FeatureDocuments) -> bool:
+def _is_spec_kitty_tasks(tasks: TaskList, feature: FeatureDocuments) -> bool:
     """Whether a tasks.md is spec-kitty's own, without a single id of ours. Its packages are enough to work from."""
     return not tasks.tasks and bool(feature.packages)
 
 
-def _notes(feature: FeatureDocuments) -> Iterator[Placed]:
+def _notes(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
     if feature.spec is None:
-        yield Placed(SPEC, 0, "no-spec", "there is none: requirement ids are not checked")
+        yield LocatedFinding(SPEC_FILE, 0, "no-spec", "there is none: requirement ids are not checked")
     elif not feature.spec.annotated:
         ids = len(feature.spec.requirements)
-        yield Placed(
-            SPEC, 1, "unannotated", f"no annotations: {ids} requirement ids were taken from headings and lists"
+        yield LocatedFinding(
+            SPEC_FILE, 1, "unannotated", f"no annotations: {ids} requirement ids were taken from headings and lists"
         )
-    if feature.tasks and _is_foreign(feature.tasks, feature):
-        yield Placed(TASKS, 0, "no-tasks", "holds no task with an id such as 1.1: task ids are not checked")
+    if feature.tasks and _is_spec_kitty_tasks(feature.tasks, feature):
+        yield LocatedFinding(
+            TASKS_FILE, 0, "no-tasks", "holds no task with an id such as 1.1: task ids are not checked"
+        )
 
 
-def _cross_findings(feature: FeatureDocuments) -> Iterator[Placed]:
+def _cross_findings(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
     known = frozenset(requirement.id for requirement in feature.spec.requirements) if feature.spec else None
     yield from _reference_findings(feature, known)
     sound = [(path, reading.package) for path, reading in feature.packages.items() if reading.package]
     for path, package in sound:
         for code, key, message in _package_problems(feature, path, package, known):
-            yield Placed(path, feature.packages[path].key_lines.get(key, 1), code, message)
-    for at, problem in plan_problems([package for _, package in sound]):
+            yield LocatedFinding(path, feature.packages[path].key_lines.get(key, 1), code, message)
+    for at, problem in find_plan_problems([package for _, package in sound]):
         path = sound[at][0]
         line = feature.packages[path].key_lines.get(problem.key, 1)
-        yield Placed(path, line, "plan", f"{problem.key} {problem.message}")
-    yield from _uncovered(feature, [package for _, package in sound])
+        yield LocatedFinding(path, line, "plan", f"{problem.key} {problem.message}")
+    yield from _coverage_findings(feature, [package for _, package in sound])
 
 
-def _reference_findings(feature: FeatureDocuments, known: Collection[str] | None) -> Iterator[Placed]:
+def _reference_findings(feature: FeatureDocuments, known: Collection[str] | None) -> Iterator[LocatedFinding]:
     """What the tasks say they serve must exist."""
     if not feature.tasks:
         return
     for task in feature.tasks.tasks:
         for reference in task.spec:
             if message := _reference_problem(reference, known, feature.headings):
-                yield Placed(TASKS, feature.tasks.lines[task.id], "unknown-reference", f"task {task.id} {message}")
+                yield LocatedFinding(
+                    TASKS_FILE, feature.tasks.lines[task.id], "unknown-reference", f"task {task.id} {message}"
+                )
 
 
 def _reference_problem(
@@ -107,15 +111,19 @@ def _reference_problem(
 ) -> str | None:
     if is_requirement_id(reference):
         missing = known is not None and reference not in known
-        return f"names {reference}, which is not in {SPEC}{closest(reference, known or ())}" if missing else None
+        return (
+            f"names {reference}, which is not in {SPEC_FILE}{suggest_closest(reference, known or ())}"
+            if missing
+            else None
+        )
     document, _, heading = reference.partition("#")
-    if not document.endswith(".md") or path_problem(document):
-        return f"names {shown(reference)}, which is neither a requirement id nor a document of the feature"
+    if not document.endswith(".md") or find_path_problem(document):
+        return f"names {quote_text(reference)}, which is neither a requirement id nor a document of the feature"
     found = headings.get(document)
     if found is None:
-        return f"names {shown(document)}, which is not there"
-    if heading and anchor(heading) not in found:
-        return f"names {shown(reference)}, but {document} has no such heading"
+        return f"names {quote_text(document)}, which is not there"
+    if heading and to_anchor(heading) not in found:
+        return f"names {quote_text(reference)}, but {document} has no such heading"
     return None
 
 
@@ -130,18 +138,18 @@ def _package_problems(
         message = f"feature_slug is {package.feature_slug}, but the folder is {feature.slug}"
         yield "wrong-slug", "feature_slug", message
     if package.profile and package.profile not in PROFILES:
-        hint = closest(package.profile, PROFILES)
-        yield "unknown-profile", "profile", f"there is no language profile {shown(package.profile)}{hint}"
+        hint = suggest_closest(package.profile, PROFILES)
+        yield "unknown-profile", "profile", f"there is no language profile {quote_text(package.profile)}{hint}"
     for requirement in package.requirements if known is not None else ():
         if requirement not in (known or ()):
-            message = f"names {requirement}, which is not in {SPEC}{closest(requirement, known or ())}"
+            message = f"names {requirement}, which is not in {SPEC_FILE}{suggest_closest(requirement, known or ())}"
             yield "unknown-requirement", "requirements", message
     for task in package.tasks if feature.tasks and feature.tasks.tasks else ():
         if feature.tasks and task not in feature.tasks.lines:
-            yield "unknown-task", "tasks", f"names task {task}, which is not in {TASKS}"
+            yield "unknown-task", "tasks", f"names task {task}, which is not in {TASKS_FILE}"
 
 
-def _uncovered(feature: FeatureDocuments, packages: Collection[WorkPackage]) -> Iterator[Placed]:
+def _coverage_findings(feature: FeatureDocuments, packages: Collection[WorkPackage]) -> Iterator[LocatedFinding]:
     """Requirements that nobody will build; asked once there is a plan."""
     if feature.spec is None:
         return
@@ -155,19 +163,19 @@ def _uncovered(feature: FeatureDocuments, packages: Collection[WorkPackage]) -> 
         return
     for requirement in feature.spec.requirements:
         if requirement.id not in covered:
-            yield Placed(SPEC, requirement.line, "uncovered", f"{requirement.id} is covered by no {by}")
+            yield LocatedFinding(SPEC_FILE, requirement.line, "uncovered", f"{requirement.id} is covered by no {by}")
 
 
 _PUNCTUATION = re.compile(r"[^\w\- ]")
 _HEADING = re.compile(r" {0,3}#{1,6}\s+(.*)")
 
 
-def anchor(heading: str) -> str:
+def to_anchor(heading: str) -> str:
     """The form in which links name a heading."""
     return _PUNCTUATION.sub("", heading.strip().lower()).replace(" ", "-")
 
 
-def headings_of(text: str) -> frozenset[str]:
+def extract_anchors(text: str) -> frozenset[str]:
     """The anchors of a document's headings."""
-    prose = (line.text for line in lines_of(text) if line.fence is None)
-    return frozenset(anchor(found[1]) for line in prose if (found := _HEADING.match(line)))
+    prose = (line.text for line in iter_markdown_lines(text) if line.fence_info is None)
+    return frozenset(to_anchor(found[1]) for line in prose if (found := _HEADING.match(line)))

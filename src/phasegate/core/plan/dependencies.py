@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from phasegate.core.paths.glob import fixed_head, may_overlap
-from phasegate.core.plan.work_package import PackageProblem, State, WorkPackage
+from phasegate.core.paths.glob import get_literal_prefix, may_overlap
+from phasegate.core.plan.work_package import PackageProblem, PackageState, WorkPackage
 
-Needs = Mapping[str, frozenset[str]]
+DependencyMap = Mapping[str, frozenset[str]]
 
 
-def plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, PackageProblem]]:
+def find_plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, PackageProblem]]:
     """What is wrong with packages as a whole, with the position of the package concerned.
 
     An id twice, an unknown dependency, a cycle, two features at once.
@@ -29,21 +29,21 @@ def plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, Packag
         yield first[cycle[0]], PackageProblem("dependencies", f"form a dependency cycle: {' -> '.join(cycle)}")
 
 
-def needs(packages: Sequence[WorkPackage]) -> Needs:
+def compute_dependencies(packages: Sequence[WorkPackage]) -> DependencyMap:
     """What each package waits for: its explicit dependencies, and of two with overlapping scope the one that is first.
 
     First is by explicit order, then by number, so that an overlap never makes a cycle. The packages must be sound.
     """
     explicit = {package.work_package_id: frozenset(package.dependencies) for package in packages}
-    order = {name: position for position, name in enumerate(name for wave in waves(explicit) for name in wave)}
+    order = {name: position for position, name in enumerate(name for wave in compute_waves(explicit) for name in wave)}
     found = {name: set(others) for name, others in explicit.items()}
-    for one, other in overlapping({package.work_package_id: package.file_scope for package in packages}):
+    for one, other in find_scope_overlaps({package.work_package_id: package.file_scope for package in packages}):
         earlier, later = sorted((one, other), key=order.__getitem__)
         found[later].add(earlier)
     return {name: frozenset(others) for name, others in found.items()}
 
 
-def overlapping(scopes: Mapping[str, Iterable[str]]) -> set[tuple[str, str]]:
+def find_scope_overlaps(scopes: Mapping[str, Iterable[str]]) -> set[tuple[str, str]]:
     """Pairs of names whose scopes may cover the same path, smaller name first.
 
     Entries are looked up by the leading parts without wildcard: only where those agree can two entries meet.
@@ -51,7 +51,7 @@ def overlapping(scopes: Mapping[str, Iterable[str]]) -> set[tuple[str, str]]:
     by_head: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for name, entries in scopes.items():
         for entry in entries:
-            by_head.setdefault(fixed_head(entry), []).append((name, entry))
+            by_head.setdefault(get_literal_prefix(entry), []).append((name, entry))
     pairs = set()
     for head, owned in by_head.items():
         above = [other for length in range(len(head) + 1) for other in by_head.get(head[:length], ())]
@@ -63,7 +63,7 @@ def overlapping(scopes: Mapping[str, Iterable[str]]) -> set[tuple[str, str]]:
     return pairs
 
 
-def waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
+def compute_waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
     """Groups that can run side by side, one after the other. A name that waits for a cycle or a stranger is in none."""
     left = {name: set(others) for name, others in waits_for.items()}
     waited_for: dict[str, list[str]] = {}
@@ -71,7 +71,7 @@ def waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
         for other in others:
             waited_for.setdefault(other, []).append(name)
     found = []
-    ready = sorted((name for name, others in left.items() if not others), key=_by_number)
+    ready = sorted((name for name, others in left.items() if not others), key=_number_key)
     while ready:
         found.append(tuple(ready))
         following = set()
@@ -80,19 +80,21 @@ def waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
                 left[waiting].discard(name)
                 if not left[waiting]:
                     following.add(waiting)
-        ready = sorted(following, key=_by_number)
+        ready = sorted(following, key=_number_key)
     return found
 
 
-def _by_number(name: str) -> tuple[int, str]:
+def _number_key(name: str) -> tuple[int, str]:
     return len(name), name
 
 
-def ready(waits_for: Needs, states: Mapping[str, State]) -> tuple[str, ...]:
+def find_ready_packages(waits_for: DependencyMap, states: Mapping[str, PackageState]) -> tuple[str, ...]:
     """The planned packages whose dependencies are all DONE. One without a recorded state is not."""
-    done = {name for name, state in states.items() if state is State.DONE}
-    planned = (name for name, others in waits_for.items() if states.get(name) is State.PLANNED and others <= done)
-    return tuple(sorted(planned, key=_by_number))
+    done = {name for name, state in states.items() if state is PackageState.DONE}
+    planned = (
+        name for name, others in waits_for.items() if states.get(name) is PackageState.PLANNED and others <= done
+    )
+    return tuple(sorted(planned, key=_number_key))
 
 
 def find_cycles(needs: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
@@ -100,7 +102,7 @@ def find_cycles(needs: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
 
     Names that are no key are left out. Linear, whoever wrote the names.
     """
-    knots = _Knots(needs)
+    knots = _CycleFinder(needs)
     found = []
     for name in needs:
         while cycle := knots.next_cycle(name):
@@ -108,7 +110,7 @@ def find_cycles(needs: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
     return found
 
 
-class _Knots:
+class _CycleFinder:
     """The names that wait for each other in a circle, or for such. Each is taken out once."""
 
     def __init__(self, needs: Mapping[str, Collection[str]]) -> None:
@@ -120,7 +122,7 @@ class _Knots:
         self._open = {name: len(others) for name, others in waits_for.items()}
         self._left = {name: iter(others) for name, others in waits_for.items()}
         self._path: dict[str, int] = {}  # the way that is being followed, and where each name stands in it
-        self._take_out([name for name, count in self._open.items() if not count])
+        self._remove([name for name, count in self._open.items() if not count])
 
     def next_cycle(self, start: str) -> tuple[str, ...]:
         """Follow one open dependency after the other until a name comes again; empty when nothing is open here.
@@ -134,20 +136,20 @@ class _Knots:
         while name not in self._path:
             self._path[name] = len(self._path)
             name = next(other for other in self._left[name] if other in self._open)
-        cycle = self._cut(self._path[name])
-        self._take_out(list(cycle))
+        cycle = self._pop_cycle(self._path[name])
+        self._remove(list(cycle))
         while self._path and next(reversed(self._path)) not in self._open:
             self._path.popitem()
         return cycle
 
-    def _cut(self, position: int) -> tuple[str, ...]:
+    def _pop_cycle(self, position: int) -> tuple[str, ...]:
         """The end of the way, from a position on."""
         cycle: list[str] = []
         while len(self._path) > position:
             cycle.append(self._path.popitem()[0])
         return tuple(reversed(cycle))
 
-    def _take_out(self, names: list[str]) -> None:
+    def _remove(self, names: list[str]) -> None:
         """Take names out, and after them all that then wait for nothing."""
         while names:
             name = names.pop()

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from phasegate.core.paths.glob import may_overlap
-from phasegate.core.plan.dependencies import needs, overlapping, waves
+from phasegate.core.plan.dependencies import compute_dependencies, compute_waves, find_scope_overlaps
 from phasegate.core.plan.work_package import WorkPackage
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
-class Overlap(msgspec.Struct, frozen=True):
+class ScopeOverlap(msgspec.Struct, frozen=True):
     """Two packages that may change the same paths: they are never in work at the same time."""
 
     packages: tuple[str, str]
     entries: tuple[tuple[str, str], ...]  # of the first and of the second, that meet
 
 
-class Node(msgspec.Struct, frozen=True):
+class PackageNode(msgspec.Struct, frozen=True):
     """A package in the graph."""
 
     id: str
@@ -36,41 +36,48 @@ class PlanView(msgspec.Struct, frozen=True):
 
     feature: str
     waves: tuple[tuple[str, ...], ...]
-    packages: tuple[Node, ...]
-    overlaps: tuple[Overlap, ...]
+    packages: tuple[PackageNode, ...]
+    overlaps: tuple[ScopeOverlap, ...]
 
 
-def view_of(packages: Sequence[WorkPackage], states: Mapping[str, str]) -> PlanView:
+def build_plan_view(packages: Sequence[WorkPackage], states: Mapping[str, str]) -> PlanView:
     """The graph of sound packages, in the order in which they can be done."""
     by_id = {package.work_package_id: package for package in packages}
-    waits_for = needs(packages)
-    ordered = waves(waits_for)
+    waits_for = compute_dependencies(packages)
+    ordered = compute_waves(waits_for)
     nodes = tuple(
-        Node(
-            id_, by_id[id_].title, states.get(id_, "PLANNED"), number, by_id[id_].dependencies, _sorted(waits_for[id_])
+        PackageNode(
+            id_,
+            by_id[id_].title,
+            states.get(id_, "PLANNED"),
+            number,
+            by_id[id_].dependencies,
+            _sort_ids(waits_for[id_]),
         )
         for number, wave in enumerate(ordered, 1)
         for id_ in wave
     )
-    return PlanView(packages[0].feature_slug if packages else "", tuple(ordered), nodes, _overlaps(by_id))
+    return PlanView(packages[0].feature_slug if packages else "", tuple(ordered), nodes, _find_overlaps(by_id))
 
 
-def _sorted(names: frozenset[str]) -> tuple[str, ...]:
+def _sort_ids(names: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (len(name), name)))
 
 
-def _overlaps(packages: Mapping[str, WorkPackage]) -> tuple[Overlap, ...]:
-    pairs = overlapping({id_: package.file_scope for id_, package in packages.items()})
-    return tuple(Overlap(pair, _meeting(packages[pair[0]], packages[pair[1]])) for pair in sorted(pairs))
+def _find_overlaps(packages: Mapping[str, WorkPackage]) -> tuple[ScopeOverlap, ...]:
+    pairs = find_scope_overlaps({id_: package.file_scope for id_, package in packages.items()})
+    return tuple(
+        ScopeOverlap(pair, _find_overlapping_entries(packages[pair[0]], packages[pair[1]])) for pair in sorted(pairs)
+    )
 
 
-def _meeting(one: WorkPackage, other: WorkPackage) -> tuple[tuple[str, str], ...]:
+def _find_overlapping_entries(one: WorkPackage, other: WorkPackage) -> tuple[tuple[str, str], ...]:
     return tuple((a, b) for a in one.file_scope for b in other.file_scope if may_overlap(a, b))
 
 
-def drawing(view: PlanView) -> Iterator[str]:
+def render_plan(view: PlanView) -> Iterator[str]:
     """The graph for people: wave by wave, each package with its edges and the reason for each."""
-    yield f"{view.feature}: {_number(len(view.packages), 'package')} in {_number(len(view.waves), 'wave')}"
+    yield f"{view.feature}: {_pluralize(len(view.packages), 'package')} in {_pluralize(len(view.waves), 'wave')}"
     meetings = {frozenset(overlap.packages): overlap for overlap in view.overlaps}
     nodes = {node.id: node for node in view.packages}
     width = max((len(node.id) for node in view.packages), default=0)
@@ -78,31 +85,31 @@ def drawing(view: PlanView) -> Iterator[str]:
         yield f"wave {number}:" + (" side by side" if len(wave) > 1 else "")
         for id_ in wave:
             yield f"  {id_:<{width}}  {nodes[id_].state:<10}  {nodes[id_].title}"
-            yield from _edges(nodes[id_], meetings, " " * (width + 4))
+            yield from _edge_lines(nodes[id_], meetings, " " * (width + 4))
     if view.overlaps:
-        yield f"{_number(len(view.overlaps), 'overlap')} of scope: the later package waits for the earlier"
+        yield f"{_pluralize(len(view.overlaps), 'overlap')} of scope: the later package waits for the earlier"
 
 
-def _number(number: int, thing: str) -> str:
+def _pluralize(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _edges(node: Node, meetings: Mapping[frozenset[str], Overlap], indent: str) -> Iterator[str]:
+def _edge_lines(node: PackageNode, meetings: Mapping[frozenset[str], ScopeOverlap], indent: str) -> Iterator[str]:
     for position, other in enumerate(node.waits_for, 1):
         corner = "`--" if position == len(node.waits_for) else "|--"
-        yield f"{indent}{corner} after {other}: {'; '.join(_reasons(node, other, meetings))}"
+        yield f"{indent}{corner} after {other}: {'; '.join(_edge_reasons(node, other, meetings))}"
 
 
-def _reasons(node: Node, other: str, meetings: Mapping[frozenset[str], Overlap]) -> Iterator[str]:
+def _edge_reasons(node: PackageNode, other: str, meetings: Mapping[frozenset[str], ScopeOverlap]) -> Iterator[str]:
     if other in node.dependencies:
         yield "depends on it"
     overlap = meetings.get(frozenset((node.id, other)))
     if overlap is not None:
-        yield f"both may change {_named(overlap)}"
+        yield f"both may change {_format_paths(overlap)}"
 
 
-def _named(overlap: Overlap) -> str:
+def _format_paths(overlap: ScopeOverlap) -> str:
     """The paths that meet: one name where both say the same, or one is inside the other."""
     names = list(dict.fromkeys(max(pair, key=len) for pair in overlap.entries))
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more

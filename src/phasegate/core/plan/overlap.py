@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-_OF_FEATURE = re.compile(r"(\d{3,}-[a-z0-9-]+): ")
-_MOST_NAMED = 5
+_FEATURE_SUBJECT = re.compile(r"(\d{3,}-[a-z0-9-]+): ")
+_MAX_NAMED = 5
 
 
-def red_combination(branch: str, base: str, merged: Iterable[str]) -> str:
+def explain_failed_combination(branch: str, base: str, merged_subjects: Iterable[str]) -> str:
     """Why a branch is not merged that passes alone, on a base that does; `merged`: the subjects since it began."""
-    subjects = [*merged]
-    features = [found[1] for one in subjects if (found := _OF_FEATURE.match(one))]
-    since = _named([*dict.fromkeys(features)] or [f'"{one}"' for one in subjects])
+    subjects = [*merged_subjects]
+    features = [found[1] for one in subjects if (found := _FEATURE_SUBJECT.match(one))]
+    since = _join_names([*dict.fromkeys(features)] or [f'"{one}"' for one in subjects])
     return f"the checks fail on {branch} merged into {base}, and pass on each alone; since it began came {since}"
 
 
@@ -28,24 +28,28 @@ class FeatureOverlap(NamedTuple):
     conflicts: tuple[str, ...] | None = None
 
 
-def overlapping(changed: Mapping[str, Collection[str]]) -> Iterator[FeatureOverlap]:
+def find_feature_overlaps(changed: Mapping[str, Collection[str]]) -> Iterator[FeatureOverlap]:
     """Each pair of features that changes the same files."""
     for one, other in combinations(sorted(changed), 2):
         if both := tuple(sorted(set(changed[one]) & set(changed[other]))):
             yield FeatureOverlap(one, other, both)
 
 
-def overlap_line(one: FeatureOverlap) -> str:
+def format_overlap(overlap: FeatureOverlap) -> str:
     """What a person is told of it."""
-    numbers = [slug.partition("-")[0] for slug in (one.first, one.second)]
-    short = numbers if len(set(numbers)) == len(numbers) else [one.first, one.second]
-    told = f"{short[0]} and {short[1]} both change {_named(one.paths)}"
-    if one.conflicts is None:
+    numbers = [slug.partition("-")[0] for slug in (overlap.first, overlap.second)]
+    short = numbers if len(set(numbers)) == len(numbers) else [overlap.first, overlap.second]
+    told = f"{short[0]} and {short[1]} both change {_join_names(overlap.paths)}"
+    if overlap.conflicts is None:
         return told
-    return f"{told}: they conflict in {_named(one.conflicts)}" if one.conflicts else f"{told}: no conflict on paper"
+    return (
+        f"{told}: they conflict in {_join_names(overlap.conflicts)}"
+        if overlap.conflicts
+        else f"{told}: no conflict on paper"
+    )
 
 
-def _named(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """A few by name, the rest by number."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more

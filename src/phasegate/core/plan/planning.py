@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from phasegate.core.paths.repo_path import ancestors
-from phasegate.core.plan.dependencies import find_cycles, waves
+from phasegate.core.paths.repo_path import list_path_and_parents
+from phasegate.core.plan.dependencies import compute_waves, find_cycles
 from phasegate.core.plan.tasks import Task
 from phasegate.core.plan.work_package import Deliverables, WorkPackage, is_requirement_id
-from phasegate.core.text.markdown_lines import lines_of, squeeze
+from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdown_lines
 
 TASKS_PER_PACKAGE = 6
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
 _TEST_NAME = re.compile(r"test_.*|conftest\.py|.*[._-](?:test|spec|tests)\.[^.]+|.*Tests?\.[^.]+")
 # "Delete `a.py` and the file b.py", "Move a.py to c.py": what is gone afterwards is scope, but nothing to be delivered.
-_REMOVES = re.compile(r"\b(?:delet|remov|mov|renam)(?:e|es|ing)\b", re.I)
+_REMOVAL_VERB = re.compile(r"\b(?:delet|remov|mov|renam)(?:e|es|ing)\b", re.I)
 _FILLERS = frozenset(("the", "a", "an", "and", "old", "unused", "obsolete", "file", "files", "module", "test", "both"))
 _DOCUMENT = re.compile(r".*\.(?:md|mdx|rst|adoc|txt)|CHANGELOG|README|LICENSE")
 
@@ -45,11 +45,11 @@ def plan_packages(
     Tasks that share a file, or wait for each other through others that do, are one package; a chain in which each
     waits only for the one before is joined while it stays small.
     """
-    groups = _Groups(tasks)
+    groups = _TaskGroups(tasks)
     groups.join_cycles()
     groups.join_chains(tasks_per_package)
-    needs, members = groups.needs(), groups.members()
-    order = [group for wave in waves(needs) for group in wave]
+    needs, members = groups.dependencies(), groups.members()
+    order = [group for wave in compute_waves(needs) for group in wave]
     ids = {group: f"WP{number:02}" for number, group in enumerate(order, 1)}
     common = WorkPackage(
         work_package_id="",
@@ -60,10 +60,10 @@ def plan_packages(
         profile=profile,
         **msgspec.structs.asdict(guidance or Guidance()),
     )
-    return tuple(_package(ids[g], members[g], sorted(ids[other] for other in needs[g]), common) for g in order)
+    return tuple(_build_package(ids[g], members[g], sorted(ids[other] for other in needs[g]), common) for g in order)
 
 
-class _Groups:
+class _TaskGroups:
     """Tasks in groups, each known by the id of its first task."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
@@ -75,55 +75,55 @@ class _Groups:
             for path in task.files:
                 self._join(owner.setdefault(path, task.id), task.id)
         for path, id_ in owner.items():
-            for folder in ancestors(path)[1:]:
+            for folder in list_path_and_parents(path)[1:]:
                 self._join(owner.get(folder, id_), id_)
 
-    def _group(self, id_: str) -> str:
+    def _find_group(self, id_: str) -> str:
         while self._leader[id_] != id_:
             self._leader[id_] = self._leader[self._leader[id_]]
             id_ = self._leader[id_]
         return id_
 
     def _join(self, one: str, other: str) -> None:
-        first, second = sorted((self._group(one), self._group(other)), key=self._position.__getitem__)
+        first, second = sorted((self._find_group(one), self._find_group(other)), key=self._position.__getitem__)
         self._leader[second] = first
 
     def members(self) -> dict[str, list[Task]]:
         found: dict[str, list[Task]] = {}
         for task in self._tasks:
-            found.setdefault(self._group(task.id), []).append(task)
+            found.setdefault(self._find_group(task.id), []).append(task)
         return found
 
-    def needs(self) -> dict[str, set[str]]:
+    def dependencies(self) -> dict[str, set[str]]:
         """Which group waits for which."""
         return {
-            group: {self._group(other) for task in tasks for other in task.depends} - {group}
+            group: {self._find_group(other) for task in tasks for other in task.depends} - {group}
             for group, tasks in self.members().items()
         }
 
     def join_cycles(self) -> None:
-        while cycles := find_cycles(self.needs()):
+        while cycles := find_cycles(self.dependencies()):
             for cycle in cycles:
                 for group in cycle[1:]:
                     self._join(cycle[0], group)
 
-    def join_chains(self, most: int) -> None:
+    def join_chains(self, max_tasks: int) -> None:
         """Join a group to the only one that it waits for, if nothing else waits for that one."""
-        needs = self.needs()
+        needs = self.dependencies()
         waiting = Counter(other for others in needs.values() for other in others)
         size = Counter({group: len(tasks) for group, tasks in self.members().items()})
         for group, others in needs.items():
             before = next(iter(others), group)
-            one, two = self._group(before), self._group(group)
-            if len(others) == waiting[before] == 1 and size[one] + size[two] <= most:
+            one, two = self._find_group(before), self._find_group(group)
+            if len(others) == waiting[before] == 1 and size[one] + size[two] <= max_tasks:
                 self._join(before, group)
-                size[self._group(group)] = size[one] + size[two]
+                size[self._find_group(group)] = size[one] + size[two]
 
 
-def _package(id_: str, tasks: Sequence[Task], dependencies: Iterable[str], common: WorkPackage) -> WorkPackage:
+def _build_package(id_: str, tasks: Sequence[Task], dependencies: Iterable[str], common: WorkPackage) -> WorkPackage:
     paths = tuple(dict.fromkeys(path for task in tasks for path in task.files))
-    gone = removed_files(tasks)
-    kinds = {path: kind_of(path) for path in paths if path not in gone}
+    gone = find_removed_files(tasks)
+    kinds = {path: classify_file(path) for path in paths if path not in gone}
     requirements = dict.fromkeys(ref for task in tasks for ref in task.spec if is_requirement_id(ref))
     return msgspec.structs.replace(
         common,
@@ -131,32 +131,32 @@ def _package(id_: str, tasks: Sequence[Task], dependencies: Iterable[str], commo
         title="; ".join(task.title for task in tasks),
         file_scope=paths,
         dependencies=tuple(dependencies),
-        deliverables=Deliverables(**{kind: tuple(p for p in kinds if kinds[p] == kind) for kind in _KINDS}),
+        deliverables=Deliverables(**{kind: tuple(p for p in kinds if kinds[p] == kind) for kind in _DELIVERABLE_KINDS}),
         requirements=tuple(requirements),
         tasks=tuple(task.id for task in tasks),
         mission="\n".join(task.do or task.title for task in tasks),
-        descriptions={path: text for path, text in _descriptions(tasks).items() if path not in gone},
+        descriptions={path: text for path, text in _describe_files(tasks).items() if path not in gone},
     )
 
 
-_KINDS = ("code", "tests", "documentation")
+_DELIVERABLE_KINDS = ("code", "tests", "documentation")
 
 
-def removed_files(tasks: Sequence[Task]) -> frozenset[str]:
+def find_removed_files(tasks: Sequence[Task]) -> frozenset[str]:
     """The files that are to be gone in the end: those that the last task about them says to delete, move or rename."""
     gone: set[str] = set()
     for task in tasks:
-        removed = _removed_by(task)
+        removed = _find_removed_by_task(task)
         gone = (gone - set(task.files)) | removed
     return frozenset(gone)
 
 
-def _removed_by(task: Task) -> set[str]:
+def _find_removed_by_task(task: Task) -> set[str]:
     """The task's files that stand right behind a word for removing, one or several."""
     known = {name: path for path in task.files for name in (path, path.rpartition("/")[2])}
     found: set[str] = set()
     for text in (task.title, task.do):
-        for verb in _REMOVES.finditer(text):
+        for verb in _REMOVAL_VERB.finditer(text):
             for word in text[verb.end() :].split():
                 name = word.lstrip("`'\"*(").rstrip("`'\"*,;:.)")
                 if name in known:
@@ -166,7 +166,7 @@ def _removed_by(task: Task) -> set[str]:
     return found
 
 
-def _descriptions(tasks: Sequence[Task]) -> Mapping[str, str]:
+def _describe_files(tasks: Sequence[Task]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for task in tasks:
         for path in task.files:
@@ -174,7 +174,7 @@ def _descriptions(tasks: Sequence[Task]) -> Mapping[str, str]:
     return found
 
 
-def kind_of(path: str) -> str:
+def classify_file(path: str) -> str:
     """Whether a file is code, a test or documentation, by its place and name."""
     *folders, name = path.split("/")
     if not _TEST_FOLDERS.isdisjoint(folders) or _TEST_NAME.fullmatch(name):
@@ -186,22 +186,22 @@ def read_guidance(plan: str) -> Guidance:
     """The architecture rules and permitted dependencies that a plan.md lists under those headings."""
     rules: list[str] = []
     lists: dict[str, tuple[str, ...]] = {}
-    for heading, item in _items(plan):
+    for heading, item in _list_items(plan):
         label, _, value = item.partition(":")
-        key = squeeze(label.replace("*", "")).lower()
+        key = collapse_whitespace(label.replace("*", "")).lower()
         if heading == "architecture rules":
             rules.append(item)
         elif heading == "dependencies" and key in ("may add", "may not add"):
-            names = (squeeze(name.replace("*", "").replace("`", "")) for name in value.split(","))
+            names = (collapse_whitespace(name.replace("*", "").replace("`", "")) for name in value.split(","))
             lists[key] = tuple(name for name in names if name and name.lower().rstrip(".") != "none")
     return Guidance(tuple(rules), lists.get("may add", ()), lists.get("may not add", ()))
 
 
-def _items(document: str) -> Iterator[tuple[str, str]]:
+def _list_items(document: str) -> Iterator[tuple[str, str]]:
     """The list items of a document, each with the heading above it, in lower case."""
     heading = ""
-    for line in lines_of(document):
-        if line.fence is not None:
+    for line in iter_markdown_lines(document):
+        if line.fence_info is not None:
             continue
         text = re.sub(r"<!--.*?-->", "", line.text).strip()
         if text.startswith("#"):

@@ -18,8 +18,8 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.core.plan.work_package import is_requirement_id
-from phasegate.core.text.finding import Finding, shown
-from phasegate.core.text.markdown_lines import lines_of, squeeze, without_code
+from phasegate.core.text.finding import Finding, quote_text
+from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdown_lines, remove_code_spans
 
 
 class Priority(StrEnum):
@@ -66,13 +66,13 @@ _BULLET = re.compile(r"\s*(?:[-*+]|[0-9]{1,9}[.)])\s+(.*)")
 def read_spec(text: str, first_line: int = 1) -> Spec:
     """Read a specification in one pass."""
     reader = _AnnotationReader()
-    for line in lines_of(text, first_line):
-        if line.fence is None:
-            reader.take(line.number, line.text)
+    for line in iter_markdown_lines(text, first_line):
+        if line.fence_info is None:
+            reader.read_line(line.number, line.text)
     return reader.finish()
 
 
-def _comment(line: str) -> str | None:
+def _parse_comment(line: str) -> str | None:
     """The words of a comment that is alone on its line, and not indented like code."""
     text = line.strip()
     if not (text.startswith("<!--") and text.find("-->") == len(text) - 3 > 3):
@@ -94,94 +94,114 @@ class _AnnotationReader:
         self._with_scenario: set[str] = set()
         self._findings: list[Finding] = []
 
-    def take(self, number: int, line: str) -> None:
-        words = _comment(line) if "<!--" in line else None
+    def read_line(self, number: int, line: str) -> None:
+        words = _parse_comment(line) if "<!--" in line else None
         if words is None:
-            self._take_prose(number, line)
+            self._read_prose(number, line)
         elif words.startswith("spec-kitty:"):
-            self._take_header(number, words.removeprefix("spec-kitty:").strip())
+            self._read_header(number, words.removeprefix("spec-kitty:").strip())
         elif words == "/sk:fr":
-            self._close(number)
+            self._close_block(number)
         elif words.startswith(("sk:", "/sk:")):
-            self._begin(number, words)
+            self._open_block(number, words)
 
-    def _say(self, line: int, code: str, message: str) -> None:
+    def _add_finding(self, line: int, code: str, message: str) -> None:
         self._findings.append(Finding(line, code, message))
 
-    def _take_prose(self, number: int, line: str) -> None:
-        if "<!--" in line and re.search(r"<!--\s*(/?sk:|spec-kitty:)", without_code(line)):
-            self._say(number, "stray-annotation", "this annotation is not alone on its line, and does not count")
+    def _read_prose(self, number: int, line: str) -> None:
+        if "<!--" in line and re.search(r"<!--\s*(/?sk:|spec-kitty:)", remove_code_spans(line)):
+            self._add_finding(
+                number, "stray-annotation", "this annotation is not alone on its line, and does not count"
+            )
         if _SCENARIO.match(line):
             self._with_scenario.update(_ANY_ID.findall(line), [self._open.id] if self._open else [])
         found = _LISTED_ID.match(line)
         if self._open is not None:
-            self._text.append(_without_id(line))
+            self._text.append(_strip_id(line))
             if found and found[1] != self._open.id:
-                self._say(number, "wrong-id", f"{found[1]} is named inside the annotation of {self._open.id}")
+                self._add_finding(number, "wrong-id", f"{found[1]} is named inside the annotation of {self._open.id}")
         elif found and found[1] not in self._listed:
-            self._listed[found[1]] = Requirement(found[1], squeeze(found[2]).rstrip(" |"), number, annotated=False)
+            self._listed[found[1]] = Requirement(
+                found[1], collapse_whitespace(found[2]).rstrip(" |"), number, annotated=False
+            )
 
-    def _take_header(self, number: int, words: str) -> None:
+    def _read_header(self, number: int, words: str) -> None:
         key, _, value = words.partition(":")
         if key not in ("validated", "fr-count", "fr-coverage"):
-            self._say(number, "unknown-annotation", f"{shown(words)} is not validated, fr-count or fr-coverage")
+            self._add_finding(
+                number, "unknown-annotation", f"{quote_text(words)} is not validated, fr-count or fr-coverage"
+            )
         elif key in self._header:
-            self._say(number, "duplicate-annotation", f"{key} appears twice, first in line {self._header[key][0]}")
+            self._add_finding(
+                number, "duplicate-annotation", f"{key} appears twice, first in line {self._header[key][0]}"
+            )
         else:
             self._header[key] = (number, value.strip())
 
-    def _begin(self, number: int, words: str) -> None:
+    def _open_block(self, number: int, words: str) -> None:
         if self._open is not None:
-            self._say(number, "nested-annotation", f"{self._open.id} of line {self._open.line} is still open here")
-            self._keep()
+            self._add_finding(
+                number, "nested-annotation", f"{self._open.id} of line {self._open.line} is still open here"
+            )
+            self._store_block()
         found = _OPEN.fullmatch(words)
         pairs = _ATTRIBUTE.findall(found[1]) if found else []
         given = dict(pairs)
         if "id" not in given or len(given) != len(pairs) or given.keys() - {"id", "priority"}:
-            self._say(
-                number, "bad-annotation", f'{shown(words)} is not of the form sk:fr id="FR-AUTH-001" priority="high"'
+            self._add_finding(
+                number,
+                "bad-annotation",
+                f'{quote_text(words)} is not of the form sk:fr id="FR-AUTH-001" priority="high"',
             )
         if found:
             self._blocks += 1
-            self._open = Requirement(given.get("id", ""), "", number, self._priority(number, given.get("priority")))
+            self._open = Requirement(
+                given.get("id", ""), "", number, self._parse_priority(number, given.get("priority"))
+            )
 
-    def _priority(self, number: int, text: str | None) -> Priority | None:
+    def _parse_priority(self, number: int, text: str | None) -> Priority | None:
         if text is None or text in tuple(Priority):
             return None if text is None else Priority(text)
-        self._say(number, "unknown-priority", f"{shown(text)} is not one of {', '.join(Priority)}")
+        self._add_finding(number, "unknown-priority", f"{quote_text(text)} is not one of {', '.join(Priority)}")
         return None
 
-    def _close(self, number: int) -> None:
+    def _close_block(self, number: int) -> None:
         if self._open is None:
-            self._say(number, "stray-annotation", "this closes no requirement")
+            self._add_finding(number, "stray-annotation", "this closes no requirement")
         else:
-            self._keep()
+            self._store_block()
 
-    def _keep(self) -> None:
+    def _store_block(self) -> None:
         """Take over the requirement that is open."""
         assert self._open is not None
-        requirement = msgspec.structs.replace(self._open, text=squeeze(" ".join(self._text)))
+        requirement = msgspec.structs.replace(self._open, text=collapse_whitespace(" ".join(self._text)))
         self._open, self._text = None, []
         if not is_requirement_id(requirement.id):
-            self._say(requirement.line, "bad-id", f"{shown(requirement.id)} is not an id such as FR-AUTH-001")
+            self._add_finding(
+                requirement.line, "bad-id", f"{quote_text(requirement.id)} is not an id such as FR-AUTH-001"
+            )
         elif requirement.id in self._annotated:
             first = self._annotated[requirement.id].line
-            self._say(requirement.line, "duplicate-id", f"{requirement.id} appears twice, first in line {first}")
+            self._add_finding(
+                requirement.line, "duplicate-id", f"{requirement.id} appears twice, first in line {first}"
+            )
         else:
             self._annotated[requirement.id] = requirement
             if not requirement.text:
-                self._say(requirement.line, "empty-requirement", f"{requirement.id} says nothing")
+                self._add_finding(requirement.line, "empty-requirement", f"{requirement.id} says nothing")
 
     def finish(self) -> Spec:
         if self._open is not None:
-            self._say(self._open.line, "unclosed-annotation", f"{shown(self._open.id)} is never closed")
-            self._keep()
+            self._add_finding(self._open.line, "unclosed-annotation", f"{quote_text(self._open.id)} is never closed")
+            self._store_block()
         self._check_count()
         self._check_coverage()
         if self._blocks or self._header:
             for listed in self._listed.values():
                 if listed.id not in self._annotated:
-                    self._say(listed.line, "unannotated-id", f"{listed.id} is not annotated, and does not count")
+                    self._add_finding(
+                        listed.line, "unannotated-id", f"{listed.id} is not annotated, and does not count"
+                    )
         found = self._annotated if self._blocks or self._header else self._listed
         return Spec(tuple(found.values()), tuple(sorted(self._findings)))
 
@@ -189,11 +209,15 @@ class _AnnotationReader:
         line, text = self._header.get("fr-count", (0, ""))
         if not line:
             if "validated" in self._header and not self._blocks:
-                self._say(self._header["validated"][0], "false-count", "validated, but no requirement is annotated")
+                self._add_finding(
+                    self._header["validated"][0], "false-count", "validated, but no requirement is annotated"
+                )
         elif not (text.isascii() and text.isdigit() and len(text) < 7):
-            self._say(line, "bad-annotation", f"fr-count must be a number, not {shown(text)}")
+            self._add_finding(line, "bad-annotation", f"fr-count must be a number, not {quote_text(text)}")
         elif int(text) != self._blocks:
-            self._say(line, "false-count", f"fr-count is {int(text)}, but {self._blocks} requirements are annotated")
+            self._add_finding(
+                line, "false-count", f"fr-count is {int(text)}, but {self._blocks} requirements are annotated"
+            )
 
     def _check_coverage(self) -> None:
         line, text = self._header.get("fr-coverage", (0, ""))
@@ -201,16 +225,16 @@ class _AnnotationReader:
             return
         found = _COVERAGE.fullmatch(text)
         if not found or float(found[1]) > 100:
-            self._say(line, "bad-annotation", f"fr-coverage must be 0% to 100%, not {shown(text)}")
+            self._add_finding(line, "bad-annotation", f"fr-coverage must be 0% to 100%, not {quote_text(text)}")
             return
         claimed = float(found[1])
         covered = len(self._with_scenario & self._annotated.keys())
         if self._with_scenario and self._annotated and abs(claimed - 100 * covered / len(self._annotated)) >= 1:
             message = f"fr-coverage is {text}, but {covered} of {len(self._annotated)} requirements have a scenario"
-            self._say(line, "false-coverage", message)
+            self._add_finding(line, "false-coverage", message)
 
 
-def _without_id(line: str) -> str:
+def _strip_id(line: str) -> str:
     """A line of a requirement without its bullet and its own id."""
     if found := _LISTED_ID.match(line):
         return found[2]

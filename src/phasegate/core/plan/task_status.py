@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 NO_STATUS = "no status"
 
 
-def as_line(tasks: Iterable[str], statuses: Mapping[str, str]) -> str:
+def encode_task_statuses(tasks: Iterable[str], statuses: Mapping[str, str]) -> str:
     """`1.1=COMPLETED 1.2`: every task of a package, with its last status if it has one."""
     return " ".join(f"{name}={statuses[name]}" if name in statuses else name for name in tasks)
 
 
-def from_line(line: str) -> dict[str, str]:
+def decode_task_statuses(line: str) -> dict[str, str]:
     """The tasks of a row in their order; a task without a status has an empty one."""
     pairs = (word.partition("=") for word in line.split())
     return {name: status for name, _, status in pairs}
 
 
-def in_words(tasks: Mapping[str, str]) -> str:
+def format_task_statuses(tasks: Mapping[str, str]) -> str:
     """Each task with its status."""
     return ", ".join(f"{name} {status or NO_STATUS}" for name, status in tasks.items())
 
 
-def summed_up(packages: Mapping[str, Mapping[str, str]]) -> str:
+def summarize_tasks(packages: Mapping[str, Mapping[str, str]]) -> str:
     """How many tasks of these packages are completed, and which failed; nothing where there are no tasks."""
     total = sum(len(tasks) for tasks in packages.values())
     done = sum(status == "COMPLETED" for tasks in packages.values() for status in tasks.values())

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.core.paths.repo_path import path_problem
+from phasegate.core.paths.repo_path import find_path_problem
 from phasegate.core.plan.dependencies import find_cycles
-from phasegate.core.text.finding import Finding, closest, shown
-from phasegate.core.text.markdown_lines import Line, lines_of, squeeze
-from phasegate.core.text.yaml_nodes import Entries, Fields, Items, Malformed, Node, Text
+from phasegate.core.text.finding import Finding, quote_text, suggest_closest
+from phasegate.core.text.markdown_lines import MarkdownLine, collapse_whitespace, iter_markdown_lines
+from phasegate.core.text.yaml_nodes import FieldReader, MalformedDocument, YamlList, YamlMapping, YamlNode, YamlText
 
-ReadYaml = Callable[[str, int], Node]
+ReadYaml = Callable[[str, int], YamlNode]
 
 
 class Layer(IntEnum):
@@ -81,17 +81,17 @@ _FIELD = re.compile(r"\s+[-*+]\s+[*_`]{0,2}([A-Za-z][A-Za-z ]{0,20}?)[*_`]{0,2}:
 _LABELS = {"file": "file", "files": "file", "spec": "spec", "specs": "spec", "do": "do"} | dict.fromkeys(
     ("depends", "depends on", "dependencies"), "depends"
 )
-_LISTED = re.compile(r"\s*(?:`([^`]*)`|([^,`]+))\s*(?:,|\Z)")
-_NOTHING = frozenset(("", "none", "-", "—", "n/a"))
+_LIST_ITEM = re.compile(r"\s*(?:`([^`]*)`|([^,`]+))\s*(?:,|\Z)")
+_EMPTY_VALUES = frozenset(("", "none", "-", "—", "n/a"))
 
 
-def parse(text: str, read_yaml: ReadYaml) -> TaskList:
+def parse_tasks(text: str, read_yaml: ReadYaml) -> TaskList:
     """The tasks of a document, and all findings in one go: cycles, duplicates, dangling references, unknown layers."""
     findings: list[Finding] = []
     tasks: dict[str, Task] = {}
     lines: dict[str, int] = {}
     for draft in sorted(_drafts(text, read_yaml, findings), key=lambda draft: draft.line):
-        task = _task(draft, findings)
+        task = _build_task(draft, findings)
         if task is None:
             continue
         if task.id in tasks:
@@ -104,14 +104,14 @@ def parse(text: str, read_yaml: ReadYaml) -> TaskList:
 
 
 def _drafts(text: str, read_yaml: ReadYaml, findings: list[Finding]) -> Iterator[_Draft]:
-    for block, group in groupby(lines_of(text), key=lambda line: (line.fence_line, line.fence)):
+    for block, group in groupby(iter_markdown_lines(text), key=lambda line: (line.fence_line, line.fence_info)):
         if block[1] is None:
             yield from _checkbox_drafts(group, findings)
         elif block[1].split(" ")[0].lower() in ("yaml", "yml"):
             yield from _yaml_drafts("\n".join(line.text for line in group), block[0] + 1, read_yaml, findings)
 
 
-def _checkbox_drafts(lines: Iterable[Line], findings: list[Finding]) -> Iterator[_Draft]:
+def _checkbox_drafts(lines: Iterable[MarkdownLine], findings: list[Finding]) -> Iterator[_Draft]:
     draft: _Draft | None = None
     label = ""
     for line in lines:
@@ -127,9 +127,9 @@ def _checkbox_drafts(lines: Iterable[Line], findings: list[Finding]) -> Iterator
             )
             label = ""
         elif box and not line.text[:1].isspace():
-            findings.append(Finding(line.number, "bad-task-id", f"{shown(box[2])} has no id such as 1.1"))
+            findings.append(Finding(line.number, "bad-task-id", f"{quote_text(box[2])} has no id such as 1.1"))
         elif draft and line.text[:1].isspace() and line.text.strip():
-            label = _take_field(draft, label, line, findings)
+            label = _read_field_line(draft, label, line, findings)
         elif draft and line.text.strip():
             yield draft
             draft = None
@@ -137,70 +137,75 @@ def _checkbox_drafts(lines: Iterable[Line], findings: list[Finding]) -> Iterator
         yield draft
 
 
-def _take_field(draft: _Draft, label: str, line: Line, findings: list[Finding]) -> str:
+def _read_field_line(draft: _Draft, label: str, line: MarkdownLine, findings: list[Finding]) -> str:
     """Read one line below a task: a field, or more of the field above. Gives the field that it belongs to."""
     found = _FIELD.fullmatch(line.text)
-    name = _LABELS.get(squeeze(found[1]).lower()) if found else None
+    name = _LABELS.get(collapse_whitespace(found[1]).lower()) if found else None
     if found and name:
         if name in draft.fields:
             findings.append(Finding(line.number, "duplicate-field", f"task {draft.id} has {name} twice"))
         draft.fields[name] = [found[2] or ""]
         return name
     if found and label != "do":
-        hint = closest(found[1].capitalize(), ("File", "Spec", "Do", "Depends"))
-        findings.append(Finding(line.number, "unknown-field", f"{shown(found[1])} is not a field of a task{hint}"))
+        hint = suggest_closest(found[1].capitalize(), ("File", "Spec", "Do", "Depends"))
+        findings.append(Finding(line.number, "unknown-field", f"{quote_text(found[1])} is not a field of a task{hint}"))
     elif label:
         draft.fields[label].append(line.text.strip())
     else:
-        findings.append(Finding(line.number, "unknown-field", f"{shown(line.text.strip())} belongs to no field"))
+        findings.append(Finding(line.number, "unknown-field", f"{quote_text(line.text.strip())} belongs to no field"))
     return label
 
 
 def _yaml_drafts(text: str, line: int, read_yaml: ReadYaml, findings: list[Finding]) -> Iterator[_Draft]:
     try:
         node = read_yaml(text, line)
-    except Malformed as error:
+    except MalformedDocument as error:
         findings.append(Finding(error.finding.line, "bad-yaml", f"this block {error.finding.message}"))
         return
-    if not isinstance(node, Items) or not all(isinstance(item, Entries) for item in node.values):
+    if not isinstance(node, YamlList) or not all(isinstance(item, YamlMapping) for item in node.values):
         findings.append(Finding(line, "bad-yaml", "this block is not a list of tasks: write `- id: 1.1` and so on"))
         return
     for item in node.values:
-        if isinstance(item, Entries):
+        if isinstance(item, YamlMapping):
             yield _yaml_draft(item, findings)
 
 
-def _yaml_draft(item: Entries, findings: list[Finding]) -> _Draft:
-    fields = Fields(item, findings)
-    id_, title, do, done = fields.required("id"), fields.text("title"), fields.text("do"), fields.text("done", "false")
+def _yaml_draft(item: YamlMapping, findings: list[Finding]) -> _Draft:
+    fields = FieldReader(item, findings)
+    id_, title, do, done = (
+        fields.read_required_text("id"),
+        fields.read_text("title"),
+        fields.read_text("do"),
+        fields.read_text("done", "false"),
+    )
     listed = {key: [_list_text(fields, item, key)] for key in ("file", "spec", "depends")}
-    fields.refuse_others()
+    fields.report_unknown_keys()
     if done not in ("true", "false"):
-        fields.problem("done", "must be true or false")
+        fields.report_problem("done", "must be true or false")
     return _Draft(item.line, id_, title, done == "true", {**listed, "do": [do]})
 
 
-def _list_text(fields: Fields, item: Entries, key: str) -> str:
+def _list_text(fields: FieldReader, item: YamlMapping, key: str) -> str:
     """A list as it would stand on a checkbox line; a single value stands there as it is."""
-    return fields.text(key) if isinstance(item.values.get(key), Text) else _join(fields.texts(key))
+    return fields.read_text(key) if isinstance(item.values.get(key), YamlText) else _join_list(fields.read_texts(key))
 
 
-def _task(draft: _Draft, findings: list[Finding]) -> Task | None:
+def _build_task(draft: _Draft, findings: list[Finding]) -> Task | None:
     """The task that a draft means; None, and a finding, if it has no usable id."""
     if not _TASK_ID.fullmatch(draft.id):
-        findings.append(Finding(draft.line, "bad-task-id", f"{shown(draft.id)} is not an id such as 1.1"))
+        findings.append(Finding(draft.line, "bad-task-id", f"{quote_text(draft.id)} is not an id such as 1.1"))
         return None
     if int(draft.id.partition(".")[0]) not in tuple(Layer):
         layers = ", ".join(f"{layer.value} {layer.name.lower()}" for layer in Layer)
         findings.append(Finding(draft.line, "unknown-layer", f"task {draft.id} is in no layer; there are {layers}"))
         return None
-    lists = {key: _listed(draft, key, findings) for key in ("file", "spec", "depends")}
+    lists = {key: _read_list(draft, key, findings) for key in ("file", "spec", "depends")}
     task = Task(
         id=draft.id,
-        title=squeeze(draft.title),
+        title=collapse_whitespace(draft.title),
         files=lists["file"],
         spec=lists["spec"],
-        do=squeeze(draft.field("do")),
+        do=collapse_whitespace(draft.field("do")),
         depends=lists["depends"],
         done=draft.done,
     )
@@ -208,8 +213,8 @@ def _task(draft: _Draft, findings: list[Finding]) -> Task | None:
     return task
 
 
-def _listed(draft: _Draft, key: str, findings: list[Finding]) -> tuple[str, ...]:
-    values = _split_list(draft.field(key), blanks=key == "spec")
+def _read_list(draft: _Draft, key: str, findings: list[Finding]) -> tuple[str, ...]:
+    values = _split_list(draft.field(key), allow_blanks=key == "spec")
     if values is None:
         message = f"task {draft.id}: {key} must be values with commas between them; one with blanks goes in backticks"
         findings.append(Finding(draft.line, "bad-list", message))
@@ -217,17 +222,17 @@ def _listed(draft: _Draft, key: str, findings: list[Finding]) -> tuple[str, ...]
     return values
 
 
-def _split_list(text: str, blanks: bool) -> tuple[str, ...] | None:
+def _split_list(text: str, allow_blanks: bool) -> tuple[str, ...] | None:
     """Values between commas, each alone or in backticks; None if a value has words of comment beside it."""
-    if text.strip().lower() in _NOTHING:
+    if text.strip().lower() in _EMPTY_VALUES:
         return ()
     values, at = [], 0
     text = text.rstrip().removesuffix(",")
     while at < len(text):
-        found = _LISTED.match(text, at)
-        if not found or (found[2] and not blanks and " " in found[2].strip()):
+        found = _LIST_ITEM.match(text, at)
+        if not found or (found[2] and not allow_blanks and " " in found[2].strip()):
             return None
-        values.append(squeeze(found[1] if found[1] is not None else found[2]))
+        values.append(collapse_whitespace(found[1] if found[1] is not None else found[2]))
         at = found.end()
     return tuple(value.strip("*") if _TASK_ID.fullmatch(value.strip("*")) else value for value in values)
 
@@ -238,22 +243,24 @@ def _task_problems(task: Task) -> Iterator[tuple[str, str]]:
     if not task.files:
         yield "no-file", "names no file"
     for path in task.files:
-        problem = path_problem(path)
+        problem = find_path_problem(path)
         if problem:
-            yield "bad-path", f"names the file {shown(path)}, which {problem}"
+            yield "bad-path", f"names the file {quote_text(path)}, which {problem}"
         elif "*" in path or "?" in path:
-            yield "bad-path", f"names {shown(path)}; write exact paths, not patterns"
+            yield "bad-path", f"names {quote_text(path)}; write exact paths, not patterns"
 
 
 def _dependency_findings(tasks: dict[str, Task], lines: dict[str, int]) -> Iterator[Finding]:
     for task in tasks.values():
         for other in task.depends:
             if other not in tasks:
-                message = f"task {task.id} depends on {shown(other)}, which is not a task here"
+                message = f"task {task.id} depends on {quote_text(other)}, which is not a task here"
                 yield Finding(lines[task.id], "dangling-dependency", message)
     for cycle in find_cycles({task.id: task.depends for task in tasks.values()}):
         yield Finding(lines[cycle[0]], "cycle", f"dependency cycle: {' -> '.join(cycle)}")
 
 
-def _join(values: Iterable[str]) -> str:
-    return ", ".join(f"`{value}`" if {",", " "} & {*value} or value.lower() in _NOTHING else value for value in values)
+def _join_list(values: Iterable[str]) -> str:
+    return ", ".join(
+        f"`{value}`" if {",", " "} & {*value} or value.lower() in _EMPTY_VALUES else value for value in values
+    )

@@ -12,10 +12,10 @@ from phasegate.core.plan.commits import Commit
 from phasegate.core.plan.requirements import Requirement
 from phasegate.core.plan.work_package import WorkPackage
 
-STEPS = ("package", "commit", "test")
+TRACE_STEPS = ("package", "commit", "test")
 
 
-class TracedWork(NamedTuple):
+class PackageTraceData(NamedTuple):
     """A package and what there is of its work: its commits, and the texts of its tests, by path."""
 
     package: WorkPackage
@@ -37,7 +37,7 @@ class TestLink(msgspec.Struct, frozen=True):
     names_it: bool  # the test says the requirement's id
 
 
-class Traced(msgspec.Struct, frozen=True):
+class RequirementTrace(msgspec.Struct, frozen=True):
     """A requirement, and everything that was found for it."""
 
     id: str
@@ -51,25 +51,27 @@ class Traced(msgspec.Struct, frozen=True):
     def missing(self) -> tuple[str, ...]:
         """The steps for which there is nothing."""
         found = (self.packages, self.commits, self.tests)
-        return tuple(step for step, there in zip(STEPS, found, strict=True) if not there)
+        return tuple(step for step, there in zip(TRACE_STEPS, found, strict=True) if not there)
 
 
-def trace(requirements: Sequence[Requirement], works: Sequence[TracedWork]) -> tuple[Traced, ...]:
+def trace_requirements(
+    requirements: Sequence[Requirement], works: Sequence[PackageTraceData]
+) -> tuple[RequirementTrace, ...]:
     """Follow each requirement. What names ids counts for those; what names none, for all that its package serves."""
-    named = _finder([requirement.id for requirement in requirements])
+    named = _build_id_finder([requirement.id for requirement in requirements])
     commits = [(work.package, commit, named(commit.message)) for work in works for commit in work.commits]
     tests = [(work.package, path, named(text)) for work in works for path, text in work.tests.items()]
-    return tuple(_traced(requirement, works, commits, tests) for requirement in requirements)
+    return tuple(_trace_requirement(requirement, works, commits, tests) for requirement in requirements)
 
 
-def _traced(
+def _trace_requirement(
     requirement: Requirement,
-    works: Sequence[TracedWork],
+    works: Sequence[PackageTraceData],
     commits: Iterable[tuple[WorkPackage, Commit, frozenset[str]]],
     tests: Iterable[tuple[WorkPackage, str, frozenset[str]]],
-) -> Traced:
+) -> RequirementTrace:
     id_ = requirement.id
-    return Traced(
+    return RequirementTrace(
         id_,
         requirement.text,
         requirement.priority.value if requirement.priority else None,
@@ -87,34 +89,34 @@ def _traced(
     )
 
 
-def _finder(ids: Sequence[str]) -> Callable[[str], frozenset[str]]:
+def _build_id_finder(ids: Sequence[str]) -> Callable[[str], frozenset[str]]:
     """Finds the known ids in a text, each as a whole."""
     words = "|".join(re.escape(id_) for id_ in sorted(ids, key=len, reverse=True))
     form = re.compile(rf"(?<![\w-])(?:{words})(?![\w-])")
     return lambda text: frozenset(form.findall(text)) if ids else frozenset()
 
 
-def lines_of(traced: Sequence[Traced]) -> Iterator[str]:
+def render_trace(traced: Sequence[RequirementTrace]) -> Iterator[str]:
     """The report for people: every requirement with what was found, then what is missing in all."""
     for one in traced:
         yield f"{one.id}  {one.text}".rstrip()
         yield f"  packages  {', '.join(one.packages) or '-'}"
-        yield from _block("commits", [f"{commit.id[:10]} {commit.subject}" for commit in one.commits])
-        yield from _block("tests", [f"{test.path}{' (names it)' if test.names_it else ''}" for test in one.tests])
+        yield from _list_lines("commits", [f"{commit.id[:10]} {commit.subject}" for commit in one.commits])
+        yield from _list_lines("tests", [f"{test.path}{' (names it)' if test.names_it else ''}" for test in one.tests])
         if one.missing:
             yield f"  MISSING   {', '.join(one.missing)}"
-    yield summary(traced)
+    yield summarize_trace(traced)
 
 
-def _block(title: str, items: Sequence[str]) -> Iterator[str]:
+def _list_lines(title: str, items: Sequence[str]) -> Iterator[str]:
     for position, item in enumerate(items or ["-"]):
         yield f"  {title if position == 0 else '':<8}  {item}"
 
 
-def summary(traced: Sequence[Traced]) -> str:
+def summarize_trace(traced: Sequence[RequirementTrace]) -> str:
     """How many requirements there are, and how many lack what."""
     if not traced:
         return "no requirements"
-    gaps = [f"{sum(step in one.missing for one in traced)} without {step}" for step in STEPS]
+    gaps = [f"{sum(step in one.missing for one in traced)} without {step}" for step in TRACE_STEPS]
     found = [gap for gap in gaps if not gap.startswith("0 ")]
     return f"{len(traced)} requirements: {', '.join(found) or 'each has a package, a commit and a test'}"

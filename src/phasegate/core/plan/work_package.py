@@ -11,14 +11,14 @@ import msgspec
 
 from phasegate.core.paths.glob import is_pattern
 from phasegate.core.paths.own_folders import OWN_FOLDERS
-from phasegate.core.paths.repo_path import path_problem
-from phasegate.core.paths.scope import LITTER, Scope
-from phasegate.core.text.finding import shown
+from phasegate.core.paths.repo_path import find_path_problem
+from phasegate.core.paths.scope import LITTER_PATTERNS, Scope
+from phasegate.core.text.finding import quote_text
 
-MOST_AGENTS = 16
+MAX_AGENTS = 16
 # The shipped language profiles, in the order in which a repository is asked what it is.
 PROFILES = ("rust", "go", "typescript", "python")
-COMMANDS = ("setup", "build", "test", "lint", "typecheck", "coverage")
+CHECK_COMMANDS = ("setup", "build", "test", "lint", "typecheck", "coverage")
 T = TypeVar("T")
 
 _PACKAGE_ID = re.compile(r"WP(0[1-9]|[1-9][0-9]{1,3})")
@@ -92,10 +92,10 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
         """The folder of its checkout."""
         return f".worktrees/{self.feature_slug}-{self.work_package_id}"
 
-    def scope(
+    def build_scope(
         self,
         exceptions: Sequence[str] = (),
-        litter: Sequence[str] = LITTER,
+        litter: Sequence[str] = LITTER_PATTERNS,
         own_folders: Sequence[str] = OWN_FOLDERS,
         protected: Sequence[str] = (),
     ) -> Scope:
@@ -111,7 +111,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class State(StrEnum):
+class PackageState(StrEnum):
     """Where a package stands."""
 
     PLANNED = "PLANNED"
@@ -121,7 +121,7 @@ class State(StrEnum):
     BLOCKED = "BLOCKED"
 
 
-def split(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:
+def split_evenly(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:
     """Contiguous near-equal parts, larger ones first; more parts than items leave empty ones at the end."""
     size, larger = divmod(len(items), parts)
     ends = [(n + 1) * size + min(n + 1, larger) for n in range(parts)]
@@ -136,7 +136,7 @@ class PackageProblem(NamedTuple):
     value: str | None = None
 
 
-def slug_is_safe(slug: str) -> bool:
+def is_safe_slug(slug: str) -> bool:
     """Whether a feature's name can be a folder and part of a branch: `NNN-words` and nothing else."""
     return _SLUG.fullmatch(slug) is not None and len(slug) <= 100
 
@@ -151,14 +151,14 @@ def is_requirement_id(text: str) -> bool:
     return _REQUIREMENT_ID.fullmatch(text) is not None
 
 
-def problems(package: WorkPackage) -> Iterator[PackageProblem]:
+def find_package_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     """Everything that makes a package invalid by itself."""
     yield from _name_problems(package)
     yield from _list_problems(package)
     yield from _scope_problems(package)
     yield from _text_problems(package)
-    if not 1 <= package.num_agents <= MOST_AGENTS:
-        yield PackageProblem("num_agents", f"must be 1 to {MOST_AGENTS}")
+    if not 1 <= package.num_agents <= MAX_AGENTS:
+        yield PackageProblem("num_agents", f"must be 1 to {MAX_AGENTS}")
     least = package.checks.coverage_min
     if least is not None and not (0 <= least <= 100 and round(least, 2) == least):
         yield PackageProblem("checks.coverage_min", "must be a percentage from 0 to 100 with at most two decimals")
@@ -166,11 +166,13 @@ def problems(package: WorkPackage) -> Iterator[PackageProblem]:
 
 def _name_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     if not _PACKAGE_ID.fullmatch(package.work_package_id):
-        yield PackageProblem("work_package_id", f"must be WP01, WP02 and so on, not {shown(package.work_package_id)}")
-    if not slug_is_safe(package.feature_slug):
-        yield PackageProblem("feature_slug", f"must be like 001-user-login, not {shown(package.feature_slug)}")
+        yield PackageProblem(
+            "work_package_id", f"must be WP01, WP02 and so on, not {quote_text(package.work_package_id)}"
+        )
+    if not is_safe_slug(package.feature_slug):
+        yield PackageProblem("feature_slug", f"must be like 001-user-login, not {quote_text(package.feature_slug)}")
     if package.profile and not _PROFILE.fullmatch(package.profile):
-        yield PackageProblem("profile", f"must be the name of a language profile, not {shown(package.profile)}")
+        yield PackageProblem("profile", f"must be the name of a language profile, not {quote_text(package.profile)}")
     if package.work_package_id in package.dependencies:
         yield PackageProblem("dependencies", "names the package itself", package.work_package_id)
 
@@ -181,50 +183,50 @@ def _list_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     for key, form in forms.items():
         values: tuple[str, ...] = getattr(package, key)
         yield from (
-            PackageProblem(key, f"holds {shown(v)}, which is not a valid id", v)
+            PackageProblem(key, f"holds {quote_text(v)}, which is not a valid id", v)
             for v in values
             if not form.fullmatch(v)
         )
     for key in (*forms, "file_scope", "allowed_dependencies", "forbidden_dependencies", "executable_files"):
-        yield from _repeated(key, getattr(package, key))
-    yield from _repeated("deliverables", package.deliverables.all)
+        yield from _repetition_problems(key, getattr(package, key))
+    yield from _repetition_problems("deliverables", package.deliverables.all)
 
 
-def _repeated(key: str, values: Sequence[str]) -> Iterator[PackageProblem]:
+def _repetition_problems(key: str, values: Sequence[str]) -> Iterator[PackageProblem]:
     seen: set[str] = set()
     for value in values:
         if value in seen:
-            yield PackageProblem(key, f"holds {shown(value)} twice", value)
+            yield PackageProblem(key, f"holds {quote_text(value)} twice", value)
         seen.add(value)
 
 
-def entry_problem(entry: str) -> str | None:
+def find_scope_entry_problem(entry: str) -> str | None:
     """Why an entry of a scope could reach out of the worktree or means nothing; None if it is sound."""
     if entry.startswith("!"):
         return "is an exclusion; list what may change instead"
-    return path_problem(entry.removesuffix("/"))
+    return find_path_problem(entry.removesuffix("/"))
 
 
 def _scope_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     if not package.file_scope:
         yield PackageProblem("file_scope", "is missing or empty: nothing could change")
     for entry in package.file_scope:
-        if problem := entry_problem(entry):
-            yield PackageProblem("file_scope", f"holds {shown(entry)}, which {problem}", entry)
-    scope = package.scope()
+        if problem := find_scope_entry_problem(entry):
+            yield PackageProblem("file_scope", f"holds {quote_text(entry)}, which {problem}", entry)
+    scope = package.build_scope()
     for kind in ("code", "tests", "documentation"):
         for path in getattr(package.deliverables, kind):
             if problem := _deliverable_problem(path, scope):
-                yield PackageProblem(f"deliverables.{kind}", f"holds {shown(path)}, which {problem}", path)
+                yield PackageProblem(f"deliverables.{kind}", f"holds {quote_text(path)}, which {problem}", path)
     for path in package.executable_files:
-        if path_problem(path) or not scope.covers(path):
-            yield PackageProblem("executable_files", f"holds {shown(path)}, which is not in the file scope", path)
+        if find_path_problem(path) or not scope.covers(path):
+            yield PackageProblem("executable_files", f"holds {quote_text(path)}, which is not in the file scope", path)
     for path in package.descriptions.keys() - set(package.deliverables.all):
-        yield PackageProblem("descriptions", f"describes {shown(path)}, which is not a deliverable")
+        yield PackageProblem("descriptions", f"describes {quote_text(path)}, which is not a deliverable")
 
 
 def _deliverable_problem(path: str, scope: Scope) -> str | None:
-    if problem := path_problem(path):
+    if problem := find_path_problem(path):
         return problem
     if is_pattern(path) and ("*" in path or "?" in path):
         return "is a pattern; a deliverable is one file"
@@ -237,10 +239,12 @@ def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     """Words for people and agents: one printable line each; only the mission may be longer."""
     if not package.title.strip():
         yield PackageProblem("title", "is missing")
-    commands = {f"checks.{name}": getattr(package.checks, name) or "" for name in COMMANDS}
+    commands = {f"checks.{name}": getattr(package.checks, name) or "" for name in CHECK_COMMANDS}
     texts = {"title": package.title, "feature_title": package.feature_title, **commands}
     yield from (
-        PackageProblem(key, "must be one line of printable text") for key, text in texts.items() if not _is_line(text)
+        PackageProblem(key, "must be one line of printable text")
+        for key, text in texts.items()
+        if not _is_printable_line(text)
     )
     for key in (
         "architecture_rules",
@@ -250,14 +254,14 @@ def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
         "frozen_files",
     ):
         values: tuple[str, ...] = getattr(package, key)
-        if not all(_is_line(value) and value.strip() for value in values):
+        if not all(_is_printable_line(value) and value.strip() for value in values):
             yield PackageProblem(key, "must hold lines of printable text, none of them empty")
-    if not all(_is_line(text) for text in package.descriptions.values()):
+    if not all(_is_printable_line(text) for text in package.descriptions.values()):
         yield PackageProblem("descriptions", "must be one line of printable text each")
-    if not all(_is_line(line) for line in package.mission.split("\n")):
+    if not all(_is_printable_line(line) for line in package.mission.split("\n")):
         yield PackageProblem("mission", "must be printable text")
 
 
-def _is_line(text: str) -> bool:
+def _is_printable_line(text: str) -> bool:
     """Printable, or at least no control character, no line end and nothing that UTF-8 cannot carry."""
     return text.isprintable() or not any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in text)

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from phasegate.errors import ConfigError
 
-PROMPTS = "SUGGESTED PROMPTS"
-PROTOCOL = "PROMPT EMISSION PROTOCOL"
-GOVERNANCE = "CONSTITUTIONAL GOVERNANCE"
-PROGRESS = "PROGRESS TRACKING (TASK LIST)"
-SELF_VALIDATION = "SELF-VALIDATION"
-OWN_TITLES = (PROMPTS, PROTOCOL)
+PROMPTS_TITLE = "SUGGESTED PROMPTS"
+PROTOCOL_TITLE = "PROMPT EMISSION PROTOCOL"
+GOVERNANCE_TITLE = "CONSTITUTIONAL GOVERNANCE"
+PROGRESS_TITLE = "PROGRESS TRACKING (TASK LIST)"
+SELF_VALIDATION_TITLE = "SELF-VALIDATION"
+OWN_TITLES = (PROMPTS_TITLE, PROTOCOL_TITLE)
 _BYTE_ORDER_MARK = "\ufeff"
-_TELLING_LINES = 3  # the end of a block that is quoted, by which an older text of ours is known as well
+_COMPARED_ENDING_LINES = 3  # the end of a block that is quoted, by which an older text of ours is known as well
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _TITLE = re.compile(r"#(?:[ \t]+(.*))?$")
@@ -28,10 +28,10 @@ _LIST_MARKS = r"[ \t]*(?:(?:[-+*]|\d{1,9}[.)])[ \t]+)*"
 _FENCE = re.compile(rf"{_LIST_MARKS}(?:(`{{3,}})[^`]*|(~{{3,}}).*)$")
 _UNDERLINE = re.compile(r"=+[ \t]*$")
 _HEADING_OR_RULE = re.compile(r"#{1,6}(?:[ \t]|$)|=+[ \t]*$|(?:\*[ \t]*){3,}$|(?:-[ \t]*){3,}$|(?:_[ \t]*){3,}$")
-_NO_PARAGRAPH = re.compile(r"[ \t]|[-+*](?:[ \t]|$)|\d{1,9}[.)](?:[ \t]|$)|\[\d+\]|[|:\- \t]*$|\|")
+_NOT_A_PARAGRAPH = re.compile(r"[ \t]|[-+*](?:[ \t]|$)|\d{1,9}[.)](?:[ \t]|$)|\[\d+\]|[|:\- \t]*$|\|")
 
 
-class Section(NamedTuple):
+class PromptSection(NamedTuple):
     """A section of ours: its title, and its text from the heading to the last line, with LF."""
 
     title: str
@@ -42,9 +42,9 @@ class AgentFile(NamedTuple):
     """An agent file taken apart: the lines that are its author's, and our sections that were among them."""
 
     text: str
-    mark: str  # of the byte order
+    byte_order_mark: str  # of the byte order
     lines: tuple[str, ...]  # with their endings
-    sections: tuple[Section, ...]
+    sections: tuple[PromptSection, ...]
 
 
 def split_lines(text: str) -> list[str]:
@@ -52,7 +52,7 @@ def split_lines(text: str) -> list[str]:
     return _LINE.findall(text)
 
 
-def read_agent_file(text: str, due: Section | None = None) -> AgentFile:
+def read_agent_file(text: str, expected_section: PromptSection | None = None) -> AgentFile:
     """Take an agent file apart; one that ends inside a code fence or a comment has no place for a section.
 
     Who knows the section that is due can tell its end from what the author wrote below it.
@@ -61,18 +61,23 @@ def read_agent_file(text: str, due: Section | None = None) -> AgentFile:
     lines = split_lines(text[len(mark) :])
     outline = Outline(lines)
     kept: list[str] = []
-    sections: list[Section] = []
+    sections: list[PromptSection] = []
     position = 0
     for start, title in outline.titles.items():
         if title not in OWN_TITLES:
             continue
-        _join(kept, lines[position:start])
-        position = outline.end_of_section(start)
-        if due is not None and due.title == title:
-            position = start + _own_length(lines[start:position], due.text)
-        sections.append(Section(title, "".join(f"{_bare(line)}\n" for line in _trimmed(lines[start:position]))))
-    _join(kept, lines[position:])
-    if _front_matter_length(kept) != _front_matter_length(lines):
+        _append_after_blank_line(kept, lines[position:start])
+        position = outline.find_section_end(start)
+        if expected_section is not None and expected_section.title == title:
+            position = start + _count_own_lines(lines[start:position], expected_section.text)
+        sections.append(
+            PromptSection(
+                title,
+                "".join(f"{_strip_line_end(line)}\n" for line in _drop_trailing_blank_lines(lines[start:position])),
+            )
+        )
+    _append_after_blank_line(kept, lines[position:])
+    if _count_front_matter_lines(kept) != _count_front_matter_lines(lines):
         raise ConfigError(
             "a line `---` below our section would become a part of the front matter",
             "write it as ***, or put a heading of its own above it",
@@ -80,34 +85,39 @@ def read_agent_file(text: str, due: Section | None = None) -> AgentFile:
     return AgentFile(text, mark, tuple(kept), tuple(sections))
 
 
-def front_matter(file: AgentFile) -> list[str]:
+def extract_front_matter(file: AgentFile) -> list[str]:
     """The lines between the two delimiters at the top of the file; none: no front matter."""
-    length = _front_matter_length(file.lines)
-    return [_bare(line) for line in file.lines[1 : max(length - 1, 1)]]
+    length = _count_front_matter_lines(file.lines)
+    return [_strip_line_end(line) for line in file.lines[1 : max(length - 1, 1)]]
 
 
 def looks_like_orchestrator(file: AgentFile) -> bool:
     """Whether a file that does not say what it is has the orchestrator's sections."""
     titles = set(Outline(file.lines).titles.values())
-    return {GOVERNANCE, PROGRESS} <= titles or any(section.title == PROTOCOL for section in file.sections)
+    return {GOVERNANCE_TITLE, PROGRESS_TITLE} <= titles or any(
+        section.title == PROTOCOL_TITLE for section in file.sections
+    )
 
 
-def with_section(file: AgentFile, section: Section) -> str:
+def insert_section(file: AgentFile, section: PromptSection) -> str:
     """The file with this section, once and at its place, and with no other section of ours."""
-    at = _place(Outline(file.lines), section.title)
-    head, tail = _trimmed(file.lines[:at]), _without_first_blanks(file.lines[at:])
+    at = _find_insertion_line(Outline(file.lines), section.title)
+    head, tail = _drop_trailing_blank_lines(file.lines[:at]), _drop_leading_blank_lines(file.lines[at:])
     # That of the first line that says something: blank lines come and go with a section.
-    ending = next((line[len(_bare(line)) :] for line in file.lines if line.strip() and line != _bare(line)), "\n")
+    ending = next(
+        (line[len(_strip_line_end(line)) :] for line in file.lines if line.strip() and line != _strip_line_end(line)),
+        "\n",
+    )
     body = section.text.replace("\n", ending) + ending * bool(tail)
     if head:
         # The last line may have had no ending, or another one, which would melt into the blank line after it.
-        head[-1] = f"{_bare(head[-1])}{ending}{ending}"
-    return "".join([file.mark, *head, body, *tail])
+        head[-1] = f"{_strip_line_end(head[-1])}{ending}{ending}"
+    return "".join([file.byte_order_mark, *head, body, *tail])
 
 
-def findings(file: AgentFile, section: Section) -> list[str]:
+def find_section_problems(file: AgentFile, section: PromptSection) -> list[str]:
     """What is wrong, one phrase each: missing, stale, misplaced, repeated, foreign; none: all is as it should be."""
-    if with_section(file, section) == file.text:
+    if insert_section(file, section) == file.text:
         return []
     here = [found for found in file.sections if found.title == section.title]
     phrases = [f"foreign: # {found.title}" for found in file.sections if found.title != section.title]
@@ -124,26 +134,26 @@ class Outline:
     """The level-1 headings of a file, by line, and where the paragraph starts that closes it."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = [_bare(line) for line in lines]
-        self._hidden = _hidden_lines(self._lines, _front_matter_length(lines))
-        found = (self._heading_that_ends_at(n) for n in range(len(lines)))
+        self._lines = [_strip_line_end(line) for line in lines]
+        self._hidden = _find_hidden_lines(self._lines, _count_front_matter_lines(lines))
+        found = (self._parse_heading_ending_at(n) for n in range(len(lines)))
         self.titles = dict(heading for heading in found if heading is not None)
         self._starts = list(self.titles)
-        self.closing = self._closing_line()
+        self.closing_line = self._find_closing_line()
 
     def __len__(self) -> int:
         return len(self._lines)
 
-    def first(self, title: str) -> int | None:
+    def find_title(self, title: str) -> int | None:
         return next((n for n, found in self.titles.items() if found == title), None)
 
-    def end_of_section(self, start: int) -> int:
+    def find_section_end(self, start: int) -> int:
         """Where the section that starts here ends: at the next main heading, the closing line or the file's end."""
         following = bisect_right(self._starts, start)
         heading = self._starts[following] if following < len(self._starts) else len(self)
-        return heading if self.closing is None or self.closing < start else min(heading, self.closing)
+        return heading if self.closing_line is None or self.closing_line < start else min(heading, self.closing_line)
 
-    def _heading_that_ends_at(self, n: int) -> tuple[int, str] | None:
+    def _parse_heading_ending_at(self, n: int) -> tuple[int, str] | None:
         """Where a heading starts and its title: `# TITLE`, or a paragraph above a line of `===`."""
         if n in self._hidden:
             return None
@@ -151,56 +161,56 @@ class Outline:
             return n, (match[1] or "").strip(" \t")
         if not _UNDERLINE.match(self._lines[n]):
             return None
-        start = self._start_of_paragraph(n)
+        start = self._find_paragraph_start(n)
         title = " ".join(line.strip(" \t") for line in self._lines[start:n])
         return None if start in (None, n) else (start, title)
 
-    def _start_of_paragraph(self, end: int) -> int:
+    def _find_paragraph_start(self, end: int) -> int:
         """The first line of the paragraph whose last line is above `end`; `end` itself where there is none."""
         start = end
-        while start and self._is_text(start - 1):
+        while start and self._is_paragraph_line(start - 1):
             start -= 1
         above = self._lines[start - 1] if start and start - 1 not in self._hidden else ""
         # The line of a list, a table or a menu goes on with what stands right below it.
         return start if not above.strip() or _HEADING_OR_RULE.match(above) else end
 
-    def _is_text(self, n: int) -> bool:
+    def _is_paragraph_line(self, n: int) -> bool:
         line = self._lines[n]
         return bool(
             line.strip(" \t")
             and n not in self._hidden
             and not _HEADING_OR_RULE.match(line)
-            and not _NO_PARAGRAPH.match(line)
+            and not _NOT_A_PARAGRAPH.match(line)
         )
 
-    def _closing_line(self) -> int | None:
+    def _find_closing_line(self) -> int | None:
         """The first line of the paragraph that ends the file; None when something else ends it.
 
         The only paragraph below `# SELF-VALIDATION` is what that section says, and closes nothing.
         """
-        end = len(_trimmed(self._lines))
-        start = self._start_of_paragraph(end)
-        above = len(_trimmed(self._lines[:start]))
+        end = len(_drop_trailing_blank_lines(self._lines))
+        start = self._find_paragraph_start(end)
+        above = len(_drop_trailing_blank_lines(self._lines[:start]))
         if above and _UNDERLINE.match(self._lines[above - 1]):
             above -= 1
-        return None if start == end or self.titles.get(above - 1) == SELF_VALIDATION else start
+        return None if start == end or self.titles.get(above - 1) == SELF_VALIDATION_TITLE else start
 
 
-def _place(outline: Outline, title: str) -> int:
+def _find_insertion_line(outline: Outline, title: str) -> int:
     """The line before which a section goes, in a file that has none of ours."""
-    if title == PROTOCOL:
-        governance, progress = outline.first(GOVERNANCE), outline.first(PROGRESS)
+    if title == PROTOCOL_TITLE:
+        governance, progress = outline.find_title(GOVERNANCE_TITLE), outline.find_title(PROGRESS_TITLE)
         if governance is not None:
-            return outline.end_of_section(governance)
+            return outline.find_section_end(governance)
         if progress is not None:
             return progress
-    if outline.closing is None:
+    if outline.closing_line is None:
         return len(outline)
-    validation = outline.first(SELF_VALIDATION)
-    return outline.closing if validation is None else outline.end_of_section(validation)
+    validation = outline.find_title(SELF_VALIDATION_TITLE)
+    return outline.closing_line if validation is None else outline.find_section_end(validation)
 
 
-def _hidden_lines(lines: Sequence[str], front_matter_length: int) -> set[int]:
+def _find_hidden_lines(lines: Sequence[str], front_matter_length: int) -> set[int]:
     """The lines of front matter, code fences and comments. One that is never closed is refused."""
     hidden = set(range(front_matter_length))
     opened, closes = 0, None
@@ -223,7 +233,7 @@ def _hidden_lines(lines: Sequence[str], front_matter_length: int) -> set[int]:
     return hidden
 
 
-def _front_matter_length(lines: Sequence[str]) -> int:
+def _count_front_matter_lines(lines: Sequence[str]) -> int:
     """How many lines the front matter takes, delimiters included.
 
     A heading of ours is never inside: else the delimiters that our own sections quote could seem to close it.
@@ -231,7 +241,7 @@ def _front_matter_length(lines: Sequence[str]) -> int:
     if not lines or lines[0].rstrip() != "---":
         return 0
     for number, line in enumerate(lines[1:], 2):
-        title = _TITLE.match(_bare(line))
+        title = _TITLE.match(_strip_line_end(line))
         if title and (title[1] or "").strip(" \t") in OWN_TITLES:
             return 0
         if line.rstrip() in ("---", "..."):
@@ -239,27 +249,27 @@ def _front_matter_length(lines: Sequence[str]) -> int:
     return 0
 
 
-def _own_length(lines: Sequence[str], due: str) -> int:
+def _count_own_lines(lines: Sequence[str], expected_text: str) -> int:
     """How many lines of a range are our section's: all, unless it ends in some line as the text that is due does."""
-    ours, texts = due.rstrip("\n").split("\n"), [_bare(line) for line in lines]
-    ending = ours[-_TELLING_LINES:]
+    ours, texts = expected_text.rstrip("\n").split("\n"), [_strip_line_end(line) for line in lines]
+    ending = ours[-_COMPARED_ENDING_LINES:]
     ends = (n for n in range(len(ending), len(texts) + 1) if texts[n - len(ending) : n] == ending)
     end = len(ours) if texts[: len(ours)] == ours else next(ends, None)
-    return len(lines) if end is None else len(lines) - len(_without_first_blanks(lines[end:]))
+    return len(lines) if end is None else len(lines) - len(_drop_leading_blank_lines(lines[end:]))
 
 
-def _join(before: list[str], after: Sequence[str]) -> None:
+def _append_after_blank_line(before: list[str], after: Sequence[str]) -> None:
     """Add the part behind a section that was taken out, kept apart by a blank line."""
     if before and after and before[-1].strip():
-        before.append(before[-1][len(_bare(before[-1])) :])
+        before.append(before[-1][len(_strip_line_end(before[-1])) :])
     before.extend(after)
 
 
-def _bare(line: str) -> str:
+def _strip_line_end(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def _trimmed(lines: Sequence[str]) -> list[str]:
+def _drop_trailing_blank_lines(lines: Sequence[str]) -> list[str]:
     """The lines without the blank ones at their end."""
     end = len(lines)
     while end and not lines[end - 1].strip(" \t\r\n"):
@@ -267,6 +277,6 @@ def _trimmed(lines: Sequence[str]) -> list[str]:
     return list(lines[:end])
 
 
-def _without_first_blanks(lines: Sequence[str]) -> list[str]:
+def _drop_leading_blank_lines(lines: Sequence[str]) -> list[str]:
     start = next((n for n, line in enumerate(lines) if line.strip(" \t\r\n")), len(lines))
     return list(lines[start:])

@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phasegate.core.answer.block import render_status
-from phasegate.core.display.next_steps import own_review
-from phasegate.core.prompt.agent_file import PROMPTS, PROTOCOL, Section
-from phasegate.core.prompt.template import fill_all
-from phasegate.core.workflow.workflows import invalid_phases, is_printable
+from phasegate.core.display.next_steps import review_item
+from phasegate.core.prompt.agent_file import PROMPTS_TITLE, PROTOCOL_TITLE, PromptSection
+from phasegate.core.prompt.template import fill_placeholders
+from phasegate.core.workflow.workflows import find_phases_problem, is_printable
 from phasegate.errors import ConfigError
 
 DISCOVER_ORCHESTRATOR = "discover-orchestrator"
@@ -28,7 +28,7 @@ class AgentKind(StrEnum):
     SUB_AGENT = "sub-agent"
 
 
-class Role(NamedTuple):
+class AgentRole(NamedTuple):
     """What an agent is. Without phases, a phase agent serves whichever phase is current."""
 
     kind: AgentKind
@@ -38,40 +38,46 @@ class Role(NamedTuple):
     outside_workflows: bool = False
 
 
-ANY_PHASE = Role(AgentKind.PHASE_AGENT)
+ANY_PHASE_ROLE = AgentRole(AgentKind.PHASE_AGENT)
 
 
-def declared_role(front_matter: Sequence[str], stem: str) -> Role | None:
+def parse_declared_role(front_matter: Sequence[str], stem: str) -> AgentRole | None:
     """The role that the front matter of a file declares; None when it declares none."""
-    entries = _entries(front_matter)
-    phases = _phases(entries.get("phases"))
-    kind = _kind(_scalar(entries, "role"))
+    entries = _parse_entries(front_matter)
+    phases = _parse_phases(entries.get("phases"))
+    kind = _parse_kind(_get_scalar(entries, "role"))
     if kind is None:
-        return Role(AgentKind.PHASE_AGENT, phases) if phases else None
+        return AgentRole(AgentKind.PHASE_AGENT, phases) if phases else None
     if kind is AgentKind.SUB_AGENT:
-        return Role(kind, (), _words(entries, "parent"), _words(entries, "task"))
-    discovers = DISCOVER_ORCHESTRATOR in (stem, _scalar(entries, "name"))
-    return Role(kind, phases, outside_workflows=discovers and kind is AgentKind.SUB_ORCHESTRATOR and not phases)
+        return AgentRole(kind, (), _get_status_text(entries, "parent"), _get_status_text(entries, "task"))
+    discovers = DISCOVER_ORCHESTRATOR in (stem, _get_scalar(entries, "name"))
+    return AgentRole(kind, phases, outside_workflows=discovers and kind is AgentKind.SUB_ORCHESTRATOR and not phases)
 
 
-def section_for(role: Role, texts: Mapping[str, str]) -> Section:
+def build_section(role: AgentRole, texts: Mapping[str, str]) -> PromptSection:
     """The section that is due to a role, made from the shipped texts by their names."""
     if role.kind is AgentKind.ORCHESTRATOR:
-        return Section(PROTOCOL, texts["prompt-emission-protocol"])
+        return PromptSection(PROTOCOL_TITLE, texts["prompt-emission-protocol"])
     if role.kind is AgentKind.SUB_AGENT:
-        return Section(PROMPTS, fill_all(texts["sub-agent"], {"STATUS": _status(role), "PARENT": role.parent}))
+        return PromptSection(
+            PROMPTS_TITLE,
+            fill_placeholders(texts["sub-agent"], {"STATUS": _render_status_block(role), "PARENT": role.parent}),
+        )
     if role.outside_workflows:
-        return Section(PROMPTS, texts["discover-orchestrator"])
+        return PromptSection(PROMPTS_TITLE, texts["discover-orchestrator"])
     if not role.phases:
-        return Section(PROMPTS, texts["any-phase"])
-    blocks = [fill_all(texts["phase-block"], {"PHASE": key, "REVIEW": own_review(key)}) for key in role.phases]
+        return PromptSection(PROMPTS_TITLE, texts["any-phase"])
+    blocks = [
+        fill_placeholders(texts["phase-block"], {"PHASE": key, "REVIEW": review_item(key)}) for key in role.phases
+    ]
     keys = " or ".join(f"`phasegate next --phase {key}`" for key in role.phases)
-    return Section(
-        PROMPTS, fill_all(texts["phase-agent"], {"COMMANDS": keys, "BLOCKS": "\n".join(blocks).rstrip("\n")})
+    return PromptSection(
+        PROMPTS_TITLE,
+        fill_placeholders(texts["phase-agent"], {"COMMANDS": keys, "BLOCKS": "\n".join(blocks).rstrip("\n")}),
     )
 
 
-def _status(role: Role) -> str:
+def _render_status_block(role: AgentRole) -> str:
     try:
         return render_status(role.task, role.parent).rstrip("\n")
     except ValueError as error:
@@ -79,7 +85,7 @@ def _status(role: Role) -> str:
         raise ConfigError(f"`task: {role.task}` and `parent: {role.parent}` make no status block", hint) from error
 
 
-def _entries(lines: Sequence[str]) -> dict[str, list[str]]:
+def _parse_entries(lines: Sequence[str]) -> dict[str, list[str]]:
     """The few entries that we read, as their value and the list items below them; all others are skipped."""
     entries: dict[str, list[str]] = {}
     current: list[str] = []
@@ -96,7 +102,7 @@ def _entries(lines: Sequence[str]) -> dict[str, list[str]]:
     return entries
 
 
-def _plain(value: str) -> str:
+def _unquote(value: str) -> str:
     """A value without its quotes, or without the comment after it."""
     bare = value.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'":
@@ -104,13 +110,13 @@ def _plain(value: str) -> str:
     return bare.partition(" #")[0].strip() if not bare.startswith("#") else ""
 
 
-def _scalar(entries: Mapping[str, list[str]], key: str) -> str:
-    return _plain(entries.get(key, [""])[0])
+def _get_scalar(entries: Mapping[str, list[str]], key: str) -> str:
+    return _unquote(entries.get(key, [""])[0])
 
 
-def _words(entries: Mapping[str, list[str]], key: str) -> str:
+def _get_status_text(entries: Mapping[str, list[str]], key: str) -> str:
     """A value that goes into the status block."""
-    value = _scalar(entries, key)
+    value = _get_scalar(entries, key)
     if value[:1] in ("|", ">"):
         raise ConfigError(f"`{key}` is not on one line", f"write the words behind `{key}:`; they go into one sentence")
     if not is_printable(value):
@@ -119,7 +125,7 @@ def _words(entries: Mapping[str, list[str]], key: str) -> str:
     return value
 
 
-def _kind(value: str) -> AgentKind | None:
+def _parse_kind(value: str) -> AgentKind | None:
     """The kind that a `role` names. A near miss is a mistake; any other word is not meant for us."""
     if value in [*AgentKind]:
         return AgentKind(value)
@@ -129,17 +135,17 @@ def _kind(value: str) -> AgentKind | None:
     return None
 
 
-def _phases(values: Sequence[str] | None) -> tuple[str, ...]:
+def _parse_phases(values: Sequence[str] | None) -> tuple[str, ...]:
     """The phase keys of `phases: [a, b]` or of a list below `phases:`."""
     if values is None:
         return ()
-    inline, items = _plain(values[0]), values[1:]
+    inline, items = _unquote(values[0]), values[1:]
     if inline.startswith("[") and inline.endswith("]") and not items:
         items = [part for part in inline[1:-1].split(",") if part.strip()]
     elif inline:
         raise ConfigError(f"`phases: {inline}` is not a list", "write it like `phases: [06-implementation]`")
-    phases = tuple(_plain(item) for item in items)
-    wrong = invalid_phases(phases)
+    phases = tuple(_unquote(item) for item in items)
+    wrong = find_phases_problem(phases)
     if wrong:
         raise ConfigError(f"`phases`: {wrong}", "write it like `phases: [06-implementation]`")
     return phases

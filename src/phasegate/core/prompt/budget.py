@@ -6,35 +6,37 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from phasegate.core.prompt.document import ContextItem, ItemType, element
-from phasegate.core.prompt.hidden_characters import shown_name
+from phasegate.core.prompt.document import ContextItem, ItemType, render_element
+from phasegate.core.prompt.hidden_characters import quote_name
 from phasegate.core.text.token_estimate import estimate_tokens
-from phasegate.core.text.xml import carries, escape, spell
+from phasegate.core.text.xml import encode_forbidden, escape_text, is_xml_safe
 
 MIN_CUT_TOKENS = 200  # less than this of an item helps nobody
-RESERVE = 4  # a quarter of the room is kept for what changes, so that the rest stays the same from round to round
+RESERVE_DIVISOR = (
+    4  # a quarter of the room is kept for what changes, so that the rest stays the same from round to round
+)
 
 
-class _Traits(NamedTuple):
+class _PieceTraits(NamedTuple):
     priority: int
-    place: int
+    position: int
     item_type: ItemType
-    changes: bool
+    is_volatile: bool
 
 
 class PieceKind(Enum):
     """What a piece of context is. Priority: who gets room first. Place: where it stands; what changes comes last."""
 
-    ROLE = _Traits(4, 1, ItemType.ARTIFACT, False)  # the agent file of the phase
-    FILE = _Traits(6, 2, ItemType.FILE, False)
-    ARTIFACT = _Traits(5, 3, ItemType.ARTIFACT, False)  # a document of an earlier phase
-    THOUGHT = _Traits(7, 4, ItemType.THOUGHT, False)
-    REVISED = _Traits(3, 5, ItemType.ARTIFACT, True)  # a document of this phase, which rounds revise
-    TASKS = _Traits(2, 6, ItemType.ARTIFACT, True)
-    FINDINGS = _Traits(1, 7, ItemType.ARTIFACT, True)
+    ROLE = _PieceTraits(4, 1, ItemType.ARTIFACT, False)  # the agent file of the phase
+    FILE = _PieceTraits(6, 2, ItemType.FILE, False)
+    ARTIFACT = _PieceTraits(5, 3, ItemType.ARTIFACT, False)  # a document of an earlier phase
+    THOUGHT = _PieceTraits(7, 4, ItemType.THOUGHT, False)
+    REVISED = _PieceTraits(3, 5, ItemType.ARTIFACT, True)  # a document of this phase, which rounds revise
+    TASKS = _PieceTraits(2, 6, ItemType.ARTIFACT, True)
+    FINDINGS = _PieceTraits(1, 7, ItemType.ARTIFACT, True)
 
 
-class Piece(NamedTuple):
+class ContextPiece(NamedTuple):
     """Something that is offered. `unread_bytes`: how much of a large file was not even read."""
 
     kind: PieceKind
@@ -47,7 +49,7 @@ class Piece(NamedTuple):
         return ContextItem(self.kind.value.item_type, self.name, self.content)
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
     """A piece of which only the head went in."""
 
     name: str
@@ -55,99 +57,101 @@ class Cut(NamedTuple):
     total_bytes: int
 
 
-class Shortened(NamedTuple):
+class ShortenedText(NamedTuple):
     text: str
-    cut: Cut
+    cut: Truncation
 
 
-class Fitted(NamedTuple):
+class FittedContext(NamedTuple):
     """The items in their order, and what is not in them."""
 
     items: tuple[ContextItem, ...]
-    cut: tuple[Cut, ...]
+    cut: tuple[Truncation, ...]
     left_out: tuple[str, ...]
     tokens: int
 
 
-class _Kept(NamedTuple):
+class _KeptPiece(NamedTuple):
     position: int
     item: ContextItem
     tokens: int
-    cut: Cut | None
+    cut: Truncation | None
 
 
-def item_tokens(item: ContextItem) -> int:
+def estimate_item_tokens(item: ContextItem) -> int:
     """What an item costs as it will be sent: with its tags and entities."""
-    return estimate_tokens(element(item.type, item.content, item.name))
+    return estimate_tokens(render_element(item.type, item.content, item.name))
 
 
-def display_name(piece: Piece) -> str:
+def get_display_name(piece: ContextPiece) -> str:
     return piece.kind.value.item_type if piece.name is None else piece.name
 
 
-def fit(pieces: Sequence[Piece], room_tokens: int | None, marker: str) -> Fitted:
+def fit_context(pieces: Sequence[ContextPiece], max_tokens: int | None, marker: str) -> FittedContext:
     """Fit the pieces into the room by their priorities; `marker` is put where one is cut. Without a room, all fit.
 
     If all fit, all go in. Else what changes between rounds goes first, and the rest shares what is left of the room,
     or of three quarters of it: so it is cut in the same place in the next round, and prompt caches still hit.
     """
-    costs = [item_tokens(piece.item) for piece in pieces]
-    if room_tokens is None or (sum(costs) <= room_tokens and not any(piece.unread_bytes for piece in pieces)):
-        kept = [_Kept(index, piece.item, costs[index], None) for index, piece in enumerate(pieces)]
+    costs = [estimate_item_tokens(piece.item) for piece in pieces]
+    if max_tokens is None or (sum(costs) <= max_tokens and not any(piece.unread_bytes for piece in pieces)):
+        kept = [_KeptPiece(index, piece.item, costs[index], None) for index, piece in enumerate(pieces)]
     else:
-        kept = _fit_tightly(pieces, costs, room_tokens, marker)
-    return _in_order(pieces, kept)
+        kept = _fit_by_priority(pieces, costs, max_tokens, marker)
+    return _order_kept(pieces, kept)
 
 
-def _fit_tightly(pieces: Sequence[Piece], costs: Sequence[int], room: int, marker: str) -> list[_Kept]:
+def _fit_by_priority(pieces: Sequence[ContextPiece], costs: Sequence[int], room: int, marker: str) -> list[_KeptPiece]:
     ranked = sorted(range(len(pieces)), key=lambda index: (pieces[index].kind.value.priority, index))
-    changing = [index for index in ranked if pieces[index].kind.value.changes]
-    lasting = [index for index in ranked if not pieces[index].kind.value.changes]
-    first = _place(pieces, costs, changing, room, marker)
+    changing = [index for index in ranked if pieces[index].kind.value.is_volatile]
+    lasting = [index for index in ranked if not pieces[index].kind.value.is_volatile]
+    first = _place_pieces(pieces, costs, changing, room, marker)
     used = sum(kept.tokens for kept in first)
-    kept_free = max(used, room // RESERVE) if changing else 0
-    return first + _place(pieces, costs, lasting, room - kept_free, marker)
+    kept_free = max(used, room // RESERVE_DIVISOR) if changing else 0
+    return first + _place_pieces(pieces, costs, lasting, room - kept_free, marker)
 
 
-def _place(pieces: Sequence[Piece], costs: Sequence[int], ranked: Sequence[int], room: int, marker: str) -> list[_Kept]:
-    kept: list[_Kept] = []
+def _place_pieces(
+    pieces: Sequence[ContextPiece], costs: Sequence[int], ranked: Sequence[int], room: int, marker: str
+) -> list[_KeptPiece]:
+    kept: list[_KeptPiece] = []
     wanted = sum(costs[index] for index in ranked)
     for index in ranked:
         wanted -= costs[index]
         if costs[index] <= room and not pieces[index].unread_bytes:
-            found: _Kept | None = _Kept(index, pieces[index].item, costs[index], None)
+            found: _KeptPiece | None = _KeptPiece(index, pieces[index].item, costs[index], None)
         else:  # a piece that is cut leaves the others what they need, or half of the room
-            found = _cut(index, pieces[index], min(room, max(room - wanted, room // 2)), marker)
+            found = _shorten_piece(index, pieces[index], min(room, max(room - wanted, room // 2)), marker)
         if found:
             kept.append(found)
             room -= found.tokens
     return kept
 
 
-def _cut(position: int, piece: Piece, room: int, marker: str) -> _Kept | None:
-    frame = item_tokens(ContextItem(piece.kind.value.item_type, piece.name))
-    short = shorten(display_name(piece), piece.content, piece.unread_bytes, room - frame, marker)
+def _shorten_piece(position: int, piece: ContextPiece, room: int, marker: str) -> _KeptPiece | None:
+    frame = estimate_item_tokens(ContextItem(piece.kind.value.item_type, piece.name))
+    short = shorten_text(get_display_name(piece), piece.content, piece.unread_bytes, room - frame, marker)
     if short is None:
         return None
     item = ContextItem(piece.kind.value.item_type, piece.name, short.text)
-    return _Kept(position, item, item_tokens(item), short.cut)
+    return _KeptPiece(position, item, estimate_item_tokens(item), short.cut)
 
 
-def shorten(name: str, text: str, unread_bytes: int, room_tokens: int, marker: str) -> Shortened | None:
+def shorten_text(name: str, text: str, unread_bytes: int, max_tokens: int, marker: str) -> ShortenedText | None:
     """The head of a text with the marker behind it, within the room; None if too little would be left to be of use."""
-    total = _bytes(text) + unread_bytes
-    room = room_tokens - _rendered_tokens(
-        marker.format(name=shown_name(name), shown=total, total=total, line=total), False
+    total = _count_bytes(text) + unread_bytes
+    room = max_tokens - _estimate_rendered_tokens(
+        marker.format(name=quote_name(name), shown=total, total=total, line=total), False
     )
-    head = _head(text, room) if room >= MIN_CUT_TOKENS else ""
+    head = _take_head(text, room) if room >= MIN_CUT_TOKENS else ""
     if not head:
         return None
-    shown = _bytes(head)
-    note = marker.format(name=shown_name(name), shown=shown, total=total, line=head.count("\n"))
-    return Shortened(head + note, Cut(name, shown, total))
+    shown = _count_bytes(head)
+    note = marker.format(name=quote_name(name), shown=shown, total=total, line=head.count("\n"))
+    return ShortenedText(head + note, Truncation(name, shown, total))
 
 
-def _bytes(text: str) -> int:
+def _count_bytes(text: str) -> int:
     """How many bytes the text has on the disk, where an invalid byte came to us as one surrogate."""
     try:
         return len(text.encode("utf-8", "surrogateescape"))
@@ -155,34 +159,34 @@ def _bytes(text: str) -> int:
         return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _head(text: str, room: int) -> str:
+def _take_head(text: str, room: int) -> str:
     """As many whole lines as fit; of a first line that does not fit, its start."""
-    plain = carries(text)
+    plain = is_xml_safe(text)
     end = 0
     while end < len(text):
         stop = text.find("\n", end) + 1 or len(text)
-        cost = _rendered_tokens(text[end:stop], plain)
+        cost = _estimate_rendered_tokens(text[end:stop], plain)
         if cost > room:
             break
         room -= cost
         end = stop
-    return text[:end] if end else _start(text[: text.find("\n") + 1 or len(text)], room, plain)
+    return text[:end] if end else _take_line_start(text[: text.find("\n") + 1 or len(text)], room, plain)
 
 
-def _start(line: str, room: int, plain: bool) -> str:
+def _take_line_start(line: str, room: int, plain: bool) -> str:
     length = min(len(line), room * 16)
-    while length and (cost := _rendered_tokens(line[:length], plain)) >= room:
+    while length and (cost := _estimate_rendered_tokens(line[:length], plain)) >= room:
         length = min(length * room // (cost + 1), length - 1)
     return line[:length]
 
 
-def _rendered_tokens(text: str, plain: bool) -> int:
-    return estimate_tokens(escape(text if plain else spell(text)))
+def _estimate_rendered_tokens(text: str, plain: bool) -> int:
+    return estimate_tokens(escape_text(text if plain else encode_forbidden(text)))
 
 
-def _in_order(pieces: Sequence[Piece], kept: Iterable[_Kept]) -> Fitted:
-    ordered = sorted(kept, key=lambda one: (pieces[one.position].kind.value.place, one.position))
+def _order_kept(pieces: Sequence[ContextPiece], kept: Iterable[_KeptPiece]) -> FittedContext:
+    ordered = sorted(kept, key=lambda one: (pieces[one.position].kind.value.position, one.position))
     present = {one.position for one in ordered}
-    left_out = tuple(display_name(piece) for index, piece in enumerate(pieces) if index not in present)
+    left_out = tuple(get_display_name(piece) for index, piece in enumerate(pieces) if index not in present)
     cut = tuple(one.cut for one in ordered if one.cut)
-    return Fitted(tuple(one.item for one in ordered), cut, left_out, sum(one.tokens for one in ordered))
+    return FittedContext(tuple(one.item for one in ordered), cut, left_out, sum(one.tokens for one in ordered))

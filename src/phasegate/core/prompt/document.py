@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 import msgspec
 
-from phasegate.core.text.xml import carries, escape, escape_attribute, spell, unspell
+from phasegate.core.text.xml import decode_forbidden, encode_forbidden, escape_attribute, escape_text, is_xml_safe
 from phasegate.errors import MalformedPrompt
 from phasegate.typed import read_value
 
@@ -28,10 +28,10 @@ class ContextItem(msgspec.Struct, frozen=True, omit_defaults=False):
     content: str = ""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "type", _item_type(self.type))
+        msgspec.structs.force_setattr(self, "type", _parse_item_type(self.type))
 
 
-def _item_type(value: str) -> ItemType:
+def _parse_item_type(value: str) -> ItemType:
     try:
         return ItemType(value)
     except ValueError:
@@ -39,7 +39,7 @@ def _item_type(value: str) -> ItemType:
         raise MalformedPrompt(f"{value!r} is not a type of a context item", f"use one of {allowed}") from None
 
 
-def _instructions_missing() -> str:
+def _raise_missing_instructions() -> str:
     raise MalformedPrompt("a prompt without instructions", "give the text that says what to do")
 
 
@@ -48,24 +48,24 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
 
     system_prompt: str | None = None
     context: tuple[ContextItem, ...] = ()
-    instructions: str = msgspec.field(default_factory=_instructions_missing)
+    instructions: str = msgspec.field(default_factory=_raise_missing_instructions)
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "context", tuple(self.context))
         if not isinstance(self.instructions, str):
-            _instructions_missing()
+            _raise_missing_instructions()
         if not isinstance(self.system_prompt, str | None):
             raise MalformedPrompt("a system prompt that is not text", "give text, or None for none")
 
     def to_xml(self) -> str:
         """The prompt as well-formed XML; `from_xml` gives back the same prompt for any text."""
-        items = [element(item.type, item.content, item.name) for item in self.context]
-        return "".join([head(self.system_prompt), *items, tail(self.instructions)])
+        items = [render_element(item.type, item.content, item.name) for item in self.context]
+        return "".join([render_head(self.system_prompt), *items, render_tail(self.instructions)])
 
     @classmethod
     def from_xml(cls, text: str) -> UnifiedPrompt:
         """Read what `to_xml` wrote; anything else is a `MalformedPrompt`."""
-        return _PromptReader().read(text)
+        return _PromptParser().parse(text)
 
     def to_json(self) -> str:
         """The prompt as JSON of the published schema, in ASCII, so that lone surrogates survive."""
@@ -82,10 +82,10 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
     def to_dict(self) -> dict[str, object]:
         """Plain data of the published schema; what is absent is left out."""
         plain: dict[str, object] = {} if self.system_prompt is None else {"system_prompt": self.system_prompt}
-        return plain | {"context": [_plain_item(item) for item in self.context], "instructions": self.instructions}
+        return plain | {"context": [_item_to_dict(item) for item in self.context], "instructions": self.instructions}
 
 
-def _plain_item(item: ContextItem) -> dict[str, str]:
+def _item_to_dict(item: ContextItem) -> dict[str, str]:
     name = {} if item.name is None else {"name": item.name}
     return {"type": item.type.value, **name, "content": item.content}
 
@@ -93,39 +93,41 @@ def _plain_item(item: ContextItem) -> dict[str, str]:
 # --- writing. The stream writer of `prompts/` uses these too, so that both give the same bytes.
 
 
-def head(system_prompt: str | None) -> str:
+def render_head(system_prompt: str | None) -> str:
     """Everything before the first context item."""
-    system = "" if system_prompt is None else element("system_prompt", system_prompt)
+    system = "" if system_prompt is None else render_element("system_prompt", system_prompt)
     return f"<prompt>\n{system}<context>\n"
 
 
-def tail(instructions: str) -> str:
+def render_tail(instructions: str) -> str:
     """Everything after the last context item."""
-    return f"</context>\n{element('instructions', instructions)}</prompt>"
+    return f"</context>\n{render_element('instructions', instructions)}</prompt>"
 
 
-def element(tag: str, content: str, name: str | None = None) -> str:
+def render_element(tag: str, content: str, name: str | None = None) -> str:
     """One element with its text, on lines of its own; the text itself gets no blank and no line end added."""
-    plain = carries(content)
-    text = content if plain else spell(content)
-    return f"{opening(tag, name, plain)}{escape(text)}{closing(tag)}"
+    plain = is_xml_safe(content)
+    text = content if plain else encode_forbidden(content)
+    return f"{render_start_tag(tag, name, plain)}{escape_text(text)}{render_end_tag(tag)}"
 
 
-def opening(tag: str, name: str | None, content_is_plain: bool) -> str:
+def render_start_tag(tag: str, name: str | None, content_is_plain: bool) -> str:
     """The start tag. `escaped` names the parts of the element that are spelled."""
-    name_is_plain = name is None or carries(name)
+    name_is_plain = name is None or is_xml_safe(name)
     spelled = [word for word, is_plain in (("name", name_is_plain), ("content", content_is_plain)) if not is_plain]
     attribute = ""
     if name is not None:
-        attribute = f" {_name_attribute(tag)}='{escape_attribute(name if name_is_plain else spell(name))}'"
+        attribute = (
+            f" {_get_name_attribute(tag)}='{escape_attribute(name if name_is_plain else encode_forbidden(name))}'"
+        )
     return f"<{tag}{attribute} escaped='{' '.join(spelled)}'>" if spelled else f"<{tag}{attribute}>"
 
 
-def closing(tag: str) -> str:
+def render_end_tag(tag: str) -> str:
     return f"</{tag}>\n"
 
 
-def _name_attribute(tag: str) -> str:
+def _get_name_attribute(tag: str) -> str:
     return "path" if tag == ItemType.FILE else "name"
 
 
@@ -133,11 +135,11 @@ def _name_attribute(tag: str) -> str:
 
 _PARENT = {"prompt": "", "system_prompt": "prompt", "context": "prompt", "instructions": "prompt"}
 _PARENT |= dict.fromkeys(ItemType, "context")
-_HOLDS_TEXT = frozenset({"system_prompt", "instructions", *ItemType})
+_TEXT_ELEMENTS = frozenset({"system_prompt", "instructions", *ItemType})
 _ESCAPED_FORMS = {"": (), "name": ("name",), "content": ("content",), "name content": ("name", "content")}
 
 
-class _PromptReader:
+class _PromptParser:
     """One reading of one prompt. No document type, no entity of its own, nothing that we never write."""
 
     def __init__(self) -> None:
@@ -149,14 +151,14 @@ class _PromptReader:
         self._items: list[ContextItem] = []
         self._parser = parser = expat.ParserCreate("utf-8")
         parser.buffer_text = True
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
+        parser.StartElementHandler = self._handle_start
+        parser.EndElementHandler = self._handle_end
+        parser.CharacterDataHandler = self._handle_text
         parser.StartDoctypeDeclHandler = lambda *_: self._refuse("a document type is not allowed")
         parser.ProcessingInstructionHandler = lambda *_: self._refuse("a processing instruction is not allowed")
         parser.CommentHandler = lambda _: self._refuse("a comment is not allowed")
 
-    def read(self, text: str) -> UnifiedPrompt:
+    def parse(self, text: str) -> UnifiedPrompt:
         try:
             self._parser.Parse(text.encode(), True)
         except (expat.ExpatError, UnicodeEncodeError) as error:
@@ -165,7 +167,7 @@ class _PromptReader:
             self._refuse("there are no instructions")
         return UnifiedPrompt(self._fields.get("system_prompt"), tuple(self._items), self._fields["instructions"])
 
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+    def _handle_start(self, tag: str, attributes: dict[str, str]) -> None:
         parent = self._open[-1] if self._open else ""
         if _PARENT.get(tag) != parent:
             self._refuse(f"<{tag}> does not belong into <{parent}>" if parent else f"the root is <{tag}>")
@@ -177,31 +179,31 @@ class _PromptReader:
         self._attributes = attributes
         self._text = []
 
-    def _characters(self, text: str) -> None:
-        if self._open[-1] in _HOLDS_TEXT:
+    def _handle_text(self, text: str) -> None:
+        if self._open[-1] in _TEXT_ELEMENTS:
             self._text.append(text)
         elif text.strip(" \n"):
             self._refuse(f"text between the elements of <{self._open[-1]}>")
 
-    def _end(self, tag: str) -> None:
+    def _handle_end(self, tag: str) -> None:
         self._open.pop()
-        if tag not in _HOLDS_TEXT:
+        if tag not in _TEXT_ELEMENTS:
             return
-        name, content = self._decoded(tag, "".join(self._text))
+        name, content = self._decode_element(tag, "".join(self._text))
         if tag in ("system_prompt", "instructions"):
             self._fields[tag] = content
         else:
             self._items.append(ContextItem(ItemType(tag), name, content))
 
-    def _decoded(self, tag: str, content: str) -> tuple[str | None, str]:
+    def _decode_element(self, tag: str, content: str) -> tuple[str | None, str]:
         attributes = dict(self._attributes)
         escaped = _ESCAPED_FORMS.get(attributes.pop("escaped", ""))
-        name = attributes.pop(_name_attribute(tag), None) if tag in tuple(ItemType) else None
+        name = attributes.pop(_get_name_attribute(tag), None) if tag in tuple(ItemType) else None
         if escaped is None or attributes or ("name" in escaped and name is None):
             self._refuse(f"<{tag}> has an attribute that is not ours")
         try:
-            name = unspell(name) if name is not None and "name" in escaped else name
-            return name, unspell(content) if "content" in escaped else content
+            name = decode_forbidden(name) if name is not None and "name" in escaped else name
+            return name, decode_forbidden(content) if "content" in escaped else content
         except ValueError:
             self._refuse(f"<{tag}> has a wrong escape")
 

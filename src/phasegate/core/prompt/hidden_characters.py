@@ -16,19 +16,19 @@ _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\U000e0000-\U000e007f\U000e0100-\U000e01ef"
 )
-_NO_TEXT = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"
-_HIDDEN = re.compile(f"[{_INVISIBLE}{_NO_TEXT}]")
-_UNSAFE = re.compile(f'[{_INVISIBLE}{_NO_TEXT}\t\n\r"\\\\]')
+_NON_TEXT = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"
+_HIDDEN = re.compile(f"[{_INVISIBLE}{_NON_TEXT}]")
+_UNSAFE_IN_NAME = re.compile(f'[{_INVISIBLE}{_NON_TEXT}\t\n\r"\\\\]')
 # The same on UTF-8 from which ASCII was taken out, and somewhat wider: only what it finds is looked at closely.
-_LIKELY = re.compile(
+_LIKELY_HIDDEN = re.compile(
     rb"\xc2[\x80-\x9f\xad]|\xcd\x8f|\xd8\x9c|\xe1(?:\x85[\x9f\xa0]|\x9e[\xb4\xb5]|\xa0\x8e)|\xe2(?:\x80[\x8b-\x8f\xa8-\xae]|\x81[\xa0-\xaf])"
     rb"|\xe3\x85\xa4|\xef(?:\xbb\xbf|\xbe\xa0|\xbf[\xb9-\xbb])|\xf3\xa0"
 )
-_LEADS = b"\xc2\xcd\xd8\xe1\xe2\xe3\xef\xf3"
+_LEAD_BYTES = b"\xc2\xcd\xd8\xe1\xe2\xe3\xef\xf3"
 _ASCII = bytes(range(0x80))
 
 
-class Hidden(NamedTuple):
+class HiddenCharacter(NamedTuple):
     """One hidden character: in which item, which character, on which line."""
 
     item: str
@@ -36,56 +36,60 @@ class Hidden(NamedTuple):
     line: int
 
 
-def hidden_characters(item: str, text: str, first_line: int = 1) -> Iterator[Hidden]:
+def find_hidden_characters(item: str, text: str, first_line: int = 1) -> Iterator[HiddenCharacter]:
     """Each hidden character of a text, in order; lines end at LF."""
     line, counted = first_line, 0
     for match in _HIDDEN.finditer(text):
         at = match.start()
-        if _is_usual(match[0], text[at - 1 : at], first_line):
+        if _is_expected(match[0], text[at - 1 : at], first_line):
             continue
         line += text.count("\n", counted, at)
         counted = at
-        yield Hidden(item, describe(match[0]), line)
+        yield HiddenCharacter(item, describe_character(match[0]), line)
 
 
-def hidden_in_text(item: str, text: str, limit: int) -> Iterator[Hidden]:
+def find_hidden_in_text(item: str, text: str, limit: int) -> Iterator[HiddenCharacter]:
     """At most so many of them."""
-    return islice(hidden_characters(item, text), limit)
+    return islice(find_hidden_characters(item, text), limit)
 
 
-def hidden_in_item(item: ContextItem, limit: int) -> Iterator[Hidden]:
+def find_hidden_in_item(item: ContextItem, limit: int) -> Iterator[HiddenCharacter]:
     """Those of an item's name, at line 0, and then those of its content."""
     name = item.name or ""
-    in_name = (found._replace(line=0) for found in hidden_characters(name, name))
-    return islice(chain(in_name, hidden_characters(item.name or item.type, item.content)), limit)
+    in_name = (found._replace(line=0) for found in find_hidden_characters(name, name))
+    return islice(chain(in_name, find_hidden_characters(item.name or item.type, item.content)), limit)
 
 
-def _is_usual(character: str, before: str, first_line: int) -> bool:
+def _is_expected(character: str, before: str, first_line: int) -> bool:
     if character == "\ufeff":
         return not before and first_line == 1
     return character in "\u200c\u200d" and not before.isascii()
 
 
-def may_hide(raw: bytes) -> bool:
+def may_contain_hidden(raw: bytes) -> bool:
     """Whether a closer look at these bytes of UTF-8, free of ASCII controls, is worth its time; at most 1 ns a byte."""
     if 0x7F in raw:
         return True
     return (
         not raw.isascii()
-        and any(map(raw.__contains__, _LEADS))
-        and _LIKELY.search(raw.translate(None, _ASCII)) is not None
+        and any(map(raw.__contains__, _LEAD_BYTES))
+        and _LIKELY_HIDDEN.search(raw.translate(None, _ASCII)) is not None
     )
 
 
-def shown_name(name: str) -> str:
+def quote_name(name: str) -> str:
     r"""A name that stays on its line and shows what it holds: `"a\u{202e}b"` where it would hide or break out."""
-    return f'"{_UNSAFE.sub(_spelled, name)}"' if _UNSAFE.search(name) or name != name.strip() else name
+    return (
+        f'"{_UNSAFE_IN_NAME.sub(_escape_match, name)}"'
+        if _UNSAFE_IN_NAME.search(name) or name != name.strip()
+        else name
+    )
 
 
-def describe(character: str) -> str:
+def describe_character(character: str) -> str:
     """`U+202E RIGHT-TO-LEFT OVERRIDE`; a control character and half a pair have no name."""
     return f"U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return f"\\{match[0]}" if match[0] in '"\\' else f"\\u{{{ord(match[0]):x}}}"

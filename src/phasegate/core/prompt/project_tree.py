@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.core.prompt.hidden_characters import shown_name
+from phasegate.core.prompt.hidden_characters import quote_name
 from phasegate.core.text.token_estimate import estimate_tokens
 
-SHOWN = 60  # entries of one folder; the rest is counted
-_JOINED = 8  # folders on one row
-_LAST = "\U0010ffff"  # sorts behind every other character
-_MISSES = 20  # folders that do not fit, until no other is tried
+MAX_ENTRIES_PER_FOLDER = 60  # entries of one folder; the rest is counted
+_MAX_JOINED_FOLDERS = 8  # folders on one row
+_LAST_CHARACTER = "\U0010ffff"  # sorts behind every other character
+_MAX_MISSES = 20  # folders that do not fit, until no other is tried
 
 
 class FoldPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,13 +37,13 @@ class _Folder:
         self.file_count = 0
         self.folder_count = 0
 
-    def take(self, names: list[str], count: int) -> None:
+    def add_files(self, names: list[str], count: int) -> None:
         """More files, in order: as many names as can ever be shown, and how many there are."""
-        self.files += names[: SHOWN - len(self.files)]
+        self.files += names[: MAX_ENTRIES_PER_FOLDER - len(self.files)]
         self.own_count += count
         self.file_count += count
 
-    def add(self, name: str, folder: _Folder) -> None:
+    def add_folder(self, name: str, folder: _Folder) -> None:
         self.folders[name] = folder
         self.file_count += folder.file_count
         self.folder_count += folder.folder_count + 1
@@ -58,25 +58,30 @@ class _Row(NamedTuple):
     folder: _Folder | None = None
 
 
-def project_tree(paths: Iterable[str], room_tokens: int, phrases: FoldPhrases) -> str:
+def render_project_tree(paths: Iterable[str], remaining_tokens: int, phrases: FoldPhrases) -> str:
     """The tree of the paths. Folders are opened level by level while there is room; the others show what they hold."""
-    root = _Row(-1, "", folder=_root(paths))
+    root = _Row(-1, "", folder=_build_root(paths))
     opened: dict[int, list[_Row]] = {}
     waiting = deque([root])
     misses = 0
-    while waiting and misses < _MISSES:
+    while waiting and misses < _MAX_MISSES:
         row = waiting.popleft()
-        rows = _fitting_rows(row, (SHOWN, 20, 5, 0) if row is root else (SHOWN,), room_tokens, phrases)
+        rows = _find_fitting_rows(
+            row,
+            (MAX_ENTRIES_PER_FOLDER, 20, 5, 0) if row is root else (MAX_ENTRIES_PER_FOLDER,),
+            remaining_tokens,
+            phrases,
+        )
         if rows is None:
             misses += 1
         else:
-            room_tokens -= _cost(rows)
+            remaining_tokens -= _estimate_folded_tokens(rows)
             opened[id(row.folder)] = rows
             waiting.extend(inner for inner in rows if inner.folder)
-    return "\n".join(_lines(root, opened))
+    return "\n".join(_render_lines(root, opened))
 
 
-def _root(paths: Iterable[str]) -> _Folder:
+def _build_root(paths: Iterable[str]) -> _Folder:
     """All folders, by one walk over the sorted paths; files that lie together are taken together."""
     listed = sorted(paths)
     folders: defaultdict[str, _Folder] = defaultdict(_Folder)
@@ -84,24 +89,26 @@ def _root(paths: Iterable[str]) -> _Folder:
     at = 0
     while at < len(listed):
         folder = listed[at].rpartition("/")[0]
-        end = at + 1 if folder in mixed else _end_of_run(listed, at, folder)
+        end = at + 1 if folder in mixed else _find_run_end(listed, at, folder)
         if end == at + 1:
             mixed.add(folder)
         start = len(folder) + 1 if folder else 0
-        folders[folder].take([path[start:] for path in listed[at : min(end, at + SHOWN)]], end - at)
+        folders[folder].add_files(
+            [path[start:] for path in listed[at : min(end, at + MAX_ENTRIES_PER_FOLDER)]], end - at
+        )
         at = end
-    return _linked(folders)
+    return _link_folders(folders)
 
 
-def _end_of_run(listed: list[str], at: int, folder: str) -> int:
+def _find_run_end(listed: list[str], at: int, folder: str) -> int:
     """Where the paths below a folder end, if all of them lie directly in it; else just behind the first one."""
     below = folder + "/" if folder else ""
-    end = bisect_left(listed, below + _LAST, at)
+    end = bisect_left(listed, below + _LAST_CHARACTER, at)
     slashes = "".join(listed[at:end]).count("/")
     return end if slashes == (end - at) * below.count("/") else at + 1
 
 
-def _linked(folders: defaultdict[str, _Folder]) -> _Folder:
+def _link_folders(folders: defaultdict[str, _Folder]) -> _Folder:
     """Put every folder into the one above it, the deepest first: what lies below has the longer name."""
     root = folders[""]
     for name in [*folders]:
@@ -109,60 +116,60 @@ def _linked(folders: defaultdict[str, _Folder]) -> _Folder:
             folders[name] = _Folder()
     for name in sorted(filter(None, folders), key=len, reverse=True):
         parent, _, last = name.rpartition("/")
-        folders[parent].add(last, folders[name])
+        folders[parent].add_folder(last, folders[name])
     return root
 
 
-def _fitting_rows(row: _Row, limits: Iterable[int], room_tokens: int, phrases: FoldPhrases) -> list[_Row] | None:
+def _find_fitting_rows(row: _Row, limits: Iterable[int], max_tokens: int, phrases: FoldPhrases) -> list[_Row] | None:
     """The rows below a folder, as many of them as one of the limits allows and the room takes."""
     assert row.folder is not None
     for limit in limits:
-        rows = _rows(row.folder, row.depth + 1, limit, phrases)
-        if _cost(rows) <= room_tokens:
+        rows = _build_rows(row.folder, row.depth + 1, limit, phrases)
+        if _estimate_folded_tokens(rows) <= max_tokens:
             return rows
     return None
 
 
-def _rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -> list[_Row]:
+def _build_rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -> list[_Row]:
     """Folders first, then files, then the count of the rest."""
     names = sorted(folder.folders)
-    rows = [_folder_row(depth, name, folder.folders[name], phrases) for name in names[:limit]]
+    rows = [_make_folder_row(depth, name, folder.folders[name], phrases) for name in names[:limit]]
     room = limit - len(rows)
-    rows += [_Row(depth, shown_name(name)) for name in sorted(folder.files)[:room] if name]
+    rows += [_Row(depth, quote_name(name)) for name in sorted(folder.files)[:room] if name]
     rest = [folder.folders[name] for name in names[limit:]]
     files = sum(one.file_count for one in rest) + max(0, folder.own_count - room)
     if rest or files:
-        rows.append(_Row(depth, "", _counts(files, sum(one.folder_count + 1 for one in rest), phrases)))
+        rows.append(_Row(depth, "", _format_counts(files, sum(one.folder_count + 1 for one in rest), phrases)))
     return rows
 
 
-def _folder_row(depth: int, name: str, folder: _Folder, phrases: FoldPhrases) -> _Row:
+def _make_folder_row(depth: int, name: str, folder: _Folder, phrases: FoldPhrases) -> _Row:
     """A folder that holds nothing but one other is shown together with it: `src/main/`."""
-    parts = [shown_name(name)]
-    while not folder.files and len(folder.folders) == 1 and len(parts) < _JOINED:
+    parts = [quote_name(name)]
+    while not folder.files and len(folder.folders) == 1 and len(parts) < _MAX_JOINED_FOLDERS:
         [(inner, folder)] = folder.folders.items()
-        parts.append(shown_name(inner))
-    return _Row(depth, "/".join(parts) + "/", _counts(folder.file_count, folder.folder_count, phrases), folder)
+        parts.append(quote_name(inner))
+    return _Row(depth, "/".join(parts) + "/", _format_counts(folder.file_count, folder.folder_count, phrases), folder)
 
 
-def _counts(files: int, folders: int, phrases: FoldPhrases) -> str:
+def _format_counts(files: int, folders: int, phrases: FoldPhrases) -> str:
     phrase = phrases.nested if folders else phrases.files
     return phrase.format(files=f"{files:_}".replace("_", " "), folders=f"{folders:_}".replace("_", " "))
 
 
-def _cost(rows: list[_Row]) -> int:
+def _estimate_folded_tokens(rows: list[_Row]) -> int:
     """What the rows cost while all of their folders are folded."""
-    return estimate_tokens("\n".join(_line(row, folded=True) for row in rows))
+    return estimate_tokens("\n".join(_render_line(row, folded=True) for row in rows))
 
 
-def _lines(root: _Row, opened: dict[int, list[_Row]]) -> Iterator[str]:
+def _render_lines(root: _Row, opened: dict[int, list[_Row]]) -> Iterator[str]:
     stack = [*reversed(opened.get(id(root.folder), []))]
     while stack:
         row = stack.pop()
         below = opened.get(id(row.folder)) if row.folder else None
-        yield _line(row, folded=below is None)
+        yield _render_line(row, folded=below is None)
         stack.extend(reversed(below or []))
 
 
-def _line(row: _Row, folded: bool) -> str:
+def _render_line(row: _Row, folded: bool) -> str:
     return "  " * row.depth + (f"{row.label} {row.counts}".strip(" ") if folded else row.label)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.core.agents.harnesses import ROWS
+from phasegate.core.agents.harnesses import HARNESSES
 
-BASE = "BASE"
-VARIABLES = ("PROJECT_CONTEXT", "PROJECT_STRUCTURE", "ARTIFACTS", "SKELETON", "TASKS")
+BASE_AGENT = "BASE"
+TEMPLATE_VARIABLES = ("PROJECT_CONTEXT", "PROJECT_STRUCTURE", "ARTIFACTS", "SKELETON", "TASKS")
 
-KNOWN_AGENTS = frozenset({BASE, *(row.template for row in ROWS.values())})
+KNOWN_AGENTS = frozenset({BASE_AGENT, *(row.template for row in HARNESSES.values())})
 
 _PLACEHOLDER = re.compile(r"\{\{([A-Z][A-Z0-9_]*)\}\}")
 _AGENT = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -45,7 +45,7 @@ class TemplateName(NamedTuple):
 PUBLISHED_AGENTS = ("GEMINI", "CLAUDE", "CODEX", "BASE")  # the enumeration of the published schema
 
 
-def schema_note(agent: str) -> str:
+def describe_schema_mismatch(agent: str) -> str:
     """How the metadata of an agent's template stand to the published schema; nothing to say where they are valid."""
     if agent in PUBLISHED_AGENTS:
         return ""
@@ -60,7 +60,7 @@ class SystemTemplateMetadata(msgspec.Struct, frozen=True):
     variables: tuple[str, ...]
 
 
-class Filled(NamedTuple):
+class FilledTemplate(NamedTuple):
     """A filled template; which of our variables had no value, and which placeholders are none of ours."""
 
     text: str
@@ -68,25 +68,25 @@ class Filled(NamedTuple):
     unknown: tuple[str, ...]
 
 
-def prefix_of(agent: str) -> str:
+def resolve_template_prefix(agent: str) -> str:
     """The prefix of an agent that is named by its harness or by the prefix itself, in any case."""
-    return ROWS[agent].template if agent in ROWS else agent.upper()
+    return HARNESSES[agent].template if agent in HARNESSES else agent.upper()
 
 
-def template_name(agent: object, phase: object) -> TemplateName | None:
+def parse_template_name(agent: object, phase: object) -> TemplateName | None:
     """The checked name; None for an agent that is not upper case and an unknown phase."""
     if not isinstance(agent, str) or not isinstance(phase, str) or not _AGENT.fullmatch(agent):
         return None
     return TemplateName(agent, AgentPhase(phase)) if phase in tuple(AgentPhase) else None
 
 
-def name_of_file(file_name: str) -> TemplateName | None:
+def parse_file_name(file_name: str) -> TemplateName | None:
     """The inverse of `file_name`."""
     match = _FILE_NAME.fullmatch(file_name)
-    return template_name(match[1], match[2]) if match else None
+    return parse_template_name(match[1], match[2]) if match else None
 
 
-def fill(template: str, values: Mapping[str, str], missing_note: str) -> Filled:
+def fill_template(template: str, values: Mapping[str, str], missing_note: str) -> FilledTemplate:
     """Fill each placeholder once. Values go in untouched: a `{{TASKS}}` inside a value is that value's text.
 
     A variable of ours without a value leaves the note, with its name for `{name}`. Any other placeholder stays.
@@ -98,22 +98,26 @@ def fill(template: str, values: Mapping[str, str], missing_note: str) -> Filled:
         if name in values:
             return values[name]
         absent[name] = None
-        return missing_note.replace("{name}", name) if name in VARIABLES else match[0]
+        return missing_note.replace("{name}", name) if name in TEMPLATE_VARIABLES else match[0]
 
     text = _PLACEHOLDER.sub(value, template)
-    return Filled(text, tuple(n for n in absent if n in VARIABLES), tuple(n for n in absent if n not in VARIABLES))
+    return FilledTemplate(
+        text,
+        tuple(n for n in absent if n in TEMPLATE_VARIABLES),
+        tuple(n for n in absent if n not in TEMPLATE_VARIABLES),
+    )
 
 
-def fill_all(text: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     """A shipped text with every placeholder filled. One without a value is a mistake of ours, and a KeyError."""
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
-def variables_in(template: str) -> tuple[str, ...]:
+def list_variables(template: str) -> tuple[str, ...]:
     """The placeholders' names, each once, in order."""
     return tuple(dict.fromkeys(_PLACEHOLDER.findall(template)))
 
 
-def metadata(name: TemplateName, template: str) -> SystemTemplateMetadata:
+def build_metadata(name: TemplateName, template: str) -> SystemTemplateMetadata:
     """What the template says about itself."""
-    return SystemTemplateMetadata(name.agent, name.phase, variables_in(template))
+    return SystemTemplateMetadata(name.agent, name.phase, list_variables(template))

@@ -5,42 +5,46 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from phasegate.core.answer.vocabulary import ALLOWED, TaskStatus, Verdict
-from phasegate.core.prompt.template import VARIABLES, AgentPhase
+from phasegate.core.answer.vocabulary import ALLOWED_VERDICTS, TaskStatus, Verdict
+from phasegate.core.prompt.template import TEMPLATE_VARIABLES, AgentPhase
 from phasegate.core.text.finding import Finding
 
-SECTIONS = ("Identity & Role", "Core Principles", "Workflow Context")
-_EVERYWHERE = ("PROJECT_CONTEXT", "PROJECT_STRUCTURE", "ARTIFACTS")
+REQUIRED_SECTIONS = ("Identity & Role", "Core Principles", "Workflow Context")
+_COMMON_VARIABLES = ("PROJECT_CONTEXT", "PROJECT_STRUCTURE", "ARTIFACTS")
 MANDATORY_VARIABLES: dict[AgentPhase, tuple[str, ...]] = {
-    AgentPhase.PLAN: (*_EVERYWHERE, "SKELETON"),
-    AgentPhase.CHALLENGE: _EVERYWHERE,
-    AgentPhase.IMPLEMENT: (*_EVERYWHERE, "TASKS"),
-    AgentPhase.REVIEW: _EVERYWHERE,
-    AgentPhase.ARCHIVE: _EVERYWHERE,
+    AgentPhase.PLAN: (*_COMMON_VARIABLES, "SKELETON"),
+    AgentPhase.CHALLENGE: _COMMON_VARIABLES,
+    AgentPhase.IMPLEMENT: (*_COMMON_VARIABLES, "TASKS"),
+    AgentPhase.REVIEW: _COMMON_VARIABLES,
+    AgentPhase.ARCHIVE: _COMMON_VARIABLES,
 }
 _VERDICT_WORD = {verdict: re.compile(rf"\b{verdict}\b") for verdict in Verdict}
 _BRACES = re.compile(r"\{\{([^{}\n]*)\}\}")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
-def lint(phase: AgentPhase, template: str) -> list[Finding]:
+def lint_template(phase: AgentPhase, template: str) -> list[Finding]:
     """Everything that is wrong with a template, in the order of its lines."""
-    found = [*_sections(template), *_placeholders(phase, template), *_markers(phase, template)]
+    found = [*_check_sections(template), *_check_placeholders(phase, template), *_check_markers(phase, template)]
     if "<thought>" not in template:
         found.append(Finding(1, "no-thought", "say that reasoning goes into <thought>, which is removed"))
     return sorted(found, key=lambda finding: finding.line)  # a lack is reported at line 1
 
 
-def _sections(template: str) -> Iterator[Finding]:
-    if "```" not in template and "~~~" not in template and all(f"\n## {section}\n" in template for section in SECTIONS):
+def _check_sections(template: str) -> Iterator[Finding]:
+    if (
+        "```" not in template
+        and "~~~" not in template
+        and all(f"\n## {section}\n" in template for section in REQUIRED_SECTIONS)
+    ):
         return  # the usual case, at a tenth of the time
-    titles = set(_titles(template.split("\n")))
-    for section in SECTIONS:
+    titles = set(_iter_titles(template.split("\n")))
+    for section in REQUIRED_SECTIONS:
         if section.casefold() not in titles:
             yield Finding(1, "missing-section", f"there is no heading '{section}'")
 
 
-def _titles(lines: Sequence[str]) -> Iterator[str]:
+def _iter_titles(lines: Sequence[str]) -> Iterator[str]:
     """The titles of the headings, of any level, outside code fences."""
     fence = ""
     for line in lines:
@@ -51,43 +55,43 @@ def _titles(lines: Sequence[str]) -> Iterator[str]:
             yield line.strip(" #\t\r").casefold()
 
 
-def _placeholders(phase: AgentPhase, template: str) -> Iterator[Finding]:
+def _check_placeholders(phase: AgentPhase, template: str) -> Iterator[Finding]:
     seen: set[str] = set()
     for match in _BRACES.finditer(template):
         name = match[1]
         seen.add(name)
-        if name not in VARIABLES:
-            yield Finding(_line_of(template, match.start()), *_unknown(name))
+        if name not in TEMPLATE_VARIABLES:
+            yield Finding(_line_number_at(template, match.start()), *_describe_unknown_placeholder(name))
     for name in MANDATORY_VARIABLES[phase]:
         if name not in seen:
             yield Finding(1, "missing-placeholder", f"there is no {{{{{name}}}}}")
 
 
-def _unknown(name: str) -> tuple[str, str]:
+def _describe_unknown_placeholder(name: str) -> tuple[str, str]:
     if _NAME.fullmatch(name):
-        return "unknown-placeholder", f"{{{{{name}}}}} is not a variable; there are {', '.join(VARIABLES)}"
+        return "unknown-placeholder", f"{{{{{name}}}}} is not a variable; there are {', '.join(TEMPLATE_VARIABLES)}"
     return "malformed-placeholder", f"{{{{{name}}}}} is never filled; a placeholder is upper case without blanks"
 
 
-def _markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
+def _check_markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
     for verdict in Verdict:
-        if verdict in ALLOWED[phase]:
+        if verdict in ALLOWED_VERDICTS[phase]:
             if f"<review>{verdict}</review>" not in template:
                 yield Finding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
         elif verdict in template and (match := _VERDICT_WORD[verdict].search(template)):
-            line = _line_of(template, match.start())
+            line = _line_number_at(template, match.start())
             yield Finding(line, "foreign-verdict", f"{verdict} is not an answer of the phase {phase}")
     if phase is AgentPhase.IMPLEMENT:
-        yield from _task_markers(template)
+        yield from _check_task_markers(template)
 
 
-def _task_markers(template: str) -> Iterator[Finding]:
+def _check_task_markers(template: str) -> Iterator[Finding]:
     if (at := template.find("<review")) >= 0:
-        yield Finding(_line_of(template, at), "foreign-verdict", "an implementer gives no verdict: no <review>")
+        yield Finding(_line_number_at(template, at), "foreign-verdict", "an implementer gives no verdict: no <review>")
     for status in TaskStatus:
         if '<task_status id="' not in template or f">{status}</task_status>" not in template:
             yield Finding(1, "missing-marker", f'<task_status id="X.Y">{status}</task_status> is not asked for')
 
 
-def _line_of(text: str, offset: int) -> int:
+def _line_number_at(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1

@@ -18,36 +18,36 @@ _STRING_START = re.compile("\x1b[]PX^_]")
 _C1 = re.compile("[\x80-\x9f]")
 _UTF8_C1 = re.compile(rb"\xc2[\x80-\x9f]")
 # What is left and still moves a cursor, rings, turns the direction of writing, or cannot be written at all.
-_UNSHOWABLE = re.compile(
+_UNSAFE_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-GAP = "\x1b"
+SEQUENCE_MARK = "\x1b"
 
 
-class Stripped(NamedTuple):
+class StrippedText(NamedTuple):
     """A text without escape sequences, and `marked`: the same text with one ESC in place of each sequence."""
 
     text: str
     marked: str
-    cut_off: bool  # a control string was not ended on its line: what it would swallow is unknown
+    has_open_string: bool  # a control string was not ended on its line: what it would swallow is unknown
 
 
-def strip_escapes(text: str) -> Stripped:
+def strip_escapes(text: str) -> StrippedText:
     """Take out every escape sequence; end lines at LF, where CR and CRLF ended them too."""
-    text = _in_seven_bits(text)
+    text = _convert_c1_controls(text)
     if "\x1b" not in text:
-        text = _with_line_feeds(text)
-        return Stripped(text, text, False)
-    marked = _with_line_feeds(_SEQUENCE.sub(GAP, text))
-    return Stripped(marked.replace(GAP, ""), marked, _is_string_left_open(text))
+        text = _normalize_line_ends(text)
+        return StrippedText(text, text, False)
+    marked = _normalize_line_ends(_SEQUENCE.sub(SEQUENCE_MARK, text))
+    return StrippedText(marked.replace(SEQUENCE_MARK, ""), marked, _has_open_string(text))
 
 
-def for_terminal(text: str) -> str:
+def sanitize_for_terminal(text: str) -> str:
     """The text as it may be shown on a terminal, in a log or on a page: nothing in it acts."""
-    return _UNSHOWABLE.sub("\ufffd", strip_escapes(text).text)
+    return _UNSAFE_CHARACTERS.sub("\ufffd", strip_escapes(text).text)
 
 
-def _in_seven_bits(text: str) -> str:
+def _convert_c1_controls(text: str) -> str:
     """Each character of C1 as the ESC sequence that it stands for."""
     if text.isascii():
         return text
@@ -58,11 +58,11 @@ def _in_seven_bits(text: str) -> str:
     return _C1.sub(lambda match: "\x1b" + chr(ord(match[0]) - 0x40), text)
 
 
-def _is_string_left_open(text: str) -> bool:
+def _has_open_string(text: str) -> bool:
     if _STRING_START.search(text) is None:
         return False
     return any(sequence.lastgroup for sequence in _SEQUENCE.finditer(text))
 
 
-def _with_line_feeds(text: str) -> str:
+def _normalize_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

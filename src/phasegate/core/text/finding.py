@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from phasegate.core.text.visible import visible
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError
 
-SHOWN_AT_MOST = 120
+MAX_QUOTED_CHARACTERS = 120
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
@@ -20,7 +20,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     message: str
 
 
-class Placed(msgspec.Struct, frozen=True, order=True):
+class LocatedFinding(msgspec.Struct, frozen=True, order=True):
     """A finding with the document that it is in."""
 
     path: str
@@ -29,25 +29,25 @@ class Placed(msgspec.Struct, frozen=True, order=True):
     message: str
 
 
-def placed(path: str, findings: Iterable[Finding]) -> Iterator[Placed]:
+def locate_findings(path: str, findings: Iterable[Finding]) -> Iterator[LocatedFinding]:
     """These findings, in this document."""
-    return (Placed(path, found.line, found.code, found.message) for found in findings)
+    return (LocatedFinding(path, found.line, found.code, found.message) for found in findings)
 
 
-def shown(text: str, at_most: int = SHOWN_AT_MOST) -> str:
+def quote_text(text: str, max_characters: int = MAX_QUOTED_CHARACTERS) -> str:
     """Foreign text in quotes, on one line, cut, with nothing in it that a terminal would obey."""
-    cut = text if len(text) <= at_most else f"{text[:at_most]}..."
-    return f"'{visible(cut)}'"
+    cut = text if len(text) <= max_characters else f"{text[:max_characters]}..."
+    return f"'{escape_unprintable(cut)}'"
 
 
-def refuse(path: str, findings: Iterable[Finding]) -> None:
+def raise_on_findings(path: str, findings: Iterable[Finding]) -> None:
     """Raise one error that lists all findings; do nothing if there are none."""
     lines = [f"{path}:{found.line}: {found.code} {found.message}" for found in findings]
     if lines:
         raise ConfigError("\n".join(lines), f"`phasegate spec check {path}` lists these again")
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def suggest_closest(word: str, known: Iterable[str]) -> str:
     """A question that suggests the known word nearest to a misspelt one; empty if none is near."""
     from difflib import get_close_matches  # costs more to load than most checks cost to run
 

@@ -13,7 +13,7 @@ def parse_json(text: str) -> object:
         return loads(text)
     text = text.strip(" \t\n\r")
     try:
-        value, end = make_scanner(_Plain)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
+        value, end = make_scanner(_ScannerSettings)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
     except SystemError as error:
         # CPython up to 3.12 finds its own error only where `json` was imported before, and then has none to raise.
         raise ValueError("no JSON") from error
@@ -22,7 +22,7 @@ def parse_json(text: str) -> object:
     return value
 
 
-class _Plain:
+class _ScannerSettings:
     """The scanner's settings: what `json.loads` uses without arguments, but NaN and Infinity are refused."""
 
     strict = True
@@ -33,14 +33,14 @@ class _Plain:
     parse_constant = int  # a ValueError for `NaN`
 
 
-def as_data(value: object) -> object:
+def to_plain_data(value: object) -> object:
     """A value as JSON can hold it: whatever has names for its parts becomes an object."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: as_data(one) for name, one in value._asdict().items()}
+        return {name: to_plain_data(one) for name, one in value._asdict().items()}
     if isinstance(value, (tuple, list)):
-        return [as_data(one) for one in value]
+        return [to_plain_data(one) for one in value]
     if isinstance(value, dict):
-        return {name: as_data(one) for name, one in value.items()}
+        return {name: to_plain_data(one) for name, one in value.items()}
     if hasattr(value, "__struct_fields__"):
         from msgspec import to_builtins
 

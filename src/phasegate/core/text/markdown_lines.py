@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_CODE = re.compile(r"`[^`]*`")
+_CODE_SPAN = re.compile(r"`[^`]*`")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})(.*)")
 
 
-class Line(NamedTuple):
+class MarkdownLine(NamedTuple):
     """A line of a document; `fence` is the info string of the code block it lies in, None in prose."""
 
     number: int
     text: str
-    fence: str | None
+    fence_info: str | None
     fence_line: int = 0
 
 
-def lines_of(text: str, first_line: int = 1) -> Iterator[Line]:
+def iter_markdown_lines(text: str, first_line: int = 1) -> Iterator[MarkdownLine]:
     """Every line but the fences themselves and what a comment of several lines hides.
 
     A fence or a comment that is never closed runs to the end, as CommonMark has it.
@@ -34,24 +34,24 @@ def lines_of(text: str, first_line: int = 1) -> Iterator[Line]:
             if found and found[1].startswith(mark) and not found[2].strip():
                 mark = ""
             else:
-                yield Line(number, line, info, opened)
+                yield MarkdownLine(number, line, info, opened)
         elif found and "`" not in found[2]:
             mark, info, opened = found[1], found[2].strip(), number
         else:
-            yield Line(number, line, None)
+            yield MarkdownLine(number, line, None)
             commented = "<!--" in line and _leaves_comment_open(line)
 
 
 def _leaves_comment_open(line: str) -> bool:
-    words = without_code(line)
+    words = remove_code_spans(line)
     return words.rfind("<!--") > words.rfind("-->")
 
 
-def without_code(line: str) -> str:
+def remove_code_spans(line: str) -> str:
     """A line without its `code`."""
-    return _CODE.sub("", line)
+    return _CODE_SPAN.sub("", line)
 
 
-def squeeze(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """The text on one line, every run of blanks and line ends one space."""
     return " ".join(text.split())

@@ -26,11 +26,11 @@ _WEIGHTS = {
     b"F": 1200,  # full-width forms, private use
     b"M": 3500,  # emoji and others of four bytes
 }
-_SMALL_LETTER = 270
-_WORD = 420  # each run of ASCII letters
-_CAMEL = 900  # each step from a small to a capital letter
+_LOWERCASE_LETTER = 270
+_WORD_RUN = 420  # each run of ASCII letters
+_CAMEL_CASE_STEP = 900  # each step from a small to a capital letter
 _PUNCTUATION_RUN = 1070
-_LEADS = (
+_LEAD_BYTE_CLASSES = (
     (0xCA, "L"),
     (0xD3, "G"),
     (0xDF, "S"),
@@ -45,30 +45,30 @@ _LEADS = (
 
 def estimate_tokens(text: str) -> int:
     """Meant never to be below the real count. The sum over the lines of a text is at least that of the text."""
-    return -(-_thousandths(text.encode("utf-8", "surrogatepass")) // 1000)
+    return -(-_estimate_millitokens(text.encode("utf-8", "surrogatepass")) // 1000)
 
 
-def _thousandths(raw: bytes) -> int:
-    classes = raw.translate(_CLASS_OF)
+def _estimate_millitokens(raw: bytes) -> int:
+    classes = raw.translate(_BYTE_CLASSES)
     left = classes.translate(None, b"l")  # the rest is counted one by one, which is slow for what is frequent
-    singles = _SMALL_LETTER * (len(classes) - len(left))
+    singles = _LOWERCASE_LETTER * (len(classes) - len(left))
     singles += sum(weight * left.count(kind) for kind, weight in _WEIGHTS.items())
-    runs = _WORD * _runs(raw, _IS_LETTER) + _PUNCTUATION_RUN * _runs(raw, _IS_PUNCTUATION)
-    return singles + runs + _CAMEL * classes.count(b"lU")
+    runs = _WORD_RUN * _count_runs(raw, _LETTER_MASK) + _PUNCTUATION_RUN * _count_runs(raw, _PUNCTUATION_MASK)
+    return singles + runs + _CAMEL_CASE_STEP * classes.count(b"lU")
 
 
-def _runs(raw: bytes, marks: bytes) -> int:
+def _count_runs(raw: bytes, mask: bytes) -> int:
     """How many runs of marked bytes there are."""
-    marked = raw.translate(marks)
+    marked = raw.translate(mask)
     return marked.count(b" x") + marked.startswith(b"x")
 
 
-def _class_of(byte: int) -> str:
+def _classify_byte(byte: int) -> str:
     if byte >= 0xF0:
         return "M"
     if byte >= 0x80:
         return next(
-            (kind for last, kind in _LEADS if 0xC0 <= byte <= last), "c"
+            (kind for last, kind in _LEAD_BYTE_CLASSES if 0xC0 <= byte <= last), "c"
         )  # c: inside a character, counts nothing
     character = chr(byte)
     if character.isalnum():
@@ -76,6 +76,6 @@ def _class_of(byte: int) -> str:
     return {" ": " ", "\n": "n", "\t": "t", "\r": "t"}.get(character, "p")
 
 
-_CLASS_OF = bytes(ord(_class_of(byte)) for byte in range(256))
-_IS_LETTER = bytes(ord("x" if kind in b"lU" else " ") for kind in _CLASS_OF)
-_IS_PUNCTUATION = bytes(ord("x" if kind in b"p" else " ") for kind in _CLASS_OF)
+_BYTE_CLASSES = bytes(ord(_classify_byte(byte)) for byte in range(256))
+_LETTER_MASK = bytes(ord("x" if kind in b"lU" else " ") for kind in _BYTE_CLASSES)
+_PUNCTUATION_MASK = bytes(ord("x" if kind in b"p" else " ") for kind in _BYTE_CLASSES)

@@ -8,7 +8,7 @@ from enum import StrEnum
 _NUMBERS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*")
 
 
-class VersionStanding(StrEnum):
+class VersionStatus(StrEnum):
     """How a version stands to the oldest one that works and the newest one that was tested."""
 
     TESTED = "tested"
@@ -18,33 +18,33 @@ class VersionStanding(StrEnum):
     UNKNOWN = "unknown"  # it, or what to compare it with
 
 
-def standing_of_version(version: str, oldest: str, tested: str) -> VersionStanding:
+def compare_version(version: str, oldest: str, tested: str) -> VersionStatus:
     """Compare by the numbers: what comes after them (`-beta.4`) is the same version."""
-    found, newest = _numbers(version), _numbers(tested)
+    found, newest = _parse_numbers(version), _parse_numbers(tested)
     if not found or not newest:
-        return VersionStanding.UNKNOWN
+        return VersionStatus.UNKNOWN
     if found == newest:
-        return VersionStanding.TESTED
+        return VersionStatus.TESTED
     if found > newest:
-        return VersionStanding.NEWER
-    return VersionStanding.TOO_OLD if found < _numbers(oldest) else VersionStanding.OLDER
+        return VersionStatus.NEWER
+    return VersionStatus.TOO_OLD if found < _parse_numbers(oldest) else VersionStatus.OLDER
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_numbers(version: str) -> tuple[int, ...]:
     found = _NUMBERS.match(version.removeprefix("v"))
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
-_PART = re.compile(r"\s*(~=|===?|!=|<=|>=|<|>|\^|~)?\s*v?(\d+)(?:\.(\d+|\*))?(?:\.(\d+|\*))?")
+_VERSION_BOUND = re.compile(r"\s*(~=|===?|!=|<=|>=|<|>|\^|~)?\s*v?(\d+)(?:\.(\d+|\*))?(?:\.(\d+|\*))?")
 
 
-def allows(wanted: str, version: tuple[int, int]) -> bool:
+def is_version_allowed(version_range: str, version: tuple[int, int]) -> bool:
     """Whether a version such as (3, 12) is in a range such as `>=3.9,<4`. What cannot be read forbids nothing."""
-    return all(_allows(part, version) for part in wanted.split(",") if part.strip())
+    return all(_satisfies_bound(part, version) for part in version_range.split(",") if part.strip())
 
 
-def _allows(part: str, version: tuple[int, int]) -> bool:
-    found = _PART.match(part)
+def _satisfies_bound(part: str, version: tuple[int, int]) -> bool:
+    found = _VERSION_BOUND.match(part)
     if found is None:
         return True
     sign, major, minor, patch = found[1] or "==", int(found[2]), found[3], found[4]

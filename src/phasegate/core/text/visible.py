@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def visible(text: str, keep: str = "") -> str:
+def escape_unprintable(text: str, keep: str = "") -> str:
     """The text with every character that cannot be seen written as an escape, but those in `keep`."""
     if text.isprintable():
         return text

@@ -9,7 +9,7 @@ import msgspec
 
 from phasegate.core.answer.vocabulary import Verdict
 
-STOPPING = frozenset({Verdict.REJECTED, Verdict.MAJOR_ISSUES})
+BLOCKING_VERDICTS = frozenset({Verdict.REJECTED, Verdict.MAJOR_ISSUES})
 
 
 class GateOutcome(StrEnum):
@@ -18,7 +18,7 @@ class GateOutcome(StrEnum):
     BLOCKED = "blocked"  # a person must decide
 
 
-class Demands(msgspec.Struct, frozen=True):
+class GateDemands(msgspec.Struct, frozen=True):
     """What must be there, and what must have succeeded, before a gate passes."""
 
     artifacts: tuple[str, ...] = ()
@@ -39,14 +39,14 @@ class GateResult(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-def judge_gate(demands: Demands, evidence: GateEvidence) -> GateResult:
+def evaluate_gate(demands: GateDemands, evidence: GateEvidence) -> GateResult:
     """Decide a gate: documents first, then commands, then the verdict. What was not shown counts as failed."""
     reasons = (
         *(f"{name} is missing" for name in demands.artifacts if name not in evidence.artifacts),
         *(_command_failure(name, evidence) for name in demands.commands if evidence.commands.get(name) is not True),
         *_verdict_failure(demands, evidence),
     )
-    if evidence.verdict in STOPPING:
+    if evidence.verdict in BLOCKING_VERDICTS:
         return GateResult(GateOutcome.BLOCKED, reasons)
     return GateResult(GateOutcome.FAILED if reasons else GateOutcome.PASSED, reasons)
 
@@ -55,7 +55,7 @@ def _command_failure(name: str, evidence: GateEvidence) -> str:
     return f"{name} failed" if name in evidence.commands else f"{name} was not run"
 
 
-def _verdict_failure(demands: Demands, evidence: GateEvidence) -> tuple[str, ...]:
+def _verdict_failure(demands: GateDemands, evidence: GateEvidence) -> tuple[str, ...]:
     if evidence.verdict is Verdict.PASS or (evidence.verdict is None and not demands.verdict):
         return ()
     return ("there is no verdict",) if evidence.verdict is None else (f"the verdict is {evidence.verdict}",)

@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.core.workflow.gate import GateOutcome, GateResult
-from phasegate.core.workflow.workflows import NOUNS, UNMERGED, gate_name, invalid_phases
+from phasegate.core.workflow.workflows import DESCRIPTION_NOUNS, UNMERGED_WORKFLOWS, find_phases_problem, gate_name
 
 
 class Stage(StrEnum):
@@ -25,7 +25,7 @@ class Stage(StrEnum):
     CANCELLED = "cancelled"
 
 
-ENDED = frozenset({Stage.COMPLETED, Stage.CANCELLED})
+ENDED_STAGES = frozenset({Stage.COMPLETED, Stage.CANCELLED})
 
 
 class Workflow(msgspec.Struct, frozen=True):
@@ -48,12 +48,12 @@ class Workflow(msgspec.Struct, frozen=True):
         return self.phases[self.index]
 
     @property
-    def active(self) -> bool:
-        return self.stage not in ENDED
+    def is_active(self) -> bool:
+        return self.stage not in ENDED_STAGES
 
     @property
     def merges(self) -> bool:
-        return self.type not in UNMERGED
+        return self.type not in UNMERGED_WORKFLOWS
 
     @property
     def is_last_phase(self) -> bool:
@@ -67,58 +67,58 @@ class Refusal(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-Step = Workflow | Refusal
+WorkflowOrRefusal = Workflow | Refusal
 
 
 def start(
     existing: Iterable[Workflow], feature: str, type_: str, phases: tuple[str, ...], noun: str | None = None
-) -> Step:
+) -> WorkflowOrRefusal:
     """A new workflow at its first phase, unless the feature has an active one."""
-    if any(workflow.feature == feature and workflow.active for workflow in existing):
+    if any(workflow.feature == feature and workflow.is_active for workflow in existing):
         return Refusal(f"feature {feature} has an active workflow", "go on with it, or cancel it first")
-    wrong = invalid_phases(phases)
+    wrong = find_phases_problem(phases)
     if wrong:
         return Refusal(f"workflow {type_}: {wrong}")
     return Workflow(feature, type_, phases, noun=noun)
 
 
-def apply_gate(workflow: Workflow, result: GateResult, limit: int) -> Step:
+def apply_gate(workflow: Workflow, result: GateResult, limit: int) -> WorkflowOrRefusal:
     """The gate was checked. A failed one may be revised until the limit of rounds is used up; then a person decides."""
     if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED}:
         return _refuse(workflow, "check its gate")
     if result.outcome is GateOutcome.PASSED:
-        return _moved(workflow, Stage.GATE_PASSED)
+        return _move_to(workflow, Stage.GATE_PASSED)
     reason = "; ".join(result.reasons)
     if result.outcome is GateOutcome.BLOCKED:
-        return _moved(workflow, Stage.BLOCKED, reason)
+        return _move_to(workflow, Stage.BLOCKED, reason)
     if workflow.round >= workflow.rounds_before + limit:
-        return _moved(workflow, Stage.BLOCKED, f"{reason}; all {limit} rounds are used up")
-    return _moved(workflow, Stage.GATE_FAILED, reason)
+        return _move_to(workflow, Stage.BLOCKED, f"{reason}; all {limit} rounds are used up")
+    return _move_to(workflow, Stage.GATE_FAILED, reason)
 
 
-def advance(workflow: Workflow) -> Step:
+def advance(workflow: Workflow) -> WorkflowOrRefusal:
     """Go on to the next phase, from a passed gate only."""
     if workflow.stage is not Stage.GATE_PASSED:
         return _refuse(workflow, "advance", f"{gate_name(workflow.phase)} has not passed")
     if workflow.is_last_phase:
         return _refuse(workflow, "advance", "this was the last phase: complete the workflow")
-    return _entered(workflow, workflow.index + 1)
+    return _enter_phase(workflow, workflow.index + 1)
 
 
-def back(workflow: Workflow, phase: str, why: str) -> Step:
+def go_back(workflow: Workflow, phase: str, why: str) -> WorkflowOrRefusal:
     """Go back to an earlier phase. Its gate and all gates behind it must pass again."""
     if not why.strip():
         return Refusal("going back needs a reason", 'back PHASE "why"')
-    if not workflow.active:
+    if not workflow.is_active:
         return _refuse(workflow, "go back")
     earlier = workflow.phases[: workflow.index]
     if phase not in earlier:
         there = f"earlier are: {', '.join(earlier)}" if earlier else "this is the first phase"
         return Refusal(f"cannot go back: {phase} is not before {workflow.phase}", there)
-    return _entered(workflow, workflow.phases.index(phase))
+    return _enter_phase(workflow, workflow.phases.index(phase))
 
 
-def _entered(workflow: Workflow, index: int) -> Workflow:
+def _enter_phase(workflow: Workflow, index: int) -> Workflow:
     """The workflow at the first of a phase's rounds; a phase that was worked on before counts on from there."""
     used = [*workflow.used, *([0] * (len(workflow.phases) - len(workflow.used)))]
     used[workflow.index] = workflow.round
@@ -127,26 +127,26 @@ def _entered(workflow: Workflow, index: int) -> Workflow:
     return msgspec.structs.replace(begun, index=index, used=tuple(used), blocked_at=Stage.WORKING)
 
 
-def retry(workflow: Workflow) -> Step:
+def retry(workflow: Workflow) -> WorkflowOrRefusal:
     """One more round of the phase after a failed gate."""
     if workflow.stage is not Stage.GATE_FAILED:
         return _refuse(workflow, "retry", "no gate has failed")
     return msgspec.structs.replace(workflow, stage=Stage.WORKING, round=workflow.round + 1)
 
 
-def escalate(workflow: Workflow, why: str) -> Step:
+def escalate(workflow: Workflow, why: str) -> WorkflowOrRefusal:
     """Stop for a person."""
     if not why.strip():
         return Refusal("an escalation needs a reason")
     if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED, Stage.GATE_PASSED}:
         return _refuse(workflow, "escalate")
-    blocked = _moved(workflow, Stage.BLOCKED, why.strip())
+    blocked = _move_to(workflow, Stage.BLOCKED, why.strip())
     # Behind a passed gate it is the way on that is blocked, a merge for instance: the gate need not pass again.
     passed = workflow.stage is Stage.GATE_PASSED
     return msgspec.structs.replace(blocked, blocked_at=Stage.GATE_PASSED if passed else Stage.WORKING)
 
 
-def resolve(workflow: Workflow, how: str) -> Step:
+def resolve(workflow: Workflow, how: str) -> WorkflowOrRefusal:
     """A person has resolved the blocker: the blocked step is tried again, a phase in a new round, with all tries."""
     if not how.strip():
         return Refusal("say how the blocker was resolved")
@@ -158,29 +158,29 @@ def resolve(workflow: Workflow, how: str) -> Step:
     return msgspec.structs.replace(resumed, blocked_at=Stage.WORKING)
 
 
-def cancel(workflow: Workflow, reason: str) -> Step:
+def cancel(workflow: Workflow, reason: str) -> WorkflowOrRefusal:
     """End the workflow without completing it."""
     if not reason.strip():
         return Refusal("a cancellation needs a reason", 'cancel --reason "..."')
-    if not workflow.active:
+    if not workflow.is_active:
         return _refuse(workflow, "cancel")
-    return _moved(workflow, Stage.CANCELLED, reason.strip())
+    return _move_to(workflow, Stage.CANCELLED, reason.strip())
 
 
-def complete(workflow: Workflow) -> Step:
+def complete(workflow: Workflow) -> WorkflowOrRefusal:
     """End the workflow after the gate of its last phase has passed."""
     if workflow.stage is not Stage.GATE_PASSED or not workflow.is_last_phase:
         return _refuse(workflow, "complete", "the gate of its last phase has not passed")
-    return _moved(workflow, Stage.COMPLETED)
+    return _move_to(workflow, Stage.COMPLETED)
 
 
-def state_view(workflow: Workflow | None) -> dict[str, object]:
+def build_state_view(workflow: Workflow | None) -> dict[str, object]:
     """What state.json shows: the fields of the read contract; `noun` only for a type of the user's own.
 
     `stage` is there only where going on would be wrong: a failed gate, a blocker. A reader of the block is then told
     what to do about that.
     """
-    if workflow is None or not workflow.active:
+    if workflow is None or not workflow.is_active:
         return {"active_workflow": None}
     view: dict[str, object] = {
         "type": workflow.type,
@@ -190,34 +190,36 @@ def state_view(workflow: Workflow | None) -> dict[str, object]:
         "artifact_folder": workflow.feature,
         "phase_status": {key: _phase_status(workflow, position) for position, key in enumerate(workflow.phases)},
     }
-    if workflow.noun is not None and workflow.type not in NOUNS:
+    if workflow.noun is not None and workflow.type not in DESCRIPTION_NOUNS:
         view["noun"] = workflow.noun
     if workflow.stage in (Stage.GATE_FAILED, Stage.BLOCKED):
         view["stage"] = str(workflow.stage)
     return {"active_workflow": view}
 
 
-def choose(workflows: Iterable[Workflow], feature: str | None) -> Step:
+def choose_workflow(workflows: Iterable[Workflow], feature: str | None) -> WorkflowOrRefusal:
     """The workflow that an order is about: the one that was asked for, else the only one in work.
 
     An order to the wrong feature cannot be taken back, so none is guessed.
     """
-    active = {workflow.feature: workflow for workflow in workflows if workflow.active}
+    active = {workflow.feature: workflow for workflow in workflows if workflow.is_active}
     if feature in active:
         return active[feature]
     if feature:
-        return Refusal(f"feature {feature} has no active workflow", _list_of(active))
+        return Refusal(f"feature {feature} has no active workflow", _active_features_hint(active))
     if len(active) == 1:
         return next(iter(active.values()))
-    return Refusal("no workflow is active" if not active else "several features are in work", _list_of(active))
+    return Refusal(
+        "no workflow is active" if not active else "several features are in work", _active_features_hint(active)
+    )
 
 
-def _list_of(active: Iterable[str]) -> str:
+def _active_features_hint(active: Iterable[str]) -> str:
     names = ", ".join(sorted(active))
     return f"choose with --feature: {names}" if names else 'begin one: phasegate run feature "..."'
 
 
-def _moved(workflow: Workflow, stage: Stage, reason: str = "") -> Workflow:
+def _move_to(workflow: Workflow, stage: Stage, reason: str = "") -> Workflow:
     return msgspec.structs.replace(workflow, stage=stage, reason=reason)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class By(msgspec.Struct, frozen=True, omit_defaults=True):
+class OrderOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     """The person, the door that they came through, the agent that asked. All empty: recorded before it was kept."""
 
     person: str = ""
@@ -13,5 +13,5 @@ class By(msgspec.Struct, frozen=True, omit_defaults=True):
     agent: str = ""
 
 
-NOT_KEPT = By()
-ENGINE = By(door="engine")
+UNKNOWN_ORIGIN = OrderOrigin()
+ENGINE_ORIGIN = OrderOrigin(door="engine")

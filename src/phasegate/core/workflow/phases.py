@@ -6,10 +6,10 @@ from enum import StrEnum
 
 import msgspec
 
-from phasegate.core.workflow.workflows import split_key
+from phasegate.core.workflow.workflows import split_phase_key
 
 
-class Work(StrEnum):
+class PhaseWork(StrEnum):
     """How a phase is carried out."""
 
     PLANNING = "planning"  # a writer with `plan`, then a critic with `challenge`
@@ -21,13 +21,13 @@ class Work(StrEnum):
 class Phase(msgspec.Struct, frozen=True):
     """A phase's work and the evidence its gate demands: documents in the feature's folder, commands by name."""
 
-    work: Work
+    work: PhaseWork
     artifacts: tuple[str, ...]
     commands: tuple[str, ...] = ()
 
 
 def _planning(*artifacts: str) -> Phase:
-    return Phase(Work.PLANNING, artifacts)
+    return Phase(PhaseWork.PLANNING, artifacts)
 
 
 # Commands are names in a language profile. 12 to 15 have none by default: the user's own, or a person's attestation.
@@ -39,44 +39,44 @@ PHASES: dict[str, Phase] = {
     "03-architecture": _planning("architecture.md"),
     "04-design": _planning("plan.md", "specs/"),
     "05-test-strategy": _planning("test-strategy.md"),
-    "06-implementation": Phase(Work.PACKAGES, ("IMPLEMENTATION.md",)),
-    "07-testing": Phase(Work.COMMANDS, ("REVIEW-07.md",), ("coverage",)),
-    "08-code-review": Phase(Work.REVIEW, ("REVIEW-08.md",)),
-    "09-validation": Phase(Work.REVIEW, ("REVIEW-09.md",)),
-    "10-cicd": Phase(Work.COMMANDS, ("REVIEW-10.md",), ("lint", "typecheck")),
-    "11-local-testing": Phase(Work.COMMANDS, ("REVIEW-11.md",), ("build", "test")),
-    "12-remote-build": Phase(Work.COMMANDS, ("REVIEW-12.md",)),
-    "13-test-deploy": Phase(Work.COMMANDS, ("REVIEW-13.md",)),
-    "14-production": Phase(Work.COMMANDS, ("REVIEW-14.md",)),
-    "15-operations": Phase(Work.COMMANDS, ("REVIEW-15.md",)),
+    "06-implementation": Phase(PhaseWork.PACKAGES, ("IMPLEMENTATION.md",)),
+    "07-testing": Phase(PhaseWork.COMMANDS, ("REVIEW-07.md",), ("coverage",)),
+    "08-code-review": Phase(PhaseWork.REVIEW, ("REVIEW-08.md",)),
+    "09-validation": Phase(PhaseWork.REVIEW, ("REVIEW-09.md",)),
+    "10-cicd": Phase(PhaseWork.COMMANDS, ("REVIEW-10.md",), ("lint", "typecheck")),
+    "11-local-testing": Phase(PhaseWork.COMMANDS, ("REVIEW-11.md",), ("build", "test")),
+    "12-remote-build": Phase(PhaseWork.COMMANDS, ("REVIEW-12.md",)),
+    "13-test-deploy": Phase(PhaseWork.COMMANDS, ("REVIEW-13.md",)),
+    "14-production": Phase(PhaseWork.COMMANDS, ("REVIEW-14.md",)),
+    "15-operations": Phase(PhaseWork.COMMANDS, ("REVIEW-15.md",)),
     "16-upgrade-plan": _planning("upgrade-plan.md"),
-    "16-upgrade-execute": Phase(Work.PACKAGES, ("upgrade-log.md",)),
+    "16-upgrade-execute": Phase(PhaseWork.PACKAGES, ("upgrade-log.md",)),
 }
 
-TASKS = "tasks.md"
+TASKS_FILE = "tasks.md"
 
 
-def phase_of(key: str) -> Phase:
+def get_phase(key: str) -> Phase:
     """A phase's work; a phase of a user's own is reviewed by default: the strictest kind that needs no set-up."""
-    return PHASES.get(key) or Phase(Work.REVIEW, (f"REVIEW-{split_key(key)[0]}.md",))
+    return PHASES.get(key) or Phase(PhaseWork.REVIEW, (f"REVIEW-{split_phase_key(key)[0]}.md",))
 
 
-def required_artifacts(key: str, phases: tuple[str, ...], own: tuple[str, ...] | None = None) -> tuple[str, ...]:
+def required_artifacts(key: str, phases: tuple[str, ...], custom: tuple[str, ...] | None = None) -> tuple[str, ...]:
     """The documents that must exist before the gate of a phase passes, in the workflow that it stands in.
 
     A person may name others (`own`). Without tasks.md no packages could be made, whatever they name.
     """
-    named = phase_of(key).artifacts if own is None else own
-    needs_tasks = key == _last_planning_phase(phases) and TASKS not in named
-    return (*named, TASKS) if needs_tasks else named
+    named = get_phase(key).artifacts if custom is None else custom
+    needs_tasks = key == _last_planning_phase(phases) and TASKS_FILE not in named
+    return (*named, TASKS_FILE) if needs_tasks else named
 
 
 def _last_planning_phase(phases: tuple[str, ...]) -> str | None:
     """The planning phase after which packages are made: it must deliver tasks.md."""
     before: list[str] = []
     for key in phases:
-        if phase_of(key).work is Work.PACKAGES:
+        if get_phase(key).work is PhaseWork.PACKAGES:
             return before[-1] if before else None
-        if phase_of(key).work is Work.PLANNING:
+        if get_phase(key).work is PhaseWork.PLANNING:
             before.append(key)
     return None

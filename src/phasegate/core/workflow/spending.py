@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Spent(NamedTuple):
+class Spending(NamedTuple):
     """Tokens and dollars, as the agents report them."""
 
     tokens: int = 0
     cost_usd: float = 0.0
 
 
-class Caps(NamedTuple):
+class SpendingCaps(NamedTuple):
     """The most that one feature may use from its start to its end, and the most that all of them may."""
 
     run_cost_usd: float
@@ -20,7 +20,7 @@ class Caps(NamedTuple):
     run_tokens: int
 
 
-def reached(caps: Caps, run: Spent, total: Spent) -> tuple[str, str] | None:
+def find_reached_cap(caps: SpendingCaps, run: Spending, total: Spending) -> tuple[str, str] | None:
     """Which cap is reached, in words, and the key that raises it; None while there is room."""
     if run.cost_usd >= caps.run_cost_usd:
         return f"this feature has used {run.cost_usd:.2f} of {caps.run_cost_usd:g} USD", "run_cost_usd"
@@ -31,7 +31,7 @@ def reached(caps: Caps, run: Spent, total: Spent) -> tuple[str, str] | None:
     return None
 
 
-def in_words(spent: Spent) -> str:
+def format_spending(spent: Spending) -> str:
     """What was used, for people: `1.23 USD, 45 000 tokens`."""
     tokens = f"{spent.tokens:,}".replace(",", " ")
     cost = f"{spent.cost_usd:.2f}" if spent.cost_usd >= 0.01 or not spent.cost_usd else f"{spent.cost_usd:.4f}"

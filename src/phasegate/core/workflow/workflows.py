@@ -50,7 +50,7 @@ WORKFLOWS: dict[str, tuple[str, ...]] = {
 }
 
 # What the person is asked to describe at the start. None: the workflow starts by itself.
-NOUNS: dict[str, str | None] = {
+DESCRIPTION_NOUNS: dict[str, str | None] = {
     "feature": "feature",
     "fix": "bug",
     "full-lifecycle": "project",
@@ -61,7 +61,7 @@ NOUNS: dict[str, str | None] = {
 DEFAULT_NOUN = "feature"
 
 # A run of the existing tests changes nothing, so nothing is merged.
-UNMERGED = frozenset({"test-run"})
+UNMERGED_WORKFLOWS = frozenset({"test-run"})
 
 
 def is_printable(text: object) -> bool:
@@ -69,7 +69,7 @@ def is_printable(text: object) -> bool:
     return isinstance(text, str) and text.isascii() and text.isprintable() and text != "" and text == text.strip()
 
 
-def split_key(key: str) -> tuple[str, str]:
+def split_phase_key(key: str) -> tuple[str, str]:
     """The number and the name part of a phase key: `02-impact-analysis` -> `02`, `impact-analysis`."""
     number, _, name = key.partition("-")
     return number, name
@@ -77,12 +77,12 @@ def split_key(key: str) -> tuple[str, str]:
 
 def is_phase_named(key: str, text: str) -> bool:
     """Whether a person means this phase: by its key, its number or its name."""
-    return text.lower() in (key, *split_key(key))
+    return text.lower() in (key, *split_phase_key(key))
 
 
 def resolve_display_name(key: str) -> str:
     """The name that people see: `02-impact-analysis` -> `Phase 02 - Impact Analysis`."""
-    number, name = split_key(key)
+    number, name = split_phase_key(key)
     if not name:
         return f"Phase {key}"
     title = " ".join(word[:1].upper() + word[1:] for word in name.split("-"))
@@ -91,22 +91,22 @@ def resolve_display_name(key: str) -> str:
 
 def gate_name(key: str) -> str:
     """The gate after a phase: `08-code-review` -> `GATE-08`."""
-    return f"GATE-{split_key(key)[0]}"
+    return f"GATE-{split_phase_key(key)[0]}"
 
 
-def workflow_noun(workflow_type: str, own_noun: str | None = None) -> str | None:
+def workflow_noun(workflow_type: str, custom_noun: str | None = None) -> str | None:
     """What the person describes at the start of a workflow of this type; None when it starts by itself."""
-    if workflow_type in NOUNS:
-        return NOUNS[workflow_type]
-    return own_noun or DEFAULT_NOUN
+    if workflow_type in DESCRIPTION_NOUNS:
+        return DESCRIPTION_NOUNS[workflow_type]
+    return custom_noun or DEFAULT_NOUN
 
 
-def invalid_phases(phases: tuple[str, ...]) -> str | None:
+def find_phases_problem(phases: tuple[str, ...]) -> str | None:
     """What is wrong with a list of phases, in words; None when nothing is."""
     if not phases:
         return "a workflow needs at least one phase"
     for key in phases:
-        number, name = split_key(key)
+        number, name = split_phase_key(key)
         if not is_printable(key) or not number.isalnum() or not name:
             return f"{key!r} is not a phase key; write it like 06-implementation"
     doubled = [key for position, key in enumerate(phases) if key in phases[:position]]

@@ -14,44 +14,46 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.checks.baseline import Baseline, baseline_of
-from phasegate.checks.command_runner import CagedRunner
-from phasegate.checks.commands import Bench, is_folder_of
-from phasegate.checks.evidence import Check, Outcome, failed
-from phasegate.checks.manifest import asked
-from phasegate.checks.plan import Command, CommandRan, Plan, Purpose, Runner
-from phasegate.checks.setup import FEW, SetupPlace
-from phasegate.checks.setup_cache import SetupCache, key_of, programs_among
-from phasegate.config.settings import AlreadyFailing
+from phasegate.checks.baseline import Baseline, build_baseline
+from phasegate.checks.command_runner import SandboxedRunner
+from phasegate.checks.commands import PlanRunner, is_plain_folder
+from phasegate.checks.evidence import CheckOutcome, CheckResult, failed_check
+from phasegate.checks.manifest import get_requested_purposes
+from phasegate.checks.plan import Command, CommandPlan, CommandResult, CommandRunner, Purpose
+from phasegate.checks.setup import MIN_COLLECTED_RATIO, SetupCacheSlot
+from phasegate.checks.setup_cache import SetupCache, find_programs, make_cache_key
+from phasegate.config.settings import AlreadyFailingPolicy
 from phasegate.core.display.activity import RunningCommand
 from phasegate.core.machine.retry import Fault
 from phasegate.core.plan.work_package import WorkPackage
-from phasegate.core.text.visible import visible
-from phasegate.engine.checks.plan import CheckPlan, plans_for
-from phasegate.engine.checks.setup_inputs import setup_inputs
-from phasegate.engine.project.job_limits import job_limits, wanted_level
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.checks.plan import CheckPlan, make_check_plans
+from phasegate.engine.checks.setup_inputs import find_setup_inputs
+from phasegate.engine.project.job_limits import get_sandbox_level, make_job_limits
 from phasegate.engine.project.project import Project
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.files.durable_write import replace_file
-from phasegate.storage.lock import repository_lock
+from phasegate.storage.lock import named_lock
 from phasegate.typed import read_json
-from phasegate.workspace.agent_git_writer import object_stores
-from phasegate.workspace.checkout_creation import NOTHING_LAID, Laid
-from phasegate.workspace.commit_log import person_commit
-from phasegate.workspace.export import export
-from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.agent_git_writer import list_object_stores
+from phasegate.workspace.checkout_creation import NO_PLACED_FILES, PlacedFiles
+from phasegate.workspace.commit_log import find_latest_user_commit
+from phasegate.workspace.export import export_tree
+from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs
-from phasegate.workspace.submodules import what_is_not_whole
-from phasegate.workspace.tree_diff import differences, tree_of
+from phasegate.workspace.submodules import describe_incomplete_content
+from phasegate.workspace.tree_diff import diff_trees, resolve_tree
 
-LONGEST_WAIT_S = 6 * 3600.0  # another package takes the same baseline meanwhile; a lock never outlives its process
+BASELINE_LOCK_TIMEOUT_S = (
+    6 * 3600.0
+)  # another package takes the same baseline meanwhile; a lock never outlives its process
 TESTS_FOUND = "tests found"
-_LINES_OF_OUTPUT = 12
-Hear = Callable[[str, str], None]  # what a command is for, and its line
+_MAX_OUTPUT_LINES = 12
+OnCommand = Callable[[str, str], None]  # what a command is for, and its line
 
 
-class CheckedRow(NamedTuple):
+class CheckRow(NamedTuple):
     """One check of the base, as it is shown."""
 
     root: str
@@ -70,14 +72,14 @@ class CheckedRow(NamedTuple):
 
     @property
     def is_failed(self) -> bool:
-        return self.outcome == Outcome.FAILED
+        return self.outcome == CheckOutcome.FAILED
 
     @property
     def is_asked(self) -> bool:
-        return self.outcome != Outcome.NOT_ASKED
+        return self.outcome != CheckOutcome.NOT_REQUESTED
 
 
-class BaseReport(msgspec.Struct, frozen=True, kw_only=True):
+class BaselineReport(msgspec.Struct, frozen=True, kw_only=True):
     """What our checks say about a root of a tree that work begins from."""
 
     commit: str
@@ -87,30 +89,30 @@ class BaseReport(msgspec.Struct, frozen=True, kw_only=True):
     commands: dict[str, str]  # those that were run, by purpose
     reasons: dict[str, str]
     notes: tuple[str, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[CheckResult, ...]
     logs: str
     test_functions: int | None = None
     is_cached: bool = False  # its setup, when this was found out
 
     @property
     def baseline(self) -> Baseline:
-        return baseline_of(check for check in self.checks if check.name != TESTS_FOUND)
+        return build_baseline(check for check in self.checks if check.name != TESTS_FOUND)
 
     @property
-    def failures(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if check.outcome is Outcome.FAILED)
+    def failures(self) -> tuple[CheckResult, ...]:
+        return tuple(check for check in self.checks if check.outcome is CheckOutcome.FAILED)
 
-    def check(self, name: str) -> Check | None:
+    def find_check(self, name: str) -> CheckResult | None:
         return next((check for check in self.checks if check.name == name), None)
 
 
 # Made here, in one thread: of two that decode a type for the first time, one can see it half made, and crash.
 
 
-def rows_of_report(report: BaseReport) -> tuple[CheckedRow, ...]:
+def make_check_rows(report: BaselineReport) -> tuple[CheckRow, ...]:
     """Each check with its command, why it was chosen, and the lines of output that matter."""
     return tuple(
-        CheckedRow(
+        CheckRow(
             report.root,
             one.name,
             str(one.outcome),
@@ -123,212 +125,220 @@ def rows_of_report(report: BaseReport) -> tuple[CheckedRow, ...]:
             one.remedy,
             one.notes,
             one.log,
-            _matter(one),
+            _select_output_lines(one),
         )
         for one in report.checks
     )
 
 
-def _matter(one: Check) -> tuple[str, ...]:
+def _select_output_lines(one: CheckResult) -> tuple[str, ...]:
     """The names of failing tests, else the last words."""
     if one.tests is not None and one.tests.failing:
-        return one.tests.failing[:_LINES_OF_OUTPUT]
-    return tuple(line for line in one.excerpt.splitlines() if line.strip())[-_LINES_OF_OUTPUT:]
+        return one.tests.failing[:_MAX_OUTPUT_LINES]
+    return tuple(line for line in one.excerpt.splitlines() if line.strip())[-_MAX_OUTPUT_LINES:]
 
 
-def check_branch(project: Project, branch: str, hear: Hear, *, anew: bool) -> tuple[BaseReport, ...]:
+def check_branch(project: Project, branch: str, on_command: OnCommand, *, force: bool) -> tuple[BaselineReport, ...]:
     """Check the head of a branch of the person's, at each of its roots."""
-    commit = read_refs(project.repository, BRANCHES + branch)[BRANCHES + branch]
-    return whole_base(project, commit).reports(hear, anew=anew)
+    commit = read_refs(project.repository, BRANCH_PREFIX + branch)[BRANCH_PREFIX + branch]
+    return make_whole_base(project, commit).get_reports(on_command, force=force)
 
 
-def whole_base(project: Project, commit: str) -> Base:
+def make_whole_base(project: Project, commit: str) -> BaseTree:
     """A commit of the person's with all its roots, without a package."""
     whole = WorkPackage(work_package_id="base", title="", feature_slug="base", file_scope=())
-    return Base(project, whole, commit)
+    return BaseTree(project, whole, commit)
 
 
-class Base:
+class BaseTree:
     """The tree that the work on a package begins from, and the person's tree that it goes back to."""
 
     def __init__(self, project: Project, package: WorkPackage, start: str) -> None:
         self.project, self.package, self.start = project, package, start
-        self.cache = SetupCache(project.location.folder / "setups")
-        self.keeps = True  # the report, for later
+        self.cache = SetupCache(project.location.data_folder / "setups")
+        self.keeps_report = True  # the report, for later
         # A tree that no agent wrote. None where history does not tell: then nothing is kept, and nothing is trusted.
-        self.origin = person_commit(project.repository, start, package.feature_slug)
+        self.user_commit = find_latest_user_commit(project.repository, start, package.feature_slug)
 
-    def kept_for(self, commit: str, plan: Plan) -> SetupPlace | None:
+    def find_setup_place(self, commit: str, plan: CommandPlan) -> SetupCacheSlot | None:
         """Where the setup of a commit's tree lies: that of the person's tree, if nothing that it reads was changed."""
-        if self.origin is None:
+        if self.user_commit is None:
             return None
-        key = self._key(self.origin, plan.root)
+        key = self._make_setup_key(self.user_commit, plan.root)
         if key is None:
             return None
-        if commit == self.origin:
-            return SetupPlace(self.cache, key, fills=True)
-        changed = {one.path for one in differences(self.project.repository.place(), self.origin, commit)}
-        if changed & setup_inputs(self.project, (self.origin, commit), plan):
+        if commit == self.user_commit:
+            return SetupCacheSlot(self.cache, key, may_fill=True)
+        changed = {one.path for one in diff_trees(self.project.repository.place(), self.user_commit, commit)}
+        if changed & find_setup_inputs(self.project, (self.user_commit, commit), plan):
             return None
-        if self.cache.entry(key) is None and self.start != self.origin:
-            Base(self.project, self.package, self.origin).reports()  # it fills the cache
-        return SetupPlace(self.cache, key)
+        if self.cache.find_entry(key) is None and self.start != self.user_commit:
+            BaseTree(self.project, self.package, self.user_commit).get_reports()  # it fills the cache
+        return SetupCacheSlot(self.cache, key)
 
-    def lay_setup(self, folder: Path, home: Path) -> Laid:
+    def copy_setup(self, folder: Path, final_folder: Path) -> PlacedFiles:
         """Copy what the setups made of the person's tree into a checkout of `start` that will be moved to `home`."""
-        laid = NOTHING_LAID
-        for plan in [one.plan for one in plans_for(self.project, self.package, self.start, self.start)]:
-            key = self._key(self.origin, plan.root) if self.origin else None
-            is_there = is_folder_of(folder, plan.root)
-            made = self.cache.lay(key, folder / plan.root, home / plan.root) if key and is_there else None
+        laid = NO_PLACED_FILES
+        for plan in [one.plan for one in make_check_plans(self.project, self.package, self.start, self.start)]:
+            key = self._make_setup_key(self.user_commit, plan.root) if self.user_commit else None
+            is_there = is_plain_folder(folder, plan.root)
+            made = self.cache.copy_into(key, folder / plan.root, final_folder / plan.root) if key and is_there else None
             if made is not None:
                 paths = tuple(f"{plan.root}/{path}".lstrip("/") for path in made[1])
-                laid = Laid((*laid.paths, *paths), (*laid.programs, *programs_among(folder, paths, plan.bin_folders)))
+                laid = PlacedFiles(
+                    (*laid.paths, *paths), (*laid.programs, *find_programs(folder, paths, plan.bin_folders))
+                )
         return laid
 
-    def _key(self, origin: str, root: str) -> str | None:
+    def _make_setup_key(self, commit: str, root: str) -> str | None:
         """The name of a root's setup in the person's tree; None if it is none there."""
-        plans = [one.plan for one in plans_for(self.project, self.package, origin, origin) if one.plan.root == root]
-        tree = " ".join([tree_of(self.project.repository.place(), origin), *self._circumstances(origin)])
-        return key_of(tree, plans[0]) if plans else None
+        plans = [
+            one.plan for one in make_check_plans(self.project, self.package, commit, commit) if one.plan.root == root
+        ]
+        tree = " ".join([resolve_tree(self.project.repository.place(), commit), *self._list_environment(commit)])
+        return make_cache_key(tree, plans[0]) if plans else None
 
-    def _circumstances(self, commit: str) -> tuple[str, ...]:
+    def _list_environment(self, commit: str) -> tuple[str, ...]:
         """With another sandbox or a submodule more, a setup makes something else and checks find something else."""
-        return (self.project.config.run.sandbox.value, *self._not_whole(commit))
+        return (self.project.config.run.sandbox.value, *self._list_incomplete_submodules(commit))
 
-    def _not_whole(self, commit: str) -> tuple[str, ...]:
-        return tuple(visible(line) for line in what_is_not_whole(self.project.repository, commit))
+    def _list_incomplete_submodules(self, commit: str) -> tuple[str, ...]:
+        return tuple(escape_unprintable(line) for line in describe_incomplete_content(self.project.repository, commit))
 
-    def reports(self, hear: Hear | None = None, *, anew: bool = False) -> tuple[BaseReport, ...]:
+    def get_reports(self, on_command: OnCommand | None = None, *, force: bool = False) -> tuple[BaselineReport, ...]:
         """What the checks say about each root of the start; found out once for a commit and a plan."""
-        base = self._known_before()
-        planned = plans_for(self.project, self.package, base.start, base.start)
-        return tuple(base._report(one, hear, anew=anew) for one in planned)
+        base = self._find_known_base()
+        planned = make_check_plans(self.project, self.package, base.start, base.start)
+        return tuple(base._get_report(one, on_command, force=force) for one in planned)
 
-    def _known_before(self) -> Base:
+    def _find_known_base(self) -> BaseTree:
         """Where only documents of features were added to the person's commit, that one is looked at: it is known."""
-        if self.origin is None or self.origin == self.start:
+        if self.user_commit is None or self.user_commit == self.start:
             return self
-        changed = differences(self.project.repository.place(), self.origin, self.start)
+        changed = diff_trees(self.project.repository.place(), self.user_commit, self.start)
         are_documents = all(one.path.startswith(f"{self.project.config.paths.features}/") for one in changed)
-        return Base(self.project, self.package, self.origin) if are_documents else self
+        return BaseTree(self.project, self.package, self.user_commit) if are_documents else self
 
-    def _report(self, planned: CheckPlan, hear: Hear | None, *, anew: bool) -> BaseReport:
+    def _get_report(self, planned: CheckPlan, on_command: OnCommand | None, *, force: bool) -> BaselineReport:
         plan = msgspec.structs.replace(planned.plan, code=())
         name = hashlib.sha256(
-            msgspec.json.encode([self.start, plan, os.environ.get("PATH", ""), *self._circumstances(self.start)])
+            msgspec.json.encode([self.start, plan, os.environ.get("PATH", ""), *self._list_environment(self.start)])
         ).hexdigest()
-        path = self.project.location.folder / "baselines" / f"{name}.json"
-        if not anew and (known := self._still_known(path, plan)) is not None:
+        path = self.project.location.data_folder / "baselines" / f"{name}.json"
+        if not force and (known := self._read_valid_report(path, plan)) is not None:
             return known
-        self.project.location.locks.mkdir(parents=True, mode=0o700, exist_ok=True)
-        with repository_lock(self.project.location.locks, f"base-{name[:16]}", LONGEST_WAIT_S, self.project.stop):
-            if not anew and (known := self._still_known(path, plan)) is not None:
+        self.project.location.locks_folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        with named_lock(
+            self.project.location.locks_folder, f"base-{name[:16]}", BASELINE_LOCK_TIMEOUT_S, self.project.stop
+        ):
+            if not force and (known := self._read_valid_report(path, plan)) is not None:
                 return known
-            made = self._made(planned._replace(plan=plan), name[:16], hear)
+            made = self._make_report(planned._replace(plan=plan), name[:16], on_command)
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            if self.keeps and not _is_passing_fault(made):
+            if self.keeps_report and not _has_transient_fault(made):
                 replace_file(path, msgspec.json.encode(made))
             return made
 
-    def _still_known(self, path: Path, plan: Plan) -> BaseReport | None:
+    def _read_valid_report(self, path: Path, plan: CommandPlan) -> BaselineReport | None:
         """What was found out before. Where its setup was dropped from the cache since, it is found out anew.
 
         Else every check of every package would set up for itself: only the person's own tree fills the cache.
         """
-        known = _read(path)
-        return known if known is None or not known.is_cached or self._is_cached(plan) else None
+        known = _read_report(path)
+        return known if known is None or not known.is_cached or self._is_setup_cached(plan) else None
 
-    def _is_cached(self, plan: Plan) -> bool:
-        kept = self.kept_for(self.start, plan)
-        return kept is not None and kept.fills and self.cache.entry(kept.key) is not None
+    def _is_setup_cached(self, plan: CommandPlan) -> bool:
+        kept = self.find_setup_place(self.start, plan)
+        return kept is not None and kept.may_fill and self.cache.find_entry(kept.key) is not None
 
-    def _made(self, planned: CheckPlan, name: str, hear: Hear | None) -> BaseReport:
-        room = self.project.location.folder / "rooms" / f"base-{name}"
-        logs = self.project.location.folder / "checks" / f"{self.start[:12]}-{name}"
+    def _make_report(self, planned: CheckPlan, name: str, on_command: OnCommand | None) -> BaselineReport:
+        room = self.project.location.data_folder / "rooms" / f"base-{name}"
+        logs = self.project.location.data_folder / "checks" / f"{self.start[:12]}-{name}"
         for folder in (room, logs):
             if folder.exists():
                 remove_tree(folder)
             folder.mkdir(parents=True, mode=0o700)
-        export(self.project.repository, self.start, room / "tree", with_git=True)
-        runner = runner_in(self.project, room / "job", "base", hear)
-        kept, is_persons = self.kept_for(self.start, planned.plan), self.start == self.origin
-        bench = Bench(planned.plan, room / "tree", runner, kept, is_persons=is_persons, logs=logs)
-        checks = [*bench.checks(asked(planned.plan)), *_few_tests(bench)]
+        export_tree(self.project.repository, self.start, room / "tree", with_git=True)
+        runner = make_runner(self.project, room / "job", "base", on_command)
+        kept, is_persons = self.find_setup_place(self.start, planned.plan), self.start == self.user_commit
+        bench = PlanRunner(planned.plan, room / "tree", runner, kept, is_user_tree=is_persons, logs=logs)
+        checks = [*bench.run_checks(get_requested_purposes(planned.plan)), *_check_test_count(bench)]
         remove_tree(room)
-        made = _reported(self.start, planned, bench, tuple(checks), logs, self._not_whole(self.start))
-        return msgspec.structs.replace(made, is_cached=self._is_cached(planned.plan))
+        made = _build_report(
+            self.start, planned, bench, tuple(checks), logs, self._list_incomplete_submodules(self.start)
+        )
+        return msgspec.structs.replace(made, is_cached=self._is_setup_cached(planned.plan))
 
 
-def runner_in(project: Project, folder: Path, kind: str, hear: Hear | None = None) -> Runner:
+def make_runner(project: Project, folder: Path, kind: str, on_command: OnCommand | None = None) -> CommandRunner:
     """A build may ask git for its version: the clean checkout's git borrows the objects of the repository."""
-    stores, tag = tuple(object_stores(project.repository)), f"{kind}-{project.clock.new_id()}"
-    level, hosts = wanted_level(project), project.config.run.setup_hosts
-    run = CagedRunner(folder, tag, level, project.stop, stores, job_limits(project), hosts)
+    stores, tag = tuple(list_object_stores(project.repository)), f"{kind}-{project.clock.new_id()}"
+    level, hosts = get_sandbox_level(project), project.config.run.setup_hosts
+    run = SandboxedRunner(folder, tag, level, project.stop, stores, make_job_limits(project), hosts)
 
-    def shown(command: Command, /) -> CommandRan:
+    def shown(command: Command, /) -> CommandResult:
         """Who watches sees what runs and for how long."""
-        if hear is not None:
-            hear(command.purpose, command.argv[-1])
-        project.commands[tag] = RunningCommand(command.purpose, project.clock.monotonic_s())
+        if on_command is not None:
+            on_command(command.purpose, command.argv[-1])
+        project.running_commands[tag] = RunningCommand(command.purpose, project.clock.monotonic_s())
         try:
             return run(command)
         finally:
-            project.commands.pop(tag, None)
+            project.running_commands.pop(tag, None)
 
     return shown
 
 
-def _read(path: Path) -> BaseReport | None:
+def _read_report(path: Path) -> BaselineReport | None:
     try:
-        return read_json(path.read_bytes(), BaseReport)
+        return read_json(path.read_bytes(), BaselineReport)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def _is_passing_fault(report: BaseReport) -> bool:
+def _has_transient_fault(report: BaselineReport) -> bool:
     """What may be another tomorrow is asked again: a network, a lock."""
     return any(check.fault is not None and check.fault.is_transient for check in report.failures)
 
 
-def _reported(
+def _build_report(
     commit: str,
     planned: CheckPlan,
-    bench: Bench,
-    checks: tuple[Check, ...],
+    bench: PlanRunner,
+    checks: tuple[CheckResult, ...],
     logs: Path,
-    more: tuple[str, ...],
-) -> BaseReport:
+    extra_notes: tuple[str, ...],
+) -> BaselineReport:
     detected, plan = planned.detected, planned.plan
-    setup = bench.set_up.candidate if bench.set_up else None
+    setup = bench.setup_result.candidate if bench.setup_result else None
     commands = {purpose: line for purpose, line in plan.commands.items() if purpose in [check.name for check in checks]}
     reasons = {**plan.reasons}
-    if setup is not None and setup.run:
-        commands[Purpose.SETUP], reasons[Purpose.SETUP] = setup.run, setup.why
-    if setup is not None and setup.test:
-        commands[Purpose.TEST] = setup.test
-    return BaseReport(
+    if setup is not None and setup.command:
+        commands[Purpose.SETUP], reasons[Purpose.SETUP] = setup.command, setup.why
+    if setup is not None and setup.test_command:
+        commands[Purpose.TEST] = setup.test_command
+    return BaselineReport(
         commit=commit,
         root=plan.root,
         profile=detected.profile if detected else "",
         name=detected.name if detected else "",
         commands=commands,
         reasons=reasons,
-        notes=(*(detected.notes if detected else ()), *more),
+        notes=(*(detected.notes if detected else ()), *extra_notes),
         checks=checks,
         logs=str(logs),
         test_functions=plan.test_functions,
     )
 
 
-def _few_tests(bench: Bench) -> list[Check]:
+def _check_test_count(bench: PlanRunner) -> list[CheckResult]:
     """Far fewer tests than test functions is no success, green or not."""
-    functions, found = bench.plan.test_functions, bench.set_up.found if bench.set_up else None
-    if not functions or found is None or found.tests >= FEW * functions:
+    functions, found = bench.plan.test_functions, bench.setup_result.collected if bench.setup_result else None
+    if not functions or found is None or found.tests >= MIN_COLLECTED_RATIO * functions:
         return []
     what = f"the test command finds {found.tests} tests, the test files have {functions} test functions"
     return [
-        failed(
+        failed_check(
             TESTS_FOUND,
             what,
             'Set the command that runs all of them: test = "..." in [checks.PROFILE] of phasegate.toml.',
@@ -336,22 +346,31 @@ def _few_tests(bench: Bench) -> list[Check]:
     ]
 
 
-def refuse_unsound(project: Project, report: BaseReport) -> None:
+def refuse_unusable_base(project: Project, report: BaselineReport) -> None:
     """Say what no agent can fix before one is paid: a failing setup, tests that cannot run, a red base if asked."""
-    setup, test = report.check(Purpose.SETUP), report.check(Purpose.TEST)
-    if setup is not None and setup.outcome is Outcome.FAILED:
-        raise _unsound(
+    setup, test = report.find_check(Purpose.SETUP), report.find_check(Purpose.TEST)
+    if setup is not None and setup.outcome is CheckOutcome.FAILED:
+        raise _make_base_error(
             report,
             setup,
-            f'{setup.remedy} Or set your own: setup = "..." in {_table(report)} of phasegate.toml.',
+            f'{setup.remedy} Or set your own: setup = "..." in {_name_config_table(report)} of phasegate.toml.',
         )
-    if test is not None and test.outcome is Outcome.FAILED and _ran_none(test) and _cannot_run(report, test):
-        raise _unsound(
-            report, test, f'set test = "..." in {_table(report)} of phasegate.toml; an empty one asks for none'
+    if (
+        test is not None
+        and test.outcome is CheckOutcome.FAILED
+        and _ran_no_tests(test)
+        and _has_unrunnable_tests(report, test)
+    ):
+        raise _make_base_error(
+            report,
+            test,
+            f'set test = "..." in {_name_config_table(report)} of phasegate.toml; an empty one asks for none',
         )
-    if (few := report.check(TESTS_FOUND)) is not None:
-        raise _unsound(report, few, f'set test = "..." in {_table(report)} of phasegate.toml; what you set is believed')
-    if project.config.already_failing is AlreadyFailing.STOP and report.failures:
+    if (few := report.find_check(TESTS_FOUND)) is not None:
+        raise _make_base_error(
+            report, few, f'set test = "..." in {_name_config_table(report)} of phasegate.toml; what you set is believed'
+        )
+    if project.config.already_failing is AlreadyFailingPolicy.STOP and report.failures:
         names = ", ".join(check.name for check in report.failures)
         raise EnvironmentUnavailable(
             f"these checks fail before the work begins: {names}",
@@ -359,20 +378,20 @@ def refuse_unsound(project: Project, report: BaseReport) -> None:
         )
 
 
-def _ran_none(test: Check) -> bool:
+def _ran_no_tests(test: CheckResult) -> bool:
     return test.tests is None or not test.tests.executed
 
 
-def _cannot_run(report: BaseReport, test: Check) -> bool:
+def _has_unrunnable_tests(report: BaselineReport, test: CheckResult) -> bool:
     """Whether the tests that are there cannot be run. A script of the repository's own may be the agent's to write."""
     return bool(report.test_functions) or (test.fault is Fault.NO_PROGRAM and "/" not in test.summary)
 
 
-def _table(report: BaseReport) -> str:
+def _name_config_table(report: BaselineReport) -> str:
     return f'[checks.NAME] with root = "{report.root}"' if report.root else f"[checks.{report.profile or 'NAME'}]"
 
 
-def _unsound(report: BaseReport, check: Check, hint: str) -> EnvironmentUnavailable:
+def _make_base_error(report: BaselineReport, check: CheckResult, hint: str) -> EnvironmentUnavailable:
     line = report.commands.get(check.name, "")
     offline = (
         "the setup could not reach the network, so nothing was tested"

@@ -5,42 +5,44 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from phasegate.engine.drive.loop import UnitLoop
-from phasegate.engine.journal.unit_journal import WorkJournal
+from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.engine.project.project import Project
-from phasegate.errors import TryLater
+from phasegate.errors import TemporarilyUnavailable
 
-_SLOWEST = 10  # times the first wait
+_MAX_BACKOFF_FACTOR = 10  # times the first wait
 S = TypeVar("S")
 E = TypeVar("E")
 
 
-class Patience(Generic[S, E]):
+class ForgePoller(Generic[S, E]):
     """Looks at a forge for one unit of work."""
 
-    def __init__(self, project: Project, journal: WorkJournal[S, E], loop: UnitLoop[S, E], look_once: bool) -> None:
-        self._project, self._journal, self._loop, self._look_once = project, journal, loop, look_once
-        self._quiet = 0  # looks that found nothing, one after the other
-        self._wait_s = 0.0
+    def __init__(self, project: Project, journal: UnitJournal[S, E], loop: UnitLoop[S, E], poll_once: bool) -> None:
+        self._project, self._journal, self._loop, self._poll_once = project, journal, loop, poll_once
+        self._idle_polls = 0  # looks that found nothing, one after the other
+        self._retry_after_s = 0.0
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """One look; whether it found something to do."""
-        self._wait_s = 0.0
+        self._retry_after_s = 0.0
         try:
-            if self._loop.look():
-                self._quiet = 0
+            if self._loop.poll():
+                self._idle_polls = 0
                 return True
-        except TryLater as error:
-            self._wait_s = error.wait_s
-            self._journal.tell(f"{error.message}; it is tried again")
-            if self._look_once:
+        except TemporarilyUnavailable as error:
+            self._retry_after_s = error.retry_after_s
+            self._journal.notify(f"{error.message}; it is tried again")
+            if self._poll_once:
                 raise
         return False
 
-    def wait(self) -> bool:
+    def wait_for_next_poll(self) -> bool:
         """Until the next look; False where one was asked for."""
-        if self._look_once:
+        if self._poll_once:
             return False
         poll_s = self._project.config.forge.poll_s
-        self._project.stop.wait(max(self._wait_s, min(poll_s * 1.5**self._quiet, poll_s * _SLOWEST)))
-        self._quiet += 1
+        self._project.stop.wait(
+            max(self._retry_after_s, min(poll_s * 1.5**self._idle_polls, poll_s * _MAX_BACKOFF_FACTOR))
+        )
+        self._idle_polls += 1
         return True

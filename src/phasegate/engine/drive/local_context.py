@@ -6,35 +6,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event as Cancelled
 
-from phasegate.engine.jobs.admission import DriverDesk
-from phasegate.engine.jobs.outside_watch import Watch
-from phasegate.engine.jobs.requests import answerer
+from phasegate.engine.jobs.admission import DriverContext
+from phasegate.engine.jobs.outside_watch import RepositoryMonitor
+from phasegate.engine.jobs.requests import make_request_handler
 from phasegate.engine.project.ports import TrailSink
 from phasegate.engine.project.project import Project
-from phasegate.storage.record import WritableRecord
+from phasegate.storage.record import WritableStore
 from phasegate.storage.store import Store
-from phasegate.storage.trails import Trails
+from phasegate.storage.trails import TrailWriter
 
 
 @contextmanager
-def local_desk(
+def open_local_context(
     project: Project, store: Store, agent: str | None = None, stop: Cancelled | None = None
-) -> Iterator[DriverDesk]:
+) -> Iterator[DriverContext]:
     """What a driver works with here."""
-    with Trails.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails:
-        yield desk_with(project, store, trails, agent, stop)
+    with TrailWriter.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails:
+        yield make_driver_context(project, store, trails, agent, stop)
 
 
-def desk_with(
-    project: Project, record: WritableRecord, trails: TrailSink, agent: str | None = None, stop: Cancelled | None = None
-) -> DriverDesk:
+def make_driver_context(
+    project: Project, record: WritableStore, trails: TrailSink, agent: str | None = None, stop: Cancelled | None = None
+) -> DriverContext:
     """A desk on this machine, with whichever record and trails."""
-    return DriverDesk(
+    return DriverContext(
         project,
         record,
         trails,
-        lambda feature, work, job: answerer(project, record, feature, work, job),
-        lambda feature, work: Watch(project, record, feature, work),
+        lambda feature, work, job: make_request_handler(project, record, feature, work, job),
+        lambda feature, work: RepositoryMonitor(project, record, feature, work),
         agent,
         stop or project.stop,
     )

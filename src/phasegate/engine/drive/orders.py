@@ -8,133 +8,146 @@ from typing import NamedTuple
 
 from phasegate.core.machine.feature_events import (
     Advanced,
+    AnyFeatureEvent,
     Cancelled,
-    CompletionAsked,
+    CompletionRequested,
     Escalated,
     FeatureLimits,
-    Happened,
     PhasePlan,
     Resolved,
     Retried,
     Started,
     WentBack,
 )
-from phasegate.core.machine.feature_machine import take
-from phasegate.core.machine.feature_outcomes import judged
-from phasegate.core.machine.feature_state import STEPS, Feature, Step
-from phasegate.core.machine.package_events import MOST_LOSSES
-from phasegate.core.text.finding import closest
+from phasegate.core.machine.feature_machine import apply_or_refuse
+from phasegate.core.machine.feature_outcomes import evaluate_phase_gate
+from phasegate.core.machine.feature_state import STEPS_BY_WORK, Feature, Step
+from phasegate.core.machine.package_events import MAX_LOSSES
+from phasegate.core.text.finding import suggest_closest
 from phasegate.core.workflow import lifecycle
 from phasegate.core.workflow.gate import GateResult
 from phasegate.core.workflow.lifecycle import Refusal, Stage
-from phasegate.core.workflow.origin import NOT_KEPT, By
-from phasegate.core.workflow.phases import Work, phase_of, required_artifacts
+from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
+from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS, is_phase_named, workflow_noun
-from phasegate.engine.drive.feature import at_work, merges_at_forge
-from phasegate.engine.journal.feature import open_feature_journal, read_feature, recorded_workflows
-from phasegate.engine.journal.unit_journal import WorkJournal
-from phasegate.engine.project.agents import member_for, staff
+from phasegate.engine.drive.feature import lock_feature_journal, merges_at_forge
+from phasegate.engine.journal.feature import open_feature_journal, read_feature, read_workflows
+from phasegate.engine.journal.unit_journal import UnitJournal
+from phasegate.engine.project.agents import choose_agent, find_startable_agents
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
-from phasegate.engine.steps.feature_merge import feature_branches, put_away, works_of
-from phasegate.engine.steps.feature_steps import PhaseSteps
+from phasegate.engine.steps.feature_merge import list_feature_branches, list_work_names, remove_checkouts
+from phasegate.engine.steps.feature_steps import FeatureSteps
 from phasegate.engine.steps.workplace import current_branch
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.storage.artifacts import list_features
-from phasegate.storage.lock import feature_lock, repository_lock
-from phasegate.storage.state_view import write_view
-from phasegate.workspace.checkout_lifecycle import open_feature
-from phasegate.workspace.refs import BRANCHES
+from phasegate.storage.lock import feature_lock, named_lock
+from phasegate.storage.state_view import write_state_view
+from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
+from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import read_refs
 
-NEED_TEXT = ("resolve", "back", "escalate", "cancel")
-_WORDS_IN_A_SLUG = 5
-_LONGEST_SLUG = 48
+ORDERS_NEEDING_TEXT = ("resolve", "back", "escalate", "cancel")
+_MAX_SLUG_WORDS = 5
+_MAX_SLUG_CHARS = 48
 
 
-def start(
-    project: Project, store: RunRecord, type_: str, description: str, agent: str | None = None, by: By = NOT_KEPT
+def start_workflow(
+    project: Project,
+    store: RunRecord,
+    type_: str,
+    description: str,
+    agent: str | None = None,
+    by: OrderOrigin = UNKNOWN_ORIGIN,
 ) -> str:
     """Begin a workflow; the slug of its feature."""
-    phases, noun = _phases(project, type_)
+    phases, noun = _find_phases(project, type_)
     description = description.strip()
     if not description and workflow_noun(type_, noun) is not None:
         raise ConfigError(f"a {type_} needs a description", f'phasegate run {type_} "what you want"')
-    plan = tuple(_phase_plan(project, key, phases) for key in phases)
-    if sum(phase.work is Work.PACKAGES for phase in plan) > 1:
+    plan = tuple(_plan_phase(project, key, phases) for key in phases)
+    if sum(phase.work is PhaseWork.PACKAGES for phase in plan) > 1:
         raise ConfigError(f"{type_} has two phases of work packages", "keep one of them in its phases")
     _refuse_without_agents(project, plan, agent)
     base = current_branch(project)
     run = project.config.run
-    retries = max(agent.max_retries for agent in staff(project).values())
-    limits = FeatureLimits(run.max_revisions, retries, run.parallel, losses=MOST_LOSSES)
-    with repository_lock(project.location.locks, "start"):
-        slug = _free_slug(project, store, description or type_)
-        with feature_lock(project.location.locks, slug, f"start {type_}", project.now()):
+    retries = max(agent.max_retries for agent in find_startable_agents(project).values())
+    limits = FeatureLimits(run.max_revisions, retries, run.parallel, losses=MAX_LOSSES)
+    with named_lock(project.location.locks_folder, "start"):
+        slug = _make_free_slug(project, store, description or type_)
+        with feature_lock(project.location.locks_folder, slug, f"start {type_}", project.now()):
             journal = open_feature_journal(project, store, slug)
-            _order(journal, Started(slug, type_, plan, base, description, noun, limits, by))
+            _record_order(journal, Started(slug, type_, plan, base, description, noun, limits, by))
             store.anchor()
     return slug
 
 
-def chosen(project: Project, store: RunRecord, feature: str | None) -> str:
+def select_feature(project: Project, store: RunRecord, feature: str | None) -> str:
     """The feature that an order is about: the one asked for, else the only one in work."""
-    workflows = recorded_workflows(store)
-    found = lifecycle.choose(workflows, feature)
+    workflows = read_workflows(store)
+    found = lifecycle.choose_workflow(workflows, feature)
     if isinstance(found, Refusal):
-        if workflows and not any(one.active for one in workflows):
-            _show_end(project, store, workflows[0].feature)
+        if workflows and not any(one.is_active for one in workflows):
+            _refresh_state_view(project, store, workflows[0].feature)
         raise StateConflict(found.reason, found.hint)
     return found.feature
 
 
-def _show_end(project: Project, store: RunRecord, slug: str) -> None:
+def _refresh_state_view(project: Project, store: RunRecord, slug: str) -> None:
     """A death between the last record and its view leaves a workflow in state.json that nobody would go on with."""
-    with feature_lock(project.location.locks, slug, "show its end", project.now()):
+    with feature_lock(project.location.locks_folder, slug, "show its end", project.now()):
         feature = read_feature(store, slug)
-        write_view(project.root, feature.workflow if feature else None)
+        write_state_view(project.root, feature.workflow if feature else None)
 
 
-def advance(project: Project, store: RunRecord, slug: str, by: By = NOT_KEPT) -> Feature:
+def advance_phase(project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN) -> Feature:
     """On to the next phase, from a passed gate."""
-    return _ordered(project, store, slug, "advance", Advanced(by))
+    return _lock_and_record(project, store, slug, "advance", Advanced(by))
 
 
-def retry(project: Project, store: RunRecord, slug: str, by: By = NOT_KEPT) -> Feature:
+def retry_phase(project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN) -> Feature:
     """One more round of the phase, after a failed gate."""
-    return _ordered(project, store, slug, "retry", Retried(by))
+    return _lock_and_record(project, store, slug, "retry", Retried(by))
 
 
-def escalate(project: Project, store: RunRecord, slug: str, why: str, by: By = NOT_KEPT) -> Feature:
+def escalate_feature(
+    project: Project, store: RunRecord, slug: str, reason: str, by: OrderOrigin = UNKNOWN_ORIGIN
+) -> Feature:
     """Stop for a person."""
-    return _ordered(project, store, slug, "escalate", Escalated(why, by=by))
+    return _lock_and_record(project, store, slug, "escalate", Escalated(reason, by=by))
 
 
-def resolve(project: Project, store: RunRecord, slug: str, how: str, by: By = NOT_KEPT) -> Feature:
+def resolve_blocker(
+    project: Project, store: RunRecord, slug: str, resolution: str, by: OrderOrigin = UNKNOWN_ORIGIN
+) -> Feature:
     """A blocker is dealt with: the blocked step can be tried again."""
-    return _ordered(project, store, slug, "resolve", Resolved(how, by))
+    return _lock_and_record(project, store, slug, "resolve", Resolved(resolution, by))
 
 
-def back(project: Project, store: RunRecord, slug: str, phase: str, why: str, by: By = NOT_KEPT) -> Feature:
+def return_to_phase(
+    project: Project, store: RunRecord, slug: str, phase: str, reason: str, by: OrderOrigin = UNKNOWN_ORIGIN
+) -> Feature:
     """To an earlier phase, by its key, number or name; its gate and those behind it must pass again."""
-    return _ordered(project, store, slug, "back", WentBack(_key_of(store, slug, phase), why, by))
+    return _lock_and_record(project, store, slug, "back", WentBack(_find_phase_key(store, slug, phase), reason, by))
 
 
-def _key_of(reader: RecordReader, slug: str, phase: str) -> str:
+def _find_phase_key(reader: RecordReader, slug: str, phase: str) -> str:
     feature = read_feature(reader, slug)
     keys = feature.workflow.phases if feature else ()
     return next((key for key in keys if is_phase_named(key, phase)), phase)
 
 
-def cancel(project: Project, store: RunRecord, slug: str, reason: str, by: By = NOT_KEPT) -> tuple[str, ...]:
+def cancel_workflow(
+    project: Project, store: RunRecord, slug: str, reason: str, by: OrderOrigin = UNKNOWN_ORIGIN
+) -> tuple[str, ...]:
     """End a workflow without a merge; the branches that are kept."""
-    feature = _ordered(project, store, slug, "cancel", Cancelled(reason, by))
-    works = works_of(feature)
-    put_away(project, slug, works)
-    return tuple(feature_branches(project, slug, works))
+    feature = _lock_and_record(project, store, slug, "cancel", Cancelled(reason, by))
+    works = list_work_names(feature)
+    remove_checkouts(project, slug, works)
+    return tuple(list_feature_branches(project, slug, works))
 
 
-class GivenOrder(NamedTuple):
+class OrderRequest(NamedTuple):
     """An order by its name, with what a person says to it; `phase` is where `back` goes."""
 
     name: str
@@ -142,38 +155,43 @@ class GivenOrder(NamedTuple):
     phase: str = ""
 
 
-def give(
-    project: Project, store: RunRecord, slug: str, order: GivenOrder, by: By = NOT_KEPT, seen: int | None = None
+def execute_order(
+    project: Project,
+    store: RunRecord,
+    slug: str,
+    order: OrderRequest,
+    by: OrderOrigin = UNKNOWN_ORIGIN,
+    seen_seq: int | None = None,
 ) -> None:
     """Any order of a person; after `complete` the next run archives and merges.
 
     `seen` is the feature's last event that they decided on: what has moved on since is not touched.
     """
-    events: dict[str, Happened] = {
+    events: dict[str, AnyFeatureEvent] = {
         "advance": Advanced(by),
         "retry": Retried(by),
         "resolve": Resolved(order.text, by),
-        "back": WentBack(_key_of(store, slug, order.phase), order.text, by),
+        "back": WentBack(_find_phase_key(store, slug, order.phase), order.text, by),
         "escalate": Escalated(order.text, by=by),
         "cancel": Cancelled(order.text, by),
-        "complete": CompletionAsked(by, merges_at_forge(project)),
+        "complete": CompletionRequested(by, merges_at_forge(project)),
     }
     if order.name not in events:
         raise ConfigError(f"there is no order {order.name!r}", f"known are: {', '.join(events)}")
-    if order.name in NEED_TEXT and not order.text.strip():
+    if order.name in ORDERS_NEEDING_TEXT and not order.text.strip():
         raise ConfigError(f"{order.name} needs a text", "say how it was resolved, or why; it is kept on record")
-    feature = _ordered(project, store, slug, order.name, events[order.name], seen)
+    feature = _lock_and_record(project, store, slug, order.name, events[order.name], seen_seq)
     if order.name == "cancel":
-        put_away(project, slug, works_of(feature))
+        remove_checkouts(project, slug, list_work_names(feature))
 
 
-def note(project: Project, store: RunRecord, slug: str, text: str) -> None:
+def add_notice(project: Project, store: RunRecord, slug: str, text: str) -> None:
     """Put on record what a person should know of a feature."""
-    with at_work(project, store, slug, "note") as journal:
-        journal.tell(text)
+    with lock_feature_journal(project, store, slug, "note") as journal:
+        journal.notify(text)
 
 
-def refuse_to_complete(reader: RecordReader, slug: str) -> None:
+def refuse_if_incomplete(reader: RecordReader, slug: str) -> None:
     """Say what is missing before a workflow can be completed, if something is."""
     feature = read_feature(reader, slug)
     refused = lifecycle.complete(feature.workflow) if feature else Refusal(f"feature {slug} has no workflow")
@@ -183,89 +201,93 @@ def refuse_to_complete(reader: RecordReader, slug: str) -> None:
 
 def check_gate(project: Project, store: RunRecord, slug: str) -> tuple[Feature, GateResult]:
     """Check the gate of the current phase. It is on record only when the work of the phase is done."""
-    with at_work(project, store, slug, "gate") as journal:
+    with lock_feature_journal(project, store, slug, "gate") as journal:
         feature = journal.state
-        open_feature(project.repository, slug, feature.base)  # nothing may have been carried out yet
-        found = PhaseSteps(project, slug).at_the_gate(feature)
-        result = judged(feature, found)
+        ensure_feature_branch(project.repository, slug, feature.base)  # nothing may have been carried out yet
+        found = FeatureSteps(project, slug).check_gate(feature)
+        result = evaluate_phase_gate(feature, found)
         if feature.workflow.stage is Stage.WORKING and feature.todo[:1] == (Step.GATE,):
             feature = journal.record(found)
         return feature, result
 
 
-def outlook(feature: Feature) -> str:
+def describe_workload(feature: Feature) -> str:
     """How many phases and agent runs lie ahead, and the limits."""
-    runs = sum(_runs(phase) for phase in feature.plan) + feature.workflow.merges
-    packages = any(phase.work is Work.PACKAGES for phase in feature.plan)
+    runs = sum(_count_agent_runs(phase) for phase in feature.plan) + feature.workflow.merges
+    packages = any(phase.work is PhaseWork.PACKAGES for phase in feature.plan)
     more = ", and at least 2 for each work package" if packages else ""
     limits = feature.limits
     return (
-        f"{_counted(len(feature.plan), 'phase')}; at least {_counted(runs, 'agent run')}{more}. "
+        f"{_pluralize(len(feature.plan), 'phase')}; at least {_pluralize(runs, 'agent run')}{more}. "
         f"At most {limits.revisions} rounds a phase, {limits.retries} retries a run, "
         f"{limits.parallel} packages at once."
     )
 
 
-def _counted(number: int, thing: str) -> str:
+def _pluralize(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _runs(phase: PhasePlan) -> int:
+def _count_agent_runs(phase: PhasePlan) -> int:
     agents = (Step.WRITE, Step.CRITICISE, Step.REVIEW)
-    return sum(step in agents for step in STEPS[phase.work])
+    return sum(step in agents for step in STEPS_BY_WORK[phase.work])
 
 
-def _ordered(
-    project: Project, store: RunRecord, slug: str, verb: str, event: Happened, seen: int | None = None
+def _lock_and_record(
+    project: Project, store: RunRecord, slug: str, command: str, event: AnyFeatureEvent, seen_seq: int | None = None
 ) -> Feature:
-    with at_work(project, store, slug, verb, seen) as journal:
-        return _order(journal, event)
+    with lock_feature_journal(project, store, slug, command, seen_seq) as journal:
+        return _record_order(journal, event)
 
 
-def _order(journal: WorkJournal[Feature, Happened], event: Happened) -> Feature:
-    after = take(journal.state if journal.is_begun else None, event)
+def _record_order(journal: UnitJournal[Feature, AnyFeatureEvent], event: AnyFeatureEvent) -> Feature:
+    after = apply_or_refuse(journal.state if journal.is_started else None, event)
     if isinstance(after, Refusal):
         raise StateConflict(after.reason, after.hint or "phasegate status shows where it stands")
     return journal.record(event)
 
 
-def _phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | None]:
+def _find_phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | None]:
     own = project.config.workflows.get(type_)
     if own is not None:
         return own.phases, own.noun
     if type_ not in WORKFLOWS:
         known = (*WORKFLOWS, *project.config.workflows)
-        raise ConfigError(f"there is no workflow {type_!r}{closest(type_, known)}", f"known are: {', '.join(known)}")
+        raise ConfigError(
+            f"there is no workflow {type_!r}{suggest_closest(type_, known)}", f"known are: {', '.join(known)}"
+        )
     return WORKFLOWS[type_], None
 
 
-def _phase_plan(project: Project, key: str, phases: tuple[str, ...]) -> PhasePlan:
+def _plan_phase(project: Project, key: str, phases: tuple[str, ...]) -> PhasePlan:
     """What a phase does and demands: as shipped, or as the person configured it."""
-    shipped, own = phase_of(key), project.config.phases.get(key)
+    shipped, own = get_phase(key), project.config.phases.get(key)
     artifacts = required_artifacts(key, phases, own.artifacts if own is not None else None)
     commands = own.commands if own is not None and own.commands is not None else shipped.commands
-    work = Work.COMMANDS if commands and shipped.work is Work.REVIEW else shipped.work
+    work = PhaseWork.COMMANDS if commands and shipped.work is PhaseWork.REVIEW else shipped.work
     return PhasePlan(key, work, artifacts, commands)
 
 
 def _refuse_without_agents(project: Project, plan: tuple[PhasePlan, ...], agent: str | None) -> None:
     """Before anything begins, there is somebody for each role."""
     roles = {
-        Work.PLANNING: ("plan", "challenge"),
-        Work.PACKAGES: ("implement", "review"),
-        Work.REVIEW: ("review",),
-        Work.COMMANDS: ("review",),
+        PhaseWork.PLANNING: ("plan", "challenge"),
+        PhaseWork.PACKAGES: ("implement", "review"),
+        PhaseWork.REVIEW: ("review",),
+        PhaseWork.COMMANDS: ("review",),
     }
     for phase in plan:
         for role in roles[phase.work]:
-            member_for(project, role, phase.key, agent)
+            choose_agent(project, role, phase.key, agent)
 
 
-def _free_slug(project: Project, reader: RecordReader, description: str) -> str:
+def _make_free_slug(project: Project, reader: RecordReader, description: str) -> str:
     """The next number, and the first words of the description."""
-    taken = [*reader.features(), *list_features(project.root, below=project.config.paths.features)]
-    taken += [ref.removeprefix(f"{BRANCHES}feat/") for ref in read_refs(project.repository, f"{BRANCHES}feat/")]
+    taken = [*reader.features(), *list_features(project.root, specs_folder=project.config.paths.features)]
+    taken += [
+        ref.removeprefix(f"{BRANCH_PREFIX}feat/") for ref in read_refs(project.repository, f"{BRANCH_PREFIX}feat/")
+    ]
     numbers = [int(found[1]) for name in taken if (found := re.match(r"([0-9]{3,6})-", name))]
     plain = unicodedata.normalize("NFKD", description).encode("ascii", "ignore").decode().lower()
-    words = re.findall(r"[a-z0-9]+", plain)[:_WORDS_IN_A_SLUG] or ["feature"]
-    return f"{max(numbers, default=0) + 1:03}-{'-'.join(words)[:_LONGEST_SLUG].rstrip('-')}"
+    words = re.findall(r"[a-z0-9]+", plain)[:_MAX_SLUG_WORDS] or ["feature"]
+    return f"{max(numbers, default=0) + 1:03}-{'-'.join(words)[:_MAX_SLUG_CHARS].rstrip('-')}"

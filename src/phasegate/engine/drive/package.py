@@ -10,53 +10,53 @@ from collections.abc import Callable, Sequence
 from threading import Event as Cancelled
 from typing import NamedTuple
 
-from phasegate.core.display.event_lines import tell_package
-from phasegate.core.machine.package_events import MOST_LOSSES, PackageHappened, PackageLimits, PackageResolved
-from phasegate.core.machine.package_machine import PACKAGE_AT_FORGE, PackageStep, Run
-from phasegate.core.plan.work_package import State
-from phasegate.core.workflow.origin import NOT_KEPT, By
-from phasegate.engine.drive.forge_polling import Patience
-from phasegate.engine.drive.local_context import local_desk
+from phasegate.core.display.event_lines import render_package_event
+from phasegate.core.machine.package_events import MAX_LOSSES, AnyPackageEvent, PackageLimits, PackageResolved
+from phasegate.core.machine.package_machine import PACKAGE_FORGE_STEPS, PackageRun, PackageStep
+from phasegate.core.plan.work_package import PackageState
+from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
+from phasegate.engine.drive.forge_polling import ForgePoller
+from phasegate.engine.drive.local_context import open_local_context
 from phasegate.engine.drive.loop import UnitLoop
-from phasegate.engine.jobs.admission import DriverDesk
+from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.journal.package import (
     PackageReport,
     PackageUnit,
     PlannedPackage,
-    phase_of_packages,
-    refuse_unready,
+    find_package_phase,
+    refuse_if_not_ready,
 )
-from phasegate.engine.journal.unit_journal import Transition, WorkJournal
-from phasegate.engine.notify.notifier import tell_about_package
-from phasegate.engine.project.agents import Member, member_for
-from phasegate.engine.project.job_limits import wanted_level
+from phasegate.engine.journal.unit_journal import Transition, UnitJournal
+from phasegate.engine.notify.notifier import notify_package_end
+from phasegate.engine.project.agents import NamedAgent, choose_agent
+from phasegate.engine.project.job_limits import get_sandbox_level
 from phasegate.engine.project.project import Project
-from phasegate.engine.steps.package_document import made_whole
+from phasegate.engine.steps.package_document import complete_package_document
 from phasegate.engine.steps.package_steps import PackageSteps
-from phasegate.engine.steps.workplace import Workplace
+from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.errors import Interrupted
-from phasegate.sandbox.probe import holding
-from phasegate.sandbox.request import Level
-from phasegate.storage.lock import feature_lock, repository_lock
+from phasegate.sandbox.probe import probe_level
+from phasegate.sandbox.request import SandboxLevel
+from phasegate.storage.lock import feature_lock, named_lock
 from phasegate.storage.store import Store
 
-LONGEST_WAIT_S = 6 * 3600.0  # others check their merged trees meanwhile; a lock never outlives its process
-Say = Callable[[str], None]
+MERGE_LOCK_TIMEOUT_S = 6 * 3600.0  # others check their merged trees meanwhile; a lock never outlives its process
+ReportLine = Callable[[str], None]
 
 
 class Progress(NamedTuple):
     """What is going on, for a person who watches."""
 
     package: str
-    state: State
+    state: PackageState
     round: int
     rounds: int
     step: PackageStep
     agents: tuple[str, ...] = ()  # at work now
 
 
-Show = Callable[[Progress], None]
+ReportProgress = Callable[[Progress], None]
 
 
 class Stopped(NamedTuple):
@@ -65,115 +65,117 @@ class Stopped(NamedTuple):
     work: str  # a feature, or a package
 
 
-def dispatch(
+def dispatch_package(
     project: Project,
     store: Store,
-    one: PlannedPackage,
+    planned: PlannedPackage,
     *,
     agent: str | None,
-    say: Say,
-    show: Show = lambda _: None,
-    cancelled: Cancelled | None = None,
-    by: By = NOT_KEPT,
+    report_line: ReportLine,
+    report_progress: ReportProgress = lambda _: None,
+    stop: Cancelled | None = None,
+    by: OrderOrigin = UNKNOWN_ORIGIN,
 ) -> PackageReport | Stopped:
     """Carry a package to DONE or BLOCKED, from wherever it stands. `show` hears of each change of what is going on."""
-    with local_desk(project, store, agent, cancelled) as desk:
+    with open_local_context(project, store, agent, stop) as desk:
         try:
-            report = carry_package(desk, one, by, say, show, what_does_not_hold(project))
+            report = drive_package(desk, planned, by, report_line, report_progress, list_sandbox_warnings(project))
         except Interrupted:
-            return Stopped(one.package.work_package_id)
+            return Stopped(planned.package.work_package_id)
         finally:
             store.anchor()
-    tell_about_package(project, store, report)
+    notify_package_end(project, store, report)
     return report
 
 
-def carry_package(
-    desk: DriverDesk,
-    one: PlannedPackage,
-    by: By,
-    say: Say = lambda _: None,
-    show: Show = lambda _: None,
+def drive_package(
+    context: DriverContext,
+    planned: PlannedPackage,
+    by: OrderOrigin,
+    report_line: ReportLine = lambda _: None,
+    report_progress: ReportProgress = lambda _: None,
     notices: Sequence[str] = (),
-    look_once: bool = False,
+    poll_once: bool = False,
 ) -> PackageReport:
     """Carry a package on, under its lock. Raises Interrupted when the desk is told to stop.
 
     `look_once`: at the forge, and start no agent.
     """
-    project, package = desk.project, one.package
-    refuse_unready(desk.record, one)
+    project, package = context.project, planned.package
+    refuse_if_not_ready(context.record, planned)
     name = f"{package.feature_slug}-{package.work_package_id}"
-    with feature_lock(project.location.locks, name, f"dispatch {package.work_package_id}", project.now()):
-        phase = phase_of_packages(desk.record, package.feature_slug)
-        member = member_for(project, "implement", phase, desk.agent)
+    with feature_lock(project.location.locks_folder, name, f"dispatch {package.work_package_id}", project.now()):
+        phase = find_package_phase(context.record, package.feature_slug)
+        member = choose_agent(project, "implement", phase, context.agent_override)
         settings = member.settings
-        one = made_whole(project, desk.record, one, settings.timeout_s)
-        place = Workplace(project, one, max(package.num_agents, settings.num_agents), phase)
+        planned = complete_package_document(project, context.record, planned, settings.timeout_s)
+        place = PackageWorkspace(project, planned, max(package.num_agents, settings.num_agents), phase)
         limits = PackageLimits(
-            project.config.run.max_review_cycles, settings.max_retries, place.count, losses=MOST_LOSSES
+            project.config.run.max_review_cycles, settings.max_retries, place.agent_count, losses=MAX_LOSSES
         )
-        said = _said(desk, package.feature_slug)
-        steps = PackageSteps(place, said, _entrants(desk, member) if place.count == 1 else ())
-        teller = _Teller(package.work_package_id, say, show)
+        said = _read_user_remarks(context, package.feature_slug)
+        steps = PackageSteps(place, said, _list_contestants(context, member) if place.agent_count == 1 else ())
+        teller = _ProgressReporter(package.work_package_id, report_line, report_progress)
         unit = PackageUnit(package, limits, phase)
-        journal = WorkJournal(desk.record, project.clock, unit, teller.heard, teller.noted)
-        journal.time_steps()
+        journal = UnitJournal(context.record, project.clock, unit, teller.on_transitions, teller.on_notice)
+        journal.start_timing()
         teller.run = journal.state
-        with journal.ended():
-            _carry(desk, journal, UnitLoop(desk, journal, steps, teller.at_work), by, notices, look_once)
-        return _report(one, journal.state)
+        with journal.finish_on_exit():
+            _run_steps(
+                context, journal, UnitLoop(context, journal, steps, teller.on_agents_changed), by, notices, poll_once
+            )
+        return _make_report(planned, journal.state)
 
 
-def _said(desk: DriverDesk, slug: str) -> str:
-    feature = read_feature(desk.record, slug)
+def _read_user_remarks(context: DriverContext, slug: str) -> str:
+    feature = read_feature(context.record, slug)
     return feature.said if feature else ""
 
 
-def _carry(
-    desk: DriverDesk,
-    journal: WorkJournal[Run, PackageHappened],
-    loop: UnitLoop[Run, PackageHappened],
-    by: By,
+def _run_steps(
+    context: DriverContext,
+    journal: UnitJournal[PackageRun, AnyPackageEvent],
+    loop: UnitLoop[PackageRun, AnyPackageEvent],
+    by: OrderOrigin,
     notices: Sequence[str],
-    look_once: bool,
+    poll_once: bool,
 ) -> None:
     """Go on from what the journal says: a job that nobody saw the end of is run again, from a clean beginning."""
-    loop.give_up("the dispatcher died before its end")
-    if journal.state.state is State.BLOCKED:
+    loop.close_lost_jobs("the dispatcher died before its end")
+    if journal.state.state is PackageState.BLOCKED:
         journal.record(PackageResolved("dispatched again by a person", by))
     if notices:
-        journal.tell(*notices)
-    patience = Patience(desk.project, journal, loop, look_once)
+        journal.notify(*notices)
+    patience = ForgePoller(context.project, journal, loop, poll_once)
     while (step := journal.state.step) is not PackageStep.STOP:
-        if look_once and step not in (*PACKAGE_AT_FORGE, PackageStep.CLEAN):
+        if poll_once and step not in (*PACKAGE_FORGE_STEPS, PackageStep.CLEAN):
             return
-        loop.stop_if_asked()
-        if step is not PackageStep.MERGE and step not in PACKAGE_AT_FORGE:
-            loop.take_step()
+        loop.raise_if_stopped()
+        if step is not PackageStep.MERGE and step not in PACKAGE_FORGE_STEPS:
+            loop.run_step()
             continue
         # One package of a feature after the other: each checks its merged tree once, however many there are.
-        name, locks = f"merge-{journal.unit.slug}", desk.project.location.locks
-        with repository_lock(locks, name, LONGEST_WAIT_S, desk.project.stop):
+        name, locks = f"merge-{journal.unit.slug}", context.project.location.locks_folder
+        with named_lock(locks, name, MERGE_LOCK_TIMEOUT_S, context.project.stop):
             if step is PackageStep.MERGE:
-                loop.take_step()
+                loop.run_step()
                 continue
-            found = patience.look()
-        if not found and not patience.wait():
+            found = patience.poll()
+        if not found and not patience.wait_for_next_poll():
             return
 
 
-def _entrants(desk: DriverDesk, member: Member) -> tuple[str, ...]:
+def _list_contestants(context: DriverContext, default_agent: NamedAgent) -> tuple[str, ...]:
     """The agents that each try a whole package, one an attempt; none where one tries it once."""
-    config = desk.project.config
-    named = (member.name,) if desk.agent else config.run.contest or (member.name,)
-    agents = {member.name: member.settings, **config.agents}
+    config = context.project.config
+    named = (default_agent.name,) if context.agent_override else config.run.contest or (default_agent.name,)
+    agents = {default_agent.name: default_agent.settings, **config.agents}
     entrants = tuple(name for name in named for _ in range(agents[name].attempts))
     return entrants if len(entrants) > 1 else ()
 
 
-def _report(one: PlannedPackage, run: Run) -> PackageReport:
-    package = one.package
+def _make_report(planned: PlannedPackage, run: PackageRun) -> PackageReport:
+    package = planned.package
     return PackageReport(
         package.work_package_id,
         package.feature_slug,
@@ -187,34 +189,34 @@ def _report(one: PlannedPackage, run: Run) -> PackageReport:
     )
 
 
-def what_does_not_hold(project: Project) -> tuple[str, ...]:
+def list_sandbox_warnings(project: Project) -> tuple[str, ...]:
     """A person should know that nothing holds an agent back, unless they asked for it."""
-    found = holding(Level.WORKTREE)
-    if wanted_level(project) is not None or found.holds:
+    found = probe_level(SandboxLevel.WORKTREE)
+    if get_sandbox_level(project) is not None or found.is_supported:
         return ()
-    return (f"no sandbox holds here ({found.why_not}): what agents change elsewhere is found afterwards",)
+    return (f"no sandbox holds here ({found.problem}): what agents change elsewhere is found afterwards",)
 
 
-class _Teller:
+class _ProgressReporter:
     """Tells a watcher what goes on with a package."""
 
-    def __init__(self, name: str, say: Say, show: Show) -> None:
-        self._name, self._say, self._show = name, say, show
+    def __init__(self, name: str, report_line: ReportLine, report_progress: ReportProgress) -> None:
+        self._name, self._report_line, self._report_progress = name, report_line, report_progress
         self._agents: tuple[str, ...] = ()
-        self.run = Run()
+        self.run = PackageRun()
 
-    def heard(self, taken: Sequence[Transition[Run, PackageHappened]]) -> None:
-        for before, event, after in taken:
-            if line := tell_package(self._name, event):
-                self._say(line)
+    def on_transitions(self, transitions: Sequence[Transition[PackageRun, AnyPackageEvent]]) -> None:
+        for before, event, after in transitions:
+            if line := render_package_event(self._name, event):
+                self._report_line(line)
             if before is not None and before.state is not after.state:
-                self._say(f"{self._name} {before.state} -> {after.state}")
+                self._report_line(f"{self._name} {before.state} -> {after.state}")
             self.run = after
-        self.at_work(self._agents)
+        self.on_agents_changed(self._agents)
 
-    def noted(self, text: str) -> None:
-        self._say(f"{self._name}: {text}")
+    def on_notice(self, text: str) -> None:
+        self._report_line(f"{self._name}: {text}")
 
-    def at_work(self, agents: tuple[str, ...]) -> None:
+    def on_agents_changed(self, agents: tuple[str, ...]) -> None:
         self._agents, run = agents, self.run
-        self._show(Progress(self._name, run.state, run.round, run.last_round, run.step, agents))
+        self._report_progress(Progress(self._name, run.state, run.round, run.last_round, run.step, agents))

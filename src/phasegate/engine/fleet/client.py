@@ -19,23 +19,23 @@ from temporalio.converter import (
 from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from phasegate.core.display.status import ENDED, standing_of
+from phasegate.core.display.status import ENDED_STAGE_NAMES, derive_standing
 from phasegate.core.workflow.lifecycle import Stage
-from phasegate.core.workflow.origin import By
-from phasegate.engine.bucket import address_of, fleet_record
+from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.engine.bucket import make_bucket_address, open_fleet_record
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import Wishes
-from phasegate.engine.fleet.workflow import FeatureFlow, FleetOrder
-from phasegate.engine.journal.feature import recorded_workflows
+from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.fleet.workflow import FeatureWorkflow, FleetRunRequest
+from phasegate.engine.journal.feature import read_workflows
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.workplace import current_branch
 from phasegate.errors import ConfigError, EnvironmentUnavailable, StateConflict
 from phasegate.typed import read_json
-from phasegate.workspace.remote import Remote, branch_there, remote_url
+from phasegate.workspace.remote import Remote, get_remote_branch, read_remote_url
 
 
-class MsgspecPayload(EncodingPayloadConverter):
+class MsgspecPayloadConverter(EncodingPayloadConverter):
     """Our values as JSON that a person can read."""
 
     encoding = "json/plain"
@@ -47,10 +47,12 @@ class MsgspecPayload(EncodingPayloadConverter):
         return read_json(payload.data, typing.Any if type_hint is None else type_hint)
 
 
-class FleetPayloads(CompositePayloadConverter):
+class FleetPayloadConverter(CompositePayloadConverter):
     def __init__(self) -> None:
         known = DefaultPayloadConverter().converters.values()
-        super().__init__(*(MsgspecPayload() if isinstance(one, JSONPlainPayloadConverter) else one for one in known))
+        super().__init__(
+            *(MsgspecPayloadConverter() if isinstance(one, JSONPlainPayloadConverter) else one for one in known)
+        )
 
 
 class FleetRun(NamedTuple):
@@ -68,10 +70,10 @@ class ResumedFeature(NamedTuple):
     outcome: str
 
 
-async def connect(project: Project) -> Client:
+async def connect_to_temporal(project: Project) -> Client:
     """The Temporal server that the settings name."""
     fleet = project.config.fleet
-    converter = DataConverter(payload_converter_class=FleetPayloads)
+    converter = DataConverter(payload_converter_class=FleetPayloadConverter)
     try:
         return await Client.connect(fleet.server, namespace=fleet.namespace, data_converter=converter)
     except (RuntimeError, RPCError) as error:
@@ -81,43 +83,43 @@ async def connect(project: Project) -> Client:
         ) from error
 
 
-def queue_of(project: Project) -> str:
+def fleet_queue_name(project: Project) -> str:
     """The queue of all that share one record."""
-    return f"phasegate {address_of(project.config.storage)}"
+    return f"phasegate {make_bucket_address(project.config.storage)}"
 
 
 def fleet_remote(project: Project) -> Remote:
     """Where the code of a fleet comes together."""
     name = project.config.forge.remote
-    if url := remote_url(project.repository, name):
+    if url := read_remote_url(project.repository, name):
         return Remote(url)
     raise ConfigError(f"there is no remote {name!r}", "a fleet exchanges code by a remote: git remote add")
 
 
 async def run_on_fleet(
-    project: Project, type_: str | None, description: str, feature: str | None, wishes: Wishes, *, wait: bool
+    project: Project, type_: str | None, description: str, feature: str | None, options: RunOptions, *, wait: bool
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet; and wait for its end, if wanted."""
-    client = await connect(project)
-    with fleet_record(project) as record:
+    client = await connect_to_temporal(project)
+    with open_fleet_record(project) as record:
         if type_ is None:
-            slug = orders.chosen(project, record, feature)
+            slug = orders.select_feature(project, record, feature)
         else:
-            _refuse_unpushed(project)
-            _refuse_one_more(project, record)
-            slug = orders.start(project, record, type_, description, wishes.agent, wishes.by)
-    handle = await _flow(client, project, slug, wishes, "merges" if wishes.merge else None)
-    queue = queue_of(project)
+            _check_base_is_pushed(project)
+            _check_open_feature_limit(project, record)
+            slug = orders.start_workflow(project, record, type_, description, options.agent, options.by)
+    handle = await _start_workflow(client, project, slug, options, "merges" if options.merge else None)
+    queue = fleet_queue_name(project)
     if not wait:
         return FleetRun(slug, queue)
     try:
         return FleetRun(slug, queue, await handle.result())
     except WorkflowFailureError as error:
-        why, hint = reason_of(error)
+        why, hint = failure_reason(error)
         raise StateConflict(f"{slug} could not be carried on: {why}", hint) from error
 
 
-def reason_of(failure: WorkflowFailureError) -> tuple[str, str]:
+def failure_reason(failure: WorkflowFailureError) -> tuple[str, str]:
     """Why a feature could not be carried on, and what to do about it, as the worker said it."""
     cause = failure.cause.cause if isinstance(failure.cause, ActivityError) else failure.cause
     if isinstance(cause, ApplicationError):
@@ -125,32 +127,34 @@ def reason_of(failure: WorkflowFailureError) -> tuple[str, str]:
     return str(cause or failure.cause), ""
 
 
-async def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) -> None:
+async def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: bool) -> None:
     """Have the step that runs ended, and decided anew. `is_end`: the feature is ended, and is to be cleared up."""
-    client = await connect(project)
-    if is_end:
-        await _flow(client, project, slug, Wishes(by=by), "ordered")
+    client = await connect_to_temporal(project)
+    if ends_feature:
+        await _start_workflow(client, project, slug, RunOptions(by=by), "ordered")
         return
     try:
-        await client.get_workflow_handle(f"{queue_of(project)} {slug}").signal(FeatureFlow.ordered)
+        await client.get_workflow_handle(f"{fleet_queue_name(project)} {slug}").signal(FeatureWorkflow.ordered)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:  # nobody is at work on it
             raise EnvironmentUnavailable(f"the Temporal server does not take it: {error}") from error
 
 
-async def _flow(
+async def _start_workflow(
     client: Client,
     project: Project,
     slug: str,
-    wishes: Wishes,
+    options: RunOptions,
     signal: str | None,
     policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
-) -> WorkflowHandle[FeatureFlow, Stage]:
+) -> WorkflowHandle[FeatureWorkflow, Stage]:
     """The workflow of a feature, begun if it does not run; told what is wanted."""
-    queue, fleet = queue_of(project), project.config.fleet
-    order = FleetOrder(slug, queue, fleet.lost_after_s, fleet.home_within_s, wishes.agent, wishes.merge, wishes.by)
+    queue, fleet = fleet_queue_name(project), project.config.fleet
+    order = FleetRunRequest(
+        slug, queue, fleet.lost_after_s, fleet.home_within_s, options.agent, options.merge, options.by
+    )
     return await client.start_workflow(
-        FeatureFlow.run,
+        FeatureWorkflow.run,
         order,
         id=f"{queue} {slug}",
         task_queue=queue,
@@ -159,26 +163,26 @@ async def _flow(
     )
 
 
-def _refuse_one_more(project: Project, record: RecordReader) -> None:
+def _check_open_feature_limit(project: Project, record: RecordReader) -> None:
     """One repository does not take all workers: what is begun is ended first."""
-    most, active = project.config.fleet.open_features, sum(one.active for one in recorded_workflows(record))
+    most, active = project.config.fleet.open_features, sum(one.is_active for one in read_workflows(record))
     if active >= most:
         raise StateConflict(
             f"{active} features are open, and open_features in [fleet] is {most}", "wait until one ends, or raise it"
         )
 
 
-async def resume_all(project: Project) -> tuple[ResumedFeature, ...]:
+async def resume_features(project: Project) -> tuple[ResumedFeature, ...]:
     """Begin every feature again that has something left to be done without a person, as the bucket says."""
-    client, found = await connect(project), list[ResumedFeature]()
-    with fleet_record(project) as record:
-        record.follow_all()
-        rows = [row for row in record.workflows() if row.stage not in ENDED]
+    client, found = await connect_to_temporal(project), list[ResumedFeature]()
+    with open_fleet_record(project) as record:
+        record.sync_all_features()
+        rows = [row for row in record.workflows() if row.stage not in ENDED_STAGE_NAMES]
     for row in rows:
         outcome, is_last = "waits for a person", row.position == len(row.phases.split()) - 1
-        if standing_of(row.stage, is_last_phase=is_last, is_held=False) == "stopped":
+        if derive_standing(row.stage, is_last_phase=is_last, has_worker=False) == "stopped":
             try:
-                await _flow(client, project, row.feature, Wishes(), None, WorkflowIDConflictPolicy.FAIL)
+                await _start_workflow(client, project, row.feature, RunOptions(), None, WorkflowIDConflictPolicy.FAIL)
                 outcome = "begun again"
             except WorkflowAlreadyStartedError:
                 outcome = "is begun already"
@@ -186,9 +190,9 @@ async def resume_all(project: Project) -> tuple[ResumedFeature, ...]:
     return tuple(found)
 
 
-def _refuse_unpushed(project: Project) -> None:
+def _check_base_is_pushed(project: Project) -> None:
     """A worker begins with the base as the remote has it."""
     base = current_branch(project)
     here = project.refs.fetch(base).get(base)
-    if branch_there(project.repository, fleet_remote(project), base) != here:
+    if get_remote_branch(project.repository, fleet_remote(project), base) != here:
         raise StateConflict(f"{base} is not at the remote as it is here", f"push it first: git push origin {base}")

@@ -15,185 +15,200 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from phasegate.engine.jobs.admission import keep_on_disk
-from phasegate.engine.jobs.assignment import Assigned
-from phasegate.engine.journal.package import find_package, phase_of_packages
+from phasegate.engine.jobs.admission import sync_checkout
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.journal.package import find_package, find_package_phase
 from phasegate.engine.project.local_ports import LocalRefs
 from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
-from phasegate.engine.project.secrets import lent_keys
-from phasegate.engine.steps.feature_steps import PhaseSteps
-from phasegate.engine.steps.workplace import Workplace, expect_saved
-from phasegate.errors import GivenAway, InTheWay, StateConflict
-from phasegate.storage.bucket.client import patiently
+from phasegate.engine.project.secrets import collect_lent_secrets
+from phasegate.engine.steps.feature_steps import FeatureSteps
+from phasegate.engine.steps.workplace import PackageWorkspace, raise_if_unsaved
+from phasegate.errors import BranchUpdateBlocked, GivenAway, StateConflict
+from phasegate.storage.bucket.client import retry_with_backoff
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts
-from phasegate.workspace.checkout_base import advance
-from phasegate.workspace.checkout_creation import Terms
+from phasegate.workspace.checkout_base import move_branch
+from phasegate.workspace.checkout_creation import CheckoutOptions
 from phasegate.workspace.checkout_lifecycle import remove_checkout
 from phasegate.workspace.feature_snapshot import (
-    Claim,
-    FeatureCode,
-    assignment_of,
-    read_code,
-    refs_of,
+    FeatureClaim,
+    FeatureSnapshot,
+    import_refs,
+    list_feature_refs,
+    parse_assignment,
+    read_feature_snapshot,
     set_refs,
-    take_refs,
-    write_code,
+    write_feature_snapshot,
 )
-from phasegate.workspace.job_snapshot import KeptCheckout, LeftWork, kept_checkout, leave, make_anew, making_of
-from phasegate.workspace.ref_log import Move
-from phasegate.workspace.refs import BRANCHES
-from phasegate.workspace.remote import Pushed, Remote, fetch_refs, push_refs
+from phasegate.workspace.job_snapshot import (
+    CheckoutSnapshot,
+    JobSnapshot,
+    get_checkout_instance,
+    restore_checkout,
+    snapshot_checkout,
+    snapshot_job,
+)
+from phasegate.workspace.ref_log import RefMove
+from phasegate.workspace.refs import BRANCH_PREFIX
+from phasegate.workspace.remote import PushResult, Remote, fetch_refs, push_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 
-CODE = "refs/phasegate/fleet/"
-PATIENCE_S = 600.0  # with a remote that is away
+CODE_REF_PREFIX = "refs/phasegate/fleet/"
+REMOTE_TIMEOUT_S = 600.0  # with a remote that is away
 T = TypeVar("T")
 
 
-class CarriedCode:
+class FeatureCodeTransfer:
     """The code of one feature on this machine, while this machine has the feature."""
 
-    def __init__(self, project: Project, remote: Remote, slug: str, claim: Claim) -> None:
+    def __init__(self, project: Project, remote: Remote, slug: str, claim: FeatureClaim) -> None:
         self._project, self._remote, self._slug, self._claim = project, remote, slug, claim
-        self._repository, self._branch, self._ref = project.repository, f"{BRANCHES}feat/{slug}", f"{CODE}{slug}"
+        self._repository, self._branch, self._ref = (
+            project.repository,
+            f"{BRANCH_PREFIX}feat/{slug}",
+            f"{CODE_REF_PREFIX}{slug}",
+        )
         self._mutex = Lock()
-        self._left: dict[str, LeftWork] = {}
-        self._last: FeatureCode | None = None
-        self._there: dict[str, str] = {}  # where ref and branch are at the remote
+        self._left_work: dict[str, JobSnapshot] = {}
+        self._last_published: FeatureSnapshot | None = None
+        self._remote_refs: dict[str, str] = {}  # where ref and branch are at the remote
 
-    def arrive(self, record: RecordReader, base: str) -> None:
+    def fetch_published(self, record: RecordReader, base: str) -> None:
         """Bring here what the last machine published, if that was another one, and let nobody else publish."""
-        repository, names = self._repository, (self._ref, self._branch, BRANCHES + base)
-        self._there = self._patiently(lambda: fetch_refs(repository, self._remote, *names))
-        here, published = read_refs(repository, *names), self._there.get(self._ref)
+        repository, names = self._repository, (self._ref, self._branch, BRANCH_PREFIX + base)
+        self._remote_refs = self._retry_remote(lambda: fetch_refs(repository, self._remote, *names))
+        here, published = read_refs(repository, *names), self._remote_refs.get(self._ref)
         if published:
-            code = read_code(repository, published)
+            code = read_feature_snapshot(repository, published)
             if code.claim.number > self._claim.number:
                 raise GivenAway(f"{self._slug} is with {code.claim.by} now")
             if code.claim.by != self._claim.by or self._ref not in here:
                 self._restore(record, code)
             else:
-                self._left = {name: one.left for name, one in code.checkouts.items()}
-            self._last = code
+                self._left_work = {name: one.left for name, one in code.checkouts.items()}
+            self._last_published = code
             set_refs(repository, {self._ref: published}, f"carry {self._slug}")
-        self._follow(base)
-        self._follow(f"feat/{self._slug}")
+        self._fast_forward(base)
+        self._fast_forward(f"feat/{self._slug}")
         self.publish()
 
-    def keep(self, assigned: Assigned) -> None:
+    def commit_job_work(self, assigned: JobAssignment) -> None:
         """Commit what a job left; it is published with the record of its end."""
-        keep_on_disk(assigned)
-        found = find_checkout(self._repository, assigned.own) if assigned.own else None
+        sync_checkout(assigned)
+        found = find_checkout(self._repository, assigned.own_checkout) if assigned.own_checkout else None
         if found is not None:
-            lent, litter = lent_keys(self._project), assigned.scope.litter
-            left = leave(found, self._project.signature(), lent, litter)
+            lent, litter = collect_lent_secrets(self._project), assigned.scope.litter
+            left = snapshot_job(found, self._project.make_signature(), lent, litter)
             if left is not None:
                 with self._mutex:
-                    self._left[found.assignment.name] = left
+                    self._left_work[found.assignment.name] = left
 
     def publish(self) -> None:
         """Put at the remote what is here, or raise GivenAway. Nothing is done where nothing has changed."""
         with self._mutex:
-            code = FeatureCode(self._claim, refs_of(self._repository, self._slug), dict(self._checkouts()))
-            if code == self._last or not (code.refs or self._last):
+            code = FeatureSnapshot(
+                self._claim, list_feature_refs(self._repository, self._slug), dict(self._kept_checkouts())
+            )
+            if code == self._last_published or not (code.refs or self._last_published):
                 return
-            signature, before = self._project.signature(), self._there.get(self._ref)
-            commit = write_code(self._repository, self._slug, code, before, signature)
-            moves = [Move(self._ref, before, commit)]
-            old, new = self._there.get(self._branch), code.refs.get(self._branch)
+            signature, before = self._project.make_signature(), self._remote_refs.get(self._ref)
+            commit = write_feature_snapshot(self._repository, self._slug, code, before, signature)
+            moves = [RefMove(self._ref, before, commit)]
+            old, new = self._remote_refs.get(self._branch), code.refs.get(self._branch)
             if old != new:
-                moves.append(Move(self._branch, old, new))
-            pushed, said = self._patiently(lambda: push_refs(self._repository, self._remote, *moves))
-            if pushed is not Pushed.DONE:
-                raise self._refused(said)
-            self._there = {self._ref: commit, **({self._branch: new} if new else {})}
+                moves.append(RefMove(self._branch, old, new))
+            pushed, said = self._retry_remote(lambda: push_refs(self._repository, self._remote, *moves))
+            if pushed is not PushResult.DONE:
+                raise self._refusal_error(said)
+            self._remote_refs = {self._ref: commit, **({self._branch: new} if new else {})}
             set_refs(self._repository, {self._ref: commit}, f"publish {self._slug}")
-            self._last = code
+            self._last_published = code
 
-    def _refused(self, said: str) -> StateConflict:
-        there = self._patiently(lambda: fetch_refs(self._repository, self._remote, self._ref))
-        if there.get(self._ref) != self._there.get(self._ref):
+    def _refusal_error(self, output: str) -> StateConflict:
+        there = self._retry_remote(lambda: fetch_refs(self._repository, self._remote, self._ref))
+        if there.get(self._ref) != self._remote_refs.get(self._ref):
             return GivenAway(f"another worker has {self._slug} now")
         return StateConflict(
-            f"feat/{self._slug} cannot be moved at the remote: {said}",
+            f"feat/{self._slug} cannot be moved at the remote: {output}",
             "if somebody moved it there: put it back, then run again",
         )
 
-    def _checkouts(self) -> Iterator[tuple[str, KeptCheckout]]:
+    def _kept_checkouts(self) -> Iterator[tuple[str, CheckoutSnapshot]]:
         """Those that are there, and in which a job left something."""
-        for name, left in sorted(self._left.items()):
-            assignment = assignment_of(self._slug, name)
+        for name, left in sorted(self._left_work.items()):
+            assignment = parse_assignment(self._slug, name)
             found = find_checkout(self._repository, assignment) if assignment else None
-            if found is not None and left.made == making_of(self._repository, name):
-                yield name, kept_checkout(found, left)
+            if found is not None and left.made == get_checkout_instance(self._repository, name):
+                yield name, snapshot_checkout(found, left)
 
-    def move_base(self, branch: str, old: str, new: str) -> bool:
+    def push_base(self, branch: str, old: str, new: str) -> bool:
         """Push a merge into the base, over nobody's commits. What is pushed counts, whatever the branch here does."""
-        move = Move(BRANCHES + branch, old, new)
-        pushed, said = self._patiently(lambda: push_refs(self._repository, self._remote, move))
-        if pushed is Pushed.REFUSED:
-            raise InTheWay(f"{branch} cannot be moved at the remote: {said}", "let the workers push it")
-        if pushed is Pushed.DONE:
-            with suppress(InTheWay):
-                advance(self._repository, branch, old, new)
+        move = RefMove(BRANCH_PREFIX + branch, old, new)
+        pushed, said = self._retry_remote(lambda: push_refs(self._repository, self._remote, move))
+        if pushed is PushResult.REFUSED:
+            raise BranchUpdateBlocked(f"{branch} cannot be moved at the remote: {said}", "let the workers push it")
+        if pushed is PushResult.DONE:
+            with suppress(BranchUpdateBlocked):
+                move_branch(self._repository, branch, old, new)
             return True
-        self._there |= self._patiently(lambda: fetch_refs(self._repository, self._remote, move.name))
-        self._follow(branch)
-        if self._project.refs.fetch(branch).get(branch) != self._there.get(move.name):
+        self._remote_refs |= self._retry_remote(lambda: fetch_refs(self._repository, self._remote, move.name))
+        self._fast_forward(branch)
+        if self._project.refs.fetch(branch).get(branch) != self._remote_refs.get(move.name):
             raise StateConflict(f"{branch} here has commits that the remote has not", "push them, or drop them")
         return False
 
     # --- what another machine had
 
-    def _restore(self, record: RecordReader, code: FeatureCode) -> None:
+    def _restore(self, record: RecordReader, code: FeatureSnapshot) -> None:
         """Make refs and checkouts those of the other machine. What only this one has is saved."""
         project = self._project
-        for found in self._all_here():
-            expect_saved(remove_checkout(found, project.signature(), lent_keys(project), keep_for_reuse=True))
-        take_refs(self._repository, self._slug, code.refs)
+        for found in self._local_checkouts():
+            raise_if_unsaved(
+                remove_checkout(found, project.make_signature(), collect_lent_secrets(project), keep_for_reuse=True)
+            )
+        import_refs(self._repository, self._slug, code.refs)
         for name, kept in code.checkouts.items():
-            if assignment := assignment_of(self._slug, name):
-                make_anew(self._repository, assignment, self._terms(record, assignment), kept)
-                self._left[name] = replace(kept.left, made=making_of(self._repository, name))
+            if assignment := parse_assignment(self._slug, name):
+                restore_checkout(self._repository, assignment, self._checkout_options(record, assignment), kept)
+                self._left_work[name] = replace(kept.left, made=get_checkout_instance(self._repository, name))
 
-    def _all_here(self) -> Iterator[Checkout]:
+    def _local_checkouts(self) -> Iterator[Checkout]:
         for name, _ in list_checkouts(self._repository):
-            assignment = assignment_of(self._slug, name)
+            assignment = parse_assignment(self._slug, name)
             if assignment and (found := find_checkout(self._repository, assignment)):
                 yield found
 
-    def _terms(self, record: RecordReader, assignment: Assignment) -> Terms:
-        if not assignment.work.startswith("WP"):
-            return PhaseSteps(self._project, self._slug).terms()
-        package = find_package(record, assignment.work, self._slug)
-        return Workplace(self._project, package, 1, phase_of_packages(record, self._slug)).terms()
+    def _checkout_options(self, record: RecordReader, assignment: Assignment) -> CheckoutOptions:
+        if not assignment.work_id.startswith("WP"):
+            return FeatureSteps(self._project, self._slug).checkout_options()
+        package = find_package(record, assignment.work_id, self._slug)
+        return PackageWorkspace(self._project, package, 1, find_package_phase(record, self._slug)).checkout_options()
 
-    def _follow(self, branch: str) -> None:
+    def _fast_forward(self, branch: str) -> None:
         """Take in what people pushed to a branch. What is only here stays; both at once is for a person to solve."""
-        there, here = self._there.get(BRANCHES + branch), self._project.refs.fetch(branch).get(branch)
+        there, here = self._remote_refs.get(BRANCH_PREFIX + branch), self._project.refs.fetch(branch).get(branch)
         if there is None or (here is not None and is_ancestor(self._repository, there, here)):
             return
         if here is not None and not is_ancestor(self._repository, here, there):
             raise StateConflict(
                 f"{branch} at the remote and {branch} here have gone different ways", "put one of them back, run again"
             )
-        advance(self._repository, branch, here, there)
+        move_branch(self._repository, branch, here, there)
 
-    def _patiently(self, call: Callable[[], T]) -> T:
+    def _retry_remote(self, call: Callable[[], T]) -> T:
         """A remote that is away is waited for, as the bucket is: a step that is not published is not recorded."""
-        until_s = monotonic() + PATIENCE_S
-        return patiently(call, lambda: monotonic() > until_s, self._project.stop.wait)
+        until_s = monotonic() + REMOTE_TIMEOUT_S
+        return retry_with_backoff(call, lambda: monotonic() > until_s, self._project.stop.wait)
 
 
 class FleetRefs(LocalRefs):
     """Fulfils `ports.Refs` for a worker: a base moves at the remote first. Branches of features are published."""
 
-    def __init__(self, repository: Repository, code: CarriedCode) -> None:
+    def __init__(self, repository: Repository, code: FeatureCodeTransfer) -> None:
         super().__init__(repository)
         self._code = code
 
     def move(self, branch: str, old: str, new: str) -> bool:
         if branch.startswith("feat/"):
             return super().move(branch, old, new)
-        return self._code.move_base(branch, old, new)
+        return self._code.push_base(branch, old, new)

@@ -7,32 +7,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phasegate.core.workflow.origin import By
+from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.project.project import Project, open_project
 from phasegate.errors import EnvironmentUnavailable
 
 if TYPE_CHECKING:
-    from phasegate.engine.drive.feature import Wishes
+    from phasegate.engine.drive.feature import RunOptions
     from phasegate.engine.fleet.client import FleetRun, ResumedFeature
 
 
 def run_on_fleet(
-    project: Project, type_: str | None, description: str, feature: str | None, wishes: Wishes, *, wait: bool
+    project: Project, type_: str | None, description: str, feature: str | None, options: RunOptions, *, wait: bool
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet."""
-    need_temporal()
+    require_temporal()
     from phasegate.engine.fleet.client import run_on_fleet
 
-    return asyncio.run(run_on_fleet(project, type_, description, feature, wishes, wait=wait))
+    return asyncio.run(run_on_fleet(project, type_, description, feature, options, wait=wait))
 
 
-def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) -> str:
+def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: bool) -> str:
     """Have a step ended that runs meanwhile; why not, where that could not be told to the server."""
     try:
-        need_temporal()
-        from phasegate.engine.fleet.client import tell_of_order
+        require_temporal()
+        from phasegate.engine.fleet.client import signal_order
 
-        asyncio.run(tell_of_order(project, slug, by, is_end=is_end))
+        asyncio.run(signal_order(project, slug, by, ends_feature=ends_feature))
     except EnvironmentUnavailable as error:
         return error.message
     return ""
@@ -40,21 +40,21 @@ def tell_of_order(project: Project, slug: str, by: By, *, is_end: bool) -> str:
 
 def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:
     """Begin every open feature again that is not begun already."""
-    need_temporal()
-    from phasegate.engine.fleet.client import resume_all
+    require_temporal()
+    from phasegate.engine.fleet.client import resume_features
 
-    return asyncio.run(resume_all(open_project(root)))
+    return asyncio.run(resume_features(open_project(root)))
 
 
-def work(root: Path, ready: Callable[[str], None]) -> None:
+def run_worker(root: Path, on_ready: Callable[[str], None]) -> None:
     """Be a worker until somebody says to end."""
-    need_temporal()
-    from phasegate.engine.fleet.worker import serve
+    require_temporal()
+    from phasegate.engine.fleet.worker import serve_queues
 
-    asyncio.run(serve(root, ready))
+    asyncio.run(serve_queues(root, on_ready))
 
 
-def need_temporal() -> None:
+def require_temporal() -> None:
     """Refuse in plain words where the extra is not installed."""
     try:
         import temporalio  # noqa: F401 - to say so in time

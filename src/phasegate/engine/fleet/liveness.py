@@ -20,19 +20,19 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from phasegate.core.display.status import NONE_YET
-from phasegate.engine.fleet.client import connect, queue_of
-from phasegate.engine.fleet.workflow import ROOM
-from phasegate.engine.project.ports import stamp
+from phasegate.core.display.status import NO_WORKER_YET
+from phasegate.engine.fleet.client import connect_to_temporal, fleet_queue_name
+from phasegate.engine.fleet.workflow import ADOPTION_SUFFIX
+from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project
-from phasegate.engine.views.overview import FleetQueue
+from phasegate.engine.views.overview import UnservedQueue
 from phasegate.errors import EnvironmentUnavailable
 
-WITHIN_S = 5.0
-SERVED_WITHIN = timedelta(seconds=70)  # a worker that lives asks for work every minute
-FULL = "every worker has enough to do"
-_AT_ONCE = 16
-Works = dict[str, tuple[str, str]]  # by feature: which worker is at it, and when it gave a sign last
+SERVER_TIMEOUT_S = 5.0
+POLLER_MAX_AGE = timedelta(seconds=70)  # a worker that lives asks for work every minute
+ALL_WORKERS_BUSY = "every worker has enough to do"
+_MAX_CONCURRENT = 16
+WorkersByFeature = dict[str, tuple[str, str]]  # by feature: which worker is at it, and when it gave a sign last
 
 
 class QueueWait(NamedTuple):
@@ -45,18 +45,18 @@ class QueueWait(NamedTuple):
     why: str = ""
 
 
-async def ask_server(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
+async def query_fleet_state(project: Project) -> tuple[WorkersByFeature, tuple[UnservedQueue, ...]]:
     """Who works on what that is begun, and the queues that something waits in and nobody serves."""
     try:
-        return await asyncio.wait_for(_asked(project), WITHIN_S)
+        return await asyncio.wait_for(_describe_fleet(project), SERVER_TIMEOUT_S)
     except (TimeoutError, RPCError) as error:
         server = project.config.fleet.server
         raise EnvironmentUnavailable(f"the Temporal server at {server} does not say: {error}") from error
 
 
-async def ask_namespace(project: Project) -> None:
+async def check_namespace(project: Project) -> None:
     """Whether the server answers and has the namespace of the settings."""
-    client, fleet = await connect(project), project.config.fleet
+    client, fleet = await connect_to_temporal(project), project.config.fleet
     try:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     except RPCError as error:
@@ -66,8 +66,12 @@ async def ask_namespace(project: Project) -> None:
         ) from error
 
 
-async def _asked(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
-    client, beginning, limit = await connect(project), f"{queue_of(project)} ", asyncio.Semaphore(_AT_ONCE)
+async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[UnservedQueue, ...]]:
+    client, beginning, limit = (
+        await connect_to_temporal(project),
+        f"{fleet_queue_name(project)} ",
+        asyncio.Semaphore(_MAX_CONCURRENT),
+    )
 
     async def described(id_: str) -> tuple[str, DescribeWorkflowExecutionResponse]:
         async with limit:
@@ -76,50 +80,50 @@ async def _asked(project: Project) -> tuple[Works, tuple[FleetQueue, ...]]:
 
     running = client.list_workflows('ExecutionStatus = "Running"')
     ids = [one.id async for one in running if one.id.startswith(beginning)]
-    works, waits = Works(), set[QueueWait]()
+    works, waits = WorkersByFeature(), set[QueueWait]()
     for slug, said in await asyncio.gather(*map(described, ids)):
-        waits |= (waiting := {*_waits(slug, said)})
-        works[slug] = NONE_YET, max((one.since for one in waiting), default=stamp(time.time()))
+        waits |= (waiting := {*_find_waits(slug, said)})
+        works[slug] = NO_WORKER_YET, max((one.since for one in waiting), default=format_timestamp(time.time()))
         for one in said.pending_activities:
             is_begun = one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
             if is_begun and one.activity_type.name == "take_step":
-                works[slug] = one.last_worker_identity, _moment(one.last_heartbeat_time, one.last_started_time)
-    return works, tuple([one async for one in _unserved(client, waits)])
+                works[slug] = one.last_worker_identity, _first_timestamp(one.last_heartbeat_time, one.last_started_time)
+    return works, tuple([one async for one in _find_unserved_queues(client, waits)])
 
 
-def _waits(slug: str, said: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
+def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
     """The queues that a feature waits in for somebody to take its step, or its workflow."""
     found = list[QueueWait]()
-    for one in said.pending_activities:
+    for one in description.pending_activities:
         refused, queue = one.last_failure, one.activity_options.task_queue.name
         told = [json.loads(detail.data) for detail in refused.application_failure_info.details.payloads]
-        since = told[0] if told else _moment(one.scheduled_time)
+        since = told[0] if told else _first_timestamp(one.scheduled_time)
         if refused.message or one.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED:
             found.append(QueueWait(queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, since, slug, refused.message))
-    if said.HasField("pending_workflow_task") and not said.pending_workflow_task.HasField("started_time"):
-        since = _moment(said.pending_workflow_task.original_scheduled_time)
-        queue = said.execution_config.task_queue.name
+    if description.HasField("pending_workflow_task") and not description.pending_workflow_task.HasField("started_time"):
+        since = _first_timestamp(description.pending_workflow_task.original_scheduled_time)
+        queue = description.execution_config.task_queue.name
         found.append(QueueWait(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, since, slug))
     return found
 
 
-async def _unserved(client: Client, waits: set[QueueWait]) -> AsyncIterator[FleetQueue]:
+async def _find_unserved_queues(client: Client, waits: set[QueueWait]) -> AsyncIterator[UnservedQueue]:
     """Workers without room do not ask for features; whether there are workers the queue of all of them says."""
     for name, type_ in sorted({wait[:2] for wait in waits}):
-        queue = TaskQueue(name=name.removesuffix(ROOM))
+        queue = TaskQueue(name=name.removesuffix(ADOPTION_SUFFIX))
         request = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=type_)
         pollers = (await client.workflow_service.describe_task_queue(request)).pollers
-        lately = datetime.now(UTC) - SERVED_WITHIN
+        lately = datetime.now(UTC) - POLLER_MAX_AGE
         is_served = any(one.last_access_time.ToDatetime(UTC) > lately for one in pollers)
-        default = FULL if is_served and name.endswith(ROOM) else ""
+        default = ALL_WORKERS_BUSY if is_served and name.endswith(ADOPTION_SUFFIX) else ""
         of_it = [wait._replace(why=wait.why or default) for wait in waits if wait[:2] == (name, type_)]
         for why in sorted({wait.why for wait in of_it if wait.why or not is_served}):
             told = [wait for wait in of_it if wait.why == why]
-            yield FleetQueue(
+            yield UnservedQueue(
                 name, min(wait.since for wait in told), tuple(sorted({wait.feature for wait in told})), why
             )
 
 
-def _moment(*times: Timestamp) -> str:
+def _first_timestamp(*times: Timestamp) -> str:
     """The first of these that is set, as every record writes it."""
-    return next((stamp(one.ToMilliseconds() / 1000) for one in times if one.seconds), "")
+    return next((format_timestamp(one.ToMilliseconds() / 1000) for one in times if one.seconds), "")

@@ -15,65 +15,73 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
-from phasegate.core.display.status import ENDED
-from phasegate.engine.bucket import LONGEST_END_S, address_of, fleet_copy, fleet_record, open_bucket
-from phasegate.engine.fleet.entry import need_temporal
-from phasegate.engine.project.ports import stamp
+from phasegate.core.display.status import ENDED_STAGE_NAMES
+from phasegate.engine.bucket import (
+    FINAL_COPY_TIMEOUT_S,
+    locate_fleet_copy,
+    make_bucket_address,
+    open_bucket,
+    open_fleet_record,
+)
+from phasegate.engine.fleet.entry import require_temporal
+from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.project import Project, open_project
-from phasegate.engine.views.overview import LAST, SIGNS, FleetSign, FleetSigns
+from phasegate.engine.views.overview import FLEET_STATUS_FILE, MAX_POSITION, FleetFeatureStatus, FleetStatus
 from phasegate.errors import PhasegateError
 from phasegate.files.durable_write import replace_file
-from phasegate.storage.bucket.copier import trail_name
-from phasegate.storage.bucket.trails import bring_trails, live_chunks
-from phasegate.storage.trail_reader import Fields, read_entry
+from phasegate.storage.bucket.copier import trail_object_path
+from phasegate.storage.bucket.trails import download_trails, read_live_chunks
+from phasegate.storage.trail_reader import EntryFields, parse_entry
 
-LOOK_EVERY_S = 2.0
-BY_RECORD = "(some)"  # that it is at work is told by the record alone
+POLL_INTERVAL_S = 2.0
+UNKNOWN_WORKER = "(some)"  # that it is at work is told by the record alone
 
 
-def up_to_date(folder: Path, *, trails: bool = False) -> Path:
+def update_copy(folder: Path, *, trails: bool = False) -> Path:
     """Bring the copy of the fleet's record up to date; its folder, which doors read as they read a repository."""
     project = open_project(folder)
-    location = fleet_copy(project)
-    with fleet_record(project, LONGEST_END_S) as record:
-        record.follow_all()
+    location = locate_fleet_copy(project)
+    with open_fleet_record(project, FINAL_COPY_TIMEOUT_S) as record:
+        record.sync_all_features()
         if trails:
-            bring_trails(open_bucket(project.config.storage, os.environ, LONGEST_END_S), location, record)
-        recorded = {row.feature: row.since for row in record.workflows() if row.stage not in ENDED}
+            download_trails(open_bucket(project.config.storage, os.environ, FINAL_COPY_TIMEOUT_S), location, record)
+        recorded = {row.feature: row.since for row in record.workflows() if row.stage not in ENDED_STAGE_NAMES}
         for slug in recorded:
-            recorded[slug] = max(recorded[slug], *(one.ts for one in record.events_before(LAST, 1, slug)))
-        foreign = record.foreign
-    replace_file(location.folder / SIGNS, json.dumps(_signs(project, recorded, foreign)).encode())
-    return location.folder
+            recorded[slug] = max(recorded[slug], *(one.ts for one in record.events_before(MAX_POSITION, 1, slug)))
+        foreign = record.foreign_histories
+    replace_file(
+        location.data_folder / FLEET_STATUS_FILE, json.dumps(_build_fleet_status(project, recorded, foreign)).encode()
+    )
+    return location.data_folder
 
 
-def followed_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[Fields]:
+def follow_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[EntryFields]:
     """The entries of a job's trail as they come into the bucket, until the job has ended or `wait` says no."""
     project = open_project(copy)
-    bucket, chunks, lines = open_bucket(project.config.storage, os.environ, LONGEST_END_S), 0, 0
-    with fleet_record(project, LONGEST_END_S) as record:
+    bucket, chunks, lines = open_bucket(project.config.storage, os.environ, FINAL_COPY_TIMEOUT_S), 0, 0
+    with open_fleet_record(project, FINAL_COPY_TIMEOUT_S) as record:
         while True:
-            row = record.job(job)  # asked first: what follows is all of it
-            for data in live_chunks(bucket, job, chunks):
+            row = record.find_job(job)  # asked first: what follows is all of it
+            for data in read_live_chunks(bucket, job, chunks):
                 chunks += 1
                 for line in data.splitlines():
                     lines += 1
-                    yield read_entry(line)
+                    yield parse_entry(line)
             if row is None or row.ended or not wait():
                 break
-        whole = bucket.get(trail_name(row.feature, job)) if row and record.seal(job) else None
-        yield from map(read_entry, whole.data.splitlines()[lines:] if whole else ())
+        whole = bucket.get(trail_object_path(row.feature, job)) if row and record.find_seal(job) else None
+        yield from map(parse_entry, whole.data.splitlines()[lines:] if whole else ())
 
 
 @contextmanager
-def kept_up_to_date(copy: Path) -> Iterator[None]:
+def keep_copy_updated(copy: Path) -> Iterator[None]:
     """Bring it up to date again and again while the block runs; what does not answer is asked again."""
     ended = Event()
 
     def follow() -> None:
-        while not ended.wait(LOOK_EVERY_S):
+        while not ended.wait(POLL_INTERVAL_S):
             with suppress(PhasegateError):
-                up_to_date(copy, trails=True)
+                update_copy(copy, trails=True)
 
     thread = Thread(target=follow, name="fleet copy", daemon=True)
     thread.start()
@@ -84,21 +92,22 @@ def kept_up_to_date(copy: Path) -> Iterator[None]:
         thread.join()
 
 
-def _signs(project: Project, recorded: dict[str, str], foreign: Mapping[str, str]) -> FleetSigns:
+def _build_fleet_status(project: Project, recorded: dict[str, str], foreign: Mapping[str, str]) -> FleetStatus:
     """What is known of the workers. Without the server, a record that has just grown shows that one is at work."""
     moment_s, lost_after_s = time.time(), project.config.fleet.lost_after_s
     try:
-        need_temporal()
-        from phasegate.engine.fleet.liveness import ask_server
+        require_temporal()
+        from phasegate.engine.fleet.liveness import query_fleet_state
 
-        works, waits = asyncio.run(ask_server(project))
+        works, waits = asyncio.run(query_fleet_state(project))
         unknown = ""
     except PhasegateError as error:
-        lately = {slug: ts for slug, ts in recorded.items() if ts > stamp(moment_s - lost_after_s)}
-        works, waits, unknown = {slug: (BY_RECORD, ts) for slug, ts in lately.items()}, (), error.message
+        lately = {slug: ts for slug, ts in recorded.items() if ts > format_timestamp(moment_s - lost_after_s)}
+        works, waits, unknown = {slug: (UNKNOWN_WORKER, ts) for slug, ts in lately.items()}, (), error.message
     known = {**dict.fromkeys(foreign, ""), **recorded}
     signs = tuple(
-        FleetSign(slug, ts, *works.get(slug, ("", "")), why=foreign.get(slug, "")) for slug, ts in sorted(known.items())
+        FleetFeatureStatus(slug, ts, *works.get(slug, ("", "")), why=foreign.get(slug, ""))
+        for slug, ts in sorted(known.items())
     )
-    bucket, server = str(address_of(project.config.storage)), project.config.fleet.server
-    return FleetSigns(stamp(moment_s), bucket, server, unknown, signs, waits)
+    bucket, server = str(make_bucket_address(project.config.storage)), project.config.fleet.server
+    return FleetStatus(format_timestamp(moment_s), bucket, server, unknown, signs, waits)

@@ -8,35 +8,35 @@ from queue import Empty, Queue
 from threading import Lock, Thread
 from typing import NamedTuple, Self
 
-from phasegate.engine.jobs.assignment import Ended
-from phasegate.sandbox.job import CagedJob
+from phasegate.engine.jobs.assignment import JobEnd
+from phasegate.sandbox.job import SandboxedJob
 
-Announce = Callable[[CagedJob], None]
-Work = Callable[[Announce], Ended]
+RegisterJob = Callable[[SandboxedJob], None]
+JobFunction = Callable[[RegisterJob], JobEnd]
 
 
-class Came(NamedTuple):
+class JobResult(NamedTuple):
     """How a job came back: its end, or the reason why it could not be run."""
 
     job: str
-    result: Ended | BaseException
+    end: JobEnd | BaseException
 
 
-class Crew:
+class JobPool:
     """Jobs that run at once. Leaving it ends all that still runs, with every process of theirs."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._running: dict[str, Thread] = {}
-        self._cages: list[CagedJob] = []
-        self._stops = 0
-        self._ends: Queue[Came] = Queue()
+        self._sandboxed_jobs: list[SandboxedJob] = []
+        self._stop_level = 0
+        self._results: Queue[JobResult] = Queue()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ask_to_stop(2)
+        self._raise_stop_level(2)
         for thread in self._running.values():
             thread.join()
 
@@ -44,39 +44,39 @@ class Crew:
     def is_busy(self) -> bool:
         return bool(self._running)
 
-    def start(self, job: str, work: Work) -> None:
+    def start_job(self, job: str, work: JobFunction) -> None:
         """Run a job. `work` announces its cage before it starts it."""
-        thread = Thread(target=self._carry_out, args=(job, work), name=f"job {job}", daemon=True)
+        thread = Thread(target=self._run_job, args=(job, work), name=f"job {job}", daemon=True)
         self._running[job] = thread
         thread.start()
 
-    def wait(self, timeout_s: float) -> Came | None:
+    def wait_for_result(self, timeout_s: float) -> JobResult | None:
         """The next job that has ended; None if none did in that time."""
         with suppress(Empty):
-            came = self._ends.get(timeout=max(timeout_s, 0.001))
+            came = self._results.get(timeout=max(timeout_s, 0.001))
             self._running.pop(came.job).join()
             return came
         return None
 
-    def stop(self) -> None:
+    def stop_all(self) -> None:
         """Ask every job to end, now and by itself; what does not is killed after the grace period."""
-        self._ask_to_stop(1)
+        self._raise_stop_level(1)
 
-    def _ask_to_stop(self, stops: int) -> None:
+    def _raise_stop_level(self, level: int) -> None:
         with self._lock:
-            for cage in self._cages:
-                for _ in range(stops - self._stops):
+            for cage in self._sandboxed_jobs:
+                for _ in range(level - self._stop_level):
                     cage.stop()
-            self._stops = max(stops, self._stops)
+            self._stop_level = max(level, self._stop_level)
 
-    def _announce(self, cage: CagedJob) -> None:
+    def _register_job(self, job: SandboxedJob) -> None:
         with self._lock:
-            self._cages.append(cage)
-            for _ in range(self._stops):
-                cage.stop()
+            self._sandboxed_jobs.append(job)
+            for _ in range(self._stop_level):
+                job.stop()
 
-    def _carry_out(self, job: str, work: Work) -> None:
+    def _run_job(self, job: str, work: JobFunction) -> None:
         try:
-            self._ends.put(Came(job, work(self._announce)))
+            self._results.put(JobResult(job, work(self._register_job)))
         except BaseException as error:  # the thread that waits raises it
-            self._ends.put(Came(job, error))
+            self._results.put(JobResult(job, error))

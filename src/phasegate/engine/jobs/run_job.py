@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPlaces, make_envelope
+from phasegate.agents.envelope import EnvelopeConfig, EnvelopePackage, RunPaths, make_envelope
 from phasegate.agents.port import (
     AgentConfig,
     AgentEvent,
@@ -18,43 +18,49 @@ from phasegate.agents.port import (
     Harness,
     Launch,
     Usage,
-    harness_of,
+    get_harness,
 )
-from phasegate.agents.run.proxy import Outward, with_way_out
-from phasegate.agents.run.sandboxed import job_request, run_agent, without_secrets
-from phasegate.agents.run.sign_in import lent
-from phasegate.agents.spool.requests import ArtifactWrite, SpoolRequest
-from phasegate.agents.spool.server import Answerer, RequestSpool, SpoolAnswer
-from phasegate.config.acp_registry import row_of
-from phasegate.core.agents.harnesses import ROWS
+from phasegate.agents.run.proxy import EgressPolicy, add_egress_proxy
+from phasegate.agents.run.sandboxed import build_job_request, redact_report, run_agent
+from phasegate.agents.run.sign_in import lend_sign_in
+from phasegate.agents.spool.requests import ArtifactWriteRequest, SpoolRequest
+from phasegate.agents.spool.server import RequestSpool, SpoolAnswer, SpoolRequestHandler
+from phasegate.config.acp_registry import resolve_harness_row
+from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.answer.parse import parse_answer
-from phasegate.core.audit.trail import US, Action, Done, Source, Value
-from phasegate.core.display.status import HIDDEN_TOLD
-from phasegate.core.machine.package_events import End
-from phasegate.core.prompt.hidden_characters import Hidden, shown_name
-from phasegate.core.text.visible import visible
-from phasegate.engine.jobs.admission import Admitted, CapReached
-from phasegate.engine.jobs.assignment import MOST_NAMED, Assigned, Ended, judged, strayed
-from phasegate.engine.jobs.live_events import LiveTrail, shown_live
-from phasegate.engine.jobs.ports_and_data import own_surroundings
-from phasegate.engine.jobs.trail import JobTrail, digest
-from phasegate.engine.journal.entries import ANSWER, LOGS
-from phasegate.engine.project.job_limits import job_limits, wanted_level
-from phasegate.engine.project.ports import TrailSink, stamp
+from phasegate.core.audit.trail import PHASEGATE_ACTOR, Action, Source, TrailEvent, TrailValue
+from phasegate.core.display.status import HIDDEN_CHARACTERS_PREFIX
+from phasegate.core.machine.package_events import JobEndKind
+from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.jobs.admission import Admission, CapReached
+from phasegate.engine.jobs.assignment import (
+    MAX_NAMES_SHOWN,
+    JobAssignment,
+    JobEnd,
+    block_for_outside_changes,
+    interpret_job_end,
+)
+from phasegate.engine.jobs.live_events import LiveTrail, update_activity
+from phasegate.engine.jobs.ports_and_data import reserve_ports_and_data
+from phasegate.engine.jobs.trail import JobTrail, sha256_hex
+from phasegate.engine.journal.entries import ANSWER_FILE, LOG_FILES
+from phasegate.engine.project.job_limits import get_sandbox_level, make_job_limits
+from phasegate.engine.project.ports import TrailSink, format_timestamp
 from phasegate.engine.project.project import Project
 from phasegate.errors import StateConflict
-from phasegate.prompts.assemble import Assembled, PromptRequest, assemble
-from phasegate.sandbox.egress_proxy import Broker, Reached
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.orphans import end_tagged
-from phasegate.sandbox.probe import bounds_hosts, choose
+from phasegate.prompts.assemble import AssembledPrompt, PromptRequest, assemble_prompt
+from phasegate.sandbox.egress_proxy import ConnectionAttempt, EgressProxy
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.orphans import kill_tagged_processes
+from phasegate.sandbox.probe import can_restrict_hosts, choose_level
 from phasegate.sandbox.redact import Redactor
-from phasegate.sandbox.request import Level, Request
-from phasegate.storage.row_events import job_ended, trail_sealed
-from phasegate.storage.rows import Event, Job
-from phasegate.workspace.agent_actions import Deed, deeds_in
-from phasegate.workspace.agent_git_writer import object_stores
-from phasegate.workspace.changes import TooMuch, observe
+from phasegate.sandbox.request import JobRequest, SandboxLevel
+from phasegate.storage.row_events import job_ended_event, trail_sealed_event
+from phasegate.storage.rows import JobRow, NewEvent
+from phasegate.workspace.agent_actions import AgentAction, list_agent_actions
+from phasegate.workspace.agent_git_writer import list_object_stores
+from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
 from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.removal import remove_tree
 
@@ -62,200 +68,218 @@ from phasegate.workspace.removal import remove_tree
 def run_job(
     project: Project,
     trails: TrailSink,
-    assigned: Assigned,
-    admitted: Admitted,
-    announce: Callable[[CagedJob], None] = lambda cage: None,
-) -> Ended:
+    assigned: JobAssignment,
+    admitted: Admission,
+    register_job: Callable[[SandboxedJob], None] = lambda cage: None,
+) -> JobEnd:
     """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
-    if admitted.refused is not None:
-        return _not_started(project, trails, assigned, admitted.row, admitted.refused)
-    folder = project.jobs / assigned.job
+    if admitted.cap_reached is not None:
+        return _end_refused_job(project, trails, assigned, admitted.started_row, admitted.cap_reached)
+    folder = project.jobs_folder / assigned.job_id
     folder.mkdir(parents=True, mode=0o700)
-    harness = harness_of(assigned.settings.harness)
+    harness = get_harness(assigned.settings.harness)
     prompt, hidden = _write_prompt(project, assigned, harness, folder)
-    task = _task(project, assigned, harness, prompt)
-    level = choose(wanted_level(project), needs_network=harness.launch(task).network)
-    task = msgspec.structs.replace(task, caged=level is not Level.NONE)
+    task = _make_task(project, assigned, harness, prompt)
+    level = choose_level(get_sandbox_level(project), needs_network=harness.launch(task).network)
+    task = msgspec.structs.replace(task, sandboxed=level is not SandboxLevel.NONE)
     launch = harness.launch(task)
     trail = JobTrail(trails, assigned, project.now)
     person_home = Path.home() if assigned.settings.sign_in else None
     with (
         RequestSpool(folder / "spool") as spool,
-        lent(launch.sign_in_files, person_home, folder / "home") as sign_in,
-        own_surroundings(folder, project.location.locks) as own,
+        lend_sign_in(launch.sign_in_files, person_home, folder / "home") as sign_in,
+        reserve_ports_and_data(folder, project.location.locks_folder) as own,
     ):
-        request = job_request(
+        request = build_job_request(
             task,
             launch,
             folder,
             spool,
-            tag=assigned.job,
+            tag=assigned.job_id,
             level=level,
             timeout_s=assigned.settings.timeout_s,
             sign_in=sign_in,
-            tools=assigned.programs,
-            limits=job_limits(project),
+            tools=assigned.setup_programs,
+            limits=make_job_limits(project),
         )
         # The checkout's own git borrows the objects of the person's repository: to be read, never written.
-        readable = (*request.readable, *object_stores(project.repository))
+        readable = (*request.readable, *list_object_stores(project.repository))
         writable = (*request.writable, Path(own["PHASEGATE_DATA"]))
         request = request._replace(env={**own, **request.env}, writable=writable)
-        request = request._replace(readable=readable, stdout_log=folder / LOGS[0], stderr_log=folder / LOGS[1])
-        request, broker = _bounded(trail, assigned, launch, request)
-        _note_start(trail, assigned, request, prompt)
+        request = request._replace(
+            readable=readable, stdout_log=folder / LOG_FILES[0], stderr_log=folder / LOG_FILES[1]
+        )
+        request, broker = _restrict_network(trail, assigned, launch, request)
+        _log_start(trail, assigned, request, prompt)
         for text in hidden:
-            trail.write(Done("phasegate", Action.NOTICE, Source.OBSERVED, {"text": text}))
-        watch = admitted.look_outside() if level is Level.NONE else None
+            trail.write(TrailEvent("phasegate", Action.NOTICE, Source.OBSERVED, {"text": text}))
+        watch = admitted.start_outside_monitor() if level is SandboxLevel.NONE else None
         live = LiveTrail(trail.agent, trail.write, project.clock.monotonic_s)
-        with spool.serving(_noting_artifacts(trail, admitted.answer)):
-            cage = CagedJob(request)
-            announce(cage)  # whoever started this may stop it from another thread
-            hear = _listener(project, assigned.job, live, request.secrets)
-            report, finished = run_agent(cage, harness.reading(task, cage), hear, trail.signal)
+        with spool.serve_in_background(_log_artifact_writes(trail, admitted.handle_request)):
+            cage = SandboxedJob(request)
+            register_job(cage)  # whoever started this may stop it from another thread
+            hear = _make_event_handler(project, assigned.job_id, live, request.secrets)
+            report, finished = run_agent(cage, harness.make_parser(task, cage), hear, trail.log_signal)
     ended_at = project.now()
-    live.end_command()
-    trail.deeds(_deeds(project, assigned), ended_at, Redactor(request.secrets).whole)
-    report = without_secrets(report, request.secrets)
-    if broker is not None and broker.refused and report.ending is not Ending.COMPLETED:
-        report = msgspec.structs.replace(report, remedy=_refused_hosts(assigned, report, broker.refused))
-    project.activities.pop(assigned.job, None)
+    live.flush_command()
+    trail.log_agent_actions(_find_agent_actions(project, assigned), ended_at, Redactor(request.secrets).redact_text)
+    report = redact_report(report, request.secrets)
+    if broker is not None and broker.refused_hosts and report.ending is not Ending.COMPLETED:
+        report = msgspec.structs.replace(report, remedy=_suggest_hosts(assigned, report, broker.refused_hosts))
+    project.activities.pop(assigned.job_id, None)
     if not folder.is_dir():
         raise StateConflict(f"{folder} was removed while its job ran", "run again: the job is done again")
-    _empty(folder)
-    (folder / ANSWER).write_text(report.answer, encoding="utf-8", errors="replace")
-    ended = judged(assigned, report, finished, admitted.has_a_stand_in, project.clock.time_s(), admitted.limits_before)
+    _remove_private_folders(folder)
+    (folder / ANSWER_FILE).write_text(report.answer, encoding="utf-8", errors="replace")
+    ended = interpret_job_end(
+        assigned, report, finished, admitted.has_fallback, project.clock.time_s(), admitted.consecutive_limits
+    )
     ended = ended._replace(notices=hidden)
-    live.block(ended.blockers)
-    trail.end(ended, ended_at)
-    if watch is not None and (changed := watch.changes()):
-        ended = strayed(ended, changed)
-        trail.write(trail.agent.did(Action.SCOPE_VIOLATION, Source.OBSERVED, detail=ended.reason))
-    return ended._replace(rows=(_ended_row(project, admitted.row, ended, prompt), trail_sealed(trail.close())))
+    live.note_blockers(ended.blockers)
+    trail.log_end(ended, ended_at)
+    if watch is not None and (changed := watch.list_changes()):
+        ended = block_for_outside_changes(ended, changed)
+        trail.write(trail.agent.build_event(Action.SCOPE_VIOLATION, Source.OBSERVED, detail=ended.reason))
+    return ended._replace(
+        rows=(_make_end_row(project, admitted.started_row, ended, prompt), trail_sealed_event(trail.close()))
+    )
 
 
-def _bounded(trail: JobTrail, assigned: Assigned, launch: Launch, request: Request) -> tuple[Request, Broker | None]:
+def _restrict_network(
+    trail: JobTrail, assigned: JobAssignment, launch: Launch, request: JobRequest
+) -> tuple[JobRequest, EgressProxy | None]:
     """The request with a way out to its provider only, where a network of its own can be made and that is known."""
     settings = assigned.settings
-    row = row_of(settings.harness, settings.command) or ROWS[settings.harness]
-    outward = Outward(row, settings.hosts, launch.pass_env)
-    if not launch.network or not bounds_hosts(request.level, outward.is_bounded):
+    row = resolve_harness_row(settings.harness, settings.command) or HARNESSES[settings.harness]
+    outward = EgressPolicy(row, settings.hosts, launch.pass_env)
+    if not launch.network or not can_restrict_hosts(request.level, outward.has_known_hosts):
         return request, None
 
-    def note(reached: Reached) -> None:
-        fields: dict[str, Value] = {"host": f"{reached.host}:{reached.port}", "allowed": reached.allowed}
-        trail.write(trail.agent.did(Action.REACH_HOST, Source.OBSERVED, **fields))
+    def note(reached: ConnectionAttempt) -> None:
+        fields: dict[str, TrailValue] = {"host": f"{reached.host}:{reached.port}", "allowed": reached.allowed}
+        trail.write(trail.agent.build_event(Action.REACH_HOST, Source.OBSERVED, **fields))
 
-    return with_way_out(request, outward, note)
+    return add_egress_proxy(request, outward, note)
 
 
-def _refused_hosts(assigned: Assigned, report: AgentReport, refused: Sequence[str]) -> str:
-    names = ", ".join(visible(name) for name in refused[:MOST_NAMED])
+def _suggest_hosts(assigned: JobAssignment, report: AgentReport, refused: Sequence[str]) -> str:
+    names = ", ".join(escape_unprintable(name) for name in refused[:MAX_NAMES_SHOWN])
     hint = f"it was not let through to {names}: if that is wanted, set `hosts` in [agents.{assigned.agent}]"
     return f"{report.remedy}; {hint}" if report.remedy else hint
 
 
-def _listener(project: Project, job: str, live: LiveTrail, secrets: tuple[bytes, ...]) -> Callable[[AgentEvent], None]:
-    hide = Redactor(secrets).whole
+def _make_event_handler(
+    project: Project, job: str, live: LiveTrail, secrets: tuple[bytes, ...]
+) -> Callable[[AgentEvent], None]:
+    hide = Redactor(secrets).redact_text
 
     def hear(event: AgentEvent) -> None:
         event = msgspec.structs.replace(event, text=hide(event.text), path=hide(event.path))
-        shown_live(project.activities, job, event)
+        update_activity(project.activities, job, event)
         live(event)
 
     return hear
 
 
-def _noting_artifacts(trail: JobTrail, answer: Answerer) -> Answerer:
+def _log_artifact_writes(trail: JobTrail, answer: SpoolRequestHandler) -> SpoolRequestHandler:
     """Answer as before; what is stored goes into the trail at once."""
 
     def answered(request: SpoolRequest) -> SpoolAnswer:
         said = answer(request)
-        if isinstance(request, ArtifactWrite) and said.exit_status == 0:
+        if isinstance(request, ArtifactWriteRequest) and said.exit_status == 0:
             data = request.content.encode()
-            fields: dict[str, Value] = {"path": request.relative_path, "bytes": len(data), "hash": digest(data)}
-            trail.write(trail.agent.did(Action.WRITE_ARTIFACT, Source.OBSERVED, **fields))
+            fields: dict[str, TrailValue] = {
+                "path": request.relative_path,
+                "bytes": len(data),
+                "hash": sha256_hex(data),
+            }
+            trail.write(trail.agent.build_event(Action.WRITE_ARTIFACT, Source.OBSERVED, **fields))
         return said
 
     return answered
 
 
-def _deeds(project: Project, assigned: Assigned) -> list[Deed]:
+def _find_agent_actions(project: Project, assigned: JobAssignment) -> list[AgentAction]:
     """What the agent left; nothing where that cannot be told: whoever takes the work over will say why."""
-    found = find_checkout(project.repository, assigned.own) if assigned.own else None
+    found = find_checkout(project.repository, assigned.own_checkout) if assigned.own_checkout else None
     if found is None:
         return []
     try:
-        seen = observe(found, litter=assigned.scope.litter)
-        return [] if isinstance(seen, TooMuch) else deeds_in(found, seen)
+        seen = observe_checkout(found, litter=assigned.scope.litter)
+        return [] if isinstance(seen, CheckoutTooLarge) else list_agent_actions(found, seen)
     except StateConflict:
         return []
 
 
-def _not_started(project: Project, trails: TrailSink, assigned: Assigned, started: Job, refused: CapReached) -> Ended:
+def _end_refused_job(
+    project: Project, trails: TrailSink, assigned: JobAssignment, started: JobRow, refused: CapReached
+) -> JobEnd:
     """The end of a job that a cap kept from its start. Its trail says so."""
     trail = JobTrail(trails, assigned, project.now)
-    trail.write(US.did(Action.NOTICE, Source.OBSERVED, text=f"not started: {refused.reason}"))
+    trail.write(PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=f"not started: {refused.reason}"))
     rows = (
-        job_ended(started._replace(ended=project.now(), outcome=str(End.BLOCKED))),
-        trail_sealed(trail.close()),
+        job_ended_event(started._replace(ended=project.now(), outcome=str(JobEndKind.BLOCKED))),
+        trail_sealed_event(trail.close()),
     )
     answer, nothing = parse_answer("", assigned.phase), FinishedRun(None, "", "")
-    return Ended(End.BLOCKED, refused.reason, refused.remedy, False, answer, nothing, rows)
+    return JobEnd(JobEndKind.BLOCKED, refused.reason, refused.remedy, False, answer, nothing, rows)
 
 
-def clear_away(project: Project, job: str) -> None:
+def clean_up_job(project: Project, job: str) -> None:
     """End what lives on of a job that nobody saw the end of: two agents must not work in one place.
 
     Its home goes too: a sign-in that was lent to it may still lie there.
     """
-    end_tagged(job)
-    _empty(project.jobs / job)
+    kill_tagged_processes(job)
+    _remove_private_folders(project.jobs_folder / job)
 
 
-def last_seen(project: Project, row: Job) -> str:
+def read_last_seen(project: Project, row: JobRow) -> str:
     """When a job that nobody saw the end of last gave a sign: what it printed last, else its start.
 
     Its trail does not tell: what a dead process left unfinished there is finished by the next one.
     """
-    logs = (project.jobs / row.id / name for name in LOGS)
+    logs = (project.jobs_folder / row.id / name for name in LOG_FILES)
     moments_s = [path.stat().st_mtime for path in logs if path.exists()]
-    return max(row.started, min(stamp(max(moments_s)), project.now())) if moments_s else row.started
+    return max(row.started, min(format_timestamp(max(moments_s)), project.now())) if moments_s else row.started
 
 
-def lost_row(row: Job, last_seen: str) -> Event:
+def make_lost_row(row: JobRow, last_seen: str) -> NewEvent:
     """The end of a job that nobody saw, as the journal knows it."""
-    return job_ended(row._replace(ended=last_seen, outcome=str(End.LOST)))
+    return job_ended_event(row._replace(ended=last_seen, outcome=str(JobEndKind.LOST)))
 
 
-def _empty(folder: Path) -> None:
+def _remove_private_folders(folder: Path) -> None:
     """Remove what an agent kept for itself, however much or deep that is; the logs of its job stay."""
     for own in (folder / "home", folder / "tmp", folder / "data"):
         if own.is_dir():
             remove_tree(own)
 
 
-def _write_prompt(project: Project, assigned: Assigned, harness: Harness, folder: Path) -> tuple[Path, tuple[str, ...]]:
+def _write_prompt(
+    project: Project, assigned: JobAssignment, harness: Harness, folder: Path
+) -> tuple[Path, tuple[str, ...]]:
     """The prompt, and what a person is told of characters that hide in its sources."""
     path = folder / "prompt.xml"
-    hidden: tuple[Hidden, ...] = ()
-    text = assigned.prompt
+    hidden: tuple[HiddenCharacter, ...] = ()
+    text = assigned.prepared_prompt
     if not text:
-        made = _assembled(project, assigned, harness)
+        made = _assemble_prompt(project, assigned, harness)
         text, hidden = made.prompt.to_xml(), made.hidden
     path.write_text(text, encoding="utf-8")
-    project.papers.put(text.encode())
-    return path, _told_of_hidden(hidden)
+    project.document_store.put(text.encode())
+    return path, _describe_hidden_characters(hidden)
 
 
-def _told_of_hidden(hidden: Sequence[Hidden]) -> tuple[str, ...]:
+def _describe_hidden_characters(hidden: Sequence[HiddenCharacter]) -> tuple[str, ...]:
     if not hidden:
         return ()
-    places = ", ".join(dict.fromkeys(f"{shown_name(one.item)}:{one.line}" for one in hidden[:MOST_NAMED]))
-    more = f" and {len(hidden) - MOST_NAMED} more" if len(hidden) > MOST_NAMED else ""
-    return (f"{HIDDEN_TOLD} were shown to the agent as escapes; look at them: {places}{more}",)
+    places = ", ".join(dict.fromkeys(f"{quote_name(one.item)}:{one.line}" for one in hidden[:MAX_NAMES_SHOWN]))
+    more = f" and {len(hidden) - MAX_NAMES_SHOWN} more" if len(hidden) > MAX_NAMES_SHOWN else ""
+    return (f"{HIDDEN_CHARACTERS_PREFIX} were shown to the agent as escapes; look at them: {places}{more}",)
 
 
-def _assembled(project: Project, assigned: Assigned, harness: Harness) -> Assembled:
+def _assemble_prompt(project: Project, assigned: JobAssignment, harness: Harness) -> AssembledPrompt:
     template = assigned.settings.template or harness.row.template
     paths = project.config.paths
     request = PromptRequest(
@@ -264,27 +288,29 @@ def _assembled(project: Project, assigned: Assigned, harness: Harness) -> Assemb
         assigned.instructions,
         project.root,
         assigned.paths,
-        assigned.documents,
-        configured=(template,),
+        assigned.documents_to_write,
+        configured_agents=(template,),
         project_file=paths.project,
-        templates=paths.templates,
+        templates_folder=paths.templates,
     )
-    return assemble(request, assigned.pieces)
+    return assemble_prompt(request, assigned.pieces)
 
 
-def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) -> AgentTask:
-    package, settings = assigned.work, assigned.settings
-    document = assigned.document or prompt
-    places = RunPlaces(project.root, project.worktrees, assigned.checkout, document, assigned.context)
+def _make_task(project: Project, assigned: JobAssignment, harness: Harness, prompt: Path) -> AgentTask:
+    package, settings = assigned.package, assigned.settings
+    document = assigned.package_document or prompt
+    places = RunPaths(project.root, project.worktrees_folder, assigned.checkout, document, assigned.context_documents)
     config = EnvelopeConfig(
         harness.row.kind,
         int(settings.timeout_s),
         f"feat/{assigned.feature}",
         assigned.share.agent_count if assigned.share else 1,
-        assigned.rounds,
+        assigned.max_rounds,
     )
     of_package = EnvelopePackage(package.work_package_id, package.sequence) if package else None
-    envelope = make_envelope(assigned.job, assigned.feature, places, config, of_package, assigned.share, assigned.phase)
+    envelope = make_envelope(
+        assigned.job_id, assigned.feature, places, config, of_package, assigned.share, assigned.phase
+    )
     agent = AgentConfig(
         assigned.agent,
         settings.command,
@@ -307,10 +333,10 @@ def _task(project: Project, assigned: Assigned, harness: Harness, prompt: Path) 
     )
 
 
-def _note_start(trail: JobTrail, assigned: Assigned, request: Request, prompt: Path) -> None:
+def _log_start(trail: JobTrail, assigned: JobAssignment, request: JobRequest, prompt: Path) -> None:
     """What was done for it, that it starts, why again, and what it is given."""
-    trail.write_all(assigned.before)
-    started = US.did(
+    trail.write_all(assigned.entries_before_start)
+    started = PHASEGATE_ACTOR.build_event(
         Action.START,
         Source.OBSERVED,
         harness=assigned.settings.harness,
@@ -319,28 +345,28 @@ def _note_start(trail: JobTrail, assigned: Assigned, request: Request, prompt: P
         env=sorted(request.env),
         level=str(request.level),
         timeout_s=request.timeout_s,
-        prompt_sha256=digest(prompt.read_bytes()),
+        prompt_sha256=sha256_hex(prompt.read_bytes()),
     )
     trail.write(msgspec.structs.replace(started, agent=assigned.agent))
-    if assigned.why_again:
-        fields: dict[str, Value] = {"attempt": assigned.retries + 1, "reason": assigned.why_again}
-        trail.write(US.did(Action.RETRY, Source.OBSERVED, **fields))
-    trail.hand_over(assigned.pieces)
+    if assigned.retry_reason:
+        fields: dict[str, TrailValue] = {"attempt": assigned.retries + 1, "reason": assigned.retry_reason}
+        trail.write(PHASEGATE_ACTOR.build_event(Action.RETRY, Source.OBSERVED, **fields))
+    trail.log_documents(assigned.pieces)
 
 
-def _ended_row(project: Project, started: Job, ended: Ended, prompt: Path) -> Event:
+def _make_end_row(project: Project, started: JobRow, ended: JobEnd, prompt: Path) -> NewEvent:
     usage = ended.usage or Usage()
     row = started._replace(
         ended=project.now(),
-        outcome=str(ended.end),
-        prompt_hash=digest(prompt.read_bytes()),
-        output_hash=digest(ended.finished.stdout.encode()),
+        outcome=str(ended.outcome),
+        prompt_hash=sha256_hex(prompt.read_bytes()),
+        output_hash=sha256_hex(ended.finished.stdout.encode()),
         tokens=usage.input_tokens + usage.output_tokens,
         input_tokens=usage.input_tokens,
         cached_tokens=usage.cached_input_tokens,
         output_tokens=usage.output_tokens,
         cost_usd=usage.cost_usd or 0.0,
-        retry_at_s=(ended.retry_at_s or 0.0) if ended.end is End.LIMITED else 0.0,
-        logs="\n".join(str(prompt.with_name(name)) for name in LOGS),
+        retry_at_s=(ended.retry_at_s or 0.0) if ended.outcome is JobEndKind.RATE_LIMITED else 0.0,
+        logs="\n".join(str(prompt.with_name(name)) for name in LOG_FILES),
     )
-    return job_ended(row)
+    return job_ended_event(row)

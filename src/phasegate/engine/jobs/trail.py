@@ -7,98 +7,112 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 
 from phasegate.agents.port import FinishedRun
-from phasegate.core.audit.trail import US, Action, Doer, Done, Source, Value, doer_of
-from phasegate.core.prompt.budget import Piece
-from phasegate.engine.jobs.assignment import Assigned, Ended
-from phasegate.engine.jobs.live_events import LONGEST_TEXT, used
-from phasegate.engine.project.ports import TrailSink, stamp
-from phasegate.storage.rows import Seal
-from phasegate.workspace.agent_actions import Deed
+from phasegate.core.audit.trail import (
+    PHASEGATE_ACTOR,
+    Action,
+    Source,
+    TrailActor,
+    TrailEvent,
+    TrailValue,
+    build_agent_actor,
+)
+from phasegate.core.prompt.budget import ContextPiece
+from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.live_events import MAX_TEXT_CHARS, make_usage_entry
+from phasegate.engine.project.ports import TrailSink, format_timestamp
+from phasegate.storage.rows import TrailSeal
+from phasegate.workspace.agent_actions import AgentAction
 
-MOST_DEEDS = 2_000
+MAX_DERIVED_ENTRIES = 2_000
 
 
 class JobTrail:
     """Writes one job's lines. Threads may write at once: no line has a time before the one above it."""
 
-    def __init__(self, trails: TrailSink, assigned: Assigned, now: Callable[[], str]) -> None:
-        self._trails, self._job, self._now = trails, assigned.job, now
+    def __init__(self, trails: TrailSink, assigned: JobAssignment, now: Callable[[], str]) -> None:
+        self._trails, self._job, self._now = trails, assigned.job_id, now
         self._lock, self._last = Lock(), ""
-        self.agent: Doer = doer_of(assigned.settings.harness, assigned.agent)
-        trails.open(assigned.feature, assigned.job)
+        self.agent: TrailActor = build_agent_actor(assigned.settings.harness, assigned.agent)
+        trails.open(assigned.feature, assigned.job_id)
 
-    def write(self, done: Done, at: str = "") -> None:
+    def write(self, entry: TrailEvent, at: str = "") -> None:
         """Append what happened now, or at a time that lies behind; a later line has no earlier time."""
-        self.write_all([(at, done)])
+        self.write_all([(at, entry)])
 
-    def write_all(self, entries: Iterable[tuple[str, Done]]) -> None:
+    def write_all(self, entries: Iterable[tuple[str, TrailEvent]]) -> None:
         with self._lock:
             timed = []
             for at, done in entries:
                 self._last = max(self._last, at or self._now())
                 timed.append((self._last, done))
             if timed:
-                self._trails.write_all(self._job, timed)
+                self._trails.append_entries(self._job, timed)
 
-    def hand_over(self, pieces: Iterable[Piece]) -> None:
+    def log_documents(self, pieces: Iterable[ContextPiece]) -> None:
         """Each document that the agent is given."""
         handed = (one for one in pieces if one.name is not None)
-        self.write_all([("", self.agent.did(Action.READ_SPEC, Source.OBSERVED, **_document(one))) for one in handed])
+        self.write_all(
+            [("", self.agent.build_event(Action.READ_SPEC, Source.OBSERVED, **_document_fields(one))) for one in handed]
+        )
 
-    def signal(self, name: str) -> None:
+    def log_signal(self, name: str) -> None:
         """A signal was sent to the job."""
-        action = Action.TOLD_TO_STOP if name == "SIGTERM" else Action.KILLED
-        self.write(US.did(action, Source.OBSERVED, signal=name))
+        action = Action.STOP_REQUESTED if name == "SIGTERM" else Action.KILLED
+        self.write(PHASEGATE_ACTOR.build_event(action, Source.OBSERVED, signal=name))
 
-    def deeds(self, deeds: list[Deed], ended: str, hide: Callable[[str], str]) -> None:
+    def log_agent_actions(self, actions: list[AgentAction], ended: str, redact: Callable[[str], str]) -> None:
         """What files and git tell of the run that has just ended. `hide` takes keys out of names and messages."""
-        clean = (one._replace(path=hide(one.path), message=hide(one.message)) for one in deeds[:MOST_DEEDS])
-        timed = ((min(stamp(one.at_s), ended), one) for one in clean)
-        lines = [(at, _deed(self.agent, one, at, self._last)) for at, one in timed]
-        if len(deeds) > MOST_DEEDS:
-            told = f"{len(deeds) - MOST_DEEDS} more are in the commits"
-            lines.append((ended, US.did(Action.NOTICE, Source.OBSERVED, text=told)))
+        clean = (
+            one._replace(path=redact(one.path), message=redact(one.message)) for one in actions[:MAX_DERIVED_ENTRIES]
+        )
+        timed = ((min(format_timestamp(one.at_s), ended), one) for one in clean)
+        lines = [(at, _make_action_entry(self.agent, one, at, self._last)) for at, one in timed]
+        if len(actions) > MAX_DERIVED_ENTRIES:
+            told = f"{len(actions) - MAX_DERIVED_ENTRIES} more are in the commits"
+            lines.append((ended, PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=told)))
         self.write_all(lines)
 
-    def end(self, ended: Ended, at: str) -> None:
+    def log_end(self, ended: JobEnd, at: str) -> None:
         """How the process ended, and what was said."""
         finished = ended.finished
         if ended.usage is not None:
-            self.write(used(self.agent, ended.usage), at)
-        exit_fields: dict[str, Value] = {
+            self.write(make_usage_entry(self.agent, ended.usage), at)
+        exit_fields: dict[str, TrailValue] = {
             "code": finished.exit_status,
             "signal": finished.signal,
             "duration_total_s": round(finished.duration_s, 3),
         }
-        self.write(self.agent.did(Action.EXIT, Source.OBSERVED, **exit_fields), at)
-        self.write(self.agent.did(Action.ANSWER, Source.REPORTED, **_answer(ended, finished)))
+        self.write(self.agent.build_event(Action.EXIT, Source.OBSERVED, **exit_fields), at)
+        self.write(self.agent.build_event(Action.ANSWER, Source.REPORTED, **_answer_fields(ended, finished)))
 
-    def close(self) -> Seal:
+    def close(self) -> TrailSeal:
         return self._trails.close(self._job)
 
 
-def _document(piece: Piece) -> dict[str, Value]:
+def _document_fields(piece: ContextPiece) -> dict[str, TrailValue]:
     data = piece.content.encode("utf-8", "surrogatepass")
-    return {"path": piece.name, "hash": digest(data)}
+    return {"path": piece.name, "hash": sha256_hex(data)}
 
 
-def _deed(agent: Doer, deed: Deed, at: str, last: str) -> Done:
+def _make_action_entry(agent: TrailActor, action: AgentAction, at: str, last: str) -> TrailEvent:
     """A deed as a line. Where lines that were written live stand behind its own time, that time is a field of it."""
-    own: dict[str, Value] = {"at": at} if at < last else {}
-    if deed.sha:
-        return agent.did(Action.COMMIT, Source.DERIVED, sha=deed.sha, message=deed.message[:LONGEST_TEXT], **own)
-    if not deed.hash:
-        return agent.did(Action.DELETE_FILE, Source.DERIVED, path=deed.path, **own)
-    lines: dict[str, Value] = {} if deed.lines is None else {"lines": deed.lines}
-    return agent.did(Action.WRITE_FILE, Source.DERIVED, path=deed.path, **lines, hash=deed.hash, **own)
+    own: dict[str, TrailValue] = {"at": at} if at < last else {}
+    if action.sha:
+        return agent.build_event(
+            Action.COMMIT, Source.DERIVED, sha=action.sha, message=action.message[:MAX_TEXT_CHARS], **own
+        )
+    if not action.hash:
+        return agent.build_event(Action.DELETE_FILE, Source.DERIVED, path=action.path, **own)
+    lines: dict[str, TrailValue] = {} if action.lines is None else {"lines": action.lines}
+    return agent.build_event(Action.WRITE_FILE, Source.DERIVED, path=action.path, **lines, hash=action.hash, **own)
 
 
-def _answer(ended: Ended, finished: FinishedRun) -> dict[str, Value]:
-    said: dict[str, Value] = {"end": str(ended.end), "reason": ended.reason}
+def _answer_fields(ended: JobEnd, finished: FinishedRun) -> dict[str, TrailValue]:
+    said: dict[str, TrailValue] = {"end": str(ended.outcome), "reason": ended.reason}
     if ended.answer.verdict is not None:
         said["verdict"] = str(ended.answer.verdict)
-    return {**said, "output_sha256": digest(finished.stdout.encode())}
+    return {**said, "output_sha256": sha256_hex(finished.stdout.encode())}
 
 
-def digest(data: bytes) -> str:
+def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()

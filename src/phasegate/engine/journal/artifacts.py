@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from phasegate.core.prompt.budget import Piece, PieceKind
-from phasegate.core.text.visible import visible
-from phasegate.engine.project.ports import Papers, RecordReader
-from phasegate.storage.artifacts import expect_artifact
-from phasegate.storage.rows import Event
+from phasegate.core.prompt.budget import ContextPiece, PieceKind
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.project.ports import DocumentStore, RecordReader
+from phasegate.storage.artifacts import validate_artifact
+from phasegate.storage.rows import NewEvent
 from phasegate.typed import read_json
 
 ARTIFACT_WRITTEN = "artifact.written"
-LONGEST_SHOWN = 20_000  # characters of one artifact in a prompt
-MOST_SHOWN = 20
+MAX_PROMPT_CHARS = 20_000  # characters of one artifact in a prompt
+MAX_PROMPT_ARTIFACTS = 20
 
 
-class KeptArtifact(msgspec.Struct, frozen=True):
+class StoredArtifact(msgspec.Struct, frozen=True):
     """One file that was stored; `paper` is the hash of its content."""
 
     path: str  # relative to the feature's folder
@@ -30,31 +30,33 @@ class KeptArtifact(msgspec.Struct, frozen=True):
     work: str  # the package or phase it belongs to; empty: the feature
 
 
-def keep_artifact(papers: Papers, path: str, content: bytes, work: str) -> Event:
+def store_artifact(documents: DocumentStore, path: str, content: bytes, work: str) -> NewEvent:
     """Keep the content; the event that makes it known."""
-    expect_artifact(path, content)
-    return Event(ARTIFACT_WRITTEN, msgspec.json.encode(KeptArtifact(path, len(content), papers.put(content), work)))
+    validate_artifact(path, content)
+    return NewEvent(
+        ARTIFACT_WRITTEN, msgspec.json.encode(StoredArtifact(path, len(content), documents.put(content), work))
+    )
 
 
-def kept_artifacts(record: RecordReader, feature: str, work: str = "") -> tuple[KeptArtifact, ...]:
+def read_artifacts(record: RecordReader, feature: str, work: str = "") -> tuple[StoredArtifact, ...]:
     """What is kept of a feature, or of one package of it, by path."""
-    found = {one.path: one for one in all_versions(record, feature)}
+    found = {one.path: one for one in read_artifact_versions(record, feature)}
     return tuple(found[path] for path in sorted(found) if work in ("", found[path].work))
 
 
-def all_versions(record: RecordReader, feature: str) -> list[KeptArtifact]:
+def read_artifact_versions(record: RecordReader, feature: str) -> list[StoredArtifact]:
     """Everything that was ever stored, oldest first: a file that took the place of another takes room too."""
     events = (recorded for recorded in record.events(feature) if recorded.kind == ARTIFACT_WRITTEN)
-    return [read_json(recorded.payload, KeptArtifact) for recorded in events]
+    return [read_json(recorded.payload, StoredArtifact) for recorded in events]
 
 
-def artifact_pieces(papers: Papers, artifacts: Iterable[KeptArtifact]) -> Iterator[Piece]:
+def make_artifact_pieces(documents: DocumentStore, artifacts: Iterable[StoredArtifact]) -> Iterator[ContextPiece]:
     """Artifacts as context: the first ones, each up to a length; what is left out is named."""
     every = [*artifacts]
-    for one in every[:MOST_SHOWN]:
-        text = papers.get(one.paper).decode("utf-8", "replace")
-        rest = len(text) - LONGEST_SHOWN
+    for one in every[:MAX_PROMPT_ARTIFACTS]:
+        text = documents.get(one.paper).decode("utf-8", "replace")
+        rest = len(text) - MAX_PROMPT_CHARS
         cut = f"\n[... {rest} more characters: phasegate artifact read]\n" if rest > 0 else ""
-        yield Piece(PieceKind.REVISED, one.path, text[:LONGEST_SHOWN] + cut)
-    if left_out := [visible(one.path) for one in every[MOST_SHOWN:]]:
-        yield Piece(PieceKind.REVISED, "artifacts-left-out.txt", "\n".join(left_out) + "\n")
+        yield ContextPiece(PieceKind.REVISED, one.path, text[:MAX_PROMPT_CHARS] + cut)
+    if left_out := [escape_unprintable(one.path) for one in every[MAX_PROMPT_ARTIFACTS:]]:
+        yield ContextPiece(PieceKind.REVISED, "artifacts-left-out.txt", "\n".join(left_out) + "\n")

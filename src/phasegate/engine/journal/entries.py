@@ -9,34 +9,34 @@ from collections.abc import Mapping
 
 import msgspec
 
-from phasegate.core.answer.json_result import Response
-from phasegate.core.display.status import NOTICE
-from phasegate.core.machine.feature_events import Happened
-from phasegate.core.machine.package_events import PackageHappened
-from phasegate.core.workflow.origin import NOT_KEPT, By
-from phasegate.storage.rows import Event, Recorded
+from phasegate.core.answer.json_result import AgentResponse
+from phasegate.core.display.status import NOTICE_KIND
+from phasegate.core.machine.feature_events import AnyFeatureEvent
+from phasegate.core.machine.package_events import AnyPackageEvent
+from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
+from phasegate.storage.rows import NewEvent, RecordedEvent
 from phasegate.typed import read_json
 
-LOGS = ("stdout.log", "stderr.log")
+LOG_FILES = ("stdout.log", "stderr.log")
 
 
 SCOPE_ALLOWED = "scope.allowed"
 
 FEATURE_STEP, PACKAGE_STEP, PLAN_LOADED = "workflow.happened", "package.happened", "plan.loaded"
-CLAIMED, CLAIMED_FALSELY = "agent.claimed", "agent.claimed-falsely"
-ANSWER = "answer.txt"  # in the folder of a job: the last words of its agent
+AGENT_CLAIMED, AGENT_CLAIMED_FALSELY = "agent.claimed", "agent.claimed-falsely"
+ANSWER_FILE = "answer.txt"  # in the folder of a job: the last words of its agent
 
 
 class _FeatureStep(msgspec.Struct, frozen=True):
-    event: Happened
+    event: AnyFeatureEvent
 
 
 class _PackageStep(msgspec.Struct, frozen=True):
     package: str
-    event: PackageHappened
+    event: AnyPackageEvent
 
 
-class _Loaded(msgspec.Struct, frozen=True):
+class _LoadedPlan(msgspec.Struct, frozen=True):
     documents: dict[str, str]  # the text of each WPnn.md, by package: what is run is what was loaded
 
 
@@ -55,37 +55,37 @@ class GivenAnswer(msgspec.Struct, frozen=True):
 
     id: str
     text: str
-    by: By = NOT_KEPT
+    by: OrderOrigin = UNKNOWN_ORIGIN
 
 
-def feature_step(event: Happened) -> Event:
-    return Event(FEATURE_STEP, msgspec.json.encode(_FeatureStep(event)))
+def encode_feature_step(event: AnyFeatureEvent) -> NewEvent:
+    return NewEvent(FEATURE_STEP, msgspec.json.encode(_FeatureStep(event)))
 
 
-def read_feature_step(payload: bytes) -> Happened:
+def read_feature_step(payload: bytes) -> AnyFeatureEvent:
     return read_json(payload, _FeatureStep).event
 
 
-def package_step(package: str, event: PackageHappened) -> Event:
-    return Event(PACKAGE_STEP, msgspec.json.encode(_PackageStep(package, event)))
+def encode_package_step(package: str, event: AnyPackageEvent) -> NewEvent:
+    return NewEvent(PACKAGE_STEP, msgspec.json.encode(_PackageStep(package, event)))
 
 
-def read_package_step(payload: bytes) -> tuple[str, PackageHappened]:
+def read_package_step(payload: bytes) -> tuple[str, AnyPackageEvent]:
     """The package, and what happened to it."""
     step = read_json(payload, _PackageStep)
     return step.package, step.event
 
 
-def loaded_plan(documents: dict[str, str]) -> Event:
-    return Event(PLAN_LOADED, msgspec.json.encode(_Loaded(documents)))
+def encode_plan(documents: dict[str, str]) -> NewEvent:
+    return NewEvent(PLAN_LOADED, msgspec.json.encode(_LoadedPlan(documents)))
 
 
 def read_plan(payload: bytes) -> Mapping[str, str]:
     """The documents of a plan on record."""
-    return read_json(payload, _Loaded).documents
+    return read_json(payload, _LoadedPlan).documents
 
 
-TIMED = "step.timed"
+STEP_TIMED = "step.timed"
 
 
 class StepTimed(msgspec.Struct, frozen=True):
@@ -107,22 +107,22 @@ class Notice(msgspec.Struct, frozen=True):
     text: str
 
 
-def timed(step: StepTimed) -> Event:
-    return Event(TIMED, msgspec.json.encode(step))
+def encode_step_timed(step: StepTimed) -> NewEvent:
+    return NewEvent(STEP_TIMED, msgspec.json.encode(step))
 
 
-def notice(work: str, text: str) -> Event:
-    return Event(NOTICE, msgspec.json.encode(Notice(work, text)))
+def encode_notice(work: str, text: str) -> NewEvent:
+    return NewEvent(NOTICE_KIND, msgspec.json.encode(Notice(work, text)))
 
 
-def read_timed(recorded: Recorded) -> StepTimed | None:
+def read_step_timed(recorded: RecordedEvent) -> StepTimed | None:
     """The step that a record of the journal tells the time of, if it does."""
-    return read_json(recorded.payload, StepTimed) if recorded.kind == TIMED else None
+    return read_json(recorded.payload, StepTimed) if recorded.kind == STEP_TIMED else None
 
 
-def read_notice(recorded: Recorded) -> Notice | None:
+def read_notice(recorded: RecordedEvent) -> Notice | None:
     """The notice that a record of the journal is, if it is one."""
-    return read_json(recorded.payload, Notice) if recorded.kind == NOTICE else None
+    return read_json(recorded.payload, Notice) if recorded.kind == NOTICE_KIND else None
 
 
 class ScopeException(msgspec.Struct, frozen=True):
@@ -131,11 +131,11 @@ class ScopeException(msgspec.Struct, frozen=True):
     package: str
     path: str
     reason: str
-    by: By = NOT_KEPT
+    by: OrderOrigin = UNKNOWN_ORIGIN
     content: str = ""
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class AgentClaim(msgspec.Struct, frozen=True):
     """What a job's result says; long prose is cut."""
 
     package: str
@@ -143,4 +143,4 @@ class Claimed(msgspec.Struct, frozen=True):
     agent_index: int
     agent: str
     duration_s: float  # by our clock
-    said: Response
+    said: AgentResponse

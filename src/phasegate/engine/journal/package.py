@@ -7,33 +7,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.core.machine.package_events import (
-    PackageHappened,
+    AnyPackageEvent,
     PackageLimits,
     PackagePrepared,
 )
-from phasegate.core.machine.package_machine import PackageStep, Run, apply, fold
-from phasegate.core.plan.dependencies import needs, plan_problems
-from phasegate.core.plan.task_status import as_line
-from phasegate.core.plan.work_package import State, WorkPackage, slug_is_safe
-from phasegate.core.workflow.phases import Work, phase_of
+from phasegate.core.machine.package_machine import PackageRun, PackageStep, apply_package_event, fold_package_events
+from phasegate.core.plan.dependencies import compute_dependencies, find_plan_problems
+from phasegate.core.plan.task_status import encode_task_statuses
+from phasegate.core.plan.work_package import PackageState, WorkPackage, is_safe_slug
+from phasegate.core.workflow.phases import PhaseWork, get_phase
 from phasegate.engine.journal.entries import (
     PACKAGE_STEP,
     PLAN_LOADED,
-    loaded_plan,
-    package_step,
+    encode_package_step,
+    encode_plan,
     read_package_step,
     read_plan,
 )
-from phasegate.engine.journal.unit_journal import Due, Transition
+from phasegate.engine.journal.unit_journal import DueStep, Transition
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.prompts.feature_folder import read_text
-from phasegate.prompts.package_reader import load
-from phasegate.storage.row_events import package_changed
-from phasegate.storage.rows import Event, Package, Recorded
+from phasegate.prompts.feature_folder import read_document_text
+from phasegate.prompts.package_reader import load_package
+from phasegate.storage.row_events import package_changed_event
+from phasegate.storage.rows import NewEvent, PackageRow, RecordedEvent
 
-MOST_LISTED = 20
+MAX_PACKAGES_LISTED = 20
 
 
 class PlannedPackage(NamedTuple):
@@ -47,74 +47,83 @@ class PlannedPackage(NamedTuple):
 def load_plan(project: Project, record: RunRecord, folder: Path) -> list[WorkPackage]:
     """Put the packages of a feature's folder on record. What has begun keeps its state."""
     slug = folder.resolve().name
-    if not slug_is_safe(slug):
+    if not is_safe_slug(slug):
         raise ConfigError(f"{slug!r} is not a feature folder", "name it like 001-user-login")
     paths = sorted((folder / "tasks").glob("WP*.md"))
     if not paths:
         raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one a package, see `phasegate spec check`")
-    load_documents(project, record, slug, {path.stem: read_text(path) for path in paths})
-    return [one.package for one in planned(record, slug).values()]
+    load_documents(project, record, slug, {path.stem: read_document_text(path) for path in paths})
+    return [one.package for one in read_planned_packages(record, slug).values()]
 
 
 def load_documents(project: Project, record: RunRecord, slug: str, documents: Mapping[str, str]) -> None:
     """Put the packages of a feature on record, each given as the text of its WPnn.md. What is no plan is refused."""
     known = [row.id for row in record.packages(slug)]
-    record.append_now(slug, project.now(), plan_loaded(slug, documents, known, project.now()))
+    record.append_unconditionally(slug, project.now(), make_plan_events(slug, documents, known, project.now()))
 
 
-def plan_loaded(slug: str, documents: Mapping[str, str], known: Collection[str], ts: str) -> list[Event]:
+def make_plan_events(slug: str, documents: Mapping[str, str], known_ids: Collection[str], ts: str) -> list[NewEvent]:
     """The record of a plan, with a row for each package that is not known yet. What is no plan is refused."""
-    packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
+    packages = [load_package(text, f"{name}.md", slug) for name, text in documents.items()]
     names = [*documents]
-    for at, problem in plan_problems(packages):
+    for at, problem in find_plan_problems(packages):
         raise ConfigError(f"{names[at]}.md: {problem.key} {problem.message}", "fix the plan, then load it again")
     texts = {package.work_package_id: documents[name] for name, package in zip(names, packages, strict=True)}
-    fresh = (package for package in packages if package.work_package_id not in known)
+    fresh = (package for package in packages if package.work_package_id not in known_ids)
     rows = [
-        Package(slug, one.work_package_id, one.title, State.PLANNED, since=ts, tasks=as_line(one.tasks, {}))
+        PackageRow(
+            slug,
+            one.work_package_id,
+            one.title,
+            PackageState.PLANNED,
+            since=ts,
+            tasks=encode_task_statuses(one.tasks, {}),
+        )
         for one in fresh
     ]
-    return [loaded_plan(texts), *map(package_changed, rows)]
+    return [encode_plan(texts), *map(package_changed_event, rows)]
 
 
-def planned(reader: RecordReader, slug: str) -> dict[str, PlannedPackage]:
+def read_planned_packages(reader: RecordReader, slug: str) -> dict[str, PlannedPackage]:
     """The packages of a feature, by id."""
     loaded = [event for event in reader.events(slug) if event.kind == PLAN_LOADED]
     if not loaded:
         return {}
-    return planned_in(slug, read_plan(loaded[-1].payload))
+    return parse_planned_packages(slug, read_plan(loaded[-1].payload))
 
 
-def planned_in(slug: str, documents: Mapping[str, str]) -> dict[str, PlannedPackage]:
+def parse_planned_packages(slug: str, documents: Mapping[str, str]) -> dict[str, PlannedPackage]:
     """The packages of these documents, by id."""
-    packages = [load(text, f"{name}.md", slug) for name, text in documents.items()]
-    waits_for = needs(packages)
+    packages = [load_package(text, f"{name}.md", slug) for name, text in documents.items()]
+    waits_for = compute_dependencies(packages)
     return {
         p.work_package_id: PlannedPackage(p, documents[p.work_package_id], waits_for[p.work_package_id])
         for p in packages
     }
 
 
-def find_package(reader: RecordReader, wanted: str, feature: str | None) -> PlannedPackage:
+def find_package(reader: RecordReader, package_id: str, feature: str | None) -> PlannedPackage:
     """The package of that id; the feature must be named when several have one."""
     features = [feature] if feature else reader.features()
-    found = [every[wanted] for slug in features if slug and wanted in (every := planned(reader, slug))]
+    found = [
+        every[package_id] for slug in features if slug and package_id in (every := read_planned_packages(reader, slug))
+    ]
     if len(found) == 1:
         return found[0]
     if found:
         slugs = ", ".join(one.package.feature_slug for one in found)
-        raise ConfigError(f"several features have a {wanted}", f"choose one with --feature: {slugs}")
-    known = [f"{slug} {name}" for slug in reader.features() if slug for name in planned(reader, slug)]
+        raise ConfigError(f"several features have a {package_id}", f"choose one with --feature: {slugs}")
+    known = [f"{slug} {name}" for slug in reader.features() if slug for name in read_planned_packages(reader, slug)]
     hint = (
-        f"there are: {', '.join(known[:MOST_LISTED])}"
+        f"there are: {', '.join(known[:MAX_PACKAGES_LISTED])}"
         if known
         else "load a plan: phasegate plan load kitty-specs/NNN-name"
     )
     where = f" in {feature}" if feature else ""
-    raise ConfigError(f"there is no package {wanted}{where}", hint)
+    raise ConfigError(f"there is no package {package_id}{where}", hint)
 
 
-def beginnings(reader: RecordReader, slug: str) -> dict[str, str]:
+def read_start_commits(reader: RecordReader, slug: str) -> dict[str, str]:
     """The commit from which each package of a feature was begun, by package."""
     found: dict[str, str] = {}
     for recorded in reader.events(slug):
@@ -132,52 +141,52 @@ class PackageUnit:
         self.slug, self.work = package.feature_slug, package.work_package_id
         self._title, self._tasks, self._limits, self._phase = package.title, package.tasks, limits, phase
 
-    def read(self, recorded: Recorded) -> PackageHappened | None:
+    def read_event(self, recorded: RecordedEvent) -> AnyPackageEvent | None:
         if recorded.kind != PACKAGE_STEP:
             return None
         package, event = read_package_step(recorded.payload)
         return event if package == self.work else None
 
-    def write(self, event: PackageHappened) -> Event:
-        return package_step(self.work, event)
+    def encode_event(self, event: AnyPackageEvent) -> NewEvent:
+        return encode_package_step(self.work, event)
 
-    def fold(self, events: Iterable[PackageHappened]) -> Run:
-        return fold(events, self._limits)
+    def fold(self, events: Iterable[AnyPackageEvent]) -> PackageRun:
+        return fold_package_events(events, self._limits)
 
-    def apply(self, state: Run | None, event: PackageHappened) -> Run:
-        return apply(state or Run(limits=self._limits), event)
+    def apply(self, state: PackageRun | None, event: AnyPackageEvent) -> PackageRun:
+        return apply_package_event(state or PackageRun(limits=self._limits), event)
 
-    def rows(self, taken: Sequence[Transition[Run, PackageHappened]], ts: str) -> Iterator[Event]:
-        if taken and _shown(taken[0].before) != _shown(taken[-1].after):
-            yield package_changed(self._row(taken[-1].after, ts))
+    def make_rows(self, transitions: Sequence[Transition[PackageRun, AnyPackageEvent]], ts: str) -> Iterator[NewEvent]:
+        if transitions and _row_fields(transitions[0].before) != _row_fields(transitions[-1].after):
+            yield package_changed_event(self._make_row(transitions[-1].after, ts))
 
-    def due(self, state: Run) -> Due | None:
-        return None if state.step is PackageStep.STOP else Due(self._phase, state.step, state.round)
+    def find_due_step(self, state: PackageRun) -> DueStep | None:
+        return None if state.step is PackageStep.STOP else DueStep(self._phase, state.step, state.round)
 
-    def _row(self, run: Run, ts: str) -> Package:
-        is_blocked = run.state is State.BLOCKED
+    def _make_row(self, run: PackageRun, ts: str) -> PackageRow:
+        is_blocked = run.state is PackageState.BLOCKED
         reason, remediation = (run.reason, run.remediation) if is_blocked else ("", "")
-        tasks = as_line(self._tasks, dict(run.tasks))
-        return Package(self.slug, self.work, self._title, run.state, run.round, reason, remediation, ts, tasks)
+        tasks = encode_task_statuses(self._tasks, dict(run.tasks))
+        return PackageRow(self.slug, self.work, self._title, run.state, run.round, reason, remediation, ts, tasks)
 
 
-def _shown(run: Run | None) -> tuple[object, ...]:
+def _row_fields(run: PackageRun | None) -> tuple[object, ...]:
     return (run.state, run.round, run.reason, run.remediation, run.tasks) if run else ()
 
 
-def refuse_unready(reader: RecordReader, one: PlannedPackage) -> None:
+def refuse_if_not_ready(reader: RecordReader, planned: PlannedPackage) -> None:
     """A package starts when all that it waits for is DONE."""
-    states = {row.id: row.state for row in reader.packages(one.package.feature_slug)}
-    missing = sorted(name for name in one.waits_for if states.get(name) != State.DONE)
+    states = {row.id: row.state for row in reader.packages(planned.package.feature_slug)}
+    missing = sorted(name for name in planned.waits_for if states.get(name) != PackageState.DONE)
     if missing:
         waits = ", ".join(f"{name} ({states.get(name, 'unknown')})" for name in missing)
-        raise StateConflict(f"{one.package.work_package_id} waits for {waits}", "dispatch those first")
+        raise StateConflict(f"{planned.package.work_package_id} waits for {waits}", "dispatch those first")
 
 
-def phase_of_packages(reader: RecordReader, feature: str) -> str:
+def find_package_phase(reader: RecordReader, feature: str) -> str:
     """The phase that a feature's packages are carried out in; without a workflow, that of the shipped ones."""
     phases = next((row.phases.split() for row in reader.workflows() if row.feature == feature), [])
-    return next((key for key in phases if phase_of(key).work is Work.PACKAGES), "06-implementation")
+    return next((key for key in phases if get_phase(key).work is PhaseWork.PACKAGES), "06-implementation")
 
 
 class PackageReport(NamedTuple):
@@ -185,7 +194,7 @@ class PackageReport(NamedTuple):
 
     package: str
     feature: str
-    state: State
+    state: PackageState
     round: int
     branch: str
     commit: str
@@ -195,4 +204,4 @@ class PackageReport(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        return self.state is State.DONE
+        return self.state is PackageState.DONE

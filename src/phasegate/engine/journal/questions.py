@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from phasegate.core.display.status import ENDED
+from phasegate.core.display.status import ENDED_STAGE_NAMES
 from phasegate.core.text.light_json import parse_json
-from phasegate.storage.reader import Reader
+from phasegate.storage.reader import StoreReader
 
-ASKED, ANSWERED = "question.asked", "question.answered"
+QUESTION_ASKED, QUESTION_ANSWERED = "question.asked", "question.answered"
 
 
 class AgentQuestion(NamedTuple):
@@ -25,15 +25,15 @@ class AgentQuestion(NamedTuple):
     by: str = ""
 
 
-def questions_of(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
+def read_questions(reader: StoreReader, feature: str) -> tuple[AgentQuestion, ...]:
     """What agents of a feature have asked, with the answers, in the order of asking."""
     found: dict[str, AgentQuestion] = {}
-    for recorded in reader.events_of(feature, ASKED, ANSWERED):
+    for recorded in reader.events_of_kinds(feature, QUESTION_ASKED, QUESTION_ANSWERED):
         said = parse_json(recorded.payload.decode("utf-8", "replace"))
         if not isinstance(said, dict):
             continue
         id_ = str(said.get("id", ""))
-        if recorded.kind == ASKED:
+        if recorded.kind == QUESTION_ASKED:
             work, job, text = (str(said.get(name, "")) for name in ("work", "job", "text"))
             options = tuple(str(one) for one in said.get("options", ()))
             found[id_] = AgentQuestion(id_, feature, work, job, text, options, recorded.ts)
@@ -44,12 +44,12 @@ def questions_of(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
     return tuple(found.values())
 
 
-def open_questions(reader: Reader, feature: str) -> tuple[AgentQuestion, ...]:
+def read_open_questions(reader: StoreReader, feature: str) -> tuple[AgentQuestion, ...]:
     """Those that nobody has answered."""
-    return tuple(one for one in questions_of(reader, feature) if one.answer is None)
+    return tuple(one for one in read_questions(reader, feature) if one.answer is None)
 
 
-def unanswered(reader: Reader) -> tuple[AgentQuestion, ...]:
+def read_all_open_questions(reader: StoreReader) -> tuple[AgentQuestion, ...]:
     """The open questions of every feature that has not ended, with a workflow or without."""
-    ended = {row.feature for row in reader.workflows() if row.stage in ENDED}
-    return tuple(one for slug in reader.features() if slug not in ended for one in open_questions(reader, slug))
+    ended = {row.feature for row in reader.workflows() if row.stage in ENDED_STAGE_NAMES}
+    return tuple(one for slug in reader.features() if slug not in ended for one in read_open_questions(reader, slug))

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from phasegate.engine.journal.entries import StepTimed, notice, timed
-from phasegate.engine.project.ports import Clock, Journal, stamp
+from phasegate.engine.journal.entries import StepTimed, encode_notice, encode_step_timed
+from phasegate.engine.project.ports import Clock, Journal, format_timestamp
 from phasegate.errors import Interrupted, MovedOn, PhasegateError
-from phasegate.storage.rows import Event, Recorded
+from phasegate.storage.rows import NewEvent, RecordedEvent
 
 S = TypeVar("S")
 E = TypeVar("E")
 
 
-class Due(NamedTuple):
+class DueStep(NamedTuple):
     """The step that a unit of work is at."""
 
     phase: str
@@ -35,7 +35,7 @@ class Transition(NamedTuple, Generic[S, E]):
     after: S
 
 
-class Unit(Protocol[S, E]):
+class WorkUnit(Protocol[S, E]):
     """A feature or a package, as its journal must know it."""
 
     @property
@@ -45,40 +45,40 @@ class Unit(Protocol[S, E]):
     def work(self) -> str:
         """The package; empty for a feature."""
 
-    def read(self, recorded: Recorded) -> E | None:
+    def read_event(self, recorded: RecordedEvent) -> E | None:
         """The event that a record of the journal is, if it is one of this unit."""
 
-    def write(self, event: E) -> Event: ...
+    def encode_event(self, event: E) -> NewEvent: ...
 
     def fold(self, events: Iterable[E]) -> S | None: ...
 
     def apply(self, state: S | None, event: E) -> S: ...
 
-    def rows(self, taken: Sequence[Transition[S, E]], ts: str) -> Iterable[Event]:
+    def make_rows(self, transitions: Sequence[Transition[S, E]], ts: str) -> Iterable[NewEvent]:
         """What else is to be recorded with these events: rows that they change."""
 
-    def due(self, state: S) -> Due | None:
+    def find_due_step(self, state: S) -> DueStep | None:
         """The step that time is spent on now; None where nothing is done before a person says so."""
 
 
-class WorkJournal(Generic[S, E]):
+class UnitJournal(Generic[S, E]):
     """One unit's events and the state that they make. `heard` is told of each record, `noted` of each notice."""
 
     def __init__(
         self,
         journal: Journal,
         clock: Clock,
-        unit: Unit[S, E],
-        heard: Callable[[Sequence[Transition[S, E]]], None] = lambda _: None,
-        noted: Callable[[str], None] = lambda _: None,
+        unit: WorkUnit[S, E],
+        on_recorded: Callable[[Sequence[Transition[S, E]]], None] = lambda _: None,
+        on_notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._journal, self._clock, self.unit = journal, clock, unit
-        self._heard, self._noted = heard, noted
+        self._on_recorded, self._on_notice = on_recorded, on_notice
         self._notices: list[str] = []
-        self._due: Due | None = None
-        self._since_s, self._since = 0.0, ""
+        self._timed_step: DueStep | None = None
+        self._step_started_s, self._step_started_at = 0.0, ""
         self._is_timing = False
-        self.read_again()
+        self.reload()
 
     @property
     def state(self) -> S:
@@ -86,26 +86,28 @@ class WorkJournal(Generic[S, E]):
         return self._state
 
     @property
-    def due(self) -> Due | None:
+    def due_step(self) -> DueStep | None:
         """The step that time is spent on now."""
-        return self.unit.due(self.state)
+        return self.unit.find_due_step(self.state)
 
     @property
-    def is_begun(self) -> bool:
+    def is_started(self) -> bool:
         return self._state is not None
 
-    def read_again(self) -> None:
+    def reload(self) -> None:
         """Take in what is on record: an interrupted step may be, or may not."""
         recorded = list(self._journal.events(self.unit.slug))
         self._seq = recorded[-1].seq if recorded else 0
-        self._state = self.unit.fold(event for one in recorded if (event := self.unit.read(one)) is not None)
+        self._state = self.unit.fold(event for one in recorded if (event := self.unit.read_event(one)) is not None)
 
-    def time_steps(self) -> None:
+    def start_timing(self) -> None:
         """From now on record how long each step takes."""
         self._is_timing = True
-        self._start_clock(self._clock.monotonic_s(), stamp(self._clock.time_s()))
+        self._restart_step_timer(self._clock.monotonic_s(), format_timestamp(self._clock.time_s()))
 
-    def record(self, *events: E, rows: Sequence[Event] = (), parts: Mapping[str, float] | None = None) -> S:
+    def record(
+        self, *events: E, rows: Sequence[NewEvent] = (), command_durations_s: Mapping[str, float] | None = None
+    ) -> S:
         """Append what happened as one durable step, with what is to be told, and take it in."""
         taken: list[Transition[S, E]] = []
         state = self._state
@@ -113,66 +115,72 @@ class WorkJournal(Generic[S, E]):
             after = self.unit.apply(state, event)
             taken.append(Transition(state, event, after))
             state = after
-        ts = stamp(self._clock.time_s())
-        own = [*map(self.unit.write, events), *rows, *self.unit.rows(taken, ts)]
-        is_next = self._is_timing and state is not None and self.unit.due(state) != self._due
+        ts = format_timestamp(self._clock.time_s())
+        own = [*map(self.unit.encode_event, events), *rows, *self.unit.make_rows(taken, ts)]
+        is_next = self._is_timing and state is not None and self.unit.find_due_step(state) != self._timed_step
         moment_s = self._clock.monotonic_s()
-        self._append(ts, [*own, *self._waiting(), *(self._timed(moment_s, parts) if is_next else ())])
+        self._append(
+            ts, [*own, *self._drain_notices(), *(self._make_timing(moment_s, command_durations_s) if is_next else ())]
+        )
         self._state = state
         if is_next:
-            self._start_clock(moment_s, ts)  # the record itself is part of what follows
-        self._heard(taken)
+            self._restart_step_timer(moment_s, ts)  # the record itself is part of what follows
+        self._on_recorded(taken)
         return self.state
 
-    def note(self, *texts: str) -> None:
+    def queue_notices(self, *texts: str) -> None:
         """Have something told with the next record."""
         self._notices += texts
         for text in texts:
-            self._noted(text)
+            self._on_notice(text)
 
-    def tell(self, *texts: str) -> None:
+    def notify(self, *texts: str) -> None:
         """Have something told at once: what follows may take long."""
-        self.note(*texts)
-        self._append(stamp(self._clock.time_s()), self._waiting())
+        self.queue_notices(*texts)
+        self._append(format_timestamp(self._clock.time_s()), self._drain_notices())
 
     @contextmanager
-    def ended(self) -> Iterator[None]:
+    def finish_on_exit(self) -> Iterator[None]:
         """Record what waits, and the time of a step that is not done, when a run ends, is stopped or fails."""
-        with self.failed():
+        with self.finish_on_error():
             yield
-        self._end()
+        self._finish()
 
     @contextmanager
-    def failed(self) -> Iterator[None]:
+    def finish_on_error(self) -> Iterator[None]:
         """The same where what is done here is stopped or fails."""
         try:
             yield
         except (Interrupted, PhasegateError):
             with suppress(PhasegateError):  # the one that ended the run is told
-                self._end()
+                self._finish()
             raise
 
-    def _end(self) -> None:
-        waiting = [*self._waiting(), *(self._timed(self._clock.monotonic_s()) if self._is_timing else ())]
+    def _finish(self) -> None:
+        waiting = [*self._drain_notices(), *(self._make_timing(self._clock.monotonic_s()) if self._is_timing else ())]
         self._is_timing = False
         if waiting:
-            self._append(stamp(self._clock.time_s()), waiting)
+            self._append(format_timestamp(self._clock.time_s()), waiting)
 
-    def _waiting(self) -> list[Event]:
+    def _drain_notices(self) -> list[NewEvent]:
         waiting, self._notices = self._notices, []
-        return [notice(self.unit.work, text) for text in waiting]
+        return [encode_notice(self.unit.work, text) for text in waiting]
 
-    def _timed(self, moment_s: float, parts: Mapping[str, float] | None = None) -> list[Event]:
-        if self._due is None:
+    def _make_timing(self, now_s: float, command_durations_s: Mapping[str, float] | None = None) -> list[NewEvent]:
+        if self._timed_step is None:
             return []
-        took_s = round(moment_s - self._since_s, 3)
-        return [timed(StepTimed(self.unit.work, *self._due, self._since, took_s, parts or {}))]
+        took_s = round(now_s - self._step_started_s, 3)
+        return [
+            encode_step_timed(
+                StepTimed(self.unit.work, *self._timed_step, self._step_started_at, took_s, command_durations_s or {})
+            )
+        ]
 
-    def _start_clock(self, since_s: float, since: str) -> None:
-        self._due = self.unit.due(self._state) if self._state is not None else None
-        self._since_s, self._since = since_s, since
+    def _restart_step_timer(self, started_s: float, started_at: str) -> None:
+        self._timed_step = self.unit.find_due_step(self._state) if self._state is not None else None
+        self._step_started_s, self._step_started_at = started_s, started_at
 
-    def _append(self, ts: str, events: Sequence[Event]) -> None:
+    def _append(self, ts: str, events: Sequence[NewEvent]) -> None:
         """Append behind what this journal has seen. What others put there meanwhile must not be of this unit."""
         while True:
             try:
@@ -180,6 +188,6 @@ class WorkJournal(Generic[S, E]):
                 return
             except MovedOn:
                 for recorded in self._journal.events(self.unit.slug, self._seq):
-                    if self.unit.read(recorded) is not None:
+                    if self.unit.read_event(recorded) is not None:
                         raise
                     self._seq = recorded.seq

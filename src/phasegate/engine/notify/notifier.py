@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from phasegate.agents.run.secret_values import names_a_secret, secrets_of
-from phasegate.checks.secrets import Added, find_secrets
-from phasegate.core.display.notification import ENDED, NEEDED, Notification, short_reason
-from phasegate.core.display.status import next_commands
+from phasegate.agents.run.secret_values import find_env_secrets, is_secret_name
+from phasegate.checks.secrets import AddedContent, find_secrets
+from phasegate.core.display.notification import PERSON_NEEDED, RUN_ENDED, Notification, shorten_reason
+from phasegate.core.display.status import format_next_commands
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.lifecycle import Stage
-from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP, notice
-from phasegate.engine.journal.feature import naming, read_feature
+from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP, encode_notice
+from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.project import Project
 from phasegate.errors import MovedOn, PhasegateError
 from phasegate.sandbox.redact import Redactor
-from phasegate.storage.lock_holder import feature_holder
-from phasegate.storage.record import WritableRecord
-from phasegate.storage.rows import Event
+from phasegate.storage.lock_holder import find_live_holder
+from phasegate.storage.record import WritableStore
+from phasegate.storage.rows import NewEvent
 from phasegate.typed import read_json
 
 if TYPE_CHECKING:
     from phasegate.engine.journal.package import PackageReport
 
-TOLD = "person.told"
-_LEFT_OUT = "(the reason is left out: it looks like it holds a secret)"
-_OUTCOMES = {
+USER_NOTIFIED = "person.told"
+_REASON_OMITTED = "(the reason is left out: it looks like it holds a secret)"
+_STAGE_TEXTS = {
     Stage.BLOCKED: "it is blocked",
     Stage.GATE_PASSED: "a gate has passed",
     Stage.GATE_FAILED: "a gate has failed",
@@ -41,91 +41,99 @@ _OUTCOMES = {
 }
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _NotificationClaim(msgspec.Struct, frozen=True):
     seq: int  # of the event that was told
     type: str
     work: str = ""
     question: str = ""  # the id of what an agent asks: several may be asked between two events
 
 
-def tell_about_feature(project: Project, store: WritableRecord, feature: Feature, of_fleet: str = "") -> None:
+def notify_feature_end(project: Project, store: WritableStore, feature: Feature, fleet_option: str = "") -> None:
     """A run has come to its end: tell it, if it was not told before. `of_fleet`: what its commands end with."""
     workflow = feature.workflow
     is_last = workflow.stage is Stage.GATE_PASSED and workflow.is_last_phase
-    outcome = "its last gate has passed" if is_last else _OUTCOMES[workflow.stage]
-    type_ = NEEDED if is_last or workflow.stage is Stage.BLOCKED else ENDED
-    of = f"{naming(store, workflow.feature)}{of_fleet}"
-    command = next_commands(str(workflow.stage), is_last_phase=workflow.is_last_phase, naming=of)
+    outcome = "its last gate has passed" if is_last else _STAGE_TEXTS[workflow.stage]
+    type_ = PERSON_NEEDED if is_last or workflow.stage is Stage.BLOCKED else RUN_ENDED
+    of = f"{make_feature_option(store, workflow.feature)}{fleet_option}"
+    command = format_next_commands(str(workflow.stage), is_last_phase=workflow.is_last_phase, command_suffix=of)
     reason = workflow.reason if workflow.stage is not Stage.WORKING else ""
-    _tell(project, store, workflow.feature, "", (type_, f"{outcome} ({workflow.phase})", reason, command))
+    _record_and_send(project, store, workflow.feature, "", (type_, f"{outcome} ({workflow.phase})", reason, command))
 
 
-def tell_about_package(project: Project, store: WritableRecord, report: PackageReport) -> None:
+def notify_package_end(project: Project, store: WritableStore, report: PackageReport) -> None:
     """A dispatch by hand has come to its end."""
     again = f"phasegate dispatch {report.package} --feature {report.feature}"
-    what = (ENDED, "it is done", "", "") if report.accepted else (NEEDED, "it is blocked", report.reason, again)
-    _tell(project, store, report.feature, report.package, what)
+    what = (
+        (RUN_ENDED, "it is done", "", "") if report.accepted else (PERSON_NEEDED, "it is blocked", report.reason, again)
+    )
+    _record_and_send(project, store, report.feature, report.package, what)
 
 
-def tell_about_failure(project: Project, store: WritableRecord, slug: str, why: str, of_fleet: str = "") -> None:
+def notify_failure(project: Project, store: WritableStore, slug: str, reason: str, fleet_option: str = "") -> None:
     """A run could not go on: the machine, or somebody else, is in the way."""
-    is_held = feature_holder(project.location.locks, slug) is not None  # another run is at it: that one tells
-    command = f"phasegate run{naming(store, slug)}{of_fleet}"
+    is_held = find_live_holder(project.location.locks_folder, slug) is not None  # another run is at it: that one tells
+    command = f"phasegate run{make_feature_option(store, slug)}{fleet_option}"
     if read_feature(store, slug) is not None and not is_held:
-        _tell(project, store, slug, "", (NEEDED, "the run has failed", why, command))
+        _record_and_send(project, store, slug, "", (PERSON_NEEDED, "the run has failed", reason, command))
 
 
-def tell_about_question(project: Project, store: WritableRecord, slug: str, work: str, id_: str, text: str) -> None:
+def notify_question(project: Project, store: WritableStore, slug: str, work: str, id_: str, text: str) -> None:
     """An agent asks, and waits only so long."""
     command = f'phasegate answer {id_} "..." --feature {slug}'
-    _tell(project, store, slug, work, (NEEDED, "an agent asks", text, command), id_)
+    _record_and_send(project, store, slug, work, (PERSON_NEEDED, "an agent asks", text, command), id_)
 
 
-def _tell(
-    project: Project, store: WritableRecord, slug: str, work: str, what: tuple[str, str, str, str], question: str = ""
+def _record_and_send(
+    project: Project, store: WritableStore, slug: str, work: str, what: tuple[str, str, str, str], question: str = ""
 ) -> None:
     """Put it on record, then send it. Nothing that goes wrong here ends a run that went well."""
     if not (project.config.notify.command or project.config.notify.urls):
         return
-    from phasegate.engine.notify.send import send  # HTTP and mail cost every run its start-up, and few use them
+    from phasegate.engine.notify.send import (
+        send_notification,  # HTTP and mail cost every run its start-up, and few use them
+    )
 
     type_, outcome, reason, command = what
     try:
-        if (seq := _claimed(project, store, slug, _Told(0, type_, work, question))) is None:
+        if (seq := _claim_notification(project, store, slug, _NotificationClaim(0, type_, work, question))) is None:
             return
         id_ = "-".join(filter(None, (store.store_id, slug, str(seq), type_, question)))
         told = Notification(
-            id_, type_, project.now(), project.root.name, slug, work, outcome, _harmless(reason), command
+            id_, type_, project.now(), project.root.name, slug, work, outcome, _redact_reason(reason), command
         )
-        failures = [f"{one.receiver} was not told: {one.why_not}" for one in send(project, told) if one.why_not]
+        failures = [
+            f"{one.receiver} was not told: {one.why_not}" for one in send_notification(project, told) if one.why_not
+        ]
         if failures:
-            store.append_now(slug, project.now(), [notice(work, text) for text in failures])
+            store.append_unconditionally(slug, project.now(), [encode_notice(work, text) for text in failures])
     except PhasegateError as error:
         with_reason = f"nobody was told: {error.message}"
-        store.append_now(slug, project.now(), [notice(work, with_reason)])
+        store.append_unconditionally(slug, project.now(), [encode_notice(work, with_reason)])
 
 
-def _claimed(project: Project, store: WritableRecord, slug: str, told: _Told) -> int | None:
+def _claim_notification(project: Project, store: WritableStore, slug: str, unclaimed: _NotificationClaim) -> int | None:
     """The number of the last event, now ours to tell; None if it was told. Of two processes one gets it."""
     while True:
-        seq, last, known = store.seq(slug), 0, set[_Told]()
+        seq, last, known = store.last_seq(slug), 0, set[_NotificationClaim]()
         for recorded in store.events(slug):
             if recorded.kind in (FEATURE_STEP, PACKAGE_STEP):
                 last = recorded.seq
-            elif recorded.kind == TOLD:
-                known.add(read_json(recorded.payload, _Told))
-        claim = msgspec.structs.replace(told, seq=last)
+            elif recorded.kind == USER_NOTIFIED:
+                known.add(read_json(recorded.payload, _NotificationClaim))
+        claim = msgspec.structs.replace(unclaimed, seq=last)
         if claim in known:
             return None
         try:
-            store.append(slug, seq, project.now(), [Event(TOLD, msgspec.json.encode(claim))])
+            store.append(slug, seq, project.now(), [NewEvent(USER_NOTIFIED, msgspec.json.encode(claim))])
         except MovedOn:
             continue
         return last
 
 
-def _harmless(reason: str) -> str:
+def _redact_reason(reason: str) -> str:
     """A reason without secrets: those of our environment, and what has the form of one."""
-    redactor = Redactor(secrets_of(os.environ, filter(names_a_secret, os.environ)))
-    data = redactor.feed(reason.encode("utf-8", "replace")) + redactor.rest()
-    return _LEFT_OUT if find_secrets([Added("", data)]) else short_reason(data.decode("utf-8", "replace"))
+    redactor = Redactor(find_env_secrets(os.environ, filter(is_secret_name, os.environ)))
+    data = redactor.feed(reason.encode("utf-8", "replace")) + redactor.flush()
+    return (
+        _REASON_OMITTED if find_secrets([AddedContent("", data)]) else shorten_reason(data.decode("utf-8", "replace"))
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from phasegate.storage.state_file import find_state, read_state
+from phasegate.storage.state_file import find_state_file, read_state_file
 
 
-def active_state(folder: str) -> object:
+def read_active_state(folder: str) -> object:
     """What the state file of the repository around a folder holds; None without a readable one."""
-    path = find_state(folder)
-    return read_state(path) if path else None
+    path = find_state_file(folder)
+    return read_state_file(path) if path else None

@@ -8,16 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from phasegate.config import Agent, Config
-from phasegate.core.agents.harnesses import KNOWN, ROWS, SCRIPTED
-from phasegate.core.agents.roles import agent_for_role
+from phasegate.config import AgentSettings, Config
+from phasegate.core.agents.harnesses import HARNESSES, INSTALLABLE_HARNESSES, SCRIPTED
+from phasegate.core.agents.roles import choose_agent_for_role
 from phasegate.core.workflow.lifecycle import Refusal
 from phasegate.errors import ConfigError
-from phasegate.sandbox.environment import safe_path
+from phasegate.sandbox.environment import filter_search_path
 from phasegate.sandbox.run_program import find_program
 
 
-class Desk(Protocol):
+class ConfiguredFolder(Protocol):
     """Where agents are looked for: a folder and what was configured there."""
 
     @property
@@ -27,63 +27,67 @@ class Desk(Protocol):
     def config(self) -> Config: ...
 
 
-class Member(NamedTuple):
+class NamedAgent(NamedTuple):
     """An agent under the name that people use."""
 
     name: str
-    settings: Agent
+    settings: AgentSettings
 
 
-def staff(desk: Desk) -> Mapping[str, Agent]:
+def find_startable_agents(place: ConfiguredFolder) -> Mapping[str, AgentSettings]:
     """The agents that can be started, in the order of the configuration."""
-    candidates = desk.config.agents or known_agents()
-    return {name: agent for name, agent in candidates.items() if can_start(desk, agent)}
+    candidates = place.config.agents or list_builtin_agents()
+    return {name: agent for name, agent in candidates.items() if can_start_agent(place, agent)}
 
 
-def known_agents() -> Mapping[str, Agent]:
+def list_builtin_agents() -> Mapping[str, AgentSettings]:
     """The agents that need no configuration, each under the name of its program."""
-    return {row.program: Agent(row.kind) for row in KNOWN.values()}
+    return {row.program: AgentSettings(row.kind) for row in INSTALLABLE_HARNESSES.values()}
 
 
-def command_of(agent: Agent) -> tuple[str, ...]:
+def get_agent_command(agent: AgentSettings) -> tuple[str, ...]:
     """The configured command, or that of the harness."""
-    return agent.command or ROWS[agent.harness].command
+    return agent.command or HARNESSES[agent.harness].command
 
 
-def can_start(desk: Desk, agent: Agent) -> bool:
+def can_start_agent(place: ConfiguredFolder, agent: AgentSettings) -> bool:
     """Whether the agent's program is there."""
-    return agent.harness == SCRIPTED or program_of(desk, agent) is not None
+    return agent.harness == SCRIPTED or find_agent_program(place, agent) is not None
 
 
-def program_of(desk: Desk, agent: Agent) -> str | None:
+def find_agent_program(place: ConfiguredFolder, agent: AgentSettings) -> str | None:
     """Where the agent's program lies, as a job will find it; None where it is missing."""
-    command = command_of(agent)
-    return find_program(command[0], path=safe_path(os.environ.get("PATH", "")), cwd=desk.root) if command else None
+    command = get_agent_command(agent)
+    return (
+        find_program(command[0], path=filter_search_path(os.environ.get("PATH", "")), cwd=place.root)
+        if command
+        else None
+    )
 
 
-def member_for(
-    desk: Desk,
+def choose_agent(
+    place: ConfiguredFolder,
     role: str,
     phase: str,
-    wanted: str | None = None,
-    resting: Mapping[str, float] | None = None,
-    made_by: tuple[str, ...] = (),
-) -> Member:
+    requested: str | None = None,
+    limited_until_s: Mapping[str, float] | None = None,
+    authors: tuple[str, ...] = (),
+) -> NamedAgent:
     """The agent that serves a role in a phase, or an error that says how to get one.
 
     One that rests at a limit is stood in for by its fallback, or by that one's; where all of them rest, the one that
     rests least is named.
     """
-    agents = staff(desk)
-    name = agent_for_role(role, phase, desk.config.roles, tuple(agents), wanted, made_by)
+    agents = find_startable_agents(place)
+    name = choose_agent_for_role(role, phase, place.config.roles, tuple(agents), requested, authors)
     if isinstance(name, Refusal):
         raise ConfigError(name.reason, name.hint)
-    until_s = resting or {}
-    name = min(_in_turn(agents, name), key=lambda one: until_s.get(one, 0.0))  # of equals the first
-    return Member(name, agents[name])
+    until_s = limited_until_s or {}
+    name = min(_walk_fallbacks(agents, name), key=lambda one: until_s.get(one, 0.0))  # of equals the first
+    return NamedAgent(name, agents[name])
 
 
-def _in_turn(agents: Mapping[str, Agent], name: str | None) -> Iterator[str]:
+def _walk_fallbacks(agents: Mapping[str, AgentSettings], name: str | None) -> Iterator[str]:
     """An agent, the one that stands in for it, and so on; no one twice."""
     seen: set[str] = set()
     while name is not None and name in agents and name not in seen:
@@ -92,6 +96,6 @@ def _in_turn(agents: Mapping[str, Agent], name: str | None) -> Iterator[str]:
         name = agents[name].fallback
 
 
-def clock(moment_s: float) -> str:
+def format_time_of_day(moment_s: float) -> str:
     """A moment as people read it."""
     return datetime.fromtimestamp(moment_s).astimezone().strftime("%H:%M:%S")

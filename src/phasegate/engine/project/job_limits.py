@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from phasegate.config.settings import Sandbox
+from phasegate.config.settings import SandboxMode
 from phasegate.engine.project.project import Project
-from phasegate.sandbox.request import MIB, JobLimits, Level
+from phasegate.sandbox.request import MIB, JobLimits, SandboxLevel
 
 
-def wanted_level(project: Project) -> Level | None:
+def get_sandbox_level(project: Project) -> SandboxLevel | None:
     """The configured level; None when the strongest one is to be taken."""
     sandbox = project.config.run.sandbox
-    return None if sandbox is Sandbox.AUTO else Level(sandbox.value)
+    return None if sandbox is SandboxMode.AUTO else SandboxLevel(sandbox.value)
 
 
-def job_limits(project: Project) -> JobLimits:
+def make_job_limits(project: Project) -> JobLimits:
     """What each job of a project may use."""
     given = project.config.limits
     return JobLimits(

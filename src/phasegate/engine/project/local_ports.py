@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from phasegate.errors import StateConflict
 from phasegate.files.durable_write import make_folder, replace_file
-from phasegate.workspace.checkout_base import advance
-from phasegate.workspace.refs import BRANCHES
+from phasegate.workspace.checkout_base import move_branch
+from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import Repository, read_refs
 
 
@@ -25,7 +25,7 @@ class SystemClock:
     def monotonic_s(self) -> float:
         return time.monotonic()
 
-    def chance(self) -> float:
+    def random_fraction(self) -> float:
         return random.random()  # noqa: S311 - jitter, no secret
 
     def new_id(self) -> str:
@@ -39,14 +39,14 @@ class LocalRefs:
         self._repository = repository
 
     def fetch(self, *branches: str) -> Mapping[str, str]:
-        found = read_refs(self._repository, *(BRANCHES + branch for branch in branches))
-        return {branch: found[BRANCHES + branch] for branch in branches if BRANCHES + branch in found}
+        found = read_refs(self._repository, *(BRANCH_PREFIX + branch for branch in branches))
+        return {branch: found[BRANCH_PREFIX + branch] for branch in branches if BRANCH_PREFIX + branch in found}
 
     def move(self, branch: str, old: str, new: str) -> bool:
-        return advance(self._repository, branch, old, new)
+        return move_branch(self._repository, branch, old, new)
 
 
-class FilePapers:
+class FileDocumentStore:
     """Fulfils `ports.Papers`: files under their hashes, and beside them those that have a name for people."""
 
     def __init__(self, folder: Path) -> None:

@@ -9,63 +9,63 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from phasegate.core.audit.chain import Head
-from phasegate.core.audit.trail import Done
-from phasegate.core.workflow.spending import Spent
-from phasegate.storage.rows import Event, Gate, Job, Package, Recorded, Seal, WorkflowRow
+from phasegate.core.audit.chain import ChainHead
+from phasegate.core.audit.trail import TrailEvent
+from phasegate.core.workflow.spending import Spending
+from phasegate.storage.rows import GateRow, JobRow, NewEvent, PackageRow, RecordedEvent, TrailSeal, WorkflowRow
 
 
 class Journal(Protocol):
     """A log of events for each feature: each step of it is durable, and taken by one writer only."""
 
-    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
+    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events as one durable step; the number of the last one.
 
         Raises MovedOn, and appends nothing, if the feature's last event is not number `expected_seq`.
         """
 
-    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]:
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]:
         """A feature's events in order, from the one behind `after_seq` on."""
 
 
 class RecordReader(Protocol):
     """What is on record, and what is asked of it. All of it could be told from the events."""
 
-    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]: ...
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]: ...
 
-    def seq(self, feature: str) -> int: ...
+    def last_seq(self, feature: str) -> int: ...
 
-    def lengths(self) -> dict[str, int]:
+    def last_seqs(self) -> dict[str, int]:
         """The number of every feature's last event, as far as it is known here: nobody else is asked."""
 
-    def head(self) -> Head:
+    def chain_head(self) -> ChainHead:
         """The end of the audit chain."""
 
     def features(self) -> list[str]: ...
 
     def workflows(self) -> list[WorkflowRow]: ...
 
-    def packages(self, feature: str) -> list[Package]: ...
+    def packages(self, feature: str) -> list[PackageRow]: ...
 
-    def gates(self, feature: str) -> list[Gate]: ...
+    def gates(self, feature: str) -> list[GateRow]: ...
 
-    def jobs(self, feature: str) -> list[Job]: ...
+    def jobs(self, feature: str) -> list[JobRow]: ...
 
-    def job(self, id_: str) -> Job | None: ...
+    def find_job(self, id_: str) -> JobRow | None: ...
 
-    def seal(self, job: str) -> Seal | None: ...
+    def find_seal(self, job: str) -> TrailSeal | None: ...
 
-    def spent(self, feature: str | None = None) -> Spent: ...
+    def total_spent(self, feature: str | None = None) -> Spending: ...
 
-    def resting(self, now_s: float) -> dict[str, float]: ...
+    def rate_limited_agents(self, now_s: float) -> dict[str, float]: ...
 
-    def limits_in_a_row(self, agent: str) -> int: ...
+    def count_consecutive_limits(self, agent: str) -> int: ...
 
 
 class RunRecord(Journal, RecordReader, Protocol):
     """The record of a driver."""
 
-    def append_now(self, feature: str, ts: str, events: Sequence[Event]) -> int:
+    def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events that do not depend on what the feature's last step was."""
 
     def anchor(self) -> None:
@@ -77,13 +77,13 @@ class TrailSink(Protocol):
 
     def open(self, feature: str, job: str) -> None: ...
 
-    def open_again(self, seal: Seal) -> object:
+    def reopen(self, seal: TrailSeal) -> object:
         """Go on with a trail that was closed; raises StateConflict if it is not the one that was."""
 
-    def write_all(self, job: str, entries: Sequence[tuple[str, Done]]) -> None:
+    def append_entries(self, job: str, entries: Sequence[tuple[str, TrailEvent]]) -> None:
         """Append entries with their times, as one durable step."""
 
-    def close(self, job: str) -> Seal:
+    def close(self, job: str) -> TrailSeal:
         """End a job's trail. The seal belongs into the journal, and then call `forget`."""
 
     def forget(self, job: str) -> None: ...
@@ -99,7 +99,7 @@ class Refs(Protocol):
         """Move a branch by compare and swap; False if it was elsewhere."""
 
 
-class Papers(Protocol):
+class DocumentStore(Protocol):
     """What one step writes and a later one reads: evidence, remarks, claims, prompts. By content, for any machine."""
 
     def put(self, data: bytes, name: str = "") -> str:
@@ -118,13 +118,13 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Seconds that are never set back."""
 
-    def chance(self) -> float:
+    def random_fraction(self) -> float:
         """A number from 0 up to 1."""
 
     def new_id(self) -> str:
         """A fresh id for a job, a store or a writer."""
 
 
-def stamp(moment_s: float) -> str:
+def format_timestamp(moment_s: float) -> str:
     """A moment as every record writes it."""
     return datetime.fromtimestamp(moment_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

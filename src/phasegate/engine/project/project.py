@@ -8,19 +8,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.config import Config, load
+from phasegate.config import Config, load_config
 from phasegate.core.display.activity import Activity, RunningCommand
-from phasegate.core.workflow.origin import By
-from phasegate.engine.project.local_ports import FilePapers, LocalRefs, SystemClock
-from phasegate.engine.project.ports import Clock, Papers, Refs, stamp
+from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.engine.project.local_ports import FileDocumentStore, LocalRefs, SystemClock
+from phasegate.engine.project.ports import Clock, DocumentStore, Refs, format_timestamp
 from phasegate.errors import ConfigError
-from phasegate.sandbox.job import Stop
-from phasegate.storage.location import Location, locate, standing_git_dir
+from phasegate.sandbox.job import StopEvent
+from phasegate.storage.location import Location, find_linked_worktree_git_dir, locate_repository
 from phasegate.storage.store import Store as Store  # doors name the type
 from phasegate.storage.store import open_store
-from phasegate.storage.trail_recovery import recover
+from phasegate.storage.trail_recovery import recover_trails
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.repository import Repository, open_repository, person_at_work
+from phasegate.workspace.repository import Repository, open_repository, read_user_identity
 
 
 class Project(NamedTuple):
@@ -30,65 +30,67 @@ class Project(NamedTuple):
     repository: Repository
     location: Location
     config: Config
-    stop: Stop  # set when the run that uses this is to end
+    stop: StopEvent  # set when the run that uses this is to end
     refs: Refs
-    papers: Papers
+    document_store: DocumentStore
     activities: MutableMapping[str, Activity]  # of the jobs that run now, by id; the latest is last
-    commands: MutableMapping[str, RunningCommand]  # of our checks, that run now
+    running_commands: MutableMapping[str, RunningCommand]  # of our checks, that run now
     clock: Clock = SystemClock()
-    standing: Path | None = None  # the git directory of the linked worktree that the person is in
+    worktree_git_dir: Path | None = None  # the git directory of the linked worktree that the person is in
 
     @property
-    def jobs(self) -> Path:
-        return self.location.jobs
+    def jobs_folder(self) -> Path:
+        return self.location.jobs_folder
 
     @property
-    def worktrees(self) -> Path:
+    def worktrees_folder(self) -> Path:
         return self.root / self.config.paths.worktrees
 
     @property
-    def features(self) -> Path:
+    def features_folder(self) -> Path:
         return self.root / self.config.paths.features
 
-    def signature(self) -> Signature:
+    def make_signature(self) -> Signature:
         """Who commits what agents could not commit themselves, and when."""
-        return Signature(person_at_work(self.repository), int(self.clock.time_s()))
+        return Signature(read_user_identity(self.repository), int(self.clock.time_s()))
 
-    def ordered_at(self, door: str) -> By:
+    def make_origin(self, interface: str) -> OrderOrigin:
         """The person at work, as the giver of an order that came through a door."""
-        return By(person_at_work(self.repository).name, door)
+        return OrderOrigin(read_user_identity(self.repository).name, interface)
 
     def now(self) -> str:
         """This moment, as every record writes it."""
-        return stamp(self.clock.time_s())
+        return format_timestamp(self.clock.time_s())
 
 
 def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project:
     """The repository around a folder."""
-    location = locate(start, os.environ)
-    config = load(location.root, os.environ, flags).config
+    location = locate_repository(start, os.environ)
+    config = load_config(location.root, os.environ, flags).config
     repository = open_repository(location.root)
-    papers = FilePapers(location.folder)
-    refs, standing = LocalRefs(repository), standing_git_dir(start)
-    return Project(location.root, repository, location, config, Stop(), refs, papers, {}, {}, standing=standing)
+    papers = FileDocumentStore(location.data_folder)
+    refs, standing = LocalRefs(repository), find_linked_worktree_git_dir(start)
+    return Project(
+        location.root, repository, location, config, StopEvent(), refs, papers, {}, {}, worktree_git_dir=standing
+    )
 
 
 @contextmanager
-def opened_store(project: Project) -> Iterator[Store]:
+def open_project_store(project: Project) -> Iterator[Store]:
     """The store, for writing. What a dead process left unfinished in the trails is finished first."""
-    if project.location.copy:
+    if project.location.fleet_copy:
         raise ConfigError("the fleet's record is only read here", "give orders at the command line, with --fleet")
     new_id = project.clock.new_id
     with open_store(project.location, new_id(), project.now()) as store:
-        recover(store, project.location, new_id(), project.now())
-        with _copied(project):
+        recover_trails(store, project.location, new_id(), project.now())
+        with _copy_to_bucket(project):
             yield store
 
 
-def _copied(project: Project) -> AbstractContextManager[None]:
+def _copy_to_bucket(project: Project) -> AbstractContextManager[None]:
     """Copy the record to a bucket meanwhile, where one is set."""
     if not project.config.storage.is_set:
         return nullcontext()
-    from phasegate.engine.bucket import copied_meanwhile  # few use it, and it loads obstore
+    from phasegate.engine.bucket import copy_in_background  # few use it, and it loads obstore
 
-    return copied_meanwhile(project.location, project.config.storage, project.clock.new_id())
+    return copy_in_background(project.location, project.config.storage, project.clock.new_id())

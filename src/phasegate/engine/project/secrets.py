@@ -6,23 +6,25 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from phasegate.agents.run.secret_values import secrets_in, secrets_of
-from phasegate.agents.run.sign_in import LARGEST_BYTES
-from phasegate.config import Agent
-from phasegate.config.acp_registry import row_of
-from phasegate.core.agents.harnesses import ROWS
-from phasegate.core.agents.secrets import LentValues
+from phasegate.agents.run.secret_values import find_env_secrets, find_file_secrets
+from phasegate.agents.run.sign_in import MAX_SIGN_IN_BYTES
+from phasegate.config import AgentSettings
+from phasegate.config.acp_registry import resolve_harness_row
+from phasegate.core.agents.harnesses import HARNESSES
+from phasegate.core.agents.secrets import SecretMatcher
 from phasegate.engine.project.project import Project
-from phasegate.files import read_plain
+from phasegate.files import read_regular_file
 
 
-def lent_keys(project: Project) -> LentValues:
+def collect_lent_secrets(project: Project) -> SecretMatcher:
     """Every secret that some agent of this project is lent."""
-    return LentValues(secret for agent in project.config.agents.values() for secret in _lent_to(agent))
+    return SecretMatcher(secret for agent in project.config.agents.values() for secret in _collect_agent_secrets(agent))
 
 
-def _lent_to(agent: Agent) -> Iterator[bytes]:
-    row = row_of(agent.harness, agent.command) or ROWS[agent.harness]
-    yield from secrets_of(os.environ, (*row.variables, *agent.env))
+def _collect_agent_secrets(agent: AgentSettings) -> Iterator[bytes]:
+    row = resolve_harness_row(agent.harness, agent.command) or HARNESSES[agent.harness]
+    yield from find_env_secrets(os.environ, (*row.variables, *agent.env))
     for name in row.sign_in_files if agent.sign_in else ():
-        yield from secrets_in(read_plain(Path(os.path.realpath(Path.home() / name)), LARGEST_BYTES) or b"")
+        yield from find_file_secrets(
+            read_regular_file(Path(os.path.realpath(Path.home() / name)), MAX_SIGN_IN_BYTES) or b""
+        )

@@ -6,35 +6,35 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from phasegate.config import Effective, find_place, load
-from phasegate.config.layers import SettingPlace
+from phasegate.config import EffectiveConfig, load_config, locate_config
+from phasegate.config.layers import ConfigLocation
 from phasegate.config.settings import Config
-from phasegate.core.prompt.template import prefix_of
-from phasegate.storage.location import find_root, main_tree
+from phasegate.core.prompt.template import resolve_template_prefix
+from phasegate.storage.location import find_main_worktree, find_root
 
 
-def root_around(folder: Path) -> Path:
+def find_repository_root(folder: Path) -> Path:
     """The main working tree; a folder outside of any repository is refused."""
     return find_root(folder)
 
 
-def place_around(folder: Path) -> SettingPlace:
+def find_settings_place(folder: Path) -> ConfigLocation:
     """Where the settings are kept, whether or not they can be read."""
-    return find_place(main_tree(folder))
+    return locate_config(find_main_worktree(folder))
 
 
-def settings_around(folder: Path, flags: Mapping[str, str] | None = None) -> Effective:
+def load_settings(folder: Path, flags: Mapping[str, str] | None = None) -> EffectiveConfig:
     """The configuration in effect; outside of a repository, that of the folder itself."""
-    return load(main_tree(folder), os.environ, flags)
+    return load_config(find_main_worktree(folder), os.environ, flags)
 
 
-def template_prefix(config: Config, agent: str) -> tuple[str, tuple[str, ...]]:
+def find_template_prefix(config: Config, agent: str) -> tuple[str, tuple[str, ...]]:
     """The prefix of an agent's templates, named by its configured name, its harness or the prefix itself.
 
     And the prefixes that the configuration names: BASE stands in for them.
     """
     settings = config.agents.get(agent)
     if settings is None:
-        return prefix_of(agent), ()
-    prefix = settings.template or prefix_of(settings.harness)
+        return resolve_template_prefix(agent), ()
+    prefix = settings.template or resolve_template_prefix(settings.harness)
     return prefix, (prefix,)

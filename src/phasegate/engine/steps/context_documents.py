@@ -6,21 +6,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.prompt.audience import select
-from phasegate.core.prompt.budget import Piece, PieceKind
-from phasegate.core.text.yaml_nodes import Malformed
-from phasegate.engine.project.feature_branch import Branch
+from phasegate.core.prompt.audience import select_document
+from phasegate.core.prompt.budget import ContextPiece, PieceKind
+from phasegate.core.text.yaml_nodes import MalformedDocument
+from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
-from phasegate.prompts.agent_files import file_of_phase
-from phasegate.prompts.feature_folder import Unreadable, read_text
+from phasegate.prompts.agent_files import find_phase_file
+from phasegate.prompts.feature_folder import UnreadableDocument, read_document_text
 from phasegate.prompts.front_matter import read_document
 
-OF_THE_FEATURE = (
+FEATURE_DOCUMENTS = (
     *("proposal.md", "spec.md", "impact-analysis.md", "trace-analysis.md", "architecture.md", "plan.md"),
     *("test-strategy.md", "upgrade-plan.md"),
 )
-SPECS = "specs/"
-OF_THE_PROJECT = ("ARCHITECTURE.md", "GOVERNANCE.md")
+SPECS_PREFIX = "specs/"
+PROJECT_DOCUMENTS = ("ARCHITECTURE.md", "GOVERNANCE.md")
 
 
 class ContextDocument(NamedTuple):
@@ -31,45 +31,47 @@ class ContextDocument(NamedTuple):
     text: str
 
 
-def context_documents(project: Project, slug: str, commit: str, checkout: Path) -> tuple[ContextDocument, ...]:
+def read_context_documents(project: Project, slug: str, commit: str, checkout: Path) -> tuple[ContextDocument, ...]:
     """The documents of a feature and of the project that are meant for agents. What cannot be read is not given.
 
     The feature's own come from the commit that the work began with; where it has none, from the person's folder.
     """
-    branch = Branch(project, slug)
-    named = {name: blob for name, blob in branch.documents(commit).items() if _is_of_the_feature(name)}
+    branch = FeatureBranch(project, slug)
+    named = {name: blob for name, blob in branch.list_documents(commit).items() if _is_feature_document(name)}
     if named:
-        own = _given(branch.read(named), checkout / branch.folder, by_name=True)
+        own = _select_documents(branch.read_documents(named), checkout / branch.folder, by_name=True)
     else:
-        own = _given(_texts(project.features / slug, OF_THE_FEATURE), project.features / slug, by_name=True)
-    return (*own, *_given(_texts(project.root, OF_THE_PROJECT), project.root, by_name=False))
+        own = _select_documents(
+            _read_texts(project.features_folder / slug, FEATURE_DOCUMENTS), project.features_folder / slug, by_name=True
+        )
+    return (*own, *_select_documents(_read_texts(project.root, PROJECT_DOCUMENTS), project.root, by_name=False))
 
 
-def role_of_phase(phase: str) -> Iterator[Piece]:
+def agent_file_pieces(phase: str) -> Iterator[ContextPiece]:
     """The agent file of a phase, which is the job description of its agents."""
-    if (file := file_of_phase(phase)) is not None:
-        yield Piece(PieceKind.ROLE, file.name, file.text)
+    if (file := find_phase_file(phase)) is not None:
+        yield ContextPiece(PieceKind.ROLE, file.name, file.text)
 
 
-def _is_of_the_feature(name: str) -> bool:
-    return name in OF_THE_FEATURE or (name.startswith(SPECS) and name.endswith(".md"))
+def _is_feature_document(name: str) -> bool:
+    return name in FEATURE_DOCUMENTS or (name.startswith(SPECS_PREFIX) and name.endswith(".md"))
 
 
-def _texts(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
+def _read_texts(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
     found = {}
     for name in names:
         try:
-            found[name] = read_text(folder / name)
-        except Unreadable:
+            found[name] = read_document_text(folder / name)
+        except UnreadableDocument:
             continue
     return found
 
 
-def _given(texts: Mapping[str, str], folder: Path, by_name: bool) -> Iterator[ContextDocument]:
+def _select_documents(texts: Mapping[str, str], folder: Path, by_name: bool) -> Iterator[ContextDocument]:
     for name, text in texts.items():
         try:
-            front = read_document(text).front
-        except Malformed:
+            front = read_document(text).front_matter
+        except MalformedDocument:
             continue
-        if select(front, by_name).given:
+        if select_document(front, by_name).is_given:
             yield ContextDocument(name, folder / name, text)

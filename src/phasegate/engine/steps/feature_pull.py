@@ -7,80 +7,94 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from phasegate.checks.excerpt import listed
-from phasegate.core.forge.pull_request import BodyParts, PullStep, finding_of, issue_of_wish, judge_pull, pull_body
-from phasegate.core.machine.feature_events import Happened, Merged, NotMerged, PullOpened, Remarked, SentBack
+from phasegate.checks.excerpt import format_names
+from phasegate.core.forge.pull_request import (
+    PullBodyParts,
+    PullStep,
+    decide_pull_step,
+    find_issue_reference,
+    format_remark_finding,
+    render_pull_body,
+)
+from phasegate.core.machine.feature_events import (
+    AnyFeatureEvent,
+    Merged,
+    NotMerged,
+    PullOpened,
+    RemarksReceived,
+    SentBack,
+)
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.machine.package_events import RemarkTaken
+from phasegate.core.machine.package_events import AcceptedRemark
 from phasegate.core.workflow.workflows import gate_name
 from phasegate.engine.checks.phase_commands import check_merge
-from phasegate.engine.jobs.step import Did, Known
-from phasegate.engine.journal.package import planned_in
-from phasegate.engine.project.feature_branch import Branch
+from phasegate.engine.jobs.step import StepContext, StepResult
+from phasegate.engine.journal.package import parse_planned_packages
+from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
 from phasegate.engine.steps.briefing import CHANGELOG
-from phasegate.engine.steps.feature_merge import send_back, skipped_hooks, stopped_by_hooks
-from phasegate.engine.steps.pull_request import ForgeStop, Publisher, title_of
+from phasegate.engine.steps.feature_merge import check_commit_hooks, handle_failed_merge_checks, skipped_hook_notices
+from phasegate.engine.steps.pull_request import ForgeProblem, PullRequestPublisher, make_pull_title
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.forge.port import MergeOutcome
-from phasegate.workspace.merge import merge_trees, wants_signatures
-from phasegate.workspace.objects import write_merge
-from phasegate.workspace.remote import branch_there, fetch_branch, push_branch
+from phasegate.workspace.merge import is_signing_required, merge_trees
+from phasegate.workspace.objects import write_tree_commit
+from phasegate.workspace.remote import fetch_branch, get_remote_branch, push_branch
 from phasegate.workspace.repository import is_ancestor
 
 
-class PullSteps:
+class FeaturePullRequest:
     """The steps of one feature at its forge."""
 
-    def __init__(self, project: Project, feature: Feature, known: Known) -> None:
-        self._project, self._feature, self._known = project, feature, known
-        self._branch = Branch(project, feature.workflow.feature)
-        self._publisher = Publisher(project, self._branch.slug, known.begun)
-        self._at = self._publisher.at
+    def __init__(self, project: Project, feature: Feature, context: StepContext) -> None:
+        self._project, self._feature, self._context = project, feature, context
+        self._branch = FeatureBranch(project, feature.workflow.feature)
+        self._publisher = PullRequestPublisher(project, self._branch.slug, context.started_at)
+        self._connection = self._publisher.connection
 
     # --- publishing
 
-    def publish(self) -> Did[Happened]:
+    def publish(self) -> StepResult[AnyFeatureEvent]:
         """Push what was judged, tested as merged, and have a pull request show it."""
-        head = self._branch.head()
+        head = self._branch.read_head()
         feature, publisher, name = self._feature, self._publisher, self._branch.name
-        hooked = stopped_by_hooks(self._project, name, feature.base)
-        stopped = hooked or self._unjudged(head) or self._untested(head)
+        hooked = check_commit_hooks(self._project, name, feature.base)
+        stopped = hooked or self._check_reviewed(head) or self._check_merged_tree(head)
         if stopped is not None:
-            return Did((stopped,))
+            return StepResult((stopped,))
         if refused := publisher.push(name, head, feature.pull.head if feature.pull else ""):
-            return Did((NotMerged(*refused),))
-        title = title_of(self._branch.slug, feature.description or feature.workflow.type)
-        pull = publisher.opened(name, feature.base, title, self._body())
-        if isinstance(pull, ForgeStop):
-            return Did((NotMerged(*pull),))
-        self._at.forge.set_status(head, True, f"{len(feature.plan)} gates passed")
-        publisher.answer(pull, feature.remarks[len(feature.remarks) - feature.unanswered :], head)
-        return Did((PullOpened(pull.number, pull.url, head),), notices=self._not_as_the_person_does())
+            return StepResult((NotMerged(*refused),))
+        title = make_pull_title(self._branch.slug, feature.description or feature.workflow.type)
+        pull = publisher.ensure_pull_request(name, feature.base, title, self._render_body())
+        if isinstance(pull, ForgeProblem):
+            return StepResult((NotMerged(*pull),))
+        self._connection.forge.set_status(head, True, f"{len(feature.plan)} gates passed")
+        publisher.answer_remarks(pull, feature.remarks[len(feature.remarks) - feature.unanswered :], head)
+        return StepResult((PullOpened(pull.number, pull.url, head),), notices=self._git_settings_notices())
 
-    def _not_as_the_person_does(self) -> tuple[str, ...]:
+    def _git_settings_notices(self) -> tuple[str, ...]:
         """Their hooks and their key are not used on what is pushed; the forge makes the merge, with its own."""
         unsigned = "pushed without your signature (commit.gpgsign): the forge makes the merge, and may sign it"
         return (
-            *skipped_hooks(self._project),
-            *((unsigned,) if wants_signatures(self._project.repository) else ()),
+            *skipped_hook_notices(self._project),
+            *((unsigned,) if is_signing_required(self._project.repository) else ()),
         )
 
-    def _unjudged(self, head: str) -> NotMerged | None:
+    def _check_reviewed(self, head: str) -> NotMerged | None:
         """Only the archive may have come after the commit that the last reviewer saw."""
-        later = self._branch.changed_since(self._feature.judged, head, CHANGELOG, self._branch.folder)
+        later = self._branch.list_changes_since(self._feature.judged, head, CHANGELOG, self._branch.folder)
         if not later:
             return None
         return NotMerged(
-            f"changed on {self._branch.name} after its last review: {listed(later)}",
+            f"changed on {self._branch.name} after its last review: {format_names(later)}",
             "look at what changed there, and resolve if it is to be published",
         )
 
-    def _untested(self, head: str) -> NotMerged | SentBack | None:
+    def _check_merged_tree(self, head: str) -> NotMerged | SentBack | None:
         """The tests must pass on the branch merged into its base as the forge has it."""
         base, repository = self._feature.base, self._project.repository
-        tip = fetch_branch(repository, self._at.remote, base)
+        tip = fetch_branch(repository, self._connection.remote, base)
         if not tip:
             return NotMerged(f"the forge has no branch {base}", "push it there, then resolve")
         merged = merge_trees(repository, tip, head)
@@ -88,43 +102,45 @@ class PullSteps:
             paths = ", ".join(merged.conflicts)
             remedy = f"merge {base} of the forge into {self._branch.name} and solve it there, then resolve"
             return NotMerged(f"{self._branch.name} and {base} changed the same lines: {paths}", remedy)
-        signature = self._project.signature()
-        commit = write_merge(repository, merged.tree, (tip, head), signature, f"Try {self._branch.name}\n")
+        signature = self._project.make_signature()
+        commit = write_tree_commit(repository, merged.tree, (tip, head), signature, f"Try {self._branch.name}\n")
         evidence = check_merge(self._project, self._branch.slug, tip, commit)
         if not evidence.failures:
             return None
         gone = NotMerged(f"{self._branch.name} was moved meanwhile", "see who moved it, then resolve")
-        return send_back(self._branch, base, tip, head, merged.tree, evidence) or gone
+        return handle_failed_merge_checks(self._branch, base, tip, head, merged.tree, evidence) or gone
 
-    def _body(self) -> str:
-        feature, spent = self._feature, self._known.spent
-        commits = self._commits()
+    def _render_body(self) -> str:
+        feature, spent = self._feature, self._context.spent
+        commits = self._package_commits()
         cost = f"{spent.tokens} tokens, {spent.cost_usd:.2f} USD, as the agents report them" if spent.tokens else ""
-        return pull_body(
-            BodyParts(
+        return render_pull_body(
+            PullBodyParts(
                 marker=self._publisher.marker,
-                asked=feature.description or feature.workflow.type,
-                refers_to=issue_of_wish(feature.description),
-                requirements=[*self._requirements(commits)],
-                packages=[*self._packages(commits)],
+                description=feature.description or feature.workflow.type,
+                issue=find_issue_reference(feature.description),
+                requirements=[*self._requirement_rows(commits)],
+                packages=[*self._package_rows(commits)],
                 gates=[(gate_name(phase.key), "passed", phase.key) for phase in feature.plan],
                 cost=cost,
-                chain=self._known.chain,
+                chain=self._context.chain_head,
             )
         )
 
-    def _commits(self) -> dict[str, str]:
+    def _package_commits(self) -> dict[str, str]:
         """The last commit of each package, where its branch is still there."""
-        branches = {row.id: f"{self._branch.name}-{row.id}" for row in self._known.packages}
+        branches = {row.id: f"{self._branch.name}-{row.id}" for row in self._context.packages}
         found = self._project.refs.fetch(*branches.values()) if branches else {}
         return {name: found.get(branch, "")[:12] for name, branch in branches.items()}
 
-    def _packages(self, commits: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-        for row in self._known.packages:
+    def _package_rows(self, commits: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+        for row in self._context.packages:
             yield row.id, f"{row.title} ({row.state}, round {row.round})", commits[row.id]
 
-    def _requirements(self, commits: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
-        packages = [one.package for one in planned_in(self._branch.slug, self._known.documents).values()]
+    def _requirement_rows(self, commits: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+        packages = [
+            one.package for one in parse_planned_packages(self._branch.slug, self._context.package_documents).values()
+        ]
         for name in dict.fromkeys(name for one in packages for name in one.requirements):
             serving = [one for one in packages if name in one.requirements]
             tests = dict.fromkeys(path for one in serving for path in one.deliverables.tests)
@@ -134,61 +150,69 @@ class PullSteps:
 
     # --- waiting
 
-    def look(self) -> Did[Happened]:
+    def poll(self) -> StepResult[AnyFeatureEvent]:
         """One look at the pull request; no event where nothing is to be done yet."""
         feature, pull = self._feature, self._feature.pull
         assert pull is not None, "it was published before"
-        look = self._at.forge.look(pull.number)
+        look = self._connection.forge.fetch_pull(pull.number)
         known = frozenset(one.id for one in feature.remarks)
         automatic = self._project.config.merge.automatic
-        found = judge_pull(look, head=pull.head, base=feature.base, known=known, automatic=automatic)
+        found = decide_pull_step(look, head=pull.head, base=feature.base, handled_remarks=known, auto_merge=automatic)
         match found.step:
             case PullStep.STOP:
-                return Did((NotMerged(found.reason, found.remedy),))
-            case PullStep.MEND:
-                return Did(
-                    (Remarked(tuple(RemarkTaken(one.id, one.thread, finding_of(one)) for one in found.remarks)),)
+                return StepResult((NotMerged(found.reason, found.remedy),))
+            case PullStep.FIX:
+                return StepResult(
+                    (
+                        RemarksReceived(
+                            tuple(
+                                AcceptedRemark(one.id, one.thread, format_remark_finding(one)) for one in found.remarks
+                            )
+                        ),
+                    )
                 )
             case PullStep.MERGE:
                 return self._merge(pull)
             case PullStep.MERGED:
-                return self._merged(found.reason)
+                return self._confirm_merge(found.reason)
             case _:
-                return Did((), notices=(f"waits: {found.reason}",))
+                return StepResult((), notices=(f"waits: {found.reason}",))
 
-    def _merge(self, pull: PullOpened) -> Did[Happened]:
+    def _merge(self, pull: PullOpened) -> StepResult[AnyFeatureEvent]:
         settings = self._project.config.merge
-        if not settings.queue and (stopped := self._unfit_for_base(pull.head)):
-            return Did((stopped,))
-        answer = self._at.forge.merge(pull.number, pull.head, settings.method, queue=settings.queue)
+        if not settings.queue and (stopped := self._check_against_base(pull.head)):
+            return StepResult((stopped,))
+        answer = self._connection.forge.merge_pull(pull.number, pull.head, settings.method, queue=settings.queue)
         if answer.outcome is MergeOutcome.MERGED:
-            return self._merged(answer.detail)
+            return self._confirm_merge(answer.detail)
         if answer.outcome is MergeOutcome.REFUSED:
-            return Did((NotMerged(f"the forge refuses the merge: {answer.detail}", "see its rules, then resolve"),))
-        return Did((), notices=(f"waits: {answer.outcome} {answer.detail}".rstrip(),))
+            return StepResult(
+                (NotMerged(f"the forge refuses the merge: {answer.detail}", "see its rules, then resolve"),)
+            )
+        return StepResult((), notices=(f"waits: {answer.outcome} {answer.detail}".rstrip(),))
 
-    def _unfit_for_base(self, head: str) -> NotMerged | SentBack | None:
+    def _check_against_base(self, head: str) -> NotMerged | SentBack | None:
         """What came to the base since is tested with it, too. A queue of the forge does that itself."""
         repository, base = self._project.repository, self._feature.base
-        tip = fetch_branch(repository, self._at.remote, base)
-        return None if tip and is_ancestor(repository, tip, head) else self._untested(head)
+        tip = fetch_branch(repository, self._connection.remote, base)
+        return None if tip and is_ancestor(repository, tip, head) else self._check_merged_tree(head)
 
-    def _merged(self, commit: str) -> Did[Happened]:
+    def _confirm_merge(self, commit: str) -> StepResult[AnyFeatureEvent]:
         """The forge says that it merged: its base must hold that."""
         base = self._feature.base
-        if self._publisher.holds(base, commit):
-            return Did((Merged(commit),))
+        if self._publisher.find_head_containing(base, commit):
+            return StepResult((Merged(commit),))
         reason = f"the forge says that it merged as {commit[:12] or 'nothing'}, and {base} there does not hold that"
-        return Did((NotMerged(reason, "look at the forge, then resolve"),))
+        return StepResult((NotMerged(reason, "look at the forge, then resolve"),))
 
 
-def tidy_remote(project: Project, feature: Feature) -> tuple[str, ...]:
+def delete_remote_branch(project: Project, feature: Feature) -> tuple[str, ...]:
     """Remove the branch at the forge, if it is there and where we left it; what to tell of it. It stops nothing."""
     assert feature.pull is not None, "it was published before"
     name, repository = f"feat/{feature.workflow.feature}", project.repository
     try:
         remote = open_forge(project).remote
-        if branch_there(repository, remote, name) != feature.pull.head:
+        if get_remote_branch(repository, remote, name) != feature.pull.head:
             return ()
         push_branch(repository, remote, name, feature.pull.head, None)
     except EnvironmentUnavailable as error:

@@ -4,211 +4,237 @@ from __future__ import annotations
 
 import msgspec
 
-from phasegate.checks.excerpt import listed
+from phasegate.checks.excerpt import format_names
 from phasegate.core.machine.feature_events import (
+    AnyFeatureEvent,
+    DocumentsWritten,
     GateChecked,
-    Happened,
     JobEnded,
     JobStarted,
     Merged,
-    Reported,
-    Strayed,
-    Written,
+    ReportWritten,
+    ScopeViolated,
 )
-from phasegate.core.machine.feature_state import ROLES, Feature, Step, told
-from phasegate.core.machine.package_events import End, failure_key
-from phasegate.core.plan.task_status import NO_STATUS, from_line
-from phasegate.core.text.markdown_lines import squeeze
-from phasegate.core.workflow.phases import TASKS, Work
+from phasegate.core.machine.feature_state import ROLE_BY_STEP, Feature, Step, add_user_note
+from phasegate.core.machine.package_events import JobEndKind, failure_key
+from phasegate.core.plan.task_status import NO_STATUS, decode_task_statuses
+from phasegate.core.text.markdown_lines import collapse_whitespace
+from phasegate.core.workflow.phases import TASKS_FILE, PhaseWork
 from phasegate.core.workflow.workflows import gate_name
-from phasegate.engine.checks.manifest import describe
-from phasegate.engine.checks.phase_commands import run_commands, seconds_of
-from phasegate.engine.jobs.assignment import Assigned, Ended
-from phasegate.engine.jobs.step import CHECKED, Did, Errand, Known
-from phasegate.engine.jobs.trail_notes import JobNotes, lines_of
-from phasegate.engine.project.agents import Member
-from phasegate.engine.project.feature_branch import Branch
+from phasegate.engine.checks.manifest import describe_evidence
+from phasegate.engine.checks.phase_commands import run_phase_commands, sum_durations_s
+from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.step import CHECKS_RAN, AgentRequest, StepContext, StepResult
+from phasegate.engine.jobs.trail_notes import TrailNoteBuilder, make_check_entries
+from phasegate.engine.project.agents import NamedAgent
+from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
-from phasegate.engine.project.secrets import lent_keys
-from phasegate.engine.steps.briefing import WRITERS, brief_phase, write_scope
-from phasegate.engine.steps.feature_merge import merge_feature, skipped_hooks, tidy
-from phasegate.engine.steps.harvest import Left, take_documents
-from phasegate.engine.steps.planning import Plans, plan_findings
-from phasegate.engine.steps.validate import said_last
-from phasegate.engine.steps.workplace import STATE_FOLDER, copy_for_review, expect_saved, show_state
-from phasegate.prompts.shipped_texts import report
-from phasegate.storage.rows import Event, Package
+from phasegate.engine.project.secrets import collect_lent_secrets
+from phasegate.engine.steps.briefing import WRITER_ROLES, build_phase_job, writer_scope
+from phasegate.engine.steps.feature_merge import clean_up_feature, merge_feature, skipped_hook_notices
+from phasegate.engine.steps.harvest import AgentChanges, harvest_documents
+from phasegate.engine.steps.planning import PackagePlanner, check_plan
+from phasegate.engine.steps.validate import select_latest_claims
+from phasegate.engine.steps.workplace import STATE_FOLDER, copy_for_review, raise_if_unsaved, write_state_file
+from phasegate.prompts.shipped_texts import render_report
+from phasegate.storage.rows import NewEvent, PackageRow
 from phasegate.workspace.checkout import Assignment, find_checkout
-from phasegate.workspace.checkout_creation import Terms
-from phasegate.workspace.checkout_lifecycle import Unsaved, drop_branch, remove_checkout, start_over, take_checkout
-from phasegate.workspace.commit_log import blobs_of
-from phasegate.workspace.merge import fork_point
+from phasegate.workspace.checkout_creation import CheckoutOptions
+from phasegate.workspace.checkout_lifecycle import (
+    UnsavedWork,
+    delete_merged_branch,
+    ensure_checkout,
+    remove_checkout,
+    reset_checkout,
+)
+from phasegate.workspace.commit_log import list_blobs
+from phasegate.workspace.merge import find_fork_point
 from phasegate.workspace.removal import remove_tree
 
-SAME_TREE = "comparison with what was judged"
-LONGEST_SUMMARY = 2_000
+REVIEWED_TREE_CHECK = "comparison with what was judged"
+MAX_SUMMARY_CHARS = 2_000
 
 
-class PhaseSteps:
+class FeatureSteps:
     """Fulfils `steps.Steps` for a feature."""
 
     def __init__(self, project: Project, slug: str) -> None:
-        self._project, self._branch = project, Branch(project, slug)
+        self._project, self._branch = project, FeatureBranch(project, slug)
 
-    def carry_out(self, feature: Feature, known: Known) -> Did[Happened]:
+    def run(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
         match feature.todo[0]:
             case Step.HARVEST:
-                return self._harvest(feature, known)
+                return self._harvest_documents(feature, context)
             case Step.PLAN:
-                return Plans(self._project, feature, known).make()
-            case Step.MEND:
-                return Plans(self._project, feature, known).mend()
+                return PackagePlanner(self._project, feature, context).make_packages()
+            case Step.FIX:
+                return PackagePlanner(self._project, feature, context).add_fix_package()
             case Step.COMMANDS:
-                return self._commands(feature)
+                return self._run_commands(feature)
             case Step.REPORT:
-                return self._report(feature, known)
+                return self._write_report(feature, context)
             case Step.GATE:
-                return Did((self.at_the_gate(feature),))
+                return StepResult((self.check_gate(feature),))
             case Step.MERGE:
-                notes = JobNotes(self._project, known.workers)
+                notes = TrailNoteBuilder(self._project, context.workers)
                 merged = merge_feature(self._project, feature, notes)
-                skipped = skipped_hooks(self._project) if isinstance(merged, Merged) else ()
-                return Did((merged,), notices=skipped, trail=notes.all)
-            case Step.PUBLISH | Step.AWAIT | Step.TIDY if feature.pull or feature.todo[0] is Step.PUBLISH:
-                return self._at_forge(feature, known)
-            case Step.TIDY:
-                return Did((tidy(self._project, feature),))
+                skipped = skipped_hook_notices(self._project) if isinstance(merged, Merged) else ()
+                return StepResult((merged,), notices=skipped, trail_notes=notes.entries)
+            case Step.PUBLISH | Step.AWAIT | Step.CLEAN_UP if feature.pull or feature.todo[0] is Step.PUBLISH:
+                return self._run_forge_step(feature, context)
+            case Step.CLEAN_UP:
+                return StepResult((clean_up_feature(self._project, feature),))
             case step:
                 raise AssertionError(f"{step} is not ours to carry out")
 
-    def _at_forge(self, feature: Feature, known: Known) -> Did[Happened]:
+    def _run_forge_step(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
         """A pull request is published, looked at, and done with. Nothing of a forge is loaded where there is none."""
-        from phasegate.engine.steps.feature_pull import PullSteps, tidy_remote
+        from phasegate.engine.steps.feature_pull import FeaturePullRequest, delete_remote_branch
 
-        if feature.todo[0] is Step.TIDY:
-            notices = tidy_remote(self._project, feature)
-            return Did((tidy(self._project, feature),), notices=notices)
-        steps = PullSteps(self._project, feature, known)
-        return steps.publish() if feature.todo[0] is Step.PUBLISH else steps.look()
+        if feature.todo[0] is Step.CLEAN_UP:
+            notices = delete_remote_branch(self._project, feature)
+            return StepResult((clean_up_feature(self._project, feature),), notices=notices)
+        steps = FeaturePullRequest(self._project, feature, context)
+        return steps.publish() if feature.todo[0] is Step.PUBLISH else steps.poll()
 
     # --- agents
 
-    def errands(self, feature: Feature) -> tuple[Errand, ...]:
-        role = ROLES.get(feature.todo[0])
+    def list_agent_requests(self, feature: Feature) -> tuple[AgentRequest, ...]:
+        role = ROLE_BY_STEP.get(feature.todo[0])
         if role is None or feature.open_job is not None:
             return ()
         again, retries = feature.asked_again, feature.retries
         reason = feature.workflow.reason if again or retries else ""
-        return (Errand(role, feature.phase.key, feature.round, 0, retries, again, reason),)
+        return (AgentRequest(role, feature.phase.key, feature.round, 0, retries, again, reason),)
 
-    def assign(self, feature: Feature, errand: Errand, member: Member, job: str, known: Known) -> Assigned:
+    def assign_job(
+        self, feature: Feature, request: AgentRequest, agent: NamedAgent, job: str, context: StepContext
+    ) -> JobAssignment:
         """A critic sees a copy that is thrown away. What the commands ran on is what a reviewer sees."""
         assignment = self._assignment(feature)
-        if errand.role in WRITERS:
-            commit = self._branch.head()
-            checkout = take_checkout(self._project.repository, assignment, self.terms())
+        if request.role in WRITER_ROLES:
+            commit = self._branch.read_head()
+            checkout = ensure_checkout(self._project.repository, assignment, self.checkout_options())
             folder, aside = checkout.folder, checkout.record.set_aside
         else:
-            commit = feature.judged or self._branch.head()
+            commit = feature.judged or self._branch.read_head()
             folder, aside = copy_for_review(self._project, assignment.name, commit), (STATE_FOLDER,)
-        show_state(folder, known.state, blobs_of(self._project.repository, commit), aside)
-        for words in known.answers:
-            feature = told(feature, words, feature.workflow.index)
-        briefed = brief_phase(self._branch, feature, errand, member, job, folder, commit, known.artifacts)
-        return briefed._replace(own=assignment if errand.role in WRITERS else None, before=known.checked)
+        write_state_file(folder, context.state_json, list_blobs(self._project.repository, commit), aside)
+        for words in context.user_answers:
+            feature = add_user_note(feature, words, feature.workflow.index)
+        briefed = build_phase_job(self._branch, feature, request, agent, job, folder, commit, context.artifacts)
+        return briefed._replace(
+            own_checkout=assignment if request.role in WRITER_ROLES else None,
+            entries_before_start=context.check_entries,
+        )
 
-    def started(self, errand: Errand, assigned: Assigned) -> JobStarted:
-        return JobStarted(assigned.job, errand.role, assigned.agent, assigned.commit)
+    def make_started_event(self, request: AgentRequest, assigned: JobAssignment) -> JobStarted:
+        return JobStarted(assigned.job_id, request.role, assigned.agent, assigned.reviewed_commit)
 
-    def agent_name(self, _errand: Errand, assigned: Assigned) -> str:
+    def describe_agent(self, _request: AgentRequest, assigned: JobAssignment) -> str:
         return assigned.agent
 
-    def take_in(self, errand: Errand, assigned: Assigned, ended: Ended) -> Did[Happened]:
-        answer = ended.answer
-        if errand.role not in WRITERS:
+    def apply_job_end(
+        self, request: AgentRequest, assigned: JobAssignment, job_end: JobEnd
+    ) -> StepResult[AnyFeatureEvent]:
+        answer = job_end.answer
+        if request.role not in WRITER_ROLES:
             remove_tree(assigned.checkout)
-        event = JobEnded(assigned.job, ended.end, ended.reason, ended.remediation, answer.verdict, answer.text)
-        return Did((event,), ended.rows)
+        event = JobEnded(
+            assigned.job_id, job_end.outcome, job_end.reason, job_end.remediation, answer.verdict, answer.text
+        )
+        return StepResult((event,), job_end.rows)
 
-    def open_jobs(self, feature: Feature) -> tuple[str, ...]:
+    def list_open_jobs(self, feature: Feature) -> tuple[str, ...]:
         return (feature.open_job.job,) if feature.open_job else ()
 
-    def save(self, feature: Feature) -> None:
+    def save_lost_work(self, feature: Feature) -> None:
         found = find_checkout(self._project.repository, self._assignment(feature))
-        if found is not None and ROLES.get(feature.todo[0]) in WRITERS:
-            expect_saved(start_over(found, self.terms()))
+        if found is not None and ROLE_BY_STEP.get(feature.todo[0]) in WRITER_ROLES:
+            raise_if_unsaved(reset_checkout(found, self.checkout_options()))
 
-    def lost(self, job: str, why: str, last_seen: str) -> JobEnded:
-        return JobEnded(job, End.LOST, why, last_seen=last_seen)
+    def make_lost_event(self, job: str, reason: str, last_seen: str) -> JobEnded:
+        return JobEnded(job, JobEndKind.LOST, reason, last_seen=last_seen)
 
     # --- what we do ourselves
 
-    def _harvest(self, feature: Feature, known: Known) -> Did[Happened]:
-        notes = JobNotes(self._project, known.workers)
+    def _harvest_documents(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
+        notes = TrailNoteBuilder(self._project, context.workers)
         assignment = self._assignment(feature)
-        checkout = take_checkout(self._project.repository, assignment, self.terms())
-        scope = write_scope(self._branch, "archive" if feature.closing else "plan")
-        title = f"{assignment.work}: documents, round {feature.round}"
-        left = Left(checkout, scope, title, self._project.signature(), lent=lent_keys(self._project))
-        if against := take_documents(self._branch, left, notes):
-            # Nothing is taken over. What was written is saved; where it cannot be, it stays, and that is told too.
-            renewed = start_over(checkout, self.terms())
-            kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, Unsaved) else ()
-            return Did((Strayed((*against, *kept)),), trail=notes.all)
-        expect_saved(
-            remove_checkout(checkout, self._project.signature(), lent_keys(self._project), keep_for_reuse=True)
+        checkout = ensure_checkout(self._project.repository, assignment, self.checkout_options())
+        scope = writer_scope(self._branch, "archive" if feature.closing else "plan")
+        title = f"{assignment.work_id}: documents, round {feature.round}"
+        left = AgentChanges(
+            checkout, scope, title, self._project.make_signature(), lent_secrets=collect_lent_secrets(self._project)
         )
-        drop_branch(self._project.repository, assignment.branch, self._branch.name)
+        if against := harvest_documents(self._branch, left, notes):
+            # Nothing is taken over. What was written is saved; where it cannot be, it stays, and that is told too.
+            renewed = reset_checkout(checkout, self.checkout_options())
+            kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, UnsavedWork) else ()
+            return StepResult((ScopeViolated((*against, *kept)),), trail_notes=notes.entries)
+        raise_if_unsaved(
+            remove_checkout(
+                checkout, self._project.make_signature(), collect_lent_secrets(self._project), keep_for_reuse=True
+            )
+        )
+        delete_merged_branch(self._project.repository, assignment.branch, self._branch.name)
         wanted = () if feature.closing else feature.phase.artifacts
-        there = self._branch.present(wanted)
+        there = self._branch.find_present_documents(wanted)
         missing = tuple(name for name in wanted if name not in there)
-        head = self._branch.head()
-        return Did((Written(head, missing, not feature.closing and head == feature.written),), trail=notes.all)
+        head = self._branch.read_head()
+        return StepResult(
+            (DocumentsWritten(head, missing, not feature.closing and head == feature.written),),
+            trail_notes=notes.entries,
+        )
 
-    def _commands(self, feature: Feature) -> Did[Happened]:
+    def _run_commands(self, feature: Feature) -> StepResult[AnyFeatureEvent]:
         """A phase that has no command may have been given some since: that is what its stop asks for."""
         phase = feature.phase
         own = self._project.config.phases.get(phase.key)
         commands = phase.commands or (own.commands if own else None) or ()
-        head = self._branch.head()
-        start = fork_point(self._project.repository, feature.base, head)
-        ran, evidence = run_commands(self._project, self._branch.slug, start, head, commands)
-        paper = self._project.papers.put(describe(evidence).encode())
-        seen = Event(CHECKED, msgspec.json.encode(lines_of(evidence, head, paper, self._project.now())))
-        return Did((ran,), (seen,), parts=seconds_of(evidence))
+        head = self._branch.read_head()
+        start = find_fork_point(self._project.repository, feature.base, head)
+        ran, evidence = run_phase_commands(self._project, self._branch.slug, start, head, commands)
+        paper = self._project.document_store.put(describe_evidence(evidence).encode())
+        seen = NewEvent(CHECKS_RAN, msgspec.json.encode(make_check_entries(evidence, head, paper, self._project.now())))
+        return StepResult((ran,), (seen,), command_durations_s=sum_durations_s(evidence))
 
-    def _report(self, feature: Feature, known: Known) -> Did[Happened]:
+    def _write_report(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
         """Write the document of a phase in which no agent writes one."""
         phase = feature.phase
-        text = self._implementation(known) if phase.work is Work.PACKAGES else _review(feature)
-        path = f"{self._branch.folder}/{_report_name(feature)}"
-        commit = self._branch.put({path: text.encode()}, f"{phase.key}: {_report_name(feature)}\n")
-        return Did((Reported(commit),))
+        text = (
+            self._render_implementation_report(context)
+            if phase.work is PhaseWork.PACKAGES
+            else _render_review_report(feature)
+        )
+        path = f"{self._branch.folder}/{_report_file_name(feature)}"
+        commit = self._branch.commit_files({path: text.encode()}, f"{phase.key}: {_report_file_name(feature)}\n")
+        return StepResult((ReportWritten(commit),))
 
-    def _implementation(self, known: Known) -> str:
-        rows = sorted(known.packages, key=lambda row: (len(row.id), row.id))
+    def _render_implementation_report(self, context: StepContext) -> str:
+        rows = sorted(context.packages, key=lambda row: (len(row.id), row.id))
         values = {
             "FEATURE": self._branch.slug,
             "BRANCH": self._branch.name,
-            "PACKAGES": "\n".join(map(_package_line, rows)),
-            "DETAILS": "\n".join(_package_section(row, known) for row in rows),
+            "PACKAGES": "\n".join(map(_render_package_row, rows)),
+            "DETAILS": "\n".join(_render_package_section(row, context) for row in rows),
         }
-        return report("implementation", values)
+        return render_report("implementation", values)
 
-    def at_the_gate(self, feature: Feature) -> GateChecked:
+    def check_gate(self, feature: Feature) -> GateChecked:
         """What is found at the gate of the phase now: its documents, and whether the tasks can be carried out.
 
         What was judged must be what is there: somebody may have moved the branch meanwhile.
         """
         branch, phase = self._branch, feature.phase
-        head = branch.head()
-        there = branch.present(phase.artifacts, head)
-        problems = plan_findings(branch, head) if TASKS in there else ()
-        checks = {"plan of tasks": not problems} if TASKS in there else {}
-        ours = () if phase.work is Work.PLANNING else (f"{branch.folder}/{_report_name(feature)}",)
-        if later := branch.changed_since(feature.judged, head, *ours):
-            checks[SAME_TREE] = False
-            problems = (*problems, f"changed on {branch.name} after it was judged: {listed(later)}")
+        head = branch.read_head()
+        there = branch.find_present_documents(phase.artifacts, head)
+        problems = check_plan(branch, head) if TASKS_FILE in there else ()
+        checks = {"plan of tasks": not problems} if TASKS_FILE in there else {}
+        ours = () if phase.work is PhaseWork.PLANNING else (f"{branch.folder}/{_report_file_name(feature)}",)
+        if later := branch.list_changes_since(feature.judged, head, *ours):
+            checks[REVIEWED_TREE_CHECK] = False
+            problems = (*problems, f"changed on {branch.name} after it was judged: {format_names(later)}")
         found = "\n".join(problems)
         said = f"{there} {checks} {dict(feature.commands)} {feature.verdict}\n{found}\n{feature.report}"
         return GateChecked(there, checks, found, failure_key(said))
@@ -218,37 +244,41 @@ class PhaseSteps:
     def _assignment(self, feature: Feature) -> Assignment:
         return Assignment(self._branch.slug, "archive" if feature.closing else feature.phase.key)
 
-    def terms(self) -> Terms:
+    def checkout_options(self) -> CheckoutOptions:
         """With what the checkout of a writer is made."""
-        signature, worktrees = self._project.signature(), self._project.worktrees
-        return Terms(signature.who, signature, (STATE_FOLDER,), worktrees=worktrees, lent=lent_keys(self._project))
+        signature, worktrees = self._project.make_signature(), self._project.worktrees_folder
+        return CheckoutOptions(
+            signature.who, signature, (STATE_FOLDER,), worktrees=worktrees, lent=collect_lent_secrets(self._project)
+        )
 
 
-def _package_line(row: Package) -> str:
-    tasks = from_line(row.tasks)
+def _render_package_row(row: PackageRow) -> str:
+    tasks = decode_task_statuses(row.tasks)
     done = sum(status == "COMPLETED" for status in tasks.values())
     title = row.title.replace("|", "/")
     return f"| {row.id} | {row.state} | {row.round} | {f'{done} of {len(tasks)}' if tasks else '-'} | {title} |"
 
 
-def _package_section(row: Package, known: Known) -> str:
+def _render_package_section(row: PackageRow, context: StepContext) -> str:
     """The statuses of a package's tasks, and what its agents said they built in the last round."""
-    claims = said_last([one for one in known.claims if one.package == row.id], row.round)
+    claims = select_latest_claims([one for one in context.claims if one.package == row.id], row.round)
     summary = " ".join(one.said.summary or "" for one in claims).replace("<", "&lt;")
-    tasks = "\n".join(f"| {name} | {status or NO_STATUS} |" for name, status in from_line(row.tasks).items())
-    said = squeeze(summary)[:LONGEST_SUMMARY] or "-"
+    tasks = "\n".join(f"| {name} | {status or NO_STATUS} |" for name, status in decode_task_statuses(row.tasks).items())
+    said = collapse_whitespace(summary)[:MAX_SUMMARY_CHARS] or "-"
     form = "implementation-package" if tasks else "implementation-package-plain"
-    return report(form, {"WP_ID": row.id, "TITLE": squeeze(row.title), "TASKS": tasks, "SUMMARY": said})
+    return render_report(
+        form, {"WP_ID": row.id, "TITLE": collapse_whitespace(row.title), "TASKS": tasks, "SUMMARY": said}
+    )
 
 
-def _report_name(feature: Feature) -> str:
+def _report_file_name(feature: Feature) -> str:
     phase = feature.phase
     return phase.artifacts[0] if phase.artifacts else f"{gate_name(phase.key).replace('GATE', 'REVIEW')}.md"
 
 
-def _review(feature: Feature) -> str:
+def _render_review_report(feature: Feature) -> str:
     commands = (f"{name} {'passed' if passed else 'failed'}" for name, passed in feature.commands.items())
-    return report(
+    return render_report(
         "review",
         {
             "GATE": gate_name(feature.phase.key),

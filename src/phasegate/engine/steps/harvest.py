@@ -5,118 +5,129 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from phasegate.checks.secrets import find_secrets
-from phasegate.core.agents.secrets import NOTHING_LENT, LentValues
-from phasegate.core.machine.package_events import Harvested, PackageHappened
-from phasegate.core.machine.package_machine import Run
-from phasegate.core.paths.scope import LITTER, Scope, Violation, changed_lock_files, judge
-from phasegate.core.text.visible import visible
-from phasegate.engine.checks.manifest import added_by
-from phasegate.engine.jobs.assignment import MOST_NAMED
-from phasegate.engine.jobs.step import Did, Known
-from phasegate.engine.jobs.trail_notes import JobNotes
-from phasegate.engine.project.feature_branch import Branch
+from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
+from phasegate.core.machine.package_events import AnyPackageEvent, Harvested
+from phasegate.core.machine.package_machine import PackageRun
+from phasegate.core.paths.scope import LITTER_PATTERNS, Scope, Violation, find_violations, list_changed_lock_files
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.checks.manifest import find_added_lines
+from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN
+from phasegate.engine.jobs.step import StepContext, StepResult
+from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
+from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
-from phasegate.engine.steps.workplace import Workplace
+from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.errors import StateConflict
-from phasegate.prompts.shipped_texts import note
-from phasegate.workspace.changes import Observation, TooMuch, observe
+from phasegate.prompts.shipped_texts import render_note
+from phasegate.workspace.changes import CheckoutTooLarge, Observation, observe_checkout
 from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.checkout_files import Found
-from phasegate.workspace.checkout_lifecycle import Unsaved, start_over
+from phasegate.workspace.checkout_files import DiskEntry
+from phasegate.workspace.checkout_lifecycle import UnsavedWork, reset_checkout
 from phasegate.workspace.commit_log import commits_between
-from phasegate.workspace.harvest import Harvest, harvest
-from phasegate.workspace.leaked_secrets import leaks
-from phasegate.workspace.merge import AlreadyMerged, Conflict, prepare_merge
+from phasegate.workspace.harvest import Harvest, harvest_checkout
+from phasegate.workspace.leaked_secrets import find_leaks
+from phasegate.workspace.merge import AlreadyMerged, MergeConflict, prepare_merge
 from phasegate.workspace.objects import Signature
-from phasegate.workspace.refs import RefMoved, branch_is_gone
-from phasegate.workspace.tree_diff import differences
+from phasegate.workspace.refs import RefMoved, missing_branch_error
+from phasegate.workspace.tree_diff import diff_trees
 
 
-def take_over(place: Workplace, run: Run, known: Known, *, is_resumed: bool = False) -> Did[PackageHappened]:
+def harvest_package(
+    workspace: PackageWorkspace, run: PackageRun, context: StepContext, *, is_resumed: bool = False
+) -> StepResult[AnyPackageEvent]:
     """Look at every checkout; if all of them are within their scope, join them on the package's branch.
 
     `is_resumed`: a dispatcher before this one saw the agents end. If nothing is found then, a power failure may have
     taken it: that is no round that changed nothing, and another one goes on without a person.
     """
-    notes = JobNotes(place.project, known.workers)
-    title = f"{place.package.work_package_id}: {place.package.title}"
+    notes = TrailNoteBuilder(workspace.project, context.workers)
+    title = f"{workspace.package.work_package_id}: {workspace.package.title}"
     found = [
-        Left(checkout, place.scope(index, known.allowed), title, place.signature(), place.litter, place.lent)
-        for index, checkout in enumerate(place.checkouts())
+        AgentChanges(
+            checkout,
+            workspace.scope(index, context.scope_exceptions),
+            title,
+            workspace.signature(),
+            workspace.litter,
+            workspace.lent_secrets,
+        )
+        for index, checkout in enumerate(workspace.ensure_checkouts())
     ]
-    for index in range(place.count):
-        place.disarm(index)
-    strayed = [tuple(_with_owner(place, index, text) for text in left.violations()) for index, left in enumerate(found)]
+    for index in range(workspace.agent_count):
+        workspace.disarm_checkout(index)
+    strayed = [
+        tuple(_add_owner(workspace, index, text) for text in left.find_violations()) for index, left in enumerate(found)
+    ]
     for index, texts in enumerate(strayed):
-        notes.violations(texts, index)
-    violations = tuple(text for texts in strayed for text in texts) or tuple(_contested(found))
+        notes.add_violations(texts, index)
+    violations = tuple(text for texts in strayed for text in texts) or tuple(_find_conflicting_lock_files(found))
     if violations:
-        return Did((Harvested(violations=violations),), trail=notes.all)
-    if leaking := [(left.checkout, texts) for left in found if (texts := tuple(dict.fromkeys(left.leaks())))]:
-        renewed = [start_over(checkout, place.terms()) for checkout, _ in leaking]
-        kept = tuple(f"{one.folder} is not reset: {one.reason}" for one in renewed if isinstance(one, Unsaved))
-        leaks = tuple(text for _, texts in leaking for text in texts)[:MOST_NAMED]
-        notes.violations(f"{text}: it holds a key that was lent to the agent" for text in leaks)
-        return Did((Harvested(leaks=leaks),), (), kept, trail=notes.all)
-    taken = [left.taken_over() for left in found]
-    remarks = (*(remark for left in found for remark in left.remarks()), *_about_names(place, taken))
-    paper = write_remarks(place.project, remarks, place.paper_name(run.round, ".remarks"))
-    notes.taken(taken, run.commit or found[0].checkout.start)
+        return StepResult((Harvested(violations=violations),), trail_notes=notes.entries)
+    if leaking := [(left.checkout, texts) for left in found if (texts := tuple(dict.fromkeys(left.find_leaks())))]:
+        renewed = [reset_checkout(checkout, workspace.checkout_options()) for checkout, _ in leaking]
+        kept = tuple(f"{one.folder} is not reset: {one.reason}" for one in renewed if isinstance(one, UnsavedWork))
+        leaks = tuple(text for _, texts in leaking for text in texts)[:MAX_NAMES_SHOWN]
+        notes.add_violations(f"{text}: it holds a key that was lent to the agent" for text in leaks)
+        return StepResult((Harvested(leaks=leaks),), (), kept, trail_notes=notes.entries)
+    taken = [left.commit_to_branch() for left in found]
+    remarks = (*(remark for left in found for remark in left.remarks()), *_renamed_commit_remarks(workspace, taken))
+    paper = write_remarks(workspace.project, remarks, workspace.evidence_path(run.round, ".remarks"))
+    notes.add_commits(taken, run.commit or found[0].checkout.start)
     tip = taken[-1].tip
-    commit = tip if differences(place.project.repository.place(), found[0].checkout.base, tip) else ""
-    base = () if commit else place.blobs_of(found[0].checkout.base)
-    there = tuple(path for path in place.package.deliverables.all if path in base)[:MOST_NAMED]
-    event = Harvested(commit, remarks=paper, there=there, unchanged=commit == run.tried and not is_resumed)
-    return Did((event,), notices=remarks, trail=notes.all)
+    commit = tip if diff_trees(workspace.project.repository.place(), found[0].checkout.base, tip) else ""
+    base = () if commit else workspace.blobs_of(found[0].checkout.base)
+    there = tuple(path for path in workspace.package.deliverables.all if path in base)[:MAX_NAMES_SHOWN]
+    event = Harvested(commit, remarks=paper, there=there, unchanged=commit == run.previous_commit and not is_resumed)
+    return StepResult((event,), notices=remarks, trail_notes=notes.entries)
 
 
 def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
     """A paper for the reviewer with these remarks; none at all is no paper."""
-    return project.papers.put("".join(f"- {remark}\n" for remark in remarks).encode(), name) if remarks else ""
+    return project.document_store.put("".join(f"- {remark}\n" for remark in remarks).encode(), name) if remarks else ""
 
 
-def _about_names(place: Workplace, taken: Sequence[Harvest]) -> Iterator[str]:
+def _renamed_commit_remarks(workspace: PackageWorkspace, harvests: Sequence[Harvest]) -> Iterator[str]:
     """The commits that got the package's name in front, for the reviewer to know that it is not the agent's."""
-    titles = [one.message.partition("\n")[0] for harvest in taken for one in harvest.commits if one.renamed]
+    titles = [one.message.partition("\n")[0] for harvest in harvests for one in harvest.commits if one.message_changed]
     if titles:
-        yield note("renamed", WP_ID=place.package.work_package_id, COMMITS=named(titles))
+        yield render_note("renamed", WP_ID=workspace.package.work_package_id, COMMITS=summarize_paths(titles))
 
 
-def _with_owner(place: Workplace, index: int, violation: str) -> str:
+def _add_owner(workspace: PackageWorkspace, index: int, violation: str) -> str:
     """A violation, and whose file it is where another agent of the package owns it."""
     path = violation.partition(": ")[0]
-    owners = (other for other in range(place.count) if other != index)
+    owners = (other for other in range(workspace.agent_count) if other != index)
     for other in owners:
-        share = place.share(other)
+        share = workspace.share(other)
         if share is not None and path in share.deliverables:
             return f"{violation}; it is the file of agent {other}"
     return violation
 
 
-def _contested(found: Sequence[Left]) -> Iterator[str]:
+def _find_conflicting_lock_files(found: Sequence[AgentChanges]) -> Iterator[str]:
     """Lock files are everybody's: two agents may have changed one, each in another way."""
-    first: dict[str, Found | None] = {}
+    first: dict[str, DiskEntry | None] = {}
     for left in found:
         for path, version in left.versions.items():
             if first.setdefault(path, version) != version:
-                yield visible(f"{path}: two agents changed it, each in another way")
+                yield escape_unprintable(f"{path}: two agents changed it, each in another way")
 
 
-def told(violations: Sequence[Violation]) -> Iterator[str]:
+def render_violations(violations: Sequence[Violation]) -> Iterator[str]:
     """Each violation as it goes on record: an agent's file names need not be text, nor few."""
-    for violation in violations[:MOST_NAMED]:
-        yield visible(f"{violation.path}: {violation.detail}")
-    if len(violations) > MOST_NAMED:
-        yield f"and {len(violations) - MOST_NAMED} more"
+    for violation in violations[:MAX_NAMES_SHOWN]:
+        yield escape_unprintable(f"{violation.path}: {violation.detail}")
+    if len(violations) > MAX_NAMES_SHOWN:
+        yield f"and {len(violations) - MAX_NAMES_SHOWN} more"
 
 
-def named(paths: Sequence[str]) -> str:
+def summarize_paths(paths: Sequence[str]) -> str:
     """The first of these paths, and how many more there are."""
-    more = [f"and {len(paths) - MOST_NAMED} more"] if len(paths) > MOST_NAMED else []
-    return ", ".join([*map(visible, paths[:MOST_NAMED]), *more])
+    more = [f"and {len(paths) - MAX_NAMES_SHOWN} more"] if len(paths) > MAX_NAMES_SHOWN else []
+    return ", ".join([*map(escape_unprintable, paths[:MAX_NAMES_SHOWN]), *more])
 
 
-class Left:
+class AgentChanges:
     """What one agent left in its checkout."""
 
     def __init__(
@@ -125,96 +136,100 @@ class Left:
         scope: Scope,
         title: str,
         committer: Signature,
-        litter: tuple[str, ...] = LITTER,
-        lent: LentValues = NOTHING_LENT,
+        litter: tuple[str, ...] = LITTER_PATTERNS,
+        lent_secrets: SecretMatcher = NO_SECRETS,
     ) -> None:
-        self.checkout, self._lent = checkout, lent
+        self.checkout, self._lent_secrets = checkout, lent_secrets
         self._scope, self._title, self._committer = scope, title, committer
-        self._seen: Observation | TooMuch = observe(checkout, litter=litter)
+        self._observation: Observation | CheckoutTooLarge = observe_checkout(checkout, litter=litter)
 
     @property
-    def versions(self) -> Mapping[str, Found | None]:
-        return {} if isinstance(self._seen, TooMuch) else self._seen.versions
+    def versions(self) -> Mapping[str, DiskEntry | None]:
+        return {} if isinstance(self._observation, CheckoutTooLarge) else self._observation.versions
 
-    def violations(self) -> Iterator[str]:
-        if isinstance(self._seen, TooMuch):
-            yield f"the checkout holds more than {self._seen.limit} {self._seen.what}"
+    def find_violations(self) -> Iterator[str]:
+        if isinstance(self._observation, CheckoutTooLarge):
+            yield f"the checkout holds more than {self._observation.limit} {self._observation.what}"
             return
-        outside = judge(self._seen.changes, self._scope, self._seen.tracked)
-        yield from map(self._lent.hidden_in, told(outside))
+        outside = find_violations(self._observation.changes, self._scope, self._observation.tracked_files)
+        yield from map(self._lent_secrets.redact, render_violations(outside))
 
-    def leaks(self) -> Iterator[str]:
+    def find_leaks(self) -> Iterator[str]:
         """Where a key stands that was lent to the agent."""
-        if not isinstance(self._seen, TooMuch):
-            yield from leaks(self.checkout, self._seen, self._takes, self._lent)
+        if not isinstance(self._observation, CheckoutTooLarge):
+            yield from find_leaks(self.checkout, self._observation, self._is_deliverable, self._lent_secrets)
 
     def remarks(self) -> Iterator[str]:
         """What is no violation, and for the reviewer to know."""
-        assert not isinstance(self._seen, TooMuch)
+        assert not isinstance(self._observation, CheckoutTooLarge)
         found = {
-            "locks": changed_lock_files(self._seen.changes, self._scope),
-            "passing": [change.path for change in self._seen.passing],
-            "git_directory": [change.path for change in self._seen.git_directory],
+            "locks": list_changed_lock_files(self._observation.changes, self._scope),
+            "passing": [change.path for change in self._observation.transient_changes],
+            "git_directory": [change.path for change in self._observation.git_directory_changes],
         }
         for name, paths in found.items():
             if paths:
-                yield note(name, FILES=self._lent.hidden_in(named(paths)))
+                yield render_note(name, FILES=self._lent_secrets.redact(summarize_paths(paths)))
 
-    def _takes(self, path: str) -> bool:
+    def _is_deliverable(self, path: str) -> bool:
         return not self._scope.is_litter(path) and (self._scope.covers(path) or self._scope.is_lock_file(path))
 
-    def taken_over(self) -> Harvest:
+    def commit_to_branch(self) -> Harvest:
         """The work's branch, with what this agent may deliver put on it. A second time is no harm."""
-        assert not isinstance(self._seen, TooMuch)
-        taken = harvest(self.checkout, self._seen, self._takes, committer=self._committer, title=self._title)
+        assert not isinstance(self._observation, CheckoutTooLarge)
+        taken = harvest_checkout(
+            self.checkout, self._observation, self._is_deliverable, committer=self._committer, title=self._title
+        )
         if isinstance(taken, RefMoved) and taken.actual is None:
-            raise branch_is_gone(self.checkout.repository, self.checkout.assignment.branch)
+            raise missing_branch_error(self.checkout.repository, self.checkout.assignment.branch)
         if not isinstance(taken, Harvest):
             raise StateConflict(f"the work could not be taken over: {taken}", "try it again")
         return taken
 
 
-_TRIES = 5
+_MAX_ATTEMPTS = 5
 
 
-def take_documents(branch: Branch, left: Left, notes: JobNotes) -> tuple[str, ...]:
+def harvest_documents(branch: FeatureBranch, changes: AgentChanges, notes: TrailNoteBuilder) -> tuple[str, ...]:
     """Take over what a writer left, if it is within its scope; what stands against it. A second time is no harm.
 
     Documents are shown to other agents and merged: where something looks like a secret nothing is taken, and it is
     told where.
     """
-    leaks = (f"{where}: it holds a key that was lent to the agent" for where in left.leaks())
-    if violations := (*left.violations(), *leaks):
-        notes.violations(violations)
+    leaks = (f"{where}: it holds a key that was lent to the agent" for where in changes.find_leaks())
+    if violations := (*changes.find_violations(), *leaks):
+        notes.add_violations(violations)
         return violations
-    taken = left.taken_over()
-    if secrets := _secrets(branch, left.checkout.start, taken.tip):
-        notes.violations(secrets)
+    taken = changes.commit_to_branch()
+    if secrets := _find_committed_secrets(branch, changes.checkout.start, taken.tip):
+        notes.add_violations(secrets)
         return secrets
-    notes.taken([taken], left.checkout.start)
-    if not branch.take_in(taken.tip):
-        _merge_in(branch, left.checkout.assignment.branch)
+    notes.add_commits([taken], changes.checkout.start)
+    if not branch.fast_forward(taken.tip):
+        _merge_branch(branch, changes.checkout.assignment.branch)
     return ()
 
 
-def _secrets(branch: Branch, start: str, tip: str) -> tuple[str, ...]:
+def _find_committed_secrets(branch: FeatureBranch, start: str, tip: str) -> tuple[str, ...]:
     commits = [one.id for one in commits_between(branch.project.repository, start, tip)]
-    found = find_secrets(added_by(branch.project, start, commits))
-    return tuple(f"{secret.kind} in {visible(secret.path)}:{secret.line}" for secret in found if not secret.allowed)
+    found = find_secrets(find_added_lines(branch.project, start, commits))
+    return tuple(
+        f"{secret.kind} in {escape_unprintable(secret.path)}:{secret.line}" for secret in found if not secret.is_allowed
+    )
 
 
-def _merge_in(branch: Branch, source: str) -> None:
+def _merge_branch(branch: FeatureBranch, source: str) -> None:
     """Somebody moved the feature's branch meanwhile: both histories are kept."""
     project, target = branch.project, branch.name
-    for _ in range(_TRIES):
-        made = prepare_merge(project.repository, source, target, f"merge {source}\n", project.signature())
-        if isinstance(made, Conflict):
+    for _ in range(_MAX_ATTEMPTS):
+        made = prepare_merge(project.repository, source, target, f"merge {source}\n", project.make_signature())
+        if isinstance(made, MergeConflict):
             raise StateConflict(
                 f"{source} and {target} changed the same files: {', '.join(made.paths)}",
                 f"merge {source} into {target} by hand, then run again",
             )
         if isinstance(made, AlreadyMerged):
             return
-        if project.refs.move(target, made.expected, made.commit):
+        if project.refs.move(target, made.target_commit, made.commit):
             return
     raise StateConflict(f"{target} keeps moving", "run again")

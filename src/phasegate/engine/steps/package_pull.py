@@ -2,74 +2,80 @@
 
 from __future__ import annotations
 
-from phasegate.core.forge.pull_request import BodyParts, PullStep, finding_of, judge_pull, pull_body
+from phasegate.core.forge.pull_request import (
+    PullBodyParts,
+    PullStep,
+    decide_pull_step,
+    format_remark_finding,
+    render_pull_body,
+)
 from phasegate.core.machine.package_events import (
-    PackageHappened,
+    AcceptedRemark,
+    AnyPackageEvent,
     PackageHeld,
     PackageMerged,
     PackagePublished,
-    PackageRemarked,
-    RemarkTaken,
+    PackageRemarksReceived,
 )
-from phasegate.core.machine.package_machine import PackageStep, Run
-from phasegate.engine.jobs.step import Did, Known
-from phasegate.engine.jobs.trail_notes import JobNotes
-from phasegate.engine.steps.package_merge import prepare
-from phasegate.engine.steps.pull_request import ForgeStop, Publisher, title_of
-from phasegate.engine.steps.workplace import Workplace
+from phasegate.core.machine.package_machine import PackageRun, PackageStep
+from phasegate.engine.jobs.step import StepContext, StepResult
+from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
+from phasegate.engine.steps.package_merge import prepare_package_merge
+from phasegate.engine.steps.pull_request import ForgeProblem, PullRequestPublisher, make_pull_title
+from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.forge.port import MergeOutcome
-from phasegate.workspace.merge import Prepared
-from phasegate.workspace.refs import BRANCHES, advance_branch
-from phasegate.workspace.remote import branch_there, fetch_branch, push_branch
+from phasegate.workspace.merge import PreparedMerge
+from phasegate.workspace.refs import BRANCH_PREFIX, advance_branch
+from phasegate.workspace.remote import fetch_branch, get_remote_branch, push_branch
 from phasegate.workspace.repository import is_ancestor, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 
 
-def carry_out_at_forge(place: Workplace, run: Run, known: Known) -> Did[PackageHappened]:
+def run_forge_step(workspace: PackageWorkspace, run: PackageRun, context: StepContext) -> StepResult[AnyPackageEvent]:
     """The step of a package that is due at its forge."""
-    steps = _PackagePulls(place, run, known)
-    return steps.publish() if run.step is PackageStep.PUBLISH else steps.look()
+    steps = _PackagePullRequest(workspace, run, context)
+    return steps.publish() if run.step is PackageStep.PUBLISH else steps.poll()
 
 
-class _PackagePulls:
-    def __init__(self, place: Workplace, run: Run, known: Known) -> None:
-        self._place, self._run, self._known = place, run, known
-        self._package, self._target = place.package, f"feat/{place.package.feature_slug}"
-        self._publisher = Publisher(place.project, place.name, known.begun)
+class _PackagePullRequest:
+    def __init__(self, workspace: PackageWorkspace, run: PackageRun, context: StepContext) -> None:
+        self._workspace, self._run, self._context = workspace, run, context
+        self._package, self._target = workspace.package, f"feat/{workspace.package.feature_slug}"
+        self._publisher = PullRequestPublisher(workspace.project, workspace.name, context.started_at)
 
-    def publish(self) -> Did[PackageHappened]:
+    def publish(self) -> StepResult[AnyPackageEvent]:
         """Push what passed the manifest, onto a feature's branch that is the same here and there."""
         run, publisher, branch = self._run, self._publisher, self._package.branch
-        stopped = self._level() or publisher.push(branch, run.commit, run.pull.commit if run.pull else "")
+        stopped = self._sync_target_branch() or publisher.push(branch, run.commit, run.pull.commit if run.pull else "")
         if stopped:
-            return Did((PackageHeld(*stopped),))
-        title = title_of(f"{self._package.feature_slug} {self._package.work_package_id}", self._package.title)
-        pull = publisher.opened(branch, self._target, title, self._body())
-        if isinstance(pull, ForgeStop):
-            return Did((PackageHeld(*pull),))
-        publisher.at.forge.set_status(run.commit, True, "the manifest passed")
-        publisher.answer(pull, run.remarks[len(run.remarks) - run.unanswered :], run.commit)
-        return Did((PackagePublished(pull.number, pull.url, run.commit),))
+            return StepResult((PackageHeld(*stopped),))
+        title = make_pull_title(f"{self._package.feature_slug} {self._package.work_package_id}", self._package.title)
+        pull = publisher.ensure_pull_request(branch, self._target, title, self._render_body())
+        if isinstance(pull, ForgeProblem):
+            return StepResult((PackageHeld(*pull),))
+        publisher.connection.forge.set_status(run.commit, True, "the manifest passed")
+        publisher.answer_remarks(pull, run.remarks[len(run.remarks) - run.unanswered :], run.commit)
+        return StepResult((PackagePublished(pull.number, pull.url, run.commit),))
 
-    def _body(self) -> str:
+    def _render_body(self) -> str:
         package, run = self._package, self._run
         head = run.commit[:12]
         tests = ", ".join(package.deliverables.tests)
-        return pull_body(
-            BodyParts(
+        return render_pull_body(
+            PullBodyParts(
                 marker=self._publisher.marker,
-                asked=package.title,
+                description=package.title,
                 requirements=[(name, package.work_package_id, head, tests) for name in package.requirements],
                 packages=[(package.work_package_id, f"{package.title} (round {run.round})", head)],
-                gates=[("manifest", "passed", self._place.phase)],
+                gates=[("manifest", "passed", self._workspace.phase)],
             )
         )
 
-    def _level(self) -> ForgeStop | None:
+    def _sync_target_branch(self) -> ForgeProblem | None:
         """The feature's branch is the same here and at the forge: whichever is behind is moved forward."""
-        repository, remote = self._place.project.repository, self._publisher.at.remote
-        here = read_refs(repository, BRANCHES + self._target)[BRANCHES + self._target]
+        repository, remote = self._workspace.project.repository, self._publisher.connection.remote
+        here = read_refs(repository, BRANCH_PREFIX + self._target)[BRANCH_PREFIX + self._target]
         there = fetch_branch(repository, remote, self._target)
         if not there or there == here or is_ancestor(repository, there, here):
             return self._publisher.push(self._target, here, there)
@@ -77,64 +83,70 @@ class _PackagePulls:
             with repository_lock(repository) as lock:
                 moved = advance_branch(repository, lock, self._target, here, there, "as merged at the forge")
             return (
-                ForgeStop(f"{self._target} cannot be moved: {moved}", "see who has it, then resolve") if moved else None
+                ForgeProblem(f"{self._target} cannot be moved: {moved}", "see who has it, then resolve")
+                if moved
+                else None
             )
-        return ForgeStop(
+        return ForgeProblem(
             f"{self._target} here and at the forge have both moved on", "merge one into the other, then resolve"
         )
 
-    def look(self) -> Did[PackageHappened]:
+    def poll(self) -> StepResult[AnyPackageEvent]:
         """One look at the pull request; no event where nothing is to be done yet."""
         run = self._run
         assert run.pull is not None, "it was published before"
-        look = self._publisher.at.forge.look(run.pull.number)
+        look = self._publisher.connection.forge.fetch_pull(run.pull.number)
         known = frozenset(one.id for one in run.remarks)
-        automatic = self._place.project.config.merge.automatic
-        found = judge_pull(look, head=run.commit, base=self._target, known=known, automatic=automatic)
+        automatic = self._workspace.project.config.merge.automatic
+        found = decide_pull_step(look, head=run.commit, base=self._target, handled_remarks=known, auto_merge=automatic)
         match found.step:
             case PullStep.STOP:
-                return Did((PackageHeld(found.reason, found.remedy),))
-            case PullStep.MEND:
-                remarks = tuple(RemarkTaken(one.id, one.thread, finding_of(one)) for one in found.remarks)
-                return Did((PackageRemarked(remarks),))
+                return StepResult((PackageHeld(found.reason, found.remedy),))
+            case PullStep.FIX:
+                remarks = tuple(AcceptedRemark(one.id, one.thread, format_remark_finding(one)) for one in found.remarks)
+                return StepResult((PackageRemarksReceived(remarks),))
             case PullStep.MERGE:
                 return self._merge(run.pull)
             case PullStep.MERGED:
-                return self._merged(found.reason)
+                return self._confirm_merge(found.reason)
             case _:
-                return Did((), notices=(f"waits for {run.pull.url}: {found.reason}",))
+                return StepResult((), notices=(f"waits for {run.pull.url}: {found.reason}",))
 
-    def _merge(self, pull: PackagePublished) -> Did[PackageHappened]:
+    def _merge(self, pull: PackagePublished) -> StepResult[AnyPackageEvent]:
         """Checked on top of what was merged before it; then the forge merges it at the head that was judged."""
-        if stopped := self._level():
-            return Did((PackageHeld(*stopped),))
-        notes = JobNotes(self._place.project, self._known.workers)
-        made = prepare(self._place, notes)
-        if not isinstance(made, Prepared):
-            return Did((made,), trail=notes.all)
-        settings = self._place.project.config.merge
-        answer = self._publisher.at.forge.merge(pull.number, pull.commit, settings.method, queue=settings.queue)
+        if stopped := self._sync_target_branch():
+            return StepResult((PackageHeld(*stopped),))
+        notes = TrailNoteBuilder(self._workspace.project, self._context.workers)
+        made = prepare_package_merge(self._workspace, notes)
+        if not isinstance(made, PreparedMerge):
+            return StepResult((made,), trail_notes=notes.entries)
+        settings = self._workspace.project.config.merge
+        answer = self._publisher.connection.forge.merge_pull(
+            pull.number, pull.commit, settings.method, queue=settings.queue
+        )
         if answer.outcome is MergeOutcome.MERGED:
-            return self._merged(answer.detail)._replace(trail=notes.all)
+            return self._confirm_merge(answer.detail)._replace(trail_notes=notes.entries)
         if answer.outcome is MergeOutcome.REFUSED:
-            return Did((PackageHeld(f"the forge refuses the merge: {answer.detail}", "see its rules, then resolve"),))
-        return Did((), notices=(f"waits for {pull.url}: {answer.outcome} {answer.detail}".rstrip(),))
+            return StepResult(
+                (PackageHeld(f"the forge refuses the merge: {answer.detail}", "see its rules, then resolve"),)
+            )
+        return StepResult((), notices=(f"waits for {pull.url}: {answer.outcome} {answer.detail}".rstrip(),))
 
-    def _merged(self, commit: str) -> Did[PackageHappened]:
+    def _confirm_merge(self, commit: str) -> StepResult[AnyPackageEvent]:
         """The forge says that it merged: the feature's branch there must hold that, and comes here."""
-        if not self._publisher.holds(self._target, commit):
+        if not self._publisher.find_head_containing(self._target, commit):
             reason = f"the forge says that it merged as {commit[:12] or 'nothing'}, and {self._target} has not that"
-            return Did((PackageHeld(reason, "look at the forge, then resolve"),))
-        if stopped := self._level():
-            return Did((PackageHeld(*stopped),))
-        return Did((PackageMerged(commit),), notices=self._tidied())
+            return StepResult((PackageHeld(reason, "look at the forge, then resolve"),))
+        if stopped := self._sync_target_branch():
+            return StepResult((PackageHeld(*stopped),))
+        return StepResult((PackageMerged(commit),), notices=self._delete_remote_branch())
 
-    def _tidied(self) -> tuple[str, ...]:
+    def _delete_remote_branch(self) -> tuple[str, ...]:
         """The package's branch at the forge is removed, if it is where we left it. It stops nothing."""
-        branch, commit, remote = self._package.branch, self._run.commit, self._publisher.at.remote
-        repository = self._place.project.repository
+        branch, commit, remote = self._package.branch, self._run.commit, self._publisher.connection.remote
+        repository = self._workspace.project.repository
         try:
-            if branch_there(repository, remote, branch) == commit:
+            if get_remote_branch(repository, remote, branch) == commit:
                 push_branch(repository, remote, branch, commit, None)
         except EnvironmentUnavailable as error:
             return (f"{branch} may be left at the forge: {error.message}",)

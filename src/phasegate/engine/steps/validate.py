@@ -8,28 +8,28 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.checks.evidence import Evidence
-from phasegate.checks.false_claims import Facts, FalseClaim, false_claims
-from phasegate.core.machine.package_events import End, PackageHappened, Validated, failure_key
+from phasegate.checks.false_claims import FalseClaim, ObservedFacts, find_false_claims
+from phasegate.core.machine.package_events import AnyPackageEvent, JobEndKind, Validated, failure_key
 from phasegate.core.machine.retry import Fault
 from phasegate.core.plan.commits import Commit
-from phasegate.engine.checks.manifest import Checker, describe, failures_of
-from phasegate.engine.checks.phase_commands import seconds_of
-from phasegate.engine.jobs.assignment import Assigned, Ended
-from phasegate.engine.jobs.step import Did, UnitWorker
-from phasegate.engine.jobs.trail_notes import JobNotes
-from phasegate.engine.journal.entries import CLAIMED, CLAIMED_FALSELY, Claimed
+from phasegate.engine.checks.manifest import PackageChecker, describe_evidence, describe_failures
+from phasegate.engine.checks.phase_commands import sum_durations_s
+from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.step import StepResult, UnitWorker
+from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
+from phasegate.engine.journal.entries import AGENT_CLAIMED, AGENT_CLAIMED_FALSELY, AgentClaim
 from phasegate.engine.steps.harvest import write_remarks
-from phasegate.engine.steps.workplace import Workplace
-from phasegate.prompts.shipped_texts import note
-from phasegate.storage.rows import Event
-from phasegate.workspace.changes import TooMuch, observe
+from phasegate.engine.steps.workplace import PackageWorkspace
+from phasegate.prompts.shipped_texts import render_note
+from phasegate.storage.rows import NewEvent
+from phasegate.workspace.changes import CheckoutTooLarge, observe_checkout
 
-_WORDS = ("summary", "pr_url", "error", "blocked_reason", "remediation")
-_LONGEST_WORDS = 4_000
-_MOST_STEPS = 20
+_TEXT_FIELDS = ("summary", "pr_url", "error", "blocked_reason", "remediation")
+_MAX_TEXT_CHARS = 4_000
+_MAX_NEXT_STEPS = 20
 
 
-class _Falsely(msgspec.Struct, frozen=True):
+class _FalseClaimsEntry(msgspec.Struct, frozen=True):
     package: str
     round: int
     job: str
@@ -37,85 +37,104 @@ class _Falsely(msgspec.Struct, frozen=True):
     claims: tuple[FalseClaim, ...]
 
 
-def claimed(place: Workplace, assigned: Assigned, agent_index: int, ended: Ended) -> tuple[Event, ...]:
+def build_claim_events(
+    workspace: PackageWorkspace, assigned: JobAssignment, agent_index: int, ended: JobEnd
+) -> tuple[NewEvent, ...]:
     """The event that keeps what an implementer's result says, if it counts, for the step that records its end."""
     said = ended.answer.response
-    if said is None or ended.end not in (End.DONE, End.BLOCKED) or said.success != (ended.end is End.DONE):
+    if (
+        said is None
+        or ended.outcome not in (JobEndKind.DONE, JobEndKind.BLOCKED)
+        or said.success != (ended.outcome is JobEndKind.DONE)
+    ):
         return ()
-    words = {name: (getattr(said, name) or "")[:_LONGEST_WORDS] or None for name in _WORDS}
-    steps = tuple(step[:_LONGEST_WORDS] for step in (said.next_steps or ())[:_MOST_STEPS]) or None
+    words = {name: (getattr(said, name) or "")[:_MAX_TEXT_CHARS] or None for name in _TEXT_FIELDS}
+    steps = tuple(step[:_MAX_TEXT_CHARS] for step in (said.next_steps or ())[:_MAX_NEXT_STEPS]) or None
     # An escalation need not name its job: it is this one's.
-    said = msgspec.structs.replace(said, job_id=assigned.job, next_steps=steps, **words)
-    package, took_s = place.package.work_package_id, ended.finished.duration_s
-    kept = Claimed(package, assigned.round, agent_index, assigned.agent, took_s, said)
-    return (Event(CLAIMED, msgspec.json.encode(kept)),)
+    said = msgspec.structs.replace(said, job_id=assigned.job_id, next_steps=steps, **words)
+    package, took_s = workspace.package.work_package_id, ended.finished.duration_s
+    kept = AgentClaim(package, assigned.round, agent_index, assigned.agent, took_s, said)
+    return (NewEvent(AGENT_CLAIMED, msgspec.json.encode(kept)),)
 
 
-class Compared(NamedTuple):
+class ClaimComparison(NamedTuple):
     """What was said in a round and is not so: in words, as events, and by job."""
 
     remarks: tuple[str, ...]
-    rows: tuple[Event, ...]
-    false: tuple[tuple[str, tuple[FalseClaim, ...]], ...]
+    rows: tuple[NewEvent, ...]
+    false_by_job: tuple[tuple[str, tuple[FalseClaim, ...]], ...]
 
 
-def hold_against(place: Workplace, said: Iterable[Claimed], checker: Checker, evidence: Evidence) -> Compared:
+def compare_claims(
+    workspace: PackageWorkspace, agent_claims: Iterable[AgentClaim], checker: PackageChecker, evidence: Evidence
+) -> ClaimComparison:
     """Compare what was said in a round with what is: an event for each job that said what is not so."""
-    found = [(one, claims) for one in said if (claims := _false(place, one, checker, evidence))]
-    told = tuple(_told(place, one, claim) for one, claims in found for claim in claims)
-    wrong = [_Falsely(one.package, one.round, str(one.said.job_id), one.agent, tuple(claims)) for one, claims in found]
-    rows = tuple(Event(CLAIMED_FALSELY, msgspec.json.encode(one)) for one in wrong)
-    return Compared(told, rows, tuple((one.job, one.claims) for one in wrong))
+    found = [(one, claims) for one in agent_claims if (claims := _find_false_claims(workspace, one, checker, evidence))]
+    told = tuple(_render_claim(workspace, one, claim) for one, claims in found for claim in claims)
+    wrong = [
+        _FalseClaimsEntry(one.package, one.round, str(one.said.job_id), one.agent, tuple(claims))
+        for one, claims in found
+    ]
+    rows = tuple(NewEvent(AGENT_CLAIMED_FALSELY, msgspec.json.encode(one)) for one in wrong)
+    return ClaimComparison(told, rows, tuple((one.job, one.claims) for one in wrong))
 
 
-def said_last(claims: Iterable[Claimed], round_: int) -> list[Claimed]:
+def select_latest_claims(claims: Iterable[AgentClaim], round_: int) -> list[AgentClaim]:
     """What each agent said last in a round: a blocked package begins its rounds anew."""
     last = {one.agent_index: one for one in claims if one.round == round_}
     return [last[index] for index in sorted(last)]
 
 
-def _told(place: Workplace, one: Claimed, claim: FalseClaim) -> str:
-    who = f"{one.agent} (agent {one.agent_index})" if place.count > 1 else one.agent
-    return note("claim", AGENT=who, CLAIM=claim.claim, TRUTH=claim.truth)
+def _render_claim(workspace: PackageWorkspace, one: AgentClaim, claim: FalseClaim) -> str:
+    who = f"{one.agent} (agent {one.agent_index})" if workspace.agent_count > 1 else one.agent
+    return render_note("claim", AGENT=who, CLAIM=claim.claim, TRUTH=claim.truth)
 
 
-def _false(place: Workplace, one: Claimed, checker: Checker, evidence: Evidence) -> list[FalseClaim]:
-    facts = Facts(
-        commits=_commits(place, one) if one.said.commits else (),
+def _find_false_claims(
+    workspace: PackageWorkspace, one: AgentClaim, checker: PackageChecker, evidence: Evidence
+) -> list[FalseClaim]:
+    facts = ObservedFacts(
+        commits=_agent_commits(workspace, one) if one.said.commits else (),
         checkout=checker.tree,
-        base_paths=place.blobs_of(checker.start),
+        base_paths=workspace.blobs_of(checker.start),
         duration_s=one.duration_s,
         evidence=evidence,
     )
-    return false_claims(one.said, facts)
+    return find_false_claims(one.said, facts)
 
 
-def _commits(place: Workplace, one: Claimed) -> tuple[Commit, ...]:
+def _agent_commits(workspace: PackageWorkspace, one: AgentClaim) -> tuple[Commit, ...]:
     """The agent's own commits, by the ids that it knows them by."""
-    seen = observe(place.checkout(one.agent_index), litter=place.litter)
-    return () if isinstance(seen, TooMuch) else tuple(Commit(own.id, own.message) for own in seen.history.commits)
+    seen = observe_checkout(workspace.ensure_checkout(one.agent_index), litter=workspace.litter)
+    return (
+        () if isinstance(seen, CheckoutTooLarge) else tuple(Commit(own.id, own.message) for own in seen.history.commits)
+    )
 
 
-def validate(
-    place: Workplace, round_: int, commit: str, said: Iterable[Claimed], workers: Sequence[UnitWorker]
-) -> tuple[Validated, Did[PackageHappened]]:
+def validate_commit(
+    workspace: PackageWorkspace,
+    round_: int,
+    commit: str,
+    agent_claims: Iterable[AgentClaim],
+    workers: Sequence[UnitWorker],
+) -> tuple[Validated, StepResult[AnyPackageEvent]]:
     """Check a commit of a package, or of an attempt at it: what was found, and all that is to be recorded with it."""
-    notes = JobNotes(place.project, workers)
-    checker = Checker(place.project, place.package, place.start())
-    evidence = checker.check(commit)
-    found = hold_against(place, said, checker, evidence)
-    paper = place.project.papers.put(describe(evidence).encode(), place.paper_name(round_))
-    notes.checks(evidence, commit, paper)
-    for job, claims in found.false:
-        notes.false_claims(job, claims)
+    notes = TrailNoteBuilder(workspace.project, workers)
+    checker = PackageChecker(workspace.project, workspace.package, workspace.base_commit())
+    evidence = checker.check_commit(commit)
+    found = compare_claims(workspace, agent_claims, checker, evidence)
+    paper = workspace.project.document_store.put(describe_evidence(evidence).encode(), workspace.evidence_path(round_))
+    notes.add_checks(evidence, commit, paper)
+    for job, claims in found.false_by_job:
+        notes.add_false_claims(job, claims)
     lacking = tuple(check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM)
-    failures = failures_of(evidence)
+    failures = describe_failures(evidence)
     event = Validated(
         commit,
         failures,
         lacking,
         paper,
-        write_remarks(place.project, found.remarks, place.paper_name(round_, ".claims")),
+        write_remarks(workspace.project, found.remarks, workspace.evidence_path(round_, ".claims")),
         failure_key("\n".join(failures)) if failures else "",
     )
-    return event, Did((event,), found.rows, found.remarks, seconds_of(evidence), notes.all)
+    return event, StepResult((event,), found.rows, found.remarks, sum_durations_s(evidence), notes.entries)

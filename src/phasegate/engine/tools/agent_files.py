@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.errors import ConfigError
-from phasegate.files.durable_write import replace_at
-from phasegate.files.text_file import PlainFile, read_plain_file, refused, unreadable
-from phasegate.prompts.agent_files import Examined, ShippedFile, examine
-from phasegate.prompts.agent_files import shipped_files as shipped_files
+from phasegate.files.durable_write import replace_file_at
+from phasegate.files.text_file import TextFile, read_text_file, unreadable_file_error, unusable_file_error
+from phasegate.prompts.agent_files import AgentFileCheck, ShippedAgentFile, check_agent_file
+from phasegate.prompts.agent_files import load_shipped_files as load_shipped_files
 
-LARGEST_FILE_BYTES = 1_000_000
+MAX_FILE_BYTES = 1_000_000
 _NEW_FILE_MODE = 0o644
 
 
@@ -34,50 +34,50 @@ def install_agent_files(folder: Path, force: bool) -> list[AgentFileChange]:
         raise ConfigError(
             f"cannot make the folder {folder}: {error.strerror}", "name a folder you may write"
         ) from error
-    return _written([_installed(folder / f"{file.name}.md", file, force) for file in shipped_files()])
+    return _write_changes([_plan_install(folder / f"{file.name}.md", file, force) for file in load_shipped_files()])
 
 
 def sync_agent_files(paths: Sequence[Path]) -> list[AgentFileChange]:
     """Put the section that is due into each file. All are read before the first is written."""
-    return _written([_synced(path) for path in agent_files_below(paths)])
+    return _write_changes([_plan_sync(path) for path in find_agent_files(paths)])
 
 
 def check_agent_files(paths: Sequence[Path]) -> dict[Path, list[str]]:
     """What is wrong with each file; one that is there and cannot be judged is wrong too."""
-    return {path: _findings(path) for path in agent_files_below(paths)}
+    return {path: _find_problems(path) for path in find_agent_files(paths)}
 
 
-def agent_files_below(paths: Sequence[Path]) -> list[Path]:
+def find_agent_files(paths: Sequence[Path]) -> list[Path]:
     """The files that are named, and the Markdown files of the folders and their subfolders; a README there is none."""
     for path in paths:
         if not os.path.lexists(path):
             raise ConfigError(f"there is no {path}", "name a Markdown file, or a folder of them")
-    found = {path: [*_markdown_below(path)] if path.is_dir() else [path] for path in paths}
+    found = {path: [*_find_markdown_files(path)] if path.is_dir() else [path] for path in paths}
     for path, files in found.items():
         if not files:
             raise ConfigError(f"there is no Markdown file in {path}", "name a Markdown file, or a folder of them")
     return list(dict.fromkeys(file for files in found.values() for file in sorted(files)))
 
 
-def _markdown_below(path: Path) -> Iterator[Path]:
-    for folder, subfolders, names in os.walk(path, onerror=_stop):
+def _find_markdown_files(path: Path) -> Iterator[Path]:
+    for folder, subfolders, names in os.walk(path, onerror=_raise_unreadable):
         if links := [name for name in subfolders if (Path(folder) / name).is_symlink()]:
-            raise refused(Path(folder) / links[0], "is a symbolic link to a folder")
+            raise unusable_file_error(Path(folder) / links[0], "is a symbolic link to a folder")
         yield from (Path(folder) / name for name in names if name.endswith(".md") and name.lower() != "readme.md")
 
 
-def _stop(error: OSError) -> None:
-    raise unreadable(Path(error.filename), error)
+def _raise_unreadable(error: OSError) -> None:
+    raise unreadable_file_error(Path(error.filename), error)
 
 
-def _stored(path: Path) -> PlainFile:
-    return read_plain_file(path, LARGEST_FILE_BYTES)
+def _read_stored(path: Path) -> TextFile:
+    return read_text_file(path, MAX_FILE_BYTES)
 
 
-def _installed(path: Path, file: ShippedFile, force: bool) -> AgentFileChange:
+def _plan_install(path: Path, file: ShippedAgentFile, force: bool) -> AgentFileChange:
     if not os.path.lexists(path):
         return AgentFileChange(path, "written", file.text)
-    stored = _stored(path)
+    stored = _read_stored(path)
     if stored.text == file.text:
         return AgentFileChange(path, "unchanged")
     return (
@@ -85,40 +85,40 @@ def _installed(path: Path, file: ShippedFile, force: bool) -> AgentFileChange:
     )
 
 
-def _synced(path: Path) -> AgentFileChange:
-    stored = _stored(path)
-    examined = _examined(stored.text, path)
+def _plan_sync(path: Path) -> AgentFileChange:
+    stored = _read_stored(path)
+    examined = _examine_file(stored.text, path)
     if not examined.findings:
         return AgentFileChange(path, "unchanged")
-    return AgentFileChange(path, f"synced ({'; '.join(examined.findings)})", examined.text, stored.mode)
+    return AgentFileChange(path, f"synced ({'; '.join(examined.findings)})", examined.corrected_text, stored.mode)
 
 
-def _findings(path: Path) -> list[str]:
+def _find_problems(path: Path) -> list[str]:
     try:
-        return _examined(_stored(path).text, path).findings
+        return _examine_file(_read_stored(path).text, path).findings
     except ConfigError as error:
         return [error.message.removeprefix(f"{path}").lstrip(": ")]
 
 
-def _examined(text: str, path: Path) -> Examined:
+def _examine_file(text: str, path: Path) -> AgentFileCheck:
     try:
-        return examine(text, path.stem)
+        return check_agent_file(text, path.stem)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", error.hint) from error
 
 
-def _written(changes: list[AgentFileChange]) -> list[AgentFileChange]:
+def _write_changes(changes: list[AgentFileChange]) -> list[AgentFileChange]:
     for change in changes:
         if change.text:
-            _replace(change)
+            _write_change(change)
     return changes
 
 
-def _replace(change: AgentFileChange) -> None:
+def _write_change(change: AgentFileChange) -> None:
     try:
         folder = os.open(change.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            replace_at(folder, change.path.name, change.text.encode(), change.mode)
+            replace_file_at(folder, change.path.name, change.text.encode(), change.mode)
         finally:
             os.close(folder)
     except OSError as error:

@@ -13,15 +13,15 @@ from phasegate.core.workflow.lifecycle import Stage
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.project.project import Project, Store, open_project
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.sandbox.environment import scrubbed
-from phasegate.sandbox.run_program import run
-from phasegate.storage.audit import verify
-from phasegate.storage.rows import Job
+from phasegate.sandbox.environment import build_environment
+from phasegate.sandbox.run_program import run_program
+from phasegate.storage.audit import verify_audit
+from phasegate.storage.rows import JobRow
 
-Claim = tuple[str, bool]
+DemoCheck = tuple[str, bool]
 
 
-def claims_after_merge(project: Project, store: Store, slug: str, code: int) -> Iterator[Claim]:
+def check_merged_demo(project: Project, store: Store, slug: str, code: int) -> Iterator[DemoCheck]:
     """Each claim about a finished demo, and whether it holds."""
     root, feature = project.root, read_feature(store, slug)
     completed = feature is not None and feature.workflow.stage is Stage.COMPLETED and code == 0
@@ -31,20 +31,23 @@ def claims_after_merge(project: Project, store: Store, slug: str, code: int) -> 
     rounds = {row.id: (row.state, row.round) for row in store.packages(slug)}
     expected = {"WP01": ("DONE", 1), "WP02": ("DONE", 2), "WP03": ("DONE", 1)}
     yield "three packages are done, one of them after a requested change", rounds == expected
-    yield "two packages ran at the same time", _overlap(store.jobs(slug), "WP01", "WP02")
-    merged = git(root, "log", "--first-parent", "--format=%s", "main").splitlines()
+    yield "two packages ran at the same time", _ran_concurrently(store.jobs(slug), "WP01", "WP02")
+    merged = run_git(root, "log", "--first-parent", "--format=%s", "main").splitlines()
     yield "main has one new commit, the merge", merged[1:] == ["Begin"] and merged[0].startswith(slug)
-    tested = run([sys.executable, "-B", "-m", "unittest"], cwd=root, env=scrubbed())
+    tested = run_program([sys.executable, "-B", "-m", "unittest"], cwd=root, env=build_environment())
     yield "the tests pass on main", tested.exit_code == 0 and b"Ran 7 tests" in tested.stderr
-    clean = git(root, "status", "--porcelain") == "" and git(root, "branch", "--format=%(refname:short)") == "main\n"
+    clean = (
+        run_git(root, "status", "--porcelain") == ""
+        and run_git(root, "branch", "--format=%(refname:short)") == "main\n"
+    )
     yield "the checkout is clean, and no branch is left", clean
-    left = [path.name for path in project.worktrees.iterdir() if not path.name.startswith(".pool")]
+    left = [path.name for path in project.worktrees_folder.iterdir() if not path.name.startswith(".pool")]
     yield "no worktree is left", not left
-    audit = verify(project.location)
+    audit = verify_audit(project.location)
     yield f"the audit trail verifies: {audit.entries} entries", not audit.problems
 
 
-def _overlap(jobs: list[Job], one: str, other: str) -> bool:
+def _ran_concurrently(jobs: list[JobRow], one: str, other: str) -> bool:
     """Whether jobs of two packages ran at the same time, by our own clock."""
     spans = {name: [(job.started, job.ended) for job in jobs if job.wp == name] for name in (one, other)}
     return any(a[0] < b[1] and b[0] < a[1] for a in spans[one] for b in spans[other])
@@ -60,19 +63,19 @@ def make_demo_project(folder: Path, parts: tuple[str, ...], scenario: str) -> Pr
     (root / "gitignore.txt").rename(root / ".gitignore")
     for path in root.glob("*.py.txt"):
         path.rename(path.with_suffix(""))
-    git(root, "init", "--quiet", "--initial-branch=main")
-    git(root, "config", "user.name", "Demo")
-    git(root, "config", "user.email", "demo@example.invalid")
-    git(root, "add", "--all")
-    git(root, "commit", "--quiet", "-m", "Begin")
+    run_git(root, "init", "--quiet", "--initial-branch=main")
+    run_git(root, "config", "user.name", "Demo")
+    run_git(root, "config", "user.email", "demo@example.invalid")
+    run_git(root, "add", "--all")
+    run_git(root, "commit", "--quiet", "-m", "Begin")
     project = open_project(root)
     # The heads of the audit trail are kept outside the repository; those of a demo go with it.
     return project._replace(location=project.location._replace(state_home=folder / "state" / "phasegate"))
 
 
-def git(folder: Path, *arguments: str) -> str:
+def run_git(folder: Path, *arguments: str) -> str:
     """What git answers, with nothing of the person's own settings."""
-    done = run(["git", *arguments], cwd=folder, env=scrubbed(given={"GIT_CONFIG_GLOBAL": os.devnull}))
+    done = run_program(["git", *arguments], cwd=folder, env=build_environment(values={"GIT_CONFIG_GLOBAL": os.devnull}))
     if done.exit_code:
         said = done.stderr.decode(errors="replace").strip()
         raise EnvironmentUnavailable(f"git {arguments[0]}: {said}", "try it by hand: git init")

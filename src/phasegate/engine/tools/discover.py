@@ -10,25 +10,32 @@ from typing import NamedTuple
 
 import msgspec
 
-from phasegate.config.settings import Checks
+from phasegate.config.settings import CheckSettings
 from phasegate.core.paths.own_folders import CONFIG_FILE
 from phasegate.core.plan.work_package import PROFILES
-from phasegate.engine.checks.baseline import Base, BaseReport, CheckedRow, Hear, rows_of_report, whole_base
-from phasegate.engine.project.agents import member_for
+from phasegate.engine.checks.baseline import (
+    BaselineReport,
+    BaseTree,
+    CheckRow,
+    OnCommand,
+    make_check_rows,
+    make_whole_base,
+)
+from phasegate.engine.project.agents import choose_agent
 from phasegate.engine.project.project import Project
-from phasegate.engine.tools.agent_trial import ask_in
+from phasegate.engine.tools.agent_trial import ask_agent
 from phasegate.errors import StateConflict
 from phasegate.files.durable_write import replace_file
-from phasegate.prompts.agent_files import shipped_files
-from phasegate.prompts.shipped_texts import instructions
+from phasegate.prompts.agent_files import load_shipped_files
+from phasegate.prompts.shipped_texts import render_instructions
 from phasegate.storage.store import Store
 from phasegate.typed import read_value
-from phasegate.workspace.commit_log import blobs_of
+from phasegate.workspace.commit_log import list_blobs
 
 PURPOSES = ("setup", "build", "test", "lint", "typecheck")
-ROLES = ("discover-orchestrator.md", "test-evaluator.md")
-LONGEST_COMMAND = 2_000
-_BLOCK = re.compile(r"^```toml\n(.*?)^```\s*$", re.M | re.S)
+ROLE_FILES = ("discover-orchestrator.md", "test-evaluator.md")
+MAX_COMMAND_CHARS = 2_000
+_TOML_BLOCK = re.compile(r"^```toml\n(.*?)^```\s*$", re.M | re.S)
 
 
 class Discovery(NamedTuple):
@@ -38,56 +45,58 @@ class Discovery(NamedTuple):
     job: str
     proposed: dict[str, str]
     kept: dict[str, str]
-    checks: tuple[CheckedRow, ...]
+    checks: tuple[CheckRow, ...]
     diff: str
     before: str
     after: str
 
 
-def discover(project: Project, store: Store, commit: str, agent: str | None, hear: Hear) -> Discovery:
+def discover_checks(project: Project, store: Store, commit: str, agent: str | None, listener: OnCommand) -> Discovery:
     """Ask an agent, run what it proposes on a clean checkout of a commit of the person's, and keep what holds."""
-    known = whole_base(project, commit).reports(hear)
-    member = member_for(project, "review", "", agent)
-    text = instructions("discover", {"ROLES": _roles(), "KNOWN": "\n".join(map(_told, known))})
-    job, answer = ask_in(project, store, member, commit, text)
-    folders = {parent for path in blobs_of(project.repository, commit) for parent in _folders_above(path)}
-    proposed = read_proposal(answer, folders, known[0].root if len(known) == 1 else "")
+    known = make_whole_base(project, commit).get_reports(listener)
+    member = choose_agent(project, "review", "", agent)
+    text = render_instructions(
+        "discover", {"ROLES": _read_role_texts(), "KNOWN": "\n".join(map(_render_report, known))}
+    )
+    job, answer = ask_agent(project, store, member, commit, text)
+    folders = {parent for path in list_blobs(project.repository, commit) for parent in _folders_above(path)}
+    proposed = parse_proposal(answer, folders, known[0].root if len(known) == 1 else "")
     tables = {root: _table_for(project, known, root) for root in proposed}
     tried = {tables[root].name: _as_checks(tables[root], lines) for root, lines in proposed.items()}
-    rows = [row for report in _tried(project, commit, tried, hear) for row in rows_of_report(report)]
-    kept = {root: _held(root, lines, rows) for root, lines in proposed.items()}
+    rows = [row for report in _run_proposal(project, commit, tried, listener) for row in make_check_rows(report)]
+    kept = {root: _passed_commands(root, lines, rows) for root, lines in proposed.items()}
     path = project.root / CONFIG_FILE
     before = after = path.read_text(encoding="utf-8") if path.exists() else ""
     for root, lines in kept.items():
         after = with_commands(after, tables[root].name, lines, root=tables[root].root) if lines else after
     diff = "".join(unified_diff(before.splitlines(True), after.splitlines(True), CONFIG_FILE, CONFIG_FILE))
     shown = tuple(row for row in rows if row.root in proposed)
-    return Discovery(member.name, job, _flat(proposed), _flat(kept), shown, diff, before, after)
+    return Discovery(member.name, job, _flatten_commands(proposed), _flatten_commands(kept), shown, diff, before, after)
 
 
-class _Table(NamedTuple):
+class _ChecksTable(NamedTuple):
     """A table of checks in the configuration; `root` is None where it goes by the kind of the project."""
 
     name: str
     root: str | None
 
 
-def _table_for(project: Project, known: Sequence[BaseReport], root: str) -> _Table:
+def _table_for(project: Project, known: Sequence[BaselineReport], root: str) -> _ChecksTable:
     """The table that is there for a root, or the one that its commands go to."""
     there = next((name for name, checks in project.config.checks.items() if checks.root == root), None)
     if there is not None:
-        return _Table(there, root)
+        return _ChecksTable(there, root)
     if len(known) == 1 and known[0].root == root == "" and known[0].profile:
-        return _Table(known[0].profile, None)
+        return _ChecksTable(known[0].profile, None)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", root) or "project"
-    return _Table(f"{name}-root" if name in PROFILES or name in project.config.checks else name, root)
+    return _ChecksTable(f"{name}-root" if name in PROFILES or name in project.config.checks else name, root)
 
 
-def _as_checks(table: _Table, lines: Mapping[str, str]) -> Checks:
-    return read_value({**lines, **({} if table.root is None else {"root": table.root})}, Checks)
+def _as_checks(table: _ChecksTable, lines: Mapping[str, str]) -> CheckSettings:
+    return read_value({**lines, **({} if table.root is None else {"root": table.root})}, CheckSettings)
 
 
-def _held(root: str, lines: Mapping[str, str], rows: Sequence[CheckedRow]) -> dict[str, str]:
+def _passed_commands(root: str, lines: Mapping[str, str], rows: Sequence[CheckRow]) -> dict[str, str]:
     """The commands of a root that passed; none where its setup failed."""
     own = {row.name: row for row in rows if row.root == root}
     if (setup := own.get("setup")) is not None and setup.is_failed:
@@ -95,7 +104,7 @@ def _held(root: str, lines: Mapping[str, str], rows: Sequence[CheckedRow]) -> di
     return {name: line for name, line in lines.items() if name in own and own[name].outcome == "passed"}
 
 
-def _flat(commands: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def _flatten_commands(commands: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Commands by purpose; those of a folder with its name in front."""
     return {
         f"{root}: {name}" if root else name: line for root, lines in commands.items() for name, line in lines.items()
@@ -107,9 +116,11 @@ def _folders_above(path: str) -> Iterator[str]:
         yield path
 
 
-def discover_branch(project: Project, store: Store, branch: str, agent: str | None, hear: Hear) -> Discovery:
+def discover_branch_checks(
+    project: Project, store: Store, branch: str, agent: str | None, listener: OnCommand
+) -> Discovery:
     """As `discover`, for the head of a branch."""
-    return discover(project, store, project.refs.fetch(branch)[branch], agent, hear)
+    return discover_checks(project, store, project.refs.fetch(branch)[branch], agent, listener)
 
 
 def write_discovery(project: Project, found: Discovery) -> None:
@@ -120,20 +131,22 @@ def write_discovery(project: Project, found: Discovery) -> None:
     replace_file(path, found.after.encode(), 0o644)
 
 
-def _tried(project: Project, commit: str, checks: Mapping[str, Checks], hear: Hear) -> tuple[BaseReport, ...]:
+def _run_proposal(
+    project: Project, commit: str, checks: Mapping[str, CheckSettings], listener: OnCommand
+) -> tuple[BaselineReport, ...]:
     """Run a proposal. The commands are an agent's: no credential of the person's is lent, and no cache is filled."""
     config = msgspec.structs.replace(project.config, checks={**project.config.checks, **checks})
-    base: Base = whole_base(project._replace(config=config), commit)
-    base.origin, base.keeps = None, False
-    return base.reports(hear, anew=True)
+    base: BaseTree = make_whole_base(project._replace(config=config), commit)
+    base.user_commit, base.keeps_report = None, False
+    return base.get_reports(listener, force=True)
 
 
-def read_proposal(answer: str, folders: Collection[str], main: str = "") -> dict[str, dict[str, str]]:
+def parse_proposal(answer: str, folders: Collection[str], default_root: str = "") -> dict[str, dict[str, str]]:
     """The commands of the last TOML block of an answer, by root. Anything else in it, or none at all, is refused.
 
     A table is a folder of the tree; commands outside of tables are those of `main`.
     """
-    blocks = _BLOCK.findall(answer.replace("\r\n", "\n"))
+    blocks = _TOML_BLOCK.findall(answer.replace("\r\n", "\n"))
     try:
         found = tomllib.loads(blocks[-1]) if blocks else {}
     except tomllib.TOMLDecodeError as error:
@@ -142,7 +155,7 @@ def read_proposal(answer: str, folders: Collection[str], main: str = "") -> dict
         ) from error
     tables = {name.strip("/"): value for name, value in found.items() if isinstance(value, dict)}
     outside = {name: value for name, value in found.items() if not isinstance(value, dict)}
-    read = {main: outside} | tables if outside else tables
+    read = {default_root: outside} | tables if outside else tables
     wrong = [root for root in tables if root not in folders]
     wrong += [name for lines in read.values() for name, line in lines.items() if not _is_command(name, line)]
     if wrong or not any(read.values()):
@@ -155,17 +168,17 @@ def read_proposal(answer: str, folders: Collection[str], main: str = "") -> dict
 
 
 def _is_command(name: str, line: object) -> bool:
-    return name in PURPOSES and isinstance(line, str) and _is_line(line.strip())
+    return name in PURPOSES and isinstance(line, str) and _is_command_text(line.strip())
 
 
-def _is_line(text: str) -> bool:
-    return bool(text) and len(text) <= LONGEST_COMMAND and text.isprintable()
+def _is_command_text(text: str) -> bool:
+    return bool(text) and len(text) <= MAX_COMMAND_CHARS and text.isprintable()
 
 
 def with_commands(text: str, name: str, commands: Mapping[str, str], *, root: str | None = None) -> str:
     """A configuration with these commands in one table of checks; other lines stay as they are."""
     keys = {**({} if root is None else {"root": root}), **commands}
-    new = [f"{key} = {_quoted(line)}\n" for key, line in keys.items()]
+    new = [f"{key} = {_quote_toml(line)}\n" for key, line in keys.items()]
     lines, header = text.splitlines(True), f"[checks.{name}]"
     at = next((number for number, line in enumerate(lines) if line.split("#")[0].strip() == header), None)
     if at is None:
@@ -176,16 +189,16 @@ def with_commands(text: str, name: str, commands: Mapping[str, str], *, root: st
     return "".join([*lines[: at + 1], *new, *kept, *lines[end:]])
 
 
-def _quoted(line: str) -> str:
+def _quote_toml(line: str) -> str:
     return '"' + line.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _roles() -> str:
-    return "\n\n".join(file.text for file in shipped_files() if file.name in ROLES)
+def _read_role_texts() -> str:
+    return "\n\n".join(file.text for file in load_shipped_files() if file.name in ROLE_FILES)
 
 
-def _told(report: BaseReport) -> str:
-    rows = rows_of_report(report)
+def _render_report(report: BaselineReport) -> str:
+    rows = make_check_rows(report)
     lines = [f"In `{report.root}`:"] if report.root else []
     lines += [
         f"- {row.name}: {row.outcome} - {row.summary}" + (f" ({row.command})" if row.command else "") for row in rows

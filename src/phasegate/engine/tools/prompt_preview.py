@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from phasegate.core.paths.artifact_path import require_slug
-from phasegate.core.prompt.budget import Piece, PieceKind
-from phasegate.core.prompt.hidden_characters import Hidden
+from phasegate.core.prompt.budget import ContextPiece, PieceKind
+from phasegate.core.prompt.hidden_characters import HiddenCharacter
 from phasegate.core.workflow.phases import required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.engine.project.settings import settings_around, template_prefix
+from phasegate.engine.project.settings import find_template_prefix, load_settings
 from phasegate.errors import ConfigError
-from phasegate.prompts.assemble import Assembled as Assembled  # doors name the type
-from phasegate.prompts.assemble import PromptRequest, PromptSource, as_parts, assemble, read_pieces
-from phasegate.prompts.stream import write_xml
-from phasegate.prompts.templates import project_root
-from phasegate.storage.location import locate
+from phasegate.prompts.assemble import AssembledPrompt as AssembledPrompt  # doors name the type
+from phasegate.prompts.assemble import PromptRequest, PromptSource, assemble_prompt, build_prompt_parts, read_pieces
+from phasegate.prompts.stream import write_prompt_xml
+from phasegate.prompts.templates import find_project_root
+from phasegate.storage.location import locate_repository
 from phasegate.workspace.repository import list_files
 
 # What the templates ask for when no phase of a workflow is named.
-USUAL_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": ("CHANGELOG.md",)}
+DEFAULT_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": ("CHANGELOG.md",)}
 
 
 class PromptContext(NamedTuple):
@@ -39,16 +39,16 @@ class PromptPreview:
     def __init__(
         self, agent: str, phase: str, text: str, context: PromptContext, budget: int | None, workflow_phase: str | None
     ) -> None:
-        root = project_root()
-        config = settings_around(root).config
-        prefix, configured = template_prefix(config, agent)
+        root = find_project_root()
+        config = load_settings(root).config
+        prefix, configured = find_template_prefix(config, agent)
         self._request = PromptRequest(
             prefix,
             phase,
             text,
             root,
             list_files(root),
-            _documents(phase, workflow_phase),
+            _required_documents(phase, workflow_phase),
             budget,
             configured,
             config.paths.project,
@@ -57,20 +57,22 @@ class PromptPreview:
         self._budget = budget
         self._sources = [PromptSource(PieceKind.FILE, as_utf8(name), Path(name)) for name in context.files]
         self._sources += [PromptSource(PieceKind.ARTIFACT, as_utf8(name), Path(name)) for name in context.artifacts]
-        self._pieces = [Piece(PieceKind.THOUGHT, None, as_utf8(thought)) for thought in context.thoughts]
+        self._pieces = [ContextPiece(PieceKind.THOUGHT, None, as_utf8(thought)) for thought in context.thoughts]
 
-    def stream(self, out: BinaryIO) -> list[Hidden]:
+    def stream_xml(self, out: BinaryIO) -> list[HiddenCharacter]:
         """Write the XML, files of any size included; the hidden characters in it."""
-        return write_xml(as_parts(self._request, self._sources, self._pieces), out)
+        return write_prompt_xml(build_prompt_parts(self._request, self._sources, self._pieces), out)
 
-    def assembled(self) -> Assembled:
+    def assemble_prompt(self) -> AssembledPrompt:
         """The prompt as a whole, within its budget."""
-        return assemble(self._request, [*read_pieces(self._request.root, self._sources, self._budget), *self._pieces])
+        return assemble_prompt(
+            self._request, [*read_pieces(self._request.root, self._sources, self._budget), *self._pieces]
+        )
 
 
-def recorded_prompt(folder: Path, job: str) -> bytes:
+def read_recorded_prompt(folder: Path, job: str) -> bytes:
     """The prompt that a run was given, byte for byte."""
-    path = locate(folder, os.environ).jobs / require_slug(job, "job id") / "prompt.xml"
+    path = locate_repository(folder, os.environ).jobs_folder / require_slug(job, "job id") / "prompt.xml"
     try:
         return path.read_bytes()
     except OSError:
@@ -82,7 +84,7 @@ def as_utf8(argument: str) -> str:
     return os.fsencode(argument).decode("utf-8", "surrogateescape")
 
 
-def _documents(phase: str, workflow_phase: str | None) -> tuple[str, ...]:
+def _required_documents(phase: str, workflow_phase: str | None) -> tuple[str, ...]:
     if workflow_phase is None:
-        return USUAL_DOCUMENTS.get(phase, ())
+        return DEFAULT_DOCUMENTS.get(phase, ())
     return required_artifacts(workflow_phase, WORKFLOWS["feature"])

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.core.paths.artifact_path import require_slug
-from phasegate.core.plan.work_package import is_package_id, slug_is_safe
-from phasegate.core.text.visible import visible
-from phasegate.engine.journal.artifacts import keep_artifact, kept_artifacts
-from phasegate.engine.project.feature_branch import Branch
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.core.plan.work_package import is_package_id, is_safe_slug
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.journal.artifacts import read_artifacts, store_artifact
+from phasegate.engine.project.feature_branch import FeatureBranch
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.errors import ConfigError
-from phasegate.storage.artifacts import expect_artifact, list_artifacts, list_features, read_artifact, write_artifact
-from phasegate.storage.reader import read_store
-from phasegate.workspace.refs import BRANCHES
+from phasegate.storage.artifacts import list_artifacts, list_features, read_artifact, validate_artifact, write_artifact
+from phasegate.storage.reader import open_store_reader
+from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import read_blobs, read_refs
 
 IN_RECORD = "record"
@@ -38,15 +38,18 @@ class ListedArtifact(NamedTuple):
     branch: str = ""
 
     @property
-    def place(self) -> str:
+    def location_text(self) -> str:
         """Where it is, if not in the checkout, in words."""
         return f"{'in the' if self.branch == IN_RECORD else 'on'} {self.branch}" if self.branch else ""
 
 
-def artifact_lines(found: Sequence[ListedArtifact], below: str) -> str:
+def render_artifacts(found: Sequence[ListedArtifact], features_folder: str) -> str:
     """Artifacts as people read them, one a line."""
     lines = (
-        visible(f"{below}/{one.feature_slug}/{one.path}  {one.bytes} bytes  {one.place}").rstrip() for one in found
+        escape_unprintable(
+            f"{features_folder}/{one.feature_slug}/{one.path}  {one.bytes} bytes  {one.location_text}"
+        ).rstrip()
+        for one in found
     )
     return "\n".join(lines) or "no artifacts"
 
@@ -57,48 +60,53 @@ class ArtifactFiles:
     def __init__(self, folder: Path) -> None:
         self._project = open_project(folder)
         self._root = self._project.root
-        self.below = self._project.config.paths.features.rstrip("/")
+        self.features_folder = self._project.config.paths.features.rstrip("/")
 
     def write(self, slug: str, path: str, content: bytes) -> ListedArtifact:
         """Write one artifact of a feature that there is; what was written, and where it is."""
-        if require_slug(slug) not in (known := self._features()):
+        if require_slug(slug) not in (known := self._list_features()):
             raise ConfigError(f"there is no feature {slug}", f"known are: {', '.join(known) or 'none yet'}")
-        expect_artifact(path, content)
-        if any(path == one.path for one in list_artifacts(self._root, slug, below=self.below)):
-            write_artifact(self._root, slug, path, content, below=self.below)
+        validate_artifact(path, content)
+        if any(path == one.path for one in list_artifacts(self._root, slug, specs_folder=self.features_folder)):
+            write_artifact(self._root, slug, path, content, specs_folder=self.features_folder)
             return ListedArtifact(slug, path, len(content))
-        branch = Branch(self._project, slug)
-        if path in self._on_branch(slug):
-            branch.put({f"{branch.folder}/{path}": content}, f"{slug}: Write {path}")
+        branch = FeatureBranch(self._project, slug)
+        if path in self._read_branch(slug):
+            branch.commit_files({f"{branch.folder}/{path}": content}, f"{slug}: Write {path}")
             return ListedArtifact(slug, path, len(content), branch.name)
         folder = path.partition("/")[0]
-        kept = keep_artifact(self._project.papers, path, content, folder if is_package_id(folder) else "")
-        with opened_store(self._project) as store:
-            store.append_now(slug, self._project.now(), [kept])
+        kept = store_artifact(self._project.document_store, path, content, folder if is_package_id(folder) else "")
+        with open_project_store(self._project) as store:
+            store.append_unconditionally(slug, self._project.now(), [kept])
         return ListedArtifact(slug, path, len(content), IN_RECORD)
 
     def read(self, slug: str, path: str) -> bytes:
-        there = {one.path for one in list_artifacts(self._root, slug, below=self.below)}
-        if path not in there and path in (found := {**self._stored(slug), **self._on_branch(slug)}):
+        there = {one.path for one in list_artifacts(self._root, slug, specs_folder=self.features_folder)}
+        if path not in there and path in (found := {**self._read_stored(slug), **self._read_branch(slug)}):
             return found[path]
-        return read_artifact(self._root, slug, path, below=self.below)
+        return read_artifact(self._root, slug, path, specs_folder=self.features_folder)
 
-    def listed(self, slug: str | None = None) -> list[ListedArtifact]:
+    def list_artifacts(self, slug: str | None = None) -> list[ListedArtifact]:
         """The artifacts of one feature, or of all."""
-        slugs = self._features() if slug is None else [slug]
-        return [one for name in slugs for one in sorted(self._of(name), key=lambda one: one.path)]
+        slugs = self._list_features() if slug is None else [slug]
+        return [one for name in slugs for one in sorted(self._feature_artifacts(name), key=lambda one: one.path)]
 
-    def _features(self) -> list[str]:
-        prefix = f"{BRANCHES}feat/"
+    def _list_features(self) -> list[str]:
+        prefix = f"{BRANCH_PREFIX}feat/"
         branches = (ref.removeprefix(prefix) for ref in read_refs(self._project.repository, prefix))
-        with read_store(self._project.location) or nullcontext() as reader:
+        with open_store_reader(self._project.location) or nullcontext() as reader:
             recorded = reader.features() if reader else []
-        return sorted({*list_features(self._root, below=self.below), *filter(slug_is_safe, (*branches, *recorded))})
+        return sorted(
+            {
+                *list_features(self._root, specs_folder=self.features_folder),
+                *filter(is_safe_slug, (*branches, *recorded)),
+            }
+        )
 
-    def _of(self, slug: str) -> Iterator[ListedArtifact]:
-        there = {one.path: one.bytes for one in list_artifacts(self._root, slug, below=self.below)}
+    def _feature_artifacts(self, slug: str) -> Iterator[ListedArtifact]:
+        there = {one.path: one.bytes for one in list_artifacts(self._root, slug, specs_folder=self.features_folder)}
         yield from (ListedArtifact(slug, path, size) for path, size in there.items())
-        on_branch, stored = self._on_branch(slug), self._stored(slug)
+        on_branch, stored = self._read_branch(slug), self._read_stored(slug)
         for path, data in on_branch.items():
             if path not in there:
                 yield ListedArtifact(slug, path, len(data), f"feat/{slug}")
@@ -106,15 +114,15 @@ class ArtifactFiles:
             if path not in there and path not in on_branch:
                 yield ListedArtifact(slug, path, len(data), IN_RECORD)
 
-    def _stored(self, slug: str) -> dict[str, bytes]:
+    def _read_stored(self, slug: str) -> dict[str, bytes]:
         """What agents stored."""
-        with read_store(self._project.location) or nullcontext() as reader:
-            kept = kept_artifacts(reader, slug) if reader else ()
-        return {one.path: self._project.papers.get(one.paper) for one in kept}
+        with open_store_reader(self._project.location) or nullcontext() as reader:
+            kept = read_artifacts(reader, slug) if reader else ()
+        return {one.path: self._project.document_store.get(one.paper) for one in kept}
 
-    def _on_branch(self, slug: str) -> dict[str, bytes]:
-        branch = Branch(self._project, require_slug(slug))
+    def _read_branch(self, slug: str) -> dict[str, bytes]:
+        branch = FeatureBranch(self._project, require_slug(slug))
         head = self._project.refs.fetch(branch.name).get(branch.name)
-        blobs = branch.documents(head) if head else {}
+        blobs = branch.list_documents(head) if head else {}
         contents = read_blobs(self._project.repository.place(), blobs.values())
         return {path: contents[blob] for path, blob in blobs.items()}

@@ -8,55 +8,55 @@ from pathlib import Path
 import msgspec
 
 from phasegate.storage.audit import AuditReport as AuditReport
-from phasegate.storage.audit import verify
-from phasegate.storage.location import Location, locate
-from phasegate.storage.reader import read_store
-from phasegate.storage.rows import Recorded
-from phasegate.storage.trail_reader import JobWork, TrailSummary, list_trails, work_of
+from phasegate.storage.audit import verify_audit
+from phasegate.storage.location import Location, locate_repository
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.rows import RecordedEvent
+from phasegate.storage.trail_reader import JobWork, TrailSummary, describe_job_work, list_trails
 from phasegate.typed import read_json
 
-__all__ = ["AuditReport", "JobWork", "Recorded", "TrailSummary", "work_of"]
+__all__ = ["AuditReport", "JobWork", "RecordedEvent", "TrailSummary", "describe_job_work"]
 
 
-def location_of(folder: Path) -> Location:
+def find_location(folder: Path) -> Location:
     """The repository around a folder."""
-    return locate(folder, os.environ)
+    return locate_repository(folder, os.environ)
 
 
-def verified(folder: Path) -> AuditReport:
+def verify_audit_trail(folder: Path) -> AuditReport:
     """The journal, its tables and all trails, held against each other and against the heads kept outside."""
-    location = location_of(folder)
-    if location.copy is None:
-        return verify(location)
-    from phasegate.engine.bucket import verified_remotely  # it loads obstore
+    location = find_location(folder)
+    if location.fleet_copy is None:
+        return verify_audit(location)
+    from phasegate.engine.bucket import verify_bucket_copy  # it loads obstore
 
-    return verified_remotely(location.root)  # a copy proves nothing: the bucket is asked
+    return verify_bucket_copy(location.root)  # a copy proves nothing: the bucket is asked
 
 
-def trails(folder: Path, feature: str | None) -> list[TrailSummary]:
+def list_feature_trails(folder: Path, feature: str | None) -> list[TrailSummary]:
     """The trails of a feature, or of all, oldest first."""
-    return list_trails(location_of(folder), feature)
+    return list_trails(find_location(folder), feature)
 
 
-def chain(folder: Path, feature: str | None) -> list[Recorded]:
+def read_chain(folder: Path, feature: str | None) -> list[RecordedEvent]:
     """The state changes on record, of a feature or of all."""
-    reader = read_store(location_of(folder))
+    reader = open_store_reader(find_location(folder))
     if reader is None:
         return []
     with reader:
         return [event for event in reader.events_since() if feature in (None, event.feature)]
 
 
-def chain_page(folder: Path, feature: str | None, before: int, most: int) -> list[Recorded]:
+def read_chain_page(folder: Path, feature: str | None, before: int, limit: int) -> list[RecordedEvent]:
     """At most so many state changes before a position, the newest first."""
-    reader = read_store(location_of(folder))
+    reader = open_store_reader(find_location(folder))
     if reader is None:
         return []
     with reader:
-        return reader.events_before(before, most, feature)
+        return reader.events_before(before, limit, feature)
 
 
-def payload_of(event: Recorded) -> object:
+def decode_payload(event: RecordedEvent) -> object:
     """What an event carries; as text where it is no JSON."""
     try:
         return read_json(event.payload)

@@ -11,42 +11,42 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from phasegate.engine.views.overview import BOARD
+from phasegate.engine.views.overview import BOARD_FILE
 from phasegate.errors import ConfigError
 from phasegate.files.durable_write import make_folder, replace_file
 from phasegate.storage.location import find_root, state_home
-from phasegate.storage.lock_holder import Holder, process_start
+from phasegate.storage.lock_holder import LockHolder, read_process_start
 
 
-def kept_repositories() -> tuple[Path, ...]:
+def list_repositories() -> tuple[Path, ...]:
     """The repositories that a person has added, as they were added."""
     try:
-        lines = _list_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = _repositories_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
         return ()
     return tuple(Path(line) for line in lines if line)
 
 
-def keep_repository(folder: Path) -> Path:
+def add_repository(folder: Path) -> Path:
     """Add the repository around a folder to every board of this user; its root."""
     root = find_root(folder)
     if "\n" in str(root):
         raise ConfigError("the path holds a line feed", "move the repository")
-    _keep((*(one for one in kept_repositories() if one != root), root))
+    _save_repositories((*(one for one in list_repositories() if one != root), root))
     return root
 
 
-def forget_repository(folder: Path) -> Path:
+def remove_repository(folder: Path) -> Path:
     """Take a repository off the boards; one that is gone from the disk is named by its path."""
     path = Path(os.path.realpath(folder))
-    left = [one for one in kept_repositories() if one != path]
-    if len(left) == len(kept_repositories()):
+    left = [one for one in list_repositories() if one != path]
+    if len(left) == len(list_repositories()):
         raise ConfigError(f"{path} is on no board", "phasegate board list")
-    _keep(left)
+    _save_repositories(left)
     return path
 
 
-def named_repositories(roots: Sequence[Path]) -> dict[str, Path]:
+def assign_repository_names(roots: Sequence[Path]) -> dict[str, Path]:
     """Repositories by a name of their own, made of the folder's: it is part of addresses."""
     found: dict[str, Path] = {}
     for root in dict.fromkeys(roots):
@@ -59,10 +59,10 @@ def named_repositories(roots: Sequence[Path]) -> dict[str, Path]:
 
 
 @contextmanager
-def announced(address: str, since: str) -> Iterator[None]:
+def announce_board(address: str, since: str) -> Iterator[None]:
     """While a board runs: where it is, for `status`. The address lets nobody in by itself."""
-    path = state_home(os.environ) / BOARD
-    holder = Holder(os.getpid(), process_start(os.getpid()), address, since)
+    path = state_home(os.environ) / BOARD_FILE
+    holder = LockHolder(os.getpid(), read_process_start(os.getpid()), address, since)
     make_folder(path.parent)
     replace_file(path, json.dumps(holder._asdict()).encode())
     try:
@@ -71,10 +71,10 @@ def announced(address: str, since: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _list_file() -> Path:
+def _repositories_file() -> Path:
     return state_home(os.environ) / "repositories"
 
 
-def _keep(roots: Sequence[Path]) -> None:
-    make_folder(_list_file().parent)
-    replace_file(_list_file(), "".join(f"{root}\n" for root in roots).encode(errors="surrogateescape"))
+def _save_repositories(roots: Sequence[Path]) -> None:
+    make_folder(_repositories_file().parent)
+    replace_file(_repositories_file(), "".join(f"{root}\n" for root in roots).encode(errors="surrogateescape"))

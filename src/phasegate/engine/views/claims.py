@@ -8,14 +8,20 @@ from typing import NamedTuple
 import msgspec
 
 from phasegate.core.machine.package_events import PackagePublished
-from phasegate.engine.journal.entries import CLAIMED, CLAIMED_FALSELY, PACKAGE_STEP, Claimed, read_package_step
-from phasegate.storage.reader import Reader
+from phasegate.engine.journal.entries import (
+    AGENT_CLAIMED,
+    AGENT_CLAIMED_FALSELY,
+    PACKAGE_STEP,
+    AgentClaim,
+    read_package_step,
+)
+from phasegate.storage.reader import StoreReader
 from phasegate.typed import read_json
 
-WORDS = ("summary", "error", "blocked_reason", "remediation", "pr_url", "next_steps")
+RESULT_TEXT_FIELDS = ("summary", "error", "blocked_reason", "remediation", "pr_url", "next_steps")
 
 
-class AgentWords(NamedTuple):
+class AgentClaims(NamedTuple):
     """The words of one job's result; `differs` has each claim that is not so, and what is."""
 
     job: str
@@ -25,29 +31,29 @@ class AgentWords(NamedTuple):
     differs: tuple[tuple[str, str], ...] = ()
 
 
-class _FoundFalse(msgspec.Struct):
+class _FalseClaims(msgspec.Struct):
     job: str
     claims: tuple[tuple[str, str], ...]
 
 
-def words_for(reader: Reader, feature: str, package: str) -> tuple[AgentWords, ...]:
+def read_agent_claims(reader: StoreReader, feature: str, package: str) -> tuple[AgentClaims, ...]:
     """What the agents of a package said in its last round in which one had a result."""
-    last: dict[int, AgentWords] = {}
+    last: dict[int, AgentClaims] = {}
     false: dict[str, tuple[tuple[str, str], ...]] = {}
     for recorded in reader.events(feature):
-        if recorded.kind == CLAIMED_FALSELY:
-            found = read_json(recorded.payload, _FoundFalse)
+        if recorded.kind == AGENT_CLAIMED_FALSELY:
+            found = read_json(recorded.payload, _FalseClaims)
             false[found.job] = found.claims
-        elif recorded.kind == CLAIMED:
-            one = read_json(recorded.payload, Claimed)
+        elif recorded.kind == AGENT_CLAIMED:
+            one = read_json(recorded.payload, AgentClaim)
             if one.package == package:
-                words = AgentWords(str(one.said.job_id), one.agent, one.round, _words(one))
+                words = AgentClaims(str(one.said.job_id), one.agent, one.round, _result_texts(one))
                 last = {index: said for index, said in last.items() if said.round == one.round}
                 last[one.agent_index] = words
     return tuple(last[index]._replace(differs=false.get(last[index].job, ())) for index in sorted(last))
 
 
-def pull_url_of(reader: Reader, feature: str, package: str) -> str:
+def find_pull_request_url(reader: StoreReader, feature: str, package: str) -> str:
     """The pull request that a package really has; empty where it has none."""
     url = ""
     for recorded in reader.events(feature):
@@ -57,19 +63,19 @@ def pull_url_of(reader: Reader, feature: str, package: str) -> str:
     return url
 
 
-def _words(one: Claimed) -> dict[str, str | tuple[str, ...]]:
-    return {name: said for name in WORDS if (said := getattr(one.said, name))}
+def _result_texts(one: AgentClaim) -> dict[str, str | tuple[str, ...]]:
+    return {name: said for name in RESULT_TEXT_FIELDS if (said := getattr(one.said, name))}
 
 
-def told_words(said: Sequence[AgentWords]) -> Iterator[str]:
+def render_agent_claims(said: Sequence[AgentClaims]) -> Iterator[str]:
     """The same as lines."""
     for one in said:
-        yield from told_claims(one.agent, one.words, one.differs)
+        yield from render_claims(one.agent, one.words, one.differs)
 
 
-def told_claims(agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]) -> Iterator[str]:
+def render_claims(agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]) -> Iterator[str]:
     """What an agent says, and what is seen where that is something else."""
-    for name in WORDS:
+    for name in RESULT_TEXT_FIELDS:
         if said := words.get(name):
             shown = "; ".join(map(str, said)) if isinstance(said, list | tuple) else str(said)
             yield f"{agent} says, {name}: {' '.join(shown.split())}"

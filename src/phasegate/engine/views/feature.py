@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from phasegate.core.display.event_lines import allowed_orders, open_findings
-from phasegate.core.display.status import FeatureCard, PhaseCard, standing_of
+from phasegate.core.display.event_lines import list_allowed_orders, select_open_findings
+from phasegate.core.display.status import FeatureCard, PhaseCard, derive_standing
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.workflow.spending import Spent
+from phasegate.core.workflow.spending import Spending
 from phasegate.engine.journal.entries import StepTimed
-from phasegate.engine.views.follow import Follower, StreamEvent
+from phasegate.engine.views.follow import JournalFollower, StreamEvent
 from phasegate.engine.views.overview import PackageCard, feature_card, package_cards
-from phasegate.storage.reader import Reader
-from phasegate.storage.rows import Gate
+from phasegate.storage.reader import StoreReader
+from phasegate.storage.rows import GateRow
 
 
-class StandingView(NamedTuple):
+class FeatureStatusView(NamedTuple):
     """Where a feature stands, what a person has to decide on, and what they may order."""
 
     feature: str
@@ -56,7 +56,7 @@ class PhaseView(NamedTuple):
     rounds: tuple[GateRound, ...]
 
 
-class Bar(NamedTuple):
+class TimelineBar(NamedTuple):
     """Something that took time, for a time axis; a gate's check takes none. `ended` is empty while it lasts."""
 
     kind: str  # agent, gate, step
@@ -72,7 +72,7 @@ class Bar(NamedTuple):
     parts_s: dict[str, float] | None = None  # of a step: how long each command took
 
 
-class ToldLine(NamedTuple):
+class EventLine(NamedTuple):
     """What people were told of an event."""
 
     position: int
@@ -88,18 +88,18 @@ class FeatureView(NamedTuple):
     card: FeatureCard
     phases: tuple[PhaseView, ...]
     packages: tuple[PackageCard, ...]
-    bars: tuple[Bar, ...]  # by their start
-    now: StandingView
-    spent: Spent
+    bars: tuple[TimelineBar, ...]  # by their start
+    now: FeatureStatusView
+    spent: Spending
     seq: int  # of its last event
-    lines: tuple[ToldLine, ...] | None = None  # what people were told, oldest first
+    lines: tuple[EventLine, ...] | None = None  # what people were told, oldest first
 
 
-def standing_view(feature: Feature, *, is_held: bool = False) -> StandingView:
+def feature_status_view(feature: Feature, *, is_held: bool = False) -> FeatureStatusView:
     """Where a feature stands when a run or an order ends."""
     workflow = feature.workflow
-    standing = standing_of(workflow.stage, is_last_phase=workflow.is_last_phase, is_held=is_held)
-    return StandingView(
+    standing = derive_standing(workflow.stage, is_last_phase=workflow.is_last_phase, has_worker=is_held)
+    return FeatureStatusView(
         workflow.feature,
         workflow.type,
         workflow.phase,
@@ -107,40 +107,42 @@ def standing_view(feature: Feature, *, is_held: bool = False) -> StandingView:
         standing,
         workflow.round,
         workflow.reason,
-        open_findings(feature),
+        select_open_findings(feature),
         feature.remediation,
         f"feat/{workflow.feature}",
         feature.base,
         {name: str(state) for name, state in feature.packages.items()},
-        allowed_orders(feature),
+        list_allowed_orders(feature),
         workflow.phases[: workflow.index],
         feature.pull.url if feature.pull else "",
     )
 
 
-def feature_view(reader: Reader, slug: str, *, told: bool = False) -> FeatureView | None:
+def feature_view(reader: StoreReader, slug: str, *, with_lines: bool = False) -> FeatureView | None:
     """Everything about one feature, with `told` also what people were told; None if it has no workflow."""
     row = next((row for row in reader.workflows() if row.feature == slug), None)
     if row is None:
         return None
     card = feature_card(reader, row)  # who works on it before what happened: one that has ended has recorded all
-    follower = Follower(reader, slug, after=0)
-    events, gates = [*follower.events()], reader.gates(slug)
+    follower = JournalFollower(reader, slug, after=0)
+    events, gates = [*follower.read_events()], reader.gates(slug)
     if follower.feature is None:
         return None
     return FeatureView(
         card,
         tuple(_phase_view(phase, gates) for phase in card.phases),
         package_cards(reader, slug),
-        tuple(sorted(_bars(reader, slug, events, gates), key=lambda bar: bar.started)),
-        standing_view(follower.feature, is_held=card.worker is not None),
-        reader.spent(slug),
+        tuple(sorted(_collect_bars(reader, slug, events, gates), key=lambda bar: bar.started)),
+        feature_status_view(follower.feature, is_held=card.worker is not None),
+        reader.total_spent(slug),
         events[-1].seq,
-        tuple(ToldLine(e.position, e.ts, e.phase, e.package, e.line) for e in events if e.line) if told else None,
+        tuple(EventLine(e.position, e.ts, e.phase, e.package, e.line) for e in events if e.line)
+        if with_lines
+        else None,
     )
 
 
-def _phase_view(phase: PhaseCard, gates: Sequence[Gate]) -> PhaseView:
+def _phase_view(phase: PhaseCard, gates: Sequence[GateRow]) -> PhaseView:
     rounds = (
         GateRound(gate.round, gate.outcome, tuple(gate.reasons.splitlines()), gate.at)
         for gate in gates
@@ -149,23 +151,27 @@ def _phase_view(phase: PhaseCard, gates: Sequence[Gate]) -> PhaseView:
     return PhaseView(phase.key, phase.name, phase.gate, phase.status, tuple(rounds))
 
 
-def agent_bars(reader: Reader, slug: str) -> Iterator[Bar]:
+def agent_bars(reader: StoreReader, slug: str) -> Iterator[TimelineBar]:
     """The runs of agents on a time axis."""
     for job in reader.jobs(slug):
         who = (job.round, job.agent, job.id)
-        yield Bar("agent", job.phase, job.workflow_phase, job.wp, *who, job.started, job.ended, job.outcome)
+        yield TimelineBar("agent", job.phase, job.workflow_phase, job.wp, *who, job.started, job.ended, job.outcome)
 
 
-def _bars(reader: Reader, slug: str, events: Iterable[StreamEvent], gates: Iterable[Gate]) -> Iterator[Bar]:
+def _collect_bars(
+    reader: StoreReader, slug: str, events: Iterable[StreamEvent], gates: Iterable[GateRow]
+) -> Iterator[TimelineBar]:
     yield from agent_bars(reader, slug)
     for gate in gates:
-        yield Bar("gate", gate.phase, gate.phase, "", gate.round, "", "", gate.at, gate.at, gate.outcome)
+        yield TimelineBar("gate", gate.phase, gate.phase, "", gate.round, "", "", gate.at, gate.at, gate.outcome)
     for step in (event.event for event in events):
         if isinstance(step, StepTimed):
-            times = (step.started, _later(step.started, step.duration_s))
-            yield Bar("step", step.step, step.phase, step.work, step.round, "", "", *times, "", dict(step.parts))
+            times = (step.started, _add_seconds(step.started, step.duration_s))
+            yield TimelineBar(
+                "step", step.step, step.phase, step.work, step.round, "", "", *times, "", dict(step.parts)
+            )
 
 
-def _later(moment: str, seconds: float) -> str:
+def _add_seconds(moment: str, seconds: float) -> str:
     later = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
     return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import NamedTuple
 
-from phasegate.core.display.event_lines import Told, tell, tell_package
-from phasegate.core.machine.feature_machine import apply
+from phasegate.core.display.event_lines import EventText, render_event, render_package_event
+from phasegate.core.machine.feature_machine import apply_feature_event
 from phasegate.core.machine.feature_state import Feature
 from phasegate.engine.journal.entries import (
     FEATURE_STEP,
@@ -18,16 +18,16 @@ from phasegate.engine.journal.entries import (
     read_feature_step,
     read_notice,
     read_package_step,
-    read_timed,
+    read_step_timed,
 )
-from phasegate.engine.journal.questions import ANSWERED, ASKED
-from phasegate.storage.lock_holder import Holder, holders
-from phasegate.storage.reader import Reader
-from phasegate.storage.row_events import ROW_OF_KIND, row_of
-from phasegate.storage.rows import Job, Recorded
+from phasegate.engine.journal.questions import QUESTION_ANSWERED, QUESTION_ASKED
+from phasegate.storage.lock_holder import LockHolder, list_live_holders
+from phasegate.storage.reader import StoreReader
+from phasegate.storage.row_events import ROW_TYPES_BY_KIND, decode_row
+from phasegate.storage.rows import JobRow, RecordedEvent
 from phasegate.typed import read_json
 
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 
 
 class StreamEvent(NamedTuple):
@@ -45,20 +45,20 @@ class StreamEvent(NamedTuple):
     block: str = ""
 
 
-Hear = Callable[[StreamEvent], None]
+EventListener = Callable[[StreamEvent], None]
 
 
-class Follower:
+class JournalFollower:
     """Reads the journal of one feature, or of all, from a cursor on, and folds it as it goes."""
 
-    def __init__(self, reader: Reader, slug: str | None = None, *, after: int | None = None) -> None:
+    def __init__(self, reader: StoreReader, slug: str | None = None, *, after: int | None = None) -> None:
         """`after`: the position behind which events are handed out; None for what comes from now on."""
         self._reader, self._slug = reader, slug
-        self._read_to = self._after = 0
+        self._cursor = self._after = 0
         self._features: dict[str, Feature | None] = {}
-        self.at_work: dict[str, Job] = {}
+        self.running_jobs: dict[str, JobRow] = {}
         if after is None:
-            for event in self.events():
+            for event in self.read_events():
                 self._after = event.position
         else:
             self._after = after
@@ -68,110 +68,113 @@ class Follower:
         """The feature that is followed, as it stands now."""
         return self._features.get(self._slug or "")
 
-    def events(self) -> Iterator[StreamEvent]:
+    def read_events(self) -> Iterator[StreamEvent]:
         """What came since the last time."""
-        for recorded in self._recorded():
-            event = self._take(recorded)
-            self._read_to = recorded.seq if self._slug else recorded.position
+        for recorded in self._read_recorded():
+            event = self._to_stream_event(recorded)
+            self._cursor = recorded.seq if self._slug else recorded.position
             if recorded.position > self._after:
                 yield event
 
-    def told(self) -> Iterator[StreamEvent]:
+    def read_reported_events(self) -> Iterator[StreamEvent]:
         """Of what came since the last time, that which people are told."""
-        return (event for event in self.events() if event.line or event.block)
+        return (event for event in self.read_events() if event.line or event.block)
 
-    def _recorded(self) -> Iterator[Recorded]:
-        return (
-            self._reader.events(self._slug, self._read_to) if self._slug else self._reader.events_since(self._read_to)
-        )
+    def _read_recorded(self) -> Iterator[RecordedEvent]:
+        return self._reader.events(self._slug, self._cursor) if self._slug else self._reader.events_since(self._cursor)
 
-    def _take(self, recorded: Recorded) -> StreamEvent:
-        package, event, told = self._read(recorded)
+    def _to_stream_event(self, recorded: RecordedEvent) -> StreamEvent:
+        package, event, told = self._decode_entry(recorded)
         feature = self._features.get(recorded.feature)
         phase = "" if feature is None else "archive" if feature.closing else feature.workflow.phase
         return StreamEvent(*recorded[:5], package, phase, event, *told)
 
-    def _read(self, recorded: Recorded) -> tuple[str, object, Told]:
+    def _decode_entry(self, recorded: RecordedEvent) -> tuple[str, object, EventText]:
         """The package that an event is about, the event itself, and how it is told."""
         if recorded.kind == PACKAGE_STEP:
             package, of_package = read_package_step(recorded.payload)
-            return package, of_package, Told(tell_package(package, of_package))
+            return package, of_package, EventText(render_package_event(package, of_package))
         if recorded.kind == FEATURE_STEP:
-            return self._happened(recorded)
+            return self._apply_feature_step(recorded)
         if (notice := read_notice(recorded)) is not None:
-            return notice.work, notice, Told(f"{notice.work}: {notice.text}" if notice.work else notice.text)
-        if (timed := read_timed(recorded)) is not None:
-            return timed.work, timed, Told()
-        if recorded.kind in (ASKED, ANSWERED):
-            return _question(recorded)
-        if recorded.kind not in ROW_OF_KIND:
-            return "", None, Told()
-        row = row_of(recorded.feature, recorded.kind, recorded.payload)
-        if not isinstance(row, Job):
-            return "", row, Told()
+            return notice.work, notice, EventText(f"{notice.work}: {notice.text}" if notice.work else notice.text)
+        if (timed := read_step_timed(recorded)) is not None:
+            return timed.work, timed, EventText()
+        if recorded.kind in (QUESTION_ASKED, QUESTION_ANSWERED):
+            return _decode_question(recorded)
+        if recorded.kind not in ROW_TYPES_BY_KIND:
+            return "", None, EventText()
+        row = decode_row(recorded.feature, recorded.kind, recorded.payload)
+        if not isinstance(row, JobRow):
+            return "", row, EventText()
         if row.ended:
-            self.at_work.pop(row.id, None)
+            self.running_jobs.pop(row.id, None)
         else:
-            self.at_work[row.id] = row
-        return row.wp, row, Told()
+            self.running_jobs[row.id] = row
+        return row.wp, row, EventText()
 
-    def _happened(self, recorded: Recorded) -> tuple[str, object, Told]:
+    def _apply_feature_step(self, recorded: RecordedEvent) -> tuple[str, object, EventText]:
         event, before = read_feature_step(recorded.payload), self._features.get(recorded.feature)
-        after = self._features[recorded.feature] = apply(before, event)
-        return "", event, tell(before, event, after) if after is not None else Told()
+        after = self._features[recorded.feature] = apply_feature_event(before, event)
+        return "", event, render_event(before, event, after) if after is not None else EventText()
 
 
-def _question(recorded: Recorded) -> tuple[str, object, Told]:
+def _decode_question(recorded: RecordedEvent) -> tuple[str, object, EventText]:
     """A question of an agent, or its answer, as it is told."""
-    if recorded.kind == ASKED:
+    if recorded.kind == QUESTION_ASKED:
         asked = read_json(recorded.payload, AskedQuestion)
         where = f"{asked.work}: " if asked.work else ""
         then = f'phasegate answer {asked.id} "..." --feature {recorded.feature}'
-        return asked.work, asked, Told(f"{where}asks: {' '.join(asked.text.split())[:300]} ({then})")
+        return asked.work, asked, EventText(f"{where}asks: {' '.join(asked.text.split())[:300]} ({then})")
     given = read_json(recorded.payload, GivenAnswer)
-    return "", given, Told(f"answered {given.id}: {' '.join(given.text.split())[:300]}")
+    return "", given, EventText(f"answered {given.id}: {' '.join(given.text.split())[:300]}")
 
 
-class Pulse:
+class ChangeDetector:
     """Tells which features of a repository have moved since the last look: their journal, or who works on them."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
         self._changes, self._position = -1, 0
-        self._workers: dict[str, Holder] = {}
+        self._workers: dict[str, LockHolder] = {}
 
-    def moved(self) -> set[str]:
+    def find_changed_features(self) -> set[str]:
         """The features that have moved; the first look names all of them."""
-        workers = holders(self._reader.location.locks)
+        workers = list_live_holders(self._reader.location.locks_folder)
         found = {name.rpartition("-WP")[0] or name for name, _ in {*workers.items()} ^ {*self._workers.items()}}
         self._workers = workers
-        changes = self._reader.changes()
+        changes = self._reader.data_version()
         if changes != self._changes:
-            moved = self._reader.moved_since(self._position)
+            moved = self._reader.features_changed_since(self._position)
             self._changes, self._position = changes, max((self._position, *moved.values()))
             found |= moved.keys()
         return found
 
 
-def stamp_of(reader: Reader, feature: str = "") -> object:
+def compute_stamp(reader: StoreReader, feature: str = "") -> object:
     """Differs when anything has moved that a view of a feature, or of all, is made of."""
-    position = reader.seq(feature) if feature else reader.head().entries
-    return position, tuple(holders(reader.location.locks).items())
+    position = reader.last_seq(feature) if feature else reader.chain_head().entries
+    return position, tuple(list_live_holders(reader.location.locks_folder).items())
 
 
 @contextmanager
-def following(
-    reader: Reader, slug: str, hear: Hear, look: Callable[[Follower], None] = lambda _: None, *, from_now: bool = True
+def follow_feature(
+    reader: StoreReader,
+    slug: str,
+    listener: EventListener,
+    on_poll: Callable[[JournalFollower], None] = lambda _: None,
+    *,
+    from_now: bool = True,
 ) -> Iterator[None]:
     """Tell what happens to a feature while the block runs, and at its end what is left; `look` is called often."""
-    follower = Follower(reader, slug, after=None if from_now else 0)
+    follower = JournalFollower(reader, slug, after=None if from_now else 0)
     ended = Event()
 
     def follow() -> None:
-        while not ended.wait(LOOK_EVERY_S):
-            for told in follower.told():
-                hear(told)
-            look(follower)
+        while not ended.wait(POLL_INTERVAL_S):
+            for told in follower.read_reported_events():
+                listener(told)
+            on_poll(follower)
 
     thread = Thread(target=follow, name=f"follow {slug}", daemon=True)
     thread.start()
@@ -180,5 +183,5 @@ def following(
     finally:
         ended.set()
         thread.join()
-        for told in follower.told():
-            hear(told)
+        for told in follower.read_reported_events():
+            listener(told)

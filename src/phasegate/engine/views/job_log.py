@@ -9,43 +9,43 @@ from typing import NamedTuple
 
 from phasegate.agents.stream.transcript import Transcript
 from phasegate.config import Config
-from phasegate.core.agents.harnesses import COMMAND, ROWS
+from phasegate.core.agents.harnesses import COMMAND, HARNESSES
 from phasegate.core.audit.trail import Action
-from phasegate.engine.journal.entries import LOGS
+from phasegate.engine.journal.entries import LOG_FILES
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.job import JobView
 from phasegate.storage.location import Location
-from phasegate.storage.reader import read_store
-from phasegate.storage.trail_reader import Fields
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.trail_reader import EntryFields
 
-LAST_OF_STDERR = 20  # lines
-READ_OF_STDERR = 16_000  # bytes
-LARGEST_PAGE = 64_000  # bytes
-Wait = Callable[[], bool]
+STDERR_TAIL_LINES = 20  # lines
+STDERR_TAIL_BYTES = 16_000  # bytes
+MAX_PAGE_BYTES = 64_000  # bytes
+WaitCallback = Callable[[], bool]
 
 
-def log_text(project: Project, view: JobView) -> str:
+def read_log_text(project: Project, view: JobView) -> str:
     """All that a job printed so far."""
-    return "\n".join(log_lines(project, view))
+    return "\n".join(read_log_lines(project, view))
 
 
-def log_lines(project: Project, view: JobView, wait: Wait | None = None) -> Iterator[str]:
+def read_log_lines(project: Project, view: JobView, wait: WaitCallback | None = None) -> Iterator[str]:
     """What a job printed: the stream of its program as a transcript, then the end of its stderr.
 
     With `wait` the log is followed to the end of the job: it is called between two looks, and says whether to go on.
     """
-    folder, transcript = project.jobs / view.job, _transcript(project, view)
-    for line in _lines(
-        folder / LOGS[0], lambda: wait is not None and not _has_ended(project.location, view.job) and wait()
+    folder, transcript = project.jobs_folder / view.job, _make_transcript(project, view)
+    for line in _follow_lines(
+        folder / LOG_FILES[0], lambda: wait is not None and not _has_ended(project.location, view.job) and wait()
     ):
-        yield from transcript.line(line.decode("utf-8", "replace"))
-    yield from transcript.end()
-    yield from _stderr(folder / LOGS[1])
+        yield from transcript.format_line(line.decode("utf-8", "replace"))
+    yield from transcript.format_end()
+    yield from _read_stderr_tail(folder / LOG_FILES[1])
 
 
-def _transcript(project: Project, view: JobView) -> Transcript:
-    start: Fields = next((entry for entry in view.entries if entry.get("action") == Action.START), {})
-    kind = _kind_of(start, view.row.agent if view.row else "", project.config)
+def _make_transcript(project: Project, view: JobView) -> Transcript:
+    start: EntryFields = next((entry for entry in view.entries if entry.get("action") == Action.START), {})
+    kind = _harness_of(start, view.row.agent if view.row else "", project.config)
     return Transcript(kind, Path(str(start.get("cwd", project.root))), view.row.phase if view.row else "")
 
 
@@ -59,49 +59,53 @@ class LogPage(NamedTuple):
     is_over: bool  # nothing more is to come
 
 
-def log_page(project: Project, view: JobView, start: int | None = None, before: int | None = None) -> LogPage:
+def read_log_page(project: Project, view: JobView, start: int | None = None, before: int | None = None) -> LogPage:
     """One page of a log: from `start` on, the one before `before`, or the last. A log of any size opens at its end."""
-    path = project.jobs / view.job / LOGS[0]
+    path = project.jobs_folder / view.job / LOG_FILES[0]
     is_over = _has_ended(project.location, view.job)
     size = path.stat().st_size if path.is_file() else 0
     end = min(before, size) if before is not None else size
-    first = max(0, end - LARGEST_PAGE) if start is None else min(start, size)
+    first = max(0, end - MAX_PAGE_BYTES) if start is None else min(start, size)
     with path.open("rb") if size else BytesIO() as log:
         log.seek(first)
-        read = log.read(min(LARGEST_PAGE, end - first))
+        read = log.read(min(MAX_PAGE_BYTES, end - first))
     if start is None and first:  # the line that was cut off belongs to the page before
         cut = read.find(b"\n") + 1
         read, first = read[cut:], first + cut
     if not is_over or first + len(read) < end:  # a line that has not ended comes with the next page
-        read = read[: read.rfind(b"\n") + 1] or (read if len(read) == LARGEST_PAGE else b"")
-    transcript = _transcript(project, view)
-    lines = [one for line in read.split(b"\n") for one in transcript.line(line.decode("utf-8", "replace"))]
-    last = [*transcript.end(), *_stderr(path.parent / LOGS[1])] if is_over and first + len(read) == size else []
+        read = read[: read.rfind(b"\n") + 1] or (read if len(read) == MAX_PAGE_BYTES else b"")
+    transcript = _make_transcript(project, view)
+    lines = [one for line in read.split(b"\n") for one in transcript.format_line(line.decode("utf-8", "replace"))]
+    last = (
+        [*transcript.format_end(), *_read_stderr_tail(path.parent / LOG_FILES[1])]
+        if is_over and first + len(read) == size
+        else []
+    )
     return LogPage("\n".join([*lines, *last]), first, first + len(read), size, is_over and first + len(read) == size)
 
 
-def _kind_of(start: Fields, agent: str, config: Config) -> str:
+def _harness_of(start: EntryFields, agent: str, config: Config) -> str:
     """Which harness read the job: its trail says so; before it did, the configuration of its agent does."""
     recorded = start.get("harness")
-    if isinstance(recorded, str) and recorded in ROWS:
+    if isinstance(recorded, str) and recorded in HARNESSES:
         return recorded
     return config.agents[agent].harness if agent in config.agents else COMMAND
 
 
 def _has_ended(location: Location, job: str) -> bool:
     """Whether the record knows the job's end. Where there is no record of it, nothing more is waited for."""
-    reader = read_store(location)
+    reader = open_store_reader(location)
     if reader is None:
         return True
     with reader:
-        row = reader.job(job)
+        row = reader.find_job(job)
     return row is None or bool(row.ended)
 
 
-def _lines(path: Path, goes_on: Callable[[], bool]) -> Iterator[bytes]:
+def _follow_lines(path: Path, keep_following: Callable[[], bool]) -> Iterator[bytes]:
     """The lines of a log that grows; the last one, without a line feed, when nothing more is to come."""
     while not path.is_file():
-        if not goes_on():
+        if not keep_following():
             return
     begun, is_last = b"", False
     with path.open("rb") as log:
@@ -113,17 +117,17 @@ def _lines(path: Path, goes_on: Callable[[], bool]) -> Iterator[bytes]:
                     begun = b""
             if is_last:
                 break
-            is_last = not goes_on()  # what was written before its end is read once more
+            is_last = not keep_following()  # what was written before its end is read once more
     if begun:
         yield begun
 
 
-def _stderr(path: Path) -> Iterator[str]:
+def _read_stderr_tail(path: Path) -> Iterator[str]:
     if not path.is_file() or not path.stat().st_size:
         return
     with path.open("rb") as log:
-        log.seek(max(0, path.stat().st_size - READ_OF_STDERR))
+        log.seek(max(0, path.stat().st_size - STDERR_TAIL_BYTES))
         lines = [line for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
     if lines:
         yield "on stderr:"
-        yield from (f"  | {line}" for line in lines[-LAST_OF_STDERR:])
+        yield from (f"  | {line}" for line in lines[-STDERR_TAIL_LINES:])

@@ -12,33 +12,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phasegate.core.display.status import (
-    ENDED,
-    HIDDEN_TOLD,
-    NOTICE,
-    ORDERS,
-    RUN_FAILED,
+    ENDED_STAGE_NAMES,
+    HIDDEN_CHARACTERS_PREFIX,
+    NOTICE_KIND,
+    RUN_FAILED_PREFIX,
+    SHORT_ORDERS,
     FeatureCard,
     Worker,
-    counts,
-    orders_while_waiting,
-    phases_of,
-    standing_of,
-    standing_of_package,
-    workflow_of,
+    build_phase_cards,
+    count_by_state,
+    derive_package_standing,
+    derive_standing,
+    list_waiting_orders,
+    read_workflow_card,
 )
-from phasegate.core.plan.task_status import from_line
+from phasegate.core.plan.task_status import decode_task_statuses
 from phasegate.core.text.light_json import parse_json
-from phasegate.core.workflow.spending import Spent
-from phasegate.engine.journal.questions import AgentQuestion, unanswered
-from phasegate.engine.project.active_state import active_state
+from phasegate.core.workflow.spending import Spending
+from phasegate.engine.journal.questions import AgentQuestion, read_all_open_questions
+from phasegate.engine.project.active_state import read_active_state
 from phasegate.errors import ConfigError
-from phasegate.files import read_plain
-from phasegate.storage.location import locate, state_home
-from phasegate.storage.lock_holder import LARGEST_BYTES, feature_holder, is_alive, locked, signed_by
-from phasegate.storage.reader import Reader as Reader  # doors name the type
-from phasegate.storage.reader import read_store
-from phasegate.storage.rows import Job as Job
-from phasegate.storage.rows import Package, WorkflowRow
+from phasegate.files import read_regular_file
+from phasegate.storage.location import locate_repository, state_home
+from phasegate.storage.lock_holder import MAX_LOCK_FILE_BYTES, find_live_holder, is_alive, list_lock_names, parse_holder
+from phasegate.storage.reader import StoreReader as StoreReader  # doors name the type
+from phasegate.storage.reader import open_store_reader
+from phasegate.storage.rows import JobRow as JobRow
+from phasegate.storage.rows import PackageRow, WorkflowRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,13 +46,16 @@ if TYPE_CHECKING:
 
     from phasegate.core.plan.overlap import FeatureOverlap
     from phasegate.core.plan.work_package import WorkPackage
-    from phasegate.engine.views.claims import AgentWords
+    from phasegate.engine.views.claims import AgentClaims
     from phasegate.engine.views.feature import FeatureView
 
-BOARD = "board.json"  # in the user's state directory, while a board runs
-IN_WORK = ("DOING", "FOR_REVIEW")
-LAST = 1 << 62  # behind every event
-SIGNS, LARGEST_SIGNS = "signs.json", 4_000_000  # in the copy of a fleet's record: what its server said last; bytes
+BOARD_FILE = "board.json"  # in the user's state directory, while a board runs
+STATES_IN_WORK = ("DOING", "FOR_REVIEW")
+MAX_POSITION = 1 << 62  # behind every event
+FLEET_STATUS_FILE, MAX_FLEET_STATUS_BYTES = (
+    "signs.json",
+    4_000_000,
+)  # in the copy of a fleet's record: what its server said last; bytes
 
 
 class AttemptView(NamedTuple):
@@ -81,10 +84,10 @@ class PackageCard(NamedTuple):
     reason: str
     remediation: str
     since: str
-    spent: Spent
+    spent: Spending
     tasks: Mapping[str, str] = {}  # the last status of each, as reported; empty where there is none yet
-    jobs: tuple[Job, ...] | None = None
-    said: tuple[AgentWords, ...] | None = None  # by its agents, in their last results
+    jobs: tuple[JobRow, ...] | None = None
+    said: tuple[AgentClaims, ...] | None = None  # by its agents, in their last results
     waits_for: tuple[str, ...] | None = None
     is_ready: bool | None = None
     plan: WorkPackage | None = None  # what was loaded
@@ -93,7 +96,7 @@ class PackageCard(NamedTuple):
     pr_url: str = ""  # of its pull request, where each package has one
 
 
-class PackagesOf(NamedTuple):
+class FeaturePackages(NamedTuple):
     """The packages of a feature, and how many are in each state."""
 
     feature: str
@@ -101,7 +104,7 @@ class PackagesOf(NamedTuple):
     packages: tuple[PackageCard, ...]
 
 
-class Decision(NamedTuple):
+class PendingDecision(NamedTuple):
     """Something that waits for a person: what is asked, why, and which orders are allowed."""
 
     feature: str
@@ -115,14 +118,14 @@ class Decision(NamedTuple):
     options: tuple[str, ...] = ()  # of the answer, if the agent names some
 
 
-class RestingAgent(NamedTuple):
+class RateLimitedAgent(NamedTuple):
     """An agent that waits for the end of a limit of its provider."""
 
     agent: str
     until: str
 
 
-class FleetSign(NamedTuple):
+class FleetFeatureStatus(NamedTuple):
     """Whether something is done for a feature of a fleet now."""
 
     feature: str
@@ -132,7 +135,7 @@ class FleetSign(NamedTuple):
     why: str = ""  # it is not gone on with, as far as that is known
 
 
-class FleetQueue(NamedTuple):
+class UnservedQueue(NamedTuple):
     """A queue that features wait in, and that no worker serves, or none that takes them: `why`, then."""
 
     name: str
@@ -141,41 +144,41 @@ class FleetQueue(NamedTuple):
     why: str = ""
 
 
-class FleetSigns(NamedTuple):
+class FleetStatus(NamedTuple):
     """What was known of a fleet's workers when it was looked at."""
 
     at: str
     bucket: str
     server: str
     unknown: str  # why the server could not say; empty if it did
-    features: tuple[FleetSign, ...]  # those that have not ended
-    unserved: tuple[FleetQueue, ...]
+    features: tuple[FleetFeatureStatus, ...]  # those that have not ended
+    unserved: tuple[UnservedQueue, ...]
 
 
 class Overview(NamedTuple):
     """All features: the one that is asked about, or was moved last, and those beside it."""
 
     workflow: FeatureCard | None
-    features: tuple[PackagesOf, ...]  # those that have packages, the one that is asked about first
-    waiting: tuple[Decision, ...]  # for a person, of all features
+    features: tuple[FeaturePackages, ...]  # those that have packages, the one that is asked about first
+    waiting: tuple[PendingDecision, ...]  # for a person, of all features
     blockers: tuple[PackageCard, ...]
     others: tuple[FeatureCard, ...]  # the other workflows that have not ended
     ended: tuple[FeatureCard, ...]
-    spent: dict[str, Spent]  # by `feature`, the one that is shown, and `all`
-    resting: tuple[RestingAgent, ...]
+    spent: dict[str, Spending]  # by `feature`, the one that is shown, and `all`
+    resting: tuple[RateLimitedAgent, ...]
     hidden: tuple[str, ...] = ()  # what was told about hidden characters in prompts of the feature that is shown
     board: str = ""  # the address of the web board, while one runs
     detail: FeatureView | None = None  # of the feature that is asked for
     overlaps: tuple[FeatureOverlap, ...] = ()  # between features in work
-    fleet: FleetSigns | None = None  # where it is a fleet's record that is shown
+    fleet: FleetStatus | None = None  # where it is a fleet's record that is shown
 
 
-def open_reader(folder: str) -> Reader | None:
+def open_reader(folder: str) -> StoreReader | None:
     """The record of the repository around a folder; None if nothing is recorded yet."""
-    return read_store(locate(Path(folder), os.environ))
+    return open_store_reader(locate_repository(Path(folder), os.environ))
 
 
-def need_reader(folder: str) -> Reader:
+def require_reader(folder: str) -> StoreReader:
     """The record of the repository around a folder, which must be there."""
     reader = open_reader(folder)
     if reader is None:
@@ -183,7 +186,7 @@ def need_reader(folder: str) -> Reader:
     return reader
 
 
-def feature_named(folder: str, wanted: str) -> str:
+def resolve_feature(folder: str, wanted: str) -> str:
     """The feature that a person names: a beginning that only one has is enough. What is unknown is left as it is."""
     reader = open_reader(folder)
     known = reader.features() if reader else []
@@ -193,101 +196,106 @@ def feature_named(folder: str, wanted: str) -> str:
     return found[0] if found else wanted
 
 
-def overview(reader: Reader | None, folder: str, feature: str | None = None) -> Overview:
+def build_overview(reader: StoreReader | None, folder: str, feature: str | None = None) -> Overview:
     """Where everything stands; `feature` is shown first, else the active workflow that was moved last."""
     rows = reader.workflows() if reader else []
     cards = [feature_card(reader, row) for row in rows] if reader else []
-    shown = _shown(reader, cards, folder, feature)
-    boards = _boards(reader, feature or (shown.feature if shown else ""))
+    shown = _select_workflow(reader, cards, folder, feature)
+    boards = _list_feature_packages(reader, feature or (shown.feature if shown else ""))
     if feature and not shown and all(feature != board.feature for board in boards):
-        raise unrecorded(feature, reader.features() if reader else ())
+        raise unknown_feature_error(feature, reader.features() if reader else ())
     blockers = tuple(one for board in boards for one in board.packages if one.state == "BLOCKED")
-    asked = unanswered(reader) if reader else ()
-    waiting = (*_decisions(cards, blockers), *map(_question_decision, asked))
+    asked = read_all_open_questions(reader) if reader else ()
+    waiting = (*_collect_decisions(cards, blockers), *map(_question_decision, asked))
     others = tuple(card for card in cards if card.is_active and (shown is None or card.feature != shown.feature))
     ended = tuple(card for card in cards if not card.is_active)
     first = shown.feature if shown else next((board.feature for board in boards), None)
-    told = _hidden_told(reader, first) if reader and first else ()
-    spent = _spent(reader, first)
-    found = Overview(shown, boards, waiting, blockers, others, ended, spent, _resting(reader), told, board_address())
-    if reader and reader.location.copy:
-        return found._replace(fleet=fleet_signs(reader))
-    return found._replace(overlaps=() if feature else _overlaps(folder, cards))
+    told = _hidden_character_notices(reader, first) if reader and first else ()
+    spent = _read_spent(reader, first)
+    found = Overview(
+        shown, boards, waiting, blockers, others, ended, spent, _rate_limited_agents(reader), told, read_board_address()
+    )
+    if reader and reader.location.fleet_copy:
+        return found._replace(fleet=read_fleet_status(reader))
+    return found._replace(overlaps=() if feature else _find_overlaps(folder, cards))
 
 
-def fleet_signs(reader: Reader) -> FleetSigns | None:
+def read_fleet_status(reader: StoreReader) -> FleetStatus | None:
     """What was known of the workers of a fleet when its record was copied; None where none is shown."""
-    copy = reader.location.copy
-    content = read_plain(copy / SIGNS, LARGEST_SIGNS) if copy else None
+    copy = reader.location.fleet_copy
+    content = read_regular_file(copy / FLEET_STATUS_FILE, MAX_FLEET_STATUS_BYTES) if copy else None
     found = parse_json(content.decode()) if content else None
     if not isinstance(found, list):
         return None
     at, bucket, server, unknown, features, queues = found
-    unserved = tuple(FleetQueue(name, since, tuple(waiting), *why) for name, since, waiting, *why in queues)
-    return FleetSigns(at, bucket, server, unknown, tuple(FleetSign(*one) for one in features), unserved)
+    unserved = tuple(UnservedQueue(name, since, tuple(waiting), *why) for name, since, waiting, *why in queues)
+    return FleetStatus(at, bucket, server, unknown, tuple(FleetFeatureStatus(*one) for one in features), unserved)
 
 
-def _overlaps(folder: str, cards: Iterable[FeatureCard]) -> tuple[FeatureOverlap, ...]:
+def _find_overlaps(folder: str, cards: Iterable[FeatureCard]) -> tuple[FeatureOverlap, ...]:
     active = {card.feature: card.base for card in cards if card.is_active}
     if len(active) < 2:
         return ()
-    from phasegate.engine.views.overlap import overlaps  # git is asked only where there can be any
+    from phasegate.engine.views.overlap import find_overlaps  # git is asked only where there can be any
 
-    return overlaps(folder, active)
+    return find_overlaps(folder, active)
 
 
-def _hidden_told(reader: Reader, feature: str) -> tuple[str, ...]:
+def _hidden_character_notices(reader: StoreReader, feature: str) -> tuple[str, ...]:
     """Each place once, with the package that it was found for."""
-    said = (parse_json(recorded.payload.decode("utf-8", "replace")) for recorded in reader.events_of(feature, NOTICE))
+    said = (
+        parse_json(recorded.payload.decode("utf-8", "replace"))
+        for recorded in reader.events_of_kinds(feature, NOTICE_KIND)
+    )
     found = ((str(one.get("work", "")), str(one.get("text", ""))) for one in said if isinstance(one, dict))
-    texts = (f"{work}: {text}" if work else text for work, text in found if text.startswith(HIDDEN_TOLD))
+    texts = (f"{work}: {text}" if work else text for work, text in found if text.startswith(HIDDEN_CHARACTERS_PREFIX))
     return tuple(dict.fromkeys(texts))
 
 
-def board_address() -> str:
+def read_board_address() -> str:
     """Where this user's board can be reached; empty if none runs."""
-    content = read_plain(state_home(os.environ) / BOARD, LARGEST_BYTES)
-    holder = signed_by(content) if content else None
+    content = read_regular_file(state_home(os.environ) / BOARD_FILE, MAX_LOCK_FILE_BYTES)
+    holder = parse_holder(content) if content else None
     return holder.command if holder and is_alive(holder) else ""
 
 
-def _decisions(cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]) -> Iterator[Decision]:
+def _collect_decisions(cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]) -> Iterator[PendingDecision]:
     """A package of an active workflow is none of its own: its feature waits when nothing else can be done."""
     cards = [*cards]
     for one in cards:
         if one.standing == "waiting":
             asked = "resolve" if one.stage == "blocked" else "complete"
             position = [phase.key for phase in one.phases].index(one.phase)
-            orders = orders_while_waiting(one.stage, position, one.merged)
-            yield Decision(one.feature, "", one.phase, asked, one.reason, one.remediation, orders)
+            orders = list_waiting_orders(one.stage, position, one.merged)
+            yield PendingDecision(one.feature, "", one.phase, asked, one.reason, one.remediation, orders)
     active = {card.feature for card in cards if card.is_active}
     for row in blockers:
         if row.feature not in active:
-            yield Decision(row.feature, row.id, "", "dispatch", row.reason, row.remediation, ("dispatch",))
+            yield PendingDecision(row.feature, row.id, "", "dispatch", row.reason, row.remediation, ("dispatch",))
 
 
-def _question_decision(one: AgentQuestion) -> Decision:
-    return Decision(one.feature, one.work, "", "answer", one.text, "", ("answer",), one.id, one.options)
+def _question_decision(one: AgentQuestion) -> PendingDecision:
+    return PendingDecision(one.feature, one.work, "", "answer", one.text, "", ("answer",), one.id, one.options)
 
 
-def stuck_packages(reader: Reader) -> tuple[Decision, ...]:
+def list_blocked_package_decisions(reader: StoreReader) -> tuple[PendingDecision, ...]:
     """The packages outside of a workflow that are blocked: a dispatch by hand waits for a person too."""
     cards = [feature_card(reader, row) for row in reader.workflows()]
-    blockers = (one for board in _boards(reader, "") for one in board.packages if one.state == "BLOCKED")
-    return tuple(one for one in _decisions(cards, blockers) if one.asked == "dispatch")
+    blockers = (one for board in _list_feature_packages(reader, "") for one in board.packages if one.state == "BLOCKED")
+    return tuple(one for one in _collect_decisions(cards, blockers) if one.asked == "dispatch")
 
 
-def _resting(reader: Reader | None) -> tuple[RestingAgent, ...]:
-    found = reader.resting(time.time()) if reader else {}
+def _rate_limited_agents(reader: StoreReader | None) -> tuple[RateLimitedAgent, ...]:
+    found = reader.rate_limited_agents(time.time()) if reader else {}
     moments = {agent: time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(until_s)) for agent, until_s in found.items()}
-    return tuple(RestingAgent(agent, moment) for agent, moment in moments.items())
+    return tuple(RateLimitedAgent(agent, moment) for agent, moment in moments.items())
 
 
-def feature_card(reader: Reader, row: WorkflowRow) -> FeatureCard:
+def feature_card(reader: StoreReader, row: WorkflowRow) -> FeatureCard:
     """A feature that has a workflow."""
-    keys, worker = row.phases.split(), worker_on(reader, row.feature)
+    keys, worker = row.phases.split(), find_worker(reader, row.feature)
     outcomes = {gate.phase: gate.outcome for gate in reader.gates(row.feature)}
-    standing = standing_of(row.stage, is_last_phase=row.position == len(keys) - 1, is_held=worker is not None)
+    standing = derive_standing(row.stage, is_last_phase=row.position == len(keys) - 1, has_worker=worker is not None)
     return FeatureCard(
         row.feature,
         row.type,
@@ -296,126 +304,131 @@ def feature_card(reader: Reader, row: WorkflowRow) -> FeatureCard:
         worker,
         row.stage,
         row.round,
-        (_failure(reader, row.feature) if standing == "stopped" else "") or row.reason,
+        (_last_failure(reader, row.feature) if standing == "stopped" else "") or row.reason,
         row.remediation,
         keys[row.position],
-        phases_of(keys, row.position, row.stage, outcomes),
+        build_phase_cards(keys, row.position, row.stage, outcomes),
         row.base,
         row.merged,
     )
 
 
-def _failure(reader: Reader, feature: str) -> str:
+def _last_failure(reader: StoreReader, feature: str) -> str:
     """Why the last run ended, if that is the last that is on record."""
-    for last in reader.events_before(LAST, 1, feature):
-        said = parse_json(last.payload.decode()) if last.kind == NOTICE else None
+    for last in reader.events_before(MAX_POSITION, 1, feature):
+        said = parse_json(last.payload.decode()) if last.kind == NOTICE_KIND else None
         text = str(said.get("text", "")) if isinstance(said, dict) else ""
-        return text if text.startswith(RUN_FAILED) else ""
+        return text if text.startswith(RUN_FAILED_PREFIX) else ""
     return ""
 
 
-def waiting_features(reader: Reader) -> list[str]:
+def list_waiting_features(reader: StoreReader) -> list[str]:
     """The features that wait for a person's decision, the one that was moved last first."""
-    return [row.feature for row in reader.workflows() if _waits(reader, row)]
+    return [row.feature for row in reader.workflows() if _is_waiting(reader, row)]
 
 
-def _waits(reader: Reader, row: WorkflowRow) -> bool:
+def _is_waiting(reader: StoreReader, row: WorkflowRow) -> bool:
     is_last = row.position == len(row.phases.split()) - 1
-    waits = standing_of(row.stage, is_last_phase=is_last, is_held=False) == "waiting"
-    return waits and worker_on(reader, row.feature) is None
+    waits = derive_standing(row.stage, is_last_phase=is_last, has_worker=False) == "waiting"
+    return waits and find_worker(reader, row.feature) is None
 
 
-def worker_on(reader: Reader, feature: str, package: str = "") -> Worker | None:
+def find_worker(reader: StoreReader, feature: str, package: str = "") -> Worker | None:
     """The process that works on a feature, or on one of its packages; None if none does. No lock is taken.
 
     Who gives an order does not work on it: a page would offer to stop that, and take the button away again.
     """
-    if reader.location.copy:
-        signs = fleet_signs(reader) if not package else None
+    if reader.location.fleet_copy:
+        signs = read_fleet_status(reader) if not package else None
         found = [one for one in (signs.features if signs else ()) if one.feature == feature and one.worker]
         return Worker(0, found[0].worker, found[0].seen) if found else None
-    holder = feature_holder(reader.location.locks, f"{feature}-{package}" if package else feature)
-    if holder is None or holder.command.partition(" ")[0] in ORDERS:
+    holder = find_live_holder(reader.location.locks_folder, f"{feature}-{package}" if package else feature)
+    if holder is None or holder.command.partition(" ")[0] in SHORT_ORDERS:
         return None
     return Worker(holder.pid, holder.command, holder.since)
 
 
-def features_of(reader: Reader, feature: str | None = None) -> list[str]:
+def list_features(reader: StoreReader, feature: str | None = None) -> list[str]:
     """The features on record, the one with the newest event first; or the one that is asked for, which must be."""
     known = reader.features()
     if feature is not None and feature not in known:
-        raise unrecorded(feature, known)
+        raise unknown_feature_error(feature, known)
     return known if feature is None else [feature]
 
 
-def unrecorded(feature: str, known: Iterable[str]) -> ConfigError:
+def unknown_feature_error(feature: str, known: Iterable[str]) -> ConfigError:
     """The refusal of a feature that nothing is known of."""
     names = ", ".join(sorted(name for name in known if name))
     return ConfigError(f"nothing is recorded of feature {feature}", f"known are: {names or 'none yet'}")
 
 
-def package_cards(reader: Reader, feature: str, *, wanted: str | None = None) -> tuple[PackageCard, ...]:
+def package_cards(reader: StoreReader, feature: str, *, wanted: str | None = None) -> tuple[PackageCard, ...]:
     """The packages of a feature by number, or the wanted one."""
     rows = [row for row in reader.packages(feature) if wanted in (None, row.id)]
-    is_held, spent = worker_on(reader, feature) is not None, reader.spent_by_package(feature)
-    names = locked(reader.location.locks)
-    in_work = {row.id for row in rows if row.state in IN_WORK and f"{feature}-{row.id}" in names}
-    workers = {id_: worker_on(reader, feature, id_) for id_ in in_work}
+    is_held, spent = find_worker(reader, feature) is not None, reader.spent_by_package(feature)
+    names = list_lock_names(reader.location.locks_folder)
+    in_work = {row.id for row in rows if row.state in STATES_IN_WORK and f"{feature}-{row.id}" in names}
+    workers = {id_: find_worker(reader, feature, id_) for id_ in in_work}
     ordered = sorted(rows, key=lambda row: (len(row.id), row.id))
-    return tuple(_package_card(row, workers.get(row.id), spent.get(row.id, Spent()), is_held) for row in ordered)
+    return tuple(_package_card(row, workers.get(row.id), spent.get(row.id, Spending()), is_held) for row in ordered)
 
 
-def with_jobs(reader: Reader, card: PackageCard) -> PackageCard:
+def with_jobs(reader: StoreReader, card: PackageCard) -> PackageCard:
     """A package with all runs of agents for it, and what these said."""
-    from phasegate.engine.views.claims import pull_url_of, words_for  # decodes: more than a list of packages is worth
+    from phasegate.engine.views.claims import (  # decodes: more than a list of packages is worth
+        find_pull_request_url,
+        read_agent_claims,
+    )
 
     jobs = tuple(job for job in reader.jobs(card.feature) if job.wp == card.id)
-    said, url = words_for(reader, card.feature, card.id), pull_url_of(reader, card.feature, card.id)
+    said, url = read_agent_claims(reader, card.feature, card.id), find_pull_request_url(reader, card.feature, card.id)
     return card._replace(jobs=jobs, said=said, pr_url=url)
 
 
-def find_cards(reader: Reader | None, wanted: str, feature: str | None = None) -> tuple[PackageCard, ...]:
+def find_package_cards(reader: StoreReader | None, wanted: str, feature: str | None = None) -> tuple[PackageCard, ...]:
     """The packages of that id with their jobs, one in each feature that has it."""
-    slugs = features_of(reader, feature) if reader else []
+    slugs = list_features(reader, feature) if reader else []
     cards = [card for slug in slugs if reader for card in package_cards(reader, slug, wanted=wanted)]
     if reader is None or not cards:
         raise ConfigError(f"there is no package {wanted}", "phasegate package list")
     return tuple(with_jobs(reader, card) for card in cards)
 
 
-def _package_card(row: Package, worker: Worker | None, spent: Spent, is_held: bool) -> PackageCard:
-    standing = standing_of_package(row.state, is_held=is_held or worker is not None)
+def _package_card(row: PackageRow, worker: Worker | None, spent: Spending, is_held: bool) -> PackageCard:
+    standing = derive_package_standing(row.state, has_worker=is_held or worker is not None)
     texts = (row.round, row.reason, row.remediation, row.since)
-    tasks = from_line(row.tasks)
+    tasks = decode_task_statuses(row.tasks)
     return PackageCard(row.feature, row.id, row.title, row.state, standing, worker, *texts, spent, tasks)
 
 
-def _shown(reader: Reader | None, cards: Iterable[FeatureCard], folder: str, feature: str | None) -> FeatureCard | None:
+def _select_workflow(
+    reader: StoreReader | None, cards: Iterable[FeatureCard], folder: str, feature: str | None
+) -> FeatureCard | None:
     """The workflow that is asked about, else the active one that was moved last; else one that another tool wrote."""
     cards = [*cards]
-    chosen = [card for card in cards if (card.feature == feature if feature else card.stage not in ENDED)]
+    chosen = [card for card in cards if (card.feature == feature if feature else card.stage not in ENDED_STAGE_NAMES)]
     if chosen:
         return chosen[0]
-    if reader and reader.location.copy:
+    if reader and reader.location.fleet_copy:
         return None
-    found = workflow_of(active_state(folder))
+    found = read_workflow_card(read_active_state(folder))
     # What the record knows to be over is not active, whatever an old view says.
     is_known = found is not None and any(card.feature == found.feature for card in cards)
     return found if found and not is_known and feature in (None, found.feature) else None
 
 
-def _boards(reader: Reader | None, first: str) -> tuple[PackagesOf, ...]:
-    return tuple(_each_board(reader, first)) if reader else ()
+def _list_feature_packages(reader: StoreReader | None, first: str) -> tuple[FeaturePackages, ...]:
+    return tuple(_iter_feature_packages(reader, first)) if reader else ()
 
 
-def _each_board(reader: Reader, first: str) -> Iterator[PackagesOf]:
+def _iter_feature_packages(reader: StoreReader, first: str) -> Iterator[FeaturePackages]:
     for slug in sorted(reader.features(), key=lambda slug: slug != first):
         if cards := package_cards(reader, slug):
-            yield PackagesOf(slug, counts(cards), cards)
+            yield FeaturePackages(slug, count_by_state(cards), cards)
 
 
-def _spent(reader: Reader | None, feature: str | None) -> dict[str, Spent]:
+def _read_spent(reader: StoreReader | None, feature: str | None) -> dict[str, Spending]:
     if reader is None:
-        return {"all": Spent()}
-    own = {} if feature is None else {"feature": reader.spent(feature)}
-    return {**own, "all": reader.spent()}
+        return {"all": Spending()}
+    own = {} if feature is None else {"feature": reader.total_spent(feature)}
+    return {**own, "all": reader.total_spent()}

@@ -4,48 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from phasegate.core.display.event_lines import attempt_outcome
+from phasegate.core.display.event_lines import describe_attempt
 from phasegate.core.machine.package_events import (
-    AttemptJudged,
-    AttemptTaken,
-    End,
-    PackageHappened,
+    AnyPackageEvent,
+    AttemptChecked,
+    AttemptSelected,
+    JobEndKind,
     PackageJobEnded,
     PackageJobStarted,
     PackagePrepared,
 )
-from phasegate.core.plan.dependencies import ready
-from phasegate.core.plan.graph import PlanView, view_of
-from phasegate.core.plan.work_package import State
+from phasegate.core.plan.dependencies import find_ready_packages
+from phasegate.core.plan.graph import PlanView, build_plan_view
+from phasegate.core.plan.work_package import PackageState
 from phasegate.engine.journal.entries import PACKAGE_STEP, read_package_step
-from phasegate.engine.journal.package import PlannedPackage, find_package, planned
-from phasegate.engine.views.overview import AttemptView, PackageCard, features_of, package_cards, with_jobs
+from phasegate.engine.journal.package import PlannedPackage, find_package, read_planned_packages
+from phasegate.engine.views.overview import AttemptView, PackageCard, list_features, package_cards, with_jobs
 from phasegate.errors import ConfigError
-from phasegate.storage.reader import Reader
-from phasegate.storage.rows import Job
+from phasegate.storage.reader import StoreReader
+from phasegate.storage.rows import JobRow
 
 
-def planned_cards(reader: Reader, feature: str) -> tuple[PackageCard, ...]:
+def planned_cards(reader: StoreReader, feature: str) -> tuple[PackageCard, ...]:
     """The packages of a feature, each with what it waits for and whether it could be dispatched now."""
-    plans = planned(reader, feature)
+    plans = read_planned_packages(reader, feature)
     cards = package_cards(reader, feature)
     waits_for = {name: one.waits_for for name, one in plans.items()}
-    can_start = ready(waits_for, {card.id: State(card.state) for card in cards})
+    can_start = find_ready_packages(waits_for, {card.id: PackageState(card.state) for card in cards})
     return tuple(_with_plan(card, plans.get(card.id), card.id in can_start) for card in cards)
 
 
-def plan_views(reader: Reader | None, feature: str | None) -> list[PlanView]:
+def plan_views(reader: StoreReader | None, feature: str | None) -> list[PlanView]:
     """The packages as graphs, one a feature that has a plan."""
-    plans = {slug: planned(reader, slug) for slug in features_of(reader, feature)} if reader else {}
+    plans = {slug: read_planned_packages(reader, slug) for slug in list_features(reader, feature)} if reader else {}
     found = {slug: [one.package for one in plan.values()] for slug, plan in plans.items() if plan}
     if reader is None or not found:
         what = f"no plan of {feature} is loaded" if feature else "no plan is loaded"
         raise ConfigError(what, "phasegate plan load kitty-specs/NNN-name")
     states = {slug: {card.id: card.state for card in package_cards(reader, slug)} for slug in found}
-    return [view_of(packages, states[slug]) for slug, packages in found.items()]
+    return [build_plan_view(packages, states[slug]) for slug, packages in found.items()]
 
 
-def package_view(reader: Reader, wanted: str, feature: str | None) -> tuple[PackageCard, str]:
+def package_view(reader: StoreReader, wanted: str, feature: str | None) -> tuple[PackageCard, str]:
     """One package with everything on record of it, and its document as it was loaded."""
     found = find_package(reader, wanted, feature)
     slug = found.package.feature_slug
@@ -55,15 +55,15 @@ def package_view(reader: Reader, wanted: str, feature: str | None) -> tuple[Pack
     return with_rounds(reader, card._replace(plan=found.package)), found.document
 
 
-def with_rounds(reader: Reader, card: PackageCard) -> PackageCard:
+def with_rounds(reader: StoreReader, card: PackageCard) -> PackageCard:
     """A package with all runs of agents for it, its contest, and what reviews of changes alone have saved."""
-    events = tuple(_events_of(reader, card.feature, card.id))
+    events = tuple(_package_events(reader, card.feature, card.id))
     saved = sum(event.saved_tokens for event in events if isinstance(event, PackageJobStarted))
     jobs = {job.id: job for job in reader.jobs(card.feature)}
-    return with_jobs(reader, card._replace(attempts=_attempts(events, jobs), saved_tokens=saved))
+    return with_jobs(reader, card._replace(attempts=_collect_attempts(events, jobs), saved_tokens=saved))
 
 
-def _attempts(events: Iterable[PackageHappened], jobs: Mapping[str, Job]) -> tuple[AttemptView, ...]:
+def _collect_attempts(events: Iterable[AnyPackageEvent], jobs: Mapping[str, JobRow]) -> tuple[AttemptView, ...]:
     """The attempts at a package, of its last contest; none where one agent did it alone."""
     found: dict[int, AttemptView] = {}
     attempt_of: dict[str, int] = {}  # by job
@@ -77,19 +77,19 @@ def _attempts(events: Iterable[PackageHappened], jobs: Mapping[str, Job]) -> tup
                 attempt_of[job], one = number, found[number]
                 spent = (one.tokens + jobs[job].tokens, one.cost_usd + jobs[job].cost_usd)
                 found[number] = one._replace(tokens=spent[0], cost_usd=spent[1])
-            case PackageJobEnded(job, end, reason) if job in attempt_of and end is not End.DONE:
+            case PackageJobEnded(job, end, reason) if job in attempt_of and end is not JobEndKind.DONE:
                 number = attempt_of[job]
                 found[number] = found[number]._replace(outcome=f"{end}: {reason}" if reason else str(end))
-            case AttemptJudged(number, harvested, validated):
+            case AttemptChecked(number, harvested, validated):
                 passed = passed or (validated is not None and not validated.failures)
-                found[number] = found[number]._replace(outcome=attempt_outcome(event), commit=harvested.commit)
-            case AttemptTaken(taken, kept):
+                found[number] = found[number]._replace(outcome=describe_attempt(event), commit=harvested.commit)
+            case AttemptSelected(taken, kept):
                 is_open = False
                 found = {n: one._replace(taken=n == taken, ref=kept.get(n, "")) for n, one in found.items()}
     return tuple(found.values())
 
 
-def _events_of(reader: Reader, feature: str, package: str) -> Iterator[PackageHappened]:
+def _package_events(reader: StoreReader, feature: str, package: str) -> Iterator[AnyPackageEvent]:
     for recorded in reader.events(feature):
         if recorded.kind == PACKAGE_STEP:
             name, event = read_package_step(recorded.payload)

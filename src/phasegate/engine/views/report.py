@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from phasegate.core.plan.trace import Traced
-from phasegate.core.workflow.origin import By
-from phasegate.engine.journal.questions import AgentQuestion, questions_of
+from phasegate.core.plan.trace import RequirementTrace
+from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.engine.journal.questions import AgentQuestion, read_questions
 from phasegate.engine.project.project import Project
-from phasegate.engine.views.audit import AuditReport, verified
+from phasegate.engine.views.audit import AuditReport, verify_audit_trail
 from phasegate.engine.views.feature import FeatureView, feature_view
-from phasegate.engine.views.follow import Follower
-from phasegate.engine.views.overview import Job, PackageCard, Reader
+from phasegate.engine.views.follow import JournalFollower
+from phasegate.engine.views.overview import JobRow, PackageCard, StoreReader
 from phasegate.engine.views.package import planned_cards
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 
-_WORDS = ("description", "how", "why", "reason")  # the field in which an order keeps what a person said
+_TEXT_FIELDS = ("description", "how", "why", "reason")  # the field in which an order keeps what a person said
 
 
-class OrderOnRecord(NamedTuple):
+class RecordedOrder(NamedTuple):
     """What a person ordered, in which words, and through which door."""
 
     ts: str
@@ -35,23 +35,23 @@ class ReportView(NamedTuple):
 
     view: FeatureView
     packages: tuple[PackageCard, ...]
-    orders: tuple[OrderOnRecord, ...]
+    orders: tuple[RecordedOrder, ...]
     questions: tuple[AgentQuestion, ...]
-    jobs: tuple[Job, ...]
-    requirements: tuple[Traced, ...]
+    jobs: tuple[JobRow, ...]
+    requirements: tuple[RequirementTrace, ...]
     untraced: str  # why no requirement could be followed
     audit: AuditReport
 
 
-def report_view(project: Project, reader: Reader, slug: str) -> ReportView:
+def report_view(project: Project, reader: StoreReader, slug: str) -> ReportView:
     """Everything about a feature that has a workflow."""
-    view = feature_view(reader, slug, told=True)
+    view = feature_view(reader, slug, with_lines=True)
     if view is None:
         raise ConfigError(f"nothing is recorded of a workflow {slug}", "phasegate status")
     orders = [
-        OrderOnRecord(event.ts, type(event.event).__name__, _said(event.event), by.person, by.door, by.agent)
-        for event in Follower(reader, slug, after=0).events()
-        if isinstance(by := getattr(event.event, "by", None), By) and by.person
+        RecordedOrder(event.ts, type(event.event).__name__, _order_text(event.event), by.person, by.door, by.agent)
+        for event in JournalFollower(reader, slug, after=0).read_events()
+        if isinstance(by := getattr(event.event, "by", None), OrderOrigin) and by.person
     ]
     try:
         requirements, untraced = trace_feature(project, slug).requirements, ""
@@ -61,13 +61,13 @@ def report_view(project: Project, reader: Reader, slug: str) -> ReportView:
         view,
         planned_cards(reader, slug),
         tuple(orders),
-        questions_of(reader, slug),
+        read_questions(reader, slug),
         tuple(reader.jobs(slug)),
         requirements,
         untraced,
-        verified(project.root),
+        verify_audit_trail(project.root),
     )
 
 
-def _said(event: object) -> str:
-    return next((text for name in _WORDS if isinstance(text := getattr(event, name, None), str)), "")
+def _order_text(event: object) -> str:
+    return next((text for name in _TEXT_FIELDS if isinstance(text := getattr(event, name, None), str)), "")

@@ -7,24 +7,24 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phasegate.core.answer.parse import parse_answer
-from phasegate.core.display.status import ENDED
-from phasegate.core.machine.feature_events import Ran, Reported, Written
+from phasegate.core.display.status import ENDED_STAGE_NAMES
+from phasegate.core.machine.feature_events import CommandsRan, DocumentsWritten, ReportWritten
 from phasegate.core.machine.package_events import Harvested
 from phasegate.core.plan.work_package import is_package_id
-from phasegate.core.text.visible import visible
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.workflows import is_phase_named
-from phasegate.engine.journal.package import beginnings
+from phasegate.engine.journal.package import read_start_commits
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.feature import PhaseView, feature_view
-from phasegate.engine.views.follow import Follower
-from phasegate.engine.views.job import JobView, KeptFile, evidence_of, job_view
-from phasegate.engine.views.job_log import Wait, log_lines, log_text
+from phasegate.engine.views.follow import JournalFollower
+from phasegate.engine.views.job import JobFile, JobView, job_view, read_evidence
+from phasegate.engine.views.job_log import WaitCallback, read_log_lines, read_log_text
 from phasegate.engine.views.overview import PackageCard
 from phasegate.engine.views.package import planned_cards, with_rounds
 from phasegate.errors import ConfigError
-from phasegate.storage.reader import Reader
-from phasegate.storage.rows import Job, WorkflowRow
-from phasegate.workspace.commit_log import diff_text
+from phasegate.storage.reader import StoreReader
+from phasegate.storage.rows import JobRow, WorkflowRow
+from phasegate.workspace.commit_log import diff_commits
 
 ARCHIVE = "archive"
 
@@ -44,7 +44,7 @@ class Subject(NamedTuple):
 
     feature: str
     name: str
-    jobs: tuple[Job, ...]  # oldest first
+    jobs: tuple[JobRow, ...]  # oldest first
     package: PackageCard | None = None
     phase: PhaseView | None = None
     job: JobView | None = None
@@ -60,48 +60,54 @@ class KeptPart(NamedTuple):
     text: str
 
 
-def find_subject(project: Project, reader: Reader, wanted: str, feature: str | None = None) -> Subject:
+def find_subject(project: Project, reader: StoreReader, wanted: str, feature: str | None = None) -> Subject:
     """The package, phase or job of that name. Where several features have it, the only one in work; else a refusal."""
     rows = {row.feature: row for row in reader.workflows()}
     if is_package_id(wanted):
         having = [slug for slug in reader.features() if any(row.id == wanted for row in reader.packages(slug))]
-        return _package(reader, wanted, _only(wanted, having, rows, feature, "phasegate package list"))
+        return _package_subject(
+            reader, wanted, _resolve_feature(wanted, having, rows, feature, "phasegate package list")
+        )
     if wanted == ARCHIVE:
         having = [slug for slug in rows if any(job.phase == ARCHIVE for job in reader.jobs(slug))]
-        return _archive(reader, rows, _only(wanted, having, rows, feature, "phasegate complete begins it"))
+        return _archive_subject(
+            reader, rows, _resolve_feature(wanted, having, rows, feature, "phasegate complete begins it")
+        )
     having = [slug for slug, row in rows.items() if any(is_phase_named(key, wanted) for key in row.phases.split())]
     if having:
-        return _phase(reader, wanted, _only(wanted, having, rows, feature, "phasegate status"))
+        return _phase_subject(reader, wanted, _resolve_feature(wanted, having, rows, feature, "phasegate status"))
     try:
         view = job_view(project.location, wanted, feature)
     except ConfigError as error:
         hint = "phasegate status shows packages and phases, phasegate show PHASE the jobs of one"
-        raise ConfigError(f"'{visible(wanted)}' is no package and no phase, and {error.message}", hint) from error
+        raise ConfigError(
+            f"'{escape_unprintable(wanted)}' is no package and no phase, and {error.message}", hint
+        ) from error
     return Subject(view.feature, view.job, (view.row,) if view.row else (), job=view)
 
 
-def _only(
-    wanted: str, having: Sequence[str], rows: dict[str, WorkflowRow], feature: str | None, where_to_look: str
+def _resolve_feature(
+    wanted: str, having: Sequence[str], rows: dict[str, WorkflowRow], feature: str | None, hint: str
 ) -> str:
     found = [slug for slug in having if feature in (None, slug)]
     if len(found) > 1:
-        found = [slug for slug in found if slug in rows and rows[slug].stage not in ENDED] or found
+        found = [slug for slug in found if slug in rows and rows[slug].stage not in ENDED_STAGE_NAMES] or found
     if not found:
         inside = f" in {feature}" if feature else ""
-        raise ConfigError(f"there is no {wanted}{inside}", where_to_look)
+        raise ConfigError(f"there is no {wanted}{inside}", hint)
     if len(found) > 1:
         choices = ", ".join(f"phasegate show {wanted} --feature {slug}" for slug in sorted(found))
         raise ConfigError(f"several features have a {wanted}", f"choose one: {choices}")
     return found[0]
 
 
-def _package(reader: Reader, wanted: str, slug: str) -> Subject:
+def _package_subject(reader: StoreReader, wanted: str, slug: str) -> Subject:
     card = next(card for card in planned_cards(reader, slug) if card.id == wanted)
     card = with_rounds(reader, card)
     return Subject(slug, wanted, card.jobs or (), package=card)
 
 
-def _phase(reader: Reader, wanted: str, slug: str) -> Subject:
+def _phase_subject(reader: StoreReader, wanted: str, slug: str) -> Subject:
     view = feature_view(reader, slug)
     assert view is not None, "it has a workflow"
     phase = next(phase for phase in view.phases if is_phase_named(phase.key, wanted))
@@ -109,77 +115,77 @@ def _phase(reader: Reader, wanted: str, slug: str) -> Subject:
     return Subject(slug, phase.key, jobs, phase=phase)
 
 
-def _archive(reader: Reader, rows: dict[str, WorkflowRow], slug: str) -> Subject:
+def _archive_subject(reader: StoreReader, rows: dict[str, WorkflowRow], slug: str) -> Subject:
     """What comes behind the last gate is shown as a phase: it has agents, documents and no gate."""
     jobs = tuple(job for job in reader.jobs(slug) if job.phase == ARCHIVE)
-    status = "completed" if rows[slug].stage in ENDED else "in_progress"
+    status = "completed" if rows[slug].stage in ENDED_STAGE_NAMES else "in_progress"
     return Subject(slug, ARCHIVE, jobs, phase=PhaseView(ARCHIVE, "Archive", "", status, ()))
 
 
-def part_of(project: Project, reader: Reader, subject: Subject, kind: PartKind) -> KeptPart:
+def read_part(project: Project, reader: StoreReader, subject: Subject, kind: PartKind) -> KeptPart:
     """What is kept of a subject. Prompt, log and answer are those of its newest job. What is not there is an error."""
     if kind is PartKind.DIFF:
-        job, text = "", _diff(project, reader, subject)
+        job, text = "", _read_diff(project, reader, subject)
     elif kind is PartKind.EVIDENCE:
-        job, text = "", "\n".join(_evidence(project, reader, subject))
+        job, text = "", "\n".join(_subject_evidence(project, reader, subject))
     else:
-        view = subject.job or _newest(project, subject)
-        job, text = view.job, _kept_text(project, view, kind)
+        view = subject.job or _newest_job_view(project, subject)
+        job, text = view.job, _read_job_text(project, view, kind)
     if not text:
         raise ConfigError(f"no {kind} of {subject.name} is kept", f"phasegate show {subject.name} lists what there is")
     return KeptPart(kind, subject.feature, subject.name, job, text)
 
 
-def followed_log(project: Project, subject: Subject, wait: Wait) -> Iterator[str]:
+def follow_log(project: Project, subject: Subject, wait: WaitCallback) -> Iterator[str]:
     """The log of a subject's newest job, line by line until the job ends or `wait` says no."""
-    return log_lines(project, subject.job or _newest(project, subject), wait)
+    return read_log_lines(project, subject.job or _newest_job_view(project, subject), wait)
 
 
-def newest_job(subject: Subject) -> str:
+def newest_job_id(subject: Subject) -> str:
     """The job that a subject is, or the newest for it."""
     if subject.job is None and not subject.jobs:
         raise ConfigError(f"no agent has worked on {subject.name} yet", "phasegate status")
     return subject.job.job if subject.job else subject.jobs[-1].id
 
 
-def _newest(project: Project, subject: Subject) -> JobView:
-    return job_view(project.location, newest_job(subject), subject.feature)
+def _newest_job_view(project: Project, subject: Subject) -> JobView:
+    return job_view(project.location, newest_job_id(subject), subject.feature)
 
 
-def _kept_text(project: Project, view: JobView, kind: PartKind) -> str:
+def _read_job_text(project: Project, view: JobView, kind: PartKind) -> str:
     if kind is PartKind.LOG:
-        return log_text(project, view)
-    kept: KeptFile | None = view.prompt if kind is PartKind.PROMPT else view.answer
+        return read_log_text(project, view)
+    kept: JobFile | None = view.prompt if kind is PartKind.PROMPT else view.answer
     text = (project.location.root / kept.path).read_text(encoding="utf-8", errors="replace") if kept else ""
     return parse_answer(text, "implement").text if kind is PartKind.ANSWER else text  # without its thoughts
 
 
-def _diff(project: Project, reader: Reader, subject: Subject) -> str:
+def _read_diff(project: Project, reader: StoreReader, subject: Subject) -> str:
     if subject.job is not None:
         base, commit = subject.job.base, subject.job.commit
     elif subject.package is not None:
-        base = beginnings(reader, subject.feature).get(subject.name, "")
-        commit = _last_commit(reader, subject)
+        base = read_start_commits(reader, subject.feature).get(subject.name, "")
+        commit = _last_package_commit(reader, subject)
     else:
-        base, commit = _commits_of_phase(reader, subject)
-    return diff_text(project.repository, base, commit) if base and commit else ""
+        base, commit = _phase_commits(reader, subject)
+    return diff_commits(project.repository, base, commit) if base and commit else ""
 
 
-def _last_commit(reader: Reader, subject: Subject) -> str:
+def _last_package_commit(reader: StoreReader, subject: Subject) -> str:
     commit = ""
-    for event in Follower(reader, subject.feature, after=0).events():
+    for event in JournalFollower(reader, subject.feature, after=0).read_events():
         if event.package == subject.name and isinstance(event.event, Harvested):
             commit = event.event.commit or commit
     return commit
 
 
-def _commits_of_phase(reader: Reader, subject: Subject) -> tuple[str, str]:
+def _phase_commits(reader: StoreReader, subject: Subject) -> tuple[str, str]:
     """The commits of the feature's branch before a phase, and at the end of what came of it."""
     before, written = "", list[str]()
     has_begun = False
-    for event in Follower(reader, subject.feature, after=0).events():
+    for event in JournalFollower(reader, subject.feature, after=0).read_events():
         has_begun = has_begun or event.phase == subject.name
-        if isinstance(event.event, Written | Reported):
+        if isinstance(event.event, DocumentsWritten | ReportWritten):
             if event.phase == subject.name:
                 written.append(event.event.commit)
             elif not has_begun:
@@ -187,16 +193,16 @@ def _commits_of_phase(reader: Reader, subject: Subject) -> tuple[str, str]:
     return (before or f"{written[0]}^", written[-1]) if written else ("", "")
 
 
-def _evidence(project: Project, reader: Reader, subject: Subject) -> Iterator[str]:
+def _subject_evidence(project: Project, reader: StoreReader, subject: Subject) -> Iterator[str]:
     """What our own checks found: of a job and a package in the last round, of a phase at each check of its gate."""
     if subject.phase is not None:
-        yield from _evidence_of_phase(reader, subject, subject.phase)
+        yield from _phase_evidence(reader, subject, subject.phase)
         return
     implementers = [job for job in subject.jobs if job.wp]
     view = subject.job or (job_view(project.location, implementers[-1].id) if implementers else None)
     if view is None:
         return
-    if text := view.evidence or _first_text(evidence_of(project.location, job) for job in reversed(implementers)):
+    if text := view.evidence or _first_text(read_evidence(project.location, job) for job in reversed(implementers)):
         yield text
     yield from (f"false claim: {claim}; seen: {truth}" for claim, truth in view.claimed_falsely)
 
@@ -205,9 +211,9 @@ def _first_text(texts: Iterable[str]) -> str:
     return next((text for text in texts if text), "")
 
 
-def _evidence_of_phase(reader: Reader, subject: Subject, phase: PhaseView) -> Iterator[str]:
-    for event in Follower(reader, subject.feature, after=0).events():
-        if event.phase == subject.name and isinstance(event.event, Ran):
+def _phase_evidence(reader: StoreReader, subject: Subject, phase: PhaseView) -> Iterator[str]:
+    for event in JournalFollower(reader, subject.feature, after=0).read_events():
+        if event.phase == subject.name and isinstance(event.event, CommandsRan):
             passed = ", ".join(f"{name} {'passed' if ok else 'FAILED'}" for name, ok in event.event.results.items())
             yield f"commands on {event.event.commit[:12]}: {passed or 'none'}\n{event.event.findings}".rstrip()
     for check in phase.rounds:

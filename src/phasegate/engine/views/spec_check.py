@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phasegate.core.plan.consistency import FeatureReport
-from phasegate.core.text.finding import Placed
-from phasegate.prompts.feature_folder import check_path
+from phasegate.core.plan.consistency import ConsistencyReport
+from phasegate.core.text.finding import LocatedFinding
+from phasegate.prompts.feature_folder import check_feature_path
 
 
-def check_documents(path: Path) -> FeatureReport:
+def check_documents(path: Path) -> ConsistencyReport:
     """Every finding in a specification, a tasks.md, a WPnn.md, or a feature's folder with all of them."""
-    return check_path(path)
+    return check_feature_path(path)
 
 
-def report_object(report: FeatureReport) -> dict[str, object]:
+def report_as_dict(report: ConsistencyReport) -> dict[str, object]:
     """A report for programs."""
     return {
         "ok": not report.findings,
@@ -26,13 +26,15 @@ def report_object(report: FeatureReport) -> dict[str, object]:
     }
 
 
-def report_lines(report: FeatureReport) -> str:
+def render_report(report: ConsistencyReport) -> str:
     """A report for people: one line a finding."""
-    lines = [_line(found) for found in report.findings] + [f"{_line(note)} (note)" for note in report.notes]
+    lines = [_render_finding(found) for found in report.findings] + [
+        f"{_render_finding(note)} (note)" for note in report.notes
+    ]
     counts = f"{report.requirements} requirements, {report.tasks} tasks, {report.packages} work packages"
     last = f"{len(report.findings)} findings in {counts}" if report.findings else f"no findings in {counts}"
     return "\n".join([*lines, last])
 
 
-def _line(found: Placed) -> str:
+def _render_finding(found: LocatedFinding) -> str:
     return f"{found.path}:{found.line}: {found.code} {found.message}"

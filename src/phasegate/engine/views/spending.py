@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from phasegate.core.display.status import FeatureCard
 from phasegate.engine.views.overview import feature_card
-from phasegate.storage.reader import Reader
+from phasegate.storage.reader import StoreReader
 
 
 class SpentBy(NamedTuple):
@@ -38,19 +38,19 @@ class FeatureTile(NamedTuple):
     at_work: tuple[str, ...]  # what runs now: package or phase, role, agent
 
 
-def spending(reader: Reader) -> SpendingView:
+def summarize_spending(reader: StoreReader) -> SpendingView:
     """What all jobs have used."""
-    rows = reader.totals()
-    features, agents, roles = (_summed((str(row[at]), row) for row in rows) for at in range(3))
-    days = sorted(_summed((row[3], row) for row in rows))
+    rows = reader.usage_totals()
+    features, agents, roles = (_sum_by_name((str(row[at]), row) for row in rows) for at in range(3))
+    days = sorted(_sum_by_name((row[3], row) for row in rows))
     return SpendingView(features, agents, roles, tuple(days))
 
 
-def feature_tiles(reader: Reader) -> tuple[FeatureTile, ...]:
+def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
     """Every feature that has a workflow, the one that was moved last first."""
-    used = {one.name: one for one in spending(reader).features}
+    used = {one.name: one for one in summarize_spending(reader).features}
     at_work: dict[str, list[str]] = {}
-    for job in reader.at_work():
+    for job in reader.running_jobs():
         at_work.setdefault(job.feature, []).append(f"{job.wp or job.workflow_phase}: {job.phase} by {job.agent}")
     return tuple(
         FeatureTile(
@@ -63,7 +63,7 @@ def feature_tiles(reader: Reader) -> tuple[FeatureTile, ...]:
     )
 
 
-def _summed(rows: Iterable[tuple[str, tuple[str, str, str, str, int, int, float, float]]]) -> tuple[SpentBy, ...]:
+def _sum_by_name(rows: Iterable[tuple[str, tuple[str, str, str, str, int, int, float, float]]]) -> tuple[SpentBy, ...]:
     found: dict[str, SpentBy] = {}
     for name, (*_, runs, tokens, cost_usd, seconds) in rows:
         one = found.get(name, SpentBy(name))

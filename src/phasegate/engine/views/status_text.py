@@ -5,37 +5,42 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phasegate.core.display.status import (
-    FLEET,
-    NONE_YET,
+    FLEET_OPTION,
+    NO_WORKER_YET,
     blocker_lines,
     board_lines,
-    ending_verb,
+    describe_merge,
     graph_line,
-    whereabouts,
+    merge_verb,
     worker_line,
     workflow_lines,
 )
-from phasegate.core.plan.task_status import in_words, summed_up
-from phasegate.core.text.visible import visible
-from phasegate.core.workflow.spending import in_words as spent_in_words
+from phasegate.core.plan.task_status import format_task_statuses, summarize_tasks
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.workflow.spending import format_spending as spent_in_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from phasegate.core.display.status import FeatureCard, Style
-    from phasegate.core.workflow.spending import Spent
-    from phasegate.engine.views.overview import Decision, FleetSigns, Overview, PackageCard, Reader
+    from phasegate.core.workflow.spending import Spending
+    from phasegate.engine.views.overview import FleetStatus, Overview, PackageCard, PendingDecision, StoreReader
 
 NO_PACKAGES = "no work packages are loaded"
-_MOST_SHOWN = 15
-_MOST_BLOCKERS = 10
-_ALSO = {"working": "running", "stopped": "stopped"}
-_ASKED = {"answer": "asks", "resolve": "blocked", "dispatch": "blocked", "complete": "its last gate has passed"}
-_IDLE = 'no workflow is active; begin one: phasegate run feature "..."'
+_MAX_SHOWN = 15
+_MAX_BLOCKERS = 10
+_STANDING_LABELS = {"working": "running", "stopped": "stopped"}
+_DECISION_LABELS = {
+    "answer": "asks",
+    "resolve": "blocked",
+    "dispatch": "blocked",
+    "complete": "its last gate has passed",
+}
+_NO_WORKFLOW = 'no workflow is active; begin one: phasegate run feature "..."'
 
 
-def _plainly(text: str, _: str) -> str:
+def _no_style(text: str, _: str) -> str:
     return text
 
 
@@ -44,11 +49,11 @@ class StatusPage(NamedTuple):
 
     width: int = 100
     is_long: bool = True  # all of it; else as much as a person takes in at a terminal
-    style: Style = _plainly
+    style: Style = _no_style
     is_drawn: bool = False  # with the rail and the graph: a terminal that has the characters for it
 
 
-def drawn(found: Overview, reader: Reader | None, page: StatusPage) -> Overview:
+def with_dependencies(found: Overview, reader: StoreReader | None, page: StatusPage) -> Overview:
     """With what each package waits for, where that is drawn: plans are not read for anybody else."""
     if not page.is_drawn or reader is None or not found.features:
         return found
@@ -58,21 +63,23 @@ def drawn(found: Overview, reader: Reader | None, page: StatusPage) -> Overview:
     return found._replace(features=(first._replace(packages=planned_cards(reader, first.feature)), *further))
 
 
-def overview_text(found: Overview, page: StatusPage = StatusPage(), *, chosen: bool = False) -> str:  # noqa: B008 - frozen
+def render_overview(found: Overview, page: StatusPage = StatusPage(), *, chosen: bool = False) -> str:  # noqa: B008 - frozen
     """The workflow, its phases and gates, the packages on a board, and what is blocked."""
     others = () if chosen else found.others if found.workflow else found.ended
     waiting = () if chosen else _waiting_lines(found)
-    resting = [visible(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting]
-    hidden = ["", *map(visible, found.hidden)] if found.hidden else []
+    resting = [
+        escape_unprintable(f"{one.agent} rests at a limit of its provider until {one.until}") for one in found.resting
+    ]
+    hidden = ["", *map(escape_unprintable, found.hidden)] if found.hidden else []
     shown = f"/feature/{found.workflow.feature}" if found.workflow else "/"
-    board = [visible(f"on the board: {found.board}{shown}")] if found.board else []
+    board = [escape_unprintable(f"on the board: {found.board}{shown}")] if found.board else []
     told = (*waiting, *_overlap_lines(found), *hidden, *resting, *_spent_lines(found.spent), *board)
-    told = (*told, *map(visible, _fleet_lines(found.fleet))) if found.fleet else told
-    lines = (*_lines(found, others, page), *told)
+    told = (*told, *map(escape_unprintable, _fleet_lines(found.fleet))) if found.fleet else told
+    lines = (*_overview_lines(found, others, page), *told)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _fleet_lines(fleet: FleetSigns) -> Iterator[str]:
+def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
     """What is known of the workers of a fleet, and since when; what is not known is said."""
     from datetime import datetime
 
@@ -82,16 +89,16 @@ def _fleet_lines(fleet: FleetSigns) -> Iterator[str]:
         return f"{max(0, round((now - datetime.fromisoformat(moment)).total_seconds()))} s ago"
 
     yield from ("", f"fleet: {fleet.bucket}, server {fleet.server}")
-    for one in fleet.features[:_MOST_SHOWN]:
+    for one in fleet.features[:_MAX_SHOWN]:
         worker = f"; worker {one.worker} at it, last sign {ago(one.seen)}" if one.worker else ""
-        if one.worker == NONE_YET:
+        if one.worker == NO_WORKER_YET:
             worker = "; it waits for a worker"
         recorded = f"last recorded {ago(one.recorded)}" if one.recorded else "nothing can be read"
         yield f"  {one.feature}: {recorded}{worker}{f'; stopped: {one.why}' if one.why else ''}"
-    if len(fleet.features) > _MOST_SHOWN:
-        yield f"  and {len(fleet.features) - _MOST_SHOWN} more"
+    if len(fleet.features) > _MAX_SHOWN:
+        yield f"  and {len(fleet.features) - _MAX_SHOWN} more"
     for queue in fleet.unserved:
-        waits = f"{queue.name} (since {queue.since}; {', '.join(queue.features[:_MOST_SHOWN])})"
+        waits = f"{queue.name} (since {queue.since}; {', '.join(queue.features[:_MAX_SHOWN])})"
         yield f"  nobody takes what waits in {waits}: {queue.why}" if queue.why else f"  nobody serves: {waits}"
     if fleet.unknown:
         yield f"  which workers are at work, and which queues nobody serves, is not known: {fleet.unknown}"
@@ -99,17 +106,17 @@ def _fleet_lines(fleet: FleetSigns) -> Iterator[str]:
 
 def _overlap_lines(found: Overview) -> Iterator[str]:
     if found.overlaps:
-        from phasegate.core.plan.overlap import overlap_line
+        from phasegate.core.plan.overlap import format_overlap
 
-        yield from ("", *(visible(overlap_line(one)) for one in found.overlaps))
+        yield from ("", *(escape_unprintable(format_overlap(one)) for one in found.overlaps))
 
 
-def package_text(cards: Sequence[PackageCard]) -> str:
+def render_packages(cards: Sequence[PackageCard]) -> str:
     """Packages with their jobs."""
     return "".join(f"{line}\n" for card in cards for line in _package_lines(card))
 
 
-def _spent_lines(spent: dict[str, Spent]) -> list[str]:
+def _spent_lines(spent: dict[str, Spending]) -> list[str]:
     """One line, and none where nothing was used; all features are named where there is more than the one shown."""
     everything = spent["all"]
     own = spent.get("feature", everything)
@@ -122,96 +129,116 @@ def _spent_lines(spent: dict[str, Spent]) -> list[str]:
 def _other_line(card: FeatureCard, of_fleet: str) -> str:
     stage = "" if card.stage == "working" else f", {card.stage}"
     then = f"; go on: phasegate run --feature {card.feature}{of_fleet}" if card.standing == "stopped" else ""
-    standing = "waiting for a worker" if card.worker and card.worker.command == NONE_YET else _ALSO[card.standing]
-    return visible(f"also {standing}: {card.feature}, {card.phase}{stage}{then}")
+    standing = (
+        "waiting for a worker"
+        if card.worker and card.worker.command == NO_WORKER_YET
+        else _STANDING_LABELS[card.standing]
+    )
+    return escape_unprintable(f"also {standing}: {card.feature}, {card.phase}{stage}{then}")
 
 
 def _waiting_lines(found: Overview) -> Iterator[str]:
     """What waits for a person besides what is shown in full, which says so itself; each with the order to give."""
     shown = (found.workflow.feature if found.workflow else "", found.features[0].feature if found.features else "")
     others = [one for one in found.waiting if one.question or one.feature != shown[bool(one.package)]]
-    of_fleet = FLEET if found.fleet else ""
+    of_fleet = FLEET_OPTION if found.fleet else ""
     for number, one in enumerate(others):
         yield from ["", "also waiting for you:"] if number == 0 else []
-        what = f"{one.feature} {one.package}".rstrip() + f": {_ASKED[one.asked]}" + f" in {one.phase}" * bool(one.phase)
-        yield visible(f"  {what}{f': {one.reason}' if one.reason else ''}")
-        yield visible(f"    then: phasegate {_order(one, of_fleet)} --feature {one.feature}{of_fleet}")
+        what = (
+            f"{one.feature} {one.package}".rstrip()
+            + f": {_DECISION_LABELS[one.asked]}"
+            + f" in {one.phase}" * bool(one.phase)
+        )
+        yield escape_unprintable(f"  {what}{f': {one.reason}' if one.reason else ''}")
+        yield escape_unprintable(
+            f"    then: phasegate {_order_command(one, of_fleet)} --feature {one.feature}{of_fleet}"
+        )
 
 
-def _order(one: Decision, of_fleet: str) -> str:
+def _order_command(one: PendingDecision, of_fleet: str) -> str:
     return {
         "answer": f'answer {one.question} "{" | ".join(one.options) or "..."}"',
         "resolve": 'resolve "how"',
         "dispatch": f"dispatch {one.package}",
-        "complete": ending_verb(of_fleet),
+        "complete": merge_verb(of_fleet),
     }.get(one.asked, one.asked)
 
 
-def _lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> Iterator[str]:
+def _overview_lines(found: Overview, others: Sequence[FeatureCard], page: StatusPage) -> Iterator[str]:
     """`others` are those beside the one shown, or without one, those that have ended."""
     style, workflow = page.style, found.workflow
     if workflow:
-        beside = [_other_line(card, FLEET if found.fleet else "") for card in others if card.standing in _ALSO]
+        beside = [
+            _other_line(card, FLEET_OPTION if found.fleet else "")
+            for card in others
+            if card.standing in _STANDING_LABELS
+        ]
         yield from (
-            *workflow_lines(workflow, style, _naming(found, workflow.feature), is_drawn=page.is_drawn),
+            *workflow_lines(workflow, style, _option_suffix(found, workflow.feature), use_symbols=page.is_drawn),
             *beside,
         )
     else:
-        yield from (_IDLE, *map(_ended_line, others[:1]))
+        yield from (_NO_WORKFLOW, *map(_ended_line, others[:1]))
     if not found.features:
         yield NO_PACKAGES
         return
     first, *further = found.features
     in_workflow = workflow is not None and workflow.feature == first.feature
-    rows = [*map(_plain, first.packages)]
-    board = _board(rows, page, in_workflow, _naming(found, first.feature))
-    yield from ("", style(visible(first.feature), "bold"), *board)
-    if told := summed_up({row.id: row.tasks for row in rows}):
+    rows = [*map(_escape_card, first.packages)]
+    board = _package_board_lines(rows, page, in_workflow, _option_suffix(found, first.feature))
+    yield from ("", style(escape_unprintable(first.feature), "bold"), *board)
+    if told := summarize_tasks({row.id: row.tasks for row in rows}):
         yield from ("", told)
     yield from [""] if further else []
     for one in further:
-        told = ", ".join(f"{number} {visible(state)}" for state, number in one.counts.items() if number)
-        yield f"{visible(one.feature)}: {told}"
+        told = ", ".join(f"{number} {escape_unprintable(state)}" for state, number in one.counts.items() if number)
+        yield f"{escape_unprintable(one.feature)}: {told}"
 
 
-def _naming(found: Overview, feature: str) -> str:
+def _option_suffix(found: Overview, feature: str) -> str:
     """Beside others, a hint names its feature; one of the fleet says so."""
     others = found.others if found.workflow and found.workflow.feature == feature else found.features[1:]
-    return f"{f' --feature {visible(feature)}' if others else ''}{FLEET if found.fleet else ''}"
+    return f"{f' --feature {escape_unprintable(feature)}' if others else ''}{FLEET_OPTION if found.fleet else ''}"
 
 
-def _board(rows: list[PackageCard], page: StatusPage, in_workflow: bool, naming: str) -> Iterator[str]:
+def _package_board_lines(
+    rows: list[PackageCard], page: StatusPage, in_workflow: bool, option_suffix: str
+) -> Iterator[str]:
     """On a terminal as much as a person takes in; into a file or a pipe all of it."""
-    yield from board_lines(rows, page.width, len(rows) if page.is_long else _MOST_SHOWN, page.style)
-    if graph := _graph(rows, page) if page.is_drawn else "":
+    yield from board_lines(rows, page.width, len(rows) if page.is_long else _MAX_SHOWN, page.style)
+    if graph := _render_graph(rows, page) if page.is_drawn else "":
         yield from ("", graph)
-    blockers = [*blocker_lines(rows, len(rows) if page.is_long else _MOST_BLOCKERS, in_workflow, page.style, naming)]
+    blockers = [
+        *blocker_lines(rows, len(rows) if page.is_long else _MAX_BLOCKERS, in_workflow, page.style, option_suffix)
+    ]
     yield from ["", *blockers] if blockers else []
 
 
-def _graph(rows: list[PackageCard], page: StatusPage) -> str:
-    from phasegate.core.plan.dependencies import waves
+def _render_graph(rows: list[PackageCard], page: StatusPage) -> str:
+    from phasegate.core.plan.dependencies import compute_waves
 
     by_id = {row.id: row for row in rows}
     waits_for = {row.id: [one for one in row.waits_for or () if one in by_id] for row in rows}
-    return graph_line([[by_id[name] for name in wave] for wave in waves(waits_for)], page.width, page.style)
+    return graph_line([[by_id[name] for name in wave] for wave in compute_waves(waits_for)], page.width, page.style)
 
 
-def _plain(row: PackageCard) -> PackageCard:
+def _escape_card(row: PackageCard) -> PackageCard:
     """A row with nothing in it that a terminal would obey."""
     if f"{row.id}{row.state}{row.title}{row.reason}{row.remediation}".isprintable():
         return row
-    plain = row._replace(id=visible(row.id), state=visible(row.state), title=visible(row.title))
-    return plain._replace(reason=visible(row.reason), remediation=visible(row.remediation))
+    plain = row._replace(
+        id=escape_unprintable(row.id), state=escape_unprintable(row.state), title=escape_unprintable(row.title)
+    )
+    return plain._replace(reason=escape_unprintable(row.reason), remediation=escape_unprintable(row.remediation))
 
 
 def _ended_line(card: FeatureCard) -> str:
-    where = whereabouts(card.type, card.stage, card.base, card.merged)
-    return f"{visible(card.feature)} is {card.stage}: {where}"
+    where = describe_merge(card.type, card.stage, card.base, card.merged)
+    return f"{escape_unprintable(card.feature)} is {card.stage}: {where}"
 
 
 def _package_lines(card: PackageCard) -> Iterator[str]:
-    row = _plain(card)
+    row = _escape_card(card)
     why = f"  {row.reason}" if row.reason else ""
     yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}"
     if row.worker:
@@ -221,27 +248,27 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
     if row.remediation:
         yield f"    what to do: {row.remediation}"
     if row.tasks:
-        yield visible(f"    tasks, as reported: {in_words(row.tasks)}")
+        yield escape_unprintable(f"    tasks, as reported: {format_task_statuses(row.tasks)}")
     if any(row.spent):
         yield f"    spent: {spent_in_words(row.spent)}"
     if row.pr_url:
         yield f"    pull request: {row.pr_url}"
     if row.said:
-        from phasegate.engine.views.claims import told_words
+        from phasegate.engine.views.claims import render_agent_claims
 
-        yield from (visible(f"    {line}") for line in told_words(row.said))
+        yield from (escape_unprintable(f"    {line}") for line in render_agent_claims(row.said))
     for job in row.jobs or ():
         how = job.outcome or ("stopped" if row.standing == "stopped" else "running")
-        yield visible(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}")
+        yield escape_unprintable(f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}")
 
 
-def package_line(card: PackageCard) -> str:
+def render_package_line(card: PackageCard) -> str:
     """A package on one line."""
     why = f"  {card.reason}" if card.reason else ""
-    return visible(f"{card.feature}  {card.id}  {card.state:<10}  {card.title}{why}")
+    return escape_unprintable(f"{card.feature}  {card.id}  {card.state:<10}  {card.title}{why}")
 
 
-def worktree_text(cards: Sequence[PackageCard], below: str, *, everything: bool) -> str:
+def render_worktrees(cards: Sequence[PackageCard], worktrees_folder: str, *, show_all: bool) -> str:
     """Packages with their worktrees."""
-    lines = [f"{package_line(card)}  {below}/{card.feature}-{card.id}" for card in cards]
-    return "\n".join(lines) or (NO_PACKAGES if everything else "no package is ready")
+    lines = [f"{render_package_line(card)}  {worktrees_folder}/{card.feature}-{card.id}" for card in cards]
+    return "\n".join(lines) or (NO_PACKAGES if show_all else "no package is ready")

@@ -13,15 +13,15 @@ from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LARGEST_BODY = 64_000  # bytes
-PAGE_SECRET = b"x-phasegate"
-_SAFE = ("GET", "HEAD")
-_POLICY = (
+MAX_BODY_BYTES = 64_000  # bytes
+PAGE_SECRET_HEADER = b"x-phasegate"
+_SAFE_METHODS = ("GET", "HEAD")
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_HEADERS = (
-    (b"content-security-policy", _POLICY.encode()),
+_SECURITY_HEADERS = (
+    (b"content-security-policy", _CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -30,7 +30,7 @@ _HEADERS = (
 )
 
 
-class BoardEntry:
+class BoardCredentials:
     """The secrets of one board: a link that lets one browser in, its session, and what its pages prove themselves by.
 
     They are in no file and no environment: an agent on this machine may reach the port.
@@ -38,80 +38,83 @@ class BoardEntry:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.token = secrets.token_urlsafe(32)
-        self.session = secrets.token_urlsafe(32)
+        self.one_time_token = secrets.token_urlsafe(32)
+        self.session_token = secrets.token_urlsafe(32)
         self.page_secret = secrets.token_urlsafe(32)
 
     @property
-    def address(self) -> str:
+    def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def link(self) -> str:
+    def sign_in_url(self) -> str:
         """Lets one browser in, once."""
-        return f"{self.address}/enter?token={self.token}"
+        return f"{self.url}/enter?token={self.one_time_token}"
 
     @property
-    def cookie(self) -> str:
+    def cookie_name(self) -> str:
         """Cookies do not know ports: two boards on one machine must not take each other's."""
         return f"phasegate_{self.port}"
 
-    def takes(self, token: str) -> bool:
+    def consume_token(self, token: str) -> bool:
         """Whether a token is the one that is open; it is so once."""
-        if not _same(token, self.token):
+        if not _is_same_secret(token, self.one_time_token):
             return False
-        self.token = secrets.token_urlsafe(32)
+        self.one_time_token = secrets.token_urlsafe(32)
         return True
 
 
-class Guard:
+class AccessMiddleware:
     """The outermost application."""
 
-    def __init__(self, inner: ASGIApp, entry: BoardEntry) -> None:
-        self._inner, self._entry = inner, entry
+    def __init__(self, app: ASGIApp, credentials: BoardCredentials) -> None:
+        self._app, self._credentials = app, credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            return await self._inner(scope, receive, send)
+            return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return None  # a websocket, of which there is none: the server refuses it
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_HEADERS]
+                message["headers"] = [*message["headers"], *_SECURITY_HEADERS]
             await send(message)
 
         headers = _Headers(scope["headers"])
-        if refusal := self._refusal(scope, headers):
-            return await _answer(guarded, *refusal)
+        if refusal := self._check_request(scope, headers):
+            return await _send_text(guarded, *refusal)
         if scope["path"] == "/enter":
-            return await self._enter(scope, guarded)
-        if not _same(headers.cookie(self._entry.cookie), self._entry.session):
-            return await _answer(guarded, 401, "Open the link that `phasegate board` printed in its terminal.")
-        body = await _body(receive) if scope["method"] not in _SAFE else b""
+            return await self._open_session(scope, guarded)
+        if not _is_same_secret(headers.get_cookie(self._credentials.cookie_name), self._credentials.session_token):
+            return await _send_text(guarded, 401, "Open the link that `phasegate board` printed in its terminal.")
+        body = await _read_body(receive) if scope["method"] not in _SAFE_METHODS else b""
         if body is None:
-            return await _answer(guarded, 413, "That is too long.")
-        return await self._inner(scope, _replay(body, receive), guarded)
+            return await _send_text(guarded, 413, "That is too long.")
+        return await self._app(scope, _replay_body(body, receive), guarded)
 
-    def _refusal(self, scope: Scope, headers: _Headers) -> tuple[int, str] | None:
-        if headers.every(b"host") not in ([f"127.0.0.1:{self._entry.port}"], [f"localhost:{self._entry.port}"]):
+    def _check_request(self, scope: Scope, headers: _Headers) -> tuple[int, str] | None:
+        if headers.get_all(b"host") not in (
+            [f"127.0.0.1:{self._credentials.port}"],
+            [f"localhost:{self._credentials.port}"],
+        ):
             return 403, "This is not the address of the board."
-        if headers.every(b"sec-fetch-site") not in ([], ["same-origin"], ["none"]):
+        if headers.get_all(b"sec-fetch-site") not in ([], ["same-origin"], ["none"]):
             return 403, "Another site asks for this."
-        if scope["method"] in _SAFE:
+        if scope["method"] in _SAFE_METHODS:
             return None
-        if headers.every(b"origin") != [f"http://{headers.every(b'host')[0]}"]:
+        if headers.get_all(b"origin") != [f"http://{headers.get_all(b'host')[0]}"]:
             return 403, "Another site asks for this."
-        if not _same(next(iter(headers.every(PAGE_SECRET)), ""), self._entry.page_secret):
+        if not _is_same_secret(next(iter(headers.get_all(PAGE_SECRET_HEADER)), ""), self._credentials.page_secret):
             return 403, "This did not come from a page of the board. Load the page again."
         return None
 
-    async def _enter(self, scope: Scope, send: Send) -> None:
+    async def _open_session(self, scope: Scope, send: Send) -> None:
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if not self._entry.takes(token):
-            return await _answer(send, 401, "This link was used before. The board's terminal shows the next one.")
-        print(f"opened in a browser; for another one: {self._entry.link}", flush=True)
-        cookie = f"{self._entry.cookie}={self._entry.session}; HttpOnly; SameSite=Strict; Path=/"
+        if not self._credentials.consume_token(token):
+            return await _send_text(send, 401, "This link was used before. The board's terminal shows the next one.")
+        print(f"opened in a browser; for another one: {self._credentials.sign_in_url}", flush=True)
+        cookie = f"{self._credentials.cookie_name}={self._credentials.session_token}; HttpOnly; SameSite=Strict; Path=/"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         return await send({"type": "http.response.body", "body": b""})
@@ -121,22 +124,22 @@ class _Headers:
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         self._raw = raw
 
-    def every(self, name: bytes) -> list[str]:
+    def get_all(self, name: bytes) -> list[str]:
         return [value.decode("latin-1") for key, value in self._raw if key == name]
 
-    def cookie(self, name: str) -> str:
+    def get_cookie(self, name: str) -> str:
         try:
-            found = SimpleCookie("; ".join(self.every(b"cookie"))).get(name)
+            found = SimpleCookie("; ".join(self.get_all(b"cookie"))).get(name)
         except CookieError:
             return ""
         return found.value if found else ""
 
 
-def _same(given: str, kept: str) -> bool:
-    return hmac.compare_digest(given.encode(), kept.encode())
+def _is_same_secret(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())
 
 
-async def _body(receive: Receive) -> bytes | None:
+async def _read_body(receive: Receive) -> bytes | None:
     """The whole body; None if it is too long, or the client has gone."""
     body: bytes = b""
     while True:
@@ -144,13 +147,13 @@ async def _body(receive: Receive) -> bytes | None:
         if message["type"] != "http.request":
             return None
         body += message.get("body", b"")
-        if len(body) > LARGEST_BODY:
+        if len(body) > MAX_BODY_BYTES:
             return None
         if not message.get("more_body"):
             return body
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """The body again, for the application; what comes after it from the client."""
     parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -160,7 +163,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-async def _answer(send: Send, status: int, text: str) -> None:
+async def _send_text(send: Send, status: int, text: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{text}\n".encode()})

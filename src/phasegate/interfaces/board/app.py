@@ -19,59 +19,68 @@ from starlette.staticfiles import StaticFiles
 
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached, stop_runs
-from phasegate.engine.drive.feature import Wishes, refuse_if_moved
-from phasegate.engine.journal.asking import answer
+from phasegate.engine.drive.feature import RunOptions, refuse_if_stale
+from phasegate.engine.journal.asking import answer_question
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.journal.package import find_package
-from phasegate.engine.journal.questions import AgentQuestion, open_questions, unanswered
-from phasegate.engine.project.project import open_project, opened_store
-from phasegate.engine.steps.scope_exceptions import allow_path, shown_change
-from phasegate.engine.views.audit import chain_page, verified
-from phasegate.engine.views.board_registry import kept_repositories, named_repositories
-from phasegate.engine.views.feature import StandingView, agent_bars, feature_view, standing_view
-from phasegate.engine.views.follow import stamp_of
+from phasegate.engine.journal.questions import AgentQuestion, read_all_open_questions, read_open_questions
+from phasegate.engine.project.project import open_project, open_project_store
+from phasegate.engine.steps.scope_exceptions import allow_path, preview_path_change
+from phasegate.engine.views.audit import read_chain_page, verify_audit_trail
+from phasegate.engine.views.board_registry import assign_repository_names, list_repositories
+from phasegate.engine.views.feature import FeatureStatusView, agent_bars, feature_status_view, feature_view
+from phasegate.engine.views.follow import compute_stamp
 from phasegate.engine.views.job import job_view
-from phasegate.engine.views.job_log import log_page
-from phasegate.engine.views.overview import Decision, Reader, open_reader, stuck_packages, waiting_features
+from phasegate.engine.views.job_log import read_log_page
+from phasegate.engine.views.overview import (
+    PendingDecision,
+    StoreReader,
+    list_blocked_package_decisions,
+    list_waiting_features,
+    open_reader,
+)
 from phasegate.engine.views.package import package_view, planned_cards
-from phasegate.engine.views.show import PartKind, find_subject, part_of
-from phasegate.engine.views.spending import FeatureTile, feature_tiles, spending
+from phasegate.engine.views.show import PartKind, find_subject, read_part
+from phasegate.engine.views.spending import FeatureTile, feature_tiles, summarize_spending
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
 from phasegate.interfaces.board import feature_pages, job_pages, layout, list_pages
-from phasegate.interfaces.board.access import BoardEntry
-from phasegate.interfaces.board.updates import Hub
-from phasegate.interfaces.html.markup import Html, join, tag
-from phasegate.interfaces.html.svg import Row
+from phasegate.interfaces.board.access import BoardCredentials
+from phasegate.interfaces.board.updates import UpdateHub
+from phasegate.interfaces.html.markup import Html, join_html, tag
+from phasegate.interfaces.html.svg import TimelineRow
 
-LARGEST_TEXT = 300_000  # characters of one part
-MOST_PAGES, OLDEST_S = 64, 5.0  # how many made pages are kept, and how long one may be shown while nothing moves
-LAST = 1 << 62
+MAX_PART_CHARS = 300_000  # characters of one part
+MAX_CACHED_PAGES, PAGE_CACHE_TTL_S = (
+    64,
+    5.0,
+)  # how many made pages are kept, and how long one may be shown while nothing moves
+MAX_POSITION = 1 << 62
 
 
 class Board:
     """What all requests share."""
 
-    def __init__(self, here: Path | None, entry: BoardEntry) -> None:
-        self._here, self.entry = here, entry
-        self.hub = Hub(self.places)
-        self._made: OrderedDict[str, tuple[object, bytes]] = OrderedDict()
+    def __init__(self, start_root: Path | None, credentials: BoardCredentials) -> None:
+        self._start_root, self.credentials = start_root, credentials
+        self.hub = UpdateHub(self.list_repositories)
+        self._page_cache: OrderedDict[str, tuple[object, bytes]] = OrderedDict()
         self._lock = Lock()
 
-    def places(self) -> dict[str, Path]:
+    def list_repositories(self) -> dict[str, Path]:
         """The repositories by name: the one that the board was started in, and those that were added."""
-        here = (self._here,) if self._here else ()
-        return named_repositories((*here, *(root for root in kept_repositories() if root.is_dir())))
+        here = (self._start_root,) if self._start_root else ()
+        return assign_repository_names((*here, *(root for root in list_repositories() if root.is_dir())))
 
-    def root(self, request: Request) -> Path:
+    def find_root(self, request: Request) -> Path:
         """The repository that a path names."""
         name = request.path_params.get("place", "")
-        root = self.places().get(name)
+        root = self.list_repositories().get(name)
         if root is None:
             raise ConfigError(f"there is no repository {name} on this board", "phasegate board add PATH")
         return root
 
     @contextmanager
-    def reader(self, root: Path) -> Iterator[Reader]:
+    def open_record(self, root: Path) -> Iterator[StoreReader]:
         """The record of a repository; where there is none, there is nothing to show."""
         reader = open_reader(str(root))
         if reader is None:
@@ -79,84 +88,89 @@ class Board:
         with reader:
             yield reader
 
-    def page(
-        self, request: Request, title: str, make: Callable[[], Html], stamp: object = None, feature: str = ""
+    def render_page(
+        self,
+        request: Request,
+        title: str,
+        render_content: Callable[[], Html],
+        version: object = None,
+        feature: str = "",
     ) -> Response:
         """A page, made anew only if something has moved: many browsers ask for it at the same moment."""
         path = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
-        now = (stamp, time.monotonic() // OLDEST_S)
+        now = (version, time.monotonic() // PAGE_CACHE_TTL_S)
         with self._lock:
-            made = self._made.get(path)
-        if stamp is None or made is None or made[0] != now:
+            made = self._page_cache.get(path)
+        if version is None or made is None or made[0] != now:
             place = request.path_params.get("place", "")
-            around = layout.Shell(
+            around = layout.PageShell(
                 path,
-                self.entry.page_secret,
-                [*self.places()],
+                self.credentials.page_secret,
+                [*self.list_repositories()],
                 place,
                 feature,
-                len([*self.waiting(), *self.questions(), *self.stuck()]),
+                len([*self.iter_waiting_features(), *self.iter_open_questions(), *self.iter_stuck_packages()]),
             )
-            made = (now, layout.whole(around, title, make()).encode())
+            made = (now, layout.render_page(around, title, render_content()).encode())
             with self._lock:
-                self._made[path] = made
-                while len(self._made) > MOST_PAGES:
-                    self._made.popitem(last=False)
+                self._page_cache[path] = made
+                while len(self._page_cache) > MAX_CACHED_PAGES:
+                    self._page_cache.popitem(last=False)
         return Response(made[1], media_type="text/html")
 
-    def waiting(self) -> Iterator[tuple[str, StandingView, int]]:
+    def iter_waiting_features(self) -> Iterator[tuple[str, FeatureStatusView, int]]:
         """Every feature that waits for a person: its repository, where it stands, its last event."""
-        for place, root in self.places().items():
-            with suppress(PhasegateError), self.reader(root) as reader:
-                for slug in waiting_features(reader):
-                    seq, feature = reader.seq(slug), read_feature(reader, slug)  # the number of no later one
+        for place, root in self.list_repositories().items():
+            with suppress(PhasegateError), self.open_record(root) as reader:
+                for slug in list_waiting_features(reader):
+                    seq, feature = reader.last_seq(slug), read_feature(reader, slug)  # the number of no later one
                     if feature is not None:
-                        yield place, standing_view(feature), seq
+                        yield place, feature_status_view(feature), seq
 
-    def questions(self) -> Iterator[tuple[str, AgentQuestion]]:
+    def iter_open_questions(self) -> Iterator[tuple[str, AgentQuestion]]:
         """Every open question of an agent, with its repository."""
-        for place, root in self.places().items():
-            with suppress(PhasegateError), self.reader(root) as reader:
-                yield from ((place, one) for one in unanswered(reader))
+        for place, root in self.list_repositories().items():
+            with suppress(PhasegateError), self.open_record(root) as reader:
+                yield from ((place, one) for one in read_all_open_questions(reader))
 
-    def stuck(self) -> Iterator[tuple[str, Decision]]:
+    def iter_stuck_packages(self) -> Iterator[tuple[str, PendingDecision]]:
         """Every package that is blocked and has no workflow around it."""
-        for place, root in self.places().items():
-            with suppress(PhasegateError), self.reader(root) as reader:
-                yield from ((place, one) for one in stuck_packages(reader))
+        for place, root in self.list_repositories().items():
+            with suppress(PhasegateError), self.open_record(root) as reader:
+                yield from ((place, one) for one in list_blocked_package_decisions(reader))
 
 
-Handler = Callable[[Board, Request], Response]
-Order = Callable[[Board, Request, dict[str, str]], Html]
+PageHandler = Callable[[Board, Request], Response]
+OrderHandler = Callable[[Board, Request, dict[str, str]], Html]
 
 
-def board_app(board: Board) -> Starlette:
+def build_app(board: Board) -> Starlette:
     """The application behind the guard."""
 
-    def reads(handler: Handler) -> Callable[[Request], Response]:
+    def reads(handler: PageHandler) -> Callable[[Request], Response]:
         def answered(request: Request) -> Response:
             try:
                 return handler(board, request)
             except PhasegateError as error:
-                return _refused(error)
+                return _make_error_response(error)
 
         return answered
 
-    def changes(order: Order) -> Callable[[Request], Awaitable[Response]]:
+    def changes(order: OrderHandler) -> Callable[[Request], Awaitable[Response]]:
         async def answered(request: Request) -> Response:
             fields = parse_qs((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
             given = {name: values[-1] for name, values in fields.items()}
             try:
                 return HTMLResponse(await run_in_threadpool(order, board, request, given))
             except PhasegateError as error:
-                return _refused(error)
+                return _make_error_response(error)
 
         return answered
 
     def events(request: Request) -> Response:
         query = request.query_params
         seen = request.headers.get("last-event-id", "")
-        stream = board.hub.changes(query.get("at", ""), query.get("feature", ""), seen)
+        stream = board.hub.stream_changes(query.get("at", ""), query.get("feature", ""), seen)
         return StreamingResponse(stream, media_type="text/event-stream")
 
     @asynccontextmanager
@@ -169,25 +183,25 @@ def board_app(board: Board) -> Starlette:
 
     feature = "/at/{place}/feature/{slug}"
     pages_ = {
-        "/": _overview,
-        "/decisions": _decisions,
-        "/timeline": _timeline,
-        "/audit": _audit,
-        "/feature/{slug}": _find_feature,
-        feature: _feature,
-        f"{feature}/{{package}}": _package,
-        f"{feature}/{{package}}/change": _change,
-        f"{feature}/{{name}}/part/{{part}}": _part,
-        "/at/{place}/job/{name}": _job,
-        "/at/{place}/job/{name}/log": _log,
-        "/at/{place}/job/{name}/part/{part}": _part,
+        "/": _show_overview,
+        "/decisions": _show_decisions,
+        "/timeline": _show_timeline,
+        "/audit": _show_audit,
+        "/feature/{slug}": _redirect_to_feature,
+        feature: _show_feature,
+        f"{feature}/{{package}}": _show_package,
+        f"{feature}/{{package}}/change": _show_protected_change,
+        f"{feature}/{{name}}/part/{{part}}": _show_part,
+        "/at/{place}/job/{name}": _show_job,
+        "/at/{place}/job/{name}/log": _show_log,
+        "/at/{place}/job/{name}/part/{part}": _show_part,
     }
     orders_ = {
-        "/start": _start,
-        f"{feature}/order/{{order}}": _order,
-        f"{feature}/{{package}}/allow": _allow,
-        "/at/{place}/verify": _verify,
-        "/at/{place}/answer/{question}": _answer,
+        "/start": _start_feature,
+        f"{feature}/order/{{order}}": _give_order,
+        f"{feature}/{{package}}/allow": _allow_path,
+        "/at/{place}/verify": _verify_audit,
+        "/at/{place}/answer/{question}": _answer_question,
     }
     static = StaticFiles(directory=Path(__file__).parent / "static")
     return Starlette(
@@ -201,12 +215,12 @@ def board_app(board: Board) -> Starlette:
     )
 
 
-def _refused(error: PhasegateError) -> Response:
+def _make_error_response(error: PhasegateError) -> Response:
     status = 409 if isinstance(error, StateConflict) else 404 if isinstance(error, ConfigError) else 503
-    return HTMLResponse(layout.notice(error.message, error.hint, is_bad=True), status)
+    return HTMLResponse(layout.render_notice(error.message, error.hint, is_error=True), status)
 
 
-def _number(request: Request, name: str, default: int) -> int:
+def _read_query_int(request: Request, name: str, default: int) -> int:
     given = request.query_params.get(name, "")
     return int(given) if given.isascii() and given.isdecimal() and len(given) < 16 else default
 
@@ -214,10 +228,10 @@ def _number(request: Request, name: str, default: int) -> int:
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 
-def _overview(board: Board, request: Request) -> Response:
+def _show_overview(board: Board, request: Request) -> Response:
     tiles: dict[str, tuple[FeatureTile, ...]] = {}
     problems: dict[str, str] = {}
-    for place, root in board.places().items():
+    for place, root in board.list_repositories().items():
         tiles[place] = ()
         try:
             reader = open_reader(str(root))
@@ -226,179 +240,189 @@ def _overview(board: Board, request: Request) -> Response:
                     tiles[place] = feature_tiles(reader)
         except PhasegateError as error:
             problems[place] = error.message
-    page = max(1, _number(request, "page", 1))
-    return board.page(request, "Features", lambda: list_pages.overview_page(tiles, problems, page))
+    page = max(1, _read_query_int(request, "page", 1))
+    return board.render_page(request, "Features", lambda: list_pages.render_overview_page(tiles, problems, page))
 
 
-def _find_feature(board: Board, request: Request) -> Response:
+def _redirect_to_feature(board: Board, request: Request) -> Response:
     """The link that `status` prints: it does not know by which name a board calls the repository."""
     slug, found = request.path_params["slug"], []
-    for place, root in board.places().items():
-        with suppress(PhasegateError), board.reader(root) as reader:
+    for place, root in board.list_repositories().items():
+        with suppress(PhasegateError), board.open_record(root) as reader:
             found += [place] if slug in reader.features() else []
     if not found:
         raise ConfigError(f"no repository on this board has a feature {slug}", "phasegate board add PATH")
-    return RedirectResponse(layout.address(found[0], "feature", slug) if len(found) == 1 else "/", 303)
+    return RedirectResponse(layout.build_path(found[0], "feature", slug) if len(found) == 1 else "/", 303)
 
 
-def _feature(board: Board, request: Request) -> Response:
+def _show_feature(board: Board, request: Request) -> Response:
     slug, place = request.path_params["slug"], request.path_params["place"]
-    with board.reader(board.root(request)) as reader:
+    with board.open_record(board.find_root(request)) as reader:
 
         def make() -> Html:
-            view = feature_view(reader, slug, told=True)
+            view = feature_view(reader, slug, with_lines=True)
             if view is None:
                 raise ConfigError(f"{slug} has no workflow here", "phasegate status")
-            return feature_pages.feature_page(
-                place, view, planned_cards(reader, slug), open_questions(reader, slug), time.time()
+            return feature_pages.render_feature_page(
+                place, view, planned_cards(reader, slug), read_open_questions(reader, slug), time.time()
             )
 
-        return board.page(request, slug, make, stamp_of(reader, slug), slug)
+        return board.render_page(request, slug, make, compute_stamp(reader, slug), slug)
 
 
-def _decisions(board: Board, request: Request) -> Response:
+def _show_decisions(board: Board, request: Request) -> Response:
     def make() -> Html:
-        return feature_pages.decisions_page([*board.waiting()], [*board.questions()], [*board.stuck()])
+        return feature_pages.render_decisions_page(
+            [*board.iter_waiting_features()], [*board.iter_open_questions()], [*board.iter_stuck_packages()]
+        )
 
-    return board.page(request, "Decisions", make)
+    return board.render_page(request, "Decisions", make)
 
 
-def _package(board: Board, request: Request) -> Response:
+def _show_package(board: Board, request: Request) -> Response:
     slug, place, wanted = (request.path_params[name] for name in ("slug", "place", "package"))
-    with board.reader(board.root(request)) as reader:
+    with board.open_record(board.find_root(request)) as reader:
 
         def make() -> Html:
-            return job_pages.package_page(place, *package_view(reader, wanted, slug))
+            return job_pages.render_package_page(place, *package_view(reader, wanted, slug))
 
-        return board.page(request, f"{wanted} of {slug}", make, stamp_of(reader, slug), slug)
+        return board.render_page(request, f"{wanted} of {slug}", make, compute_stamp(reader, slug), slug)
 
 
-def _change(board: Board, request: Request) -> Response:
+def _show_protected_change(board: Board, request: Request) -> Response:
     """What an agent did to a protected path, to be allowed as it is."""
     slug, wanted = request.path_params["slug"], request.path_params["package"]
-    project = open_project(board.root(request))
-    with board.reader(project.root) as reader:
+    project = open_project(board.find_root(request))
+    with board.open_record(project.root) as reader:
         package = find_package(reader, wanted, slug).package
-    shown = shown_change(project, package, request.query_params.get("path", ""))
+    shown = preview_path_change(project, package, request.query_params.get("path", ""))
     said = (
-        job_pages.text_part(shown.diff, is_diff=True)
+        job_pages.render_text(shown.diff, is_diff=True)
         if shown.diff
         else tag("p", "The path is not protected: any change to it would be allowed.")
     )
     seen = tag("input", {"type": "hidden", "name": "seen", "value": shown.content})
-    return HTMLResponse(join(said, seen))
+    return HTMLResponse(join_html(said, seen))
 
 
-def _job(board: Board, request: Request) -> Response:
+def _show_job(board: Board, request: Request) -> Response:
     place, name = request.path_params["place"], request.path_params["name"]
-    project = open_project(board.root(request))
+    project = open_project(board.find_root(request))
     view = job_view(project.location, name)
-    return board.page(request, f"job {name[:8]}", lambda: job_pages.job_page(place, view), feature=view.feature)
+    return board.render_page(
+        request, f"job {name[:8]}", lambda: job_pages.render_job_page(place, view), feature=view.feature
+    )
 
 
-def _log(board: Board, request: Request) -> Response:
+def _show_log(board: Board, request: Request) -> Response:
     place, name = request.path_params["place"], request.path_params["name"]
-    project = open_project(board.root(request))
+    project = open_project(board.find_root(request))
     view = job_view(project.location, name)
-    start, before = (_number(request, key, -1) for key in ("from", "before"))
+    start, before = (_read_query_int(request, key, -1) for key in ("from", "before"))
     if before >= 0:
-        page = log_page(project, view, before=before)
-        return HTMLResponse(join(job_pages.earlier_log(place, name, page), tag("pre", page.text)))
-    page = log_page(project, view, None if start < 0 else start)
+        page = read_log_page(project, view, before=before)
+        return HTMLResponse(join_html(job_pages.render_earlier_log_button(place, name, page), tag("pre", page.text)))
+    page = read_log_page(project, view, None if start < 0 else start)
     if start >= 0 and page.end == start and not page.is_over:
         return Response(status_code=204)  # nothing new: who asks goes on asking
-    return HTMLResponse((job_pages.log_start if start < 0 else job_pages.log_part)(place, name, page))
+    return HTMLResponse((job_pages.render_log_start if start < 0 else job_pages.render_log_part)(place, name, page))
 
 
-def _part(board: Board, request: Request) -> Response:
+def _show_part(board: Board, request: Request) -> Response:
     names = request.path_params
     if names["part"] not in [*PartKind]:
         raise ConfigError(f"there is no part {names['part']}", "diff, prompt, answer, evidence")
-    project, kind = open_project(board.root(request)), PartKind(names["part"])
-    with board.reader(project.root) as reader:
+    project, kind = open_project(board.find_root(request)), PartKind(names["part"])
+    with board.open_record(project.root) as reader:
         subject = find_subject(project, reader, names["name"], names.get("slug"))
-        text = part_of(project, reader, subject, kind).text
-    cut = "\n[the rest is cut: phasegate show]" if len(text) > LARGEST_TEXT else ""
-    return HTMLResponse(job_pages.text_part(text[:LARGEST_TEXT] + cut, is_diff=kind is PartKind.DIFF))
+        text = read_part(project, reader, subject, kind).text
+    cut = "\n[the rest is cut: phasegate show]" if len(text) > MAX_PART_CHARS else ""
+    return HTMLResponse(job_pages.render_text(text[:MAX_PART_CHARS] + cut, is_diff=kind is PartKind.DIFF))
 
 
-def _timeline(board: Board, request: Request) -> Response:
-    rows, spent, links = list[Row](), {}, dict[str, str]()
-    for place, root in board.places().items():
-        with suppress(PhasegateError), board.reader(root) as reader:
-            spent[place] = spending(reader)
-            for slug in reader.features()[: layout.MOST_TILES]:
+def _show_timeline(board: Board, request: Request) -> Response:
+    rows, spent, links = list[TimelineRow](), {}, dict[str, str]()
+    for place, root in board.list_repositories().items():
+        with suppress(PhasegateError), board.open_record(root) as reader:
+            spent[place] = summarize_spending(reader)
+            for slug in reader.features()[: layout.MAX_TILES]:
                 bars = tuple(agent_bars(reader, slug))
-                rows += [Row(slug, bars, layout.address(place, "feature", slug))] if bars else []
-                links |= {bar.job: layout.address(place, "job", bar.job) for bar in bars}
+                rows += [TimelineRow(slug, bars, layout.build_path(place, "feature", slug))] if bars else []
+                links |= {bar.job: layout.build_path(place, "job", bar.job) for bar in bars}
     rows.sort(key=lambda row: row.bars[0].started)
-    return board.page(request, "Timeline", lambda: list_pages.timeline_page(rows, spent, time.time(), links))
+    return board.render_page(
+        request, "Timeline", lambda: list_pages.render_timeline_page(rows, spent, time.time(), links)
+    )
 
 
-def _audit(board: Board, request: Request) -> Response:
-    places = board.places()
+def _show_audit(board: Board, request: Request) -> Response:
+    places = board.list_repositories()
     place = request.query_params.get("at") or next(iter(places), "")
     if place not in places:
         raise ConfigError("there is no such repository on this board", "phasegate board add PATH")
     feature = request.query_params.get("feature", "")
-    entries = chain_page(places[place], feature or None, _number(request, "before", LAST), list_pages.MOST_ENTRIES)
-    return board.page(request, "Audit", lambda: list_pages.audit_page(place, [*places], entries, feature))
+    entries = read_chain_page(
+        places[place], feature or None, _read_query_int(request, "before", MAX_POSITION), list_pages.MAX_ENTRIES
+    )
+    return board.render_page(request, "Audit", lambda: list_pages.render_audit_page(place, [*places], entries, feature))
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
 
 
-def _start(board: Board, _request: Request, given: dict[str, str]) -> Html:
-    root = board.places().get(given.get("place", ""))
+def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> Html:
+    root = board.list_repositories().get(form.get("place", ""))
     if root is None:
         raise ConfigError("there is no such repository on this board", "phasegate board add PATH")
     project = open_project(root)
-    by = project.ordered_at("board")
-    with opened_store(project) as store:
-        slug = orders.start(project, store, given.get("type", ""), given.get("description", ""), by=by)
-    start_detached(project, slug, Wishes(by=by))
-    return layout.notice(f"{slug} runs.")
+    by = project.make_origin("board")
+    with open_project_store(project) as store:
+        slug = orders.start_workflow(project, store, form.get("type", ""), form.get("description", ""), by=by)
+    start_detached(project, slug, RunOptions(by=by))
+    return layout.render_notice(f"{slug} runs.")
 
 
-def _order(board: Board, request: Request, given: dict[str, str]) -> Html:
+def _give_order(board: Board, request: Request, form: dict[str, str]) -> Html:
     """An order on what the page showed: the number of the feature's last event comes with it."""
     slug, order = request.path_params["slug"], request.path_params["order"]
-    project = open_project(board.root(request))
+    project = open_project(board.find_root(request))
     if order == "stop":
         report = stop_runs(project.location, slug)
-        return layout.notice(f"{slug} has ended its run." if report.ended else f"{slug} is still ending.")
-    seq, text, by = given.get("seq", ""), given.get("text", "").strip(), project.ordered_at("board")
+        return layout.render_notice(f"{slug} has ended its run." if report.ended else f"{slug} is still ending.")
+    seq, text, by = form.get("seq", ""), form.get("text", "").strip(), project.make_origin("board")
     if not (seq.isascii() and seq.isdecimal() and len(seq) < 16):
         raise ConfigError("the order does not say what it was decided on", "load the page again")
-    with opened_store(project) as store:
+    with open_project_store(project) as store:
         if order != "run":
-            orders.give(project, store, slug, orders.GivenOrder(order, text, given.get("phase", "")), by, int(seq))
+            orders.execute_order(
+                project, store, slug, orders.OrderRequest(order, text, form.get("phase", "")), by, int(seq)
+            )
         else:
-            refuse_if_moved(store, slug, int(seq))
+            refuse_if_stale(store, slug, int(seq))
     if order in ("run", "complete", "resolve", "retry", "advance", "back"):
-        start_detached(project, slug, Wishes(by=by))
-    return layout.notice(f"{order} of {slug}: done.")
+        start_detached(project, slug, RunOptions(by=by))
+    return layout.render_notice(f"{order} of {slug}: done.")
 
 
-def _allow(board: Board, request: Request, given: dict[str, str]) -> Html:
-    slug, wanted, reason = request.path_params["slug"], request.path_params["package"], given.get("text", "").strip()
-    path = given.get("path", "")
+def _allow_path(board: Board, request: Request, form: dict[str, str]) -> Html:
+    slug, wanted, reason = request.path_params["slug"], request.path_params["package"], form.get("text", "").strip()
+    path = form.get("path", "")
     if not reason:
         raise ConfigError("the reason is empty", "say why; it is kept on record")
-    project = open_project(board.root(request))
-    with opened_store(project) as store:
+    project = open_project(board.find_root(request))
+    with open_project_store(project) as store:
         package = find_package(store, wanted, slug).package
-        allow_path(project, store, package, path, reason, project.ordered_at("board"), given.get("seen", ""))
-    return layout.notice(f"{wanted} may change {path}.", "Now resolve what stopped it.")
+        allow_path(project, store, package, path, reason, project.make_origin("board"), form.get("seen", ""))
+    return layout.render_notice(f"{wanted} may change {path}.", "Now resolve what stopped it.")
 
 
-def _answer(board: Board, request: Request, given: dict[str, str]) -> Html:
-    project = open_project(board.root(request))
-    with opened_store(project) as store:
-        by = project.ordered_at("board")
-        found = answer(project, store, request.path_params["question"], given.get("text", ""), by)
-    return layout.notice(f"{found.feature}: answered.", found.text[:200])
+def _answer_question(board: Board, request: Request, form: dict[str, str]) -> Html:
+    project = open_project(board.find_root(request))
+    with open_project_store(project) as store:
+        by = project.make_origin("board")
+        found = answer_question(project, store, request.path_params["question"], form.get("text", ""), by)
+    return layout.render_notice(f"{found.feature}: answered.", found.text[:200])
 
 
-def _verify(board: Board, request: Request, _given: dict[str, str]) -> Html:
-    return list_pages.verified_part(verified(board.root(request)))
+def _verify_audit(board: Board, request: Request, _form: dict[str, str]) -> Html:
+    return list_pages.render_verification(verify_audit_trail(board.find_root(request)))

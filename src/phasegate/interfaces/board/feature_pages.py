@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from phasegate.core.display.status import whereabouts
-from phasegate.engine.drive.orders import NEED_TEXT
+from phasegate.core.display.status import describe_merge
+from phasegate.engine.drive.orders import ORDERS_NEEDING_TEXT
 from phasegate.engine.journal.questions import AgentQuestion
-from phasegate.engine.views.feature import FeatureView, StandingView
-from phasegate.engine.views.overview import Decision, PackageCard
-from phasegate.interfaces.board.layout import address, money, panel, pill
-from phasegate.interfaces.html.markup import Html, join, tag
-from phasegate.interfaces.html.svg import clock, duration, feature_rows, gantt, graph, rail, worked
+from phasegate.engine.views.feature import FeatureStatusView, FeatureView
+from phasegate.engine.views.overview import PackageCard, PendingDecision
+from phasegate.interfaces.board.layout import build_path, format_cost, render_panel, render_standing
+from phasegate.interfaces.html.markup import Html, join_html, tag
+from phasegate.interfaces.html.svg import (
+    build_feature_rows,
+    format_duration,
+    measure_work,
+    render_gantt,
+    render_package_graph,
+    render_phase_rail,
+    render_time,
+)
 
-MOST_LINES = 40
-_ORDERS = {  # how a button is called, and what it asks before it is done
+MAX_EVENT_LINES = 40
+_ORDER_BUTTONS = {  # how a button is called, and what it asks before it is done
     "complete": ("Merge into {base}", "Archive {feature} and merge it into {base}?"),
     "resolve": ("Resolved: try again", ""),
     "advance": ("On to the next phase", ""),
@@ -28,97 +36,116 @@ _ORDERS = {  # how a button is called, and what it asks before it is done
 }
 
 
-def feature_page(
-    place: str, view: FeatureView, packages: Sequence[PackageCard], asked: Sequence[AgentQuestion], now_s: float
+def render_feature_page(
+    repository: str,
+    view: FeatureView,
+    packages: Sequence[PackageCard],
+    questions: Sequence[AgentQuestion],
+    now_s: float,
 ) -> Html:
     """One feature: what it waits for, its phases, its packages, what happened, where the time went."""
     card = view.card
 
     def to_package(id_: str) -> str:
-        return address(place, "feature", card.feature, id_)
+        return build_path(repository, "feature", card.feature, id_)
 
     lines = view.lines or ()
     happened = tag(
         "ol.lines",
         {"reversed": True, "tabindex": 0, "aria-label": "What happened, newest first"},
-        *(_line(one.ts, one.line) for one in reversed(lines[-MOST_LINES:])),
+        *(_render_event_line(one.ts, one.line) for one in reversed(lines[-MAX_EVENT_LINES:])),
     )
-    roles, _, share = worked(view.bars)
+    roles, _, share = measure_work(view.bars)
     legend = [
-        tag("span", {"class": f"key role-{role}"}, f"{role} ", tag("b", duration(taken)))
+        tag("span", {"class": f"key role-{role}"}, f"{role} ", tag("b", format_duration(taken)))
         for role, taken in roles.items()
     ]
     no_packages = tag("p.quiet", "The plan has no work packages yet.")
-    return join(
-        feature_head(view),
-        *(question_box(place, one) for one in asked),
-        decision(place, view.now, view.seq, is_working=card.worker is not None),
-        tag("section.panel", {"aria-label": "Phases and gates"}, rail(view)),
+    return join_html(
+        render_feature_header(view),
+        *(render_question(repository, one) for one in questions),
+        render_decision(repository, view.now, view.seq, is_working=card.worker is not None),
+        tag("section.panel", {"aria-label": "Phases and gates"}, render_phase_rail(view)),
         tag(
             "div.halves",
-            panel(
+            render_panel(
                 "Work packages",
-                graph(packages, to_package) if packages else no_packages,
-                beside="what waits for what",
+                render_package_graph(packages, to_package) if packages else no_packages,
+                aside="what waits for what",
             ),
-            panel("What happened", happened, beside=f"{view.seq} entries, chained"),
+            render_panel("What happened", happened, aside=f"{view.seq} entries, chained"),
         ),
-        panel(
+        render_panel(
             "Where the time went",
             tag("p.legend", f"agents worked {share:.0%} of it", *legend, tag("span.key between", "our checks")),
-            gantt(feature_rows(view, to_package), now_s, lambda job: address(place, "job", job)),
+            render_gantt(build_feature_rows(view, to_package), now_s, lambda job: build_path(repository, "job", job)),
         ),
     )
 
 
-def feature_head(view: FeatureView) -> Html:
+def render_feature_header(view: FeatureView) -> Html:
     """What a feature is called, where it stands, and its numbers."""
     card = view.card
     jobs = [bar for bar in view.bars if bar.kind == "agent"]
     checks = [one for phase in view.phases for one in phase.rounds]
     passed = sum(phase.status == "completed" for phase in view.phases)
-    _, busy_s, _ = worked(view.bars)
+    _, busy_s, _ = measure_work(view.bars)
     numbers = {
         "gates": f"{passed} of {len(view.phases)}",
         "sent back": str(sum(one.outcome.lower() != "passed" for one in checks)),
         "agent runs": str(len(jobs)),
-        "time": duration(busy_s),
+        "time": format_duration(busy_s),
         "tokens": f"{view.spent.tokens:,}".replace(",", " ") if view.spent.tokens else "–",
-        "cost": money(view.spent.cost_usd),
+        "cost": format_cost(view.spent.cost_usd),
     }
-    where = whereabouts(card.type, card.stage, card.base, card.merged) or join("into ", tag("code", card.base))
+    where = describe_merge(card.type, card.stage, card.base, card.merged) or join_html("into ", tag("code", card.base))
     facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in numbers.items()]
     begun = view.bars[0].started if view.bars else ""
     title = tag(
         "div",
         tag("p.mono quiet", f"{card.type} · {card.feature}"),
         tag("h1", card.description or card.feature),
-        tag("p.quiet", pill(card.standing), " ", where, " · begun " if begun else "", clock(begun, with_day=True)),
+        tag(
+            "p.quiet",
+            render_standing(card.standing),
+            " ",
+            where,
+            " · begun " if begun else "",
+            render_time(begun, with_day=True),
+        ),
     )
     return tag("div.head", title, tag("dl.numbers", *facts))
 
 
-def _line(ts: str, text: str) -> Html:
+def _render_event_line(ts: str, text: str) -> Html:
     kind = (
         "is-good" if "PASSED" in text or "merged" in text else "is-bad" if "FAILED" in text or "BLOCKED" in text else ""
     )
-    return tag("li", {"class": kind or None}, clock(ts), " ", text)
+    return tag("li", {"class": kind or None}, render_time(ts), " ", text)
 
 
-def decision(place: str, now: StandingView, seq: int, *, is_working: bool, with_link: bool = False) -> Html:
+def render_decision(
+    repository: str, standing: FeatureStatusView, seq: int, *, is_working: bool, with_link: bool = False
+) -> Html:
     """What a feature waits for, why, and the buttons for it; nothing where it has ended."""
-    if now.standing == "ended":
+    if standing.standing == "ended":
         return Html("")
     orders = (
         ("stop",)
         if is_working
-        else tuple(order for order in _ORDERS if order in now.orders and (order != "run" or now.standing == "stopped"))
+        else tuple(
+            order
+            for order in _ORDER_BUTTONS
+            if order in standing.orders and (order != "run" or standing.standing == "stopped")
+        )
     )
-    title = {"working": "Agents are at work", "stopped": "Nobody is at work on this"}.get(now.standing, "Your decision")
-    named = tag("a", {"href": address(place, "feature", now.feature)}, now.feature)
-    why = now.reason or (
-        f"In {now.phase}.{'' if is_working else ' Whatever was done counts; it goes on from there.'}"
-        if now.standing != "waiting"
+    title = {"working": "Agents are at work", "stopped": "Nobody is at work on this"}.get(
+        standing.standing, "Your decision"
+    )
+    named = tag("a", {"href": build_path(repository, "feature", standing.feature)}, standing.feature)
+    why = standing.reason or (
+        f"In {standing.phase}.{'' if is_working else ' Whatever was done counts; it goes on from there.'}"
+        if standing.standing != "waiting"
         else "Its last gate has passed. Nothing has been merged yet."
     )
     findings = (
@@ -126,27 +153,27 @@ def decision(place: str, now: StandingView, seq: int, *, is_working: bool, with_
             "details",
             {"open": with_link, "id": f"findings-{seq}", "hx-morph-skip": True},
             tag("summary", "Findings"),
-            tag("pre", now.findings),
+            tag("pre", standing.findings),
         )
-        if now.findings
+        if standing.findings
         else None
     )
-    box = f"said-{now.feature}"
-    reason = join(
+    box = f"said-{standing.feature}"
+    reason = join_html(
         tag("label", {"for": box}, "Reason, kept on record"),
         tag("textarea", {"name": "text", "id": box, "rows": 2, "hx-morph-skip": True}),
     )
-    buttons = [_button(place, now, order, is_first=at == 0) for at, order in enumerate(orders)]
+    buttons = [_render_order_button(repository, standing, order, is_first=at == 0) for at, order in enumerate(orders)]
     if "back" in orders:
-        phases = [tag("option", {"value": key}, key) for key in reversed(now.earlier)]
-        which = tag("select", {"name": "phase", "aria-label": f"Earlier phase of {now.feature}"}, *phases)
+        phases = [tag("option", {"value": key}, key) for key in reversed(standing.earlier)]
+        which = tag("select", {"name": "phase", "aria-label": f"Earlier phase of {standing.feature}"}, *phases)
         buttons.insert(orders.index("back") + 1, which)
     return tag(
         "section",
-        {"class": f"decision is-{now.standing}", "aria-label": f"{title}: {now.feature}"},
+        {"class": f"decision is-{standing.standing}", "aria-label": f"{title}: {standing.feature}"},
         tag("h2", title, ": " if with_link else None, named if with_link else None),
         tag("p", why),
-        tag("p", tag("b", "What to do: "), now.remediation) if now.remediation else None,
+        tag("p", tag("b", "What to do: "), standing.remediation) if standing.remediation else None,
         findings,
         tag(
             "form",
@@ -157,40 +184,44 @@ def decision(place: str, now: StandingView, seq: int, *, is_working: bool, with_
     )
 
 
-def _button(place: str, now: StandingView, order: str, *, is_first: bool) -> Html:
-    names = {"base": now.base, "feature": now.feature}
-    label, asked = (text.format(**names) for text in _ORDERS[order])
+def _render_order_button(repository: str, standing: FeatureStatusView, order: str, *, is_first: bool) -> Html:
+    names = {"base": standing.base, "feature": standing.feature}
+    label, asked = (text.format(**names) for text in _ORDER_BUTTONS[order])
     return tag(
         "button",
         {
             # Its own, so that the page does not turn it into another button: one whose order is still on its way
             # would take no click.
-            "id": f"{order}-{place}-{now.feature}",
+            "id": f"{order}-{repository}-{standing.feature}",
             "type": "button",
             "class": "primary" if is_first and order != "stop" else "danger" if order == "cancel" else None,
-            "hx-post": address(place, "feature", now.feature, "order", order),
+            "hx-post": build_path(repository, "feature", standing.feature, "order", order),
             "hx-include": "closest form",
             "hx-target": "#notice",
             "hx-confirm": asked or None,
-            "title": "needs a reason" if order in NEED_TEXT else None,
+            "title": "needs a reason" if order in ORDERS_NEEDING_TEXT else None,
         },
         label,
     )
 
 
-def question_box(place: str, one: AgentQuestion) -> Html:
+def render_question(repository: str, question: AgentQuestion) -> Html:
     """What an agent asks, with a box for the answer, and a button for each that it offers."""
-    post = {"hx-post": address(place, "answer", one.id), "hx-target": "#notice"}
+    post = {"hx-post": build_path(repository, "answer", question.id), "hx-target": "#notice"}
     offered = [
         tag("button", {"type": "button", "hx-vals": json.dumps({"text": option})}, post, option)
-        for option in one.options
+        for option in question.options
     ]
-    box = f"answer-{one.id}"
+    box = f"answer-{question.id}"
     return tag(
         "section.decision is-waiting",
-        {"aria-label": f"Question {one.id}"},
-        tag("h2", "An agent asks: ", tag("a", {"href": address(place, "job", one.job)}, one.work or one.feature)),
-        tag("p", one.text),
+        {"aria-label": f"Question {question.id}"},
+        tag(
+            "h2",
+            "An agent asks: ",
+            tag("a", {"href": build_path(repository, "job", question.job)}, question.work or question.feature),
+        ),
+        tag("p", question.text),
         tag(
             "form",
             post,
@@ -202,27 +233,27 @@ def question_box(place: str, one: AgentQuestion) -> Html:
     )
 
 
-def stuck_box(place: str, one: Decision) -> Html:
+def render_stuck_package(repository: str, blocked: PendingDecision) -> Html:
     """A package that was dispatched by hand and is blocked: why, and what to type when that is mended."""
-    href = address(place, "feature", one.feature, one.package)
+    href = build_path(repository, "feature", blocked.feature, blocked.package)
     return tag(
         "section.decision is-waiting",
-        {"aria-label": f"Blocked: {one.package} of {one.feature}"},
-        tag("h2", "Blocked: ", tag("a", {"href": href}, f"{one.package} of {one.feature}")),
-        tag("p", one.reason),
-        tag("p", tag("b", "What to do: "), one.remediation) if one.remediation else None,
-        tag("p", "Then: ", tag("code", f"phasegate dispatch {one.package} --feature {one.feature}")),
+        {"aria-label": f"Blocked: {blocked.package} of {blocked.feature}"},
+        tag("h2", "Blocked: ", tag("a", {"href": href}, f"{blocked.package} of {blocked.feature}")),
+        tag("p", blocked.reason),
+        tag("p", tag("b", "What to do: "), blocked.remediation) if blocked.remediation else None,
+        tag("p", "Then: ", tag("code", f"phasegate dispatch {blocked.package} --feature {blocked.feature}")),
     )
 
 
-def decisions_page(
-    waiting: Sequence[tuple[str, StandingView, int]],
-    asked: Sequence[tuple[str, AgentQuestion]],
-    stuck: Sequence[tuple[str, Decision]],
+def render_decisions_page(
+    waiting: Sequence[tuple[str, FeatureStatusView, int]],
+    questions: Sequence[tuple[str, AgentQuestion]],
+    stuck_packages: Sequence[tuple[str, PendingDecision]],
 ) -> Html:
     """Everything that waits for a person, with its reasons."""
-    boxes = [question_box(place, one) for place, one in asked]
-    boxes += [decision(place, now, seq, is_working=False, with_link=True) for place, now, seq in waiting]
-    boxes += [stuck_box(place, one) for place, one in stuck]
+    boxes = [render_question(place, one) for place, one in questions]
+    boxes += [render_decision(place, now, seq, is_working=False, with_link=True) for place, now, seq in waiting]
+    boxes += [render_stuck_package(place, one) for place, one in stuck_packages]
     nothing = tag("p.quiet", "Nothing waits for you.")
-    return join(tag("h1", "Decisions"), *boxes, None if boxes else nothing)
+    return join_html(tag("h1", "Decisions"), *boxes, None if boxes else nothing)

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from phasegate.engine.views.job import JobView
 from phasegate.engine.views.job_log import LogPage
-from phasegate.engine.views.overview import Job, PackageCard
-from phasegate.interfaces.board.layout import address, money, panel, pill, table
-from phasegate.interfaces.html.markup import Html, join, tag
-from phasegate.interfaces.html.svg import clock, duration, moment
+from phasegate.engine.views.overview import JobRow, PackageCard
+from phasegate.interfaces.board.layout import build_path, format_cost, render_panel, render_standing, render_table
+from phasegate.interfaces.html.markup import Html, join_html, tag
+from phasegate.interfaces.html.svg import format_duration, parse_timestamp, render_time
 
 
-def package_page(place: str, card: PackageCard, document: str) -> Html:
+def render_package_page(repository: str, card: PackageCard, document: str) -> Html:
     """One package: where it stands, who worked on it, what it may change besides, and its plan."""
-    base = address(place, "feature", card.feature, card.id)
+    base = build_path(repository, "feature", card.feature, card.id)
     scope = tag(
         "form",
         {"hx-post": f"{base}/allow", "hx-target": "#notice", "class": "starting", "hx-morph-skip": True},
@@ -31,61 +31,77 @@ def package_page(place: str, card: PackageCard, document: str) -> Html:
         tag("div", {"id": "change"}),
     )
     blocked = tag("p.notice is-bad", card.reason, " ", card.remediation) if card.reason else None
-    return join(
-        tag("p.mono quiet", tag("a", {"href": address(place, "feature", card.feature)}, card.feature)),
+    return join_html(
+        tag("p.mono quiet", tag("a", {"href": build_path(repository, "feature", card.feature)}, card.feature)),
         tag("h1", f"{card.id} {card.title}"),
-        tag("p.quiet", pill(card.standing), f" {card.state} · round {card.round} · ", money(card.spent.cost_usd)),
+        tag(
+            "p.quiet",
+            render_standing(card.standing),
+            f" {card.state} · round {card.round} · ",
+            format_cost(card.spent.cost_usd),
+        ),
         blocked,
-        panel("Agents", jobs_table(place, card.jobs or ())),
-        panel("Change and evidence", *(_part(f"{base}/part/{part}", part) for part in ("diff", "evidence"))),
-        panel("Allow another path", tag("p.quiet", "A protected path is allowed as it is now, and no further."), scope),
-        panel("Plan", tag("details", {"hx-morph-skip": True}, tag("summary", "Show the plan"), tag("pre", document))),
+        render_panel("Agents", render_jobs_table(repository, card.jobs or ())),
+        render_panel(
+            "Change and evidence", *(_render_lazy_part(f"{base}/part/{part}", part) for part in ("diff", "evidence"))
+        ),
+        render_panel(
+            "Allow another path", tag("p.quiet", "A protected path is allowed as it is now, and no further."), scope
+        ),
+        render_panel(
+            "Plan", tag("details", {"hx-morph-skip": True}, tag("summary", "Show the plan"), tag("pre", document))
+        ),
     )
 
 
-def jobs_table(place: str, jobs: Iterable[Job]) -> Html:
+def render_jobs_table(repository: str, jobs: Iterable[JobRow]) -> Html:
     """Runs of agents, one a line."""
     rows = [
         tag(
             "tr",
-            tag("td", clock(job.started, with_day=True)),
-            tag("td", tag("a", {"href": address(place, "job", job.id)}, f"{job.phase} by {job.agent}")),
+            tag("td", render_time(job.started, with_day=True)),
+            tag("td", tag("a", {"href": build_path(repository, "job", job.id)}, f"{job.phase} by {job.agent}")),
             tag("td", job.round),
             tag("td", job.outcome or "runs"),
-            tag("td.right", duration(moment(job.ended) - moment(job.started)) if job.ended else ""),
+            tag(
+                "td.right",
+                format_duration(parse_timestamp(job.ended) - parse_timestamp(job.started)) if job.ended else "",
+            ),
             tag("td.right", f"{job.tokens:,}".replace(",", " ") if job.tokens else "–"),
-            tag("td.right", money(job.cost_usd)),
+            tag("td.right", format_cost(job.cost_usd)),
         )
         for job in jobs
     ]
-    return table(
+    return render_table(
         ("started", "who", "round", "outcome", "time", "tokens", "cost"), rows, "No agent has worked on it yet."
     )
 
 
-def job_page(place: str, view: JobView) -> Html:
+def render_job_page(repository: str, view: JobView) -> Html:
     """One run of an agent: what it printed, was told, changed and answered; what it claims beside what was seen."""
-    row, base = view.row, address(place, "job", view.job)
-    facts = _job_facts(row) if row else []
-    claimed = [tag("tr", tag("th", {"scope": "row"}, name), tag("td", value)) for name, value in _claims(view.claimed)]
+    row, base = view.row, build_path(repository, "job", view.job)
+    facts = _render_job_facts(row) if row else []
+    claimed = [
+        tag("tr", tag("th", {"scope": "row"}, name), tag("td", value)) for name, value in _format_claims(view.claimed)
+    ]
     falsely = [tag("li.is-bad", str(one)) for one in view.claimed_falsely]
     evidence = tag(
         "div.halves",
-        panel(
+        render_panel(
             "What it claims", tag("table", tag("tbody", *claimed)) if claimed else tag("p.quiet", "Nothing."), *falsely
         ),
-        panel(
+        render_panel(
             "What was seen",
             tag("pre", view.evidence) if view.evidence else tag("p.quiet", "No check ran in its round."),
         ),
     )
     title = f"{row.phase} by {row.agent}" if row else view.job
     about = " · ".join((row.wp or row.workflow_phase, f"round {row.round}")) if row else ""
-    up = address(place, "feature", view.feature, *((row.wp,) if row and row.wp else ()))
-    return join(
+    up = build_path(repository, "feature", view.feature, *((row.wp,) if row and row.wp else ()))
+    return join_html(
         tag("p.mono quiet", tag("a", {"href": up}, view.feature), f" · {view.job}"),
         tag("div.head", tag("div", tag("h1", title), tag("p.quiet", about)), tag("dl.numbers", *facts)),
-        panel(
+        render_panel(
             "Output",
             tag(
                 "div",
@@ -101,43 +117,43 @@ def job_page(place: str, view: JobView) -> Html:
                 },
             ),
         ),
-        panel(
+        render_panel(
             "Prompt, diff and answer",
-            *(_part(f"{base}/part/{part}", part) for part in ("prompt", "diff", "answer")),
+            *(_render_lazy_part(f"{base}/part/{part}", part) for part in ("prompt", "diff", "answer")),
         ),
         evidence,
     )
 
 
-def _job_facts(row: Job) -> list[Html]:
+def _render_job_facts(row: JobRow) -> list[Html]:
     numbers = {
         "outcome": row.outcome or "runs",
-        "time": duration(moment(row.ended) - moment(row.started)) if row.ended else "",
+        "time": format_duration(parse_timestamp(row.ended) - parse_timestamp(row.started)) if row.ended else "",
         "read": f"{row.input_tokens:,}".replace(",", " ") if row.input_tokens else "–",
         "written": f"{row.output_tokens:,}".replace(",", " ") if row.output_tokens else "–",
-        "cost": money(row.cost_usd),
+        "cost": format_cost(row.cost_usd),
     }
     return [tag("div", tag("dt", name), tag("dd", value)) for name, value in numbers.items() if value]
 
 
-def _claims(claimed: object) -> Iterator[tuple[str, str]]:
+def _format_claims(claimed: object) -> Iterator[tuple[str, str]]:
     if isinstance(claimed, dict):
         for name, value in claimed.items():
             yield str(name), ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _part(path: str, name: str) -> Html:
+def _render_lazy_part(path: str, name: str) -> Html:
     """Something long, fetched when it is wanted."""
     fetch = {"hx-get": path, "hx-trigger": "toggle once", "hx-target": f"#part-{name}", "hx-morph-skip": True}
     return tag("details", fetch, tag("summary", f"Show the {name}"), tag("div.part", {"id": f"part-{name}"}))
 
 
-def text_part(text: str, *, is_diff: bool) -> Html:
+def render_text(text: str, *, is_diff: bool) -> Html:
     """A kept text; the lines of a diff are told apart."""
-    return tag("pre", *(map(_diff_line, text.splitlines()) if is_diff else (text,)))
+    return tag("pre", *(map(_render_diff_line, text.splitlines()) if is_diff else (text,)))
 
 
-def _diff_line(line: str) -> Html:
+def _render_diff_line(line: str) -> Html:
     kind = (
         {"+": "added", "-": "removed", "@": "hunk", "d": "file"}.get(line[:1], "")
         if line[:3] not in ("+++", "---")
@@ -146,24 +162,26 @@ def _diff_line(line: str) -> Html:
     return tag("span", {"class": kind or None}, f"{line}\n")
 
 
-def log_part(place: str, job: str, page: LogPage) -> Html:
+def render_log_part(repository: str, job: str, page: LogPage) -> Html:
     """What came since the last time, and who asks for more; the first part also leads to what was before it."""
-    base = address(place, "job", job, "log")
+    base = build_path(repository, "job", job, "log")
     more = {"hx-get": f"{base}?from={page.end}", "hx-trigger": "every 1s", "hx-swap": "outerHTML"}
-    return join(tag("pre", page.text) if page.text else None, None if page.is_over else tag("span.quiet", more, "…"))
+    return join_html(
+        tag("pre", page.text) if page.text else None, None if page.is_over else tag("span.quiet", more, "…")
+    )
 
 
-def log_start(place: str, job: str, page: LogPage) -> Html:
+def render_log_start(repository: str, job: str, page: LogPage) -> Html:
     """The last page of a log, with a way to those before it."""
-    return tag("div", earlier_log(place, job, page), log_part(place, job, page))
+    return tag("div", render_earlier_log_button(repository, job, page), render_log_part(repository, job, page))
 
 
-def earlier_log(place: str, job: str, page: LogPage) -> Html:
+def render_earlier_log_button(repository: str, job: str, page: LogPage) -> Html:
     """A button that puts the page before this one in its own place."""
     if not page.start:
         return Html("")
     fetch = {
-        "hx-get": f"{address(place, 'job', job, 'log')}?before={page.start}",
+        "hx-get": f"{build_path(repository, 'job', job, 'log')}?before={page.start}",
         "hx-swap": "outerHTML",
         "hx-target": "this",
     }

@@ -8,34 +8,34 @@ from urllib.parse import quote, urlencode
 
 from phasegate.interfaces.html.markup import Child, Html, tag
 
-MOST_TILES = 50
-_PAGES = {"/": "Features", "/decisions": "Decisions", "/timeline": "Timeline", "/audit": "Audit"}
-_HTMX = '{"includeIndicatorCSS":false,"allowEval":false,"extensions":"sse"}'
-_STANDINGS = {"waiting": "waiting for you", "working": "in work", "stopped": "stopped", "ended": "ended"}
+MAX_TILES = 50
+_NAV_PAGES = {"/": "Features", "/decisions": "Decisions", "/timeline": "Timeline", "/audit": "Audit"}
+_HTMX_CONFIG = '{"includeIndicatorCSS":false,"allowEval":false,"extensions":"sse"}'
+_STANDING_LABELS = {"waiting": "waiting for you", "working": "in work", "stopped": "stopped", "ended": "ended"}
 
 
-class Shell(NamedTuple):
+class PageShell(NamedTuple):
     """What is around every page."""
 
     path: str  # with its query
     page_secret: str
-    places: Sequence[str]  # the names of the repositories
-    place: str = ""  # the one that the page is about
+    repositories: Sequence[str]  # the names of the repositories
+    repository: str = ""  # the one that the page is about
     feature: str = ""
-    waiting: int = 0
+    waiting_count: int = 0
 
 
-def address(place: str, *parts: str) -> str:
+def build_path(repository: str, *parts: str) -> str:
     """The path of something in a repository."""
-    return "/".join(("", "at", *(quote(part, safe="") for part in (place, *parts))))
+    return "/".join(("", "at", *(quote(part, safe="") for part in (repository, *parts))))
 
 
-def whole(shell: Shell, title: str, *content: Child) -> Html:
+def render_page(shell: PageShell, title: str, *content: Child) -> Html:
     """A whole page. Its main part asks for itself again when something has moved that it shows."""
     live = {
         "id": "live",
         "role": "status",
-        "hx-sse:connect": f"/events?{urlencode({'at': shell.place, 'feature': shell.feature})}",
+        "hx-sse:connect": f"/events?{urlencode({'at': shell.repository, 'feature': shell.feature})}",
     }
     again = {
         "hx-get": shell.path,
@@ -47,7 +47,7 @@ def whole(shell: Shell, title: str, *content: Child) -> Html:
         "head",
         tag("meta", {"charset": "utf-8"}),
         tag("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
-        tag("meta", {"name": "htmx-config", "content": _HTMX}),
+        tag("meta", {"name": "htmx-config", "content": _HTMX_CONFIG}),
         tag("title", f"{title} · Phasegate"),
         tag("link", {"rel": "stylesheet", "href": "/static/board.css"}),
         tag("link", {"rel": "icon", "href": "/static/board.svg"}),
@@ -58,8 +58,8 @@ def whole(shell: Shell, title: str, *content: Child) -> Html:
         "header",
         tag("a.skip", {"href": "#main"}, "Skip to the content"),
         tag("a.brand", {"href": "/"}, "Phasegate"),
-        tag("span.mono quiet", shell.place or ", ".join(shell.places)),
-        tag("nav", {"aria-label": "Pages"}, *_links(shell)),
+        tag("span.mono quiet", shell.repository or ", ".join(shell.repositories)),
+        tag("nav", {"aria-label": "Pages"}, *_render_nav_links(shell)),
         tag("span", live, "live"),
     )
     body = {"hx-headers:inherited": f'{{"X-Phasegate":"{shell.page_secret}"}}'}
@@ -68,41 +68,43 @@ def whole(shell: Shell, title: str, *content: Child) -> Html:
     return Html("<!doctype html>" + tag("html", {"lang": "en"}, head, tag("body", body, header, notice, main)))
 
 
-def _links(shell: Shell) -> Iterator[Html]:
+def _render_nav_links(shell: PageShell) -> Iterator[Html]:
     here = shell.path.partition("?")[0]
-    for path, name in _PAGES.items():
-        count = tag("span.count", shell.waiting) if path == "/decisions" and shell.waiting else None
+    for path, name in _NAV_PAGES.items():
+        count = tag("span.count", shell.waiting_count) if path == "/decisions" and shell.waiting_count else None
         yield tag(
             "a", {"href": path, "aria-current": "page" if path == here else None}, name, " " if count else None, count
         )
 
 
-def notice(text: str, hint: str = "", *, is_bad: bool = False) -> Html:
+def render_notice(text: str, hint: str = "", *, is_error: bool = False) -> Html:
     """What became of an order."""
     hints = tag("span.quiet", f" {hint}") if hint else None
-    return tag("p", {"class": "notice is-bad" if is_bad else "notice"}, text, hints)
+    return tag("p", {"class": "notice is-bad" if is_error else "notice"}, text, hints)
 
 
-def panel(title: str, *content: Child, beside: Child = None) -> Html:
+def render_panel(title: str, *content: Child, aside: Child = None) -> Html:
     """A part of a page with a heading."""
-    heading = tag("div.heading", tag("h2", title), tag("span.quiet", beside))
+    heading = tag("div.heading", tag("h2", title), tag("span.quiet", aside))
     return tag("section.panel", heading, *content)
 
 
-def money(cost_usd: float) -> str:
+def format_cost(cost_usd: float) -> str:
     """Dollars as people write them; a dash where no agent reported any."""
     return f"${cost_usd:.2f}" if cost_usd >= 0.005 else "–"
 
 
-def pill(standing: str) -> Html:
+def render_standing(standing: str) -> Html:
     """Whether it is in work, waits, is stopped or has ended."""
-    return tag("span", {"class": f"pill is-{standing or 'unknown'}"}, _STANDINGS.get(standing, standing or "not ours"))
+    return tag(
+        "span", {"class": f"pill is-{standing or 'unknown'}"}, _STANDING_LABELS.get(standing, standing or "not ours")
+    )
 
 
-def table(names: Sequence[str], rows: Sequence[Html], nothing: str) -> Html:
+def render_table(column_names: Sequence[str], rows: Sequence[Html], empty_text: str) -> Html:
     """A table, or a sentence where there is nothing in it."""
     if not rows:
-        return tag("p.quiet", nothing)
-    head = tag("thead", tag("tr", *(tag("th", {"scope": "col"}, name) for name in names)))
+        return tag("p.quiet", empty_text)
+    head = tag("thead", tag("tr", *(tag("th", {"scope": "col"}, name) for name in column_names)))
     whole_table = tag("table", head, tag("tbody", *rows))
     return tag("div.scroll", {"tabindex": 0, "role": "region", "aria-label": "Table"}, whole_table)

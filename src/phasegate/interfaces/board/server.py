@@ -10,19 +10,19 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from phasegate.interfaces.board.access import BoardEntry, Guard
-from phasegate.interfaces.board.app import Board, board_app
+from phasegate.interfaces.board.access import AccessMiddleware, BoardCredentials
+from phasegate.interfaces.board.app import Board, build_app
 
-MOST_CONNECTIONS = 200
-LONGEST_REQUEST_S = 10.0  # for a client to say what it wants
+MAX_CONNECTIONS = 200
+REQUEST_TIMEOUT_S = 10.0  # for a client to say what it wants
 
 
-class _Impatient(H11Protocol):
+class _IdleTimeoutProtocol(H11Protocol):
     """Closes a connection that does not come to ask anything: many of them would keep everybody else out."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(LONGEST_REQUEST_S, self._close_if_idle)
+        self.loop.call_later(REQUEST_TIMEOUT_S, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
         if self.cycle is None and not self.transport.is_closing():
@@ -35,27 +35,29 @@ def open_socket(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(("127.0.0.1", port))
-        found.listen(MOST_CONNECTIONS)  # before the link is printed: who is quick waits, and is not refused
+        found.listen(MAX_CONNECTIONS)  # before the link is printed: who is quick waits, and is not refused
     except OSError:
         found.close()
         raise
     return found
 
 
-def serve(here: Path | None, listening: socket.socket, entry: BoardEntry, ready: Callable[[], None]) -> None:
+def serve_board(
+    start_root: Path | None, listener: socket.socket, credentials: BoardCredentials, on_ready: Callable[[], None]
+) -> None:
     """Serve until a signal ends it."""
-    board = Board(here, entry)
+    board = Board(start_root, credentials)
     config = uvicorn.Config(
-        Guard(board_app(board), entry),
-        http=_Impatient,
+        AccessMiddleware(build_app(board), credentials),
+        http=_IdleTimeoutProtocol,
         ws="none",
         log_level="error",
         access_log=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=16_384,
     )
-    ready()
-    uvicorn.Server(config).run(sockets=[listening])
+    on_ready()
+    uvicorn.Server(config).run(sockets=[listener])

@@ -70,7 +70,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
-COMPLETING = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
+COMPLETION_VARIABLE = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
 # The help page, most wanted first. What is in no section is listed as a tool.
 SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
@@ -91,7 +91,7 @@ SECTIONS = {
         "completion",
     ),
 }
-TOOLS = "Tools for those who write prompts, specifications and agents"
+TOOLS_SECTION = "Tools for those who write prompts, specifications and agents"
 
 
 class LazyGroup(click.Group):
@@ -112,7 +112,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"No such command '{args[0]}'.{_did_you_mean(args[0])}")
+            ctx.fail(f"No such command '{args[0]}'.{_suggest_command(args[0])}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -126,12 +126,12 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         placed = {name for names in SECTIONS.values() for name in names}
         tools = tuple(name for name in self.list_commands(ctx) if name not in placed)
-        for title, names in (*SECTIONS.items(), (TOOLS, tools)):
+        for title, names in (*SECTIONS.items(), (TOOLS_SECTION, tools)):
             with formatter.section(title):
                 formatter.write_dl([(name, COMMANDS[name][2]) for name in names])
 
 
-def _did_you_mean(name: str) -> str:
+def _suggest_command(name: str) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(name, COMMANDS, n=1)
@@ -153,8 +153,8 @@ def app(ctx: click.Context, verbose: bool) -> int | None:
         return None
     from phasegate.interfaces.cli import menu
 
-    if menu.on_a_terminal():
-        return menu.offer()
+    if menu.is_interactive():
+        return menu.show_menu()
     click.echo(ctx.get_help())
     return None
 
@@ -162,11 +162,11 @@ def app(ctx: click.Context, verbose: bool) -> int | None:
 def run_command(arguments: list[str]) -> int:
     """Run one command and turn its end into an exit code: 0 done, 1 the answer is no, 2 to 4 an error, 70 our fault."""
     try:
-        result = _invoked(arguments)
+        result = _invoke(arguments)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        show_mistake(error)
+        show_usage_error(error)
         return error.exit_code
     except KeyboardInterrupt:
         print(file=sys.stderr)  # ends the line of the terminal's ^C
@@ -175,39 +175,39 @@ def run_command(arguments: list[str]) -> int:
         show_error(error)
         return error.exit_code
     except BrokenPipeError:
-        return _reader_has_gone()
+        return _handle_broken_pipe()
     except OSError as error:
-        return _disk_fails(error) if error.errno in _OF_THE_DISK else _our_fault(error)
+        return _report_disk_error(error) if error.errno in _DISK_ERRNOS else _report_internal_error(error)
     except Exception as error:
-        return _our_fault(error)
+        return _report_internal_error(error)
     return result if isinstance(result, int) else 0
 
 
-def _invoked(arguments: list[str]) -> object:
+def _invoke(arguments: list[str]) -> object:
     """What the command returns. Not by click's `main`: that makes a failure of a reader that has gone."""
-    if COMPLETING in os.environ:
-        return app.main(args=arguments, prog_name="phasegate", complete_var=COMPLETING, standalone_mode=False)
+    if COMPLETION_VARIABLE in os.environ:
+        return app.main(args=arguments, prog_name="phasegate", complete_var=COMPLETION_VARIABLE, standalone_mode=False)
     with app.make_context("phasegate", [*arguments]) as context:
         return app.invoke(context)
 
 
-def _reader_has_gone() -> int:
+def _handle_broken_pipe() -> int:
     """`phasegate ... | head` is no error."""
-    _drop_output()
+    _discard_output()
     return 0
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """What is still buffered goes nowhere: the interpreter flushes stdout at its end, and would complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
-def _disk_fails(error: OSError) -> int:
+def _report_disk_error(error: OSError) -> int:
     """Whatever was to be written, stdout included, the machine has no room for it, or cannot write."""
-    _drop_output()
+    _discard_output()
     unavailable = EnvironmentUnavailable(
         f"cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}",
         "check the disk (space, errors, permissions), or send the output elsewhere; then run again",
@@ -216,27 +216,27 @@ def _disk_fails(error: OSError) -> int:
     return unavailable.exit_code
 
 
-def show_mistake(error: click.ClickException) -> None:
+def show_usage_error(error: click.ClickException) -> None:
     """Say what is wrong with the arguments, on stderr; what was typed may hold escape sequences."""
     from io import StringIO
 
-    from phasegate.interfaces.cli.render import printable
+    from phasegate.interfaces.cli.render import make_printable
 
     error.show(file=(shown := StringIO()))
     for line in shown.getvalue().removesuffix("\n").split("\n"):
-        print(printable(line.expandtabs(4)), file=sys.stderr)
-    if "unexpected extra argument" in error.format_message() and _takes_a_sentence(error):
+        print(make_printable(line.expandtabs(4)), file=sys.stderr)
+    if "unexpected extra argument" in error.format_message() and _takes_free_text(error):
         print("  hint: put what has several words in quotes", file=sys.stderr)
 
 
-def _takes_a_sentence(error: click.ClickException) -> bool:
-    from phasegate.interfaces.cli.render import Sentence
+def _takes_free_text(error: click.ClickException) -> bool:
+    from phasegate.interfaces.cli.render import FreeText
 
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return context is not None and any(isinstance(one.type, Sentence) for one in context.command.params)
+    return context is not None and any(isinstance(one.type, FreeText) for one in context.command.params)
 
 
-def _our_fault(error: Exception) -> int:
+def _report_internal_error(error: Exception) -> int:
     """Keep the traceback in a file of its own and tell the person in one line where it is."""
     from tempfile import NamedTemporaryFile
     from traceback import format_exception
@@ -251,8 +251,8 @@ def _our_fault(error: Exception) -> int:
 
 def show_error(error: PhasegateError) -> None:
     """Say what happened and what to do next, on stderr; a message may hold names from outside."""
-    from phasegate.interfaces.cli.render import printable
+    from phasegate.interfaces.cli.render import make_printable
 
-    hint = f"\n  hint: {printable(error.hint)}" if error.hint else ""
+    hint = f"\n  hint: {make_printable(error.hint)}" if error.hint else ""
     with suppress(OSError):  # where nobody can be told, the exit code still says it
-        print(f"phasegate: {printable(error.message)}{hint}", file=sys.stderr, flush=True)
+        print(f"phasegate: {make_printable(error.message)}{hint}", file=sys.stderr, flush=True)

@@ -11,11 +11,11 @@ from phasegate.engine.tools.agent_files import (
     AgentFileChange,
     check_agent_files,
     install_agent_files,
-    shipped_files,
+    load_shipped_files,
     sync_agent_files,
 )
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import json_option, printable, show
+from phasegate.interfaces.cli.render import json_option, make_printable, print_result
 
 paths_argument = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 
@@ -38,11 +38,13 @@ def list_(as_json: bool) -> None:
     Example:
       phasegate agent-file list
     """
-    files = shipped_files()
+    files = load_shipped_files()
     data = [{"name": f.name, "kind": f.role.kind, "phases": f.role.phases, "parent": f.role.parent} for f in files]
     width = max(len(file.name) for file in files)
     serve = {f.name: ", ".join(f.role.phases) or (f"for {f.role.parent}" if f.role.parent else "") for f in files}
-    show(data, "\n".join(f"{f.name:<{width}}  {f.role.kind:<16}  {serve[f.name]}".rstrip() for f in files), as_json)
+    print_result(
+        data, "\n".join(f"{f.name:<{width}}  {f.role.kind:<16}  {serve[f.name]}".rstrip() for f in files), as_json
+    )
 
 
 @agent_file.command()
@@ -92,12 +94,12 @@ def check(paths: tuple[Path, ...], as_json: bool) -> int:
       phasegate agent-file check .claude/agents
     """
     found = check_agent_files(paths)
-    wrong = {printable(path): phrases for path, phrases in found.items() if phrases}
+    wrong = {make_printable(path): phrases for path, phrases in found.items() if phrases}
     lines = "\n".join(f"{path}: {'; '.join(phrases)}" for path, phrases in wrong.items())
-    show({"ok": not wrong, "checked": len(found), "findings": wrong}, lines, as_json)
+    print_result({"ok": not wrong, "checked": len(found), "findings": wrong}, lines, as_json)
     return 1 if wrong else 0
 
 
 def _show_changes(changes: Sequence[AgentFileChange], as_json: bool) -> None:
-    data = [{"path": printable(change.path), "outcome": change.outcome} for change in changes]
-    show(data, "\n".join(f"{row['path']}: {row['outcome']}" for row in data), as_json)
+    data = [{"path": make_printable(change.path), "outcome": change.outcome} for change in changes]
+    print_result(data, "\n".join(f"{row['path']}: {row['outcome']}" for row in data), as_json)

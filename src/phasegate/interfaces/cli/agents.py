@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from phasegate.core.agents.harnesses import KNOWN
-from phasegate.core.workflow.spending import Spent, in_words
-from phasegate.engine.project.project import open_project, opened_store
-from phasegate.engine.tools.agent_survey import Surveyed, open_workshop, survey
+from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES
+from phasegate.core.workflow.spending import Spending, format_spending
+from phasegate.engine.project.project import open_project, open_project_store
+from phasegate.engine.tools.agent_survey import AgentSurvey, load_folder_config, survey_agents
 from phasegate.engine.tools.agent_trial import RoundTrip, make_round_trip
-from phasegate.interfaces.cli.completion_values import agent_names, offering
+from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.live_display import waiting
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.cli.live_display import show_waiting
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
 
-_HINT = (
+_NO_AGENT_HINT = (
     "no agent can be started: install one of them, or name your own in phasegate.toml: [agents.NAME] with its harness"
 )
-_UNTESTED = "untested: no version of it was run by us"
+_UNTESTED_NOTE = "untested: no version of it was run by us"
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -38,17 +38,17 @@ def agents(ctx: click.Context, as_json: bool) -> int | None:
     """
     if ctx.invoked_subcommand is not None:
         return None
-    with waiting("asking the programs for their versions"):
-        found = survey(open_workshop(current_folder()))
-    show({"agents": [_as_data(one) for one in found]}, "\n".join(_lines(found)), as_json)
+    with show_waiting("asking the programs for their versions"):
+        found = survey_agents(load_folder_config(current_folder()))
+    print_result({"agents": [_as_data(one) for one in found]}, "\n".join(_format_agents(found)), as_json)
     if any(one.can_start for one in found):
         return 0
-    click.echo(f"phasegate: {_HINT}", err=True)
+    click.echo(f"phasegate: {_NO_AGENT_HINT}", err=True)
     return 1
 
 
 @agents.command("test")
-@click.argument("name", shell_complete=offering(agent_names))
+@click.argument("name", shell_complete=complete_from(list_agent_names))
 @json_option
 def test_(name: str, as_json: bool) -> int:
     """Ask an agent for one fixed word: a real round trip, in an empty folder that is thrown away.
@@ -62,66 +62,66 @@ def test_(name: str, as_json: bool) -> int:
       phasegate agents test codex --json
     """
     project = open_project(current_folder())
-    with opened_store(project) as store, waiting(f"waiting for {printable(name)}"):
+    with open_project_store(project) as store, show_waiting(f"waiting for {make_printable(name)}"):
         trip = make_round_trip(project, store, name)
-    show(trip._asdict(), "\n".join(_trip_lines(trip)), as_json)
+    print_result(trip._asdict(), "\n".join(_format_round_trip(trip)), as_json)
     return 0 if trip.ok else 1
 
 
-def _as_data(one: Surveyed) -> dict[str, object]:
-    return {**one._asdict(), "missing": [missing._asdict() for missing in one.missing]}
+def _as_data(agent: AgentSurvey) -> dict[str, object]:
+    return {**agent._asdict(), "missing": [missing._asdict() for missing in agent.missing]}
 
 
-def _lines(found: Sequence[Surveyed]) -> Iterator[str]:
+def _format_agents(found: Sequence[AgentSurvey]) -> Iterator[str]:
     for one in found:
         mark = "can be started" if one.can_start else "cannot be started"
-        yield printable(f"{one.name}  ({one.harness}{'' if one.configured else ', not configured'})  {mark}")
-        for name, text in _facts(one):
-            yield printable(f"    {name:<9} {text}")
+        yield make_printable(f"{one.name}  ({one.harness}{'' if one.configured else ', not configured'})  {mark}")
+        for name, text in _list_facts(one):
+            yield make_printable(f"    {name:<9} {text}")
     for level, gaps in {one.sandbox: one.sandbox_gaps for one in found if one.can_start and one.sandbox_gaps}.items():
         yield f"the sandbox level {level} here: {'; '.join(gaps)}"
 
 
-def _facts(one: Surveyed) -> Iterator[tuple[str, str]]:
-    if one.path:
-        yield "program", one.path
-        yield "version", _version(one)
-    elif one.harness in KNOWN and not one.tested:
-        yield "version", _UNTESTED
-    if one.sign_in:
-        yield "sign-in", ", ".join(one.sign_in)
-    if one.roles:
-        yield "roles", ", ".join(one.roles)
-    if one.stands_in_for:
-        yield "fallback", f"of {', '.join(one.stands_in_for)}"
-    if one.can_start and one.sandbox:
-        yield "sandbox", one.sandbox
-        if one.hosts:
-            yield "reaches", "everything: the network is open" if "*" in one.hosts else ", ".join(one.hosts)
-    for missing in one.missing:
+def _list_facts(agent: AgentSurvey) -> Iterator[tuple[str, str]]:
+    if agent.path:
+        yield "program", agent.path
+        yield "version", _format_version(agent)
+    elif agent.harness in INSTALLABLE_HARNESSES and not agent.tested:
+        yield "version", _UNTESTED_NOTE
+    if agent.sign_in:
+        yield "sign-in", ", ".join(agent.sign_in)
+    if agent.roles:
+        yield "roles", ", ".join(agent.roles)
+    if agent.stands_in_for:
+        yield "fallback", f"of {', '.join(agent.stands_in_for)}"
+    if agent.can_start and agent.sandbox:
+        yield "sandbox", agent.sandbox
+        if agent.hosts:
+            yield "reaches", "everything: the network is open" if "*" in agent.hosts else ", ".join(agent.hosts)
+    for missing in agent.missing:
         yield "missing", f"{missing.what}: {missing.remedy}"
 
 
-def _version(one: Surveyed) -> str:
-    if not one.version:
-        return f"unknown: {one.version_unknown}"
-    if not one.tested:
-        return f"{one.version}, {_UNTESTED}"
-    if one.version == one.tested:
-        return f"{one.version}, tested"
-    return f"{one.version}, {one.version_standing} ({one.tested}){f': {one.update}' if one.update else ''}"
+def _format_version(agent: AgentSurvey) -> str:
+    if not agent.version:
+        return f"unknown: {agent.version_unknown}"
+    if not agent.tested:
+        return f"{agent.version}, {_UNTESTED_NOTE}"
+    if agent.version == agent.tested:
+        return f"{agent.version}, tested"
+    return f"{agent.version}, {agent.version_standing} ({agent.tested}){f': {agent.update}' if agent.update else ''}"
 
 
-def _trip_lines(trip: RoundTrip) -> Iterator[str]:
+def _format_round_trip(trip: RoundTrip) -> Iterator[str]:
     usage = trip.usage
-    spent = Spent(usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0) if usage else Spent()
-    used = f", {in_words(spent)}" if usage else ", it does not say what it used"
+    spent = Spending(usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0) if usage else Spending()
+    used = f", {format_spending(spent)}" if usage else ", it does not say what it used"
     yield f"{trip.agent}: {'it works' if trip.ok else 'it does not work'} ({trip.duration_s:g} s{used})"
     if not trip.ok:
-        yield printable(f"  reason: {trip.reason}")
-        yield printable(f"  what to do: {trip.remedy}")
+        yield make_printable(f"  reason: {trip.reason}")
+        yield make_printable(f"  what to do: {trip.remedy}")
     if trip.answer:
-        yield printable(f"  answer: {' '.join(trip.answer.split())}")
-    yield printable(f"  job: {trip.job}  (phasegate audit show --job {trip.job[:8]})")
+        yield make_printable(f"  answer: {' '.join(trip.answer.split())}")
+    yield make_printable(f"  job: {trip.job}  (phasegate audit show --job {trip.job[:8]})")
     if not trip.ok:
-        yield printable(f"  logs: {trip.logs}")
+        yield make_printable(f"  logs: {trip.logs}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from phasegate.core.answer.parse import parse_answer
-from phasegate.core.answer.vocabulary import ALLOWED
-from phasegate.engine.journal.asking import answer as answer_question
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.core.answer.vocabulary import ALLOWED_VERDICTS
+from phasegate.engine.journal.asking import answer_question as answer_question
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import Sentence, current_folder, json_option, read_input, show
+from phasegate.interfaces.cli.render import FreeText, current_folder, json_option, print_result, read_input
 
 
 class AnswerGroup(Group):
@@ -36,7 +36,7 @@ def answer() -> None:
 
 
 @click.command()
-@click.argument("text", type=Sentence())
+@click.argument("text", type=FreeText())
 @click.option("--option", multiple=True, metavar="TEXT", help="An answer that it offers; several times.")
 @click.option("--no-wait", is_flag=True, help="Do not wait: the answer is for whoever comes next.")
 def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
@@ -53,7 +53,7 @@ def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
 
 @answer.command()
 @click.argument("question")
-@click.argument("text", type=Sentence())
+@click.argument("text", type=FreeText())
 @feature_option
 @json_option
 def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
@@ -65,13 +65,15 @@ def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
       phasegate answer 3a6b8c9d "Use the existing table"
     """
     project = open_project(current_folder())
-    with opened_store(project) as store:
-        found = answer_question(project, store, question, text, project.ordered_at("cli"), feature)
-    show(found, f"{found.feature}: answered {found.id}", as_json)
+    with open_project_store(project) as store:
+        found = answer_question(project, store, question, text, project.make_origin("cli"), feature)
+    print_result(found, f"{found.feature}: answered {found.id}", as_json)
 
 
 @answer.command()
-@click.option("--phase", required=True, type=click.Choice([*ALLOWED]), help="The phase that the answer belongs to.")
+@click.option(
+    "--phase", required=True, type=click.Choice([*ALLOWED_VERDICTS]), help="The phase that the answer belongs to."
+)
 @click.option("--json", is_flag=True, expose_value=False, help="Changes nothing: the output is always one JSON object.")
 @click.argument("source", metavar="[FILE|-]", default="-")
 def parse(phase: str, source: str) -> int:
@@ -86,5 +88,5 @@ def parse(phase: str, source: str) -> int:
       printf 'All tests pass.\\n<review>PASS</review>\\n' | phasegate answer parse --phase review
     """
     parsed = parse_answer(read_input(source).decode("utf-8", "replace"), phase)
-    show(parsed, "", as_json=True)
+    print_result(parsed, "", as_json=True)
     return 1 if parsed.error else 0

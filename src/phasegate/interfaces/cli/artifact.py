@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import click
 
-from phasegate.core.text.visible import visible
-from phasegate.engine.views.artifacts import ArtifactFiles, artifact_lines
-from phasegate.engine.views.overview import feature_named
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.views.artifacts import ArtifactFiles, render_artifacts
+from phasegate.engine.views.overview import resolve_feature
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.options import named
-from phasegate.interfaces.cli.render import current_folder, json_option, read_input, show
+from phasegate.interfaces.cli.options import resolve_feature_callback
+from phasegate.interfaces.cli.render import current_folder, json_option, print_result, read_input
 
 F = TypeVar("F", bound=Callable[..., Any])
 _slug_option: Callable[[F], F] = click.option(
@@ -53,9 +53,9 @@ def write_command(
     data = os.fsencode(content) if content is not None else read_input(source or "-")
     files = ArtifactFiles(current_folder())
     written = files.write(slug, path, data)
-    name = f"{files.below}/{slug}/{path}"
-    text = visible(f"wrote {name} ({len(data)} bytes) {written.place}").rstrip()
-    show({"path": name, "bytes": len(data), "branch": written.branch}, text, as_json)
+    name = f"{files.features_folder}/{slug}/{path}"
+    text = escape_unprintable(f"wrote {name} ({len(data)} bytes) {written.location_text}").rstrip()
+    print_result({"path": name, "bytes": len(data), "branch": written.branch}, text, as_json)
 
 
 @artifact.command("read")
@@ -69,18 +69,20 @@ def read_command(slug: str, path: str, as_json: bool) -> None:
     Example:
       phasegate artifact read --feature-slug 001-user-login --relative-path spec.md
     """
-    slug = feature_named(str(current_folder()), slug)
+    slug = resolve_feature(str(current_folder()), slug)
     data = ArtifactFiles(current_folder()).read(slug, path)
     if as_json:
-        show({"feature_slug": slug, "relative_path": path, "bytes": len(data), **_as_json(data)}, "", as_json)
+        print_result(
+            {"feature_slug": slug, "relative_path": path, "bytes": len(data), **_encode_content(data)}, "", as_json
+        )
     elif sys.stdout.isatty():
-        click.echo(visible(data.decode("utf-8", "backslashreplace"), keep="\n\t"), nl=False)
+        click.echo(escape_unprintable(data.decode("utf-8", "backslashreplace"), keep="\n\t"), nl=False)
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
-def _as_json(data: bytes) -> dict[str, str]:
+def _encode_content(data: bytes) -> dict[str, str]:
     try:
         return {"encoding": "utf-8", "content": data.decode()}
     except UnicodeDecodeError:
@@ -88,7 +90,14 @@ def _as_json(data: bytes) -> dict[str, str]:
 
 
 @artifact.command("list")
-@click.option("--feature-slug", "--feature", "slug", metavar="SLUG", callback=named, help="Only this feature's.")
+@click.option(
+    "--feature-slug",
+    "--feature",
+    "slug",
+    metavar="SLUG",
+    callback=resolve_feature_callback,
+    help="Only this feature's.",
+)
 @json_option
 def list_command(slug: str | None, as_json: bool) -> None:
     """List the artifacts of a feature, or of all features: in the checkout, on its branch and in the record.
@@ -99,5 +108,5 @@ def list_command(slug: str | None, as_json: bool) -> None:
       phasegate artifact list --feature 001-user-login --json
     """
     files = ArtifactFiles(current_folder())
-    found = files.listed(slug)
-    show({"artifacts": found}, artifact_lines(found, files.below), as_json)
+    found = files.list_artifacts(slug)
+    print_result({"artifacts": found}, render_artifacts(found, files.features_folder), as_json)

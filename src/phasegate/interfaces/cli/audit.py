@@ -6,31 +6,31 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from phasegate.core.text.visible import visible
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.views.audit import (
     AuditReport,
     JobWork,
     TrailSummary,
-    chain,
-    location_of,
-    payload_of,
-    trails,
-    verified,
-    work_of,
+    decode_payload,
+    describe_job_work,
+    find_location,
+    list_feature_trails,
+    read_chain,
+    verify_audit_trail,
 )
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.live_display import waiting
-from phasegate.interfaces.cli.options import reading_the_fleet
-from phasegate.interfaces.cli.render import current_folder, json_option, show
+from phasegate.interfaces.cli.live_display import show_waiting
+from phasegate.interfaces.cli.options import fleet_view_option
+from phasegate.interfaces.cli.render import current_folder, json_option, print_result
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from phasegate.engine.views.job import JobView
 
-_LEFT_OUT = ("ts", "actor", "action", "source", "agent", "job", "prev", "entry_hash", "argv", "env", "cwd")
-_HASHES = ("hash", "sha", "commit", "evidence", "taken_from", "prompt_sha256", "output_sha256")
-_PLAIN = ("path", "command", "message", "text", "detail")
-_SHORT, _ACTIONS = 12, len("scope_violation")
+_OMITTED_FIELDS = ("ts", "actor", "action", "source", "agent", "job", "prev", "entry_hash", "argv", "env", "cwd")
+_HASH_FIELDS = ("hash", "sha", "commit", "evidence", "taken_from", "prompt_sha256", "output_sha256")
+_UNLABELED_FIELDS = ("path", "command", "message", "text", "detail")
+_SHORT_HASH_CHARS, _ACTION_WIDTH = 12, len("scope_violation")
 
 
 @click.group(cls=Group)
@@ -42,7 +42,7 @@ def audit() -> None:
 @click.option("--job", metavar="ID", help="The entries of this job; the beginning of its id is enough.")
 @click.option("--feature", metavar="SLUG", help="Only what belongs to this feature.")
 @click.option("--chain", is_flag=True, help="The chain of state changes instead of the trails.")
-@reading_the_fleet(trails=True)
+@fleet_view_option(with_trails=True)
 @json_option
 def show_command(job: str | None, feature: str | None, chain: bool, as_json: bool) -> None:
     """Show which trails there are, or what is in one.
@@ -57,26 +57,26 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
     if job is not None:
         from phasegate.engine.views.job import job_view  # half the engine: `verify` does without
 
-        view = job_view(location_of(folder), job, feature)
-        show(view, "\n".join(map(visible, _story(view))), as_json)
+        view = job_view(find_location(folder), job, feature)
+        print_result(view, "\n".join(map(escape_unprintable, _format_job(view))), as_json)
     elif chain:
         _show_chain(feature, as_json)
     else:
-        found = trails(folder, feature)
-        show({"trails": found}, "\n".join(map(_trail_line, found)) or _none_of(feature), as_json)
+        found = list_feature_trails(folder, feature)
+        print_result({"trails": found}, "\n".join(map(_format_trail, found)) or _format_no_trails(feature), as_json)
 
 
-def _none_of(feature: str | None) -> str:
-    return f"no trails of {visible(feature)}" if feature else "no trails yet"
+def _format_no_trails(feature: str | None) -> str:
+    return f"no trails of {escape_unprintable(feature)}" if feature else "no trails yet"
 
 
 def _show_chain(feature: str | None, as_json: bool) -> None:
-    events = chain(current_folder(), feature)
+    events = read_chain(current_folder(), feature)
     lines = [
         f"{e.position}  {e.ts}  {e.feature or '-'}  {e.kind}  {e.payload.decode(errors='replace')}" for e in events
     ]
-    data = [event._asdict() | {"payload": payload_of(event)} for event in events]
-    show({"chain": data}, "\n".join(map(visible, lines)) or "nothing is recorded yet", as_json)
+    data = [event._asdict() | {"payload": decode_payload(event)} for event in events]
+    print_result({"chain": data}, "\n".join(map(escape_unprintable, lines)) or "nothing is recorded yet", as_json)
 
 
 @audit.command("verify")
@@ -95,16 +95,16 @@ def verify_command(remote: bool, as_json: bool) -> int:
       phasegate audit verify --remote
       PHASEGATE_STORAGE__URL=s3://team-records phasegate audit verify --remote --json
     """
-    with waiting("verifying"):
-        report = _remotely_verified() if remote else verified(current_folder())
-    show(report, "\n".join(_report_lines(report)), as_json)
+    with show_waiting("verifying"):
+        report = _verify_remotely() if remote else verify_audit_trail(current_folder())
+    print_result(report, "\n".join(_format_report(report)), as_json)
     return 0 if report.ok else 1
 
 
-def _remotely_verified() -> AuditReport:
-    from phasegate.engine.bucket import verified_remotely  # it loads obstore
+def _verify_remotely() -> AuditReport:
+    from phasegate.engine.bucket import verify_bucket_copy  # it loads obstore
 
-    return verified_remotely(current_folder())
+    return verify_bucket_copy(current_folder())
 
 
 @audit.command("push")
@@ -121,56 +121,60 @@ def push_command(wait_s: float, as_json: bool) -> int:
       phasegate audit push
       phasegate audit push --wait 600
     """
-    from phasegate.engine.bucket import push
+    from phasegate.engine.bucket import push_to_bucket
 
-    with waiting("copying"):
-        pushed = push(current_folder(), wait_s)
+    with show_waiting("copying"):
+        pushed = push_to_bucket(current_folder(), wait_s)
     rest = f"; {pushed.waiting} are not there: {pushed.why_not}" if pushed.waiting else ""
-    show(pushed, visible(f"{pushed.bucket}: {pushed.copied} entries copied{rest}"), as_json)
+    print_result(pushed, escape_unprintable(f"{pushed.bucket}: {pushed.copied} entries copied{rest}"), as_json)
     return 1 if pushed.waiting else 0
 
 
-def _report_lines(report: AuditReport) -> list[str]:
-    notes = [visible(f"note: {note}") for note in report.notes]
+def _format_report(report: AuditReport) -> list[str]:
+    notes = [escape_unprintable(f"note: {note}") for note in report.notes]
     if report.ok:
         counted = f"verified: {report.entries} entries, {report.trails} trails"
         return [counted, *notes] if report.entries else notes or ["nothing is recorded yet"]
-    first, *more = [f"{visible(problem.where)}: {visible(problem.why)}" for problem in report.problems]
+    first, *more = [
+        f"{escape_unprintable(problem.where)}: {escape_unprintable(problem.why)}" for problem in report.problems
+    ]
     return [f"NOT VERIFIED. First: {first}", *(f"  also: {line}" for line in more), *notes]
 
 
-def _trail_line(trail: TrailSummary) -> str:
-    work = f"  {_work(trail.about)}" if trail.about else ""
+def _format_trail(trail: TrailSummary) -> str:
+    work = f"  {_format_job_work(trail.about)}" if trail.about else ""
     times = f"{trail.first_ts} to {trail.last_ts}"
-    return visible(f"{trail.feature}/{trail.job}{work}  {trail.entries} entries  {times}  {trail.last_action}")
+    return escape_unprintable(
+        f"{trail.feature}/{trail.job}{work}  {trail.entries} entries  {times}  {trail.last_action}"
+    )
 
 
-def _work(about: JobWork) -> str:
+def _format_job_work(about: JobWork) -> str:
     return f"{about.work}, {about.role}, round {about.round}, {about.agent}, {about.outcome or 'at work'}"
 
 
-def _story(view: JobView) -> Iterator[str]:
+def _format_job(view: JobView) -> Iterator[str]:
     """Who did what for which work and how it ended; then what happened, line by line."""
-    known = f": {_work(work_of(view.row))}" if view.row else ""
+    known = f": {_format_job_work(describe_job_work(view.row))}" if view.row else ""
     yield f"job {view.job} of {view.feature}{known}"
     width = max((len(str(entry.get("actor", "?"))) for entry in view.entries), default=0)
-    yield from (entry_line(entry, width) for entry in view.entries)
+    yield from (format_trail_entry(entry, width) for entry in view.entries)
     yield from (f"what it wrote: {log.path}" for log in view.logs)
 
 
-def entry_line(entry: Mapping[str, object], width: int = 0) -> str:
+def format_trail_entry(entry: Mapping[str, object], width: int = 0) -> str:
     """One entry of a trail."""
     ts, actor, action = (str(entry.get(name, "?")) for name in ("ts", "actor", "action"))
-    told = " ".join(_told(entry))
-    return f"{ts}  {actor.ljust(width)}  {action.ljust(_ACTIONS)}  {told}  ({entry.get('source', 'unreadable')})"
+    told = " ".join(_format_fields(entry))
+    return f"{ts}  {actor.ljust(width)}  {action.ljust(_ACTION_WIDTH)}  {told}  ({entry.get('source', 'unreadable')})"
 
 
-def _told(entry: Mapping[str, object]) -> Iterator[str]:
+def _format_fields(entry: Mapping[str, object]) -> Iterator[str]:
     """The fields of an entry as people read them: hashes by their beginning, what is long left to `--json`."""
     for name, value in entry.items():
-        if name in _HASHES:
-            yield f"{name} {str(value)[:_SHORT]}"
-        elif name in _PLAIN:
+        if name in _HASH_FIELDS:
+            yield f"{name} {str(value)[:_SHORT_HASH_CHARS]}"
+        elif name in _UNLABELED_FIELDS:
             yield str(value)
-        elif name not in _LEFT_OUT and value not in (None, ""):
+        elif name not in _OMITTED_FIELDS and value not in (None, ""):
             yield f"{name} {value}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from phasegate.core.answer.block import KINDS, check_block
+from phasegate.core.answer.block import BLOCK_KINDS, check_block
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import json_option, read_input, show
+from phasegate.interfaces.cli.render import json_option, print_result, read_input
 
 EXPLANATIONS = {
     "no-block": "the output does not end with a block",
@@ -31,7 +31,9 @@ def block() -> None:
 
 @block.command()
 @click.argument("source", metavar="[FILE|-]", default="-")
-@click.option("--kind", type=click.Choice(KINDS), default="next-steps", show_default=True, help="Which block is due.")
+@click.option(
+    "--kind", type=click.Choice(BLOCK_KINDS), default="next-steps", show_default=True, help="Which block is due."
+)
 @json_option
 def check(source: str, kind: str, as_json: bool) -> int:
     """Check the block at the end of an agent's output.
@@ -46,5 +48,5 @@ def check(source: str, kind: str, as_json: bool) -> int:
     text = read_input(source).decode("utf-8", "surrogateescape")
     broken = check_block(text, kind)
     lines = "\n".join(f"{name}: {EXPLANATIONS[name]}" for name in broken)
-    show({"kind": kind, "ok": not broken, "errors": broken}, lines, as_json)
+    print_result({"kind": kind, "ok": not broken, "errors": broken}, lines, as_json)
     return 1 if broken else 0

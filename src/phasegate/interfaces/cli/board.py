@@ -11,20 +11,22 @@ from pathlib import Path
 
 import click
 
-from phasegate.engine.project.ports import stamp
-from phasegate.engine.project.settings import root_around
-from phasegate.engine.views.board_registry import announced, forget_repository, keep_repository, kept_repositories
+from phasegate.engine.project.ports import format_timestamp
+from phasegate.engine.project.settings import find_repository_root
+from phasegate.engine.views.board_registry import add_repository, announce_board, list_repositories, remove_repository
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.options import fleet_kept_up_to_date, reading_the_fleet
-from phasegate.interfaces.cli.render import FLEET, current_folder, json_option, printable, show
+from phasegate.interfaces.cli.options import fleet_view_option, keep_fleet_copy_current
+from phasegate.interfaces.cli.render import FLEET_COPY_KEY, current_folder, json_option, make_printable, print_result
 
-PORT = 7477
+DEFAULT_PORT = 7477
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--port", type=click.IntRange(0, 65535), help=f"Where to listen on 127.0.0.1; {PORT} if it is free.")
-@reading_the_fleet(trails=True)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help=f"Where to listen on 127.0.0.1; {DEFAULT_PORT} if it is free."
+)
+@fleet_view_option(with_trails=True)
 @click.pass_context
 def board(ctx: click.Context, port: int | None) -> None:
     """Serve a board for the browser: what waits for you, what is in work, every feature, package and job.
@@ -41,21 +43,21 @@ def board(ctx: click.Context, port: int | None) -> None:
       phasegate board --fleet
     """
     if ctx.invoked_subcommand is None:
-        _serve(port)
+        _serve_board(port)
 
 
-def _serve(port: int | None) -> None:
+def _serve_board(port: int | None) -> None:
     try:
-        from phasegate.interfaces.board.access import BoardEntry
-        from phasegate.interfaces.board.server import open_socket, serve
+        from phasegate.interfaces.board.access import BoardCredentials
+        from phasegate.interfaces.board.server import open_socket, serve_board
     except ModuleNotFoundError as error:
         raise EnvironmentUnavailable(f"{error.name} is not installed", "pip install 'phasegate[board]'") from error
-    here = _here()
-    if here is None and not kept_repositories():
+    here = _find_start_root()
+    if here is None and not list_repositories():
         raise ConfigError("there is no repository here, and none was added", "phasegate board add PATH")
     try:
         try:
-            listening = open_socket(PORT if port is None else port)
+            listening = open_socket(DEFAULT_PORT if port is None else port)
         except OSError:
             if port is not None:
                 raise
@@ -65,21 +67,21 @@ def _serve(port: int | None) -> None:
             f"cannot listen on port {port}: {error.strerror}", "name another --port"
         ) from error
     with listening:
-        entry = BoardEntry(listening.getsockname()[1])
-        with announced(entry.address, stamp(time.time())), fleet_kept_up_to_date():
-            serve(here, listening, entry, lambda: _tell(entry.link, entry.port))
+        entry = BoardCredentials(listening.getsockname()[1])
+        with announce_board(entry.url, format_timestamp(time.time())), keep_fleet_copy_current():
+            serve_board(here, listening, entry, lambda: _print_link(entry.sign_in_url, entry.port))
 
 
-def _here() -> Path | None:
-    if copy := click.get_current_context().meta.get(FLEET):
+def _find_start_root() -> Path | None:
+    if copy := click.get_current_context().meta.get(FLEET_COPY_KEY):
         return Path(copy)
     try:
-        return root_around(current_folder())
+        return find_repository_root(current_folder())
     except ConfigError:
         return None
 
 
-def _tell(link: str, port: int) -> None:
+def _print_link(link: str, port: int) -> None:
     click.echo(f"board: {link}\n  ends with Ctrl-C; the link works once, for one browser")
     if os.environ.get("SSH_CONNECTION"):
         line = f"ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.gethostname()}"
@@ -97,8 +99,8 @@ def add(path: Path, as_json: bool) -> None:
     Example:
       phasegate board add ../another-repository
     """
-    root = keep_repository(path)
-    show({"repository": str(root)}, f"{printable(root)} is on the board", as_json)
+    root = add_repository(path)
+    print_result({"repository": str(root)}, f"{make_printable(root)} is on the board", as_json)
 
 
 @board.command("remove")
@@ -111,8 +113,8 @@ def remove(path: Path, as_json: bool) -> None:
     Example:
       phasegate board remove ../another-repository
     """
-    root = forget_repository(path)
-    show({"repository": str(root)}, f"{printable(root)} is off the board", as_json)
+    root = remove_repository(path)
+    print_result({"repository": str(root)}, f"{make_printable(root)} is off the board", as_json)
 
 
 @board.command("list")
@@ -124,5 +126,5 @@ def list_(as_json: bool) -> None:
     Example:
       phasegate board list
     """
-    roots = [str(root) for root in kept_repositories()]
-    show({"repositories": roots}, "\n".join(map(printable, roots)) or "none was added", as_json)
+    roots = [str(root) for root in list_repositories()]
+    print_result({"repositories": roots}, "\n".join(map(make_printable, roots)) or "none was added", as_json)

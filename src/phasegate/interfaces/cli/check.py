@@ -12,12 +12,12 @@ from typing import Self
 
 import click
 
-from phasegate.engine.checks.baseline import BaseReport, CheckedRow, check_branch, rows_of_report
+from phasegate.engine.checks.baseline import BaselineReport, CheckRow, check_branch, make_check_rows
 from phasegate.engine.project.project import Project, open_project
 from phasegate.engine.steps.workplace import current_branch
-from phasegate.interfaces.cli.render import json_option, printable, say, show
+from phasegate.interfaces.cli.render import json_option, make_printable, print_line, print_result
 
-REDRAW_EVERY_S = 0.5
+REDRAW_INTERVAL_S = 0.5
 
 
 @click.command()
@@ -38,9 +38,9 @@ def check(anew: bool, as_json: bool) -> int:
     """
     project = open_project(Path.cwd())
     with CheckProgress() as progress:
-        reports = check_branch(project, current_branch(project), progress.hear, anew=anew)
-    text = "\n".join(line for report in reports for line in _as_text(project, report))
-    show(_as_data(project, reports), text, as_json)
+        reports = check_branch(project, current_branch(project), progress.show_command, force=anew)
+    text = "\n".join(line for report in reports for line in _format_report(project, report))
+    print_result(_as_data(project, reports), text, as_json)
     return 1 if any(report.failures for report in reports) else 0
 
 
@@ -49,8 +49,8 @@ class CheckProgress:
 
     def __init__(self) -> None:
         self._is_live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self._ended, self._ticker = Event(), Thread(target=self._tick, daemon=True)
-        self._what, self._since_s = "", 0.0
+        self._stopped, self._ticker = Event(), Thread(target=self._tick, daemon=True)
+        self._purpose, self._started_s = "", 0.0
 
     def __enter__(self) -> Self:
         if self._is_live:
@@ -58,33 +58,33 @@ class CheckProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
+        self._stopped.set()
         if self._is_live:
             self._ticker.join()
             sys.stderr.write("\r\x1b[2K")
 
-    def hear(self, purpose: str, line: str) -> None:
-        self._what, self._since_s = purpose, time.monotonic()
+    def show_command(self, purpose: str, command: str) -> None:
+        self._purpose, self._started_s = purpose, time.monotonic()
         if not self._is_live:
-            say(f"{purpose}: {printable(line)}", err=True)
+            print_line(f"{purpose}: {make_printable(command)}", err=True)
 
     def _tick(self) -> None:
-        while not self._ended.wait(REDRAW_EVERY_S):
-            if self._what:
-                seconds = int(time.monotonic() - self._since_s)
-                sys.stderr.write(f"\r\x1b[2K{self._what} running, {seconds // 60}:{seconds % 60:02d}")
+        while not self._stopped.wait(REDRAW_INTERVAL_S):
+            if self._purpose:
+                seconds = int(time.monotonic() - self._started_s)
+                sys.stderr.write(f"\r\x1b[2K{self._purpose} running, {seconds // 60}:{seconds % 60:02d}")
                 sys.stderr.flush()
 
 
-def _as_text(project: Project, report: BaseReport) -> Iterator[str]:
+def _format_report(project: Project, report: BaselineReport) -> Iterator[str]:
     kind = f", {report.profile}" if report.profile else ""
-    where = f" in {printable(report.root)}" if report.root else ""
+    where = f" in {make_printable(report.root)}" if report.root else ""
     name = report.name or report.root.rpartition("/")[2] or project.root.name
-    yield f"{printable(name)}{kind}{where}, at {report.commit[:12]}"
-    rows = rows_of_report(report)
+    yield f"{make_printable(name)}{kind}{where}, at {report.commit[:12]}"
+    rows = make_check_rows(report)
     for row in rows:
-        yield from told_row(row)
-    yield from (f"note: {printable(note)}" for note in report.notes)
+        yield from format_check_row(row)
+    yield from (f"note: {make_printable(note)}" for note in report.notes)
     failing = [row.name for row in rows if row.is_failed]
     if failing:
         policy = project.config.already_failing
@@ -92,23 +92,23 @@ def _as_text(project: Project, report: BaseReport) -> Iterator[str]:
         yield f'failing: {", ".join(failing)} (already_failing = "{policy}" in [checks]: {meaning})'
     if not any(row.is_asked for row in rows if row.name == "test"):
         yield "no tests are known: phasegate discover lets an agent find out, or set them in phasegate.toml"
-    yield f"whole output: {printable(os.path.relpath(report.logs, project.root))}"
+    yield f"whole output: {make_printable(os.path.relpath(report.logs, project.root))}"
 
 
-def told_row(row: CheckedRow) -> Iterator[str]:
+def format_check_row(row: CheckRow) -> Iterator[str]:
     time_taken = f" ({row.duration_s:.1f} s)" if row.duration_s is not None else ""
-    yield f"{row.name}: {row.outcome}{time_taken} - {printable(row.summary)}"
+    yield f"{row.name}: {row.outcome}{time_taken} - {make_printable(row.summary)}"
     if not row.is_asked:
         return
     if row.command:
-        yield f"  {printable(row.command)}" + (f"  [{printable(row.why)}]" if row.why else "")
-    yield from (f"  {printable(note)}" for note in row.notes if not note.startswith(("chosen for", "command:")))
+        yield f"  {make_printable(row.command)}" + (f"  [{make_printable(row.why)}]" if row.why else "")
+    yield from (f"  {make_printable(note)}" for note in row.notes if not note.startswith(("chosen for", "command:")))
     if row.is_failed:
-        yield from (f"  | {printable(line)}" for line in row.output)
-        yield f"  what to do: {printable(row.remedy)}"
+        yield from (f"  | {make_printable(line)}" for line in row.output)
+        yield f"  what to do: {make_printable(row.remedy)}"
 
 
-def _as_data(project: Project, reports: tuple[BaseReport, ...]) -> dict[str, object]:
+def _as_data(project: Project, reports: tuple[BaselineReport, ...]) -> dict[str, object]:
     roots = [
         {"root": one.root, "profile": one.profile, "name": one.name, "notes": one.notes, "logs": one.logs}
         for one in reports
@@ -118,5 +118,5 @@ def _as_data(project: Project, reports: tuple[BaseReport, ...]) -> dict[str, obj
         "already_failing": project.config.already_failing,
         "passed": not any(report.failures for report in reports),
         "roots": roots,
-        "checks": [row._asdict() for report in reports for row in rows_of_report(report)],
+        "checks": [row._asdict() for report in reports for row in make_check_rows(report)],
     }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-from phasegate.interfaces.cli import COMPLETING
+from phasegate.interfaces.cli import COMPLETION_VARIABLE
 
-SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+SHELL_COMPLETERS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 @click.command()
-@click.argument("shell", type=click.Choice([*SHELLS]))
+@click.argument("shell", type=click.Choice([*SHELL_COMPLETERS]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for SHELL: bash, zsh or fish.
@@ -26,6 +26,6 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     Then open a new shell. bash needs version 4.4 or later.
     """
-    script = SHELLS[shell](ctx.find_root().command, {}, "phasegate", COMPLETING)
+    script = SHELL_COMPLETERS[shell](ctx.find_root().command, {}, "phasegate", COMPLETION_VARIABLE)
     # Not script.source(): for bash that starts a shell only to ask for its version.
     click.echo(script.source_template % script.source_vars())

@@ -7,11 +7,11 @@ import sys
 import click
 import msgspec
 
-from phasegate.config import Effective, ValueSource, effective_values
-from phasegate.engine.project.settings import place_around, settings_around
+from phasegate.config import EffectiveConfig, ValueSource, iter_effective_values
+from phasegate.engine.project.settings import find_settings_place, load_settings
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
 
 set_option = click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a value for this call: run.parallel=3."
@@ -38,11 +38,13 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
       PHASEGATE_RUN__PARALLEL=3 phasegate config show
       phasegate config show --set agents.claude.timeout_s=600 --json
     """
-    effective = settings_around(current_folder(), _flags(settings))
-    rows = [(".".join(key), value, source) for key, value, source in effective_values(effective)]
+    effective = load_settings(current_folder(), _parse_flags(settings))
+    rows = [(".".join(key), value, source) for key, value, source in iter_effective_values(effective)]
     data = {key: {"value": value, "source": source.layer, "place": source.place} for key, value, source in rows}
-    text = "\n".join(f"{key} = {printable(_as_toml(value))}{_origin(source)}" for key, value, source in rows)
-    show({"file": _file(effective), "values": data}, text, as_json)
+    text = "\n".join(
+        f"{key} = {make_printable(_format_value(value))}{_format_source(source)}" for key, value, source in rows
+    )
+    print_result({"file": _format_file(effective), "values": data}, text, as_json)
 
 
 @config.command()
@@ -54,27 +56,27 @@ def path(as_json: bool) -> int:
     Example:
       phasegate config path
     """
-    place = place_around(current_folder())
+    place = find_settings_place(current_folder())
     exists = place.file.is_file()
     if exists or as_json:
-        show({"file": printable(place.file), "exists": exists}, printable(place.file), as_json)
+        print_result({"file": make_printable(place.file), "exists": exists}, make_printable(place.file), as_json)
         return 0 if exists else 1
-    print(f"no {place.file.name} here; it would be {printable(place.file)}", file=sys.stderr)
+    print(f"no {place.file.name} here; it would be {make_printable(place.file)}", file=sys.stderr)
     return 1
 
 
-def _flags(settings: tuple[str, ...]) -> dict[str, str]:
+def _parse_flags(settings: tuple[str, ...]) -> dict[str, str]:
     for setting in settings:
         if "=" not in setting:
             raise ConfigError(f"--set {setting} sets nothing", "write it like --set run.parallel=3")
     return {key.strip(): value for key, _, value in (setting.partition("=") for setting in settings)}
 
 
-def _file(effective: Effective) -> str | None:
-    return printable(effective.place.file) if effective.has_file else None
+def _format_file(effective: EffectiveConfig) -> str | None:
+    return make_printable(effective.location.file) if effective.has_file else None
 
 
-def _as_toml(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return "(not set)"
     if isinstance(value, float) and value.is_integer():
@@ -82,5 +84,5 @@ def _as_toml(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _origin(source: ValueSource) -> str:
+def _format_source(source: ValueSource) -> str:
     return f"  # {source.layer}: {source.place}" if source.place else ""

@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 import click
 
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import Wishes
-from phasegate.engine.project.project import opened_store
-from phasegate.engine.tools.demo import Claim, claims_after_merge, make_demo_project
+from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.project.project import open_project_store
+from phasegate.engine.tools.demo import DemoCheck, check_merged_demo, make_demo_project
 from phasegate.errors import ConfigError
-from phasegate.interfaces.cli.run import carry_on
+from phasegate.interfaces.cli.run import run_and_report
 
 DESCRIPTION = "Say goodbye to people in their own language"
 
@@ -41,18 +41,18 @@ def demo(keep: Path | None, hostile: bool) -> int:
             raise ConfigError(f"{keep} is not empty", "name a new folder")
         folder.mkdir(parents=True, exist_ok=True)
         if hostile:
-            from phasegate.engine.tools.demo_hostile import misbehave
+            from phasegate.engine.tools.demo_hostile import run_hostile_demo
 
-            code = _concluded(misbehave(folder.resolve(), click.echo))
+            code = _print_claims(run_hostile_demo(folder.resolve(), click.echo))
         else:
-            code = _concluded(_feature(folder.resolve()))
+            code = _print_claims(_run_demo_feature(folder.resolve()))
     if keep:
         shown = shlex.quote(str(keep.resolve()))
         click.echo(f"\nTo look around: export XDG_STATE_HOME={shown}/state; cd {shown}/repository")
     return code
 
 
-def _concluded(claims: Iterator[Claim]) -> int:
+def _print_claims(claims: Iterator[DemoCheck]) -> int:
     """Print each claim with whether it holds; 1 if one does not."""
     failed = 0
     for text, holds in claims:
@@ -62,13 +62,15 @@ def _concluded(claims: Iterator[Claim]) -> int:
     return 1 if failed else 0
 
 
-def _feature(folder: Path) -> Iterator[Claim]:
+def _run_demo_feature(folder: Path) -> Iterator[DemoCheck]:
     project = make_demo_project(folder, ("project",), "feature.toml")
     click.echo(f'$ phasegate run feature "{DESCRIPTION}" --merge')
-    with opened_store(project) as store:
-        by = project.ordered_at("cli")
-        slug = orders.start(project, store, "feature", DESCRIPTION, by=by)
-        code = carry_on(project, store, slug, Wishes(merge=True, by=by), as_json=False, from_start=True, hints=False)
+    with open_project_store(project) as store:
+        by = project.make_origin("cli")
+        slug = orders.start_workflow(project, store, "feature", DESCRIPTION, by=by)
+        code = run_and_report(
+            project, store, slug, RunOptions(merge=True, by=by), as_json=False, from_start=True, show_hints=False
+        )
         sys.stdout.flush()
         click.echo("\nWhat holds now:")
-        yield from claims_after_merge(project, store, slug, code)
+        yield from check_merged_demo(project, store, slug, code)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.steps.workplace import current_branch
-from phasegate.engine.tools.discover import Discovery, discover_branch, write_discovery
-from phasegate.interfaces.cli.check import CheckProgress, told_row
-from phasegate.interfaces.cli.completion_values import agent_names, offering
-from phasegate.interfaces.cli.render import json_option, printable, say, show
+from phasegate.engine.tools.discover import Discovery, discover_branch_checks, write_discovery
+from phasegate.interfaces.cli.check import CheckProgress, format_check_row
+from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names
+from phasegate.interfaces.cli.render import json_option, make_printable, print_line, print_result
 
 
 @click.command()
-@click.option("--agent", shell_complete=offering(agent_names), help="The agent to ask; else who reviews.")
+@click.option("--agent", shell_complete=complete_from(list_agent_names), help="The agent to ask; else who reviews.")
 @click.option("--yes", is_flag=True, help="Write what holds without asking.")
 @json_option
 def discover(agent: str | None, yes: bool, as_json: bool) -> int:
@@ -31,23 +31,23 @@ def discover(agent: str | None, yes: bool, as_json: bool) -> int:
       phasegate discover --agent claude --yes
     """
     project = open_project(Path.cwd())
-    with opened_store(project) as store, CheckProgress() as progress:
-        found = discover_branch(project, store, current_branch(project), agent, progress.hear)
+    with open_project_store(project) as store, CheckProgress() as progress:
+        found = discover_branch_checks(project, store, current_branch(project), agent, progress.show_command)
     is_new = bool(found.diff)
     if not as_json:
-        say("\n".join(_lines(found)))
+        print_line("\n".join(_format_discovery(found)))
     write = is_new and (yes or (not as_json and click.confirm("Write this to phasegate.toml?", err=True)))
     if write:
         write_discovery(project, found)
     if as_json:
         data = found._asdict() | {"checks": [row._asdict() for row in found.checks], "written": write}
-        show({name: value for name, value in data.items() if name not in ("before", "after")}, "", as_json)
+        print_result({name: value for name, value in data.items() if name not in ("before", "after")}, "", as_json)
     return 0 if found.kept and (write or not is_new) else 1
 
 
-def _lines(found: Discovery) -> list[str]:
+def _format_discovery(found: Discovery) -> list[str]:
     named = [(f"{row.root}: {row.name}" if row.root else row.name, row) for row in found.checks]
-    told = [line for name, row in named if name in found.proposed for line in told_row(row._replace(name=name))]
+    told = [line for name, row in named if name in found.proposed for line in format_check_row(row._replace(name=name))]
     dropped = [name for name in found.proposed if name not in found.kept]
     ends = [f"not kept: {', '.join(dropped)}"] if dropped else []
-    return [f"{printable(found.agent)} proposed:", *told, *ends, *map(printable, found.diff.splitlines())]
+    return [f"{make_printable(found.agent)} proposed:", *told, *ends, *map(make_printable, found.diff.splitlines())]

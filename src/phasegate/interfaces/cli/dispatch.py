@@ -10,22 +10,25 @@ import click
 
 from phasegate.core.display.activity import Activity, RunningCommand
 from phasegate.engine.drive.package import Progress, Stopped
-from phasegate.engine.drive.package import dispatch as carry
+from phasegate.engine.drive.package import dispatch_package as carry
 from phasegate.engine.journal.package import PackageReport, find_package
-from phasegate.engine.project.project import open_project, opened_store
-from phasegate.interfaces.cli.completion_values import PackageName, agent_names, offering, package_ids
-from phasegate.interfaces.cli.live_display import LiveLines, clock, kept_up_to_date
+from phasegate.engine.project.project import open_project, open_project_store
+from phasegate.interfaces.cli.completion_values import PackageIdParam, complete_from, list_agent_names, list_package_ids
+from phasegate.interfaces.cli.live_display import LiveLines, format_clock, redraw_periodically
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.progress import Teller, remarks_to
-from phasegate.interfaces.cli.render import json_option, printable, show
-from phasegate.interfaces.cli.run import interruptible
+from phasegate.interfaces.cli.progress import ProgressPrinter, print_warnings_with
+from phasegate.interfaces.cli.render import json_option, make_printable, print_result
+from phasegate.interfaces.cli.run import handle_stop_signals
 
 
 @click.command()
-@click.argument("work_package", type=PackageName(), metavar="WPnn", shell_complete=offering(package_ids))
+@click.argument("work_package", type=PackageIdParam(), metavar="WPnn", shell_complete=complete_from(list_package_ids))
 @feature_option
 @click.option(
-    "--agent", metavar="NAME", shell_complete=offering(agent_names), help="Let this agent do it, whatever [roles] says."
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_from(list_agent_names),
+    help="Let this agent do it, whatever [roles] says.",
 )
 @json_option
 def dispatch(work_package: str, feature: str | None, agent: str | None, as_json: bool) -> int:
@@ -40,45 +43,53 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
       phasegate dispatch WP01 --feature 001-user-login --agent claude --json
     """
     project = open_project(Path.cwd())
-    with opened_store(project) as store:
+    with open_project_store(project) as store:
         one = find_package(store, work_package, feature)
-        teller = Teller()
-        shown = _Progressing(teller.live, project.activities, project.commands)
-        with remarks_to(teller), kept_up_to_date(teller.live, shown.lines), interruptible(project):
-            by = project.ordered_at("cli")
-            report = carry(project, store, one, agent=agent, say=teller.say, show=shown, by=by)
+        teller = ProgressPrinter()
+        shown = _ProgressDisplay(teller.live, project.activities, project.running_commands)
+        with (
+            print_warnings_with(teller),
+            redraw_periodically(teller.live, shown.render_lines),
+            handle_stop_signals(project),
+        ):
+            by = project.make_origin("cli")
+            report = carry(
+                project, store, one, agent=agent, report_line=teller.print_line, report_progress=shown, by=by
+            )
             if isinstance(report, Stopped):
-                teller.say(f"{work_package}: stopped, its agents too; dispatch it again to continue")
+                teller.print_line(f"{work_package}: stopped, its agents too; dispatch it again to continue")
                 raise KeyboardInterrupt
-    show(report._asdict(), _shown(report, f" --feature {report.feature}" if feature else ""), as_json)
+    print_result(report._asdict(), _format_report(report, f" --feature {report.feature}" if feature else ""), as_json)
     return 0 if report.accepted else 1
 
 
-class _Progressing:
+class _ProgressDisplay:
     """What is going on, in a line. The clock counts from the beginning of a step; then what an agent did last."""
 
     def __init__(
         self, live: LiveLines, activities: Mapping[str, Activity], commands: Mapping[str, RunningCommand]
     ) -> None:
         self._live, self._activities, self._commands = live, activities, commands
-        self._now: Progress | None = None
-        self._since_s = 0.0
+        self._progress: Progress | None = None
+        self._step_started_s = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        if self._now is None or self._now[2:5] != progress[2:5]:
-            self._since_s = time.monotonic()
-        self._now = progress
-        self._live.draw(self.lines())
+        if self._progress is None or self._progress[2:5] != progress[2:5]:
+            self._step_started_s = time.monotonic()
+        self._progress = progress
+        self._live.draw(self.render_lines())
 
-    def lines(self) -> list[str]:
-        now = self._now
+    def render_lines(self) -> list[str]:
+        now = self._progress
         if now is None:  # the base is looked at before the first step
-            return [self._doing().strip()] if self._commands else []
+            return [self._render_activity().strip()] if self._commands else []
         who = f" by {', '.join(now.agents)}" if now.agents else ""
-        passed = clock(time.monotonic() - self._since_s)
-        return [f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}{self._doing()}"]
+        passed = format_clock(time.monotonic() - self._step_started_s)
+        return [
+            f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}{self._render_activity()}"
+        ]
 
-    def _doing(self) -> str:
+    def _render_activity(self) -> str:
         """Of several agents, the one that was heard last; the tokens are those of all that are at work."""
         of_jobs = [*self._activities.values()]
         if not of_jobs:
@@ -87,13 +98,13 @@ class _Progressing:
         return f"  {line}" if line else ""
 
 
-def _shown(report: PackageReport, naming: str) -> str:
+def _format_report(report: PackageReport, feature_argument: str) -> str:
     if report.accepted:
         return f"{report.package} DONE: {report.branch} at {report.commit[:12]}, merged into feat/{report.feature}"
     return "\n".join(
         (
-            f"{report.package} {report.state}: {printable(report.reason)}",
-            f"  what to do: {printable(report.remediation)}",
-            f"  then: phasegate dispatch {report.package}{naming}",
+            f"{report.package} {report.state}: {make_printable(report.reason)}",
+            f"  what to do: {make_printable(report.remediation)}",
+            f"  then: phasegate dispatch {report.package}{feature_argument}",
         )
     )

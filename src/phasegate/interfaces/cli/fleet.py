@@ -10,8 +10,8 @@ from threading import Event
 import click
 
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.live_display import waiting
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, say, show
+from phasegate.interfaces.cli.live_display import show_waiting
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_line, print_result
 
 
 @click.group(cls=Group)
@@ -35,21 +35,23 @@ def up(folder: Path | None, workers: int) -> None:
       phasegate fleet up
       phasegate fleet up --workers 3 --folder /tmp/trial
     """
-    from phasegate.engine.fleet.entry import need_temporal
-    from phasegate.engine.fleet.local_fleet import TrialFleet, run_trial
+    from phasegate.engine.fleet.entry import require_temporal
+    from phasegate.engine.fleet.local_fleet import LocalFleet, run_local_fleet
 
-    need_temporal()
+    require_temporal()
     ended = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: ended.set())
 
-    def ready(trial: TrialFleet) -> None:
-        say(f"the fleet is up: {len(trial.workers)} workers, server {trial.server}, bucket at {trial.endpoint}")
-        say(f"  in another terminal: cd {printable(trial.clone)} && . {printable(trial.variables)}")
-        say('  then: phasegate run feature "..." --fleet, and phasegate status --fleet; Ctrl-C here ends all of it')
+    def ready(trial: LocalFleet) -> None:
+        print_line(f"the fleet is up: {len(trial.workers)} workers, server {trial.server}, bucket at {trial.endpoint}")
+        print_line(f"  in another terminal: cd {make_printable(trial.clone)} && . {make_printable(trial.variables)}")
+        print_line(
+            '  then: phasegate run feature "..." --fleet, and phasegate status --fleet; Ctrl-C here ends all of it'
+        )
 
     where = folder.absolute() if folder else Path(mkdtemp(prefix="phasegate-fleet-"))
-    run_trial(current_folder(), where, workers, lambda text: say(text, err=True), ready, ended)
+    run_local_fleet(current_folder(), where, workers, lambda text: print_line(text, err=True), ready, ended)
 
 
 @fleet.command("doctor")
@@ -65,17 +67,17 @@ def doctor(as_json: bool) -> int:
       phasegate fleet doctor
       phasegate fleet doctor --json
     """
-    from phasegate.engine.fleet.doctor import examine
+    from phasegate.engine.fleet.doctor import run_fleet_checks
 
-    with waiting("looking"):
-        found = examine(current_folder())
-    lines = (f"{'ok  ' if one.ok else 'LACK'}  {one.name}: {one.found}{_remedy(one.remedy)}" for one in found)
+    with show_waiting("looking"):
+        found = run_fleet_checks(current_folder())
+    lines = (f"{'ok  ' if one.ok else 'LACK'}  {one.name}: {one.found}{_format_remedy(one.remedy)}" for one in found)
     ok = all(one.ok for one in found)
-    show({"ok": ok, "checks": found}, "\n".join(map(printable, lines)), as_json)
+    print_result({"ok": ok, "checks": found}, "\n".join(map(make_printable, lines)), as_json)
     return 0 if ok else 1
 
 
-def _remedy(text: str) -> str:
+def _format_remedy(text: str) -> str:
     return f" ({text})" if text else ""
 
 
@@ -92,10 +94,10 @@ def resume(as_json: bool) -> int:
     """
     from phasegate.engine.fleet.entry import resume_fleet
 
-    with waiting("beginning the features again"):
+    with show_waiting("beginning the features again"):
         found = resume_fleet(current_folder())
     lines = [f"{one.feature}: {one.outcome}" for one in found]
-    show({"features": found}, "\n".join(map(printable, lines)) or "no feature is open", as_json)
+    print_result({"features": found}, "\n".join(map(make_printable, lines)) or "no feature is open", as_json)
     return 0
 
 
@@ -111,6 +113,6 @@ def worker() -> None:
     Example:
       phasegate worker
     """
-    from phasegate.engine.fleet.entry import work  # Temporal is loaded by this command alone
+    from phasegate.engine.fleet.entry import run_worker  # Temporal is loaded by this command alone
 
-    work(current_folder(), lambda queue: say(f"at work for: {queue}"))
+    run_worker(current_folder(), lambda queue: print_line(f"at work for: {queue}"))

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import click
 
-from phasegate.core.agents.harnesses import KNOWN, ROWS, HarnessRow, Hooks, kind_named
-from phasegate.engine.project.settings import root_around, settings_around
-from phasegate.engine.tools.agent_settings import SettingsChange, carry_out, hook_entry, installing, removing
+from phasegate.core.agents.harnesses import HARNESSES, INSTALLABLE_HARNESSES, HarnessRow, HookFile, find_harness_kind
+from phasegate.engine.project.settings import find_repository_root, load_settings
+from phasegate.engine.tools.agent_settings import SettingsChange, apply_change, hook_entry, plan_install, plan_removal
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
 
 agent_argument = click.argument("agent", metavar="AGENT")
 
@@ -39,8 +39,8 @@ def install(agent: str, as_json: bool) -> None:
       phasegate hook install claude
       phasegate hook install gemini --json
     """
-    hooks = hooks_of(agent)
-    _tell(installing(root_around(current_folder()), hook_entry(hooks)), hooks, as_json)
+    hooks = find_hooks(agent)
+    _apply_change(plan_install(find_repository_root(current_folder()), hook_entry(hooks)), hooks, as_json)
     for remark in (hooks.remark, "" if shutil.which("phasegate") else NOT_ON_PATH):
         if remark:
             print(f"phasegate: {remark}", file=sys.stderr)
@@ -59,34 +59,34 @@ def remove(agent: str, as_json: bool) -> None:
     Example:
       phasegate hook remove claude
     """
-    hooks = hooks_of(agent)
-    _tell(removing(root_around(current_folder()), hook_entry(hooks)), hooks, as_json)
+    hooks = find_hooks(agent)
+    _apply_change(plan_removal(find_repository_root(current_folder()), hook_entry(hooks)), hooks, as_json)
 
 
-def hooks_of(agent: str) -> Hooks:
+def find_hooks(agent: str) -> HookFile:
     """Where the program that is meant looks for its hooks; an agent of the configuration is known by its own name."""
-    hooks = ROWS[kind_meant(agent, [row for row in KNOWN.values() if row.hooks])].hooks
+    hooks = HARNESSES[resolve_harness_kind(agent, [row for row in INSTALLABLE_HARNESSES.values() if row.hooks])].hooks
     if hooks is None:
         raise ConfigError(f"{agent} has no hooks in a settings file", "ask for the steps yourself: phasegate next")
     return hooks
 
 
-def kind_meant(agent: str, fitting: Iterable[HarnessRow]) -> str:
+def resolve_harness_kind(agent: str, candidates: Iterable[HarnessRow]) -> str:
     """The kind of program that is meant; `fitting` are those that a person may have meant."""
-    kind = kind_named(agent) or _configured(agent)
+    kind = find_harness_kind(agent) or _find_configured_harness(agent)
     if kind is None:
-        known = ", ".join(sorted(name for row in fitting for name in {row.agent, row.kind}))
+        known = ", ".join(sorted(name for row in candidates for name in {row.default_agent, row.kind}))
         raise ConfigError(f"there is no agent {agent}", f"known are: {known}, and the agents in phasegate.toml")
     return kind
 
 
-def _configured(agent: str) -> str | None:
-    found = settings_around(root_around(current_folder())).config.agents.get(agent)
+def _find_configured_harness(agent: str) -> str | None:
+    found = load_settings(find_repository_root(current_folder())).config.agents.get(agent)
     return found.harness if found else None
 
 
-def _tell(change: SettingsChange, hooks: Hooks, as_json: bool) -> None:
-    carry_out(change)
-    path = printable(os.path.relpath(change.path, current_folder()))
+def _apply_change(change: SettingsChange, hooks: HookFile, as_json: bool) -> None:
+    apply_change(change)
+    path = make_printable(os.path.relpath(change.path, current_folder()))
     data = {"path": path, "outcome": change.outcome, "event": hooks.event, "command": hooks.command}
-    show(data, f"{path}: {change.outcome}", as_json)
+    print_result(data, f"{path}: {change.outcome}", as_json)

@@ -6,9 +6,9 @@ import os
 
 import click
 
-from phasegate.engine.tools.init import prepare
+from phasegate.engine.tools.init import prepare_repository
 from phasegate.interfaces.cli.render import current_folder, json_option
-from phasegate.interfaces.fast_path.init import show
+from phasegate.interfaces.fast_path.init import print_setup
 
 
 @click.command()
@@ -25,4 +25,4 @@ def init(as_json: bool) -> int:
       phasegate init
       phasegate init --json
     """
-    return show(prepare(str(current_folder()), os.environ), as_json=as_json)
+    return print_setup(prepare_repository(str(current_folder()), os.environ), as_json=as_json)

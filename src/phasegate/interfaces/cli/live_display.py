@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, RLock, Thread
 
-from phasegate.core.display.status import cut
-from phasegate.interfaces.cli.render import printable, say
+from phasegate.core.display.status import cut_to_width
+from phasegate.interfaces.cli.render import make_printable, print_line
 
-REDRAW_EVERY_S = 0.5
-_WIPE, _WIPE_ABOVE = "\r\x1b[2K", "\x1b[1A\x1b[2K"
-_COLUMNS, _ROWS = 80, 24
+REDRAW_INTERVAL_S = 0.5
+_CLEAR_LINE, _CLEAR_LINE_ABOVE = "\r\x1b[2K", "\x1b[1A\x1b[2K"
+_DEFAULT_COLUMNS, _DEFAULT_ROWS = 80, 24
 
 
 class LiveLines:
@@ -38,28 +38,28 @@ class LiveLines:
     def draw(self, lines: Sequence[str]) -> None:
         """Show these lines instead of those before."""
         with self._lock:
-            columns, rows = self._size()
-            fitting = [cut(printable(line), columns - 1) for line in lines] if self._is_live else []
+            columns, rows = self._read_terminal_size()
+            fitting = [cut_to_width(make_printable(line), columns - 1) for line in lines] if self._is_live else []
             if len(fitting) >= rows:  # what is above the screen could not be wiped
                 fitting = [*fitting[: rows - 2], f"... and {len(fitting) - rows + 2} lines more"]
             if fitting != self._drawn:
-                self._write(self._wiping() + "\n".join(fitting))
+                self._write(self._build_clear_sequence() + "\n".join(fitting))
                 self._drawn = fitting
 
-    def wipe(self) -> None:
+    def clear(self) -> None:
         """Take the lines off the screen."""
         self.draw(())
 
-    def above(self, text: str, *, err: bool = True) -> None:
+    def print_above(self, text: str, *, err: bool = True) -> None:
         """Print a line that stays."""
         with self._lock:
             drawn = self._drawn
-            self.wipe()
-            say(text, err=err)
+            self.clear()
+            print_line(text, err=err)
             self.draw(drawn)
 
-    def _wiping(self) -> str:
-        return _WIPE + _WIPE_ABOVE * (len(self._drawn) - 1)
+    def _build_clear_sequence(self) -> str:
+        return _CLEAR_LINE + _CLEAR_LINE_ABOVE * (len(self._drawn) - 1)
 
     def _write(self, text: str) -> None:
         try:
@@ -68,22 +68,22 @@ class LiveLines:
         except OSError:  # the terminal was closed: the work goes on without a view
             self._is_live = False
 
-    def _size(self) -> tuple[int, int]:
+    def _read_terminal_size(self) -> tuple[int, int]:
         try:
             columns, rows = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
-            return _COLUMNS, _ROWS
-        return columns or _COLUMNS, max(rows or _ROWS, 3)
+            return _DEFAULT_COLUMNS, _DEFAULT_ROWS
+        return columns or _DEFAULT_COLUMNS, max(rows or _DEFAULT_ROWS, 3)
 
 
 @contextmanager
-def kept_up_to_date(live: LiveLines, lines: Callable[[], Sequence[str]]) -> Iterator[None]:
+def redraw_periodically(live: LiveLines, render_lines: Callable[[], Sequence[str]]) -> Iterator[None]:
     """Draw what `lines` says, again and again, while the block runs."""
     ended = Event()
 
     def tick() -> None:
-        while not ended.wait(REDRAW_EVERY_S):
-            live.draw(lines())
+        while not ended.wait(REDRAW_INTERVAL_S):
+            live.draw(render_lines())
 
     ticker = Thread(target=tick, daemon=True)
     ticker.start()
@@ -92,23 +92,23 @@ def kept_up_to_date(live: LiveLines, lines: Callable[[], Sequence[str]]) -> Iter
     finally:
         ended.set()
         ticker.join()
-        live.wipe()
+        live.clear()
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
+def show_waiting(activity: str) -> Iterator[None]:
     """Say what is waited for and for how long, once it takes longer than a moment; only on a terminal."""
     began_s = time.monotonic()
 
     def line() -> list[str]:
         passed_s = time.monotonic() - began_s
-        return [f"{what}  {clock(passed_s)}"] if passed_s >= 1 else []
+        return [f"{activity}  {format_clock(passed_s)}"] if passed_s >= 1 else []
 
-    with kept_up_to_date(LiveLines(), line):
+    with redraw_periodically(LiveLines(), line):
         yield
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """A duration as a clock shows it."""
     whole = max(0, int(seconds))
     return f"{whole // 60}:{whole % 60:02}"

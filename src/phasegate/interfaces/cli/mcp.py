@@ -10,20 +10,20 @@ from pathlib import Path
 
 import click
 
-from phasegate.core.agents.harnesses import KNOWN, ROWS, McpPlace
-from phasegate.engine.project.settings import root_around
+from phasegate.core.agents.harnesses import HARNESSES, INSTALLABLE_HARNESSES, McpConfigFile
+from phasegate.engine.project.settings import find_repository_root
 from phasegate.engine.tools.agent_settings import (
-    OwnEntry,
     SettingsChange,
-    carry_out,
-    installing,
-    removing,
+    SettingsEntry,
+    apply_change,
+    plan_install,
+    plan_removal,
     server_entry,
 )
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.hook import NOT_ON_PATH, agent_argument, kind_meant
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.cli.hook import NOT_ON_PATH, agent_argument, resolve_harness_kind
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
 
 yes_option = click.option("--yes", is_flag=True, help="Change the file without asking.")
 
@@ -43,13 +43,13 @@ def mcp(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from phasegate.interfaces.mcp.jsonrpc import McpWire, own_streams
-    from phasegate.interfaces.mcp.server import Server
+    from phasegate.interfaces.mcp.jsonrpc import McpConnection, reserve_stdio
+    from phasegate.interfaces.mcp.server import McpServer
 
-    server = Server(current_folder())
+    server = McpServer(current_folder())
     if sys.stdin.isatty():
         print("phasegate: an agent program starts this and speaks to it; end with Ctrl-D", file=sys.stderr)
-    McpWire(*own_streams()).serve(server.answer)
+    McpConnection(*reserve_stdio()).serve(server.handle_call)
 
 
 @mcp.command()
@@ -66,8 +66,8 @@ def install(agent: str, yes: bool, as_json: bool) -> int:
       phasegate mcp install claude
       phasegate mcp install codex --yes
     """
-    place = _place_of(agent)
-    code = _settle(installing, place, yes, as_json)
+    place = _find_mcp_settings(agent)
+    code = _confirm_and_apply(plan_install, place, yes, as_json)
     for remark in (place.remark, "" if shutil.which("phasegate") else NOT_ON_PATH):
         if remark and code == 0:
             print(f"phasegate: {remark}", file=sys.stderr)
@@ -85,35 +85,37 @@ def remove(agent: str, yes: bool, as_json: bool) -> int:
     Example:
       phasegate mcp remove claude
     """
-    return _settle(removing, _place_of(agent), yes, as_json)
+    return _confirm_and_apply(plan_removal, _find_mcp_settings(agent), yes, as_json)
 
 
-def _place_of(agent: str) -> McpPlace:
-    place = ROWS[kind_meant(agent, [row for row in KNOWN.values() if row.mcp])].mcp
+def _find_mcp_settings(agent: str) -> McpConfigFile:
+    place = HARNESSES[resolve_harness_kind(agent, [row for row in INSTALLABLE_HARNESSES.values() if row.mcp])].mcp
     if place is None:
         raise ConfigError(f"{agent} takes no MCP server from a file of a repository", "add it there: phasegate mcp")
     return place
 
 
-def _settle(plan: Callable[[Path, OwnEntry], SettingsChange], place: McpPlace, yes: bool, as_json: bool) -> int:
+def _confirm_and_apply(
+    plan_change: Callable[[Path, SettingsEntry], SettingsChange], place: McpConfigFile, yes: bool, as_json: bool
+) -> int:
     """Show the change, and make it if the person agrees."""
-    change = plan(root_around(current_folder()), server_entry(place))
-    path = printable(os.path.relpath(change.path, current_folder()))
+    change = plan_change(find_repository_root(current_folder()), server_entry(place))
+    path = make_printable(os.path.relpath(change.path, current_folder()))
     is_change = change.after != change.before
     if is_change and not as_json:
-        click.echo("\n".join(_difference(change, path)))
+        click.echo("\n".join(_render_diff(change, path)))
     if is_change and not yes:
         if as_json or not sys.stdin.isatty():
             raise ConfigError("nothing was changed: nobody was there to agree", "--yes changes the file without asking")
         if not click.confirm(f"Change {path}?", err=True):
             return 1
-    carry_out(change)
-    show({"path": path, "outcome": change.outcome}, f"{path}: {change.outcome}", as_json)
+    apply_change(change)
+    print_result({"path": path, "outcome": change.outcome}, f"{path}: {change.outcome}", as_json)
     return 0
 
 
-def _difference(change: SettingsChange, path: str) -> list[str]:
+def _render_diff(change: SettingsChange, path: str) -> list[str]:
     from difflib import unified_diff
 
     before, after = ((text or "").splitlines() for text in (change.before, change.after))
-    return [printable(line.rstrip("\n")) for line in unified_diff(before, after, path, path, lineterm="")]
+    return [make_printable(line.rstrip("\n")) for line in unified_diff(before, after, path, path, lineterm="")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from phasegate.engine.notify.send import try_out
+from phasegate.engine.notify.send import send_test_notification
 from phasegate.engine.project.project import open_project
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
 
 
 @click.command()
@@ -20,7 +20,7 @@ def notify(as_json: bool) -> int:
     Examples:
       phasegate notify
     """
-    sent = try_out(open_project(current_folder()))
-    lines = [printable(f"{one.receiver}: {f'not told: {one.why_not}' if one.why_not else 'told'}") for one in sent]
-    show({"sent": sent}, "\n".join(lines), as_json)
+    sent = send_test_notification(open_project(current_folder()))
+    lines = [make_printable(f"{one.receiver}: {f'not told: {one.why_not}' if one.why_not else 'told'}") for one in sent]
+    print_result({"sent": sent}, "\n".join(lines), as_json)
     return 1 if any(one.why_not for one in sent) else 0

@@ -8,28 +8,28 @@ from typing import Any, TypeVar
 
 import click
 
-from phasegate.engine.views.overview import feature_named
-from phasegate.interfaces.cli.completion_values import feature_slugs, offering
-from phasegate.interfaces.cli.live_display import waiting
-from phasegate.interfaces.cli.render import FLEET, current_folder
+from phasegate.engine.views.overview import resolve_feature
+from phasegate.interfaces.cli.completion_values import complete_from, list_feature_slugs
+from phasegate.interfaces.cli.live_display import show_waiting
+from phasegate.interfaces.cli.render import FLEET_COPY_KEY, current_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def named(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+def resolve_feature_callback(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     """The feature that is meant by what was typed."""
-    return feature_named(str(current_folder()), value) if value else value
+    return resolve_feature(str(current_folder()), value) if value else value
 
 
-def reading_the_fleet(*, trails: bool) -> Callable[[F], F]:
+def fleet_view_option(*, with_trails: bool) -> Callable[[F], F]:
     """`--fleet`: from there on the command reads a copy of the fleet's record, as it is now; its trails, if wanted."""
 
     def read(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         if value and not ctx.resilient_parsing:
-            from phasegate.engine.fleet.view import up_to_date  # it loads obstore
+            from phasegate.engine.fleet.view import update_copy  # it loads obstore
 
-            with waiting("reading the fleet's bucket"):
-                ctx.meta[FLEET] = up_to_date(current_folder(), trails=trails)
+            with show_waiting("reading the fleet's bucket"):
+                ctx.meta[FLEET_COPY_KEY] = update_copy(current_folder(), trails=with_trails)
 
     return click.option(
         "--fleet",
@@ -41,20 +41,20 @@ def reading_the_fleet(*, trails: bool) -> Callable[[F], F]:
     )
 
 
-def fleet_kept_up_to_date() -> AbstractContextManager[None]:
+def keep_fleet_copy_current() -> AbstractContextManager[None]:
     """With `--fleet`, the copy is brought up to date again and again while the block runs."""
-    copy = click.get_current_context().meta.get(FLEET)
+    copy = click.get_current_context().meta.get(FLEET_COPY_KEY)
     if copy is None:
         return nullcontext()
-    from phasegate.engine.fleet.view import kept_up_to_date
+    from phasegate.engine.fleet.view import keep_copy_updated
 
-    return kept_up_to_date(copy)
+    return keep_copy_updated(copy)
 
 
 feature_option: Callable[[F], F] = click.option(
     "--feature",
     metavar="SLUG",
-    shell_complete=offering(feature_slugs),
-    callback=named,
+    shell_complete=complete_from(list_feature_slugs),
+    callback=resolve_feature_callback,
     help="Which feature, where there are several; the beginning of its name is enough.",
 )

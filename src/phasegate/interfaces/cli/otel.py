@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phasegate.engine.views.follow import Pulse
-from phasegate.engine.views.overview import need_reader
-from phasegate.engine.views.telemetry import MeasureView, SpanView, began, measures, spans
+from phasegate.engine.views.follow import ChangeDetector
+from phasegate.engine.views.overview import require_reader
+from phasegate.engine.views.telemetry import MetricView, SpanView, collect_metrics, collect_spans, read_start_time
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import current_folder, json_option, show
+from phasegate.interfaces.cli.render import current_folder, json_option, print_result
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 
-LOOK_EVERY_S = 0.5
+POLL_INTERVAL_S = 0.5
 
 
 @click.group(cls=Group)
@@ -48,20 +48,22 @@ def export(endpoint: str | None, follow: bool, feature: str | None, as_json: boo
       phasegate otel export --follow
     """
     sent: set[str] = set()
-    with need_reader(str(current_folder())) as reader:
-        pulse = Pulse(reader)
-        while pulse.moved() or follow:
-            new = [span for span in spans(reader, feature) if span.id not in sent]
-            _send(new, [*measures(reader)], began(reader), endpoint)
+    with require_reader(str(current_folder())) as reader:
+        pulse = ChangeDetector(reader)
+        while pulse.find_changed_features() or follow:
+            new = [span for span in collect_spans(reader, feature) if span.id not in sent]
+            _export_telemetry(new, [*collect_metrics(reader)], read_start_time(reader), endpoint)
             sent |= {span.id for span in new}
             if not follow:
                 break
-            while not pulse.moved():
-                time.sleep(LOOK_EVERY_S)
-    show({"spans": len(sent)}, f"exported {len(sent)} spans", as_json)
+            while not pulse.find_changed_features():
+                time.sleep(POLL_INTERVAL_S)
+    print_result({"spans": len(sent)}, f"exported {len(sent)} spans", as_json)
 
 
-def _send(found: Sequence[SpanView], measured: Sequence[MeasureView], since: str, endpoint: str | None) -> None:
+def _export_telemetry(
+    new_spans: Sequence[SpanView], measured: Sequence[MetricView], since: str, endpoint: str | None
+) -> None:
     """Hand everything to the exporters of the SDK, with our own ids and times."""
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -72,44 +74,46 @@ def _send(found: Sequence[SpanView], measured: Sequence[MeasureView], since: str
     resource = Resource({"service.name": "phasegate"})
     paths = [f"{endpoint.rstrip('/')}/v1/{what}" if endpoint else None for what in ("traces", "metrics")]
     outcomes: list[str] = []
-    if found:
-        outcomes.append(OTLPSpanExporter(endpoint=paths[0]).export([_span(one, resource) for one in found]).name)
+    if new_spans:
+        outcomes.append(
+            OTLPSpanExporter(endpoint=paths[0]).export([_to_sdk_span(one, resource) for one in new_spans]).name
+        )
     if measured:
-        outcomes.append(OTLPMetricExporter(endpoint=paths[1]).export(_metrics(measured, since, resource)).name)
+        outcomes.append(OTLPMetricExporter(endpoint=paths[1]).export(_to_sdk_metrics(measured, since, resource)).name)
     if any(outcome != "SUCCESS" for outcome in outcomes):
         raise EnvironmentUnavailable("the collector did not accept it", "check its address: --endpoint")
 
 
-def _nanoseconds(ts: str) -> int:
+def _to_nanoseconds(ts: str) -> int:
     return int(datetime.fromisoformat(ts).timestamp() * 1000) * 1_000_000
 
 
-def _span(one: SpanView, resource: Resource) -> ReadableSpan:
+def _to_sdk_span(view: SpanView, resource: Resource) -> ReadableSpan:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
     def context(id_: str) -> SpanContext:
-        return SpanContext(int(one.trace, 16), int(id_, 16), is_remote=False, trace_flags=TraceFlags(1))
+        return SpanContext(int(view.trace, 16), int(id_, 16), is_remote=False, trace_flags=TraceFlags(1))
 
     return ReadableSpan(
-        one.name,
-        context(one.id),
-        context(one.parent) if one.parent else None,
+        view.name,
+        context(view.id),
+        context(view.parent) if view.parent else None,
         resource,
-        one.attributes,
-        status=Status(StatusCode.ERROR if one.failed else StatusCode.OK),
-        start_time=_nanoseconds(one.started),
-        end_time=_nanoseconds(one.ended),
+        view.attributes,
+        status=Status(StatusCode.ERROR if view.failed else StatusCode.OK),
+        start_time=_to_nanoseconds(view.started),
+        end_time=_to_nanoseconds(view.ended),
     )
 
 
-def _metrics(measured: Sequence[MeasureView], since: str, resource: Resource) -> MetricsData:
+def _to_sdk_metrics(measured: Sequence[MetricView], since: str, resource: Resource) -> MetricsData:
     from opentelemetry.sdk.metrics import export as sdk
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    now, begun = time.time_ns(), _nanoseconds(since)
+    now, begun = time.time_ns(), _to_nanoseconds(since)
     found = []
-    for (name, unit), group in groupby(sorted(measured, key=_kind), key=_kind):
+    for (name, unit), group in groupby(sorted(measured, key=_get_metric_key), key=_get_metric_key):
         points = [sdk.NumberDataPoint(one.attributes, begun, now, one.value) for one in group]
         data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
         found.append(sdk.Metric(name, None, unit, data))
@@ -117,5 +121,5 @@ def _metrics(measured: Sequence[MeasureView], since: str, resource: Resource) ->
     return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])
 
 
-def _kind(one: MeasureView) -> tuple[str, str]:
-    return one.name, one.unit
+def _get_metric_key(measure: MetricView) -> tuple[str, str]:
+    return measure.name, measure.unit

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from phasegate.engine.views.overview import features_of, need_reader, package_cards
+from phasegate.engine.views.overview import list_features, package_cards, require_reader
 from phasegate.engine.views.package import package_view
-from phasegate.engine.views.status_text import NO_PACKAGES, package_line
-from phasegate.interfaces.cli.completion_values import PackageName, offering, package_ids
+from phasegate.engine.views.status_text import NO_PACKAGES, render_package_line
+from phasegate.interfaces.cli.completion_values import PackageIdParam, complete_from, list_package_ids
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.options import feature_option, reading_the_fleet
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.cli.options import feature_option, fleet_view_option
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
 
 
 @click.group(cls=Group)
@@ -20,7 +20,7 @@ def package() -> None:
 
 @package.command("list")
 @feature_option
-@reading_the_fleet(trails=False)
+@fleet_view_option(with_trails=False)
 @json_option
 def list_packages(feature: str | None, as_json: bool) -> None:
     """List the packages and their states.
@@ -30,15 +30,15 @@ def list_packages(feature: str | None, as_json: bool) -> None:
       phasegate package list
       phasegate package list --feature 001-user-login --json
     """
-    reader = need_reader(str(current_folder()))
-    cards = [card for slug in features_of(reader, feature) for card in package_cards(reader, slug)]
-    show(cards, "\n".join(map(package_line, cards)) or NO_PACKAGES, as_json)
+    reader = require_reader(str(current_folder()))
+    cards = [card for slug in list_features(reader, feature) for card in package_cards(reader, slug)]
+    print_result(cards, "\n".join(map(render_package_line, cards)) or NO_PACKAGES, as_json)
 
 
 @package.command("show")
-@click.argument("work_package", type=PackageName(), metavar="WPnn", shell_complete=offering(package_ids))
+@click.argument("work_package", type=PackageIdParam(), metavar="WPnn", shell_complete=complete_from(list_package_ids))
 @feature_option
-@reading_the_fleet(trails=False)
+@fleet_view_option(with_trails=False)
 @json_option
 def show_package(work_package: str, feature: str | None, as_json: bool) -> None:
     """Show a package: its document as it was loaded.
@@ -48,10 +48,10 @@ def show_package(work_package: str, feature: str | None, as_json: bool) -> None:
       phasegate package show WP01
       phasegate package show WP01 --feature 001-user-login --json
     """
-    card, document = package_view(need_reader(str(current_folder())), work_package, feature)
-    show(card, printable_document(document), as_json)
+    card, document = package_view(require_reader(str(current_folder())), work_package, feature)
+    print_result(card, make_document_printable(document), as_json)
 
 
-def printable_document(text: str) -> str:
+def make_document_printable(text: str) -> str:
     """A document with nothing in it that a terminal would obey."""
-    return "\n".join(printable(line) for line in text.splitlines())
+    return "\n".join(make_printable(line) for line in text.splitlines())

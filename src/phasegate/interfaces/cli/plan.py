@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from phasegate.core.plan.graph import drawing, view_of
+from phasegate.core.plan.graph import build_plan_view, render_plan
 from phasegate.engine.journal.package import load_plan
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.views.overview import open_reader
 from phasegate.engine.views.package import plan_views
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
 
-_MOST_NAMED = 5
+_MAX_OVERLAPS_NAMED = 5
 
 
 @click.group(cls=Group)
@@ -37,18 +37,20 @@ def load(folder: Path, as_json: bool) -> None:
       phasegate plan load kitty-specs/001-user-login
     """
     project = open_project(current_folder())
-    with opened_store(project) as store:
+    with open_project_store(project) as store:
         packages = load_plan(project, store, folder)
     lines = [f"{package.work_package_id}  {package.title}" for package in packages]
-    show([package.work_package_id for package in packages], "\n".join(printable(line) for line in lines), as_json)
-    _tell_overlaps([overlap.packages for overlap in view_of(packages, {}).overlaps])
+    print_result(
+        [package.work_package_id for package in packages], "\n".join(make_printable(line) for line in lines), as_json
+    )
+    _print_overlaps([overlap.packages for overlap in build_plan_view(packages, {}).overlaps])
 
 
-def _tell_overlaps(pairs: list[tuple[str, str]]) -> None:
+def _print_overlaps(pairs: list[tuple[str, str]]) -> None:
     """Say before any agent starts which packages cannot run side by side."""
     if pairs:
-        named = ", ".join(f"{one} and {other}" for one, other in pairs[:_MOST_NAMED])
-        more = f" and {len(pairs) - _MOST_NAMED} more" if len(pairs) > _MOST_NAMED else ""
+        named = ", ".join(f"{one} and {other}" for one, other in pairs[:_MAX_OVERLAPS_NAMED])
+        more = f" and {len(pairs) - _MAX_OVERLAPS_NAMED} more" if len(pairs) > _MAX_OVERLAPS_NAMED else ""
         print(f"phasegate: scopes overlap, one waits for the other: {named}{more}", file=sys.stderr)
         print("  hint: phasegate plan show", file=sys.stderr)
 
@@ -65,5 +67,5 @@ def show_plan(feature: str | None, as_json: bool) -> None:
       phasegate plan show --feature 001-user-login --json
     """
     views = plan_views(open_reader(str(current_folder())), feature)
-    text = "\n\n".join("\n".join(printable(line) for line in drawing(view)) for view in views)
-    show({view.feature: view for view in views}, text, as_json)
+    text = "\n\n".join("\n".join(make_printable(line) for line in render_plan(view)) for view in views)
+    print_result({view.feature: view for view in views}, text, as_json)

@@ -8,9 +8,15 @@ from collections.abc import Sequence
 
 import click
 
-from phasegate.core.prompt.budget import Cut
-from phasegate.core.prompt.hidden_characters import Hidden, shown_name
-from phasegate.engine.tools.prompt_preview import Assembled, PromptContext, PromptPreview, as_utf8, recorded_prompt
+from phasegate.core.prompt.budget import Truncation
+from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
+from phasegate.engine.tools.prompt_preview import (
+    AssembledPrompt,
+    PromptContext,
+    PromptPreview,
+    as_utf8,
+    read_recorded_prompt,
+)
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.render import current_folder, json_option, read_input
 
@@ -55,37 +61,37 @@ def show(
       phasegate prompt show --job 3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d
     """
     if job is not None:
-        sys.stdout.buffer.write(recorded_prompt(current_folder(), job))
-        _end_line()
+        sys.stdout.buffer.write(read_recorded_prompt(current_folder(), job))
+        _end_terminal_line()
         return
     if instructions is None or phase is None or agent is None:
         raise click.UsageError("Give --phase, --agent and instructions; or --job alone.")
     text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else as_utf8(instructions)
     preview = PromptPreview(agent, phase, text, PromptContext(files, artifacts, thoughts), budget, workflow_phase)
     if budget is None and not as_json:
-        hidden = preview.stream(sys.stdout.buffer)
-        _end_line()
-        _tell(hidden=hidden)
+        hidden = preview.stream_xml(sys.stdout.buffer)
+        _end_terminal_line()
+        _print_omissions(hidden=hidden)
         return
-    _show(preview.assembled(), as_json)
+    _print_prompt(preview.assemble_prompt(), as_json)
 
 
-def _show(assembled: Assembled, as_json: bool) -> None:
+def _print_prompt(assembled: AssembledPrompt, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(_plain(assembled)))  # in ASCII: a name may hold bytes that are no UTF-8
+        click.echo(json.dumps(_to_data(assembled)))  # in ASCII: a name may hold bytes that are no UTF-8
     else:
         sys.stdout.buffer.write(assembled.prompt.to_xml().encode())
-        _end_line()
-    _tell(assembled.left_out, assembled.cut, assembled.hidden)
+        _end_terminal_line()
+    _print_omissions(assembled.left_out, assembled.cut, assembled.hidden)
 
 
-def _end_line() -> None:
+def _end_terminal_line() -> None:
     """The output is the exact XML; only a terminal gets a line end behind it."""
     if sys.stdout.isatty():
         click.echo()
 
 
-def _plain(assembled: Assembled) -> dict[str, object]:
+def _to_data(assembled: AssembledPrompt) -> dict[str, object]:
     return {
         "prompt": assembled.prompt.to_dict(),
         "tokens": assembled.tokens,
@@ -95,11 +101,13 @@ def _plain(assembled: Assembled) -> dict[str, object]:
     }
 
 
-def _tell(left_out: Sequence[str] = (), cut: Sequence[Cut] = (), hidden: Sequence[Hidden] = ()) -> None:
+def _print_omissions(
+    left_out: Sequence[str] = (), cut: Sequence[Truncation] = (), hidden: Sequence[HiddenCharacter] = ()
+) -> None:
     """Say on stderr what the prompt says about itself, in full."""
     for name in left_out:
-        click.echo(f"left out: {shown_name(name)}", err=True)
+        click.echo(f"left out: {quote_name(name)}", err=True)
     for one in cut:
-        click.echo(f"cut: {shown_name(one.name)}, {one.shown_bytes} of {one.total_bytes} bytes are shown", err=True)
+        click.echo(f"cut: {quote_name(one.name)}, {one.shown_bytes} of {one.total_bytes} bytes are shown", err=True)
     for found in hidden:
-        click.echo(f"hidden character: {shown_name(found.item)}, line {found.line}: {found.character}", err=True)
+        click.echo(f"hidden character: {quote_name(found.item)}, line {found.line}: {found.character}", err=True)

@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 import click
 
-from phasegate.core.text.light_json import as_data
-from phasegate.core.text.visible import visible
+from phasegate.core.text.light_json import to_plain_data
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError
 
-FLEET = "phasegate.fleet"  # in the context of a command: the folder that the fleet's record was copied to
+FLEET_COPY_KEY = "phasegate.fleet"  # in the context of a command: the folder that the fleet's record was copied to
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Sentence(click.ParamType[str]):
+class FreeText(click.ParamType[str]):
     """What a person says in words. Bytes that are no UTF-8 become U+FFFD: it is recorded, and shown to agents."""
 
     name = "text"
@@ -31,17 +31,17 @@ class Sentence(click.ParamType[str]):
 json_option: Callable[[F], F] = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def show(data: object, text: str, as_json: bool) -> None:
+def print_result(data: object, text: str, as_json: bool) -> None:
     """Write the result to stdout: `data` as JSON, or `text` as it is."""
     if as_json:
         import msgspec  # costs more than most commands do in text
 
-        click.echo(msgspec.json.encode(as_data(data)).decode())
+        click.echo(msgspec.json.encode(to_plain_data(data)).decode())
     elif text:
         click.echo(text)
 
 
-def say(text: str, *, err: bool = False) -> None:
+def print_line(text: str, *, err: bool = False) -> None:
     """Write a line while work goes on; that nobody can read it any more is no reason to stop the work."""
     try:
         click.echo(text, err=err)
@@ -49,7 +49,7 @@ def say(text: str, *, err: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
 
 
-def stdout_is_a_file_of_its_own() -> bool:
+def is_stdout_separate_file() -> bool:
     """Whether it goes to a file, as with `> log`, and stderr elsewhere."""
     try:
         out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
@@ -58,16 +58,16 @@ def stdout_is_a_file_of_its_own() -> bool:
     return stat.S_ISREG(out.st_mode) and not os.path.samestat(out, err)
 
 
-def printable(text: object) -> str:
+def make_printable(text: object) -> str:
     """A file name, or any text from outside, without what could steer a terminal or break a line."""
-    return visible(str(text))
+    return escape_unprintable(str(text))
 
 
 def current_folder() -> Path:
     """Where the person is; with `--fleet`, the copy of the fleet's record."""
     context = click.get_current_context(silent=True)
-    if context is not None and FLEET in context.meta:
-        return Path(context.meta[FLEET])
+    if context is not None and FLEET_COPY_KEY in context.meta:
+        return Path(context.meta[FLEET_COPY_KEY])
     try:
         return Path.cwd()
     except OSError as error:

@@ -7,19 +7,19 @@ from pathlib import Path
 import click
 
 from phasegate.engine.project.project import open_project
-from phasegate.engine.views.overview import need_reader
+from phasegate.engine.views.overview import require_reader
 from phasegate.engine.views.report import report_view
 from phasegate.errors import EnvironmentUnavailable
-from phasegate.interfaces.cli.completion_values import feature_slugs, offering
-from phasegate.interfaces.cli.options import reading_the_fleet
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
-from phasegate.interfaces.html.report import report_page
+from phasegate.interfaces.cli.completion_values import complete_from, list_feature_slugs
+from phasegate.interfaces.cli.options import fleet_view_option
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.html.report import render_report
 
 
 @click.command()
-@click.argument("feature", shell_complete=offering(feature_slugs))
+@click.argument("feature", shell_complete=complete_from(list_feature_slugs))
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
-@reading_the_fleet(trails=True)
+@fleet_view_option(with_trails=True)
 @json_option
 def report(feature: str, output: Path | None, as_json: bool) -> None:
     """Write one page about FEATURE: what was asked, decided, built and tested, by whom, and at what cost.
@@ -32,14 +32,14 @@ def report(feature: str, output: Path | None, as_json: bool) -> None:
       phasegate report 001-user-login -o report.html
     """
     project = open_project(current_folder())
-    with need_reader(str(current_folder())) as reader:
+    with require_reader(str(current_folder())) as reader:
         found = report_view(project, reader, feature)
     if as_json:
-        show(found, "", as_json)
+        print_result(found, "", as_json)
         return
     path = output or Path(f"{feature}.html")
     try:
-        path.write_text(report_page(found, project.now()), encoding="utf-8")
+        path.write_text(render_report(found, project.now()), encoding="utf-8")
     except OSError as error:
         raise EnvironmentUnavailable(f"cannot write {path}: {error.strerror}", "name another file with -o") from error
-    show({}, f"wrote {printable(path)}", as_json)
+    print_result({}, f"wrote {make_printable(path)}", as_json)

@@ -13,26 +13,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phasegate.config import find_place
-from phasegate.core.display.event_lines import standing_lines
+from phasegate.config import locate_config
+from phasegate.core.display.event_lines import render_stop_summary
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.lifecycle import Stage
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import DetachedRun, start_detached, stop_runs
-from phasegate.engine.drive.feature import Wishes, drive
+from phasegate.engine.drive.feature import RunOptions, drive_feature
 from phasegate.engine.drive.package import Stopped
 from phasegate.engine.fleet.entry import run_on_fleet
-from phasegate.engine.journal.feature import naming, read_feature
-from phasegate.engine.project.project import Project, Store, open_project, opened_store
-from phasegate.engine.project.settings import place_around
-from phasegate.engine.views.feature import standing_view
-from phasegate.engine.views.follow import Follower, following
+from phasegate.engine.journal.feature import make_feature_option, read_feature
+from phasegate.engine.project.project import Project, Store, open_project, open_project_store
+from phasegate.engine.project.settings import find_settings_place
+from phasegate.engine.views.feature import feature_status_view
+from phasegate.engine.views.follow import JournalFollower, follow_feature
 from phasegate.errors import ConfigError, PhasegateError
-from phasegate.interfaces.cli.completion_values import agent_names, offering, workflow_types
-from phasegate.interfaces.cli.live_display import waiting
+from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names, list_workflow_types
+from phasegate.interfaces.cli.live_display import show_waiting
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.progress import Teller, remarks_to
-from phasegate.interfaces.cli.render import Sentence, current_folder, json_option, printable, say, show
+from phasegate.interfaces.cli.progress import ProgressPrinter, print_warnings_with
+from phasegate.interfaces.cli.render import (
+    FreeText,
+    current_folder,
+    json_option,
+    make_printable,
+    print_line,
+    print_result,
+)
 
 if TYPE_CHECKING:
     from phasegate.engine.fleet.client import FleetRun
@@ -40,14 +47,14 @@ if TYPE_CHECKING:
 _agent_option = click.option(
     "--agent",
     metavar="NAME",
-    shell_complete=offering(agent_names),
+    shell_complete=complete_from(list_agent_names),
     help="Let this agent do it all, whatever [roles] says.",
 )
 
 
 @click.command()
-@click.argument("type_", metavar="TYPE", shell_complete=offering(workflow_types))
-@click.argument("description", default="", type=Sentence())
+@click.argument("type_", metavar="TYPE", shell_complete=complete_from(list_workflow_types))
+@click.argument("description", default="", type=FreeText())
 @_agent_option
 @json_option
 def start(type_: str, description: str, agent: str | None, as_json: bool) -> int:
@@ -62,23 +69,23 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
       phasegate start test-run
     """
     project = open_project(Path.cwd())
-    with opened_store(project) as store:
-        slug = orders.start(project, store, type_, description, agent, project.ordered_at("cli"))
+    with open_project_store(project) as store:
+        slug = orders.start_workflow(project, store, type_, description, agent, project.make_origin("cli"))
         feature = read_feature(store, slug)
         assert feature is not None
-        teller = Teller(quiet=as_json)
-        for told in Follower(store, slug, after=0).told():
+        teller = ProgressPrinter(quiet=as_json)
+        for told in JournalFollower(store, slug, after=0).read_reported_events():
             teller(told)
-        go_on = f"  then: phasegate run{naming(store, slug)}"
+        go_on = f"  then: phasegate run{make_feature_option(store, slug)}"
     if as_json:
-        show(standing_view(feature), "", as_json)
-    teller.end((*_outlook(project, feature), go_on))
+        print_result(feature_status_view(feature), "", as_json)
+    teller.finish((*_describe_outlook(project, feature), go_on))
     return 0
 
 
 @click.command()
-@click.argument("type_", metavar="[TYPE]", required=False, shell_complete=offering(workflow_types))
-@click.argument("description", default="", type=Sentence())
+@click.argument("type_", metavar="[TYPE]", required=False, shell_complete=complete_from(list_workflow_types))
+@click.argument("description", default="", type=FreeText())
 @feature_option
 @click.option("--step", is_flag=True, help="Stop at each gate.")
 @click.option("--merge", is_flag=True, help="Continue to the merge after the last gate.")
@@ -117,50 +124,50 @@ def run(
     """
     project = open_project(Path.cwd())
     if from_issue is not None:
-        description = _of_issue(project, type_, description, from_issue)
+        description = _read_issue_description(project, type_, description, from_issue)
     if fleet:
         if step:
             raise ConfigError("--fleet does not stop at each gate", "leave out --step")
-        wishes = Wishes(merge=merge, agent=agent, by=project.ordered_at("cli"))
-        with waiting("the fleet is at work"):
+        wishes = RunOptions(merge=merge, agent=agent, by=project.make_origin("cli"))
+        with show_waiting("the fleet is at work"):
             ran = run_on_fleet(project, type_, description, feature, wishes, wait=not detach)
         return _show_fleet_run(ran, as_json)
-    with opened_store(project) as store:
-        slug = _chosen(project, store, type_, description, feature, agent)
-        wishes = Wishes(step, merge, agent, project.ordered_at("cli"))
+    with open_project_store(project) as store:
+        slug = _choose_feature(project, store, type_, description, feature, agent)
+        wishes = RunOptions(step, merge, agent, project.make_origin("cli"))
         if not detach:
-            return carry_on(project, store, slug, wishes, as_json, from_start=type_ is not None)
-    return _let_go(start_detached(project, slug, wishes), as_json)
+            return run_and_report(project, store, slug, wishes, as_json, from_start=type_ is not None)
+    return _show_detached_run(start_detached(project, slug, wishes), as_json)
 
 
 def _show_fleet_run(ran: FleetRun, as_json: bool) -> int:
     branch = "" if ran.stage == Stage.COMPLETED else f"\n  its branch: feat/{ran.feature}"
-    show(ran, f"{ran.feature}: {ran.stage or 'given to the fleet'}{branch}", as_json)
+    print_result(ran, f"{ran.feature}: {ran.stage or 'given to the fleet'}{branch}", as_json)
     return 1 if ran.stage in (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED) else 0
 
 
-def _of_issue(project: Project, type_: str | None, description: str, number: int) -> str:
+def _read_issue_description(project: Project, type_: str | None, description: str, number: int) -> str:
     """Only a new workflow takes its description from an issue."""
     if type_ is None or description:
         raise ConfigError(
             "--from-issue is for a new workflow without a description", "phasegate run fix --from-issue 42"
         )
-    from phasegate.engine.project.forge import read_issue  # a forge is loaded only where one is used
+    from phasegate.engine.project.forge import read_issue_description  # a forge is loaded only where one is used
 
-    return read_issue(project, number)
+    return read_issue_description(project, number)
 
 
-def _let_go(run: DetachedRun, as_json: bool) -> int:
+def _show_detached_run(run: DetachedRun, as_json: bool) -> int:
     """Say where a detached run can be followed, and how it is ended."""
     if run.exit_code is None:
         text = (
             f"{run.feature} runs as process {run.pid}\n  follow it: phasegate status --watch --feature {run.feature}\n"
-            f"  end it:    phasegate stop --feature {run.feature}\n  log:       {printable(run.log)}"
+            f"  end it:    phasegate stop --feature {run.feature}\n  log:       {make_printable(run.log)}"
         )
     else:
         then = f"  then: phasegate status --feature {run.feature}"
-        text = f"{run.feature}: the run has ended already\n  log: {printable(run.log)}\n{then}"
-    show(run, text, as_json)
+        text = f"{run.feature}: the run has ended already\n  log: {make_printable(run.log)}\n{then}"
+    print_result(run, text, as_json)
     return run.exit_code or 0
 
 
@@ -177,11 +184,11 @@ def stop(feature: str | None, as_json: bool) -> int:
       phasegate stop
       phasegate stop --feature 001-user-login
     """
-    with waiting("waiting for the run to end"):
+    with show_waiting("waiting for the run to end"):
         report = stop_runs(open_project(current_folder()).location, feature)
     outcome, then = ("has ended", "run") if report.ended else ("is still ending", "status")
-    lines = [printable(f"  process {one.pid} ({one.command}) {outcome}") for one in report.processes]
-    show(
+    lines = [make_printable(f"  process {one.pid} ({one.command}) {outcome}") for one in report.processes]
+    print_result(
         report,
         "\n".join((f"{report.feature}: told to stop", *lines, f"  then: phasegate {then} --feature {report.feature}")),
         as_json,
@@ -189,67 +196,69 @@ def stop(feature: str | None, as_json: bool) -> int:
     return 0 if report.ended else 1
 
 
-def carry_on(
+def run_and_report(
     project: Project,
     store: Store,
     slug: str,
-    wishes: Wishes,
+    options: RunOptions,
     as_json: bool,
     *,
     from_start: bool = False,
-    hints: bool = True,
+    show_hints: bool = True,
 ) -> int:
     """Drive a feature and tell what happens. Without `hints` no command is named: nobody could type it here."""
-    teller = Teller(quiet=as_json, activities=project.activities, commands=project.commands)
+    teller = ProgressPrinter(quiet=as_json, activities=project.activities, commands=project.running_commands)
     if from_start and not as_json:
         begun = read_feature(store, slug)
         assert begun is not None
-        for line in _outlook(project, begun):
-            say(line, err=True)
+        for line in _describe_outlook(project, begun):
+            print_line(line, err=True)
     try:
         with (
-            remarks_to(teller),
-            interruptible(project),
-            following(store, slug, teller, teller.look, from_now=not from_start),
+            print_warnings_with(teller),
+            handle_stop_signals(project),
+            follow_feature(store, slug, teller, teller.redraw, from_now=not from_start),
         ):
-            feature = drive(project, store, slug, wishes)
+            feature = drive_feature(project, store, slug, options)
     except PhasegateError:
-        teller.end()
+        teller.finish()
         raise
-    of = naming(store, slug)
+    of = make_feature_option(store, slug)
     if isinstance(feature, Stopped):
-        then = (f"  then: phasegate run{of}",) if hints else ()
-        teller.end((f"{slug} is stopped; what the agents left is saved, and what was done counts", *then))
+        then = (f"  then: phasegate run{of}",) if show_hints else ()
+        teller.finish((f"{slug} is stopped; what the agents left is saved, and what was done counts", *then))
         raise KeyboardInterrupt
     if as_json:
-        show(standing_view(feature), "", as_json)
-    teller.end(standing_lines(feature, of) if hints else standing_lines(feature, of)[:1])
+        print_result(feature_status_view(feature), "", as_json)
+    teller.finish(render_stop_summary(feature, of) if show_hints else render_stop_summary(feature, of)[:1])
     stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
     return 1 if feature.workflow.stage in stopped else 0
 
 
-def _outlook(project: Project, feature: Feature) -> Iterator[str]:
+def _describe_outlook(project: Project, feature: Feature) -> Iterator[str]:
     """What lies ahead. In a linked worktree a person may expect its branch: features start from the main one's."""
-    yield orders.outlook(feature)
+    yield orders.describe_workload(feature)
     here = current_folder()  # a demo's repository is elsewhere
-    if place_around(here).root == project.root and os.path.realpath(find_place(here).root) != str(project.root):
+    if find_settings_place(here).root == project.root and os.path.realpath(locate_config(here).root) != str(
+        project.root
+    ):
         yield f"note: this is a linked worktree; the feature starts from {feature.base}, checked out in {project.root}"
 
 
-def _chosen(
+def _choose_feature(
     project: Project, store: Store, type_: str | None, description: str, feature: str | None, agent: str | None
 ) -> str:
     if type_ is None:
-        return orders.chosen(project, store, feature)
+        return orders.select_feature(project, store, feature)
     if feature is not None:
         raise ConfigError(
             "--feature is for going on with a workflow", "leave out TYPE, or leave out --feature to begin a new one"
         )
-    return orders.start(project, store, type_, description, agent, project.ordered_at("cli"))
+    return orders.start_workflow(project, store, type_, description, agent, project.make_origin("cli"))
 
 
 @contextmanager
-def interruptible(project: Project) -> Iterator[None]:
+def handle_stop_signals(project: Project) -> Iterator[None]:
     """SIGTERM is taken as Ctrl-C: agents are ended, what they left is saved, and `run` goes on from there.
 
     A second signal leaves at once: no death does harm.

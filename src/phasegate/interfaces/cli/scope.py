@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from phasegate.core.plan.work_package import entry_problem
+from phasegate.core.plan.work_package import find_scope_entry_problem
 from phasegate.engine.journal.package import find_package
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.steps.scope_exceptions import allow_path
 from phasegate.errors import ConfigError
-from phasegate.interfaces.cli.completion_values import PackageName, offering, package_ids
+from phasegate.interfaces.cli.completion_values import PackageIdParam, complete_from, list_package_ids
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import Sentence, json_option, printable, show
+from phasegate.interfaces.cli.render import FreeText, json_option, make_printable, print_result
 
 
 @click.group(cls=Group)
@@ -23,9 +23,9 @@ def scope() -> None:
 
 
 @scope.command("allow")
-@click.argument("work_package", type=PackageName(), metavar="WPnn", shell_complete=offering(package_ids))
+@click.argument("work_package", type=PackageIdParam(), metavar="WPnn", shell_complete=complete_from(list_package_ids))
 @click.argument("path")
-@click.option("--reason", metavar="TEXT", type=Sentence(), required=True, help="Why; it is kept in the audit trail.")
+@click.option("--reason", metavar="TEXT", type=FreeText(), required=True, help="Why; it is kept in the audit trail.")
 @feature_option
 @json_option
 def allow(work_package: str, path: str, reason: str, feature: str | None, as_json: bool) -> None:
@@ -38,13 +38,19 @@ def allow(work_package: str, path: str, reason: str, feature: str | None, as_jso
     Example:
       phasegate scope allow WP01 src/services/auth.ts --reason "the login form needs a new call"
     """
-    problem = entry_problem(path)
+    problem = find_scope_entry_problem(path)
     if problem or not reason.strip():
         raise ConfigError(f"{path!r} {problem}" if problem else "the reason is empty", "name a path in the repository")
     project = open_project(Path.cwd())
-    with opened_store(project) as store:
+    with open_project_store(project) as store:
         one = find_package(store, work_package, feature)
-        diff = allow_path(project, store, one.package, path, reason.strip(), project.ordered_at("cli"))
+        diff = allow_path(project, store, one.package, path, reason.strip(), project.make_origin("cli"))
     data = {"feature": one.package.feature_slug, "id": work_package, "path": path, "reason": reason.strip()}
-    told = "\n".join([*map(printable, diff.splitlines()), f"{work_package} may make this change to {printable(path)}"])
-    show({**data, "diff": diff}, told if diff else f"{work_package} may change {printable(path)} from now on", as_json)
+    told = "\n".join(
+        [*map(make_printable, diff.splitlines()), f"{work_package} may make this change to {make_printable(path)}"]
+    )
+    print_result(
+        {**data, "diff": diff},
+        told if diff else f"{work_package} may change {make_printable(path)} from now on",
+        as_json,
+    )

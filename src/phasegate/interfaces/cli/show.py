@@ -10,41 +10,45 @@ from pathlib import Path
 
 import click
 
-from phasegate.core.text.visible import visible
+from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.project.project import open_project
-from phasegate.engine.views.claims import told_claims, told_words
+from phasegate.engine.views.claims import render_agent_claims, render_claims
 from phasegate.engine.views.job import JobView
-from phasegate.engine.views.overview import AttemptView, Job, need_reader
-from phasegate.engine.views.show import PartKind, Subject, find_subject, followed_log, newest_job, part_of
+from phasegate.engine.views.overview import AttemptView, JobRow, require_reader
+from phasegate.engine.views.show import PartKind, Subject, find_subject, follow_log, newest_job_id, read_part
 from phasegate.errors import ConfigError
-from phasegate.interfaces.cli.completion_values import PackageName, offering, package_ids
-from phasegate.interfaces.cli.live_display import clock
-from phasegate.interfaces.cli.options import feature_option, reading_the_fleet
-from phasegate.interfaces.cli.render import FLEET, current_folder, json_option, printable, show
+from phasegate.interfaces.cli.completion_values import PackageIdParam, complete_from, list_package_ids
+from phasegate.interfaces.cli.live_display import format_clock
+from phasegate.interfaces.cli.options import feature_option, fleet_view_option
+from phasegate.interfaces.cli.render import FLEET_COPY_KEY, current_folder, json_option, make_printable, print_result
 
-_PARTS = {
+_PART_HELP = {
     PartKind.DIFF: "What was changed.",
     PartKind.PROMPT: "What its newest agent was told.",
     PartKind.LOG: "What its newest agent said and did, as a transcript.",
     PartKind.ANSWER: "The last words of its newest agent.",
     PartKind.EVIDENCE: "What our own checks found.",
 }
-_SHORT_ID = 8
-_LOOK_EVERY_S = 0.3
+_SHORT_ID_CHARS = 8
+_POLL_INTERVAL_S = 0.3
 
 
-def _part_options(command: click.Command) -> click.Command:
-    options = [click.Option([f"--{kind}", "part"], flag_value=str(kind), help=text) for kind, text in _PARTS.items()]
+def _add_part_options(command: click.Command) -> click.Command:
+    options = [
+        click.Option([f"--{kind}", "part"], flag_value=str(kind), help=text) for kind, text in _PART_HELP.items()
+    ]
     command.params[1:1] = options
     return command
 
 
-@_part_options
+@_add_part_options
 @click.command("show")
-@click.argument("subject", type=PackageName(), metavar="WPnn|PHASE|JOB", shell_complete=offering(package_ids))
+@click.argument(
+    "subject", type=PackageIdParam(), metavar="WPnn|PHASE|JOB", shell_complete=complete_from(list_package_ids)
+)
 @click.option("--follow", is_flag=True, help="With --log: go on with what comes, until the agent has ended.")
 @feature_option
-@reading_the_fleet(trails=True)
+@fleet_view_option(with_trails=True)
 @json_option
 def show_subject(subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool) -> None:
     """Show a package, a phase or a job: where it stands and which agents worked on it, or one thing that is kept of it.
@@ -68,114 +72,116 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
     if follow and (part != PartKind.LOG or as_json):
         raise ConfigError("--follow goes with --log, and not with --json", f"phasegate show {subject} --log --follow")
     project = open_project(current_folder())
-    with need_reader(str(current_folder())) as reader:
+    with require_reader(str(current_folder())) as reader:
         found = find_subject(project, reader, subject, feature)
         if part is None:
-            show(found, "\n".join(map(printable, _lines(found))), as_json)
+            print_result(found, "\n".join(map(make_printable, _format_subject(found))), as_json)
             return
-        if part == PartKind.LOG and (copy := click.get_current_context().meta.get(FLEET)):
+        if part == PartKind.LOG and (copy := click.get_current_context().meta.get(FLEET_COPY_KEY)):
             _show_trail(copy, found, follow=follow, as_json=as_json)
             return
         if follow:
-            for line in followed_log(project, found, _a_moment_later):
-                _print(line)
+            for line in follow_log(project, found, _wait_for_more):
+                _print_text(line)
             return
-        kept = part_of(project, reader, found, PartKind(part))
+        kept = read_part(project, reader, found, PartKind(part))
     if as_json:
-        show(kept, "", as_json)
+        print_result(kept, "", as_json)
     else:
-        _print(kept.text)
+        _print_text(kept.text)
 
 
-def _show_trail(copy: Path, found: Subject, *, follow: bool, as_json: bool) -> None:
+def _show_trail(fleet_copy: Path, subject: Subject, *, follow: bool, as_json: bool) -> None:
     """The log of a program stays on its worker; its trail is in the bucket, a part of it while the job runs."""
-    from phasegate.engine.fleet.view import followed_trail
-    from phasegate.interfaces.cli.audit import entry_line
+    from phasegate.engine.fleet.view import follow_trail
+    from phasegate.interfaces.cli.audit import format_trail_entry
 
-    job = newest_job(found)
-    entries = followed_trail(copy, job, _a_moment_later if follow else lambda: False)
+    job = newest_job_id(subject)
+    entries = follow_trail(fleet_copy, job, _wait_for_more if follow else lambda: False)
     if as_json:
-        show({"job": job, "entries": [*entries]}, "", as_json)
+        print_result({"job": job, "entries": [*entries]}, "", as_json)
         return
     for entry in entries:
-        _print(printable(entry_line(entry)))
+        _print_text(make_printable(format_trail_entry(entry)))
 
 
-def _a_moment_later() -> bool:
-    time.sleep(_LOOK_EVERY_S)
+def _wait_for_more() -> bool:
+    time.sleep(_POLL_INTERVAL_S)
     return True
 
 
-def _print(text: str) -> None:
-    text = visible(text, keep="\n\t") if sys.stdout.isatty() else text
+def _print_text(text: str) -> None:
+    text = escape_unprintable(text, keep="\n\t") if sys.stdout.isatty() else text
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     sys.stdout.flush()
 
 
-def _lines(found: Subject) -> Iterator[str]:
-    if found.package is not None:
-        card = found.package
+def _format_subject(subject: Subject) -> Iterator[str]:
+    if subject.package is not None:
+        card = subject.package
         yield f"{card.feature}  {card.id}  {card.state}  {card.title}"
-        yield from _told("waits for", ", ".join(card.waits_for or ()))
-        yield from _told("why", card.reason)
-        yield from _told("what to do", card.remediation)
-        yield from map(_attempt, card.attempts or ())
-        yield from _told("pull request", card.pr_url)
-        yield from _told("saved by delta reviews", f"about {card.saved_tokens} tokens" if card.saved_tokens else "")
-        yield from (f"  {line}" for line in told_words(card.said or ()))
-    elif found.phase is not None:
-        yield f"{found.feature}  {found.phase.name}  {found.phase.status}"
-        for check in found.phase.rounds:
+        yield from _format_fact("waits for", ", ".join(card.waits_for or ()))
+        yield from _format_fact("why", card.reason)
+        yield from _format_fact("what to do", card.remediation)
+        yield from map(_format_attempt, card.attempts or ())
+        yield from _format_fact("pull request", card.pr_url)
+        yield from _format_fact(
+            "saved by delta reviews", f"about {card.saved_tokens} tokens" if card.saved_tokens else ""
+        )
+        yield from (f"  {line}" for line in render_agent_claims(card.said or ()))
+    elif subject.phase is not None:
+        yield f"{subject.feature}  {subject.phase.name}  {subject.phase.status}"
+        for check in subject.phase.rounds:
             why = f": {'; '.join(check.reasons)}" if check.reasons else ""
-            yield f"  {found.phase.gate} round {check.round}: {check.outcome}{why}"
-    elif found.job is not None:
-        yield f"{found.feature}  job {found.name}"
-        yield from _about(found.job)
-    yield from _jobs(found)
-    yield f"  more: phasegate show {_name(found)} {' | '.join(f'--{kind}' for kind in PartKind)}{_of(found)}"
+            yield f"  {subject.phase.gate} round {check.round}: {check.outcome}{why}"
+    elif subject.job is not None:
+        yield f"{subject.feature}  job {subject.name}"
+        yield from _format_job(subject.job)
+    yield from _format_jobs(subject)
+    yield f"  more: phasegate show {_format_name(subject)} {' | '.join(f'--{kind}' for kind in PartKind)}{_format_feature_option(subject)}"
 
 
-def _attempt(one: AttemptView) -> str:
-    kept = "taken" if one.taken else f"kept as {one.ref}" if one.ref else "not taken"
-    spent = f"{one.tokens} tokens" + (f", {one.cost_usd:.2f} USD" if one.cost_usd else "")
-    return f"  attempt {one.number}  {one.agent}  {one.outcome}  {spent}  {kept}"
+def _format_attempt(attempt: AttemptView) -> str:
+    kept = "taken" if attempt.taken else f"kept as {attempt.ref}" if attempt.ref else "not taken"
+    spent = f"{attempt.tokens} tokens" + (f", {attempt.cost_usd:.2f} USD" if attempt.cost_usd else "")
+    return f"  attempt {attempt.number}  {attempt.agent}  {attempt.outcome}  {spent}  {kept}"
 
 
-def _told(name: str, text: str) -> Iterator[str]:
+def _format_fact(name: str, text: str) -> Iterator[str]:
     if text:
         yield f"  {name}: {text}"
 
 
-def _about(view: JobView) -> Iterator[str]:
+def _format_job(view: JobView) -> Iterator[str]:
     if view.row is not None:
         yield f"  {view.row.wp or view.row.workflow_phase}, {view.row.started} to {view.row.ended or 'now'}"
     agent = view.row.agent if view.row else "it"
-    yield from (f"  {line}" for line in told_claims(agent, view.claimed or {}, view.claimed_falsely))
+    yield from (f"  {line}" for line in render_claims(agent, view.claimed or {}, view.claimed_falsely))
     for kept in (view.prompt, *view.logs, view.answer):
         if kept is not None:
             yield f"  {kept.path}  {kept.bytes} bytes"
 
 
-def _jobs(found: Subject) -> Iterable[str]:
-    for job in found.jobs:
-        package = f"{job.wp}  " if job.wp and found.package is None else ""
-        told = f"{job.phase:<9}  {job.agent}  {job.outcome or 'running'}  {_took(job)}  {_id(job)}"
+def _format_jobs(subject: Subject) -> Iterable[str]:
+    for job in subject.jobs:
+        package = f"{job.wp}  " if job.wp and subject.package is None else ""
+        told = f"{job.phase:<9}  {job.agent}  {job.outcome or 'running'}  {_format_job_duration(job)}  {_format_job_id(job)}"
         yield f"  {package}round {job.round}  {told}"
 
 
-def _took(job: Job) -> str:
+def _format_job_duration(job: JobRow) -> str:
     if not job.ended:
         return "-"
-    return clock((datetime.fromisoformat(job.ended) - datetime.fromisoformat(job.started)).total_seconds())
+    return format_clock((datetime.fromisoformat(job.ended) - datetime.fromisoformat(job.started)).total_seconds())
 
 
-def _id(job: Job) -> str:
-    return f"job {job.id[:_SHORT_ID]}"
+def _format_job_id(job: JobRow) -> str:
+    return f"job {job.id[:_SHORT_ID_CHARS]}"
 
 
-def _name(found: Subject) -> str:
-    return found.name[:_SHORT_ID] if found.job is not None else found.name
+def _format_name(subject: Subject) -> str:
+    return subject.name[:_SHORT_ID_CHARS] if subject.job is not None else subject.name
 
 
-def _of(found: Subject) -> str:
-    return f" --feature {found.feature}" if found.job is None else ""
+def _format_feature_option(subject: Subject) -> str:
+    return f" --feature {subject.feature}" if subject.job is None else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import json_option, show
+from phasegate.interfaces.cli.render import json_option, print_result
 
 
 @click.group(cls=Group)
@@ -28,8 +28,8 @@ def check(path: Path, as_json: bool) -> int:
       phasegate spec check kitty-specs/001-user-login
       phasegate spec check kitty-specs/001-user-login/spec.md --json
     """
-    from phasegate.engine.views.spec_check import check_documents, report_lines, report_object
+    from phasegate.engine.views.spec_check import check_documents, render_report, report_as_dict
 
     report = check_documents(path)
-    show(report_object(report), report_lines(report), as_json)
+    print_result(report_as_dict(report), render_report(report), as_json)
     return 1 if report.findings else 0

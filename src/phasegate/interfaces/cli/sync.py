@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import Wishes
-from phasegate.engine.drive.forge_sync import at_forge, begin_labelled
-from phasegate.engine.journal.feature import naming
-from phasegate.engine.project.project import open_project, opened_store
+from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.drive.forge_sync import list_features_at_forge, start_labelled_issues
+from phasegate.engine.journal.feature import make_feature_option
+from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import json_option, say
-from phasegate.interfaces.cli.run import carry_on
+from phasegate.interfaces.cli.render import json_option, print_line
+from phasegate.interfaces.cli.run import run_and_report
 
 
 @click.command()
@@ -31,12 +31,12 @@ def sync(feature: str | None, as_json: bool) -> int:
       phasegate sync --feature 001-user-login --json
     """
     project = open_project(Path.cwd())
-    with opened_store(project) as store:
-        begun = begin_labelled(project, store) if feature is None else []
+    with open_project_store(project) as store:
+        begun = start_labelled_issues(project, store) if feature is None else []
         for slug in begun:
-            say(f"{slug}: begun; then: phasegate run{naming(store, slug)}", err=True)
-        waiting = [] if feature else at_forge(project, store)
+            print_line(f"{slug}: begun; then: phasegate run{make_feature_option(store, slug)}", err=True)
+        waiting = [] if feature else list_features_at_forge(project, store)
         if feature or not (waiting or project.config.forge.starts):
-            waiting = [orders.chosen(project, store, feature)]
-        wishes = Wishes(by=project.ordered_at("cli"), look_once=True)
-        return max((carry_on(project, store, slug, wishes, as_json) for slug in waiting), default=0)
+            waiting = [orders.select_feature(project, store, feature)]
+        wishes = RunOptions(by=project.make_origin("cli"), poll_once=True)
+        return max((run_and_report(project, store, slug, wishes, as_json) for slug in waiting), default=0)

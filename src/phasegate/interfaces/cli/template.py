@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from phasegate.core.prompt.template import metadata, schema_note
+from phasegate.core.prompt.template import build_metadata, describe_schema_mismatch
 from phasegate.engine.tools.templates import Template, TemplateFolder, describe_template
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import current_folder, json_option, printable
-from phasegate.interfaces.cli.render import show as show_result
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable
+from phasegate.interfaces.cli.render import print_result as show_result
 
 
 @click.group(cls=Group)
@@ -28,17 +28,17 @@ def list_(as_json: bool) -> None:
     Example:
       phasegate template list
     """
-    found = TemplateFolder(current_folder()).listed()
+    found = TemplateFolder(current_folder()).list_templates()
     rows = [
-        {"agent": one.name.agent, "phase": one.name.phase, "source": _source(one), "path": str(one.path)}
+        {"agent": one.name.agent, "phase": one.name.phase, "source": _describe_source(one), "path": str(one.path)}
         for one in found
     ]
     lines = [f"{row['agent']:10} {row['phase']:10} {row['source']:8} {Path(row['path']).name}" for row in rows]
     show_result(rows, "\n".join(lines), as_json)
 
 
-def _source(found: Template) -> str:
-    return "shipped" if found.shipped else "project"
+def _describe_source(found: Template) -> str:
+    return "shipped" if found.is_shipped else "project"
 
 
 @template.command()
@@ -52,9 +52,9 @@ def show(agent: str, phase: str, as_json: bool) -> None:
     Example:
       phasegate template show codex challenge
     """
-    found = TemplateFolder(current_folder()).find(agent, phase)
-    about = metadata(found.name, found.text)
-    data = {"agent": about.agent, "phase": about.phase, "variables": about.variables, "source": _source(found)}
+    found = TemplateFolder(current_folder()).find_template(agent, phase)
+    about = build_metadata(found.name, found.text)
+    data = {"agent": about.agent, "phase": about.phase, "variables": about.variables, "source": _describe_source(found)}
     show_result(data | {"path": str(found.path), "text": found.text}, found.text.rstrip("\n"), as_json)
 
 
@@ -71,7 +71,7 @@ def lint_(paths: tuple[str, ...], as_json: bool) -> int:
       phasegate template lint
       phasegate template lint templates/system/CLAUDE-plan.md
     """
-    found = TemplateFolder(current_folder()).lint([Path(path) for path in paths])
+    found = TemplateFolder(current_folder()).lint_templates([Path(path) for path in paths])
     lines = [f"{one.path}:{one.line}: {one.code} {one.message}" for one in found]
     show_result({"ok": not found, "findings": found}, "\n".join(lines), as_json)
     return 1 if found else 0
@@ -88,7 +88,7 @@ def metadata_(path: Path, as_json: bool) -> None:
       phasegate template metadata templates/system/CLAUDE-plan.md --json
     """
     about = describe_template(path)
-    note = schema_note(about.agent)
+    note = describe_schema_mismatch(about.agent)
     text = f"agent: {about.agent}\nphase: {about.phase}\nvariables: {', '.join(about.variables)}"
     data = {"agent": about.agent, "phase": about.phase, "variables": about.variables}
     show_result({**data, "schema": note} if note else data, f"{text}\nschema: {note}" if note else text, as_json)
@@ -111,10 +111,10 @@ def eject(agent: str | None, phase: str | None, force: bool, as_json: bool) -> i
     """
     if (agent is None) != (phase is None):
         raise click.UsageError("Give both AGENT and PHASE, or neither.")
-    written = TemplateFolder(current_folder()).eject(agent, phase, force=force)
+    written = TemplateFolder(current_folder()).eject_templates(agent, phase, force=force)
     lines = [
         f"wrote {shown}" if done else f"kept {shown}, which exists (--force replaces it)"
-        for shown, done in ((printable(os.path.relpath(path)), done) for path, done in written.items())
+        for shown, done in ((make_printable(os.path.relpath(path)), done) for path, done in written.items())
     ]
     data = [{"path": str(path), "written": done} for path, done in written.items()]
     show_result(data, "\n".join(lines), as_json)

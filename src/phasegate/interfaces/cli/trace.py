@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 import msgspec
 
-from phasegate.core.plan.trace import lines_of
+from phasegate.core.plan.trace import render_trace
 from phasegate.engine.project.project import open_project
-from phasegate.engine.views.trace import Report, choose_feature, trace_feature
+from phasegate.engine.views.trace import TraceReport, choose_feature, trace_feature
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import current_folder, json_option, printable, show
+from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
 
 
 @click.command()
@@ -30,12 +30,12 @@ def trace(check: bool, feature: str | None, as_json: bool) -> int:
     """
     project = open_project(current_folder())
     report = trace_feature(project, choose_feature(project, feature))
-    lines = [*lines_of(report.requirements), *(f"not counted: {problem}" for problem in report.problems)]
-    show(_as_data(report), "\n".join(printable(line) for line in lines), as_json)
+    lines = [*render_trace(report.requirements), *(f"not counted: {problem}" for problem in report.problems)]
+    print_result(_as_data(report), "\n".join(make_printable(line) for line in lines), as_json)
     return 1 if check and not report.is_complete else 0
 
 
-def _as_data(report: Report) -> dict[str, object]:
+def _as_data(report: TraceReport) -> dict[str, object]:
     rows = [{**msgspec.to_builtins(one), "missing": one.missing} for one in report.requirements]
     return {
         "feature": report.feature,

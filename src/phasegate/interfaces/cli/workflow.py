@@ -8,84 +8,86 @@ from pathlib import Path
 
 import click
 
-from phasegate.core.display.event_lines import standing_lines
+from phasegate.core.display.event_lines import render_stop_summary
 from phasegate.core.display.next_steps import next_steps
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.gate import GateOutcome
-from phasegate.core.workflow.lifecycle import Stage, state_view
-from phasegate.core.workflow.origin import By
+from phasegate.core.workflow.lifecycle import Stage, build_state_view
+from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.core.workflow.workflows import gate_name
 from phasegate.engine.drive import orders
-from phasegate.engine.drive.feature import Wishes
-from phasegate.engine.fleet.entry import tell_of_order
-from phasegate.engine.journal.feature import naming, read_feature
+from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.fleet.entry import signal_order
+from phasegate.engine.journal.feature import make_feature_option, read_feature
 from phasegate.engine.project.ports import RunRecord
-from phasegate.engine.project.project import Project, Store, open_project, opened_store
-from phasegate.engine.views.feature import standing_view
-from phasegate.engine.views.follow import following
-from phasegate.interfaces.cli.completion_values import agent_names, offering
+from phasegate.engine.project.project import Project, Store, open_project, open_project_store
+from phasegate.engine.views.feature import feature_status_view
+from phasegate.engine.views.follow import follow_feature
+from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.progress import Teller
-from phasegate.interfaces.cli.render import Sentence, json_option, show
-from phasegate.interfaces.cli.run import carry_on
+from phasegate.interfaces.cli.progress import ProgressPrinter
+from phasegate.interfaces.cli.render import FreeText, json_option, print_result
+from phasegate.interfaces.cli.run import run_and_report
 
 _fleet_option = click.option("--fleet", is_flag=True, help="It is a feature of the fleet.")
 
 
 @contextmanager
-def _opened(feature: str | None) -> Iterator[tuple[Project, Store, str]]:
+def _open_feature(feature: str | None) -> Iterator[tuple[Project, Store, str]]:
     project = open_project(Path.cwd())
-    with opened_store(project) as store:
-        yield project, store, orders.chosen(project, store, feature)
+    with open_project_store(project) as store:
+        yield project, store, orders.select_feature(project, store, feature)
 
 
-def _carry_out(
+def _run_order(
     feature: str | None,
     as_json: bool,
-    order: Callable[[Project, RunRecord, str, By], Feature],
+    order: Callable[[Project, RunRecord, str, OrderOrigin], Feature],
     fleet: bool = False,
 ) -> int:
     """Carry out one order, and tell what came of it."""
     if fleet:
-        return _order_to_fleet(feature, as_json, order)
-    with _opened(feature) as (project, store, slug):
-        teller = Teller(quiet=as_json)
-        with following(store, slug, teller):
-            after = order(project, store, slug, project.ordered_at("cli"))
+        return _send_order_to_fleet(feature, as_json, order)
+    with _open_feature(feature) as (project, store, slug):
+        teller = ProgressPrinter(quiet=as_json)
+        with follow_feature(store, slug, teller):
+            after = order(project, store, slug, project.make_origin("cli"))
         if as_json:
-            show(standing_view(after), "", as_json)
-        teller.end(standing_lines(after, naming(store, slug)))
+            print_result(feature_status_view(after), "", as_json)
+        teller.finish(render_stop_summary(after, make_feature_option(store, slug)))
     return 0
 
 
-def _order_to_fleet(feature: str | None, as_json: bool, order: Callable[[Project, RunRecord, str, By], object]) -> int:
+def _send_order_to_fleet(
+    feature: str | None, as_json: bool, order: Callable[[Project, RunRecord, str, OrderOrigin], object]
+) -> int:
     """Record an order, and have the step ended that runs meanwhile."""
-    from phasegate.engine.bucket import fleet_record  # it loads obstore
+    from phasegate.engine.bucket import open_fleet_record  # it loads obstore
 
     project = open_project(Path.cwd())
-    by = project.ordered_at("cli")
-    with fleet_record(project) as record:
-        slug = orders.chosen(project, record, feature)
+    by = project.make_origin("cli")
+    with open_fleet_record(project) as record:
+        slug = orders.select_feature(project, record, feature)
         order(project, record, slug, by)
         record.anchor()  # so that every machine hears of it
         after = read_feature(record, slug)
     assert after is not None
-    untold = tell_of_order(project, slug, by, is_end=not after.workflow.active)
+    untold = signal_order(project, slug, by, ends_feature=not after.workflow.is_active)
     warning = (f"  a step that runs ends with its next record: {untold}",) if untold else ()
-    go_on = ("  then: phasegate run --fleet",) if after.workflow.active else ()
-    show(standing_view(after), "\n".join((standing_lines(after, "")[0], *warning, *go_on)), as_json)
+    go_on = ("  then: phasegate run --fleet",) if after.workflow.is_active else ()
+    print_result(feature_status_view(after), "\n".join((render_stop_summary(after, "")[0], *warning, *go_on)), as_json)
     return 0
 
 
-def _announce(teller: Teller, after: Feature, outcome: str, reasons: Sequence[str]) -> None:
+def _print_gate_result(printer: ProgressPrinter, feature: Feature, outcome: str, reasons: Sequence[str]) -> None:
     """Tell of a gate as a run does: its line, why, and its block. What was recorded just now is told already."""
-    if teller.gates_told:
+    if printer.gates_printed:
         return
-    due = f": {after.workflow.phase} is still in progress" if after.todo else ""
-    teller.say(f"{gate_name(after.workflow.phase)} {outcome.upper()}{due}", err=False)
+    due = f": {feature.workflow.phase} is still in progress" if feature.todo else ""
+    printer.print_line(f"{gate_name(feature.workflow.phase)} {outcome.upper()}{due}", err=False)
     for reason in reasons:
-        teller.say(f"  {reason}")
-    teller.keep(next_steps(state_view(after.workflow), f"gate-{outcome}") or "")
+        printer.print_line(f"  {reason}")
+    printer.hold_block(next_steps(build_state_view(feature.workflow), f"gate-{outcome}") or "")
 
 
 @click.command()
@@ -102,19 +104,19 @@ def gate(feature: str | None, as_json: bool) -> int:
       phasegate gate
       phasegate gate --feature 001-user-login --json
     """
-    with _opened(feature) as (project, store, slug):
-        teller = Teller(quiet=as_json)
-        with following(store, slug, teller):
+    with _open_feature(feature) as (project, store, slug):
+        teller = ProgressPrinter(quiet=as_json)
+        with follow_feature(store, slug, teller):
             after, result = orders.check_gate(project, store, slug)
         passed = after.workflow.stage is Stage.GATE_PASSED or result.outcome is GateOutcome.PASSED
         outcome = "passed" if passed else "failed"
         reasons = () if passed else result.reasons
         if as_json:
             data = {"gate": gate_name(after.workflow.phase), "outcome": outcome, "reasons": list(reasons)}
-            show(data, "", as_json)
+            print_result(data, "", as_json)
         else:
-            _announce(teller, after, outcome, reasons)
-        teller.end()
+            _print_gate_result(teller, after, outcome, reasons)
+        teller.finish()
     return 0 if passed else 1
 
 
@@ -129,7 +131,7 @@ def advance(feature: str | None, fleet: bool, as_json: bool) -> int:
     Examples:
       phasegate advance
     """
-    return _carry_out(feature, as_json, orders.advance, fleet)
+    return _run_order(feature, as_json, orders.advance_phase, fleet)
 
 
 @click.command()
@@ -143,11 +145,11 @@ def retry(feature: str | None, fleet: bool, as_json: bool) -> int:
     Examples:
       phasegate retry
     """
-    return _carry_out(feature, as_json, orders.retry, fleet)
+    return _run_order(feature, as_json, orders.retry_phase, fleet)
 
 
 @click.command()
-@click.argument("why", type=Sentence())
+@click.argument("why", type=FreeText())
 @feature_option
 @_fleet_option
 @json_option
@@ -158,13 +160,13 @@ def escalate(why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     Examples:
       phasegate escalate "the API key of the payment provider is missing"
     """
-    return _carry_out(
-        feature, as_json, lambda project, store, slug, by: orders.escalate(project, store, slug, why, by), fleet
+    return _run_order(
+        feature, as_json, lambda project, store, slug, by: orders.escalate_feature(project, store, slug, why, by), fleet
     )
 
 
 @click.command()
-@click.argument("how", type=Sentence())
+@click.argument("how", type=FreeText())
 @feature_option
 @_fleet_option
 @json_option
@@ -178,14 +180,14 @@ def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
       phasegate resolve "merged main by hand on the feature's branch"
       phasegate resolve "deployed to staging and looked at the dashboards"
     """
-    return _carry_out(
-        feature, as_json, lambda project, store, slug, by: orders.resolve(project, store, slug, how, by), fleet
+    return _run_order(
+        feature, as_json, lambda project, store, slug, by: orders.resolve_blocker(project, store, slug, how, by), fleet
     )
 
 
 @click.command()
 @click.argument("phase")
-@click.argument("why", type=Sentence())
+@click.argument("why", type=FreeText())
 @feature_option
 @_fleet_option
 @json_option
@@ -201,13 +203,16 @@ def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) 
       phasegate back design "the totals must be kept per currency"
       phasegate back 06 "errors of the parser need a line number" --feature 001
     """
-    return _carry_out(
-        feature, as_json, lambda project, store, slug, by: orders.back(project, store, slug, phase, why, by), fleet
+    return _run_order(
+        feature,
+        as_json,
+        lambda project, store, slug, by: orders.return_to_phase(project, store, slug, phase, why, by),
+        fleet,
     )
 
 
 @click.command()
-@click.option("--reason", metavar="TEXT", type=Sentence(), required=True, help="Why; it is kept on record.")
+@click.option("--reason", metavar="TEXT", type=FreeText(), required=True, help="Why; it is kept on record.")
 @feature_option
 @_fleet_option
 @json_option
@@ -219,22 +224,24 @@ def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
       phasegate cancel --reason "the customer has changed their mind"
     """
     if fleet:
-        return _order_to_fleet(
-            feature, as_json, lambda project, store, slug, by: orders.cancel(project, store, slug, reason, by)
+        return _send_order_to_fleet(
+            feature, as_json, lambda project, store, slug, by: orders.cancel_workflow(project, store, slug, reason, by)
         )
-    with _opened(feature) as (project, store, slug):
-        teller = Teller(quiet=as_json)
-        with following(store, slug, teller):
-            kept = orders.cancel(project, store, slug, reason, project.ordered_at("cli"))
+    with _open_feature(feature) as (project, store, slug):
+        teller = ProgressPrinter(quiet=as_json)
+        with follow_feature(store, slug, teller):
+            kept = orders.cancel_workflow(project, store, slug, reason, project.make_origin("cli"))
         if as_json:
-            show({"feature": slug, "stage": "cancelled", "kept": list(kept)}, "", as_json)
-        teller.end((f"kept: {', '.join(kept) or 'no branch'}",) if not as_json else ())
+            print_result({"feature": slug, "stage": "cancelled", "kept": list(kept)}, "", as_json)
+        teller.finish((f"kept: {', '.join(kept) or 'no branch'}",) if not as_json else ())
     return 0
 
 
 @click.command()
 @feature_option
-@click.option("--agent", metavar="NAME", shell_complete=offering(agent_names), help="Let this agent write the archive.")
+@click.option(
+    "--agent", metavar="NAME", shell_complete=complete_from(list_agent_names), help="Let this agent write the archive."
+)
 @json_option
 def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
     """Archive the feature and merge it, after its last gate has passed.
@@ -245,6 +252,8 @@ def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
     Examples:
       phasegate complete
     """
-    with _opened(feature) as (project, store, slug):
-        orders.refuse_to_complete(store, slug)
-        return carry_on(project, store, slug, Wishes(merge=True, agent=agent, by=project.ordered_at("cli")), as_json)
+    with _open_feature(feature) as (project, store, slug):
+        orders.refuse_if_incomplete(store, slug)
+        return run_and_report(
+            project, store, slug, RunOptions(merge=True, agent=agent, by=project.make_origin("cli")), as_json
+        )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from phasegate.engine.project.project import open_project
-from phasegate.engine.views.overview import features_of, need_reader
+from phasegate.engine.views.overview import list_features, require_reader
 from phasegate.engine.views.package import planned_cards
-from phasegate.engine.views.status_text import worktree_text
+from phasegate.engine.views.status_text import render_worktrees
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import current_folder, json_option, show
+from phasegate.interfaces.cli.render import current_folder, json_option, print_result
 
 
 @click.group(cls=Group)
@@ -31,7 +31,7 @@ def list_worktrees(everything: bool, feature: str | None, as_json: bool) -> None
       phasegate worktree list --all --json
     """
     below = open_project(current_folder()).config.paths.worktrees
-    reader = need_reader(str(current_folder()))
-    cards = [card for slug in features_of(reader, feature) for card in planned_cards(reader, slug)]
+    reader = require_reader(str(current_folder()))
+    cards = [card for slug in list_features(reader, feature) for card in planned_cards(reader, slug)]
     shown = [card for card in cards if everything or card.is_ready]
-    show(shown, worktree_text(shown, below, everything=everything), as_json)
+    print_result(shown, render_worktrees(shown, below, show_all=everything), as_json)

@@ -6,40 +6,40 @@ import os
 import sys
 
 from phasegate.core.display.next_steps import EVENTS, next_steps
-from phasegate.engine.project.active_state import active_state
+from phasegate.engine.project.active_state import read_active_state
 
 # What agent programs take from a hook: a message for the person, or context for the agent.
-FORMS = {"message": "systemMessage", "context": "additional_context"}
+HOOK_FORMATS = {"message": "systemMessage", "context": "additional_context"}
 
 
-def answer(arguments: list[str]) -> int | None:
+def run_fast_path(arguments: list[str]) -> int | None:
     """Print the block for these arguments; None when the command line must look at them (help, mistakes, --json)."""
-    options = _options(arguments)
+    options = _parse_options(arguments)
     if options is None:
         return None
     event, phase, form = options
-    block = current_block(event, phase)
-    return write_out(wrapped(block, form)) if block else 0
+    block = read_current_block(event, phase)
+    return write_stdout(format_for_hook(block, form)) if block else 0
 
 
-def wrapped(block: str, form: str | None) -> str:
+def format_for_hook(block: str, hook_format: str | None) -> str:
     """The block as an agent program's hook must print it: a JSON object. Printable ASCII needs little escaping."""
-    if form is None:
+    if hook_format is None:
         return block
     escaped = block.removesuffix("\n").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{{"{FORMS[form]}": "{escaped}"}}\n'
+    return f'{{"{HOOK_FORMATS[hook_format]}": "{escaped}"}}\n'
 
 
-def current_block(event: str | None, phase: str | None) -> str | None:
+def read_current_block(event: str | None, phase: str | None) -> str | None:
     """The block for the repository around the current folder."""
     try:
-        state = active_state(os.getcwd())
+        state = read_active_state(os.getcwd())
     except OSError:  # the folder was removed under us
         state = None
     return next_steps(state, event, phase)
 
 
-def _options(arguments: list[str]) -> tuple[str | None, str | None, str | None] | None:
+def _parse_options(arguments: list[str]) -> tuple[str | None, str | None, str | None] | None:
     """Event, phase and form, when the arguments are one plain well-formed option or none."""
     if not arguments:
         return None, None, None
@@ -52,12 +52,12 @@ def _options(arguments: list[str]) -> tuple[str | None, str | None, str | None] 
         return None
     if pair[0] == "--event" and pair[1] in EVENTS:
         return pair[1], None, None
-    if pair[0] == "--as" and pair[1] in FORMS:
+    if pair[0] == "--as" and pair[1] in HOOK_FORMATS:
         return None, None, pair[1]
     return (None, pair[1], None) if pair[0] == "--phase" else None
 
 
-def write_out(text: str) -> int:
+def write_stdout(text: str) -> int:
     """Write in one go; a reader that has gone away is no error of ours, and neither is one that never was."""
     try:
         if sys.stdout is not None:

@@ -8,47 +8,51 @@ from __future__ import annotations
 import os
 import sys
 
-from phasegate.core.text.light_json import as_data
-from phasegate.engine.views.overview import open_reader, overview
-from phasegate.engine.views.status_text import StatusPage, drawn, overview_text
-from phasegate.interfaces.fast_path.next import write_out
+from phasegate.core.text.light_json import to_plain_data
+from phasegate.engine.views.overview import build_overview, open_reader
+from phasegate.engine.views.status_text import StatusPage, render_overview, with_dependencies
+from phasegate.interfaces.fast_path.next import write_stdout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from phasegate.core.display.status import Style
 
-_COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "bold": 1}
+_ANSI_COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "bold": 1}
 
 
-def answer(arguments: list[str]) -> int | None:
+def run_fast_path(arguments: list[str]) -> int | None:
     """Answer the plain question; None when the command line must look at the arguments, or say what is wrong."""
     if arguments not in ([], ["--all"], ["--json"]):
         return None
     try:
         folder = os.getcwd()
         reader = open_reader(folder)
-        found, shown = overview(reader, folder), page("--all" in arguments)
-        text = as_json(found) if "--json" in arguments else overview_text(drawn(found, reader, shown), shown)
+        found, shown = build_overview(reader, folder), build_status_page("--all" in arguments)
+        text = (
+            encode_view(found)
+            if "--json" in arguments
+            else render_overview(with_dependencies(found, reader, shown), shown)
+        )
     except Exception:
         return None
-    return write_out(text)
+    return write_stdout(text)
 
 
-def as_json(view: object) -> str:
+def encode_view(view: object) -> str:
     """A view for programs."""
     from json import dumps
 
-    return dumps(as_data(view)) + "\n"
+    return dumps(to_plain_data(view)) + "\n"
 
 
-def page(everything: bool) -> StatusPage:
+def build_status_page(show_all: bool) -> StatusPage:
     """On a terminal as much as a person takes in; into a file or a pipe all of it."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     has_drawing = is_terminal and os.environ.get("TERM") != "dumb" and "utf" in (sys.stdout.encoding or "").lower()
-    return StatusPage(_width(), everything or not is_terminal, _style(), has_drawing)
+    return StatusPage(_detect_width(), show_all or not is_terminal, _choose_style(), has_drawing)
 
 
-def _width() -> int:
+def _detect_width() -> int:
     told = os.environ.get("COLUMNS", "")
     if told.isdecimal() and int(told):
         return int(told)
@@ -58,13 +62,13 @@ def _width() -> int:
         return 100
 
 
-def colours_fit() -> bool:
+def can_use_colours() -> bool:
     """Colours go to a terminal, unless the person wants none (no-color.org)."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _style() -> Style:
-    if not colours_fit():
+def _choose_style() -> Style:
+    if not can_use_colours():
         return lambda text, _: text
-    return lambda text, name: f"\x1b[{_COLOURS[name]}m{text}\x1b[0m" if text and name in _COLOURS else text
+    return lambda text, name: f"\x1b[{_ANSI_COLOURS[name]}m{text}\x1b[0m" if text and name in _ANSI_COLOURS else text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from phasegate.core.text.visible import visible
+from phasegate.core.text.visible import escape_unprintable
 
 Attributes = Mapping[str, object]
 
@@ -17,39 +17,39 @@ class Html(str):
 
 
 Child = str | int | float | None | Iterable["Child"]
-_VOID = ("meta", "link", "input", "br")
+_VOID_ELEMENTS = ("meta", "link", "input", "br")
 
 
-def tag(what: str, *inside: Attributes | Child) -> Html:
+def tag(selector: str, *contents: Attributes | Child) -> Html:
     """An element: its name and a class (`p.quiet`), attributes, children.
 
     An attribute that is None or False is left out; True stands by itself.
     """
-    name, _, class_ = what.partition(".")
+    name, _, class_ = selector.partition(".")
     given = f' class="{class_}"' if class_ else ""
     children: list[Child] = []
-    for one in inside:
+    for one in contents:
         if isinstance(one, Mapping):
-            given += "".join(_attribute(key, value) for key, value in one.items())
+            given += "".join(_render_attribute(key, value) for key, value in one.items())
         else:
             children.append(one)
-    return Html(f"<{name}{given}>" if name in _VOID else f"<{name}{given}>{join(*children)}</{name}>")
+    return Html(f"<{name}{given}>" if name in _VOID_ELEMENTS else f"<{name}{given}>{join_html(*children)}</{name}>")
 
 
-def join(*children: Child) -> Html:
+def join_html(*children: Child) -> Html:
     """Elements and texts one behind the other; texts are escaped, what cannot be seen is shown."""
-    return Html("".join(map(_joined, children)))
+    return Html("".join(map(_render_child, children)))
 
 
-def _joined(child: Child) -> str:
+def _render_child(child: Child) -> str:
     if isinstance(child, Html):
         return child
     if isinstance(child, str | int | float):
-        return escape(visible(str(child), keep="\n\t"), quote=True)
-    return join(*(child or ()))
+        return escape(escape_unprintable(str(child), keep="\n\t"), quote=True)
+    return join_html(*(child or ()))
 
 
-def _attribute(name: str, value: object) -> str:
+def _render_attribute(name: str, value: object) -> str:
     if value is None or value is False:
         return ""
-    return f" {name}" if value is True else f' {name}="{escape(visible(str(value)), quote=True)}"'
+    return f" {name}" if value is True else f' {name}="{escape(escape_unprintable(str(value)), quote=True)}"'

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phasegate.core.plan.trace import Traced
-from phasegate.engine.views.overview import Job
+from phasegate.core.plan.trace import RequirementTrace
+from phasegate.engine.views.overview import JobRow
 from phasegate.engine.views.report import ReportView
-from phasegate.interfaces.board.feature_pages import feature_head
-from phasegate.interfaces.board.layout import money, panel, table
-from phasegate.interfaces.board.list_pages import verified_part
-from phasegate.interfaces.html.markup import Child, Html, join, tag
-from phasegate.interfaces.html.svg import clock, duration, feature_rows, gantt, graph, moment, rail
+from phasegate.interfaces.board.feature_pages import render_feature_header
+from phasegate.interfaces.board.layout import format_cost, render_panel, render_table
+from phasegate.interfaces.board.list_pages import render_verification
+from phasegate.interfaces.html.markup import Child, Html, join_html, tag
+from phasegate.interfaces.html.svg import (
+    build_feature_rows,
+    format_duration,
+    parse_timestamp,
+    render_gantt,
+    render_package_graph,
+    render_phase_rail,
+    render_time,
+)
 
 
-def report_page(report: ReportView, made: str) -> str:
+def render_report(report: ReportView, made_at: str) -> str:
     """The whole page."""
     view = report.view
     style = (Path(__file__).parents[1] / "board" / "static" / "board.css").read_text(encoding="utf-8")
@@ -32,90 +40,99 @@ def report_page(report: ReportView, made: str) -> str:
     )
     main = tag(
         "main",
-        feature_head(view),
-        tag("section.panel", {"aria-label": "Phases and gates"}, rail(view)),
-        panel("Requirements and their tests", _requirements(report)),
-        panel("What people ordered", _orders(report)),
-        panel("What agents asked", _questions(report)) if report.questions else None,
-        panel("Work packages", graph(report.packages, lambda _: None)) if report.packages else None,
-        panel("Where the time went", gantt(feature_rows(view, lambda _: None), moment(made), lambda _: None)),
-        panel("Gates", _gates(report)),
-        panel(
+        render_feature_header(view),
+        tag("section.panel", {"aria-label": "Phases and gates"}, render_phase_rail(view)),
+        render_panel("Requirements and their tests", _render_requirements(report)),
+        render_panel("What people ordered", _render_orders(report)),
+        render_panel("What agents asked", _render_questions(report)) if report.questions else None,
+        render_panel("Work packages", render_package_graph(report.packages, lambda _: None))
+        if report.packages
+        else None,
+        render_panel(
+            "Where the time went",
+            render_gantt(build_feature_rows(view, lambda _: None), parse_timestamp(made_at), lambda _: None),
+        ),
+        render_panel("Gates", _render_gates(report)),
+        render_panel(
             "Agents",
-            table(
+            render_table(
                 ("started", "for", "role", "agent", "outcome", "time", "tokens", "cost"),
-                [*map(_job, report.jobs)],
+                [*map(_render_job_row, report.jobs)],
                 "None.",
             ),
         ),
-        panel(
-            "What happened", tag("ol.lines", {"tabindex": 0}, *(_told(one.ts, one.line) for one in view.lines or ()))
+        render_panel(
+            "What happened",
+            tag("ol.lines", {"tabindex": 0}, *(_render_event_line(one.ts, one.line) for one in view.lines or ())),
         ),
-        panel("Audit trail", verified_part(report.audit)),
-        tag("p.quiet", "Made by Phasegate at ", clock(made, with_day=True)),
+        render_panel("Audit trail", render_verification(report.audit)),
+        tag("p.quiet", "Made by Phasegate at ", render_time(made_at, with_day=True)),
     )
     return Html("<!doctype html>" + tag("html", {"lang": "en"}, head, tag("body", main)) + "\n")
 
 
-def _row(*cells: Child) -> Html:
+def _render_row(*cells: Child) -> Html:
     return tag("tr", *(tag("td", cell) for cell in cells))
 
 
-def _told(ts: str, line: str) -> Html:
-    return tag("li", clock(ts), " ", line)
+def _render_event_line(ts: str, line: str) -> Html:
+    return tag("li", render_time(ts), " ", line)
 
 
-def _requirements(report: ReportView) -> Html:
+def _render_requirements(report: ReportView) -> Html:
     names = ("requirement", "what", "packages", "commits", "tests", "missing")
-    return table(names, [*map(_requirement, report.requirements)], report.untraced or "There is none.")
-
-
-def _requirement(one: Traced) -> Html:
-    commits = [tag("div", tag("code", link.id[:12]), f" {link.subject}") for link in one.commits]
-    return _row(
-        one.id,
-        one.text,
-        ", ".join(one.packages),
-        commits,
-        [tag("div", link.path) for link in one.tests],
-        ", ".join(one.missing),
+    return render_table(
+        names, [*map(_render_requirement_row, report.requirements)], report.untraced or "There is none."
     )
 
 
-def _orders(report: ReportView) -> Html:
+def _render_requirement_row(requirement: RequirementTrace) -> Html:
+    commits = [tag("div", tag("code", link.id[:12]), f" {link.subject}") for link in requirement.commits]
+    return _render_row(
+        requirement.id,
+        requirement.text,
+        ", ".join(requirement.packages),
+        commits,
+        [tag("div", link.path) for link in requirement.tests],
+        ", ".join(requirement.missing),
+    )
+
+
+def _render_orders(report: ReportView) -> Html:
     rows = [
-        _row(clock(one.ts, with_day=True), one.order, one.said, one.person, one.door, one.agent)
+        _render_row(render_time(one.ts, with_day=True), one.order, one.said, one.person, one.door, one.agent)
         for one in report.orders
     ]
-    return table(("when", "order", "in words", "by", "through", "asked by"), rows, "Nobody is on record.")
+    return render_table(("when", "order", "in words", "by", "through", "asked by"), rows, "Nobody is on record.")
 
 
-def _questions(report: ReportView) -> Html:
+def _render_questions(report: ReportView) -> Html:
     rows = [
-        _row(clock(one.asked, with_day=True), one.work, one.text, one.answer or "–", one.by) for one in report.questions
+        _render_row(render_time(one.asked, with_day=True), one.work, one.text, one.answer or "–", one.by)
+        for one in report.questions
     ]
-    return table(("when", "for", "asked", "answered", "by"), rows, "None.")
+    return render_table(("when", "for", "asked", "answered", "by"), rows, "None.")
 
 
-def _gates(report: ReportView) -> Html:
+def _render_gates(report: ReportView) -> Html:
     rows = [
-        _row(clock(one.at, with_day=True), phase.gate, one.round, one.outcome, "; ".join(one.reasons))
+        _render_row(render_time(one.at, with_day=True), phase.gate, one.round, one.outcome, "; ".join(one.reasons))
         for phase in report.view.phases
         for one in phase.rounds
     ]
-    return table(("when", "gate", "round", "outcome", "why"), rows, "None was checked.")
+    return render_table(("when", "gate", "round", "outcome", "why"), rows, "None was checked.")
 
 
-def _job(job: Job) -> Html:
-    took = duration(moment(job.ended) - moment(job.started)) if job.ended else ""
+def _render_job_row(job: JobRow) -> Html:
+    took = format_duration(parse_timestamp(job.ended) - parse_timestamp(job.started)) if job.ended else ""
     where = job.wp or job.workflow_phase
-    return _row(
-        clock(job.started, with_day=True),
+    return _render_row(
+        render_time(job.started, with_day=True),
         where,
         job.phase,
-        join(job.agent, f" {job.model}" if job.model else ""),
+        join_html(job.agent, f" {job.model}" if job.model else ""),
         job.outcome or "runs",
         took,
         job.tokens or "–",
-        money(job.cost_usd),
+        format_cost(job.cost_usd),
     )

@@ -6,21 +6,21 @@ from contextlib import suppress
 
 import msgspec
 
-from phasegate.core.workflow.origin import By
+from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached
-from phasegate.engine.drive.feature import Wishes
-from phasegate.engine.journal.asking import answer, find_question
-from phasegate.engine.project.project import Project, Store, open_project, opened_store
-from phasegate.engine.views.feature import StandingView
+from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.journal.asking import answer_question, find_question
+from phasegate.engine.project.project import Project, Store, open_project, open_project_store
+from phasegate.engine.views.feature import FeatureStatusView
 from phasegate.errors import ConfigError, StateConflict
-from phasegate.interfaces.mcp.call_context import DecisionOf, McpDesk, by, standing
-from phasegate.interfaces.mcp.elicitation import Question, Unasked
-from phasegate.interfaces.mcp.jsonrpc import Fields
+from phasegate.interfaces.mcp.call_context import DecideArguments, McpSession, identify_caller, read_standing
+from phasegate.interfaces.mcp.elicitation import Elicitor, NotConfirmed
+from phasegate.interfaces.mcp.jsonrpc import JsonObject
 
 # What only a person may order, whatever is configured.
-_PERSONS_ALONE = ("complete", "cancel")
-_EFFECTS = {
+_USER_ONLY_ORDERS = ("complete", "cancel")
+_ORDER_EFFECTS = {
     "advance": "go on to the next phase",
     "retry": "start another round of the phase",
     "resolve": "count the blocker as resolved and try the blocked step again",
@@ -31,76 +31,91 @@ _EFFECTS = {
 }
 
 
-def decide(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
+def handle_decide(arguments: DecideArguments, session: McpSession, elicitor: Elicitor) -> JsonObject:
     """An order that moves a feature. A person gives it: they are asked, and what they confirm is what is done."""
-    text = given.text.strip()
-    if given.order in orders.NEED_TEXT and not text:
-        raise ConfigError(f"{given.order} needs a text", "say how it was resolved, or why; it is kept on record")
-    if given.order == "answer":
-        return _answer_question(given, desk, question)
-    if given.order == "back" and not given.phase:
+    text = arguments.text.strip()
+    if arguments.order in orders.ORDERS_NEEDING_TEXT and not text:
+        raise ConfigError(f"{arguments.order} needs a text", "say how it was resolved, or why; it is kept on record")
+    if arguments.order == "answer":
+        return _answer_question(arguments, session, elicitor)
+    if arguments.order == "back" and not arguments.phase:
         raise ConfigError("back needs a phase", "the tool `status` shows the phases of a feature")
-    with desk.opened(given.feature) as (project, store, slug):
-        seq, now = store.seq(slug), standing(store, slug)
-        command = _command(given, slug, text)
-        if given.order not in now.orders:
-            raise StateConflict(f"{slug} does not take {given.order} now", f"it takes: {', '.join(now.orders)}")
-        refused = _asked(project, given, now, question, (slug, given.order, given.phase, text, seq))
+    with session.open_feature(arguments.feature) as (project, store, slug):
+        seq, now = store.last_seq(slug), read_standing(store, slug)
+        command = _format_command(arguments, slug, text)
+        if arguments.order not in now.orders:
+            raise StateConflict(f"{slug} does not take {arguments.order} now", f"it takes: {', '.join(now.orders)}")
+        refused = _ask_for_confirmation(
+            project, arguments, now, elicitor, (slug, arguments.order, arguments.phase, text, seq)
+        )
         if refused is not None:
             with suppress(StateConflict):  # a run holds it: then there was nothing to decide
-                orders.note(project, store, slug, f"{question.client} asked by MCP for: {command}. {refused.reason}")
+                orders.add_notice(
+                    project, store, slug, f"{elicitor.client} asked by MCP for: {command}. {refused.reason}"
+                )
             raise StateConflict(f"not done: {refused.reason}", f"a person can order it: {command}")
-        return _ordered(given, project, store, slug, by(project, question), seq)
+        return _carry_out_order(arguments, project, store, slug, identify_caller(project, elicitor), seq)
 
 
-def _answer_question(given: DecisionOf, desk: McpDesk, question: Question) -> Fields:
+def _answer_question(arguments: DecideArguments, session: McpSession, elicitor: Elicitor) -> JsonObject:
     """A person's answer to an agent inside a job: the person confirms it."""
-    project = open_project(desk.folder)
-    with opened_store(project) as store:
-        found = find_question(store, given.question, given.feature or None)
-        command = f"phasegate answer {found.id} {msgspec.json.encode(given.text).decode()} --feature {found.feature}"
-        asked = (
-            f"{question.client} asks to answer a question of an agent.\nquestion: {found.text}\nanswer: {given.text}"
+    project = open_project(session.folder)
+    with open_project_store(project) as store:
+        found = find_question(store, arguments.question, arguments.feature or None)
+        command = (
+            f"phasegate answer {found.id} {msgspec.json.encode(arguments.text).decode()} --feature {found.feature}"
         )
-        about = (found.feature, "answer", found.id, given.text)
+        asked = f"{elicitor.client} asks to answer a question of an agent.\nquestion: {found.text}\nanswer: {arguments.text}"
+        about = (found.feature, "answer", found.id, arguments.text)
         if project.config.mcp.decisions == "never":
             raise StateConflict("decisions by MCP are switched off ([mcp] decisions)", f"a person can: {command}")
-        refused = None if project.config.mcp.decisions == "agent" else question.confirm(asked, about)
+        refused = None if project.config.mcp.decisions == "agent" else elicitor.confirm(asked, about)
         if refused is not None:
             raise StateConflict(f"not done: {refused.reason}", f"a person can: {command}")
-        answer(project, store, found.id, given.text, by(project, question), found.feature)
-        return {"now": standing(store, found.feature), "then": "the tool `wait`"}
+        answer_question(project, store, found.id, arguments.text, identify_caller(project, elicitor), found.feature)
+        return {"now": read_standing(store, found.feature), "then": "the tool `wait`"}
 
 
-def _asked(project: Project, given: DecisionOf, now: StandingView, question: Question, about: object) -> Unasked | None:
+def _ask_for_confirmation(
+    project: Project, arguments: DecideArguments, standing: FeatureStatusView, elicitor: Elicitor, subject: object
+) -> NotConfirmed | None:
     policy = project.config.mcp.decisions
     if policy == "never":
-        return Unasked("decisions by MCP are switched off ([mcp] decisions)")
-    if policy == "agent" and given.order not in _PERSONS_ALONE:
+        return NotConfirmed("decisions by MCP are switched off ([mcp] decisions)")
+    if policy == "agent" and arguments.order not in _USER_ONLY_ORDERS:
         return None
-    why = [f"why it waits: {now.reason}"] if now.reason else []
-    findings = [f"findings:\n{now.findings[:1500]}"] if now.findings else []
-    said = [f"on record: {given.text.strip()}"] if given.text.strip() else []
-    phase = f", {given.phase}" if given.order == "back" else ""
-    lead = f"{question.client} asks to {_EFFECTS[given.order]}{phase}."
-    where = f"{now.feature} ({now.type}) in {now.phase}, {now.stage}; the work is on {now.branch}, for {now.base}"
-    return question.confirm("\n".join((lead, where, *why, *findings, *said)), about)
+    why = [f"why it waits: {standing.reason}"] if standing.reason else []
+    findings = [f"findings:\n{standing.findings[:1500]}"] if standing.findings else []
+    said = [f"on record: {arguments.text.strip()}"] if arguments.text.strip() else []
+    phase = f", {arguments.phase}" if arguments.order == "back" else ""
+    lead = f"{elicitor.client} asks to {_ORDER_EFFECTS[arguments.order]}{phase}."
+    where = f"{standing.feature} ({standing.type}) in {standing.phase}, {standing.stage}; the work is on {standing.branch}, for {standing.base}"
+    return elicitor.confirm("\n".join((lead, where, *why, *findings, *said)), subject)
 
 
-def _ordered(given: DecisionOf, project: Project, store: Store, slug: str, by: By, seen: int) -> Fields:
-    orders.give(project, store, slug, orders.GivenOrder(given.order, given.text.strip(), given.phase), by, seen)
-    if given.order == "complete":
-        start_detached(project, slug, Wishes(by=by))
+def _carry_out_order(
+    arguments: DecideArguments, project: Project, store: Store, slug: str, by: OrderOrigin, expected_seq: int
+) -> JsonObject:
+    orders.execute_order(
+        project,
+        store,
+        slug,
+        orders.OrderRequest(arguments.order, arguments.text.strip(), arguments.phase),
+        by,
+        expected_seq,
+    )
+    if arguments.order == "complete":
+        start_detached(project, slug, RunOptions(by=by))
     return {
-        "now": standing(store, slug),
-        "then": "" if given.order in ("cancel", "escalate") else "the tool `run`, `wait`",
+        "now": read_standing(store, slug),
+        "then": "" if arguments.order in ("cancel", "escalate") else "the tool `run`, `wait`",
     }
 
 
-def _command(given: DecisionOf, slug: str, text: str) -> str:
+def _format_command(arguments: DecideArguments, slug: str, text: str) -> str:
     """What a person would type."""
     said = msgspec.json.encode(text).decode() if text else ""
-    needs_text = given.order in orders.NEED_TEXT
-    argument = f" --reason {said}" if given.order == "cancel" else f" {said}" if needs_text else ""
-    phase = f" {given.phase}" if given.order == "back" else ""
-    return f"phasegate {given.order}{phase}{argument} --feature {slug}"
+    needs_text = arguments.order in orders.ORDERS_NEEDING_TEXT
+    argument = f" --reason {said}" if arguments.order == "cancel" else f" {said}" if needs_text else ""
+    phase = f" {arguments.phase}" if arguments.order == "back" else ""
+    return f"phasegate {arguments.order}{phase}{argument} --feature {slug}"

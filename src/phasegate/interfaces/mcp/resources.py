@@ -9,40 +9,40 @@ from urllib.parse import quote, unquote
 
 from phasegate.engine.views.artifacts import ArtifactFiles
 from phasegate.engine.views.feature import feature_view
-from phasegate.engine.views.follow import Follower
-from phasegate.engine.views.overview import features_of, need_reader, open_reader
+from phasegate.engine.views.follow import JournalFollower
+from phasegate.engine.views.overview import list_features, open_reader, require_reader
 from phasegate.errors import ConfigError
-from phasegate.interfaces.mcp.jsonrpc import Fields
+from phasegate.interfaces.mcp.jsonrpc import JsonObject
 
 JOURNAL = "journal"
-LARGEST_DOCUMENT = 1_000_000  # characters
-_MOST_LISTED = 200
-_SCHEME = "phasegate://feature/"
-RESOURCE_TEMPLATES: tuple[Fields, ...] = (
-    {"uriTemplate": f"{_SCHEME}{{slug}}/{{+path}}", "name": "document", "mimeType": "text/markdown"},
-    {"uriTemplate": f"{_SCHEME}{{slug}}/{JOURNAL}", "name": JOURNAL, "mimeType": "text/plain"},
+MAX_DOCUMENT_CHARS = 1_000_000  # characters
+_MAX_LISTED = 200
+_URI_PREFIX = "phasegate://feature/"
+RESOURCE_TEMPLATES: tuple[JsonObject, ...] = (
+    {"uriTemplate": f"{_URI_PREFIX}{{slug}}/{{+path}}", "name": "document", "mimeType": "text/markdown"},
+    {"uriTemplate": f"{_URI_PREFIX}{{slug}}/{JOURNAL}", "name": JOURNAL, "mimeType": "text/plain"},
 )
 
 
-class Prompt(NamedTuple):
+class McpPrompt(NamedTuple):
     """Words that a person can choose in their program; `{}` is what they add."""
 
     name: str
     description: str
-    argument: str
-    about: str
+    argument_name: str
+    argument_description: str
     is_required: bool
     text: str
 
-    def listed(self) -> Fields:
-        argument = {"name": self.argument, "description": self.about, "required": self.is_required}
+    def describe(self) -> JsonObject:
+        argument = {"name": self.argument_name, "description": self.argument_description, "required": self.is_required}
         return {"name": self.name, "description": self.description, "arguments": [argument]}
 
 
 PROMPTS = {
     prompt.name: prompt
     for prompt in (
-        Prompt(
+        McpPrompt(
             "specify",
             "Talk a wish through, then begin it as a feature",
             "wish",
@@ -53,7 +53,7 @@ PROMPTS = {
             "that can be tested, show it to me, and when I agree begin it with the tool `start` (type `feature`, or "
             "`fix` or `quick` where that fits) and `run`. Follow it with `wait` and tell me when it needs me.",
         ),
-        Prompt(
+        McpPrompt(
             "unblock",
             "Find out why a feature waits, and what to decide",
             "feature",
@@ -66,17 +66,17 @@ PROMPTS = {
 }
 
 
-def prompt_text(prompt: Prompt, arguments: Fields, folder: Path) -> str:
+def render_mcp_prompt(prompt: McpPrompt, arguments: JsonObject, folder: Path) -> str:
     """The words of a prompt with what the person added."""
-    given = arguments.get(prompt.argument)
+    given = arguments.get(prompt.argument_name)
     if not isinstance(given, str) or not given.strip():
-        raise ConfigError(f"{prompt.name} needs {prompt.argument}", prompt.about)
+        raise ConfigError(f"{prompt.name} needs {prompt.argument_name}", prompt.argument_description)
     said = given.strip()
-    return prompt.text.format(_waiting(folder, said) if prompt.argument == "feature" else said)
+    return prompt.text.format(_describe_waiting_feature(folder, said) if prompt.argument_name == "feature" else said)
 
 
-def _waiting(folder: Path, slug: str) -> str:
-    view = feature_view(need_reader(str(folder)), slug)
+def _describe_waiting_feature(folder: Path, slug: str) -> str:
+    view = feature_view(require_reader(str(folder)), slug)
     if view is None:
         raise ConfigError(f"nothing is recorded of feature {slug}", "the tool `status` lists the features")
     now = view.now
@@ -86,31 +86,35 @@ def _waiting(folder: Path, slug: str) -> str:
     return "\n".join((*lines, f"Allowed orders: {', '.join(now.orders)}"))
 
 
-def list_resources(folder: Path) -> list[Fields]:
+def list_resources(folder: Path) -> list[JsonObject]:
     """The documents of all features, and a journal each."""
     with open_reader(str(folder)) or nullcontext() as reader:
-        journals = [(slug, JOURNAL, "text/plain") for slug in (features_of(reader) if reader else [])]
-    documents = [(one.feature_slug, one.path, "text/markdown") for one in ArtifactFiles(folder).listed()]
-    found = [*journals, *documents][:_MOST_LISTED]
+        journals = [(slug, JOURNAL, "text/plain") for slug in (list_features(reader) if reader else [])]
+    documents = [(one.feature_slug, one.path, "text/markdown") for one in ArtifactFiles(folder).list_artifacts()]
+    found = [*journals, *documents][:_MAX_LISTED]
     return [
-        {"uri": f"{_SCHEME}{quote(slug)}/{quote(path)}", "name": f"{slug}/{path}", "mimeType": kind}
+        {"uri": f"{_URI_PREFIX}{quote(slug)}/{quote(path)}", "name": f"{slug}/{path}", "mimeType": kind}
         for slug, path, kind in found
     ]
 
 
 def read_resource(folder: Path, uri: str) -> tuple[str, str]:
     """The text behind an address, and its kind."""
-    slug, slash, path = uri.removeprefix(_SCHEME).partition("/")
-    if not uri.startswith(_SCHEME) or not slash:
-        raise ConfigError(f"there is no resource {uri[:200]}", f"its form is {_SCHEME}SLUG/PATH")
+    slug, slash, path = uri.removeprefix(_URI_PREFIX).partition("/")
+    if not uri.startswith(_URI_PREFIX) or not slash:
+        raise ConfigError(f"there is no resource {uri[:200]}", f"its form is {_URI_PREFIX}SLUG/PATH")
     slug, path = unquote(slug), unquote(path)
     if path == JOURNAL:
-        return _journal(folder, slug), "text/plain"
-    return ArtifactFiles(folder).read(slug, path).decode("utf-8", "replace")[:LARGEST_DOCUMENT], "text/markdown"
+        return _read_journal(folder, slug), "text/plain"
+    return ArtifactFiles(folder).read(slug, path).decode("utf-8", "replace")[:MAX_DOCUMENT_CHARS], "text/markdown"
 
 
-def _journal(folder: Path, slug: str) -> str:
-    with need_reader(str(folder)) as reader:
-        features_of(reader, slug)  # or a refusal
-        told = [f"{event.ts} {event.line}" for event in Follower(reader, slug, after=0).told() if event.line]
-    return "\n".join(told)[-LARGEST_DOCUMENT:]
+def _read_journal(folder: Path, slug: str) -> str:
+    with require_reader(str(folder)) as reader:
+        list_features(reader, slug)  # or a refusal
+        told = [
+            f"{event.ts} {event.line}"
+            for event in JournalFollower(reader, slug, after=0).read_reported_events()
+            if event.line
+        ]
+    return "\n".join(told)[-MAX_DOCUMENT_CHARS:]

@@ -12,18 +12,24 @@ from pathlib import Path
 
 from phasegate import __version__
 from phasegate.errors import PhasegateError
-from phasegate.interfaces.mcp.call_context import McpDesk
-from phasegate.interfaces.mcp.elicitation import McpPeer, Question
-from phasegate.interfaces.mcp.jsonrpc import INVALID_PARAMS, NO_SUCH_METHOD, Call, Fields, McpError
-from phasegate.interfaces.mcp.resources import PROMPTS, RESOURCE_TEMPLATES, list_resources, prompt_text, read_resource
+from phasegate.interfaces.mcp.call_context import McpSession
+from phasegate.interfaces.mcp.elicitation import Elicitor, McpClient
+from phasegate.interfaces.mcp.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Call, JsonObject, McpError
+from phasegate.interfaces.mcp.resources import (
+    PROMPTS,
+    RESOURCE_TEMPLATES,
+    list_resources,
+    read_resource,
+    render_mcp_prompt,
+)
 from phasegate.interfaces.mcp.tools import TOOLS, call_tool
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
-UNSUPPORTED_VERSION, NO_SUCH_RESOURCE = -32022, -32002
-_KEY = "io.modelcontextprotocol/"
-_SERVER = {"name": "phasegate", "title": "Phasegate", "version": __version__}
-_CAPABILITIES: Fields = {"tools": {}, "resources": {}, "prompts": {}}
+UNSUPPORTED_VERSION, RESOURCE_NOT_FOUND = -32022, -32002
+_META_PREFIX = "io.modelcontextprotocol/"
+_SERVER_INFO = {"name": "phasegate", "title": "Phasegate", "version": __version__}
+_CAPABILITIES: JsonObject = {"tools": {}, "resources": {}, "prompts": {}}
 _INSTRUCTIONS = (
     "Phasegate carries a change through phases with gates, by agents of its own, in worktrees of its own. Begin with "
     "`status`. `start` and `run` begin a feature; the run goes on by itself: follow it with `wait`, call after call. "
@@ -31,48 +37,48 @@ _INSTRUCTIONS = (
 )
 
 
-class Server:
+class McpServer:
     """One client, served in one repository."""
 
     def __init__(self, folder: Path) -> None:
-        self._desk = McpDesk(folder)
-        self._client = McpPeer()
-        self._methods: dict[str, Callable[[Call, McpPeer], Fields]] = {
+        self._session = McpSession(folder)
+        self._client = McpClient()
+        self._methods: dict[str, Callable[[Call, McpClient], JsonObject]] = {
             "ping": lambda *_: {},
             "server/discover": self._discover,
-            "tools/list": lambda *_: {"tools": [tool.listed() for tool in TOOLS.values()]},
+            "tools/list": lambda *_: {"tools": [tool.describe() for tool in TOOLS.values()]},
             "tools/call": self._call_tool,
-            "resources/list": lambda *_: {"resources": list_resources(self._desk.folder)},
+            "resources/list": lambda *_: {"resources": list_resources(self._session.folder)},
             "resources/templates/list": lambda *_: {"resourceTemplates": [*RESOURCE_TEMPLATES]},
             "resources/read": self._read_resource,
-            "prompts/list": lambda *_: {"prompts": [prompt.listed() for prompt in PROMPTS.values()]},
+            "prompts/list": lambda *_: {"prompts": [prompt.describe() for prompt in PROMPTS.values()]},
             "prompts/get": self._get_prompt,
         }
 
-    def answer(self, call: Call) -> Fields:
+    def handle_call(self, call: Call) -> JsonObject:
         """The result of a request."""
         if call.method == "initialize":
-            return self._shake_hands(call)
-        client = self._client_of(call)
+            return self._initialize(call)
+        client = self._identify_client(call)
         method = self._methods.get(call.method)
         if method is None:
-            raise McpError(NO_SUCH_METHOD, f"there is no method {call.method}")
+            raise McpError(METHOD_NOT_FOUND, f"there is no method {call.method}")
         result = method(call, client)
-        return _modern(call.method, result) if client.is_modern else result
+        return _add_modern_fields(call.method, result) if client.is_modern else result
 
-    def _shake_hands(self, call: Call) -> Fields:
+    def _initialize(self, call: Call) -> JsonObject:
         wanted = call.params.get("protocolVersion")
         version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
-        self._client = McpPeer.of(call.params.get("clientInfo"), call.params.get("capabilities"))
+        self._client = McpClient.from_client_info(call.params.get("clientInfo"), call.params.get("capabilities"))
         return {
             "protocolVersion": version,
             "capabilities": _CAPABILITIES,
-            "serverInfo": _SERVER,
+            "serverInfo": _SERVER_INFO,
             "instructions": _INSTRUCTIONS,
         }
 
-    def _client_of(self, call: Call) -> McpPeer:
-        version = call.meta.get(f"{_KEY}protocolVersion")
+    def _identify_client(self, call: Call) -> McpClient:
+        version = call.meta.get(f"{_META_PREFIX}protocolVersion")
         if version is None:
             return self._client
         if version not in MODERN_VERSIONS:
@@ -82,47 +88,47 @@ class Server:
                 f"protocol version {version} is not supported",
                 {"supported": supported, "requested": version},
             )
-        about, abilities = (call.meta.get(f"{_KEY}{name}") for name in ("clientInfo", "clientCapabilities"))
-        return McpPeer.of(about, abilities, is_modern=True)
+        about, abilities = (call.meta.get(f"{_META_PREFIX}{name}") for name in ("clientInfo", "clientCapabilities"))
+        return McpClient.from_client_info(about, abilities, is_modern=True)
 
-    def _discover(self, _call: Call, _client: McpPeer) -> Fields:
+    def _discover(self, _call: Call, _client: McpClient) -> JsonObject:
         return {
             "supportedVersions": [*MODERN_VERSIONS, *HANDSHAKE_VERSIONS],
             "capabilities": _CAPABILITIES,
             "instructions": _INSTRUCTIONS,
         }
 
-    def _call_tool(self, call: Call, client: McpPeer) -> Fields:
+    def _call_tool(self, call: Call, client: McpClient) -> JsonObject:
         name, arguments = call.params.get("name"), call.params.get("arguments", {})
         tool = TOOLS.get(name) if isinstance(name, str) else None
         if tool is None or not isinstance(arguments, dict):
             raise McpError(INVALID_PARAMS, f"there is no tool {name}; known are: {', '.join(TOOLS)}")
-        return call_tool(tool, arguments, self._desk, Question(call, client, self._desk.states))
+        return call_tool(tool, arguments, self._session, Elicitor(call, client, self._session.pending_confirmations))
 
-    def _read_resource(self, call: Call, _client: McpPeer) -> Fields:
+    def _read_resource(self, call: Call, _client: McpClient) -> JsonObject:
         uri = call.params.get("uri")
         try:
-            text, kind = read_resource(self._desk.folder, uri if isinstance(uri, str) else "")
+            text, kind = read_resource(self._session.folder, uri if isinstance(uri, str) else "")
         except PhasegateError as error:
-            raise McpError(NO_SUCH_RESOURCE, error.message, {"uri": uri}) from error
+            raise McpError(RESOURCE_NOT_FOUND, error.message, {"uri": uri}) from error
         return {"contents": [{"uri": uri, "mimeType": kind, "text": text}]}
 
-    def _get_prompt(self, call: Call, _client: McpPeer) -> Fields:
+    def _get_prompt(self, call: Call, _client: McpClient) -> JsonObject:
         name, arguments = call.params.get("name"), call.params.get("arguments") or {}
         prompt = PROMPTS.get(name) if isinstance(name, str) else None
         if prompt is None or not isinstance(arguments, dict):
             raise McpError(INVALID_PARAMS, f"there is no prompt {name}; known are: {', '.join(PROMPTS)}")
         try:
-            text = prompt_text(prompt, arguments, self._desk.folder)
+            text = render_mcp_prompt(prompt, arguments, self._session.folder)
         except PhasegateError as error:
             raise McpError(INVALID_PARAMS, error.message) from error
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return {"description": prompt.description, "messages": [message]}
 
 
-def _modern(method: str, result: Fields) -> Fields:
+def _add_modern_fields(method: str, result: JsonObject) -> JsonObject:
     """What the later era wants in every result; lists say how long they hold."""
-    held: Fields = {}
+    held: JsonObject = {}
     if method.endswith("/list") or method in ("server/discover", "resources/read"):
         held = {"ttlMs": 0, "cacheScope": "private"}
-    return {"resultType": "complete", "_meta": {f"{_KEY}serverInfo": _SERVER}, **held, **result}
+    return {"resultType": "complete", "_meta": {f"{_META_PREFIX}serverInfo": _SERVER_INFO}, **held, **result}

@@ -16,30 +16,30 @@ from hashlib import sha256
 
 import msgspec
 
-from phasegate.core.audit.chain import ChainEntry, Head, Link, origin
-from phasegate.core.audit.trail import origin as trail_origin
-from phasegate.core.audit.trail import read_lines
+from phasegate.core.audit.chain import ChainEntry, ChainHead, ChainLink, chain_origin_hash
+from phasegate.core.audit.trail import scan_trail
+from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 from phasegate.errors import StateConflict
-from phasegate.files import read_plain
+from phasegate.files import read_regular_file
 from phasegate.files.durable_write import replace_file
-from phasegate.storage.bucket.client import Bucket, put_grown
-from phasegate.storage.bucket.numbered_log import KeptPage, NumberedLog
-from phasegate.storage.chain_heads import outside_folder
+from phasegate.storage.bucket.client import Bucket, put_append_only
+from phasegate.storage.bucket.numbered_log import NumberedLog, StoredPage
+from phasegate.storage.chain_heads import get_heads_folder
 from phasegate.storage.location import Location
-from phasegate.storage.reader import Reader
-from phasegate.storage.row_events import row_of
-from phasegate.storage.rows import Seal
-from phasegate.storage.schema import damaged
+from phasegate.storage.reader import StoreReader
+from phasegate.storage.row_events import decode_row
+from phasegate.storage.rows import TrailSeal
+from phasegate.storage.schema import damaged_store_error
 from phasegate.storage.trail_files import read_trail, trail_path
 from phasegate.typed import read_json
 
-CHAIN, PAPERS, TRAILS = "chain", "papers", "audit"
-MOST_ENTRIES, MOST_BYTES = 500, 1_000_000
-LARGEST_PAPER = 1 << 28
+CHAIN_FOLDER, DOCUMENTS_FOLDER, TRAILS_FOLDER = "chain", "papers", "audit"
+MAX_PAGE_ENTRIES, MAX_PAGE_BYTES = 500, 1_000_000
+MAX_DOCUMENT_BYTES = 1 << 28
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
-class CopiedEntry(msgspec.Struct, frozen=True, array_like=True):
+class ChainPageEntry(msgspec.Struct, frozen=True, array_like=True):
     """An entry of the chain with its hash, as a page holds it."""
 
     position: int
@@ -51,20 +51,20 @@ class CopiedEntry(msgspec.Struct, frozen=True, array_like=True):
     hash: str
 
     @property
-    def link(self) -> Link:
+    def link(self) -> ChainLink:
         fields = (self.position, self.feature, self.seq, self.ts, self.kind, self.payload.encode())
-        return Link(ChainEntry(*fields), self.hash)
+        return ChainLink(ChainEntry(*fields), self.hash)
 
 
-class CopiedEntries(msgspec.Struct, frozen=True):
+class ChainPage(msgspec.Struct, frozen=True):
     """What a page of the chain holds; `lacking` names what was not as the journal says, and so was not copied."""
 
-    entries: tuple[CopiedEntry, ...]
+    entries: tuple[ChainPageEntry, ...]
     papers: tuple[str, ...]
     lacking: tuple[str, ...] = ()
 
 
-class _Progress(msgspec.Struct, frozen=True):
+class _CopyProgress(msgspec.Struct, frozen=True):
     """A hint where to look, and how much there is still to be copied. Nothing rests on it."""
 
     address: str
@@ -72,127 +72,129 @@ class _Progress(msgspec.Struct, frozen=True):
     position: int
 
 
-def trail_name(feature: str, job: str) -> str:
-    return f"{TRAILS}/{feature}/{job}.jsonl"
+def trail_object_path(feature: str, job: str) -> str:
+    return f"{TRAILS_FOLDER}/{feature}/{job}.jsonl"
 
 
 def chain_log(bucket: Bucket, store_id: str) -> NumberedLog:
     """The chain of one repository in a bucket."""
-    return NumberedLog(bucket, f"{CHAIN}/{store_id}", origin(store_id))
+    return NumberedLog(bucket, f"{CHAIN_FOLDER}/{store_id}", chain_origin_hash(store_id))
 
 
-def read_entries(kept: KeptPage) -> CopiedEntries:
+def decode_chain_page(stored: StoredPage) -> ChainPage:
     """What a page of a chain holds."""
-    found = kept.read(CopiedEntries)
+    found = stored.decode_body(ChainPage)
     if not found.entries:
-        raise StateConflict(f"page {kept.page.n} of the chain is empty")
+        raise StateConflict(f"page {stored.page.n} of the chain is empty")
     return found
 
 
-class Copier:
+class BucketCopier:
     """Copies one repository's record to a bucket, a page a time."""
 
-    def __init__(self, location: Location, reader: Reader, bucket: Bucket, by: str) -> None:
-        self._location, self._reader, self._bucket, self._by = location, reader, bucket, by
+    def __init__(self, location: Location, reader: StoreReader, bucket: Bucket, writer_id: str) -> None:
+        self._location, self._reader, self._bucket, self._writer_id = location, reader, bucket, writer_id
         self._log = chain_log(bucket, reader.store_id)
-        self._file = outside_folder(location, reader.store_id) / "copied"
-        self._at: Head | None = None
-        self._position = 0
-        self._there: set[str] = set()  # papers that need not be looked for again
+        self._progress_path = get_heads_folder(location, reader.store_id) / "copied"
+        self._copied_head: ChainHead | None = None
+        self._copied_position = 0
+        self._copied_documents: set[str] = set()  # papers that need not be looked for again
 
     @property
-    def waiting(self) -> int:
+    def pending_entries(self) -> int:
         """How many entries are not known to be in the bucket."""
-        self._position = self._position or self._remembered().position
-        return max(0, self._reader.head().entries - self._position)
+        self._copied_position = self._copied_position or self._load_progress().position
+        return max(0, self._reader.chain_head().entries - self._copied_position)
 
-    def copy_page(self) -> bool:
+    def copy_next_page(self) -> bool:
         """Copy what comes next; False if all is there. Whatever goes wrong, it can be called again."""
-        if self._at is None:
-            self._at = self._found_out()
+        if self._copied_head is None:
+            self._copied_head = self._find_copied_end()
         try:
-            entries = tuple(self._next())
-            seals = _seals(entries)
+            entries = tuple(self._next_entries())
+            seals = _last_seals(entries)
         except ValueError as error:
-            raise damaged(self._location.store, f"behind entry {self._position}: {error}") from error
+            raise damaged_store_error(
+                self._location.store_path, f"behind entry {self._copied_position}: {error}"
+            ) from error
         if not entries:
             return False
         lacking: list[str] = []
         papers = {paper for entry in entries for paper in _DIGEST.findall(entry.payload.encode())}
         for seal in seals:
             papers |= self._copy_trail(seal, lacking)
-        copied = tuple(sorted(name for name in (one.decode() for one in papers) if self._copy_paper(name, lacking)))
-        body = msgspec.json.encode(CopiedEntries(entries, copied, tuple(lacking)))
-        self._move_to(self._log.append(self._at, self._by, body))
+        copied = tuple(sorted(name for name in (one.decode() for one in papers) if self._copy_document(name, lacking)))
+        body = msgspec.json.encode(ChainPage(entries, copied, tuple(lacking)))
+        self._advance_to(self._log.append(self._copied_head, self._writer_id, body))
         return True
 
-    def _next(self) -> Iterator[CopiedEntry]:
+    def _next_entries(self) -> Iterator[ChainPageEntry]:
         size = 0
-        for number, (entry, digest) in enumerate(self._reader.links(self._position)):
+        for number, (entry, digest) in enumerate(self._reader.chain_links(self._copied_position)):
             size += len(entry.payload)
-            if number == MOST_ENTRIES or (number and size > MOST_BYTES):
+            if number == MAX_PAGE_ENTRIES or (number and size > MAX_PAGE_BYTES):
                 return
-            yield CopiedEntry(*entry[:5], entry.payload.decode(), digest)
+            yield ChainPageEntry(*entry[:5], entry.payload.decode(), digest)
 
-    def _copy_trail(self, seal: Seal, lacking: list[str]) -> set[bytes]:
+    def _copy_trail(self, seal: TrailSeal, missing: list[str]) -> set[bytes]:
         """Copy a trail up to its seal; the hashes that it names. It may have grown since: then a later seal follows."""
         content = read_trail(trail_path(self._location, seal.feature, seal.job))[: seal.bytes]
-        reading = read_lines(content, trail_origin(seal.feature, seal.job))
+        reading = scan_trail(content, trail_origin(seal.feature, seal.job))
         if (reading.lines, reading.hash, reading.broken) != (seal.lines, seal.hash, None):
-            lacking.append(f"trail {seal.feature}/{seal.job}: it is not as it was sealed")
-        elif not put_grown(self._bucket, trail_name(seal.feature, seal.job), content):
-            lacking.append(f"trail {seal.feature}/{seal.job}: the bucket holds another one")
+            missing.append(f"trail {seal.feature}/{seal.job}: it is not as it was sealed")
+        elif not put_append_only(self._bucket, trail_object_path(seal.feature, seal.job), content):
+            missing.append(f"trail {seal.feature}/{seal.job}: the bucket holds another one")
         return {*_DIGEST.findall(content)}
 
-    def _copy_paper(self, name: str, lacking: list[str]) -> bool:
+    def _copy_document(self, name: str, missing: list[str]) -> bool:
         """Copy the paper of a hash, if the hash is one of a paper; whether it is in the bucket."""
-        if name in self._there:
+        if name in self._copied_documents:
             return True
-        data = read_plain(self._location.folder / PAPERS / name, LARGEST_PAPER)
+        data = read_regular_file(self._location.data_folder / DOCUMENTS_FOLDER / name, MAX_DOCUMENT_BYTES)
         if data is None:
             return False
         if sha256(data).hexdigest() != name:
-            lacking.append(f"paper {name}: it was changed")
+            missing.append(f"paper {name}: it was changed")
             return False
-        self._bucket.create(f"{PAPERS}/{name}", data)
-        self._there.add(name)
+        self._bucket.create(f"{DOCUMENTS_FOLDER}/{name}", data)
+        self._copied_documents.add(name)
         return True
 
-    def _found_out(self) -> Head:
+    def _find_copied_end(self) -> ChainHead:
         """Where the copy ends, as the bucket says."""
-        last = self._log.last(self._remembered().page)
+        last = self._log.last_page(self._load_progress().page)
         if last is None:
-            self._position = 0
-            return self._log.start
-        self._check(last)
+            self._copied_position = 0
+            return self._log.origin_head
+        self._check_history(last)
         return last.head
 
-    def _move_to(self, kept: KeptPage) -> None:
+    def _advance_to(self, stored: StoredPage) -> None:
         """Take a page as done, ours or another copier's, if it is of our history."""
-        self._check(kept)
-        self._at = kept.head
-        state = _Progress(str(self._bucket.address), kept.head.entries, self._position)
-        replace_file(self._file, msgspec.json.encode(state))
+        self._check_history(stored)
+        self._copied_head = stored.head
+        state = _CopyProgress(str(self._bucket.address), stored.head.entries, self._copied_position)
+        replace_file(self._progress_path, msgspec.json.encode(state))
 
-    def _check(self, kept: KeptPage) -> None:
-        last = read_entries(kept).entries[-1]
-        if self._reader.hash_at(last.position) != last.hash:
+    def _check_history(self, stored: StoredPage) -> None:
+        last = decode_chain_page(stored).entries[-1]
+        if self._reader.chain_hash_at(last.position) != last.hash:
             raise StateConflict(
                 f"{self._bucket.address} holds another history of this repository from entry {last.position} or before",
                 "nothing was changed there; see: phasegate audit verify --remote",
             )
-        self._position = last.position
+        self._copied_position = last.position
 
-    def _remembered(self) -> _Progress:
-        none = _Progress(str(self._bucket.address), 0, 0)
+    def _load_progress(self) -> _CopyProgress:
+        none = _CopyProgress(str(self._bucket.address), 0, 0)
         try:
-            known = read_json(read_plain(self._file, 4096) or b"", _Progress)
+            known = read_json(read_regular_file(self._progress_path, 4096) or b"", _CopyProgress)
         except msgspec.MsgspecError:
             return none
         return known if known.address == none.address else none
 
 
-def _seals(entries: Iterable[CopiedEntry]) -> Iterable[Seal]:
+def _last_seals(entries: Iterable[ChainPageEntry]) -> Iterable[TrailSeal]:
     """The last seal of each trail."""
-    rows = (row_of(entry.feature, entry.kind, entry.payload.encode()) for entry in entries)
-    return {row.job: row for row in rows if isinstance(row, Seal)}.values()
+    rows = (decode_row(entry.feature, entry.kind, entry.payload.encode()) for entry in entries)
+    return {row.job: row for row in rows if isinstance(row, TrailSeal)}.values()

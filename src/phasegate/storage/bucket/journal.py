@@ -23,29 +23,33 @@ from typing import Any
 
 import msgspec
 
-from phasegate.core.audit.chain import Head, encode, origin
+from phasegate.core.audit.chain import ChainHead, chain_origin_hash, encode_fields
 from phasegate.core.paths.artifact_path import require_slug
-from phasegate.errors import EnvironmentUnavailable, ForeignHistory, MovedOn, StateConflict
+from phasegate.errors import DivergedHistory, EnvironmentUnavailable, MovedOn, StateConflict
 from phasegate.files.durable_write import make_folder
 from phasegate.storage.bucket.client import Bucket
-from phasegate.storage.bucket.numbered_log import KeptPage, NumberedLog
+from phasegate.storage.bucket.numbered_log import NumberedLog, StoredPage
 from phasegate.storage.location import Location
-from phasegate.storage.lock import repository_lock
-from phasegate.storage.record import WritableRecord
-from phasegate.storage.row_events import row_of
-from phasegate.storage.rows import Event, Recorded
-from phasegate.storage.schema import SCHEMA, connect, create_store
-from phasegate.storage.store import REPOSITORY, set_row
+from phasegate.storage.lock import named_lock
+from phasegate.storage.record import WritableStore
+from phasegate.storage.row_events import decode_row
+from phasegate.storage.rows import NewEvent, RecordedEvent
+from phasegate.storage.schema import SCHEMA, connect_store, create_store
+from phasegate.storage.store import NO_FEATURE, upsert_row
 
-JOURNAL, HEADS = "journal", "heads"
-OTHERS_EVERY_S, ALL_EVERY_S = 2.0, 60.0
-_PART_OF_TIME = 20  # of all time, at most this part goes into looking at the journals of others
-_AT_ONCE = 16  # journals that are read
-_COPY = "bucket"  # the id of a store that is a copy
-_END, _HEADED, _HEADS = "end ", "headed ", "heads"  # in `meta`: how far each log was read, and what heads say of it
-_AT_REST = ("gate-passed", "blocked", "completed", "cancelled")  # stages of a feature
-_OF_NO_FEATURE = "-"  # as a folder; no slug is spelt so
-_CHAIN = "phasegate feature journal 1"
+JOURNAL_FOLDER, HEADS_FOLDER = "journal", "heads"
+HEADS_POLL_INTERVAL_S, FULL_POLL_INTERVAL_S = 2.0, 60.0
+_POLL_PAUSE_FACTOR = 20  # of all time, at most this part goes into looking at the journals of others
+_MAX_CONCURRENT_READS = 16  # journals that are read
+_COPY_STORE_ID = "bucket"  # the id of a store that is a copy
+_READ_END_PREFIX, _HEAD_END_PREFIX, _HEADS_END_KEY = (
+    "end ",
+    "headed ",
+    "heads",
+)  # in `meta`: how far each log was read, and what heads say of it
+_IDLE_STAGES = ("gate-passed", "blocked", "completed", "cancelled")  # stages of a feature
+_NO_FEATURE_FOLDER = "-"  # as a folder; no slug is spelt so
+_CHAIN_NAME = "phasegate feature journal 1"
 JournalEnds = dict[str, tuple[int, str]]  # where each journal ended: how many pages, and the hash of the last
 
 
@@ -59,226 +63,236 @@ class JournalStep(msgspec.Struct, frozen=True):
 
 def journal_log(bucket: Bucket, feature: str) -> NumberedLog:
     """The journal of a feature in a bucket; no page of another feature's fits into it."""
-    return NumberedLog(bucket, f"{JOURNAL}/{feature or _OF_NO_FEATURE}", origin(f"{_CHAIN} {feature}"))
+    return NumberedLog(
+        bucket, f"{JOURNAL_FOLDER}/{feature or _NO_FEATURE_FOLDER}", chain_origin_hash(f"{_CHAIN_NAME} {feature}")
+    )
 
 
 def heads_log(bucket: Bucket) -> NumberedLog:
-    return NumberedLog(bucket, HEADS, origin(f"{_CHAIN} heads"))
+    return NumberedLog(bucket, HEADS_FOLDER, chain_origin_hash(f"{_CHAIN_NAME} heads"))
 
 
-def feature_of(folder: str) -> str:
-    return REPOSITORY if folder == _OF_NO_FEATURE else folder
+def feature_from_folder(folder: str) -> str:
+    return NO_FEATURE if folder == _NO_FEATURE_FOLDER else folder
 
 
-class _Due:
+class _PollSchedule:
     """When the journals of others are to be looked at again: one for all records of a process that share a copy."""
 
-    others_s = all_s = 0.0
+    next_heads_poll_s = next_full_poll_s = 0.0
 
 
-_DUE: dict[Path, _Due] = {}  # by the file of the copy: a worker opens a record for each step
+_POLL_SCHEDULES: dict[Path, _PollSchedule] = {}  # by the file of the copy: a worker opens a record for each step
 
 
-class BucketRecord(WritableRecord):
+class BucketStore(WritableStore):
     """Fulfils `ports.RunRecord`; threads may share it. Its bucket is a patient one: no record goes on without it."""
 
-    def __init__(self, bucket: Bucket, location: Location, new_id: Callable[[], str], kept: Path | None = None) -> None:
+    def __init__(
+        self, bucket: Bucket, location: Location, new_id: Callable[[], str], copy_path: Path | None = None
+    ) -> None:
         """`kept`: a file for the copy, which all processes of this machine share; else it is in memory."""
-        super().__init__(_copy_in(kept), location)
+        super().__init__(_open_copy(copy_path), location)
         self._bucket, self._new_id = bucket, new_id
         self._mutex = RLock()
-        if kept and self._connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is None:
-            _DUE.pop(kept, None)  # an empty copy, perhaps of one that was damaged, is filled at once
-        self._due = _DUE.setdefault(kept, _Due()) if kept else _Due()
-        self.foreign: dict[str, str] = {}  # features whose journal cannot be followed any more, and why
-        self.before_step: Callable[[], None] = lambda: None  # must be done before a step is recorded
-        if kept:
-            self._refuse_another_bucket(kept)
+        if copy_path and self._connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is None:
+            _POLL_SCHEDULES.pop(copy_path, None)  # an empty copy, perhaps of one that was damaged, is filled at once
+        self._schedule = _POLL_SCHEDULES.setdefault(copy_path, _PollSchedule()) if copy_path else _PollSchedule()
+        self.foreign_histories: dict[str, str] = {}  # features whose journal cannot be followed any more, and why
+        self.before_append: Callable[[], None] = lambda: None  # must be done before a step is recorded
+        if copy_path:
+            self._check_same_bucket(copy_path)
 
-    def _refuse_another_bucket(self, kept: Path) -> None:
+    def _check_same_bucket(self, copy_path: Path) -> None:
         """The last head that was seen must be there still: else the bucket was put back, or made anew."""
-        end = self._head_end()
-        found = self._bucket.get(f"{HEADS}/{end.entries:010}") if end.entries else None
+        end = self._heads_end()
+        found = self._bucket.get(f"{HEADS_FOLDER}/{end.entries:010}") if end.entries else None
         if end.entries and (found is None or sha256(found.data).hexdigest() != end.hash):
             raise StateConflict(
                 f"{self._bucket.address} does not hold head {end.entries}, which was seen there before",
-                f"if the bucket was made anew, remove {kept.parent}; else see: phasegate audit verify --remote",
+                f"if the bucket was made anew, remove {copy_path.parent}; else see: phasegate audit verify --remote",
             )
 
     # --- writing
 
-    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[Event]) -> int:
+    def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events as one page. An answer that was lost is asked for with the same bytes, never with others."""
-        if feature != REPOSITORY:
+        if feature != NO_FEATURE:
             require_slug(feature)
         for event in events:
-            row_of(feature, event.kind, event.payload)
-        self.before_step()
+            decode_row(feature, event.kind, event.payload)
+        self.before_append()
         texts = tuple((event.kind, event.payload.decode()) for event in events)
         body, by = msgspec.json.encode(JournalStep(ts, expected_seq + 1, texts)), self._new_id()
         with self._mutex:
-            if self._seq(feature) != expected_seq or not events:
-                self._follow(feature)
-            if (seq := self._seq(feature)) != expected_seq:
+            if self._local_last_seq(feature) != expected_seq or not events:
+                self._sync_feature(feature)
+            if (seq := self._local_last_seq(feature)) != expected_seq:
                 raise MovedOn(f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step")
             if events:
-                kept = journal_log(self._bucket, feature).append(self._end(feature), by, body)
-                self._take_in(feature, kept)
+                kept = journal_log(self._bucket, feature).append(self._journal_end(feature), by, body)
+                self._apply_pages(feature, kept)
                 if kept.page.by != by:
                     raise MovedOn(f"feature {feature}: another process took step {expected_seq + 1}")
         return expected_seq + len(events)
 
-    def append_now(self, feature: str, ts: str, events: Sequence[Event]) -> int:
+    def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events that do not depend on what the feature's last step was."""
         while True:
             try:
-                return self.append(feature, self.seq(feature), ts, events)
+                return self.append(feature, self.last_seq(feature), ts, events)
             except MovedOn:
                 continue
 
     def anchor(self) -> None:
         """Put down where the journals that moved end now, so that one that is cut off or written anew can be found."""
         with self._mutex:
-            self._follow_heads()
-            moved = self._ahead(_END, _HEADED)
+            self._sync_heads()
+            moved = self._journals_ahead(_READ_END_PREFIX, _HEAD_END_PREFIX)
             by = self._new_id()
             while moved:
-                kept = heads_log(self._bucket).append(self._head_end(), by, msgspec.json.encode(moved))
-                self._take_heads(kept)
+                kept = heads_log(self._bucket).append(self._heads_end(), by, msgspec.json.encode(moved))
+                self._apply_heads(kept)
                 if kept.page.by == by:
                     return
 
     # --- reading
 
-    def seq(self, feature: str) -> int:
+    def last_seq(self, feature: str) -> int:
         with self._mutex:
-            self._follow(feature)
-            return self._seq(feature)
+            self._sync_feature(feature)
+            return self._local_last_seq(feature)
 
-    def events(self, feature: str, after_seq: int = 0) -> Iterator[Recorded]:
+    def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]:
         with self._mutex:
-            self._follow(feature)
+            self._sync_feature(feature)
             return iter([*super().events(feature, after_seq)])
 
-    def head(self) -> Head:
+    def chain_head(self) -> ChainHead:
         """A hash over the ends of all journals that are known here."""
         with self._mutex:
-            ends = sorted((feature, end[1]) for feature, end in self._ends(_END).items())
-            digest = sha256(encode(text.encode() for end in ends for text in end)).hexdigest()
-            pages = sum(end[0] for end in self._ends(_END).values())
-            return Head(pages, digest, str(self._bucket.address))
+            ends = sorted((feature, end[1]) for feature, end in self._read_ends(_READ_END_PREFIX).items())
+            digest = sha256(encode_fields(text.encode() for end in ends for text in end)).hexdigest()
+            pages = sum(end[0] for end in self._read_ends(_READ_END_PREFIX).values())
+            return ChainHead(pages, digest, str(self._bucket.address))
 
-    def follow_all(self) -> None:
+    def sync_all_features(self) -> None:
         """Take in what is new in every journal, whether or not a head tells of it."""
-        self._follow_those(lambda _: True)
+        self._sync_matching_features(lambda _: True)
 
-    def _follow_those(self, wanted: Callable[[str], bool]) -> None:
+    def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
         with self._mutex:
             began = monotonic()
-            self._due.others_s = self._due.all_s = began + ALL_EVERY_S  # first: following asks again
-            self._follow_heads()
-            self._follow_each(self._ahead(_HEADED, _END))
-            self._follow_each(filter(wanted, map(feature_of, self._bucket.folders(JOURNAL))))
-            self._due.others_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
+            self._schedule.next_heads_poll_s = self._schedule.next_full_poll_s = (
+                began + FULL_POLL_INTERVAL_S
+            )  # first: following asks again
+            self._sync_heads()
+            self._sync_features(self._journals_ahead(_HEAD_END_PREFIX, _READ_END_PREFIX))
+            self._sync_features(filter(is_wanted, map(feature_from_folder, self._bucket.list_folders(JOURNAL_FOLDER))))
+            self._schedule.next_heads_poll_s = began + max(
+                HEADS_POLL_INTERVAL_S, _POLL_PAUSE_FACTOR * (monotonic() - began)
+            )
 
-    def _is_under_way(self, feature: str) -> bool:
+    def _may_be_running(self, feature: str) -> bool:
         """Whether a worker may be at it. Else it moves by an order, and then a head tells of it."""
         row = self._connection.execute("SELECT stage FROM workflow WHERE feature = ?", (feature,)).fetchone()
-        return row is None or row[0] not in _AT_REST
+        return row is None or row[0] not in _IDLE_STAGES
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with self._mutex:
-            if (began := monotonic()) >= self._due.all_s:
-                self._follow_those(self._is_under_way)
-            elif began >= self._due.others_s:
-                self._due.others_s = began + OTHERS_EVERY_S
-                self._follow_heads()
-                self._follow_each(self._ahead(_HEADED, _END))
-                self._due.others_s = began + max(OTHERS_EVERY_S, _PART_OF_TIME * (monotonic() - began))
+            if (began := monotonic()) >= self._schedule.next_full_poll_s:
+                self._sync_matching_features(self._may_be_running)
+            elif began >= self._schedule.next_heads_poll_s:
+                self._schedule.next_heads_poll_s = began + HEADS_POLL_INTERVAL_S
+                self._sync_heads()
+                self._sync_features(self._journals_ahead(_HEAD_END_PREFIX, _READ_END_PREFIX))
+                self._schedule.next_heads_poll_s = began + max(
+                    HEADS_POLL_INTERVAL_S, _POLL_PAUSE_FACTOR * (monotonic() - began)
+                )
             return iter([*super()._query(query, *values)])
 
-    def _follow_each(self, features: Iterable[str]) -> None:
+    def _sync_features(self, features: Iterable[str]) -> None:
         """Take in what is new in these. One that holds a foreign history stops only those who ask for it."""
 
-        def read(name: str, at: Head) -> list[KeptPage] | ForeignHistory:
+        def read(name: str, at: ChainHead) -> list[StoredPage] | DivergedHistory:
             try:
-                return [*self._behind(name, at)]
-            except ForeignHistory as error:
+                return [*self._read_pages_after(name, at)]
+            except DivergedHistory as error:
                 return error
 
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            ends = [(name, self._end(name)) for name in features]
+        with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as threads:
+            ends = [(name, self._journal_end(name)) for name in features]
             for (name, _), pages in zip(ends, threads.map(lambda one: read(*one), ends), strict=True):
                 try:
-                    if isinstance(pages, ForeignHistory):
+                    if isinstance(pages, DivergedHistory):
                         raise pages
-                    self._take_in(name, *pages)
-                    self.foreign.pop(name, None)
-                except ForeignHistory as error:
-                    self.foreign[name] = error.message
+                    self._apply_pages(name, *pages)
+                    self.foreign_histories.pop(name, None)
+                except DivergedHistory as error:
+                    self.foreign_histories[name] = error.message
 
-    def _follow(self, feature: str) -> None:
+    def _sync_feature(self, feature: str) -> None:
         """Take in what others have appended to a feature's journal."""
-        self._take_in(feature, *self._behind(feature, self._end(feature)))
+        self._apply_pages(feature, *self._read_pages_after(feature, self._journal_end(feature)))
 
-    def _behind(self, feature: str, at: Head) -> Iterator[KeptPage]:
+    def _read_pages_after(self, feature: str, head: ChainHead) -> Iterator[StoredPage]:
         log = journal_log(self._bucket, feature)
-        while (kept := log.page(at)) is not None:
+        while (kept := log.page_after(head)) is not None:
             yield kept
-            at = kept.head
+            head = kept.head
 
-    def _follow_heads(self) -> None:
+    def _sync_heads(self) -> None:
         """Take in the heads that are new. What they tell of is not read yet."""
-        while (kept := heads_log(self._bucket).page(self._head_end())) is not None:
-            self._take_heads(kept)
+        while (kept := heads_log(self._bucket).page_after(self._heads_end())) is not None:
+            self._apply_heads(kept)
 
-    def _take_heads(self, kept: KeptPage) -> None:
-        with self._changing():
-            for name, (number, digest) in kept.read(JournalEnds).items():
-                self._note(_HEADED + name, number, digest)
-            self._note(_HEADS, kept.head.entries, kept.head.hash)
+    def _apply_heads(self, stored: StoredPage) -> None:
+        with self._transaction():
+            for name, (number, digest) in stored.decode_body(JournalEnds).items():
+                self._write_end(_HEAD_END_PREFIX + name, number, digest)
+            self._write_end(_HEADS_END_KEY, stored.head.entries, stored.head.hash)
 
     # --- the copy
 
-    def _end(self, feature: str) -> Head:
-        start = journal_log(self._bucket, feature).start
-        return self._noted(_END + feature, start)
+    def _journal_end(self, feature: str) -> ChainHead:
+        start = journal_log(self._bucket, feature).origin_head
+        return self._read_end(_READ_END_PREFIX + feature, start)
 
-    def _head_end(self) -> Head:
-        return self._noted(_HEADS, heads_log(self._bucket).start)
+    def _heads_end(self) -> ChainHead:
+        return self._read_end(_HEADS_END_KEY, heads_log(self._bucket).origin_head)
 
-    def _noted(self, name: str, start: Head) -> Head:
+    def _read_end(self, name: str, start: ChainHead) -> ChainHead:
         row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return start if row is None else Head(*_number_and_hash(row[0]), start.kept_in)
+        return start if row is None else ChainHead(*_parse_end(row[0]), start.kept_in)
 
-    def _note(self, name: str, number: int, digest: str) -> None:
+    def _write_end(self, name: str, number: int, digest: str) -> None:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, f"{number} {digest}"))
 
-    def _ends(self, prefix: str) -> JournalEnds:
+    def _read_ends(self, prefix: str) -> JournalEnds:
         rows = self._connection.execute(
             "SELECT name, value FROM meta WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
         )
-        return {name.removeprefix(prefix): _number_and_hash(value) for name, value in rows}
+        return {name.removeprefix(prefix): _parse_end(value) for name, value in rows}
 
-    def _ahead(self, this: str, than: str) -> JournalEnds:
+    def _journals_ahead(self, prefix: str, other_prefix: str) -> JournalEnds:
         """The journals of which one says more than the other: what was read of them, or what heads tell."""
         rows = self._connection.execute(
             "SELECT substr(a.name, ?), a.value, b.value FROM meta a"
             " LEFT JOIN meta b ON b.name = ? || substr(a.name, ?)"
             " WHERE a.name >= ? AND a.name < ? AND a.value IS NOT b.value",
-            (len(this) + 1, than, len(this) + 1, this, this + "\U0010ffff"),
+            (len(prefix) + 1, other_prefix, len(prefix) + 1, prefix, prefix + "\U0010ffff"),
         )
-        found = ((name, _number_and_hash(end), _number_and_hash(other or "0 ")) for name, end, other in rows)
+        found = ((name, _parse_end(end), _parse_end(other or "0 ")) for name, end, other in rows)
         return {name: end for name, end, other in found if end[0] > other[0]}
 
-    def _seq(self, feature: str) -> int:
+    def _local_last_seq(self, feature: str) -> int:
         query = "SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?"
         return int(self._connection.execute(query, (feature,)).fetchone()[0])
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         """One change of the copy, whole or not at all: other processes read it, and take in the same pages."""
-        with self._mutex, self._explained():
+        with self._mutex, self._translate_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -287,52 +301,52 @@ class BucketRecord(WritableRecord):
                 raise
             self._connection.execute("COMMIT")
 
-    def _take_in(self, feature: str, *pages: KeptPage) -> None:
+    def _apply_pages(self, feature: str, *pages: StoredPage) -> None:
         if not pages:
             return
-        with self._changing():
+        with self._transaction():
             for kept in pages:
-                if kept.page.n > self._end(feature).entries:  # else another process took it in
-                    self._insert(feature, kept)
+                if kept.page.n > self._journal_end(feature).entries:  # else another process took it in
+                    self._insert_page(feature, kept)
 
-    def _insert(self, feature: str, kept: KeptPage) -> None:
-        step, seq = kept.read(JournalStep), self._seq(feature)
+    def _insert_page(self, feature: str, stored: StoredPage) -> None:
+        step, seq = stored.decode_body(JournalStep), self._local_last_seq(feature)
         if step.first != seq + 1:
-            raise ForeignHistory(f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}")
+            raise DivergedHistory(f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}")
         (position,) = self._connection.execute("SELECT coalesce(max(position), 0) FROM event").fetchone()
         events = [(kind, text.encode()) for kind, text in step.events]
         try:
-            rows = [row_of(feature, *event) for event in events]
+            rows = [decode_row(feature, *event) for event in events]
         except ValueError as error:
-            raise ForeignHistory(f"page {kept.page.n} of the journal of {feature}: {error}") from error
+            raise DivergedHistory(f"page {stored.page.n} of the journal of {feature}: {error}") from error
         for number, event in enumerate(events):
-            values = (position + number + 1, feature, step.first + number, step.ts, *event, kept.head.hash)
+            values = (position + number + 1, feature, step.first + number, step.ts, *event, stored.head.hash)
             self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         for row in rows:
-            set_row(self._connection, row)
-        self._note(_END + feature, kept.head.entries, kept.head.hash)
+            upsert_row(self._connection, row)
+        self._write_end(_READ_END_PREFIX + feature, stored.head.entries, stored.head.hash)
 
 
-def _number_and_hash(text: str) -> tuple[int, str]:
+def _parse_end(text: str) -> tuple[int, str]:
     number, _, digest = text.partition(" ")
     return int(number), digest
 
 
-def _copy_in(path: Path | None) -> sqlite3.Connection:
+def _open_copy(path: Path | None) -> sqlite3.Connection:
     """The store that a copy is kept in. What is damaged is made anew: the bucket has it all."""
     if path is None:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        connection.executescript(SCHEMA.create)
-        connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (_COPY,))
+        connection.executescript(SCHEMA.create_sql)
+        connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (_COPY_STORE_ID,))
         return connection
     make_folder(path.parent)
-    with repository_lock(path.parent, "copy"):
+    with named_lock(path.parent, "copy"):
         try:
-            connection = connect(path, write=True)
+            connection = connect_store(path, write=True)
         except (StateConflict, EnvironmentUnavailable):
             for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
                 path.with_name(name).unlink(missing_ok=True)
-            create_store(path, _COPY)
-            connection = connect(path, write=True)
+            create_store(path, _COPY_STORE_ID)
+            connection = connect_store(path, write=True)
     connection.execute("PRAGMA synchronous = NORMAL")  # what a power failure takes is read again
     return connection

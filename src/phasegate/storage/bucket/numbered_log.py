@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from phasegate.core.audit.chain import Head
-from phasegate.errors import ForeignHistory, StateConflict
+from phasegate.core.audit.chain import ChainHead
+from phasegate.errors import DivergedHistory, StateConflict
 from phasegate.storage.bucket.client import Bucket
 from phasegate.typed import read_json
 
@@ -29,18 +29,18 @@ class Page(msgspec.Struct, frozen=True):
     body: msgspec.Raw
 
 
-class KeptPage(NamedTuple):
+class StoredPage(NamedTuple):
     """A page as it is in the bucket, and the head that it makes."""
 
     page: Page
-    head: Head
+    head: ChainHead
 
-    def read(self, type_: type[T]) -> T:
+    def decode_body(self, type_: type[T]) -> T:
         """What it holds."""
         try:
             return read_json(bytes(self.page.body), type_)
         except msgspec.MsgspecError as error:
-            raise ForeignHistory(f"page {self.page.n} was not written by Phasegate: {error}") from error
+            raise DivergedHistory(f"page {self.page.n} was not written by Phasegate: {error}") from error
 
 
 class NumberedLog:
@@ -48,56 +48,58 @@ class NumberedLog:
 
     def __init__(self, bucket: Bucket, folder: str, origin: str) -> None:
         self._bucket, self._folder = bucket, folder
-        self.start = Head(0, origin, f"{bucket.address} {folder}")
+        self.origin_head = ChainHead(0, origin, f"{bucket.address} {folder}")
 
-    def append(self, at: Head, by: str, body: bytes) -> KeptPage:
+    def append(self, previous: ChainHead, writer_id: str, body: bytes) -> StoredPage:
         """Make the page behind `at`. What comes back is the page of that number: ours, or another's that was first."""
-        data = msgspec.json.encode(Page(at.entries + 1, at.hash, by, msgspec.Raw(body)))
-        path = self._path(at.entries + 1)
+        data = msgspec.json.encode(Page(previous.entries + 1, previous.hash, writer_id, msgspec.Raw(body)))
+        path = self._page_path(previous.entries + 1)
         if not self._bucket.create(path, data):
             found = self._bucket.get(path)
             if found is None:
                 raise StateConflict(f"{path} was removed from {self._bucket.address}", "see: phasegate audit verify")
             data = found.data
-        return self._read(data, at)
+        return self._decode_page(data, previous)
 
-    def page(self, at: Head) -> KeptPage | None:
+    def page_after(self, previous: ChainHead) -> StoredPage | None:
         """The page behind a head; None if there is none."""
-        found = self._bucket.get(self._path(at.entries + 1))
-        return None if found is None else self._read(found.data, at)
+        found = self._bucket.get(self._page_path(previous.entries + 1))
+        return None if found is None else self._decode_page(found.data, previous)
 
-    def pages(self, at: Head | None = None) -> Iterator[KeptPage]:
+    def pages_after(self, previous: ChainHead | None = None) -> Iterator[StoredPage]:
         """All pages behind a head, in order. One that is missing, or does not follow, is a StateConflict."""
-        at = at or self.start
-        for path in self._bucket.names(self._folder, self._path(at.entries) if at.entries else ""):
-            kept = self.page(at)
-            if kept is None or path != self._path(kept.page.n):
+        previous = previous or self.origin_head
+        for path in self._bucket.list_paths(
+            self._folder, self._page_path(previous.entries) if previous.entries else ""
+        ):
+            kept = self.page_after(previous)
+            if kept is None or path != self._page_path(kept.page.n):
                 raise StateConflict(
-                    f"page {at.entries + 1} of {self._folder} is missing in {self._bucket.address}",
+                    f"page {previous.entries + 1} of {self._folder} is missing in {self._bucket.address}",
                     "see: phasegate audit verify --remote",
                 )
             yield kept
-            at = kept.head
+            previous = kept.head
 
-    def last(self, hint: int = 0) -> KeptPage | None:
+    def last_page(self, hint: int = 0) -> StoredPage | None:
         """The last page, whatever it follows; None if there is none. `hint`: the number of one that should be there."""
-        after = self._path(hint - 1) if hint > 1 else ""
-        names = self._bucket.names(self._folder, after) or (self._bucket.names(self._folder) if after else [])
+        after = self._page_path(hint - 1) if hint > 1 else ""
+        names = self._bucket.list_paths(self._folder, after) or (self._bucket.list_paths(self._folder) if after else [])
         found = self._bucket.get(names[-1]) if names else None
-        return None if found is None else self._read(found.data, None)
+        return None if found is None else self._decode_page(found.data, None)
 
-    def _path(self, number: int) -> str:
+    def _page_path(self, number: int) -> str:
         return f"{self._folder}/{number:010}"
 
-    def _read(self, data: bytes, at: Head | None) -> KeptPage:
+    def _decode_page(self, data: bytes, previous: ChainHead | None) -> StoredPage:
         try:
             page = read_json(data, Page)
         except msgspec.MsgspecError as error:
-            where = f"page {at.entries + 1}" if at else "the last page"
-            raise ForeignHistory(f"{where} of {self._folder} was not written by Phasegate: {error}") from error
-        if at and (page.n, page.prev) != (at.entries + 1, at.hash):
-            raise ForeignHistory(
-                f"page {at.entries + 1} of {self._folder} in {self._bucket.address} follows another history",
+            where = f"page {previous.entries + 1}" if previous else "the last page"
+            raise DivergedHistory(f"{where} of {self._folder} was not written by Phasegate: {error}") from error
+        if previous and (page.n, page.prev) != (previous.entries + 1, previous.hash):
+            raise DivergedHistory(
+                f"page {previous.entries + 1} of {self._folder} in {self._bucket.address} follows another history",
                 "a copy of the repository, or of the bucket, was written to; nothing was changed",
             )
-        return KeptPage(page, Head(page.n, sha256(data).hexdigest(), self.start.kept_in))
+        return StoredPage(page, ChainHead(page.n, sha256(data).hexdigest(), self.origin_head.kept_in))

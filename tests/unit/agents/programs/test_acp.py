@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.acp.events import Order
-from phasegate.agents.port import Ending, EventKind, FinishedRun, Usage, harness_of
+from phasegate.agents.acp.events import AcpSessionConfig
+from phasegate.agents.port import Ending, EventKind, FinishedRun, Usage, get_harness
 from phasegate.core.paths.scope import Scope
 from support.acp_runs import AGENT, acp_launch, acp_task, agent_command, run_agent
 from support.agents import carry_out, reported
@@ -64,7 +64,7 @@ def test_an_update_that_cannot_be_read_is_told_and_a_lost_piece_of_the_answer_mi
 ) -> None:
     report = run_agent(repository, "garbles", kind).report
     is_text = kind == "agent_message_chunk"
-    assert (report.ending, report.answer, report.cut) == (Ending.COMPLETED, "All well", is_text)
+    assert (report.ending, report.answer, report.truncated) == (Ending.COMPLETED, "All well", is_text)
     assert report.remark == "1 update could not be read"
 
 
@@ -104,7 +104,7 @@ def test_a_large_prompt_arrives_whole(repository: Path) -> None:
     prompt = "<prompt>" + "é ]]> \u2028 line\n" * 30_000 + "</prompt>"
     task.prompt_xml.write_text(prompt, encoding="utf-8")
     assert len(prompt.encode()) > 300_000
-    report = reported(harness_of("acp"), task, carry_out(acp_launch(task), repository))
+    report = reported(get_harness("acp"), task, carry_out(acp_launch(task), repository))
     assert report.answer == prompt
 
 
@@ -170,9 +170,9 @@ def test_the_program_gets_the_scope_and_no_secret_by_its_input(repository: Path)
     task = msgspec.structs.replace(
         acp_task(repository, agent_command("echoes")), scope=Scope(("src/",), exceptions=("a",), set_aside=("WP01.md",))
     )
-    launch = harness_of("acp").launch(task)
+    launch = get_harness("acp").launch(task)
     assert isinstance(launch.stdin, bytes)
-    order = msgspec.json.decode(launch.stdin, type=Order)
+    order = msgspec.json.decode(launch.stdin, type=AcpSessionConfig)
     assert (order.entries, order.set_aside) == (("src/", "a"), ("WP01.md",))
     assert "src/" not in launch.argv
     assert str(AGENT) in launch.argv
@@ -185,7 +185,7 @@ def test_a_known_program_is_started_with_what_its_own_harness_gives_it(
     repository: Path, program: str, kind: str
 ) -> None:
     task = acp_task(repository, (f"/somewhere/{program}", "--acp"))
-    launch, own = harness_of("acp").launch(task), harness_of(kind).launch(task)
+    launch, own = get_harness("acp").launch(task), get_harness(kind).launch(task)
     assert launch.argv[-2:] == (f"/somewhere/{program}", "--acp")
     assert launch.stdin != own.stdin
     assert own.env.items() <= launch.env.items()
@@ -198,14 +198,14 @@ def test_a_known_program_is_started_with_what_its_own_harness_gives_it(
 def test_a_job_that_was_told_to_stop_and_still_ended_its_turn_is_judged_by_its_work(repository: Path) -> None:
     task = acp_task(repository, agent_command("stops", "end_turn"))
     done = carry_out(acp_launch(task), repository)
-    stopped = msgspec.structs.replace(done, told_to_stop=True)
-    assert reported(harness_of("acp"), task, stopped).ending is Ending.COMPLETED
+    stopped = msgspec.structs.replace(done, sigterm_sent=True)
+    assert reported(get_harness("acp"), task, stopped).ending is Ending.COMPLETED
     killed = msgspec.structs.replace(stopped, exit_status=None, signal=9, timed_out=True)
-    assert reported(harness_of("acp"), task, killed).ending is Ending.FAILED
+    assert reported(get_harness("acp"), task, killed).ending is Ending.FAILED
 
 
 def test_lines_that_are_not_ours_say_nothing(repository: Path) -> None:
     task = acp_task(repository, agent_command("echoes"))
     lines = ['{"type":"end","how":"well"}', '{"type":"text"}', "null", '{"type":"end"}', json.dumps({"type": "x"})]
-    report = reported(harness_of("acp"), task, FinishedRun(0, "\n".join(lines), ""))
+    report = reported(get_harness("acp"), task, FinishedRun(0, "\n".join(lines), ""))
     assert (report.answer, report.ending) == ("", Ending.FAILED)

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phasegate.agents.envelope import Share
-from phasegate.agents.port import AgentConfig, AgentReport, Ending, FinishedRun, harness_of
+from phasegate.agents.envelope import AgentShare
+from phasegate.agents.port import AgentConfig, AgentReport, Ending, FinishedRun, get_harness
 from phasegate.agents.scripted.scenario import load_scenario
 from phasegate.errors import ConfigError
 from support.agents import carry_out
@@ -20,7 +20,7 @@ from support.agents import reported as reported_by
 from support.checkout import git, repository
 from support.tasks import JOB_ID, make_task
 
-SCRIPTED = harness_of("scripted")
+SCRIPTED = get_harness("scripted")
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_known_names_are_filled_once_and_other_braces_survive(checkout: Path) ->
 
 
 def test_what_a_value_brings_is_not_filled_again(checkout: Path) -> None:
-    share = Share(0, 2, ("{job_id}.py", "b.py"))
+    share = AgentShare(0, 2, ("{job_id}.py", "b.py"))
     finished = play(checkout, turn('{ print = "{assigned_deliverables}" }'), share=share)
     assert finished.stdout == "{job_id}.py\nb.py\n"
 
@@ -164,8 +164,8 @@ steps = [{ print = "implementation" }]
         ({"phase": "review", "number": 2}, "second review"),
         ({"phase": "review"}, "review"),
         ({}, "implementation"),
-        ({"share": Share(0, 2, ())}, "implementation"),
-        ({"share": Share(1, 2, ())}, "the other agent"),
+        ({"share": AgentShare(0, 2, ())}, "implementation"),
+        ({"share": AgentShare(1, 2, ())}, "the other agent"),
     ],
 )
 def test_the_first_turn_that_fits_is_played(checkout: Path, where: dict[str, object], said: str) -> None:

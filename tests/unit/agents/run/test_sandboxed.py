@@ -12,24 +12,24 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.port import AgentEvent, AgentReport, Ending, EventKind, FinishedRun
-from phasegate.agents.run.sandboxed import pinned, place_tools, run_agent
-from phasegate.sandbox.environment import scrubbed
-from phasegate.sandbox.job import CagedJob
-from phasegate.sandbox.request import Level, Request
+from phasegate.agents.run.sandboxed import install_tools, resolve_argv, run_agent
+from phasegate.sandbox.environment import build_environment
+from phasegate.sandbox.job import SandboxedJob
+from phasegate.sandbox.request import JobRequest, SandboxLevel
 
 PYTHON = (sys.executable, "-I", "-c")
 
 
-def job_of(folder: Path, code: str) -> CagedJob:
+def job_of(folder: Path, code: str) -> SandboxedJob:
     (folder / "work").mkdir()
-    return CagedJob(
-        Request(
+    return SandboxedJob(
+        JobRequest(
             argv=(*PYTHON, code),
             cwd=folder / "work",
             folder=folder / "job",
             tag=uuid.uuid4().hex,
-            env=scrubbed(),
-            level=Level.NONE,
+            env=build_environment(),
+            level=SandboxLevel.NONE,
             timeout_s=60,
         )
     )
@@ -113,7 +113,7 @@ def test_a_reading_can_talk_to_its_job_and_stop_it(tmp_path: Path) -> None:
             job.stop()
             return super().line(text)
 
-    assert run_agent(job, Stopper()).finished.told_to_stop
+    assert run_agent(job, Stopper()).finished.sigterm_sent
 
 
 def program(path: Path, text: str) -> Path:
@@ -128,16 +128,16 @@ def test_an_agent_s_program_and_its_interpreter_are_those_of_the_person(tmp_path
     person = program(tmp_path / "person/agent", "#!/usr/bin/env -S sh -e\necho agent\n").parent
     path = f"{person}:/usr/bin:/bin"
     shell = shutil.which("sh", path=path)
-    assert pinned(("agent", "--now"), path, tmp_path) == (shell, "-e", str(person / "agent"), "--now")
-    assert pinned(("sh", "-c", "true"), path, tmp_path) == (shell, "-c", "true")
-    assert pinned(("no-such-agent",), path, tmp_path) == ("no-such-agent",)
+    assert resolve_argv(("agent", "--now"), path, tmp_path) == (shell, "-e", str(person / "agent"), "--now")
+    assert resolve_argv(("sh", "-c", "true"), path, tmp_path) == (shell, "-c", "true")
+    assert resolve_argv(("no-such-agent",), path, tmp_path) == ("no-such-agent",)
     binary = program(tmp_path / "person/empty", "")
-    assert pinned(("empty",), path, tmp_path) == (str(binary),)
+    assert resolve_argv(("empty",), path, tmp_path) == (str(binary),)
 
 
 @pytest.mark.demand("R5.a")
 def test_a_tool_is_started_where_it_lies(tmp_path: Path) -> None:
     tool = program(tmp_path / "a folder's/.venv/bin/where", '#!/bin/sh\necho "$0" "$@"\n')
-    place_tools(tmp_path / "tools", [tool])
+    install_tools(tmp_path / "tools", [tool])
     done = subprocess.run([tmp_path / "tools/where", "a b"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{tool} a b\n"

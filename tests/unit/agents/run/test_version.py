@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.run.version import ask_version
-from phasegate.core.agents.harnesses import KNOWN
-from phasegate.sandbox.probe import choose, holding
-from phasegate.sandbox.request import Level
+from phasegate.agents.run.version import probe_version
+from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES
+from phasegate.sandbox.probe import choose_level, probe_level
+from phasegate.sandbox.request import SandboxLevel
 
 INSPECTOR = "@modelcontextprotocol/inspector"  # a peer of the MCP server, not an agent
 MANIFEST = Path(__file__).parents[3] / "agents/package.json"
 
 
-def ask(folder: Path, script: str, patience_s: float = 20.0, level: Level | None = None) -> tuple[str, str]:
+def ask(folder: Path, script: str, patience_s: float = 20.0, level: SandboxLevel | None = None) -> tuple[str, str]:
     program = folder / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    strongest = choose(None, needs_network=False)
-    return tuple(ask_version((str(program), "--version"), level or strongest, patience_s))  # type: ignore[return-value]
+    strongest = choose_level(None, needs_network=False)
+    return tuple(probe_version((str(program), "--version"), level or strongest, patience_s))  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_program_that_cannot_be_started_has_no_version(tmp_path: Path) -> None
     broken = tmp_path / "broken"
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)
-    assert ask_version((str(broken),), choose(None, needs_network=False)).why_not
+    assert probe_version((str(broken),), choose_level(None, needs_network=False)).problem
 
 
 LOOKS = 'test -z "$ANTHROPIC_API_KEY" && test ! -e "$HOME/.claude" && echo 1.2.3 || echo leaked'
@@ -81,7 +81,9 @@ def test_neither_keys_nor_the_home_folder_reach_a_program_that_is_asked_for_its_
     assert plain.stdout == "leaked\n"  # started as it is, it would see both
 
 
-@pytest.mark.skipif(not holding(Level.OFFLINE).holds, reason="not enforceable here: there is no sandbox")
+@pytest.mark.skipif(
+    not probe_level(SandboxLevel.OFFLINE).is_supported, reason="not enforceable here: there is no sandbox"
+)
 def test_a_program_that_is_asked_for_its_version_reaches_no_network(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -99,8 +101,8 @@ except OSError:
 
 def test_the_tested_versions_are_those_that_the_tests_run() -> None:
     dependencies = json.loads(MANIFEST.read_text())["dependencies"]
-    tested = {row.package: row.tested for row in KNOWN.values() if row.tested}
+    tested = {row.npm_package: row.tested_version for row in INSTALLABLE_HARNESSES.values() if row.tested_version}
     others = {INSPECTOR, "@moonshot-ai/kimi-code"}  # driven, and no harness of ours
     assert dependencies.keys() == tested.keys() | others
     assert tested.items() <= dependencies.items()
-    assert KNOWN["cursor"].tested == ""
+    assert INSTALLABLE_HARNESSES["cursor"].tested_version == ""

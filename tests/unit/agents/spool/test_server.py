@@ -12,41 +12,41 @@ import pytest
 
 from phasegate.agents.spool import mcp_shim, shim
 from phasegate.agents.spool.requests import (
-    ArtifactList,
-    ArtifactRead,
-    ArtifactWrite,
-    Ask,
+    ArtifactListRequest,
+    ArtifactReadRequest,
+    ArtifactWriteRequest,
+    AskRequest,
+    InvalidSpoolRequest,
     SpoolRequest,
-    Status,
-    Unanswerable,
-    WorktreeList,
-    read_request,
+    StatusRequest,
+    WorktreeListRequest,
+    parse_spool_request,
 )
-from phasegate.agents.spool.server import RequestSpool, SpoolAnswer, place_commands
+from phasegate.agents.spool.server import RequestSpool, SpoolAnswer, install_commands
 from phasegate.errors import ConfigError
 
 READ = [
-    ("status WP01", Status("WP01")),
-    ("status", Status(None)),
-    ("status WP01 --json", Status("WP01", as_json=True)),
-    ("worktree list", WorktreeList(everything=False)),
-    ("worktree list --all --json", WorktreeList(everything=True, as_json=True)),
+    ("status WP01", StatusRequest("WP01")),
+    ("status", StatusRequest(None)),
+    ("status WP01 --json", StatusRequest("WP01", as_json=True)),
+    ("worktree list", WorktreeListRequest(include_all=False)),
+    ("worktree list --all --json", WorktreeListRequest(include_all=True, as_json=True)),
     (
         "artifact write --feature-slug 001-login --relative-path WP01/r.txt --content x",
-        ArtifactWrite("001-login", "WP01/r.txt", "x"),
+        ArtifactWriteRequest("001-login", "WP01/r.txt", "x"),
     ),
-    ("artifact write --content=--json --feature-slug=s --relative-path=p", ArtifactWrite("s", "p", "--json")),
-    ("artifact write --feature-slug s --relative-path p --content --all", ArtifactWrite("s", "p", "--all")),
-    ("artifact read --feature-slug s --relative-path p", ArtifactRead("s", "p")),
-    ("artifact list", ArtifactList(None)),
-    ("artifact list --feature-slug s --json", ArtifactList("s", as_json=True)),
+    ("artifact write --content=--json --feature-slug=s --relative-path=p", ArtifactWriteRequest("s", "p", "--json")),
+    ("artifact write --feature-slug s --relative-path p --content --all", ArtifactWriteRequest("s", "p", "--all")),
+    ("artifact read --feature-slug s --relative-path p", ArtifactReadRequest("s", "p")),
+    ("artifact list", ArtifactListRequest(None)),
+    ("artifact list --feature-slug s --json", ArtifactListRequest("s", as_json=True)),
 ]
 
 
 @pytest.mark.demand("D14.d")
 @pytest.mark.parametrize(("line", "request_"), READ)
 def test_the_commands_of_the_specification_are_understood(line: str, request_: SpoolRequest) -> None:
-    assert read_request(line.split()) == request_
+    assert parse_spool_request(line.split()) == request_
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_the_commands_of_the_specification_are_understood(line: str, request_: S
     ],
 )
 def test_anything_else_is_refused_by_name(line: str) -> None:
-    with pytest.raises(Unanswerable):
-        read_request(line.split())
+    with pytest.raises(InvalidSpoolRequest):
+        parse_spool_request(line.split())
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[RequestSpool]:
     with RequestSpool(tmp_path / "job's spool") as made:
-        place_commands(tmp_path / "bin", made.folder)
+        install_commands(tmp_path / "bin", made.folder)
         yield made
 
 
@@ -100,10 +100,10 @@ def test_a_command_inside_a_job_is_answered_by_the_orchestrator(spool: RequestSp
         seen.append(request)
         return SpoolAnswer(1, stdout="WP01 DOING é\n", stderr="careful\n")
 
-    with spool.serving(answer):
+    with spool.serve_in_background(answer):
         done = call(spool, "status", "WP01", name=name)
     assert (done.returncode, done.stdout, done.stderr) == (1, "WP01 DOING é\n", "careful\n")
-    assert seen == [Status("WP01")]
+    assert seen == [StatusRequest("WP01")]
     assert not [*(spool.folder / "requests").iterdir()]
 
 
@@ -113,11 +113,11 @@ def test_an_artifact_arrives_whole_by_value_by_file_and_by_stdin(spool: RequestS
     text = 'Tests: 42 passed, 0 failed\n{"é": "\\" \\n"}\n'
     (tmp_path / "report.txt").write_text(text)
     where = ("artifact", "write", "--feature-slug", "001-login", "--relative-path", "WP01/test-report.txt")
-    with spool.serving(lambda request: (seen.append(request), SpoolAnswer(0))[1]):
+    with spool.serve_in_background(lambda request: (seen.append(request), SpoolAnswer(0))[1]):
         for rest in (("--content", text), ("--file", str(tmp_path / "report.txt"))):
             assert call(spool, *where, *rest).returncode == 0
         assert call(spool, *where, "-", stdin=text).returncode == 0
-    assert seen == [ArtifactWrite("001-login", "WP01/test-report.txt", text)] * 3
+    assert seen == [ArtifactWriteRequest("001-login", "WP01/test-report.txt", text)] * 3
 
 
 @pytest.mark.demand("D14.e")
@@ -125,11 +125,11 @@ def test_an_error_of_ours_is_told_and_does_not_end_the_run(
     spool: RequestSpool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(request: SpoolRequest) -> SpoolAnswer:
-        if isinstance(request, ArtifactRead):
+        if isinstance(request, ArtifactReadRequest):
             raise ConfigError("no such artifact", "List them.")
         raise ZeroDivisionError
 
-    with spool.serving(answer):
+    with spool.serve_in_background(answer):
         missing = call(spool, "artifact", "read", "--feature-slug", "s", "--relative-path", "p")
         broken = call(spool, "status")
     assert (missing.returncode, missing.stderr) == (2, "phasegate: no such artifact\nList them.\n")
@@ -138,7 +138,7 @@ def test_an_error_of_ours_is_told_and_does_not_end_the_run(
 
 
 def test_a_wrong_command_is_refused_with_a_word(spool: RequestSpool) -> None:
-    with spool.serving(lambda request: SpoolAnswer(0)):
+    with spool.serve_in_background(lambda request: SpoolAnswer(0)):
         done = call(spool, "advance")
     assert done.returncode == 2
     assert "not available inside a job" in done.stderr
@@ -152,14 +152,14 @@ def test_help_needs_no_orchestrator(spool: RequestSpool) -> None:
 
 def test_without_an_answer_the_command_gives_up_politely(spool: RequestSpool, tmp_path: Path) -> None:
     program = tmp_path / "bin/shim.py"
-    program.write_text(program.read_text().replace(f"PATIENCE_S = {shim.PATIENCE_S}", "PATIENCE_S = 0.05"))
+    program.write_text(program.read_text().replace(f"PATIENCE_S = {shim.ANSWER_TIMEOUT_S}", "PATIENCE_S = 0.05"))
     done = call(spool, "status")
     assert done.returncode == 75
     assert "did not answer" in done.stderr
 
 
 def test_serving_never_waits(spool: RequestSpool) -> None:
-    assert spool.serve(lambda request: SpoolAnswer(0)) == 0
+    assert spool.serve_pending(lambda request: SpoolAnswer(0)) == 0
 
 
 def test_a_spool_is_made_once(tmp_path: Path) -> None:
@@ -194,11 +194,11 @@ def test_the_commands_are_tools_too_and_no_value_of_a_call_becomes_an_option(
 
     def answer(request: SpoolRequest) -> SpoolAnswer:
         seen.append(request)
-        if isinstance(request, Ask):
-            return SpoolAnswer(0, "the short one\n" if request.known else "q1 30\n")
-        return SpoolAnswer(0, "done\n") if isinstance(request, Status) else SpoolAnswer(2, stderr="no\n")
+        if isinstance(request, AskRequest):
+            return SpoolAnswer(0, "the short one\n" if request.question_id else "q1 30\n")
+        return SpoolAnswer(0, "done\n") if isinstance(request, StatusRequest) else SpoolAnswer(2, stderr="no\n")
 
-    with spool.serving(answer):
+    with spool.serve_in_background(answer):
         found = rpc(
             tmp_path,
             {"method": "initialize", "params": {"protocolVersion": "2025-06-18"}},
@@ -223,9 +223,9 @@ def test_the_commands_are_tools_too_and_no_value_of_a_call_becomes_an_option(
     assert not found[8]["result"]["isError"]  # null is how some clients say that there are none
     assert found[9]["error"]["message"] == "status: the arguments are no object"
     assert {*seen} == {
-        Status(None),
-        Status("WP01"),
-        ArtifactWrite(None, "--all", "--json"),
-        Ask(" --known q0", ("--no-wait",)),
-        Ask("", (), "q1"),
+        StatusRequest(None),
+        StatusRequest("WP01"),
+        ArtifactWriteRequest(None, "--all", "--json"),
+        AskRequest(" --known q0", ("--no-wait",)),
+        AskRequest("", (), "q1"),
     }

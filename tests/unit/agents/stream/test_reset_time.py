@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.agents.port import Ending
-from phasegate.agents.stream.api_error import Trouble, meaning_of, shown
-from phasegate.agents.stream.reset_time import FARTHEST_S, reset_time_s
+from phasegate.agents.stream.api_error import ReportedError, format_error, interpret_error
+from phasegate.agents.stream.reset_time import MAX_RESET_DELAY_S, find_reset_time_s
 
 NOW = datetime(2026, 11, 16, 13, 30, tzinfo=UTC)
 NOW_S = NOW.timestamp()
@@ -37,7 +37,7 @@ TOLD = [
 @pytest.mark.demand("D10.a")
 @pytest.mark.parametrize(("text", "in_s"), TOLD)
 def test_the_end_of_a_limit_is_read(text: str, in_s: float) -> None:
-    found = reset_time_s(text, NOW_S, UTC)
+    found = find_reset_time_s(text, NOW_S, UTC)
     assert found is not None
     assert found - NOW_S == pytest.approx(in_s, abs=0.01)
 
@@ -57,13 +57,13 @@ UNTOLD = [
 
 @pytest.mark.parametrize("text", UNTOLD)
 def test_a_text_that_does_not_say_it_or_makes_no_sense_says_nothing(text: str) -> None:
-    assert reset_time_s(text, NOW_S, UTC) is None
+    assert find_reset_time_s(text, NOW_S, UTC) is None
 
 
 @given(st.text(max_size=60), st.sampled_from([text for text, _ in TOLD]), st.integers(0, 60))
 def test_no_text_raises_or_leads_far_away(noise: str, told: str, at: int) -> None:
-    found = reset_time_s(noise[:at] + told[:at] + noise[at:], NOW_S, UTC)
-    assert found is None or NOW_S - 1 <= found <= NOW_S + FARTHEST_S
+    found = find_reset_time_s(noise[:at] + told[:at] + noise[at:], NOW_S, UTC)
+    assert found is None or NOW_S - 1 <= found <= NOW_S + MAX_RESET_DELAY_S
 
 
 MEANINGS = [
@@ -92,13 +92,13 @@ MEANINGS = [
 @pytest.mark.demand("D10.a", "D10.b")
 @pytest.mark.parametrize(("message", "status", "ending"), MEANINGS)
 def test_an_error_of_the_service_has_its_meaning(message: str, status: int | None, ending: Ending) -> None:
-    meaning = meaning_of(Trouble(message, status), "Sign in.", NOW_S)
+    meaning = interpret_error(ReportedError(message, status), "Sign in.", NOW_S)
     assert meaning.ending is ending
     assert bool(meaning.remedy) is (ending is Ending.NOT_RUNNABLE)
 
 
 def test_an_error_is_shown_in_one_bounded_line_with_its_status() -> None:
-    assert shown(Trouble("a\n b", 400)) == "HTTP 400: a b"
-    assert shown(Trouble("status 400", 400)) == "status 400"
-    assert len(shown(Trouble("x" * 10_000))) == 300
-    assert shown(Trouble(""))
+    assert format_error(ReportedError("a\n b", 400)) == "HTTP 400: a b"
+    assert format_error(ReportedError("status 400", 400)) == "status 400"
+    assert len(format_error(ReportedError("x" * 10_000))) == 300
+    assert format_error(ReportedError(""))

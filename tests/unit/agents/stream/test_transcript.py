@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.agents.stream.transcript import LONGEST_LINE, Transcript
+from phasegate.agents.stream.transcript import MAX_LINE_CHARS, Transcript
 from support.agent_streams import recorded
 
 SHELL = "echo hi > shell.txt && git add -A && git commit -qm WP01"
@@ -15,7 +15,7 @@ SHELL = "echo hi > shell.txt && git add -A && git commit -qm WP01"
 
 def transcript(kind: str, text: str, checkout: Path = Path("/checkout")) -> list[str]:
     told = Transcript(kind, checkout, "implement")
-    return [*(line for one in text.splitlines() for line in told.line(one)), *told.end()]
+    return [*(line for one in text.splitlines() for line in told.format_line(one)), *told.format_end()]
 
 
 @pytest.mark.parametrize("kind", ["claude_code", "codex", "gemini", "opencode", "qwen"])
@@ -40,7 +40,7 @@ def test_what_a_tool_gave_back_is_folded() -> None:
     part = {"type": "tool_result", "content": [{"type": "text", "text": output[:1_900]}]}
     lines = transcript("claude_code", json.dumps({"type": "user", "message": {"content": [part]}}))
     assert [line[:10] for line in lines] == ["  | line 0", "  | line 1", "  | line 2", "  | ... 1 "]
-    assert all(len(line) < LONGEST_LINE + 10 for line in lines)
+    assert all(len(line) < MAX_LINE_CHARS + 10 for line in lines)
 
 
 def test_a_message_in_pieces_is_told_as_whole_lines_and_two_whole_messages_apart() -> None:

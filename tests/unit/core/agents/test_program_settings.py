@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.core.agents.harnesses import KNOWN
-from phasegate.core.agents.program_settings import Refused, with_hook, without_hook
+from phasegate.core.agents.harnesses import INSTALLABLE_HARNESSES
+from phasegate.core.agents.program_settings import UnsupportedSettings, add_hook, remove_hook
 
-HOOKS = {row.kind: row.hooks for row in KNOWN.values() if row.hooks}
+HOOKS = {row.kind: row.hooks for row in INSTALLABLE_HARNESSES.values() if row.hooks}
 
 CLAUDE, CURSOR = HOOKS["claude_code"], HOOKS["cursor"]
 THEIRS: dict[str, Any] = {
@@ -31,48 +31,48 @@ def commands(text: str, event: str = "Stop") -> list[str]:
 
 @pytest.mark.parametrize("harness", HOOKS)
 def test_a_new_file_holds_our_hook_and_goes_when_it_is_taken_out(harness: str) -> None:
-    text = with_hook(None, HOOKS[harness])
+    text = add_hook(None, HOOKS[harness])
     assert HOOKS[harness].command in text
-    assert with_hook(text, HOOKS[harness]) == text
-    assert without_hook(text, HOOKS[harness]) is None
+    assert add_hook(text, HOOKS[harness]) == text
+    assert remove_hook(text, HOOKS[harness]) is None
 
 
 @pytest.mark.parametrize("indent", [1, 2, 4, "\t"])
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_other_hooks_keys_indentation_and_letters_are_kept(indent: int | str, end: str) -> None:
     before = json.dumps(THEIRS, indent=indent, ensure_ascii=False) + end
-    after = with_hook(before, CLAUDE)
+    after = add_hook(before, CLAUDE)
     assert commands(after) == ["say done", "phasegate next --as message"]
-    assert with_hook(after, CLAUDE) == after
-    assert without_hook(after, CLAUDE) == before
+    assert add_hook(after, CLAUDE) == after
+    assert remove_hook(after, CLAUDE) == before
 
 
 def test_line_ends_are_kept() -> None:
     before = json.dumps(THEIRS, indent=2).replace("\n", "\r\n")
-    after = with_hook(before, CLAUDE)
+    after = add_hook(before, CLAUDE)
     assert "\n" not in after.replace("\r\n", "")
-    assert without_hook(after, CLAUDE) == before
+    assert remove_hook(after, CLAUDE) == before
 
 
 def test_ours_in_a_group_of_theirs_is_taken_out_alone() -> None:
     group = {"matcher": "*", "hooks": [{"command": "a"}, {"command": "/usr/bin/phasegate next"}, {"command": "b"}]}
-    after = without_hook(json.dumps({"hooks": {"Stop": [group]}}), CLAUDE)
+    after = remove_hook(json.dumps({"hooks": {"Stop": [group]}}), CLAUDE)
     assert after is not None
     assert json.loads(after) == {"hooks": {"Stop": [{"matcher": "*", "hooks": [{"command": "a"}, {"command": "b"}]}]}}
 
 
 def test_an_older_form_of_ours_is_replaced() -> None:
     older = json.dumps({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "phasegate next"}]}]}})
-    assert commands(with_hook(older, CLAUDE)) == ["phasegate next --as message"]
+    assert commands(add_hook(older, CLAUDE)) == ["phasegate next --as message"]
 
 
 def test_an_empty_object_of_theirs_stays() -> None:
-    assert without_hook(with_hook("{}", CLAUDE), CLAUDE) == "{}"
+    assert remove_hook(add_hook("{}", CLAUDE), CLAUDE) == "{}"
 
 
 def test_settings_without_ours_are_the_same_bytes() -> None:
     odd = '{"hooks" : {"Stop":[ ]},   "a":1e3}'
-    assert without_hook(odd, CLAUDE) == odd
+    assert remove_hook(odd, CLAUDE) == odd
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_settings_without_ours_are_the_same_bytes() -> None:
     ],
 )
 def test_settings_that_we_could_only_damage_are_refused_with_the_place(text: str, place: str) -> None:
-    for change in (with_hook, without_hook):
-        with pytest.raises(Refused) as refused:
+    for change in (add_hook, remove_hook):
+        with pytest.raises(UnsupportedSettings) as refused:
             change(text, CLAUDE)
         assert CLAUDE.file in str(refused.value)
         assert place in str(refused.value)
@@ -115,11 +115,11 @@ def test_putting_in_and_taking_out_is_nothing(rest: dict[str, Any], others: list
     handlers = [{"command": command} for command in others]
     entries = [{"hooks": [handler]} for handler in handlers] if hooks.grouped else handlers
     before = json.dumps({**rest, "hooks": {hooks.event: entries, "Other": [1]}}, indent=2)
-    after = with_hook(before, hooks)
+    after = add_hook(before, hooks)
     assert hooks.command in after
-    assert without_hook(after, hooks) == before
+    assert remove_hook(after, hooks) == before
 
 
 def test_cursor_keeps_its_version() -> None:
-    assert json.loads(with_hook(None, CURSOR))["version"] == 1
-    assert json.loads(with_hook('{"version": 2, "hooks": {}}', CURSOR))["version"] == 2
+    assert json.loads(add_hook(None, CURSOR))["version"] == 1
+    assert json.loads(add_hook('{"version": 2, "hooks": {}}', CURSOR))["version"] == 2

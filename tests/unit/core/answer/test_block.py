@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate import check_block
-from phasegate.core.answer.block import ERRORS, parse_menu, parse_status, render_menu, render_status
+from phasegate.core.answer.block import BLOCK_ERRORS, parse_menu, parse_status, render_menu, render_status
 from support.growth import assert_grows_no_faster_than_its_input
 from support.published_expressions import PROMPT_BLOCK, STATUS_BLOCK
 
@@ -171,7 +171,7 @@ pieces = st.sampled_from(
 @given(st.one_of(st.text(), st.lists(pieces).map("".join)), st.sampled_from(["next-steps", "status"]))
 def test_any_text_gets_an_answer(text: str, kind: str) -> None:
     errors = check_block(text, kind)
-    assert errors == [name for name in ERRORS if name in errors]
+    assert errors == [name for name in BLOCK_ERRORS if name in errors]
     if not errors and kind == "next-steps":
         assert re.search(PROMPT_BLOCK, text.rstrip("\n \t\x0b\x0c\r"), re.MULTILINE)
 

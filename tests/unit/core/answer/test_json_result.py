@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from phasegate.core.answer.json_result import MAX_DEPTH, Response, check_result
+from phasegate.core.answer.json_result import MAX_DEPTH, AgentResponse, check_result
 from phasegate.core.answer.parse import Answer, parse_answer
 
 SUCCESS = {
@@ -62,7 +62,7 @@ def given(**changes: object) -> str:
 def test_a_response_is_read_as_it_was_given(fields: dict[str, object], indent: int | None) -> None:
     answer = parse(json.dumps(fields, indent=indent))
     assert answer.result == fields
-    assert answer.response == msgspec.convert(fields, Response)
+    assert answer.response == msgspec.convert(fields, AgentResponse)
     assert answer.result_error is None
 
 
@@ -234,9 +234,9 @@ def test_a_response_is_not_assembled_across_a_gap() -> None:
 
 @pytest.mark.demand("D7.d")
 def test_optional_fields_may_be_null_and_unknown_ones_are_let_be() -> None:
-    nulls = {name: None for name in Response.__struct_fields__ if name not in REQUIRED}
+    nulls = {name: None for name in AgentResponse.__struct_fields__ if name not in REQUIRED}
     answer = parse(given(**nulls, notes={"a": [1]}))
-    assert answer.response == Response(job_id="j", wp_id="WP01", success=True, status="completed")
+    assert answer.response == AgentResponse(job_id="j", wp_id="WP01", success=True, status="completed")
     assert answer.result is not None
     assert answer.result["notes"] == {"a": [1]}
 

@@ -8,13 +8,13 @@ import unicodedata
 
 import pytest
 
-from phasegate.core.answer.lookalikes import INVISIBLE, REVIEW, encoded_reviews, spells_review
+from phasegate.core.answer.lookalikes import INVISIBLE, REVIEW_PATTERN, find_encoded_reviews, spells_review
 
 EVERY = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
 
 
 def is_found(text: str) -> bool:
-    match = re.match(f"<{REVIEW}", text)
+    match = re.match(f"<{REVIEW_PATTERN}", text)
     return match is not None and spells_review(match[0])
 
 
@@ -38,12 +38,12 @@ def test_every_compatible_form_of_a_letter_is_found(letter: str) -> None:
 def test_the_forms_of_the_bracket_are_found() -> None:
     forms = [c for c in EVERY if unicodedata.normalize("NFKC", c) == "<" and c != "<"]
     assert forms
-    assert all(list(encoded_reviews(f"a {c}/review>")) == [2] for c in forms)
+    assert all(list(find_encoded_reviews(f"a {c}/review>")) == [2] for c in forms)
 
 
 def test_a_bracket_before_another_does_not_hide_it() -> None:
-    assert list(encoded_reviews("＜＜ｒｅｖｉｅｗ")) == [1]
-    assert list(encoded_reviews("⟨語語＜review")) == [3]
+    assert list(find_encoded_reviews("＜＜ｒｅｖｉｅｗ")) == [1]
+    assert list(find_encoded_reviews("⟨語語＜review")) == [3]
 
 
 def test_other_words_are_not_found() -> None:

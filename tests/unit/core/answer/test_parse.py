@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import phasegate
-from phasegate.core.answer.parse import Answer, blockers_in, parse_answer
+from phasegate.core.answer.parse import Answer, find_blockers, parse_answer
 from phasegate.errors import ConfigError
 
 PASS = "<review>PASS</review>"
@@ -371,12 +371,12 @@ def test_a_comment_that_html_and_xml_end_in_different_places_is_no_pass(comment:
 
 def test_a_blocker_is_kept_as_long_as_a_person_would_read_it() -> None:
     long = "x" * 5_000_000
-    (said,) = blockers_in(f"BLOCKER: {long}\n")
+    (said,) = find_blockers(f"BLOCKER: {long}\n")
     (answered,) = review(f"BLOCKER: {long}\n{PASS}\n").blockers
     assert said == answered
     assert 1_000 < len(said) < 1_100
     assert said.endswith(" [...]")
-    assert blockers_in("BLOCKER: the key is missing\n") == ("the key is missing",)
+    assert find_blockers("BLOCKER: the key is missing\n") == ("the key is missing",)
 
 
 # When PASS counts
@@ -585,8 +585,8 @@ def test_blocker_lines_are_found_outside_of_quotes() -> None:
     own = "BLOCKER: no network\nx BLOCKER: no\n  BLOCKER:\tno key \n"
     quoted = "```\nBLOCKER: quoted\n```\n<thought>\nBLOCKER: thought\n</thought>"
     assert parse_answer(own + quoted, "implement").blockers == ("no network", "no key")
-    assert blockers_in("npm warn\r\n\x1b[31mBLOCKER: no\x1b[0m disk\r\n") == ("no disk",)
-    assert blockers_in("nothing") == ()
+    assert find_blockers("npm warn\r\n\x1b[31mBLOCKER: no\x1b[0m disk\r\n") == ("no disk",)
+    assert find_blockers("nothing") == ()
 
 
 @pytest.mark.demand("P6.m")

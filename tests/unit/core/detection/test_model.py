@@ -7,24 +7,24 @@ from __future__ import annotations
 import pytest
 
 from phasegate.core.detection.files import ProjectFiles
-from phasegate.core.detection.model import Detected, Machine
-from phasegate.core.detection.roots import detect_project, project_roots, touched_roots
+from phasegate.core.detection.model import DetectedProject, MachineInfo
+from phasegate.core.detection.roots import detect_project, find_project_roots, find_touched_roots
 
-HERE = Machine(
+HERE = MachineInfo(
     frozenset(("npm", "pnpm", "yarn", "bun")), {"python3": (3, 11), "python3.13": (3, 13), "python3.12": (3, 12)}
 )
 BUILDABLE = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "sample"\n'
 
 
-def detected(files: dict[str, str], machine: Machine = HERE) -> Detected:
+def detected(files: dict[str, str], machine: MachineInfo = HERE) -> DetectedProject:
     found = detect_project(ProjectFiles(frozenset(files), files), machine)
     assert found is not None
     return found
 
 
-def installs(files: dict[str, str], machine: Machine = HERE) -> list[str]:
+def installs(files: dict[str, str], machine: MachineInfo = HERE) -> list[str]:
     """What each candidate gives to pip, in order; an empty one installs nothing."""
-    return [one.run.partition("pip install -q ")[2] for one in detected(files, machine).setups]
+    return [one.command.partition("pip install -q ")[2] for one in detected(files, machine).setups]
 
 
 def test_a_file_that_tells_nothing_is_no_project() -> None:
@@ -113,20 +113,20 @@ def test_a_file_that_tells_nothing_is_no_project() -> None:
 )  # fmt: skip
 def test_the_first_candidate_of_a_python_project_and_its_reason(files: dict[str, str], first: str, reason: str) -> None:
     found = detected(files).setups[0]
-    assert (found.run.partition("pip install -q ")[2], found.why) == (first, reason)
+    assert (found.command.partition("pip install -q ")[2], found.why) == (first, reason)
 
 
 def test_a_lock_comes_before_everything_that_is_declared() -> None:
     text = BUILDABLE + '[dependency-groups]\ntests = ["pytest"]\n'
-    with_uv = Machine(frozenset(("uv",)), HERE.pythons)
+    with_uv = MachineInfo(frozenset(("uv",)), HERE.pythons)
     first = detected({"pyproject.toml": text, "uv.lock": ""}, with_uv).setups[0]
-    assert first.run == "uv sync -q --frozen --python python3 --group tests"
+    assert first.command == "uv sync -q --frozen --python python3 --group tests"
     assert first.why == "uv.lock, dependency group `tests`"
     aside = detected({"pyproject.toml": text, "uv.lock": ""}).setups[0]
-    assert aside.run.endswith("&& .phasegate-tools/uv/bin/uv sync -q --frozen --python python3 --group tests")
+    assert aside.command.endswith("&& .phasegate-tools/uv/bin/uv sync -q --frozen --python python3 --group tests")
     assert "is not on the PATH" in aside.why
     linted = detected({"pyproject.toml": text + "[tool.ruff]\nline-length = 99\n", "uv.lock": ""}).setups[0]
-    assert "(.phasegate-tools/uv/bin/uv pip install -q --python .venv/bin/python ruff ||" in linted.run
+    assert "(.phasegate-tools/uv/bin/uv pip install -q --python .venv/bin/python ruff ||" in linted.command
 
 
 @pytest.mark.demand("R1.f")
@@ -155,7 +155,7 @@ def test_what_fails_is_followed_by_other_places_that_declare_a_runner() -> None:
 )
 def test_the_interpreter_is_the_one_that_the_project_asks_for(asked: str, expected: str) -> None:
     text = BUILDABLE + f'requires-python = "{asked}"\ndependencies = ["six"]\n'
-    assert detected({"pyproject.toml": text}).setups[0].run.split(" ")[0] == expected
+    assert detected({"pyproject.toml": text}).setups[0].command.split(" ")[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_a_linter_that_is_configured_and_not_declared_is_installed_beside_and_th
 ) -> None:
     text = BUILDABLE + '[dependency-groups]\ntest = ["pytest"]\n[tool.ruff]\nline-length = 99\n'
     found = detected({"pyproject.toml": text, ".pre-commit-config.yaml": hooks})
-    assert f"pip install -q {requirement} ||" in found.setups[0].run
+    assert f"pip install -q {requirement} ||" in found.setups[0].command
     assert any(told in note for note in found.notes)
-    assert found.commands["lint"].run == "ruff check . --extend-exclude .venv,.phasegate-tools"
+    assert found.commands["lint"].command == "ruff check . --extend-exclude .venv,.phasegate-tools"
 
 
 def test_a_linter_in_another_group_is_taken_in_the_version_of_that_group() -> None:
     text = BUILDABLE + '[dependency-groups]\ntest = ["pytest"]\nlint = ["ruff==0.9.1"]\n[tool.ruff]\nline-length = 99\n'
-    assert "pip install -q ruff==0.9.1 ||" in detected({"pyproject.toml": text}).setups[0].run
+    assert "pip install -q ruff==0.9.1 ||" in detected({"pyproject.toml": text}).setups[0].command
 
 
 UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_x(self): pass\n"
@@ -205,7 +205,7 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_x(self): 
     ],
 )  # fmt: skip
 def test_the_test_command_follows_the_settings_and_the_tests(files: dict[str, str], expected: str) -> None:
-    assert detected(files).commands["test"].run == expected
+    assert detected(files).commands["test"].command == expected
 
 
 @pytest.mark.parametrize("text", ["", "[", '[project]\nname = 1\ndependencies = "x"\n', "[dependency-groups]\ntest = 3\n", '[tool.poetry.group.x]\ndependencies = []\n'])  # fmt: skip
@@ -240,14 +240,14 @@ def node(scripts: str = '"test": "vitest run"', more: str = '"devDependencies": 
 )
 def test_the_package_manager_is_the_one_of_the_lock(files: dict[str, str], run: str, reason: str) -> None:
     first = detected({"package.json": node(), **files}).setups[0]
-    assert (first.run, first.why) == (run, reason)
+    assert (first.command, first.why) == (run, reason)
 
 
 @pytest.mark.demand("R1.b")
 def test_the_package_manager_field_decides_between_two_locks() -> None:
     text = node(more='"packageManager": "pnpm@9.1.0", "devDependencies": {"vitest": "1"}')
     first = detected({"package.json": text, "pnpm-lock.yaml": "", "package-lock.json": ""}).setups[0]
-    assert (first.run.split()[0], first.why) == ("pnpm", "packageManager pnpm@9.1.0")
+    assert (first.command.split()[0], first.why) == ("pnpm", "packageManager pnpm@9.1.0")
 
 
 @pytest.mark.demand("R1.b")
@@ -271,7 +271,7 @@ def test_the_package_manager_field_decides_between_two_locks() -> None:
 )
 def test_of_a_test_script_only_the_tests_are_taken(scripts: str, test: str | None) -> None:
     found = detected({"package.json": node(scripts, '"devDependencies": {"x": "1"}')}).commands.get("test")
-    assert (found.run if found else None) == test
+    assert (found.command if found else None) == test
 
 
 @pytest.mark.demand("R1.b")
@@ -285,7 +285,7 @@ def test_of_a_test_script_only_the_tests_are_taken(scripts: str, test: str | Non
     ],
 )
 def test_a_linter_never_writes(scripts: str, lint: str) -> None:
-    assert detected({"package.json": node(scripts)}).commands["lint"].run == lint
+    assert detected({"package.json": node(scripts)}).commands["lint"].command == lint
 
 
 @pytest.mark.demand("R1.c")
@@ -304,7 +304,7 @@ def test_a_linter_never_writes(scripts: str, lint: str) -> None:
 )
 def test_projects_of_other_languages(files: dict[str, str], setup: str, test: str) -> None:
     found = detected(files)
-    assert (found.setups[0].run, found.commands["test"].run) == (setup, test)
+    assert (found.setups[0].command, found.commands["test"].command) == (setup, test)
 
 
 NPM = '{"name": "x", "scripts": {"test": "node --test"}}'
@@ -327,7 +327,7 @@ NPM = '{"name": "x", "scripts": {"test": "node --test"}}'
     ],
 )  # fmt: skip
 def test_each_folder_that_is_tested_by_itself_is_a_root(files: dict[str, str], roots: list[str]) -> None:
-    assert [*project_roots(ProjectFiles(frozenset(files), files))] == roots
+    assert [*find_project_roots(ProjectFiles(frozenset(files), files))] == roots
 
 
 @pytest.mark.demand("R1.g")
@@ -343,8 +343,8 @@ def test_each_folder_that_is_tested_by_itself_is_a_root(files: dict[str, str], r
     ],
 )
 def test_a_scope_touches_the_roots_that_it_can_reach(scope: list[str], touched: list[str]) -> None:
-    assert [*touched_roots(["", "a", "b"], scope)] == touched
-    assert touched_roots(["a", "b"], ["README.md"]) == ("a", "b"), "what belongs to none may matter to each"
+    assert [*find_touched_roots(["", "a", "b"], scope)] == touched
+    assert find_touched_roots(["a", "b"], ["README.md"]) == ("a", "b"), "what belongs to none may matter to each"
 
 
 @pytest.mark.demand("R1.b")
@@ -362,10 +362,12 @@ def test_a_package_manager_that_is_not_there_is_got_aside_in_the_projects_versio
     more: str, files: dict[str, str], package: str
 ) -> None:
     text = node(more=f'{more}"devDependencies": {{"vitest": "1"}}')
-    found = detected({"package.json": text, **files}, Machine(frozenset(("npm",))))
-    assert found.setups[0].run.startswith(f"(npm install -g --no-audit --no-fund --prefix .phasegate-tools {package}")
+    found = detected({"package.json": text, **files}, MachineInfo(frozenset(("npm",))))
+    assert found.setups[0].command.startswith(
+        f"(npm install -g --no-audit --no-fund --prefix .phasegate-tools {package}"
+    )
     last = found.setups[-1]
-    assert last.test.startswith("npm "), "set up by npm, it is tested by npm"
+    assert last.test_command.startswith("npm "), "set up by npm, it is tested by npm"
     assert any(package in note for note in found.notes)
 
 
@@ -373,4 +375,4 @@ def test_a_package_manager_that_is_not_there_is_got_aside_in_the_projects_versio
 def test_unittests_beside_the_code_are_found_by_their_names() -> None:
     case = "import unittest\nclass A(unittest.TestCase): pass\n"
     files = {"pyproject.toml": BUILDABLE, "thing/tests/__init__.py": "", "thing/tests/a_test.py": case}
-    assert detected(files).commands["test"].run == "python3 -m unittest discover -p '*_test.py'"
+    assert detected(files).commands["test"].command == "python3 -m unittest discover -p '*_test.py'"

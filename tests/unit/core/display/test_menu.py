@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from phasegate import check_block
 from phasegate.core.display.menu import (
-    ENTRIES,
+    MENU_ENTRIES,
     MenuEntry,
-    Scenario,
-    choice_of,
-    headline,
-    is_code,
+    MenuKind,
+    choose_menu,
+    is_code_file,
+    parse_choice,
     render_box,
-    scenario_of,
+    render_headline,
 )
 from phasegate.core.workflow.workflows import WORKFLOWS
 
@@ -26,42 +26,42 @@ ACTIVE = {"active_workflow": {"type": "fix", "phases": list(WORKFLOWS["fix"]), "
 @pytest.mark.parametrize(
     ("state", "configured", "has_code", "scenario"),
     [
-        (None, False, False, Scenario.NEW),
-        (None, False, True, Scenario.EXISTING),
-        (None, True, False, Scenario.IDLE),
-        (None, True, True, Scenario.IDLE),
-        ({"active_workflow": None}, True, True, Scenario.IDLE),
-        ({"active_workflow": {"phases": [], "current_phase_index": 0}}, True, True, Scenario.IDLE),
-        (ACTIVE, True, True, Scenario.ACTIVE),
-        (ACTIVE, False, False, Scenario.ACTIVE),
-        ({"active_workflow": {**ACTIVE["active_workflow"], "stage": "blocked"}}, True, True, Scenario.BLOCKED),
-        ({"active_workflow": {**ACTIVE["active_workflow"], "stage": "gate-failed"}}, True, True, Scenario.ACTIVE),
+        (None, False, False, MenuKind.NEW),
+        (None, False, True, MenuKind.EXISTING),
+        (None, True, False, MenuKind.IDLE),
+        (None, True, True, MenuKind.IDLE),
+        ({"active_workflow": None}, True, True, MenuKind.IDLE),
+        ({"active_workflow": {"phases": [], "current_phase_index": 0}}, True, True, MenuKind.IDLE),
+        (ACTIVE, True, True, MenuKind.ACTIVE),
+        (ACTIVE, False, False, MenuKind.ACTIVE),
+        ({"active_workflow": {**ACTIVE["active_workflow"], "stage": "blocked"}}, True, True, MenuKind.BLOCKED),
+        ({"active_workflow": {**ACTIVE["active_workflow"], "stage": "gate-failed"}}, True, True, MenuKind.ACTIVE),
     ],
 )
-def test_the_menu_fits_the_situation(state: object, configured: bool, has_code: bool, scenario: Scenario) -> None:
-    assert scenario_of(state, configured, has_code) is scenario
+def test_the_menu_fits_the_situation(state: object, configured: bool, has_code: bool, scenario: MenuKind) -> None:
+    assert choose_menu(state, configured, has_code) is scenario
 
 
 @pytest.mark.demand("N11.d", "N11.e")
 def test_idle_and_active_menus_offer_what_is_specified_in_its_order() -> None:
-    offered = {scenario: [entry.label for entry in entries] for scenario, entries in ENTRIES.items()}
+    offered = {scenario: [entry.label for entry in entries] for scenario, entries in MENU_ENTRIES.items()}
     idle = ["New Feature", "Fix", "Run Tests", "Generate Tests", "Full Lifecycle", "View Status", "Upgrade"]
-    assert offered[Scenario.IDLE] == idle
-    assert offered[Scenario.ACTIVE] == ["Continue", "Gate Check", "View Status", "Escalate", "Cancel"]
-    assert offered[Scenario.BLOCKED] == ["Resolve", *offered[Scenario.ACTIVE]]
-    assert set(offered) == set(Scenario)
+    assert offered[MenuKind.IDLE] == idle
+    assert offered[MenuKind.ACTIVE] == ["Continue", "Gate Check", "View Status", "Escalate", "Cancel"]
+    assert offered[MenuKind.BLOCKED] == ["Resolve", *offered[MenuKind.ACTIVE]]
+    assert set(offered) == set(MenuKind)
 
 
 def test_every_workflow_that_the_idle_menu_starts_exists() -> None:
-    started = [entry.command[1] for entry in ENTRIES[Scenario.IDLE] if entry.command[0] in ("start", "run")]
+    started = [entry.command[1] for entry in MENU_ENTRIES[MenuKind.IDLE] if entry.command[0] in ("start", "run")]
     assert len(started) == 6
     assert set(started) <= set(WORKFLOWS)
 
 
 @pytest.mark.demand("N11.b", "N11.c")
-@pytest.mark.parametrize("scenario", Scenario)
-def test_a_menu_is_a_box_of_ascii_and_no_block(scenario: Scenario) -> None:
-    box = render_box(headline(scenario, ACTIVE), [entry.label for entry in ENTRIES[scenario]])
+@pytest.mark.parametrize("scenario", MenuKind)
+def test_a_menu_is_a_box_of_ascii_and_no_block(scenario: MenuKind) -> None:
+    box = render_box(render_headline(scenario, ACTIVE), [entry.label for entry in MENU_ENTRIES[scenario]])
     lines = box.split("\n")
     assert box.isascii()
     assert {len(line) for line in lines} == {len(lines[0])}
@@ -72,9 +72,9 @@ def test_a_menu_is_a_box_of_ascii_and_no_block(scenario: Scenario) -> None:
 
 @pytest.mark.demand("N11.a")
 def test_the_active_menu_names_workflow_and_phase() -> None:
-    assert headline(Scenario.ACTIVE, ACTIVE) == "PHASEGATE - fix: Phase 02 - Tracing"
+    assert render_headline(MenuKind.ACTIVE, ACTIVE) == "PHASEGATE - fix: Phase 02 - Tracing"
     odd = {"active_workflow": {**ACTIVE["active_workflow"], "type": "\x1b[2J"}}
-    assert headline(Scenario.ACTIVE, odd) == "PHASEGATE - workflow: Phase 02 - Tracing"
+    assert render_headline(MenuKind.ACTIVE, odd) == "PHASEGATE - workflow: Phase 02 - Tracing"
 
 
 KEYS = st.sampled_from(["active_workflow", "phases", "current_phase_index", "type", "x"])
@@ -83,7 +83,7 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.text()
 
 @given(state=st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
 def test_no_state_breaks_the_menu(state: object) -> None:
-    assert headline(scenario_of(state, True, True), state).startswith("PHASEGATE - ")
+    assert render_headline(choose_menu(state, True, True), state).startswith("PHASEGATE - ")
 
 
 LABELS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=200)
@@ -98,13 +98,13 @@ def test_a_box_has_straight_sides_and_fits_a_terminal(title: str, labels: list[s
 @given(answer=st.text())
 def test_an_answer_is_the_number_of_an_entry_or_nothing(answer: str) -> None:
     entries = [MenuEntry(str(number), ("x",)) for number in range(1, 4)]
-    chosen = choice_of(answer, entries)
+    chosen = parse_choice(answer, entries)
     assert chosen is None or chosen.label == answer.strip()
 
 
 @pytest.mark.parametrize("answer", ["0", "4", "-1", "1.0", "\u0661", "1 2", "01", "q", "", "9" * 5000])
 def test_a_wrong_answer_chooses_nothing(answer: str) -> None:
-    assert choice_of(answer, [MenuEntry("a", ("x",))] * 3) is None
+    assert parse_choice(answer, [MenuEntry("a", ("x",))] * 3) is None
 
 
 CODE = {"main.py": True, "Makefile": True, "README.md": False, "LICENSE": False, ".env.py": False, "A.TXT": False}
@@ -112,4 +112,4 @@ CODE = {"main.py": True, "Makefile": True, "README.md": False, "LICENSE": False,
 
 @pytest.mark.parametrize("name", CODE)
 def test_documents_are_no_code(name: str) -> None:
-    assert is_code(name) is CODE[name]
+    assert is_code_file(name) is CODE[name]

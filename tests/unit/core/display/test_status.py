@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.core.display.status import (
-    COLUMNS,
+    STATE_COLUMNS,
     FeatureCard,
     Worker,
     board_lines,
-    cells,
-    counts,
-    cut,
-    next_commands,
-    padded,
-    phases_of,
-    standing_of,
-    standing_of_package,
+    build_phase_cards,
+    count_by_state,
+    cut_to_width,
+    derive_package_standing,
+    derive_standing,
+    display_width,
+    format_next_commands,
+    pad_to_width,
+    read_workflow_card,
     workflow_lines,
-    workflow_of,
 )
-from phasegate.core.workflow.spending import Spent
+from phasegate.core.workflow.spending import Spending
 from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.engine.views.overview import PackageCard
 
@@ -34,8 +34,8 @@ def plain(text: str, _: str) -> str:
 
 
 def package(number: int, state: str, title: str = "Do it", **more: object) -> PackageCard:
-    standing = standing_of_package(state, is_held=True)
-    card = PackageCard("001-a", f"WP{number:02}", title, state, standing, None, 1, "", "", "", Spent())
+    standing = derive_package_standing(state, has_worker=True)
+    card = PackageCard("001-a", f"WP{number:02}", title, state, standing, None, 1, "", "", "", Spending())
     return card._replace(**more)
 
 
@@ -44,7 +44,7 @@ def test_each_phase_is_shown_with_its_gate() -> None:
     state = {
         "active_workflow": {"type": "feature", "phases": PHASES, "current_phase_index": 2, "description": "Add it"}
     }
-    workflow = workflow_of(state)
+    workflow = read_workflow_card(state)
     assert workflow is not None
     lines = [*workflow_lines(workflow, plain)]
     assert lines[0] == "feature: Phase 02 - Impact Analysis"
@@ -58,7 +58,9 @@ def test_each_phase_is_shown_with_its_gate() -> None:
 
 def test_a_gate_that_the_state_file_says_is_passed_is_passed() -> None:
     told = {PHASES[0]: "completed", PHASES[1]: "nonsense"}
-    workflow = workflow_of({"active_workflow": {"phases": PHASES[:2], "current_phase_index": 0, "phase_status": told}})
+    workflow = read_workflow_card(
+        {"active_workflow": {"phases": PHASES[:2], "current_phase_index": 0, "phase_status": told}}
+    )
     assert workflow is not None
     assert [phase.status for phase in workflow.phases] == ["completed", "pending"]
     assert [*workflow_lines(workflow, plain)][-1] == "  then: phasegate run, or phasegate advance"
@@ -90,7 +92,7 @@ def test_a_gate_that_the_state_file_says_is_passed_is_passed() -> None:
 )
 def test_each_stage_says_what_comes_next(stage: str, position: int, lines: list[str]) -> None:
     keys = PHASES[:2]
-    phases = phases_of(keys, position, stage, {})
+    phases = build_phase_cards(keys, position, stage, {})
     card = FeatureCard(
         "001-a", "feature", stage=stage, round=2, reason="why", remediation="mend", phase=keys[position], phases=phases
     )
@@ -116,11 +118,11 @@ def test_each_stage_says_what_comes_next(stage: str, position: int, lines: list[
 def test_a_feature_that_nobody_works_on_is_never_said_to_be_working(
     stage: str, last: bool, held: bool, standing: str
 ) -> None:
-    assert standing_of(stage, is_last_phase=last, is_held=held) == standing
+    assert derive_standing(stage, is_last_phase=last, has_worker=held) == standing
 
 
 def test_a_stopped_feature_says_so_and_a_working_one_names_its_process() -> None:
-    phases = phases_of(PHASES[:2], 1, "working", {})
+    phases = build_phase_cards(PHASES[:2], 1, "working", {})
     card = FeatureCard("001-a", standing="stopped", stage="working", phase=PHASES[1], phases=phases)
     assert "  [>] Phase 01 - Requirements  stopped: no process works on it" in [*workflow_lines(card, plain)]
     working = card._replace(standing="working", worker=Worker(12, "run 001-a", "today"))
@@ -134,7 +136,7 @@ def test_a_stopped_feature_says_so_and_a_working_one_names_its_process() -> None
     [None, [], {}, {"active_workflow": None}, {"active_workflow": {"phases": [], "current_phase_index": 0}}, {"a": 1}],
 )
 def test_without_a_sound_workflow_there_is_none(state: object) -> None:
-    assert workflow_of(state) is None
+    assert read_workflow_card(state) is None
 
 
 _ANY = st.recursive(
@@ -151,7 +153,7 @@ _ANY = st.recursive(
     )
 )
 def test_no_state_breaks_the_board_or_the_terminal(active: dict[str, object]) -> None:
-    workflow = workflow_of({"active_workflow": active})
+    workflow = read_workflow_card({"active_workflow": active})
     if workflow is not None:
         assert all(line.isprintable() for line in workflow_lines(workflow, plain))
 
@@ -167,7 +169,7 @@ def test_packages_stand_in_the_column_of_their_state() -> None:
 
 
 def test_a_state_that_nobody_knows_is_not_lost() -> None:
-    assert counts([package(1, "ODD")])["ODD"] == 1
+    assert count_by_state([package(1, "ODD")])["ODD"] == 1
     assert any("WP01" in line for line in board_lines([package(1, "ODD")], 120, 9, plain))
 
 
@@ -178,22 +180,24 @@ def test_what_is_not_shown_is_counted() -> None:
 
 
 @given(
-    st.lists(st.builds(package, st.integers(1, 9999), st.sampled_from(COLUMNS), st.text(max_size=60)), max_size=12),
+    st.lists(
+        st.builds(package, st.integers(1, 9999), st.sampled_from(STATE_COLUMNS), st.text(max_size=60)), max_size=12
+    ),
     st.integers(20, 200),
 )
 def test_no_line_is_wider_than_the_terminal_and_no_package_is_lost(rows: list[PackageCard], width: int) -> None:
     rows = [row for row in rows if row.title.isprintable()]
     lines = [*board_lines(rows, width, 99, plain)]
-    assert all(cells(line) <= width for line in lines)
+    assert all(display_width(line) <= width for line in lines)
     assert all(any(row.id in line for line in lines) for row in rows)
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=30), st.integers(2, 20))
 def test_a_cell_is_as_wide_as_it_must_be(text: str, width: int) -> None:
-    assert cells(cut(text, width)) <= width
-    assert cells(padded(text, width)) == width
+    assert display_width(cut_to_width(text, width)) <= width
+    assert display_width(pad_to_width(text, width)) == width
 
 
 @pytest.mark.parametrize(("naming", "expected"), [("", "complete"), (" --fleet", "run --merge --fleet")])
 def test_behind_its_last_gate_a_feature_of_a_fleet_is_merged_by_a_run(naming: str, expected: str) -> None:
-    assert next_commands("gate-passed", is_last_phase=True, naming=naming) == f"phasegate {expected}"
+    assert format_next_commands("gate-passed", is_last_phase=True, command_suffix=naming) == f"phasegate {expected}"

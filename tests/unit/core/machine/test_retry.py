@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasegate.core.machine.retry import CAP_S, Fault, back_off_s, classify, rest_s
+from phasegate.core.machine.retry import (
+    MAX_RETRY_BACKOFF_S,
+    Fault,
+    classify_failure,
+    rate_limit_backoff_s,
+    retry_backoff_s,
+)
 from support.growth import assert_grows_no_faster_than_its_input
 
 TRANSIENT = [
@@ -36,42 +42,42 @@ PERMANENT = [
 @pytest.mark.demand("D10.a")
 @pytest.mark.parametrize(("text", "fault"), TRANSIENT)
 def test_a_failure_that_may_pass_is_recognised(text: str, fault: Fault) -> None:
-    assert classify(1, f"working\n{text}\n") is fault
+    assert classify_failure(1, f"working\n{text}\n") is fault
 
 
 @pytest.mark.demand("D10.b")
 @pytest.mark.parametrize("text", PERMANENT)
 def test_any_other_failure_is_permanent(text: str) -> None:
-    assert classify(1, text) is Fault.PERMANENT
+    assert classify_failure(1, text) is Fault.PERMANENT
 
 
 @pytest.mark.demand("D10.a")
 def test_a_program_can_ask_to_be_called_again() -> None:
-    assert classify(75, "") is Fault.TEMPORARY
+    assert classify_failure(75, "") is Fault.TEMPORARY
 
 
 @pytest.mark.demand("D10.b")
 def test_a_run_that_was_killed_is_not_tried_again() -> None:
-    assert classify(None, "ECONNRESET") is Fault.PERMANENT
+    assert classify_failure(None, "ECONNRESET") is Fault.PERMANENT
 
 
 def test_only_the_end_of_the_output_is_asked() -> None:
-    assert classify(1, "ECONNRESET" + "x" * 100_000) is Fault.PERMANENT
+    assert classify_failure(1, "ECONNRESET" + "x" * 100_000) is Fault.PERMANENT
 
 
 @pytest.mark.demand("D10.a")
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
 def test_the_wait_grows_up_to_a_cap_and_is_never_negative(attempt: int, chance: float) -> None:
-    wait_s = back_off_s(attempt, chance)
-    assert 0 <= wait_s <= CAP_S
-    assert wait_s <= back_off_s(attempt + 1, chance)
+    wait_s = retry_backoff_s(attempt, chance)
+    assert 0 <= wait_s <= MAX_RETRY_BACKOFF_S
+    assert wait_s <= retry_backoff_s(attempt + 1, chance)
 
 
 @pytest.mark.demand("D10.a")
 def test_the_whole_wait_is_jitter() -> None:
-    assert back_off_s(3, 0.0) == 0
-    assert back_off_s(3, 0.5) == 4
-    assert [back_off_s(n, 1.0) for n in (1, 2, 3, 4)] == [2, 4, 8, 16]
+    assert retry_backoff_s(3, 0.0) == 0
+    assert retry_backoff_s(3, 0.5) == 4
+    assert [retry_backoff_s(n, 1.0) for n in (1, 2, 3, 4)] == [2, 4, 8, 16]
 
 
 def test_classifying_grows_with_the_text_at_most() -> None:
@@ -80,12 +86,12 @@ def test_classifying_grows_with_the_text_at_most() -> None:
 
     def classify_all(texts: list[str]) -> None:
         for text in texts:
-            classify(1, text)
+            classify_failure(1, text)
 
     assert_grows_no_faster_than_its_input(classify_all, floods, 10_000, 80_000)
 
 
 @pytest.mark.demand("D10.a")
 def test_a_rest_grows_from_one_limit_to_the_next_up_to_an_hour() -> None:
-    assert [rest_s(before) for before in range(4)] == [30.0, 60.0, 120.0, 240.0]
-    assert rest_s(20) == rest_s(10**9) == 3600.0
+    assert [rate_limit_backoff_s(before) for before in range(4)] == [30.0, 60.0, 120.0, 240.0]
+    assert rate_limit_backoff_s(20) == rate_limit_backoff_s(10**9) == 3600.0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.core.paths.glob import may_overlap
-from phasegate.core.plan.graph import PlanView, drawing, view_of
+from phasegate.core.plan.graph import PlanView, build_plan_view, render_plan
 from phasegate.core.plan.work_package import WorkPackage
 
 
@@ -29,7 +29,7 @@ def test_the_drawing_shows_waves_edges_and_the_reason_for_each() -> None:
         package(3, "src/form.py", "src/app.py", after=("WP01",)),
         package(4, "docs/form.md", after=("WP02",)),
     ]
-    assert [*drawing(view_of(plan, {"WP01": "DONE"}))] == [
+    assert [*render_plan(build_plan_view(plan, {"WP01": "DONE"}))] == [
         "001-a: 4 packages in 2 waves",
         "wave 1: side by side",
         "  WP01  DONE        Do 1",
@@ -46,7 +46,7 @@ def test_the_drawing_shows_waves_edges_and_the_reason_for_each() -> None:
 
 @pytest.mark.demand("D5.f")
 def test_overlaps_are_found_before_anybody_works() -> None:
-    view = view_of([package(1, "src/**"), package(2, "src/a/*.py", "tests/")], {})
+    view = build_plan_view([package(1, "src/**"), package(2, "src/a/*.py", "tests/")], {})
     (overlap,) = view.overlaps
     assert overlap.packages == ("WP01", "WP02")
     assert overlap.entries == (("src/**", "src/a/*.py"),)
@@ -56,7 +56,7 @@ def test_overlaps_are_found_before_anybody_works() -> None:
 
 def test_many_shared_paths_are_named_in_part() -> None:
     files = [f"src/{n}.py" for n in range(9)]
-    text = "\n".join(drawing(view_of([package(1, *files), package(2, *files)], {})))
+    text = "\n".join(render_plan(build_plan_view([package(1, *files), package(2, *files)], {})))
     assert "both may change src/0.py, src/1.py, src/2.py and 6 more" in text
 
 
@@ -77,7 +77,7 @@ def plans(draw: st.DrawFn) -> list[WorkPackage]:
 
 @given(plans())
 def test_every_package_is_drawn_once_and_none_beside_one_that_it_overlaps(plan: list[WorkPackage]) -> None:
-    view: PlanView = view_of(plan, {})
+    view: PlanView = build_plan_view(plan, {})
     ids = sorted(one.work_package_id for one in plan)
     assert sorted(id_ for wave in view.waves for id_ in wave) == ids == sorted(node.id for node in view.packages)
     wave_of = {node.id: node.wave for node in view.packages}
@@ -88,5 +88,5 @@ def test_every_package_is_drawn_once_and_none_beside_one_that_it_overlaps(plan: 
             meets = any(may_overlap(a, b) for a in one.file_scope for b in other.file_scope)
             if one is not other and meets:
                 assert wave_of[one.work_package_id] != wave_of[other.work_package_id]
-    text = "\n".join(drawing(view))
+    text = "\n".join(render_plan(view))
     assert all(text.count(f"\n  {id_}  ") == 1 for id_ in ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.core.plan.tasks import Layer, Task, TaskList, parse
+from phasegate.core.plan.tasks import Layer, Task, TaskList, parse_tasks
 from phasegate.prompts.front_matter import read_yaml
 
 LINES = """# Tasks: login
@@ -50,7 +50,7 @@ YAML = """# Tasks
 
 
 def _parse(text: str) -> TaskList:
-    return parse(text, read_yaml)
+    return parse_tasks(text, read_yaml)
 
 
 def _codes(text: str) -> list[tuple[int, str]]:

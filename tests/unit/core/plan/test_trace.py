@@ -6,7 +6,7 @@ import pytest
 
 from phasegate.core.plan.commits import Commit
 from phasegate.core.plan.requirements import Requirement
-from phasegate.core.plan.trace import TracedWork, lines_of, summary, trace
+from phasegate.core.plan.trace import PackageTraceData, render_trace, summarize_trace, trace_requirements
 from phasegate.core.plan.work_package import WorkPackage
 
 LOGIN, LOGOUT, LATER = (Requirement(f"FR-AUTH-{n:03}", f"Text {n}", n) for n in (1, 10, 100))
@@ -28,8 +28,8 @@ def commit(message: str) -> Commit:
 
 @pytest.mark.demand("D15.d")
 def test_a_requirement_leads_to_its_package_commits_and_tests() -> None:
-    work = TracedWork(package("WP01", LOGIN), (commit("WP01: log in\n\nmore"),), {"tests/a.py": ""})
-    (one,) = trace([LOGIN], [work])
+    work = PackageTraceData(package("WP01", LOGIN), (commit("WP01: log in\n\nmore"),), {"tests/a.py": ""})
+    (one,) = trace_requirements([LOGIN], [work])
     assert one.packages == ("WP01",)
     assert [(link.subject, link.package) for link in one.commits] == [("WP01: log in", "WP01")]
     assert [(link.path, link.names_it) for link in one.tests] == [("tests/a.py", False)]
@@ -38,17 +38,19 @@ def test_a_requirement_leads_to_its_package_commits_and_tests() -> None:
 
 @pytest.mark.demand("D15.d")
 def test_what_nobody_builds_is_missing_everything() -> None:
-    (_, later) = trace([LOGIN, LATER], [TracedWork(package("WP01", LOGIN), (commit("WP01: x"),), {"t": ""})])
+    (_, later) = trace_requirements(
+        [LOGIN, LATER], [PackageTraceData(package("WP01", LOGIN), (commit("WP01: x"),), {"t": ""})]
+    )
     assert later.missing == ("package", "commit", "test")
 
 
 def test_a_commit_or_test_that_names_ids_counts_for_those_alone() -> None:
-    work = TracedWork(
+    work = PackageTraceData(
         package("WP01", LOGIN, LOGOUT),
         (commit("feat(WP01): in [FR-AUTH-001]"),),
         {"tests/a.py": "# shows FR-AUTH-001\n"},
     )
-    login, logout = trace([LOGIN, LOGOUT], [work])
+    login, logout = trace_requirements([LOGIN, LOGOUT], [work])
     assert login.missing == ()
     assert login.tests[0].names_it
     assert logout.missing == ("commit", "test")
@@ -56,20 +58,20 @@ def test_a_commit_or_test_that_names_ids_counts_for_those_alone() -> None:
 
 @pytest.mark.parametrize("text", ["FR-AUTH-0010", "XFR-AUTH-001", "FR-AUTH-001-B", "fr-auth-001"])
 def test_an_id_counts_as_a_whole_only(text: str) -> None:
-    work = TracedWork(package("WP01", LOGIN, LATER), (commit(f"WP01: {text}"),), {})
-    login, later = trace([LOGIN, LATER], [work])
+    work = PackageTraceData(package("WP01", LOGIN, LATER), (commit(f"WP01: {text}"),), {})
+    login, later = trace_requirements([LOGIN, LATER], [work])
     assert len(login.commits) == len(later.commits) == 1, "nothing is named, so all that the package serves is meant"
 
 
 def test_longer_ids_are_not_taken_for_shorter_ones() -> None:
     short, long = Requirement("FR-1", "a", 1), Requirement("FR-1-2", "b", 2)
-    work = TracedWork(package("WP01", short, long), (commit("WP01: FR-1-2"),), {})
-    assert [bool(one.commits) for one in trace([short, long], [work])] == [False, True]
+    work = PackageTraceData(package("WP01", short, long), (commit("WP01: FR-1-2"),), {})
+    assert [bool(one.commits) for one in trace_requirements([short, long], [work])] == [False, True]
 
 
 def test_the_report_ends_with_what_is_missing_in_all() -> None:
-    traced = trace([LOGIN, LATER], [TracedWork(package("WP01", LOGIN), (commit("WP01: x"),), {})])
-    assert [*lines_of(traced)] == [
+    traced = trace_requirements([LOGIN, LATER], [PackageTraceData(package("WP01", LOGIN), (commit("WP01: x"),), {})])
+    assert [*render_trace(traced)] == [
         "FR-AUTH-001  Text 1",
         "  packages  WP01",
         "  commits   aaaaaaaaaa WP01: x",
@@ -82,4 +84,4 @@ def test_the_report_ends_with_what_is_missing_in_all() -> None:
         "  MISSING   package, commit, test",
         "2 requirements: 1 without package, 1 without commit, 2 without test",
     ]
-    assert summary(()) == "no requirements"
+    assert summarize_trace(()) == "no requirements"

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.core.plan.dependencies import needs, overlapping, plan_problems, ready, waves
+from phasegate.core.plan.dependencies import (
+    compute_dependencies,
+    compute_waves,
+    find_plan_problems,
+    find_ready_packages,
+    find_scope_overlaps,
+)
 from phasegate.core.plan.work_package import (
     Deliverables,
     PackageChecks,
-    State,
+    PackageState,
     WorkPackage,
-    problems,
-    slug_is_safe,
-    split,
+    find_package_problems,
+    is_safe_slug,
+    split_evenly,
 )
 from support.packages import LOGIN_FORM, minimal
 
@@ -23,7 +29,7 @@ from support.packages import LOGIN_FORM, minimal
     [(6, 2, [3, 3]), (5, 2, [3, 2]), (7, 3, [3, 2, 2]), (2, 4, [1, 1, 0, 0]), (0, 2, [0, 0]), (3, 1, [3])],
 )
 def test_deliverables_are_split_into_near_equal_parts(count: int, parts: int, sizes: list[int]) -> None:
-    found = split(range(count), parts)
+    found = split_evenly(range(count), parts)
     assert [len(part) for part in found] == sizes
     assert [item for part in found for item in part] == list(range(count))
 
@@ -35,12 +41,12 @@ def test_names_of_branch_and_worktree_follow_from_the_package() -> None:
 
 
 def test_the_example_of_the_specification_is_sound() -> None:
-    assert list(problems(LOGIN_FORM)) == []
-    assert list(problems(minimal())) == []
+    assert list(find_package_problems(LOGIN_FORM)) == []
+    assert list(find_package_problems(minimal())) == []
 
 
 def _messages(package: WorkPackage) -> str:
-    return "\n".join(f"{problem.key}: {problem.message}" for problem in problems(package))
+    return "\n".join(f"{problem.key}: {problem.message}" for problem in find_package_problems(package))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,7 @@ def test_package_ids_go_on_beyond_two_digits(id_: str) -> None:
     ["", "..", ".git", "con", "001", "001-", "login", "001-a/b", "001-a\n", "001-A", "001-a..b", "001--a", "001-é"],
 )
 def test_an_unsafe_slug_is_refused(slug: str) -> None:
-    assert not slug_is_safe(slug)
+    assert not is_safe_slug(slug)
     assert "feature_slug" in _messages(minimal(feature_slug=slug))
 
 
@@ -145,7 +151,7 @@ def _package(id_: str, *dependencies: str, scope: tuple[str, ...] = ()) -> WorkP
 @pytest.mark.demand("D5.g")
 def test_a_cycle_of_packages_is_named() -> None:
     packages = [_package("WP01", "WP03"), _package("WP02", "WP01"), _package("WP03", "WP02")]
-    ((position, problem),) = plan_problems(packages)
+    ((position, problem),) = find_plan_problems(packages)
     assert position == 0
     assert "WP01 -> WP03 -> WP02 -> WP01" in problem.message
 
@@ -153,7 +159,7 @@ def test_a_cycle_of_packages_is_named() -> None:
 def test_all_that_is_wrong_with_a_plan_is_told() -> None:
     other = minimal(work_package_id="WP04", feature_slug="002-two")
     packages = [_package("WP01"), _package("WP01"), _package("WP02", "WP09"), other]
-    found = [(position, problem.key) for position, problem in plan_problems(packages)]
+    found = [(position, problem.key) for position, problem in find_plan_problems(packages)]
     assert found == [(1, "work_package_id"), (3, "feature_slug"), (2, "dependencies")]
 
 
@@ -165,7 +171,7 @@ def test_packages_with_overlapping_scope_wait_for_the_one_before() -> None:
         _package("WP03", scope=("docs/x.md",)),
         _package("WP04", scope=("docs",)),
     ]
-    assert needs(packages) == {
+    assert compute_dependencies(packages) == {
         "WP01": frozenset(),
         "WP02": {"WP01"},
         "WP03": frozenset(),
@@ -180,27 +186,27 @@ def test_an_overlap_never_makes_a_cycle() -> None:
         _package("WP02", scope=("a", "b")),
         _package("WP03", scope=("b",)),
     ]
-    found = needs(packages)
+    found = compute_dependencies(packages)
     assert found["WP01"] >= {"WP03"}
-    assert sorted(name for wave in waves(found) for name in wave) == ["WP01", "WP02", "WP03"]
+    assert sorted(name for wave in compute_waves(found) for name in wave) == ["WP01", "WP02", "WP03"]
 
 
 def test_overlaps_are_found_between_all_pairs() -> None:
     scopes = {"A": ["src/a.py"], "B": ["**/a.py"], "C": ["lib/x"], "D": ["lib"], "E": ["other/*"]}
-    assert overlapping(scopes) == {("A", "B"), ("B", "C"), ("B", "D"), ("B", "E"), ("C", "D")}
+    assert find_scope_overlaps(scopes) == {("A", "B"), ("B", "C"), ("B", "D"), ("B", "E"), ("C", "D")}
 
 
 def test_waves_run_side_by_side_and_in_order() -> None:
-    found = waves({"WP01": [], "WP02": ["WP01"], "WP03": ["WP01"], "WP10": ["WP02", "WP03"], "WP04": []})
+    found = compute_waves({"WP01": [], "WP02": ["WP01"], "WP03": ["WP01"], "WP10": ["WP02", "WP03"], "WP04": []})
     assert found == [("WP01", "WP04"), ("WP02", "WP03"), ("WP10",)]
-    assert waves({"A": ["B"], "B": ["A"], "C": ["stranger"]}) == []
+    assert compute_waves({"A": ["B"], "B": ["A"], "C": ["stranger"]}) == []
 
 
 @pytest.mark.demand("D4.h")
 def test_a_package_is_ready_when_all_it_waits_for_is_done() -> None:
     waits = {"WP01": frozenset[str](), "WP02": frozenset(("WP01",)), "WP03": frozenset(("WP01", "WP02"))}
-    planned, done, review = State.PLANNED, State.DONE, State.FOR_REVIEW
-    assert ready(waits, {"WP01": planned, "WP02": planned, "WP03": planned}) == ("WP01",)
-    assert ready(waits, {"WP01": done, "WP02": planned, "WP03": planned}) == ("WP02",)
-    assert ready(waits, {"WP01": review, "WP02": planned, "WP03": planned}) == ()
-    assert ready(waits, {"WP01": done, "WP03": planned}) == ()
+    planned, done, review = PackageState.PLANNED, PackageState.DONE, PackageState.FOR_REVIEW
+    assert find_ready_packages(waits, {"WP01": planned, "WP02": planned, "WP03": planned}) == ("WP01",)
+    assert find_ready_packages(waits, {"WP01": done, "WP02": planned, "WP03": planned}) == ("WP02",)
+    assert find_ready_packages(waits, {"WP01": review, "WP02": planned, "WP03": planned}) == ()
+    assert find_ready_packages(waits, {"WP01": done, "WP03": planned}) == ()

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.core.prompt.agent_file import PROMPTS, PROTOCOL, Section, findings, read_agent_file, with_section
+from phasegate.core.prompt.agent_file import (
+    PROMPTS_TITLE,
+    PROTOCOL_TITLE,
+    PromptSection,
+    find_section_problems,
+    insert_section,
+    read_agent_file,
+)
 from phasegate.errors import ConfigError
 from support.agent_file_shapes import HERE, PROTOCOL_PLACES, SHAPES, unmarked
 
-SECTION = Section(PROMPTS, "# SUGGESTED PROMPTS\n\nSay what comes next:\n\n```\n---\nSTATUS: x\n---\n```\n")
-EMISSION = Section(PROTOCOL, "# PROMPT EMISSION PROTOCOL\n\nEmit:\n  [1] Go on\n  [2] View project status\n")
+SECTION = PromptSection(PROMPTS_TITLE, "# SUGGESTED PROMPTS\n\nSay what comes next:\n\n```\n---\nSTATUS: x\n---\n```\n")
+EMISSION = PromptSection(
+    PROTOCOL_TITLE, "# PROMPT EMISSION PROTOCOL\n\nEmit:\n  [1] Go on\n  [2] View project status\n"
+)
 
 
-def put(text: str, section: Section = SECTION) -> str:
-    return with_section(read_agent_file(text, section), section)
+def put(text: str, section: PromptSection = SECTION) -> str:
+    return insert_section(read_agent_file(text, section), section)
 
 
-def says(text: str, section: Section = SECTION) -> list[str]:
-    return findings(read_agent_file(text, section), section)
+def says(text: str, section: PromptSection = SECTION) -> list[str]:
+    return find_section_problems(read_agent_file(text, section), section)
 
 
-def expected(shape: str, section: Section = SECTION) -> str:
+def expected(shape: str, section: PromptSection = SECTION) -> str:
     return shape.replace(HERE, section.text)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.prompt.project_tree import FoldPhrases, project_tree
+from phasegate.core.prompt.project_tree import FoldPhrases, render_project_tree
 from phasegate.core.text.token_estimate import estimate_tokens
 from phasegate.workspace.repository import list_files
 from support.growth import assert_grows_no_faster_than_its_input
@@ -18,7 +18,7 @@ MANY = [f"package{a:02}/module{b:02}/file{c:02}.py" for a in range(10) for b in 
 
 
 def tree(paths: list[str], room: int = 5_000) -> str:
-    return project_tree(paths, room, PHRASES)
+    return render_project_tree(paths, room, PHRASES)
 
 
 @pytest.mark.demand("T3.b")

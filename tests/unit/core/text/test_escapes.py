@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.core.text.escapes import for_terminal, strip_escapes
+from phasegate.core.text.escapes import sanitize_for_terminal, strip_escapes
 
 STRINGS = [
     "\x1b]0;title\x07",
@@ -37,34 +37,34 @@ def test_a_sequence_is_taken_out_whole(sequence: str) -> None:
     text = f"before {sequence}after"
     assert acts(text)
     assert strip_escapes(text) == ("before after", "before \x1bafter", False)
-    assert for_terminal(text) == "before after"
+    assert sanitize_for_terminal(text) == "before after"
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_no_part_of_a_sequence_acts(sequence: str) -> None:
     for end in range(len(sequence) + 1):
         for text in (sequence[:end], f"\x1b{sequence[:end]}", f"{sequence[:end]}\ufffd\n", sequence[end:]):
-            assert not acts(for_terminal(text))
+            assert not acts(sanitize_for_terminal(text))
 
 
 @pytest.mark.parametrize(
     "control", ["\x00", "\x07", "\x08", "\x0b", "\x0c", "\x7f", "\u202e", "\u2066", "\u200f", "\u2028"]
 )
 def test_what_moves_the_cursor_or_turns_the_writing_is_shown_as_a_box(control: str) -> None:
-    assert for_terminal(f"a{control}b") == "a\ufffdb"
+    assert sanitize_for_terminal(f"a{control}b") == "a\ufffdb"
 
 
 def test_a_carriage_return_starts_a_new_line_instead_of_writing_over() -> None:
-    assert for_terminal("rm -rf x\recho hello\r\nbye") == "rm -rf x\necho hello\nbye"
+    assert sanitize_for_terminal("rm -rf x\recho hello\r\nbye") == "rm -rf x\necho hello\nbye"
 
 
 def test_a_lone_surrogate_can_be_written_afterwards() -> None:
-    assert for_terminal("a\udcffb").encode() == "a\ufffdb".encode()
+    assert sanitize_for_terminal("a\udcffb").encode() == "a\ufffdb".encode()
 
 
 def test_ordinary_text_is_left_alone() -> None:
     text = "naïve — 語 🎉 <b> [31m {x}\n\tcode\n"
-    assert strip_escapes(text).text == for_terminal(text) == text
+    assert strip_escapes(text).text == sanitize_for_terminal(text) == text
 
 
 @pytest.mark.parametrize("start", ["\x1b]0;x", "\x1bPx", "\x9dx"])

@@ -7,15 +7,15 @@ import itertools
 import pytest
 
 from phasegate.core.answer.vocabulary import Verdict
-from phasegate.core.workflow.gate import Demands, GateEvidence, GateOutcome, judge_gate
+from phasegate.core.workflow.gate import GateDemands, GateEvidence, GateOutcome, evaluate_gate
 
-DEMANDS = Demands(artifacts=("spec.md", "proposal.md"), commands=("test", "lint"))
+DEMANDS = GateDemands(artifacts=("spec.md", "proposal.md"), commands=("test", "lint"))
 COMPLETE = GateEvidence(frozenset(DEMANDS.artifacts), {"test": True, "lint": True}, Verdict.PASS)
 
 
 @pytest.mark.demand("W3.b")
 def test_a_gate_passes_when_documents_commands_and_verdict_agree() -> None:
-    assert judge_gate(DEMANDS, COMPLETE).outcome is GateOutcome.PASSED
+    assert evaluate_gate(DEMANDS, COMPLETE).outcome is GateOutcome.PASSED
 
 
 @pytest.mark.demand("W3.f", "W3.b")
@@ -25,20 +25,22 @@ def test_only_complete_evidence_passes_a_gate() -> None:
     results = [{}, {"test": True}, {"test": True, "lint": False}, {"test": False, "lint": True}, COMPLETE.commands]
     every = itertools.product(documents, results, [None, *Verdict])
     passed = [
-        GateEvidence(*case) for case in every if judge_gate(DEMANDS, GateEvidence(*case)).outcome is GateOutcome.PASSED
+        GateEvidence(*case)
+        for case in every
+        if evaluate_gate(DEMANDS, GateEvidence(*case)).outcome is GateOutcome.PASSED
     ]
     assert passed == [COMPLETE]
 
 
 @pytest.mark.demand("W3.f")
 def test_no_verdict_overrides_a_failed_command() -> None:
-    result = judge_gate(DEMANDS, GateEvidence(COMPLETE.artifacts, {"test": False, "lint": True}, Verdict.PASS))
+    result = evaluate_gate(DEMANDS, GateEvidence(COMPLETE.artifacts, {"test": False, "lint": True}, Verdict.PASS))
     assert (result.outcome, result.reasons) == (GateOutcome.FAILED, ("test failed",))
 
 
 @pytest.mark.demand("W3.b")
 def test_the_reasons_come_in_the_order_of_the_checks() -> None:
-    result = judge_gate(DEMANDS, GateEvidence(frozenset({"spec.md"}), {"test": False}, Verdict.NEEDS_CHANGES))
+    result = evaluate_gate(DEMANDS, GateEvidence(frozenset({"spec.md"}), {"test": False}, Verdict.NEEDS_CHANGES))
     assert result.reasons == (
         "proposal.md is missing",
         "test failed",
@@ -51,22 +53,22 @@ def test_the_reasons_come_in_the_order_of_the_checks() -> None:
 @pytest.mark.parametrize("verdict", [Verdict.REJECTED, Verdict.MAJOR_ISSUES])
 def test_a_rejection_stops_for_a_person(verdict: Verdict) -> None:
     evidence = GateEvidence(COMPLETE.artifacts, COMPLETE.commands, verdict)
-    assert judge_gate(DEMANDS, evidence).outcome is GateOutcome.BLOCKED
+    assert evaluate_gate(DEMANDS, evidence).outcome is GateOutcome.BLOCKED
 
 
 @pytest.mark.demand("W3.c")
 @pytest.mark.parametrize("verdict", [Verdict.NEEDS_REVISION, Verdict.NEEDS_CHANGES, None])
 def test_a_requested_change_fails_the_gate(verdict: Verdict | None) -> None:
     evidence = GateEvidence(COMPLETE.artifacts, COMPLETE.commands, verdict)
-    assert judge_gate(DEMANDS, evidence).outcome is GateOutcome.FAILED
+    assert evaluate_gate(DEMANDS, evidence).outcome is GateOutcome.FAILED
 
 
 def test_a_gate_without_a_critic_needs_no_verdict_but_heeds_one() -> None:
-    demands = Demands(verdict=False)
-    assert judge_gate(demands, GateEvidence()).outcome is GateOutcome.PASSED
-    assert judge_gate(demands, GateEvidence(verdict=Verdict.NEEDS_CHANGES)).outcome is GateOutcome.FAILED
+    demands = GateDemands(verdict=False)
+    assert evaluate_gate(demands, GateEvidence()).outcome is GateOutcome.PASSED
+    assert evaluate_gate(demands, GateEvidence(verdict=Verdict.NEEDS_CHANGES)).outcome is GateOutcome.FAILED
 
 
 def test_truthy_is_not_true() -> None:
     evidence = GateEvidence(COMPLETE.artifacts, {"test": 1, "lint": True}, Verdict.PASS)  # type: ignore[dict-item]
-    assert judge_gate(DEMANDS, evidence).outcome is GateOutcome.FAILED
+    assert evaluate_gate(DEMANDS, evidence).outcome is GateOutcome.FAILED

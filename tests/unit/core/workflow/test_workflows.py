@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from phasegate.core.workflow.phases import PHASES, Work, phase_of, required_artifacts
+from phasegate.core.workflow.phases import PHASES, PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflows import (
-    UNMERGED,
+    UNMERGED_WORKFLOWS,
     WORKFLOWS,
+    find_phases_problem,
     gate_name,
-    invalid_phases,
     resolve_display_name,
     workflow_noun,
 )
@@ -60,7 +60,7 @@ WORKFLOW_NUMBERS = [
 @pytest.mark.parametrize(("workflow", "numbers"), WORKFLOW_NUMBERS)
 def test_every_workflow_has_its_phases_in_order(workflow: str, numbers: str) -> None:
     assert [key[:2] for key in WORKFLOWS[workflow]] == numbers.split()
-    assert invalid_phases(WORKFLOWS[workflow]) is None
+    assert find_phases_problem(WORKFLOWS[workflow]) is None
 
 
 @pytest.mark.demand("W1.c", "W1.f")
@@ -72,7 +72,7 @@ def test_phases_that_share_a_number_are_told_apart() -> None:
 
 @pytest.mark.demand("W1.g")
 def test_only_a_run_of_the_tests_has_nothing_to_merge() -> None:
-    assert {"test-run"} == UNMERGED & WORKFLOWS.keys()
+    assert {"test-run"} == UNMERGED_WORKFLOWS & WORKFLOWS.keys()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_every_workflow_type_has_its_noun(workflow: str, own: str | None, noun: 
     ],
 )
 def test_a_workflow_that_cannot_work_is_refused_in_words(phases: tuple[str, ...], complaint: str) -> None:
-    assert complaint in str(invalid_phases(phases))
+    assert complaint in str(find_phases_problem(phases))
 
 
 @pytest.mark.demand("W3.a")
@@ -155,8 +155,8 @@ def test_the_last_planning_phase_before_the_packages_owes_the_tasks(workflow: st
 
 @pytest.mark.demand("W7.b", "W7.c", "W7.d", "W7.e")
 def test_every_phase_of_every_workflow_says_how_it_is_carried_out() -> None:
-    work = {key: phase_of(key).work for phases in WORKFLOWS.values() for key in phases}
-    assert {key[:2] for key, kind in work.items() if kind is Work.PLANNING} == {
+    work = {key: get_phase(key).work for phases in WORKFLOWS.values() for key in phases}
+    assert {key[:2] for key, kind in work.items() if kind is PhaseWork.PLANNING} == {
         "00",
         "01",
         "02",
@@ -165,9 +165,12 @@ def test_every_phase_of_every_workflow_says_how_it_is_carried_out() -> None:
         "05",
         "16",
     }
-    assert {key for key, kind in work.items() if kind is Work.PACKAGES} == {"06-implementation", "16-upgrade-execute"}
-    assert {key[:2] for key, kind in work.items() if kind is Work.REVIEW} == {"08", "09"}
-    assert {key[:2] for key, kind in work.items() if kind is Work.COMMANDS} == {
+    assert {key for key, kind in work.items() if kind is PhaseWork.PACKAGES} == {
+        "06-implementation",
+        "16-upgrade-execute",
+    }
+    assert {key[:2] for key, kind in work.items() if kind is PhaseWork.REVIEW} == {"08", "09"}
+    assert {key[:2] for key, kind in work.items() if kind is PhaseWork.COMMANDS} == {
         "07",
         "10",
         "11",
@@ -179,5 +182,5 @@ def test_every_phase_of_every_workflow_says_how_it_is_carried_out() -> None:
 
 
 def test_a_phase_of_ones_own_is_reviewed() -> None:
-    assert phase_of("42-audit").work is Work.REVIEW
-    assert phase_of("42-audit").artifacts == ("REVIEW-42.md",)
+    assert get_phase("42-audit").work is PhaseWork.REVIEW
+    assert get_phase("42-audit").artifacts == ("REVIEW-42.md",)

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from phasegate.agents.port import AgentReport, Ending, FinishedRun
-from phasegate.core.machine.package_events import End
+from phasegate.core.machine.package_events import JobEndKind
 from support.job_ends import judged_implementer, result
 
 SUCCESS, FAILURE, NONE = result(success=True), result(success=False), "All is done.\n"
@@ -21,7 +21,7 @@ def test_only_a_clean_end_with_a_success_and_no_blocker_is_done() -> None:
         report = AgentReport(answer, ending, "why", blockers=blockers)
         ended = judged_implementer(report, FinishedRun(0, answer, stderr))
         is_done = ending is Ending.COMPLETED and answer == SUCCESS and not blockers and not stderr
-        assert (ended.end is End.DONE) is is_done, (ending, answer, blockers, stderr)
+        assert (ended.outcome is JobEndKind.DONE) is is_done, (ending, answer, blockers, stderr)
         assert is_done or ended.reason
 
 
@@ -29,5 +29,5 @@ def test_only_a_clean_end_with_a_success_and_no_blocker_is_done() -> None:
 def test_the_success_of_another_job_is_not_taken() -> None:
     other = result(success=True, job="00000000-0000-4000-8000-000000000000")
     ended = judged_implementer(AgentReport(other, Ending.COMPLETED), FinishedRun(0, other, ""))
-    assert ended.end is End.UNREADABLE
+    assert ended.outcome is JobEndKind.UNREADABLE
     assert "refused" in ended.reason

@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from phasegate.agents.port import AgentEvent, EventKind, Usage
-from phasegate.core.audit.trail import Action, Doer, Done, Source
-from phasegate.core.display.activity import LONGEST_LINE, Activity
-from phasegate.engine.jobs.live_events import LONGEST_TEXT, MOST_NOTED, LiveTrail, noted, shown_live, used
+from phasegate.core.audit.trail import Action, Source, TrailActor, TrailEvent
+from phasegate.core.display.activity import MAX_LINE_CHARS, Activity
+from phasegate.engine.jobs.live_events import (
+    MAX_TEXT_CHARS,
+    MAX_TRAIL_ENTRIES,
+    LiveTrail,
+    make_trail_entry,
+    make_usage_entry,
+    update_activity,
+)
 
-AGENT = Doer("agent:x", "mine")
+AGENT = TrailActor("agent:x", "mine")
 
 
 def test_each_kind_of_action_has_its_entry_and_all_are_reported() -> None:
@@ -20,7 +27,7 @@ def test_each_kind_of_action_has_its_entry_and_all_are_reported() -> None:
         AgentEvent(EventKind.TOOL, "Read", "c.py"),
         AgentEvent(EventKind.NOTICE, "not permitted", failed=True),
     ]
-    entries = [noted(AGENT, event) for event in events]
+    entries = [make_trail_entry(AGENT, event) for event in events]
     assert [(entry.action, dict(entry.fields)) for entry in entries if entry] == [
         (Action.WRITE_FILE, {"path": "a.py"}),
         (Action.DELETE_FILE, {"path": "b.py", "failed": True}),
@@ -33,22 +40,22 @@ def test_each_kind_of_action_has_its_entry_and_all_are_reported() -> None:
 
 def test_what_an_agent_says_is_no_action() -> None:
     for kind in (EventKind.TEXT, EventKind.USAGE, EventKind.END):
-        assert noted(AGENT, AgentEvent(kind, "words")) is None
+        assert make_trail_entry(AGENT, AgentEvent(kind, "words")) is None
 
 
 def test_a_busy_agent_does_not_fill_the_disk() -> None:
-    entries: list[Done] = []
+    entries: list[TrailEvent] = []
     trail = LiveTrail(AGENT, entries.append, lambda: 0.0)
-    for _ in range(3 * MOST_NOTED):
+    for _ in range(3 * MAX_TRAIL_ENTRIES):
         trail(AgentEvent(EventKind.COMMAND, "x" * 10_000))
-    assert len(entries) == MOST_NOTED + 1
+    assert len(entries) == MAX_TRAIL_ENTRIES + 1
     assert entries[-1].action is Action.NOTICE
     assert entries[-1].source is Source.OBSERVED
-    assert all(len(str(entry.fields.get("command", ""))) <= LONGEST_TEXT for entry in entries)
+    assert all(len(str(entry.fields.get("command", ""))) <= MAX_TEXT_CHARS for entry in entries)
 
 
 def test_a_command_is_noted_with_its_result_or_before_the_next_one() -> None:
-    entries: list[Done] = []
+    entries: list[TrailEvent] = []
     times_s = iter([1.0, 3.5, 4.0, 5.0, 6.0])
     trail = LiveTrail(AGENT, entries.append, lambda: next(times_s))
     trail(AgentEvent(EventKind.COMMAND, "python -m pytest -q"))
@@ -56,7 +63,7 @@ def test_a_command_is_noted_with_its_result_or_before_the_next_one() -> None:
     trail(AgentEvent(EventKind.COMMAND, "ls"))
     trail(AgentEvent(EventKind.COMMAND, "ruff check ."))
     trail(AgentEvent(EventKind.NOTICE, "failed: ruff", failed=True))
-    trail.end_command()
+    trail.flush_command()
     assert [(entry.action, dict(entry.fields)) for entry in entries] == [
         (Action.RUN_TESTS, {"command": "python -m pytest -q", "exit_code": 1, "duration_ms": 2500}),
         (Action.RUN_COMMAND, {"command": "ls"}),
@@ -67,10 +74,10 @@ def test_a_command_is_noted_with_its_result_or_before_the_next_one() -> None:
 
 
 def test_a_blocker_is_noted_once() -> None:
-    entries: list[Done] = []
+    entries: list[TrailEvent] = []
     trail = LiveTrail(AGENT, entries.append, lambda: 0.0)
     trail(AgentEvent(EventKind.BLOCKER, "BLOCKER: no zod"))
-    trail.block(("no zod", "no key"))
+    trail.note_blockers(("no zod", "no key"))
     assert [(entry.action, entry.fields["text"]) for entry in entries] == [
         (Action.BLOCKER, "no zod"),
         (Action.BLOCKER, "no key"),
@@ -78,7 +85,7 @@ def test_a_blocker_is_noted_once() -> None:
 
 
 def test_usage_is_noted_once_as_the_agent_says() -> None:
-    entry = used(AGENT, Usage(10, 4, 2, 0.5))
+    entry = make_usage_entry(AGENT, Usage(10, 4, 2, 0.5))
     assert (entry.action, entry.source) == (Action.USAGE, Source.REPORTED)
     assert dict(entry.fields) == {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 2, "cost_usd": 0.5}
 
@@ -92,7 +99,7 @@ def test_usage_is_noted_once_as_the_agent_says() -> None:
         ([AgentEvent(EventKind.COMMAND, "make\n  test")], "$ make test"),
         ([AgentEvent(EventKind.TOOL, "Read", "c.py")], "Read c.py"),
         (
-            [AgentEvent(EventKind.TEXT, "One.\nTwo is ", is_piece=True), AgentEvent(EventKind.TEXT, "longer.\n\n")],
+            [AgentEvent(EventKind.TEXT, "One.\nTwo is ", is_partial=True), AgentEvent(EventKind.TEXT, "longer.\n\n")],
             "Two is longer.",
         ),
         (
@@ -106,20 +113,20 @@ def test_usage_is_noted_once_as_the_agent_says() -> None:
 def test_what_an_agent_did_last_is_one_line_with_its_tokens(events: list[AgentEvent], line: str) -> None:
     activities: dict[str, Activity] = {}
     for event in events:
-        shown_live(activities, "job", event)
+        update_activity(activities, "job", event)
     assert activities.get("job", Activity()).line == line
 
 
 def test_a_long_message_takes_no_more_than_a_line() -> None:
     activities: dict[str, Activity] = {}
     for _ in range(1_000):
-        shown_live(activities, "job", AgentEvent(EventKind.TEXT, "x" * 1_000))
-    assert len(activities["job"].line) == LONGEST_LINE
+        update_activity(activities, "job", AgentEvent(EventKind.TEXT, "x" * 1_000))
+    assert len(activities["job"].line) == MAX_LINE_CHARS
     assert len(activities["job"].message) < 1_000
 
 
 def test_the_job_that_was_heard_last_comes_last() -> None:
     activities: dict[str, Activity] = {}
     for job in ("a", "b", "a"):
-        shown_live(activities, job, AgentEvent(EventKind.COMMAND, job))
+        update_activity(activities, job, AgentEvent(EventKind.COMMAND, job))
     assert [*activities] == ["b", "a"]

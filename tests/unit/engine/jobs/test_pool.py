@@ -9,8 +9,8 @@ from threading import Event, Timer
 
 import pytest
 
-from phasegate.engine.jobs.assignment import Ended
-from phasegate.engine.jobs.pool import Announce, Came, Crew
+from phasegate.engine.jobs.assignment import JobEnd
+from phasegate.engine.jobs.pool import JobPool, JobResult, RegisterJob
 
 WAIT_S, MOST_S = 0.05, 60.0
 
@@ -36,17 +36,17 @@ def test_a_wait_ends_also_when_the_handling_of_a_signal_took_longer_than_it(inte
     """It went on until the next job ended: a run that was told to stop did not."""
     may_end, why = Event(), RuntimeError("it could not be run")
 
-    def work(_announce: Announce) -> Ended:
+    def work(_announce: RegisterJob) -> JobEnd:
         may_end.wait()
         raise why
 
     give_up = Timer(MOST_S, may_end.set)
     give_up.start()
-    with Crew() as crew:
-        crew.start("one", work)
+    with JobPool() as crew:
+        crew.start_job("one", work)
         while len(interrupted) < 3:
             signal.setitimer(signal.ITIMER_REAL, WAIT_S / 2)
-            assert crew.wait(WAIT_S) is None
+            assert crew.wait_for_result(WAIT_S) is None
         may_end.set()
-        assert crew.wait(MOST_S) == Came("one", why)
+        assert crew.wait_for_result(MOST_S) == JobResult("one", why)
     give_up.cancel()

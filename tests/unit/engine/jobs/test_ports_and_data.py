@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.jobs.ports_and_data import own_surroundings
+from phasegate.engine.jobs.ports_and_data import reserve_ports_and_data
 
 
 @pytest.mark.demand("R5.d")
@@ -16,8 +16,8 @@ def test_jobs_side_by_side_have_no_port_in_common_and_each_can_bind_its_own(tmp_
     for folder in folders:
         folder.mkdir()
     with (
-        own_surroundings(folders[0], tmp_path / "locks") as one,
-        own_surroundings(folders[1], tmp_path / "locks") as two,
+        reserve_ports_and_data(folders[0], tmp_path / "locks") as one,
+        reserve_ports_and_data(folders[1], tmp_path / "locks") as two,
     ):
         ports = [*one["PHASEGATE_PORTS"].split(), *two["PHASEGATE_PORTS"].split()]
         assert len(set(ports)) == 20
@@ -32,7 +32,7 @@ def test_a_block_with_a_port_that_somebody_listens_on_is_not_given_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.urandom", lambda _: b"\0\0")  # the first block is asked for first
-    with own_surroundings(tmp_path, tmp_path / "locks") as free:
+    with reserve_ports_and_data(tmp_path, tmp_path / "locks") as free:
         first = int(free["PORT"])
-    with socket.create_server(("127.0.0.1", first + 3)), own_surroundings(tmp_path, tmp_path / "locks") as other:
+    with socket.create_server(("127.0.0.1", first + 3)), reserve_ports_and_data(tmp_path, tmp_path / "locks") as other:
         assert other["PORT"] != str(first)
