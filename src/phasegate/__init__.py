@@ -1,6 +1,7 @@
 """Phasegate: a spec-driven orchestrator for coding agents.
 
-Names are loaded when they are first used, so that importing the package costs nothing (a hook runs after every turn).
+Names are loaded when they are first used, so that importing the package costs nothing (a hook runs
+after every turn).
 """
 
 from __future__ import annotations

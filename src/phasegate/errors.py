@@ -27,7 +27,10 @@ class EnvironmentUnavailable(PhasegateError):
 
 
 class TemporarilyUnavailable(EnvironmentUnavailable):
-    """Something outside is away, slow, or asks us to wait, `wait_s` seconds if it says so: later it may work."""
+    """Something outside is away, slow, or asks us to wait, `wait_s` seconds if it says so.
+
+    Later it may work.
+    """
 
     def __init__(self, message: str, hint: str = "", retry_after_s: float = 0.0) -> None:
         super().__init__(message, hint or "try again later: phasegate run")
@@ -53,7 +56,10 @@ class GivenAway(StateConflict):
 
 
 class DivergedHistory(StateConflict):
-    """In a place of the record stands what does not follow from it: nothing is written over or behind it."""
+    """In a place of the record stands what does not follow from it.
+
+    Nothing is written over or behind it.
+    """
 
 
 class Interrupted(Exception):
@@ -69,7 +75,10 @@ class TemplateRefused(TemplateNotFound):
 
 
 class UnreadableFile(ConfigError):
-    """A file that was named cannot be read, or is no regular file; `reason` says why without its name."""
+    """A file that was named cannot be read, or is no regular file.
+
+    `reason` says why without its name.
+    """
 
     def __init__(self, message: str, hint: str = "", reason: str = "") -> None:
         super().__init__(message, hint)

@@ -1,7 +1,8 @@
 """Reads data into our types, from JSON and from plain values.
 
-msgspec finds out what a type is made of at its first use. Two threads that do so at once can end the process with a
-signal: the second sees a type half known. Here one thread at a time does it, and nowhere else in src (ruff: TID251).
+msgspec finds out what a type is made of at its first use. Two threads that do so at once can end
+the process with a signal: the second sees a type half known. Here one thread at a time does it, and
+nowhere else in src (ruff: TID251).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import msgspec
 
 T = TypeVar("T")
 _DECODERS_LOCK = Lock()
-_DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}  # of the types that are known whole
+# Of the types that are known whole
+_DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
 
 
 @overload
@@ -30,7 +32,10 @@ def read_value(plain: object, type_: type[T], *, strict: bool = True) -> T: ...
 @overload
 def read_value(plain: object, type_: object, *, strict: bool = True) -> Any: ...
 def read_value(plain: object, type_: object, *, strict: bool = True) -> Any:
-    """Dicts, lists and the like as a value of a type. Raises msgspec.ValidationError for what does not fit."""
+    """Dicts, lists and the like as a value of a type.
+
+    Raises msgspec.ValidationError for what does not fit.
+    """
     _get_decoder(type_)
     return msgspec.convert(plain, type_, strict=strict)
 

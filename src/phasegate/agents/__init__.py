@@ -1,1 +1,4 @@
-"""Adapters for agent programs: one module per program, with shared packages for streams, ACP, the request spool and sandboxed runs."""
+"""Adapters for agent programs.
+
+One module per program, with shared packages for streams, ACP, the request spool and sandboxed runs.
+"""

@@ -1,4 +1,6 @@
-"""The task envelope: what an agent is told about its task, to the letter of the interface specification."""
+"""The task envelope: what an agent is told about its task, to the letter of the interface
+specification.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ class EnvelopeConfig(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """The fields in the order of the specification. The last four are there only where they say something."""
+    """The fields in the order of the specification.
+
+    The last four are there only where they say something.
+    """
 
     job_id: str
     feature_slug: str
@@ -36,7 +41,8 @@ class Envelope(msgspec.Struct, frozen=True):
     agent_index: int | UnsetType = UNSET
     agent_count: int | UnsetType = UNSET
     assigned_deliverables: tuple[str, ...] | UnsetType = UNSET
-    role: str | UnsetType = UNSET  # plan, challenge, review or archive; left out where it is to implement
+    # Plan, challenge, review or archive; left out where it is to implement
+    role: str | UnsetType = UNSET
 
     def to_json(self) -> bytes:
         """One line of JSON, as a `command` agent reads it from stdin."""
@@ -89,7 +95,10 @@ def make_envelope(
         config=config,
         role=UNSET if role == "implement" else role,
     )
-    return whole if share is None else _add_share(whole, share)
+
+    if share is None:
+        return whole
+    return _add_share(whole, share)
 
 
 def _add_share(envelope: Envelope, share: AgentShare) -> Envelope:
@@ -104,10 +113,21 @@ def _add_share(envelope: Envelope, share: AgentShare) -> Envelope:
 
 
 def _require_inside(paths: RunPaths, path: Path) -> str:
-    """An agent is never pointed at a file elsewhere: what it is told to read, it may repeat to anybody."""
+    """An agent is never pointed at a file elsewhere.
+
+    What it is told to read, it may repeat to anybody.
+    """
     roots = (paths.repository, paths.worktrees)
-    if not path.is_absolute() or ".." in path.parts or not any(_is_below(path, root) for root in roots):
-        raise ConfigError(f"{path} is not inside {paths.repository}", "name files of this repository only")
+
+    if (
+        not path.is_absolute()
+        or ".." in path.parts
+        or not any(_is_below(path, root) for root in roots)
+    ):
+        raise ConfigError(
+            f"{path} is not inside {paths.repository}", "name files of this repository only"
+        )
+
     return str(path)
 
 
@@ -116,7 +136,10 @@ def _is_below(path: PurePath, root: PurePath) -> bool:
 
 
 def build_envelope_env(envelope: Envelope, prompt_xml: Path) -> Mapping[str, str]:
-    """The variables that every agent gets besides the envelope. `AGILEPLUS_CONTEXT` lists paths as PATH does."""
+    """The variables that every agent gets besides the envelope.
+
+    `AGILEPLUS_CONTEXT` lists paths as PATH does.
+    """
     return {
         "AGILEPLUS_JOB_ID": envelope.job_id,
         "AGILEPLUS_WP_ID": envelope.wp_id or "",

@@ -1,8 +1,8 @@
 """The port between us and agent programs: how one is started, and what its end means.
 
-A harness starts nothing itself. It describes a launch, the cage carries it out, and a reading of the harness takes in
-each line as it comes, and at last the end.
-That an agent failed is a value; that it could not be started is an exception of the cage or of `launch`.
+A harness starts nothing itself. It describes a launch, the cage carries it out, and a reading of
+the harness takes in each line as it comes, and at last the end. That an agent failed is a value;
+that it could not be started is an exception of the cage or of `launch`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from phasegate.core.paths.scope import Scope
 from phasegate.errors import ConfigError
 
 EMPTY_SCOPE = Scope(())
-MAX_TOKENS, MAX_COST_USD = 10**12, 1e9  # what is more is a mistake, and too much of it cannot be added up
+# What is more is a mistake, and too much of it cannot be added up
+MAX_TOKENS = 10**12
+MAX_COST_USD = 1e9
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -30,11 +32,16 @@ class AgentConfig(msgspec.Struct, frozen=True):
 
     name: str
     command: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()  # names of variables to pass through; values are never configured
-    scenario: str = ""  # of a scripted agent
-    model: str = ""  # empty: the program's own choice
-    first_output_timeout_s: float = 300.0  # how long to wait for the first sign of its model
-    mcp_tools: bool | None = None  # our commands as tools too; None: where its own shell is closed
+    # Names of variables to pass through; values are never configured
+    env: tuple[str, ...] = ()
+    # Of a scripted agent
+    scenario: str = ""
+    # Empty: the program's own choice
+    model: str = ""
+    # How long to wait for the first sign of its model
+    first_output_timeout_s: float = 300.0
+    # Our commands as tools too; None: where its own shell is closed
+    mcp_tools: bool | None = None
 
 
 class AgentTask(msgspec.Struct, frozen=True):
@@ -45,16 +52,25 @@ class AgentTask(msgspec.Struct, frozen=True):
     repository: Path
     checkout: Path
     prompt_xml: Path
-    phase: str  # plan, challenge, implement, review or archive
-    workflow_phase: str = ""  # the key, such as 06-implementation
+    # Plan, challenge, implement, review or archive
+    phase: str
+    # The key, such as 06-implementation
+    workflow_phase: str = ""
     round: int = 1
-    sandboxed: bool = False  # a sandbox holds it: where none does, the program's own permissions must
-    scope: Scope = EMPTY_SCOPE  # what it may change; for the harnesses that are asked before it happens
+    # A sandbox holds it: where none does, the program's own permissions must
+    sandboxed: bool = False
+    # What it may change; for the harnesses that are asked before it happens
+    scope: Scope = EMPTY_SCOPE
 
     @property
     def has_mcp_tools(self) -> bool:
-        """Whether its program gets our commands as an MCP server. In a cage its shell is open and has them anyway."""
-        return self.agent.mcp_tools if self.agent.mcp_tools is not None else not self.sandboxed
+        """Whether its program gets our commands as an MCP server.
+
+        In a cage its shell is open and has them anyway.
+        """
+        if self.agent.mcp_tools is not None:
+            return self.agent.mcp_tools
+        return not self.sandboxed
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -63,49 +79,73 @@ class Launch(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     stdin: bytes | Path
     network: bool
-    env: Mapping[str, str] = {}  # values that we set
-    default_env: Mapping[str, str] = {}  # values where neither we nor the person set one: a file cannot fill the gap
-    pass_env: tuple[str, ...] = ()  # names whose values come from our own environment, never from a file
-    readable: tuple[Path, ...] = ()  # besides what the program itself needs
-    home_files: Mapping[str, bytes] = {}  # placed in the job's own HOME before the start
-    home_path_variables: Mapping[str, str] = {}  # variables that name one of these files, by its name
-    sign_in_files: tuple[str, ...] = ()  # of the person's home: lent to the job, under the same names
-    keep_stdin_open: bool = False  # for a conversation: the reading goes on with `Talk.send`
+    # Values that we set
+    env: Mapping[str, str] = {}
+    # Values where neither we nor the person set one: a file cannot fill the gap
+    default_env: Mapping[str, str] = {}
+    # Names whose values come from our own environment, never from a file
+    pass_env: tuple[str, ...] = ()
+    # Besides what the program itself needs
+    readable: tuple[Path, ...] = ()
+    # Placed in the job's own HOME before the start
+    home_files: Mapping[str, bytes] = {}
+    # Variables that name one of these files, by its name
+    home_path_variables: Mapping[str, str] = {}
+    # Of the person's home: lent to the job, under the same names
+    sign_in_files: tuple[str, ...] = ()
+    # For a conversation: the reading goes on with `Talk.send`
+    keep_stdin_open: bool = False
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
-    """A process that has ended: an exit status, or the signal that ended it, or neither if nobody knows."""
+    """A process that has ended.
+
+    An exit status, or the signal that ended it, or neither if nobody knows.
+    """
 
     exit_status: int | None
     stdout: str
     stderr: str
     signal: int | None = None
-    truncated: bool = False  # output was left out in the middle
+    # Output was left out in the middle
+    truncated: bool = False
     sigterm_sent: bool = False
-    stop_requested: bool = False  # not by the clock: somebody wanted it to end
+    # Not by the clock: somebody wanted it to end
+    stop_requested: bool = False
     timed_out: bool = False
-    exceeded_limit: str = ""  # the limit at which it was ended, in words
+    # The limit at which it was ended, in words
+    exceeded_limit: str = ""
     duration_s: float = 0.0
-    ended_at_s: float = 0.0  # seconds since 1970, to which "try again in 30 s" is added
-    skipped_lines: int = 0  # lines of stdout that were too long to be read
+    # Seconds since 1970, to which "try again in 30 s" is added
+    ended_at_s: float = 0.0
+    # Lines of stdout that were too long to be read
+    skipped_lines: int = 0
 
 
 class Ending(StrEnum):
     """What the end of a run means. Only evidence says whether the work is good."""
 
-    COMPLETED = "completed"  # it came to its own end: there may be an answer
+    # It came to its own end: there may be an answer
+    COMPLETED = "completed"
     FAILED = "failed"
     TRANSIENT = "transient failure"
     RATE_LIMITED = "rate limited"
-    SILENT = "silent"  # no sign of its model: perhaps a rate limit that it does not speak of
-    NOT_RUNNABLE = "not runnable"  # it is not installed, not logged in, or wrongly configured
+    # No sign of its model: perhaps a rate limit that it does not speak of
+    SILENT = "silent"
+    # It is not installed, not logged in, or wrongly configured
+    NOT_RUNNABLE = "not runnable"
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a run used, as its agent reports it. A count is never less than nothing: it would make room under a cap."""
+    """What a run used, as its agent reports it.
 
-    input_tokens: int = 0  # all of them, those from a cache too
-    cached_input_tokens: int = 0  # of these, those read from a cache
+    A count is never less than nothing: it would make room under a cap.
+    """
+
+    # All of them, those from a cache too
+    input_tokens: int = 0
+    # Of these, those read from a cache
+    cached_input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
 
@@ -113,20 +153,28 @@ class Usage(msgspec.Struct, frozen=True):
         for name in ("input_tokens", "cached_input_tokens", "output_tokens"):
             msgspec.structs.force_setattr(self, name, min(max(0, getattr(self, name)), MAX_TOKENS))
         if self.cost_usd is not None:
-            msgspec.structs.force_setattr(self, "cost_usd", min(max(0.0, self.cost_usd), MAX_COST_USD))
+            msgspec.structs.force_setattr(
+                self, "cost_usd", min(max(0.0, self.cost_usd), MAX_COST_USD)
+            )
 
 
 class EventKind(StrEnum):
     """What every agent does, whatever its own words for it are."""
 
     TEXT = "text"
-    TOOL = "tool"  # a tool that is neither a command nor a change of a file
-    FILE = "file"  # a file was written or removed
+    # A tool that is neither a command nor a change of a file
+    TOOL = "tool"
+    # A file was written or removed
+    FILE = "file"
     COMMAND = "command"
-    RESULT = "result"  # what a command or tool gave back
-    USAGE = "usage"  # all that was used so far
-    BLOCKER = "blocker"  # a `BLOCKER:` line on stderr
-    NOTICE = "notice"  # a retry, a refused permission, a warning
+    # What a command or tool gave back
+    RESULT = "result"
+    # All that was used so far
+    USAGE = "usage"
+    # A `BLOCKER:` line on stderr
+    BLOCKER = "blocker"
+    # A retry, a refused permission, a warning
+    NOTICE = "notice"
     END = "end"
 
 
@@ -134,12 +182,17 @@ class AgentEvent(msgspec.Struct, frozen=True):
     """Something that an agent reports while it runs. It is shown and noted, never believed."""
 
     kind: EventKind
-    text: str = ""  # what it says, or a piece of it; the command line; the tool's name
-    path: str = ""  # of a file
-    removed: bool = False  # the file
+    # What it says, or a piece of it; the command line; the tool's name
+    text: str = ""
+    # Of a file
+    path: str = ""
+    # The file
+    removed: bool = False
     failed: bool = False
-    exit_code: int | None = None  # of a command, where its program tells
-    is_partial: bool = False  # of a message that goes on in the next event
+    # Of a command, where its program tells
+    exit_code: int | None = None
+    # Of a message that goes on in the next event
+    is_partial: bool = False
     usage: Usage | None = None
 
 
@@ -149,12 +202,17 @@ class AgentReport(msgspec.Struct, frozen=True):
     answer: str
     ending: Ending
     reason: str = ""
-    retry_at_s: float | None = None  # when a rate limit ends, in seconds since 1970
+    # When a rate limit ends, in seconds since 1970
+    retry_at_s: float | None = None
     usage: Usage | None = None
-    truncated: bool = False  # something of the answer is missing
-    remedy: str = ""  # what a person can do, where the harness knows more than the ending says
-    blockers: tuple[str, ...] = ()  # `BLOCKER:` lines in what it said before its answer
-    remark: str = ""  # what people should know although the run went on without it
+    # Something of the answer is missing
+    truncated: bool = False
+    # What a person can do, where the harness knows more than the ending says
+    remedy: str = ""
+    # `BLOCKER:` lines in what it said before its answer
+    blockers: tuple[str, ...] = ()
+    # What people should know although the run went on without it
+    remark: str = ""
 
 
 class JobHandle(Protocol):
@@ -174,15 +232,24 @@ class OutputParser(Protocol):
     """What one run says, taken in while it runs. It keeps only what the report needs."""
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
-        """Take in one line of stdout and say what happened. Called live, in order; no line may make it raise."""
+        """Take in one line of stdout and say what happened.
+
+        Called live, in order; no line may make it raise.
+        """
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
-        """What the run brought. Exit status 0 alone is never success where the agent has a protocol."""
+        """What the run brought.
+
+        Exit status 0 alone is never success where the agent has a protocol.
+        """
 
 
 @runtime_checkable
 class StderrParser(Protocol):
-    """A reading that also wants to know, live, what is said on stderr: some tell of their waiting there alone."""
+    """A reading that also wants to know, live, what is said on stderr.
+
+    Some tell of their waiting there alone.
+    """
 
     def parse_stderr_line(self, text: str) -> Iterable[AgentEvent]:
         """Take in one line of stderr. No line may make it raise."""
@@ -197,23 +264,29 @@ class JobStartListener(Protocol):
 
 
 class Harness(NamedTuple):
-    """A kind of agent program: its row, and the two functions of its module, which take the row before the rest.
+    """A kind of agent program.
+
+    Its row, and the two functions of its module, which take the row before the rest.
 
     tests/contract/test_harness.py says what every one of them must do.
     """
 
     row: HarnessRow
-    launch: Callable[[AgentTask], Launch]  # how to start it; a ConfigError when the configuration does not suffice
-    make_parser: Callable[
-        [AgentTask, JobHandle], OutputParser
-    ]  # of one run; the job itself, for who is answered or stopped
+    # How to start it; a ConfigError when the configuration does not suffice
+    launch: Callable[[AgentTask], Launch]
+    # Of one run; the job itself, for who is answered or stopped
+    make_parser: Callable[[AgentTask, JobHandle], OutputParser]
 
 
 @cache
 def get_harness(kind: str) -> Harness:
-    """The harness of that kind, or a ConfigError that lists the kinds. Only its own module is loaded."""
+    """The harness of that kind, or a ConfigError that lists the kinds.
+
+    Only its own module is loaded.
+    """
     row = HARNESSES.get(kind)
     if row is None:
         raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(HARNESSES)}")
+
     module = import_module(f"phasegate.agents.programs.{row.driver or row.kind}")
     return Harness(row, partial(module.launch, row), partial(module.reading, row))

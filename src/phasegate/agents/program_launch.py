@@ -1,4 +1,7 @@
-"""What the known agent programs have in common: their command, their prompt, and their way to the network."""
+"""What the known agent programs have in common.
+
+Their command, their prompt, and their way to the network.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,14 @@ from phasegate.agents.programs.command import build_run_env, resolve_repository_
 from phasegate.core.agents.harnesses import HarnessRow
 
 UPPERCASE_PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
-PROXY_VARIABLES = (*UPPERCASE_PROXY_VARIABLES, *(name.lower() for name in UPPERCASE_PROXY_VARIABLES))
-MCP_SERVER_COMMAND = ("phasegate", "mcp")  # the one of the job, which is first on its PATH
-TOOL_TIMEOUT_S = 1_800  # a question may wait for its person
+PROXY_VARIABLES = (
+    *UPPERCASE_PROXY_VARIABLES,
+    *(name.lower() for name in UPPERCASE_PROXY_VARIABLES),
+)
+# The one of the job, which is first on its PATH
+MCP_SERVER_COMMAND = ("phasegate", "mcp")
+# A question may wait for its person
+TOOL_TIMEOUT_S = 1_800
 CERTIFICATE_VARIABLES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
 ESCAPED_AT = b"&#64;"
 _MENTION = re.compile(rb"@([^\s,;!?()\[\]{}<>]+)")
@@ -31,14 +39,25 @@ def build_launch(
     home_files: Mapping[str, bytes] | None = None,
     stdin: bytes | None = None,
 ) -> Launch:
-    """The launch of a known program. The prompt's XML goes to its stdin, whole: an argument holds 128 KiB at most."""
-    command = resolve_repository_files(task.repository, task.agent.command) if task.agent.command else row.command
+    """The launch of a known program.
+
+    The prompt's XML goes to its stdin, whole: an argument holds 128 KiB at most.
+    """
+    if task.agent.command:
+        command = resolve_repository_files(task.repository, task.agent.command)
+    else:
+        command = row.command
+
     return Launch(
         argv=(*command, *arguments),
         stdin=task.prompt_xml if stdin is None else stdin,
         network=True,
         env={**build_run_env(task), **(env or {})},
-        pass_env=tuple(dict.fromkeys((*row.variables, *PROXY_VARIABLES, *CERTIFICATE_VARIABLES, *task.agent.env))),
+        pass_env=tuple(
+            dict.fromkeys(
+                (*row.variables, *PROXY_VARIABLES, *CERTIFICATE_VARIABLES, *task.agent.env)
+            )
+        ),
         home_files=home_files or {},
         sign_in_files=row.sign_in_files,
     )
@@ -49,19 +68,25 @@ def escape_mentions(task: AgentTask) -> bytes:
 
     Such an `@` is written as a reference of XML, which the prompt is.
     """
-    return _MENTION.sub(lambda found: _escape_mention(found, task.checkout), task.prompt_xml.read_bytes())
+    return _MENTION.sub(
+        lambda found: _escape_mention(found, task.checkout), task.prompt_xml.read_bytes()
+    )
 
 
 def _escape_mention(found: re.Match[bytes], checkout: Path) -> bytes:
     name = os.fsdecode(found[1])
     paths = {name, name.rstrip(".:'"), name.partition("#")[0]} - {""}
     is_file = any(os.path.lexists(checkout / path) for path in paths)
-    return ESCAPED_AT + found[1] if is_file or name.startswith(('"', "agent-")) or "\\" in name else found[0]
+    if is_file or name.startswith(('"', "agent-")) or "\\" in name:
+        return ESCAPED_AT + found[1]
+    return found[0]
 
 
 def model_option(task: AgentTask, flag: str) -> tuple[str, ...]:
     """The configured model, or the program's own choice."""
-    return (flag, task.agent.model) if task.agent.model else ()
+    if task.agent.model:
+        return (flag, task.agent.model)
+    return ()
 
 
 def encode_settings(settings: object) -> bytes:

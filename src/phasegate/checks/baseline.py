@@ -1,7 +1,8 @@
 """What failed before the work began, so that old failures are told from new ones.
 
-Tests are compared by name, the findings of linters and compilers line by line. An old failure is not the agent's: it
-does not reject, and the evidence lists it. With `already_failing = "stop"` nobody begins on a red base.
+Tests are compared by name, the findings of linters and compilers line by line. An old failure is
+not the agent's: it does not reject, and the evidence lists it. With `already_failing = "stop"`
+nobody begins on a red base.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ class Baseline(msgspec.Struct, frozen=True):
     failing_tests: frozenset[str] = frozenset()
     tests_executed: int = 0
     test_status: int | None = None
-    failed: Mapping[str, tuple[str, ...]] = {}  # purpose: its findings
-    statuses: Mapping[str, int | None] = {}  # exit status of what failed
+    # Purpose: its findings
+    failed: Mapping[str, tuple[str, ...]] = {}
+    # Exit status of what failed
+    statuses: Mapping[str, int | None] = {}
     without_program: frozenset[str] = frozenset()
 
     def new_failures(self, run: TestRun) -> list[str]:
@@ -51,18 +54,24 @@ def build_baseline(checks: Iterable[CheckResult]) -> Baseline:
     tested = next((check for check in checks if check.tests is not None), None)
     tests = tested.tests if tested else None
     failed = [check for check in checks if check.outcome is CheckOutcome.FAILED]
+
     return Baseline(
         failing_tests=frozenset(tests.failing) if tests else frozenset(),
         tests_executed=tests.executed if tests else 0,
         test_status=tested.exit_status if tested else None,
         failed={check.name: check.findings for check in failed},
         statuses={check.name: check.exit_status for check in failed},
-        without_program=frozenset(check.name for check in failed if check.fault is Fault.NO_PROGRAM),
+        without_program=frozenset(
+            check.name for check in failed if check.fault is Fault.NO_PROGRAM
+        ),
     )
 
 
 def extract_findings(output: str, checkout: str) -> tuple[str, ...]:
-    """The lines of an output as findings: the same one further down, or in another checkout, is the same."""
+    """The lines of an output as findings.
+
+    The same one further down, or in another checkout, is the same.
+    """
     lines = (_normalize_line(line, checkout) for line in sanitize_for_terminal(output).split("\n"))
     return tuple(line for line in lines if line and not _SUMMARY.match(line))[:MAX_FINDINGS]
 
@@ -74,17 +83,25 @@ def _normalize_line(line: str, checkout: str) -> str:
 def compare_with_baseline(
     check: CheckResult, baseline: Baseline | None, *, tolerate_old_failures: bool = False
 ) -> CheckResult:
-    """A check with notes on what is old about its failure; where old failures are tolerated they do not reject."""
+    """A check with notes on what is old about its failure.
+
+    Where old failures are tolerated they do not reject.
+    """
     if baseline is None:
         return check
     if check.tests:
         return _add_notes(check, _test_notes(check, baseline))
     if check.outcome is not CheckOutcome.FAILED or check.name not in baseline.failed:
         return check
+
     new = new_findings(check, baseline)
     if tolerate_old_failures and not new and _is_unchanged_failure(check, baseline):
         return _mark_tolerated(check)
-    notes = ["already failing before the work began", *([f"new: {format_names(new)}"] if new else [])]
+
+    notes = [
+        "already failing before the work began",
+        *([f"new: {format_names(new)}"] if new else []),
+    ]
     return _add_notes(check, notes)
 
 
@@ -94,19 +111,30 @@ def new_findings(check: CheckResult, baseline: Baseline) -> list[str]:
 
 
 def _is_unchanged_failure(check: CheckResult, baseline: Baseline) -> bool:
-    """Tests are compared by name, a failed setup leaves nothing to compare, and what was killed has not said all."""
-    if check.name in ("setup", "test", "coverage") or check.exit_status is None or len(check.findings) >= MAX_FINDINGS:
+    """Tests are compared by name, a failed setup leaves nothing to compare, and what was killed has
+    not said all.
+    """
+    if (
+        check.name in ("setup", "test", "coverage")
+        or check.exit_status is None
+        or len(check.findings) >= MAX_FINDINGS
+    ):
         return False
+
     return bool(check.findings) or check.exit_status == baseline.statuses.get(check.name)
 
 
 def _mark_tolerated(check: CheckResult) -> CheckResult:
     if check.fault is Fault.NO_PROGRAM:
         what = f"it cannot be run here, as before the work began: {check.summary}"
-        return msgspec.structs.replace(check, outcome=CheckOutcome.NOT_REQUESTED, summary=what, remedy="", fault=None)
+        return msgspec.structs.replace(
+            check, outcome=CheckOutcome.NOT_REQUESTED, summary=what, remedy="", fault=None
+        )
+
     count = len(check.findings)
     summary = f"exit status {check.exit_status}, as before the work began: {count} lines of findings, none of them new"
     notes = (*check.notes, f"already failing before the work began: {format_names(check.findings)}")
+
     return msgspec.structs.replace(
         check, outcome=CheckOutcome.PASSED, summary=summary, remedy="", notes=notes, fault=None
     )

@@ -27,7 +27,10 @@ _MAX_HOSTS_SHOWN = 5
 
 
 class SandboxedRunner:
-    """Runs commands one after the other. They share a home folder: what the setup left there, the tests may need."""
+    """Runs commands one after the other.
+
+    They share a home folder: what the setup left there, the tests may need.
+    """
 
     def __init__(
         self,
@@ -39,13 +42,21 @@ class SandboxedRunner:
         limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
         hosts: tuple[str, ...] = (),
     ) -> None:
-        """`folder` is for their home and temporary files; `wanted` None takes the strongest level that holds.
+        """`folder` is for their home and temporary files.
 
-        `readable` is what the checkout borrows from elsewhere, such as the objects of its git directory. `hosts` are
-        all that a command which may use the network can reach; without any it is everything, and nothing at `offline`.
+        `wanted` None takes the strongest level that holds.
+
+        `readable` is what the checkout borrows from elsewhere, such as the objects of its git
+        directory. `hosts` are all that a command which may use the network can reach; without any
+        it is everything, and nothing at `offline`.
         """
-        self._folder, self._tag, self._wanted_level, self._readable = folder, tag, wanted_level, readable
-        self._stop, self._limits, self._hosts = stop or StopEvent(), limits, hosts
+        self._folder = folder
+        self._tag = tag
+        self._wanted_level = wanted_level
+        self._readable = readable
+        self._stop = stop or StopEvent()
+        self._limits = limits
+        self._hosts = hosts
         self._runs = 0
 
     def __call__(self, command: Command, /) -> CommandResult:
@@ -67,16 +78,20 @@ class SandboxedRunner:
             stderr_log=command.log.with_suffix(".stderr") if command.log else None,
             secrets=list_credentials(access),
         )
+
         broker = self._make_egress_proxy(command, request.level)
         if broker is not None:
             request = request._replace(env={**request.env, **EGRESS_PROXY_ENV}, egress_proxy=broker)
+
         outcome = self._stop.run_job(SandboxedJob(request))
         if command.log is not None:
             _append_stderr(command.log)
+
         return CommandResult(
             exit_status=outcome.exit_code,
             stdout=outcome.stdout.text,
-            stderr=outcome.stderr.text + (_format_refused_hosts(broker.refused_hosts) if broker is not None else ""),
+            stderr=outcome.stderr.text
+            + (_format_refused_hosts(broker.refused_hosts) if broker is not None else ""),
             duration_s=outcome.duration_s,
             timed_out=outcome.timed_out,
             exceeded_limit=outcome.exceeded_limit,
@@ -86,22 +101,26 @@ class SandboxedRunner:
 
     def _make_egress_proxy(self, command: Command, level: SandboxLevel) -> EgressProxy | None:
         is_bounded = bool(self._hosts) and ANY_HOST not in self._hosts
-        return (
-            EgressProxy(self._hosts)
-            if command.network and is_bounded and can_restrict_hosts(level, is_bounded)
-            else None
-        )
+        if command.network and is_bounded and can_restrict_hosts(level, is_bounded):
+            return EgressProxy(self._hosts)
+        return None
 
 
 def _format_refused_hosts(hosts: Sequence[str]) -> str:
     names = ", ".join(hosts[:_MAX_HOSTS_SHOWN])
-    return f"\nnot let through to {names}: if that is wanted, list it in `setup_hosts` of [run]\n" if names else ""
+    if names:
+        return (
+            f"\nnot let through to {names}: if that is wanted, list it in `setup_hosts` of [run]\n"
+        )
+    return ""
 
 
 def _get_registry_access(wanted: RegistryAccessLevel) -> RegistryAccess:
     if wanted is RegistryAccessLevel.NONE:
         return NO_ACCESS
-    return get_user_access(os.environ) if wanted is RegistryAccessLevel.USER else get_anonymous_access(os.environ)
+    if wanted is RegistryAccessLevel.USER:
+        return get_user_access(os.environ)
+    return get_anonymous_access(os.environ)
 
 
 def _append_stderr(log: Path) -> None:

@@ -17,27 +17,48 @@ from phasegate.checks.coverage_report import (
     meets_threshold,
     read_coverage,
 )
-from phasegate.checks.evidence import CheckOutcome, CheckResult, failed_check, not_requested_check, passed_check
+from phasegate.checks.evidence import (
+    CheckOutcome,
+    CheckResult,
+    failed_check,
+    not_requested_check,
+    passed_check,
+)
 from phasegate.checks.excerpt import format_names, make_excerpt, to_one_line
-from phasegate.checks.plan import Command, CommandPlan, CommandResult, CommandRunner, Purpose, RegistryAccessLevel
+from phasegate.checks.plan import (
+    Command,
+    CommandPlan,
+    CommandResult,
+    CommandRunner,
+    Purpose,
+    RegistryAccessLevel,
+)
 from phasegate.checks.setup import SetupCacheSlot, SetupContext, SetupResult, run_setup
 from phasegate.checks.snapshot import read_stamp, take_snapshot
 from phasegate.checks.test_output import TestRun, parse_test_output
 from phasegate.core.machine.retry import Fault, classify_failure
 from phasegate.core.text.escapes import sanitize_for_terminal
 
-_EXIT_NOT_EXECUTABLE, _EXIT_NOT_FOUND, _EXIT_PYTEST_NO_TESTS = 126, 127, 5
-_NO_MODULE = re.compile(r"^\S{1,500}: No module named \S{1,200}$|^npm (?:ERR!|error) Missing script: ", re.M)
+_EXIT_NOT_EXECUTABLE = 126
+_EXIT_NOT_FOUND = 127
+_EXIT_PYTEST_NO_TESTS = 5
+_NO_MODULE = re.compile(
+    r"^\S{1,500}: No module named \S{1,200}$|^npm (?:ERR!|error) Missing script: ", re.M
+)
 _MISSING_PROGRAM = re.compile(
     r"(?:sh|bash|dash)(?: \d+|: line \d+|: \d+)?: (\S+): (?:command )?not found|No module named '?([\w.]+)"
 )
-# Linters that end with a failure for warnings alone say so: eslint in its last line, pylint in the bits of its status.
+# Linters that end with a failure for warnings alone say so: eslint in its last line, pylint in the
+# bits of its status.
 _ESLINT_COMMAND = re.compile(r"\b(?:eslint|npm|npx|pnpm|yarn|bun)\b")
-_ESLINT_COUNTS = re.compile(r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M)
+_ESLINT_COUNTS = re.compile(
+    r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M
+)
 _PYLINT_WARNING_BITS = 4 | 8 | 16
-# Commands are told that nobody watches: no watch mode, no hooks, no browsers, no byte code beside the sources. Colours
-# are left to them: tests of a project may depend on NO_COLOR, and we read past colours. One finding a line. What
-# Cargo and Go fetch during the setup goes into the checkout, where the commands after it look and the cache keeps it.
+# Commands are told that nobody watches: no watch mode, no hooks, no browsers, no byte code beside
+# the sources. Colours are left to them: tests of a project may depend on NO_COLOR, and we read past
+# colours. One finding a line. What Cargo and Go fetch during the setup goes into the checkout,
+# where the commands after it look and the cache keeps it.
 _TOOLS_FOLDER = ".phasegate-tools"
 _ENVIRONMENT = {
     "CI": "1",
@@ -68,27 +89,51 @@ class PlanRunner:
         is_user_tree: bool = False,
         logs: Path | None = None,
     ) -> None:
-        """`is_persons` says that no agent wrote the tree: its setup may reach registries with credentials.
+        """`is_persons` says that no agent wrote the tree.
+
+        Its setup may reach registries with credentials.
 
         `logs` is a folder for the whole output of each command.
         """
-        self.plan, self._run, self._cache_slot, self._baseline = plan, run, cache_slot, baseline
-        self.whole_checkout, self.checkout = checkout, checkout / plan.root
-        self._access, self._logs = RegistryAccessLevel.USER if is_user_tree else RegistryAccessLevel.ANONYMOUS, logs
+        self.plan = plan
+        self._run = run
+        self._cache_slot = cache_slot
+        self._baseline = baseline
+        self.whole_checkout = checkout
+        self.checkout = checkout / plan.root
+        if is_user_tree:
+            self._access = RegistryAccessLevel.USER
+        else:
+            self._access = RegistryAccessLevel.ANONYMOUS
+
+        self._logs = logs
         self._setup_attempts = 0
         self.setup_result: SetupResult | None = None
         self._root_exists = is_plain_folder(checkout, plan.root)
-        self.initial_files = take_snapshot(self.checkout) if self._root_exists else {}
+        if self._root_exists:
+            self.initial_files = take_snapshot(self.checkout)
+        else:
+            self.initial_files = {}
+
         self._report_stamps = {
-            path: read_stamp(self.checkout / path) for path in plan.coverage_reports if self._root_exists
+            path: read_stamp(self.checkout / path)
+            for path in plan.coverage_reports
+            if self._root_exists
         }
 
     def run_checks(self, purposes: Collection[str] = tuple(Purpose)) -> list[CheckResult]:
-        """Run the commands for these purposes, setup first. What cannot be run because of another is a failure too."""
+        """Run the commands for these purposes, setup first.
+
+        What cannot be run because of another is a failure too.
+        """
         done: dict[str, CheckResult] = {}
+
         for purpose in Purpose:
             if purpose in purposes or purpose is Purpose.SETUP:
-                done[purpose] = self._with_log(self._compare_with_baseline(self._run_check(purpose, done)))
+                done[purpose] = self._with_log(
+                    self._compare_with_baseline(self._run_check(purpose, done))
+                )
+
         return [self._with_root(check) for check in done.values()]
 
     def _with_root(self, check: CheckResult) -> CheckResult:
@@ -97,51 +142,84 @@ class PlanRunner:
         return msgspec.structs.replace(check, summary=f"{self.plan.root}: {check.summary}")
 
     def _with_log(self, check: CheckResult) -> CheckResult:
-        path = self._logs / f"{check.name}.log" if self._logs else None
-        return msgspec.structs.replace(check, log=str(path)) if path and path.exists() else check
+        if self._logs:
+            path = self._logs / f"{check.name}.log"
+        else:
+            path = None
+
+        if path and path.exists():
+            return msgspec.structs.replace(check, log=str(path))
+        return check
 
     def _compare_with_baseline(self, check: CheckResult) -> CheckResult:
-        return compare_with_baseline(check, self._baseline, tolerate_old_failures=self.plan.tolerates_old_failures)
+        return compare_with_baseline(
+            check, self._baseline, tolerate_old_failures=self.plan.tolerates_old_failures
+        )
 
     def run_custom_command(self, line: str) -> CheckResult:
-        """Run a command line of a person's own, which may need the network: exit status 0 is a pass."""
+        """Run a command line of a person's own, which may need the network.
+
+        Exit status 0 is a pass.
+        """
         return self._check_from_status(line, line, self._run_command(line, line, network=True))
 
     def _run_check(self, purpose: Purpose, done: dict[str, CheckResult]) -> CheckResult:
         if purpose is Purpose.SETUP:
             return self._run_setup()
+
         line = self._get_command_line(purpose)
         if purpose is Purpose.COVERAGE and self.plan.coverage_min is not None:
             return self._check_coverage(line, done)
+
         if not line:
             was_left_out = purpose in self.plan.commands
             return not_requested_check(
-                purpose, "left out by configuration" if was_left_out else "the project has no such command"
+                purpose,
+                "left out by configuration" if was_left_out else "the project has no such command",
             )
+
         if (setup := done.get(Purpose.SETUP)) and setup.outcome is CheckOutcome.FAILED:
-            unrun = failed_check(purpose, "it was not run: the setup failed", "Fix the setup first.")
+            unrun = failed_check(
+                purpose, "it was not run: the setup failed", "Fix the setup first."
+            )
             return msgspec.structs.replace(unrun, fault=setup.fault)
+
         if purpose is Purpose.TEST:
             return self._run_tests(line)
+
         ran = self._run_command(purpose, line)
-        return self._check_from_warnings(purpose, line, ran) or self._check_from_status(purpose, line, ran)
+        return self._check_from_warnings(purpose, line, ran) or self._check_from_status(
+            purpose, line, ran
+        )
 
     def _get_command_line(self, purpose: Purpose) -> str:
         """The command for a purpose; a setup may bring a test command of its own."""
-        candidate = self.setup_result.candidate if self.setup_result else None
-        own = candidate.test_command if candidate and purpose is Purpose.TEST else ""
+        if self.setup_result:
+            candidate = self.setup_result.candidate
+        else:
+            candidate = None
+
+        if candidate and purpose is Purpose.TEST:
+            own = candidate.test_command
+        else:
+            own = ""
+
         return (own or self.plan.commands.get(purpose, "")).strip()
 
     def _next_log_path(self, purpose: str) -> Path | None:
         if self._logs is None:
             return None
+
         self._setup_attempts += purpose == Purpose.SETUP
-        name = (
-            f"{purpose}-{self._setup_attempts}"
-            if self._setup_attempts > 1 and purpose in (Purpose.SETUP, "collect")
-            else purpose
-        )
-        return self._logs / f"{name}.log" if name.replace("-", "").isalnum() else None
+        if self._setup_attempts > 1 and purpose in (Purpose.SETUP, "collect"):
+            name = f"{purpose}-{self._setup_attempts}"
+        else:
+            name = purpose
+
+        if name.replace("-", "").isalnum():
+            return self._logs / f"{name}.log"
+
+        return None
 
     def _run_command(self, purpose: str, line: str, *, network: bool = False) -> CommandResult:
         reaches = network or purpose == Purpose.SETUP
@@ -164,8 +242,15 @@ class PlanRunner:
         return self._run(command)
 
     def _find_bin_folders(self) -> tuple[Path, ...]:
-        """Folders of programs that the setup made. One that came with the tree is an agent's, not the setup's."""
-        mine = [folder for folder in self.plan.bin_folders if not self._is_in_tree(folder.partition("/")[0])]
+        """Folders of programs that the setup made.
+
+        One that came with the tree is an agent's, not the setup's.
+        """
+        mine = [
+            folder
+            for folder in self.plan.bin_folders
+            if not self._is_in_tree(folder.partition("/")[0])
+        ]
         made = [self.checkout / name for name in mine]
         return tuple(folder for folder in made if os.path.isdir(folder))  # noqa: PTH112 - it may be shut: then `is_dir` raises
 
@@ -175,139 +260,246 @@ class PlanRunner:
     def _run_setup(self) -> CheckResult:
         if Purpose.SETUP in self.plan.commands and not self.plan.commands[Purpose.SETUP].strip():
             return not_requested_check(Purpose.SETUP, "left out by configuration")
+
         if not self._root_exists:
             return failed_check(
                 Purpose.SETUP,
                 "the folder is not in the tree any more",
                 "Put it back. A person can leave its commands out, by a table with this `root` in phasegate.toml.",
             )
+
         self.setup_result = run_setup(
-            SetupContext(self.plan, self.checkout, self.initial_files, self._run_command, self._check_from_status),
+            SetupContext(
+                plan=self.plan,
+                checkout=self.checkout,
+                initial_files=self.initial_files,
+                run=self._run_command,
+                check_from_status=self._check_from_status,
+            ),
             self._cache_slot,
         )
         return self.setup_result.check
 
     def _check_from_status(self, purpose: str, line: str, ran: CommandResult) -> CheckResult:
-        """Exit status 0 is a pass, warnings or not; anything else is a failure that says of which kind."""
-        outcome = CheckOutcome.PASSED if ran.exit_status == 0 else CheckOutcome.FAILED
-        summary, remedy = ("exit status 0", "") if ran.exit_status == 0 else _describe_failure(purpose, line, ran)
-        check = _make_check(purpose, line, ran, outcome, summary, remedy)
+        """Exit status 0 is a pass, warnings or not.
+
+        Anything else is a failure that says of which kind.
+        """
+        if ran.exit_status == 0:
+            outcome = CheckOutcome.PASSED
+        else:
+            outcome = CheckOutcome.FAILED
+
+        if ran.exit_status == 0:
+            summary, remedy = ("exit status 0", "")
+        else:
+            summary, remedy = _describe_failure(purpose, line, ran)
+
+        check = _make_check(
+            purpose=purpose, line=line, ran=ran, outcome=outcome, summary=summary, remedy=remedy
+        )
         if outcome is CheckOutcome.PASSED or ran.is_truncated:
             return check
+
         return msgspec.structs.replace(
             check, findings=extract_findings(f"{ran.stdout}\n{ran.stderr}", str(self.checkout))
         )
 
-    def _check_from_warnings(self, purpose: Purpose, line: str, ran: CommandResult) -> CheckResult | None:
+    def _check_from_warnings(
+        self, purpose: Purpose, line: str, ran: CommandResult
+    ) -> CheckResult | None:
         if purpose is not Purpose.LINT or not _has_only_warnings(line, ran):
             return None
+
         summary = f"exit status {ran.exit_status}, for warnings alone: they do not reject"
-        return _make_check(purpose, line, ran, CheckOutcome.PASSED, summary, "")
+        return _make_check(
+            purpose=purpose,
+            line=line,
+            ran=ran,
+            outcome=CheckOutcome.PASSED,
+            summary=summary,
+            remedy="",
+        )
 
     def _run_tests(self, line: str) -> CheckResult:
         """A test run that fails and passes when it is run again is flaky: passed, and named so."""
         first = check = self._run_tests_once(line)
+
         for attempt in range(2, self.plan.test_reruns + 2):
-            if check.outcome is not CheckOutcome.FAILED or check.tests is None or not check.tests.failed:
+            if (
+                check.outcome is not CheckOutcome.FAILED
+                or check.tests is None
+                or not check.tests.failed
+            ):
                 break
+
             check = self._run_tests_once(line)
             if check.outcome is CheckOutcome.PASSED and _ran_as_many(check.tests, first.tests):
                 note = f"flaky: passed at try {attempt}, failed before: {_format_failing_names(first.tests)}"
-                return msgspec.structs.replace(check, notes=(*check.notes, note), fault=Fault.FLAKY_TEST)
+                return msgspec.structs.replace(
+                    check, notes=(*check.notes, note), fault=Fault.FLAKY_TEST
+                )
+
         return first
 
     def _run_tests_once(self, line: str) -> CheckResult:
         ran = self._run_command(Purpose.TEST, line)
         tests = parse_test_output(f"{ran.stdout}\n{ran.stderr}")
         problem = self._find_test_problem(line, ran, tests)
+
         if problem is None:
             assert tests is not None
             summary = f"{tests.executed} {'test' if tests.executed == 1 else 'tests'} ran and passed ({tests.runner})"
-            return _make_check(Purpose.TEST, line, ran, CheckOutcome.PASSED, summary, "", tests)
+            return _make_check(
+                purpose=Purpose.TEST,
+                line=line,
+                ran=ran,
+                outcome=CheckOutcome.PASSED,
+                summary=summary,
+                remedy="",
+                tests=tests,
+            )
+
         return self._excuse_old_failures(
             _make_check(Purpose.TEST, line, ran, CheckOutcome.FAILED, *problem, tests), ran
         )
 
-    def _find_test_problem(self, line: str, ran: CommandResult, tests: TestRun | None) -> tuple[str, str] | None:
+    def _find_test_problem(
+        self, line: str, ran: CommandResult, tests: TestRun | None
+    ) -> tuple[str, str] | None:
         """Why a test run is no proof: first what the exit status says, then what the output does."""
         if tests is not None and tests.failed:
-            hidden = ", though the exit status is 0" if ran.exit_status == 0 else ""
+            if ran.exit_status == 0:
+                hidden = ", though the exit status is 0"
+            else:
+                hidden = ""
+
             return (
                 f"{tests.failed} of {tests.executed} tests failed{hidden}",
                 f"Run `{to_one_line(line)}` and fix what it names.",
             )
+
         if ran.exit_status not in (0, _EXIT_PYTEST_NO_TESTS):
             return _describe_failure(Purpose.TEST, line, ran)
+
         executed = 0 if tests is None else tests.executed
         if tests is None and ran.exit_status == 0:
             return (
                 "no test runner said what it ran",
                 "Let the test command print its runner's summary, and nothing after it.",
             )
+
         if executed < max(self.plan.min_tests, 1) or ran.exit_status:
             return (
                 f"{executed} tests ran, at least {max(self.plan.min_tests, 1)} must",
                 "Write the tests, and see that they are found.",
             )
+
         return None
 
     def _excuse_old_failures(self, check: CheckResult, ran: CommandResult) -> CheckResult:
-        """Let old failures pass where a person decided so, if the runner named each one that failed."""
-        tests, baseline = check.tests, self._baseline
+        """Let old failures pass where a person decided so, if the runner named each one that
+        failed.
+        """
+        tests = check.tests
+        baseline = self._baseline
         if tests is None or baseline is None or not self.plan.tolerates_old_failures:
             return check
         if ran.exit_status is None or ran.exit_status not in (1, baseline.test_status):
             return check
+
         old = baseline.old_failures(tests)
-        if not tests.failed == len(old) == len(tests.failing) or tests.executed < max(self.plan.min_tests, 1):
+        if not tests.failed == len(old) == len(tests.failing) or tests.executed < max(
+            self.plan.min_tests, 1
+        ):
             return check
+
         note = f"already failing before the work began: {format_names(old)}"
         summary = f"{tests.passed} tests passed; {tests.failed} fail as before"
-        changes = {"outcome": CheckOutcome.PASSED, "summary": summary, "remedy": "", "notes": (*check.notes, note)}
+        changes = {
+            "outcome": CheckOutcome.PASSED,
+            "summary": summary,
+            "remedy": "",
+            "notes": (*check.notes, note),
+        }
+
         return msgspec.structs.replace(check, **changes)
 
     def _check_coverage(self, line: str, done: dict[str, CheckResult]) -> CheckResult:
-        """Run the coverage command, if there is one, and read the report that it or the test run left."""
-        undone = [check for check in done.values() if check.name in ("setup", "test") and check.remedy]
+        """Run the coverage command, if there is one, and read the report that it or the test run
+        left.
+        """
+        undone = [
+            check for check in done.values() if check.name in ("setup", "test") and check.remedy
+        ]
+
         if undone:
             name = undone[0].name
-            unrun = failed_check(Purpose.COVERAGE, f"it was not measured: {name} failed", f"Fix {name} first.")
+            unrun = failed_check(
+                Purpose.COVERAGE, f"it was not measured: {name} failed", f"Fix {name} first."
+            )
             return msgspec.structs.replace(unrun, fault=undone[0].fault)
+
         check = passed_check(Purpose.COVERAGE, "")
         if line:
-            check = self._check_from_status(Purpose.COVERAGE, line, self._run_command(Purpose.COVERAGE, line))
-        return check if check.outcome is CheckOutcome.FAILED else self._measure_coverage(check)
+            check = self._check_from_status(
+                Purpose.COVERAGE, line, self._run_command(Purpose.COVERAGE, line)
+            )
+
+        if check.outcome is CheckOutcome.FAILED:
+            return check
+
+        return self._measure_coverage(check)
 
     def _measure_coverage(self, check: CheckResult) -> CheckResult:
         least = self.plan.coverage_min
         assert least is not None
+
         try:
             path, counted = self._read_lowest_report()
         except InvalidCoverageReport as error:
             remedy = f"Let the coverage or test command write one of: {', '.join(self.plan.coverage_reports)}."
-            return msgspec.structs.replace(check, outcome=CheckOutcome.FAILED, summary=str(error), remedy=remedy)
+            return msgspec.structs.replace(
+                check, outcome=CheckOutcome.FAILED, summary=str(error), remedy=remedy
+            )
+
         summary = f"{counted.percent:.1f} % of {counted.total} lines ({path}), at least {least:g} % must be"
         missed = find_uncounted_files(counted, self.plan.code)
-        notes = (*check.notes, *([f"the report does not count {format_names(missed)}"] if missed else []))
-        measured = msgspec.structs.replace(check, summary=summary, notes=notes, coverage_percent=counted.percent)
+        notes = (
+            *check.notes,
+            *([f"the report does not count {format_names(missed)}"] if missed else []),
+        )
+        measured = msgspec.structs.replace(
+            check, summary=summary, notes=notes, coverage_percent=counted.percent
+        )
         if meets_threshold(counted, least):
             return measured
+
         remedy = "Test the lines that no test runs; the report names them."
         return msgspec.structs.replace(measured, outcome=CheckOutcome.FAILED, remedy=remedy)
 
     def _read_lowest_report(self) -> tuple[str, CoverageCounts]:
-        """Of the reports that our run wrote, the one that says least. One that came with the tree proves nothing."""
+        """Of the reports that our run wrote, the one that says least.
+
+        One that came with the tree proves nothing.
+        """
         fresh = [
-            path for path, mark in self._report_stamps.items() if read_stamp(self.checkout / path) not in (None, mark)
+            path
+            for path, mark in self._report_stamps.items()
+            if read_stamp(self.checkout / path) not in (None, mark)
         ]
         if not fresh:
             raise InvalidCoverageReport("the run left no coverage report")
+
         try:
             return min(
-                ((path, read_coverage(self.checkout / path)) for path in fresh), key=lambda found: found[1].percent
+                ((path, read_coverage(self.checkout / path)) for path in fresh),
+                key=lambda found: found[1].percent,
             )
         except InvalidCoverageReport as error:
-            raise InvalidCoverageReport(f"a coverage report cannot be used: {to_one_line(str(error))}") from None
+            raise InvalidCoverageReport(
+                f"a coverage report cannot be used: {to_one_line(str(error))}"
+            ) from None
 
 
 def is_plain_folder(checkout: Path, root: str) -> bool:
@@ -343,7 +535,10 @@ def _make_check(
 
 
 def _classify_fault(purpose: str, ran: CommandResult) -> Fault:
-    """Fetching and building can fail for reasons that pass. What tests and linters print is about the work."""
+    """Fetching and building can fail for reasons that pass.
+
+    What tests and linters print is about the work.
+    """
     if _is_program_missing(ran):
         return Fault.NO_PROGRAM
     if purpose not in (Purpose.SETUP, Purpose.BUILD):
@@ -360,7 +555,9 @@ def _is_program_missing(ran: CommandResult) -> bool:
 def _find_missing_program(ran: CommandResult) -> str:
     """The name of what is missing, as the shell or the interpreter said it."""
     found = _MISSING_PROGRAM.search(f"{ran.stderr}\n{ran.stdout}"[-20_000:])
-    return f" ({to_one_line(found[found.lastindex or 0])})" if found else ""
+    if found:
+        return f" ({to_one_line(found[found.lastindex or 0])})"
+    return ""
 
 
 def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str, str]:
@@ -372,13 +569,26 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
     if ran.exceeded_limit:
         remedy = f"Let `{shown}` use less, or raise the limit in [limits] of phasegate.toml."
         return f"it was ended at {ran.exceeded_limit}", remedy
+
     if ran.timed_out:
-        return f"it ran out of time after {ran.duration_s:.0f} s", f"Make `{shown}` faster, or split the package."
+        return (
+            f"it ran out of time after {ran.duration_s:.0f} s",
+            f"Make `{shown}` faster, or split the package.",
+        )
+
     if ran.exit_status is None:
-        return "it was ended by a signal", f"Run `{shown}` and see why it is killed; it may need too much memory."
+        return (
+            "it was ended by a signal",
+            f"Run `{shown}` and see why it is killed; it may need too much memory.",
+        )
+
     if _is_program_missing(ran):
         remedy = f"Let `setup` install what `{shown}` needs, or set another {purpose} command, or an empty one."
-        return f"exit status {ran.exit_status}: its program is missing{_find_missing_program(ran)}", remedy
+        return (
+            f"exit status {ran.exit_status}: its program is missing{_find_missing_program(ran)}",
+            remedy,
+        )
+
     return f"exit status {ran.exit_status}", f"Run `{shown}` and fix what it names."
 
 
@@ -387,8 +597,10 @@ def _has_only_warnings(line: str, ran: CommandResult) -> bool:
         return False
     if "pylint" in line:
         return ran.exit_status & ~_PYLINT_WARNING_BITS == 0
-    if not _ESLINT_COMMAND.search(line):  # another linter could quote such a line from the code that it complains about
+    # Another linter could quote such a line from the code that it complains about
+    if not _ESLINT_COMMAND.search(line):
         return False
+
     errors = _ESLINT_COUNTS.findall(sanitize_for_terminal(ran.stdout))
     return ran.exit_status == 1 and bool(errors) and set(errors) == {"0"}
 
@@ -398,4 +610,6 @@ def _ran_as_many(again: TestRun | None, first: TestRun | None) -> bool:
 
 
 def _format_failing_names(tests: TestRun | None) -> str:
-    return format_names(tests.failing) if tests and tests.failing else "tests that the runner did not name"
+    if tests and tests.failing:
+        return format_names(tests.failing)
+    return "tests that the runner did not name"

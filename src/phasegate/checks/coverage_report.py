@@ -1,7 +1,8 @@
 """How much of the code a test run went through, from the report that it left.
 
-coverage.py JSON, istanbul's JSON summary, lcov, Cobertura XML and Go's cover profile. The percentage is computed from
-the counts in the report, not taken from it. A report that counts nothing, or more covered than there is, is no report.
+coverage.py JSON, istanbul's JSON summary, lcov, Cobertura XML and Go's cover profile. The
+percentage is computed from the counts in the report, not taken from it. A report that counts
+nothing, or more covered than there is, is no report.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ class InvalidCoverageReport(ValueError):
 
 
 class CoverageCounts(NamedTuple):
-    """Lines (and branches, where the report has them in its own total) and how many of them were run."""
+    """Lines (and branches, where the report has them in its own total) and how many of them were
+    run.
+    """
 
     covered: int
     total: int
-    files: frozenset[str] = frozenset()  # as the report names them
+    # As the report names them
+    files: frozenset[str] = frozenset()
 
     @property
     def percent(self) -> float:
@@ -44,8 +48,10 @@ def read_coverage(path: Path) -> CoverageCounts:
         counted = _find_parser(data)(data)
     except (ValueError, RecursionError, expat.ExpatError) as error:
         raise InvalidCoverageReport(str(error)) from None
+
     if counted.total <= 0 or not 0 <= counted.covered <= counted.total:
         raise InvalidCoverageReport(f"it counts {counted.covered} of {counted.total}")
+
     return counted
 
 
@@ -56,14 +62,17 @@ def _read_report(path: Path) -> bytes:
         if path.stat().st_size > MAX_REPORT_BYTES:
             raise InvalidCoverageReport(f"it is larger than {MAX_REPORT_BYTES} bytes")
         return path.read_bytes()
-    except OSError as error:  # the run may have left it in any state
+    except OSError as error:
+        # The run may have left it in any state
         raise InvalidCoverageReport(f"it cannot be read: {error.strerror}") from None
 
 
 def find_uncounted_files(counted: CoverageCounts, paths: Iterable[str]) -> list[str]:
-    """Those of these files that the report does not mention, though it mentions others of their kind.
+    """Those of these files that the report does not mention, though it mentions others of their
+    kind.
 
-    Reports name files from the root, from a source folder, or by absolute path: one name may be the end of the other.
+    Reports name files from the root, from a source folder, or by absolute path: one name may be the
+    end of the other.
     """
     kinds = {PurePosixPath(name).suffix for name in counted.files}
     asked = [path for path in paths if PurePosixPath(path).suffix in kinds]
@@ -85,7 +94,10 @@ def _find_parser(data: bytes) -> Callable[[bytes], CoverageCounts]:
         return _parse_json
     if start.startswith(b"<"):
         return _parse_cobertura
-    return _parse_go_profile if start.startswith(b"mode:") else _parse_lcov
+    if start.startswith(b"mode:"):
+        return _parse_go_profile
+
+    return _parse_lcov
 
 
 class _CoveragePyTotals(msgspec.Struct):
@@ -113,13 +125,18 @@ class _JsonReport(msgspec.Struct):
 def _parse_json(data: bytes) -> CoverageCounts:
     report = read_json(data, _JsonReport)
     if report.totals is not None:
-        found, files = report.totals, frozenset(report.files)
+        found = report.totals
+        files = frozenset(report.files)
         return CoverageCounts(
-            found.covered_lines + found.covered_branches, found.num_statements + found.num_branches, files
+            found.covered_lines + found.covered_branches,
+            found.num_statements + found.num_branches,
+            files,
         )
+
     if report.total is not None:
         files = frozenset(read_json(data, dict[str, msgspec.Raw])) - {"total"}
         return CoverageCounts(report.total.lines.covered, report.total.lines.total, files)
+
     raise InvalidCoverageReport("it is JSON, but neither of coverage.py nor of istanbul")
 
 
@@ -128,20 +145,32 @@ def _parse_lcov(data: bytes) -> CoverageCounts:
     hits = re.findall(rb"^DA:[0-9]{1,9},([0-9]{1,15})", data, re.M)
     if not hits or b"end_of_record" not in data:
         raise InvalidCoverageReport("it has no lcov records")
-    files = frozenset(name.decode("utf-8", "replace") for name in re.findall(rb"^SF:(.{1,4096})", data, re.M))
+
+    files = frozenset(
+        name.decode("utf-8", "replace") for name in re.findall(rb"^SF:(.{1,4096})", data, re.M)
+    )
     return CoverageCounts(sum(hit.strip(b"0") != b"" for hit in hits), len(hits), files)
 
 
 def _parse_go_profile(data: bytes) -> CoverageCounts:
-    """`file:from,to statements count` lines; a block may come several times, once a package that ran it."""
+    """`file:from,to statements count` lines.
+
+    A block may come several times, once a package that ran it.
+    """
     statements: dict[bytes, int] = {}
     covered: set[bytes] = set()
-    for block, number, count in re.findall(rb"^(\S{1,4096}) ([0-9]{1,9}) ([0-9]{1,15})$", data, re.M):
+
+    for block, number, count in re.findall(
+        rb"^(\S{1,4096}) ([0-9]{1,9}) ([0-9]{1,15})$", data, re.M
+    ):
         statements[block] = int(number)
         if count.strip(b"0"):
             covered.add(block)
+
     files = frozenset(block.rpartition(b":")[0].decode("utf-8", "replace") for block in statements)
-    return CoverageCounts(sum(statements[block] for block in covered), sum(statements.values()), files)
+    return CoverageCounts(
+        sum(statements[block] for block in covered), sum(statements.values()), files
+    )
 
 
 class _CoberturaCounter:
@@ -166,7 +195,10 @@ class _CoberturaCounter:
 
 
 def _parse_cobertura(data: bytes) -> CoverageCounts:
-    """Cobertura XML. Several tools write its DOCTYPE, which is let be; what declares an entity is refused."""
+    """Cobertura XML.
+
+    Several tools write its DOCTYPE, which is let be; what declares an entity is refused.
+    """
     lines = _CoberturaCounter()
     parser = expat.ParserCreate()
     parser.EntityDeclHandler = _reject_entities
@@ -174,9 +206,11 @@ def _parse_cobertura(data: bytes) -> CoverageCounts:
     parser.EndElementHandler = lines.end
     for at in range(0, len(data), _CHUNK_BYTES):
         parser.Parse(data[at : at + _CHUNK_BYTES], False)
+
     parser.Parse(b"", True)
     if not lines.is_report:
         raise InvalidCoverageReport("it is XML, but not a Cobertura report")
+
     return CoverageCounts(lines.covered, lines.total, frozenset(lines.files))
 
 

@@ -1,4 +1,7 @@
-"""Whether a file that was promised is really there: a plain file, reached without links, with something in it."""
+"""Whether a file that was promised is really there.
+
+A plain file, reached without links, with something in it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,27 @@ _SAMPLE_BYTES = 4_096
 
 
 def find_deliverable_problem(checkout: Path, path: str) -> str | None:
-    """Why this is no delivered file, or None if it is one. The path is taken as it is: no link is followed."""
+    """Why this is no delivered file, or None if it is one.
+
+    The path is taken as it is: no link is followed.
+    """
     parts = path.split("/")
-    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
+
+    if (
+        not path
+        or path.startswith("/")
+        or "\0" in path
+        or any(part in ("", ".", "..") for part in parts)
+    ):
         return "is not a path inside the checkout"
+
     folders = [_read_mode(checkout.joinpath(*parts[:depth])) for depth in range(1, len(parts))]
     if any(stat.S_ISLNK(mode) for mode in folders):
         return "lies behind a link"
-    return _find_file_problem(checkout / path) if all(stat.S_ISDIR(mode) for mode in folders) else "is missing"
+    if all(stat.S_ISDIR(mode) for mode in folders):
+        return _find_file_problem(checkout / path)
+
+    return "is missing"
 
 
 def _find_file_problem(path: Path) -> str | None:
@@ -30,7 +46,10 @@ def _find_file_problem(path: Path) -> str | None:
         return "is a folder"
     if not stat.S_ISREG(mode):
         return "is not a plain file"
-    return "is empty" if _is_blank(path) else None
+    if _is_blank(path):
+        return "is empty"
+
+    return None
 
 
 def _read_mode(path: Path) -> int:

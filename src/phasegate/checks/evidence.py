@@ -1,4 +1,7 @@
-"""Evidence: what we found out ourselves about some work, check by check. What is not in it did not happen."""
+"""Evidence: what we found out ourselves about some work, check by check.
+
+What is not in it did not happen.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import msgspec
 from phasegate.checks.test_output import TestRun
 from phasegate.core.machine.retry import Fault
 
-_EXIT_NOT_FOUND = 127  # as a shell ends
+# As a shell ends
+_EXIT_NOT_FOUND = 127
 
 
 class CheckOutcome(StrEnum):
@@ -32,18 +36,30 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     argv: tuple[str, ...] = ()
     exit_status: int | None = None
     duration_s: float | None = None
-    ended_at_s: float = 0.0  # of its command, in seconds since 1970
-    excerpt: str = ""  # of the output: neutralised and cut
+    # Of its command, in seconds since 1970
+    ended_at_s: float = 0.0
+    # Of the output: neutralised and cut
+    excerpt: str = ""
     tests: TestRun | None = None
     coverage_percent: float | None = None
-    findings: tuple[str, ...] = ()  # of a command that failed and runs no tests: its lines, to be compared
-    log: str = ""  # the file with the whole output
-    fault: Fault | None = None  # of a failure, or of one that went away when it was tried again
+    # Of a command that failed and runs no tests: its lines, to be compared
+    findings: tuple[str, ...] = ()
+    # The file with the whole output
+    log: str = ""
+    # Of a failure, or of one that went away when it was tried again
+    fault: Fault | None = None
 
     @property
     def is_system_program_missing(self) -> bool:
-        """Whether a program was not found by its bare name. One with a path may be the work's to bring; this is not."""
-        return self.exit_status == _EXIT_NOT_FOUND and self.fault is Fault.NO_PROGRAM and "/" not in self.summary
+        """Whether a program was not found by its bare name.
+
+        One with a path may be the work's to bring; this is not.
+        """
+        return (
+            self.exit_status == _EXIT_NOT_FOUND
+            and self.fault is Fault.NO_PROGRAM
+            and "/" not in self.summary
+        )
 
     def __post_init__(self) -> None:
         if self.outcome is CheckOutcome.FAILED and not self.remedy:
@@ -66,20 +82,20 @@ class Evidence(msgspec.Struct, frozen=True):
         return tuple(check for check in self.checks if check.outcome is CheckOutcome.FAILED)
 
     @property
-    def transient_fault(self) -> Fault | None:
-        """The transient fault behind all failures, if another try may mend every one of them; None if it cannot."""
-        faults = [check.fault for check in self.failures]
-        return faults[0] if faults and all(fault and fault.is_transient for fault in faults) else None
-
-    @property
     def coverage_percent(self) -> float | None:
         """What was measured, whether it suffices or not."""
-        return next((check.coverage_percent for check in self.checks if check.coverage_percent is not None), None)
+        return next(
+            (check.coverage_percent for check in self.checks if check.coverage_percent is not None),
+            None,
+        )
 
     def find_check(self, name: str) -> CheckResult | None:
         """The check of this name; of several, made at several roots, one that failed."""
         found = [check for check in self.checks if check.name == name]
-        return next((check for check in found if check.outcome is CheckOutcome.FAILED), found[0] if found else None)
+        return next(
+            (check for check in found if check.outcome is CheckOutcome.FAILED),
+            found[0] if found else None,
+        )
 
 
 def passed_check(name: str, summary: str, notes: Iterable[str] = ()) -> CheckResult:
@@ -87,7 +103,9 @@ def passed_check(name: str, summary: str, notes: Iterable[str] = ()) -> CheckRes
 
 
 def failed_check(name: str, summary: str, remedy: str, notes: Iterable[str] = ()) -> CheckResult:
-    return CheckResult(name=name, outcome=CheckOutcome.FAILED, summary=summary, remedy=remedy, notes=tuple(notes))
+    return CheckResult(
+        name=name, outcome=CheckOutcome.FAILED, summary=summary, remedy=remedy, notes=tuple(notes)
+    )
 
 
 def not_requested_check(name: str, why: str) -> CheckResult:

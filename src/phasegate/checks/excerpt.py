@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from phasegate.core.text.escapes import sanitize_for_terminal
 
-HEAD_LINES, TAIL_LINES, MAX_LINE_CHARS = 20, 60, 300
-_MAX_SCANNED_CHARS = 100_000  # characters at each end: no more of a flood is looked at
+HEAD_LINES = 20
+TAIL_LINES = 60
+MAX_LINE_CHARS = 300
+# Characters at each end: no more of a flood is looked at
+_MAX_SCANNED_CHARS = 100_000
 MAX_NAMES = 20
 
 
@@ -13,25 +16,35 @@ def make_excerpt(text: str) -> str:
     """The first lines, where compilers say what is wrong, and the last, where test runners do."""
     if len(text) > 2 * _MAX_SCANNED_CHARS:
         text = f"{text[:_MAX_SCANNED_CHARS]}\n{text[-_MAX_SCANNED_CHARS:]}"
+
     lines = [_shorten_line(line) for line in sanitize_for_terminal(text).strip("\n").split("\n")]
     left_out = len(lines) - HEAD_LINES - TAIL_LINES
     if left_out > 0:
         lines[HEAD_LINES:-TAIL_LINES] = [f"[... {left_out} lines left out ...]"]
+
     return "\n".join(lines)
 
 
 def to_one_line(text: str, max_chars: int = 200) -> str:
     """Foreign text inside a sentence of ours: one line, cut."""
-    line = sanitize_for_terminal(text[: 4 * max_chars]).replace("\n", " ").replace("\t", " ").strip()
-    return line if len(line) <= max_chars else f"{line[:max_chars]}..."
+    line = (
+        sanitize_for_terminal(text[: 4 * max_chars]).replace("\n", " ").replace("\t", " ").strip()
+    )
+    if len(line) <= max_chars:
+        return line
+    return f"{line[:max_chars]}..."
 
 
 def format_names(names: list[str] | tuple[str, ...]) -> str:
     """Foreign names in a sentence: the first of them, and how many more."""
     shown = ", ".join(to_one_line(name) for name in names[:MAX_NAMES])
     more = len(names) - MAX_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
+    if more > 0:
+        return f"{shown} and {more} more"
+    return shown
 
 
 def _shorten_line(line: str) -> str:
-    return line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..."
+    if len(line) <= MAX_LINE_CHARS:
+        return line
+    return f"{line[:MAX_LINE_CHARS]}..."

@@ -1,4 +1,7 @@
-"""What an agent says it did, held against git, the disk and the checks. Differences are recorded."""
+"""What an agent says it did, held against git, the disk and the checks.
+
+Differences are recorded.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,23 @@ from phasegate.core.answer.json_result import AgentResponse, ReportedArtifacts, 
 from phasegate.core.plan.commits import Commit
 
 MAX_CLAIMS = 200
-COVERAGE_TOLERANCE_POINTS = 0.5  # points
-DURATION_TOLERANCE_S, DURATION_TOLERANCE_RATIO = 60.0, 0.25
+# Points
+COVERAGE_TOLERANCE_POINTS = 0.5
+DURATION_TOLERANCE_S = 60.0
+DURATION_TOLERANCE_RATIO = 0.25
 _SHA = re.compile(r"([0-9a-f]{7,64})(?:\.\.\.|…)?")
 _PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%?\s*")
 
 
 class ObservedFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What we know ourselves. `commits` are those in the agent's own repository that descend from the base."""
+    """What we know ourselves.
+
+    `commits` are those in the agent's own repository that descend from the base.
+    """
 
     commits: tuple[Commit, ...]
-    checkout: Path  # a clean checkout of the harvested tree
+    # A clean checkout of the harvested tree
+    checkout: Path
     base_paths: Collection[str]
     duration_s: float
     evidence: Evidence
@@ -41,7 +50,10 @@ class FalseClaim(NamedTuple):
 
 
 def find_false_claims(response: AgentResponse, facts: ObservedFacts) -> list[FalseClaim]:
-    """Every difference between what was said and what is; the facts decide, the claim is only recorded."""
+    """Every difference between what was said and what is.
+
+    The facts decide, the claim is only recorded.
+    """
     artifacts = response.artifacts or ReportedArtifacts()
     found = [
         *_find_false_commits((response.commits or ())[:MAX_CLAIMS], facts.commits),
@@ -53,7 +65,9 @@ def find_false_claims(response: AgentResponse, facts: ObservedFacts) -> list[Fal
     return [FalseClaim(to_one_line(claim), to_one_line(truth)) for claim, truth in found]
 
 
-def _find_false_commits(claimed: Sequence[ReportedCommit], real: Sequence[Commit]) -> list[FalseClaim]:
+def _find_false_commits(
+    claimed: Sequence[ReportedCommit], real: Sequence[Commit]
+) -> list[FalseClaim]:
     return [
         FalseClaim(f"commit {commit.sha}", truth)
         for commit in claimed
@@ -62,15 +76,26 @@ def _find_false_commits(claimed: Sequence[ReportedCommit], real: Sequence[Commit
 
 
 def _describe_commit_mismatch(commit: ReportedCommit, real: Sequence[Commit]) -> str:
-    """What is wrong with a claimed commit; nothing if git has it. A shortened id will do, as long as it means one."""
+    """What is wrong with a claimed commit; nothing if git has it.
+
+    A shortened id will do, as long as it means one.
+    """
     written = _SHA.fullmatch(commit.sha.lower())
     if written is None:
         return "that is not a commit id"
+
     meant = [one for one in real if one.id.startswith(written[1])]
     if len(meant) != 1:
-        return "it means several commits" if meant else "there is no such commit after the base"
-    said, message = _first_line(commit.message), _first_line(meant[0].message)
-    return "" if said in ("", message) else f"its message is {message!r}, not {said!r}"
+        if meant:
+            return "it means several commits"
+        return "there is no such commit after the base"
+
+    said = _first_line(commit.message)
+    message = _first_line(meant[0].message)
+    if said in ("", message):
+        return ""
+
+    return f"its message is {message!r}, not {said!r}"
 
 
 def _first_line(text: str) -> str:
@@ -87,6 +112,7 @@ def _find_false_files(claimed: Sequence[str], facts: ObservedFacts) -> list[Fals
 def _find_false_coverage(claimed: str | float | None, measured: float | None) -> list[FalseClaim]:
     if claimed is None:
         return []
+
     written = _PERCENT.fullmatch(str(claimed))
     if written is None:
         return [FalseClaim(f"coverage {claimed}", "that is not a percentage")]
@@ -94,15 +120,28 @@ def _find_false_coverage(claimed: str | float | None, measured: float | None) ->
         return [FalseClaim(f"coverage {claimed}", "it was not measured, so nothing shows it")]
     if abs(float(written[1]) - measured) <= COVERAGE_TOLERANCE_POINTS:
         return []
+
     return [FalseClaim(f"coverage {claimed}", f"we measured {measured:.1f} %")]
 
 
 def _find_false_lint(claimed: str | None, evidence: Evidence) -> list[FalseClaim]:
     check = evidence.find_check(Purpose.LINT)
-    if claimed is None or claimed.strip().lower() not in ("passed", "pass", "ok", "clean", "success"):
+    if claimed is None or claimed.strip().lower() not in (
+        "passed",
+        "pass",
+        "ok",
+        "clean",
+        "success",
+    ):
         return []
+
     if check is None or check.outcome is not CheckOutcome.PASSED:
-        return [FalseClaim(f"lint {claimed}", "it failed" if check and check.remedy else "it was not run")]
+        return [
+            FalseClaim(
+                f"lint {claimed}", "it failed" if check and check.remedy else "it was not run"
+            )
+        ]
+
     return []
 
 

@@ -1,6 +1,7 @@
 """The manifest: all that must hold before work counts as done, found out by us on a clean checkout.
 
-An agent's word is not asked. What is unknown, unverified or empty is a failure, and each failure says what to do.
+An agent's word is not asked. What is unknown, unverified or empty is a failure, and each failure
+says what to do.
 """
 
 from __future__ import annotations
@@ -36,13 +37,19 @@ class HarvestedWork(msgspec.Struct, frozen=True, kw_only=True):
     """What came back, as the workspace knows it from git and the disk."""
 
     package: str
-    checkout: Path  # a clean checkout of the harvested tree, made by us and for us to spoil
+    # A clean checkout of the harvested tree, made by us and for us to spoil
+    checkout: Path
     deliverables: tuple[str, ...]
-    changed_paths: tuple[str, ...]  # paths that differ from the base
-    commits: tuple[Commit, ...]  # from the base on
-    added_content: Iterable[AddedContent]  # what each of them brought in
-    blobs: Mapping[str, str]  # the files of the harvested tree, each with git's id of its content
-    uncommitted: tuple[str, ...] = ()  # changes that are in no commit
+    # Paths that differ from the base
+    changed_paths: tuple[str, ...]
+    # From the base on
+    commits: tuple[Commit, ...]
+    # What each of them brought in
+    added_content: Iterable[AddedContent]
+    # The files of the harvested tree, each with git's id of its content
+    blobs: Mapping[str, str]
+    # Changes that are in no commit
+    uncommitted: tuple[str, ...] = ()
 
 
 class RootPlan(NamedTuple):
@@ -62,10 +69,19 @@ def gather_evidence(
     *,
     other_roots: Sequence[RootPlan] = (),
 ) -> Evidence:
-    """Check everything, whatever fails first: one round of mending should do. `beside` is asked of further roots."""
+    """Check everything, whatever fails first: one round of mending should do.
+
+    `beside` is asked of further roots.
+    """
     asks = (RootPlan(plan, baseline, cache_slot), *other_roots)
-    benches = [PlanRunner(ask.plan, work.checkout, run, ask.cache_slot, ask.baseline) for ask in asks]
-    before = benches[0].initial_files if not plan.root else take_snapshot(work.checkout)
+    benches = [
+        PlanRunner(ask.plan, work.checkout, run, ask.cache_slot, ask.baseline) for ask in asks
+    ]
+    if not plan.root:
+        before = benches[0].initial_files
+    else:
+        before = take_snapshot(work.checkout)
+
     checks = [
         _check_changes(work),
         _check_deliverables(work),
@@ -73,53 +89,77 @@ def gather_evidence(
         _check_uncommitted(work),
         _check_secrets(work.added_content),
     ]
+
     for bench in benches:
         checks += bench.run_checks(get_requested_purposes(bench.plan))
+
     if all(ask.plan.coverage_min is None for ask in asks):
         checks.append(not_requested_check(Purpose.COVERAGE, "no threshold is set"))
-    return Evidence((*checks, _check_tree_untouched(benches, before, work), *_check_verified(checks)))
+
+    return Evidence(
+        (*checks, _check_tree_untouched(benches, before, work), *_check_verified(checks))
+    )
 
 
 def get_requested_purposes(plan: CommandPlan) -> tuple[Purpose, ...]:
-    return tuple(purpose for purpose in Purpose if purpose is not Purpose.COVERAGE or plan.coverage_min is not None)
+    return tuple(
+        purpose
+        for purpose in Purpose
+        if purpose is not Purpose.COVERAGE or plan.coverage_min is not None
+    )
 
 
 def _check_changes(work: HarvestedWork) -> CheckResult:
     if not work.changed_paths:
         return failed_check(
-            "changes", "nothing was changed", "Do what the package asks for, in the checkout, and commit it."
+            "changes",
+            "nothing was changed",
+            "Do what the package asks for, in the checkout, and commit it.",
         )
-    return passed_check("changes", f"{len(work.changed_paths)} files changed", [format_names(work.changed_paths)])
+
+    return passed_check(
+        "changes", f"{len(work.changed_paths)} files changed", [format_names(work.changed_paths)]
+    )
 
 
 def _check_deliverables(work: HarvestedWork) -> CheckResult:
     if not work.deliverables:
         return not_requested_check("deliverables", "the package names none")
+
     found = {path: find_deliverable_problem(work.checkout, path) for path in work.deliverables}
     problems = [f"{to_one_line(path)} {problem}" for path, problem in found.items() if problem]
     if problems:
         remedy = "Write each deliverable at exactly this path, as a plain file with content."
         return failed_check("deliverables", "; ".join(problems[:20]), remedy, problems[20:])
+
     return passed_check("deliverables", f"all {len(found)} are there and not empty")
 
 
 def _check_commits(work: HarvestedWork) -> CheckResult:
     if not work.commits:
-        return failed_check("commits", "there is no commit", f'Commit the work: git commit -m "{work.package}: ..."')
+        return failed_check(
+            "commits", "there is no commit", f'Commit the work: git commit -m "{work.package}: ..."'
+        )
+
     unnamed = find_unlabelled_commits(work.package, work.commits)
     if unnamed:
         shown = format_names([f"{commit.id[:10]} {commit.subject!r}" for commit in unnamed])
         remedy = f"Reword them to `{work.package}: what changed` or `feat({work.package}): what changed [FR-...]`."
         return failed_check(
-            "commits", f"{len(unnamed)} of {len(work.commits)} do not name {work.package}: {shown}", remedy
+            "commits",
+            f"{len(unnamed)} of {len(work.commits)} do not name {work.package}: {shown}",
+            remedy,
         )
+
     return passed_check("commits", f"all {len(work.commits)} name {work.package}")
 
 
 def _check_uncommitted(work: HarvestedWork) -> CheckResult:
     if work.uncommitted:
         remedy = "Commit what belongs to the work, and undo the rest."
-        return failed_check("clean tree", f"not committed: {format_names(work.uncommitted)}", remedy)
+        return failed_check(
+            "clean tree", f"not committed: {format_names(work.uncommitted)}", remedy
+        )
     return passed_check("clean tree", "everything is committed")
 
 
@@ -127,31 +167,54 @@ def _check_secrets(added: Iterable[AddedContent]) -> CheckResult:
     found = find_secrets(added)
     notes = [f"allowed by a comment: {secret}" for secret in found if secret.is_allowed]
     bad = [str(secret) for secret in found if not secret.is_allowed]
+
     if bad:
         remedy = (
             "Take the secret out of every commit, and revoke it where it is real. "
             f"A dummy gets the comment `{ALLOW_MARKER.decode()}` on its line."
         )
         return failed_check("secrets", f"{len(bad)} found: {format_names(bad)}", remedy, notes)
+
     return passed_check("secrets", "none of the known forms was added", notes)
 
 
-def _check_tree_untouched(runners: Sequence[PlanRunner], before: TreeSnapshot, work: HarvestedWork) -> CheckResult:
-    """Commands that rewrite the tree prove something about another tree. A lock file may be brought up to date."""
+def _check_tree_untouched(
+    runners: Sequence[PlanRunner], before: TreeSnapshot, work: HarvestedWork
+) -> CheckResult:
+    """Commands that rewrite the tree prove something about another tree.
+
+    A lock file may be brought up to date.
+    """
     changed = find_changed_files(work.checkout, before, work.blobs)
     named = {name for bench in runners for name in bench.plan.lock_files}
-    reports = {f"{bench.plan.root}/{path}".lstrip("/") for bench in runners for path in bench.plan.coverage_reports}
+    reports = {
+        f"{bench.plan.root}/{path}".lstrip("/")
+        for bench in runners
+        for path in bench.plan.coverage_reports
+    }
     locks = [path for path in changed if path.rpartition("/")[2] in named]
     others = [path for path in changed if path not in locks and path not in reports]
-    notes = [f"brought up to date by a command: {format_names(locks)}"] if locks else []
+    if locks:
+        notes = [f"brought up to date by a command: {format_names(locks)}"]
+    else:
+        notes = []
+
     if others:
         remedy = "Let the commands check only, or commit what they write."
-        return failed_check("tree kept", f"the commands changed {format_names(others)}", remedy, notes)
+        return failed_check(
+            "tree kept", f"the commands changed {format_names(others)}", remedy, notes
+        )
+
     return passed_check("tree kept", "the commands left the tree as it was", notes)
 
 
 def _check_verified(checks: Iterable[CheckResult]) -> list[CheckResult]:
-    if any(check.outcome is CheckOutcome.PASSED and check.name in _PROOF_CHECKS for check in checks):
+    if any(
+        check.outcome is CheckOutcome.PASSED and check.name in _PROOF_CHECKS for check in checks
+    ):
         return []
-    remedy = "Name deliverables in the package, or a test command in its `checks` or in phasegate.toml."
+
+    remedy = (
+        "Name deliverables in the package, or a test command in its `checks` or in phasegate.toml."
+    )
     return [failed_check("verified", "nothing shows that the work is done", remedy)]

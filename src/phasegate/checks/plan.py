@@ -1,4 +1,7 @@
-"""What is to be checked: commands by purpose, and limits. The engine fills it from profile, config and package."""
+"""What is to be checked: commands by purpose, and limits.
+
+The engine fills it from profile, config and package.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +42,30 @@ class RegistryAccessLevel(StrEnum):
 
 
 class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A purpose without a command is not asked for; an empty command is one that a person left out on purpose."""
+    """A purpose without a command is not asked for.
 
-    root: str = ""  # the folder of the checkout in which they are run
+    An empty command is one that a person left out on purpose.
+    """
+
+    # The folder of the checkout in which they are run
+    root: str = ""
     commands: Mapping[str, str] = {}
-    reasons: Mapping[str, str] = {}  # by purpose: what in the project speaks for the command
-    setups: tuple[SetupCandidate, ...] = ()  # in order; empty: the command for `setup`
-    test_functions: int | None = None  # in the tree's test files; None: not counted
+    # By purpose: what in the project speaks for the command
+    reasons: Mapping[str, str] = {}
+    # In order; empty: the command for `setup`
+    setups: tuple[SetupCandidate, ...] = ()
+    # In the tree's test files; None: not counted
+    test_functions: int | None = None
     coverage_min: float | None = None
-    code: tuple[str, ...] = ()  # files that a coverage report should count; one that it does not is noted
+    # Files that a coverage report should count; one that it does not is noted
+    code: tuple[str, ...] = ()
     min_tests: int = 1
-    timeout_s: float = 1_800.0  # of each command
-    test_reruns: int = 1  # a test run that fails is tried again this often: it may be flaky
-    tolerates_old_failures: bool = True  # what failed before the work began does not reject it
+    # Of each command
+    timeout_s: float = 1_800.0
+    # A test run that fails is tried again this often: it may be flaky
+    test_reruns: int = 1
+    # What failed before the work began does not reject it
+    tolerates_old_failures: bool = True
     lock_files: tuple[str, ...] = tuple(sorted(LOCK_FILES))
     coverage_reports: tuple[str, ...] = COVERAGE_REPORT_PATHS
     # Where a setup puts programs; the last is for those that it got aside.
@@ -61,36 +75,48 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Command(msgspec.Struct, frozen=True):
     """One program to run in a cage, where it can write to the checkout only.
 
-    There is no field for variables to pass through: a check gets no keys. `access` names what a setup may be
-    given to reach registries; the runner knows the values.
+    There is no field for variables to pass through: a check gets no keys. `access` names what a
+    setup may be given to reach registries; the runner knows the values.
     """
 
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str]
-    path_prefix: tuple[Path, ...]  # goes before the rest of PATH
+    # Goes before the rest of PATH
+    path_prefix: tuple[Path, ...]
     network: bool
     timeout_s: float
     access: RegistryAccessLevel = RegistryAccessLevel.NONE
-    log: Path | None = None  # where the whole output goes
+    # Where the whole output goes
+    log: Path | None = None
     purpose: str = ""
-    whole_checkout: Path | None = None  # the whole checkout, where `cwd` is a folder of it
+    # The whole checkout, where `cwd` is a folder of it
+    whole_checkout: Path | None = None
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """How it ended. Of long output the beginning and the end are enough; `cut` says that there was more."""
+    """How it ended.
 
-    exit_status: int | None  # None: a signal, the time limit, or unknown
+    Of long output the beginning and the end are enough; `cut` says that there was more.
+    """
+
+    # None: a signal, the time limit, or unknown
+    exit_status: int | None
     stdout: str
     stderr: str
     duration_s: float
     timed_out: bool = False
     is_truncated: bool = False
-    exceeded_limit: str = ""  # the limit at which it was ended, in words
-    ended_at_s: float = 0.0  # seconds since 1970
+    # The limit at which it was ended, in words
+    exceeded_limit: str = ""
+    # Seconds since 1970
+    ended_at_s: float = 0.0
 
 
 class CommandRunner(Protocol):
-    """Runs a command in a cage without secrets. A program that is not found ends with status 127, as in a shell."""
+    """Runs a command in a cage without secrets.
+
+    A program that is not found ends with status 127, as in a shell.
+    """
 
     def __call__(self, command: Command, /) -> CommandResult: ...

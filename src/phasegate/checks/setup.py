@@ -1,4 +1,7 @@
-"""The setup of a checkout: the kept result where there is one, else the first candidate after which tests are found."""
+"""The setup of a checkout.
+
+The kept result where there is one, else the first candidate after which tests are found.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,11 @@ from phasegate.checks.snapshot import TreeSnapshot
 from phasegate.core.detection.model import SetupCandidate
 from phasegate.core.machine.retry import Fault
 
-MIN_COLLECTED_RATIO = 0.5  # of the test functions; parametrised tests make more of one function, never fewer
+# Of the test functions; parametrised tests make more of one function, never fewer
+MIN_COLLECTED_RATIO = 0.5
 _COLLECTED_SUMMARY = re.compile(
-    r"^(?:=+ )?(?:(\d+)(?:/\d+)? tests? collected|(no) tests collected)(?:[^,\n]*)?(?:, (\d+) errors?)?", re.M
+    r"^(?:=+ )?(?:(\d+)(?:/\d+)? tests? collected|(no) tests collected)(?:[^,\n]*)?(?:, (\d+) errors?)?",
+    re.M,
 )
 _PYTEST_COMMAND = re.compile(r"\bpytest\b")
 
@@ -32,34 +37,49 @@ class CollectedTests(NamedTuple):
     errors: int
 
     def is_sufficient_for(self, test_functions: int | None) -> bool:
-        """Whether the setup can be called good: something was collected, all of it, and not far less than there is."""
+        """Whether the setup can be called good.
+
+        Something was collected, all of it, and not far less than there is.
+        """
         if not self.tests:
             return test_functions == 0 and not self.errors
-        return not self.errors and (test_functions is None or self.tests >= MIN_COLLECTED_RATIO * test_functions)
+        return not self.errors and (
+            test_functions is None or self.tests >= MIN_COLLECTED_RATIO * test_functions
+        )
 
 
 def build_collect_command(test_command: str) -> str:
     """The command that collects what this test command would run; empty where there is none.
 
-    Settings of the project can make it so quiet that it does not say how many: `-v` twice undoes that.
+    Settings of the project can make it so quiet that it does not say how many: `-v` twice undoes
+    that.
     """
     simple = not re.search(r"&&|\|\||;", test_command)
-    return f"{test_command} --collect-only -q" if _PYTEST_COMMAND.search(test_command) and simple else ""
+    if _PYTEST_COMMAND.search(test_command) and simple:
+        return f"{test_command} --collect-only -q"
+    return ""
 
 
 def parse_collected_tests(ran: CommandResult) -> CollectedTests | None:
     """What a collection said; None if it said nothing, which is no proof."""
     found = [*_COLLECTED_SUMMARY.finditer(f"{ran.stdout}\n{ran.stderr}")]
+
     if not found:
         listed = len(re.findall(r"^\S+\.py::\S", ran.stdout, re.M))
-        listed += sum(int(number) for number in re.findall(r"^\S+\.py: (\d{1,7})$", ran.stdout, re.M))
-        return CollectedTests(listed, 0 if ran.exit_status == 0 else 1) if listed else None
+        listed += sum(
+            int(number) for number in re.findall(r"^\S+\.py: (\d{1,7})$", ran.stdout, re.M)
+        )
+        if listed:
+            return CollectedTests(listed, 0 if ran.exit_status == 0 else 1)
+        return None
+
     last = found[-1]
     return CollectedTests(int(last[1] or 0), int(last[3] or 0))
 
 
 MAX_CANDIDATES = 12
-NOT_INSTALLED_PREFIX = "not installed: "  # what a setup says of something that it does without
+# What a setup says of something that it does without
+NOT_INSTALLED_PREFIX = "not installed: "
 
 
 class SetupCacheSlot(NamedTuple):
@@ -67,7 +87,8 @@ class SetupCacheSlot(NamedTuple):
 
     cache: SetupCache
     key: str
-    may_fill: bool = False  # this tree is the base itself, which no agent wrote
+    # This tree is the base itself, which no agent wrote
+    may_fill: bool = False
 
 
 class SetupResult(NamedTuple):
@@ -96,52 +117,87 @@ class SetupContext(NamedTuple):
     plan: CommandPlan
     checkout: Path
     initial_files: TreeSnapshot
-    run: Callable[[str, str], CommandResult]  # purpose, command line
+    # Purpose, command line
+    run: Callable[[str, str], CommandResult]
     check_from_status: Callable[[str, str, CommandResult], CheckResult]
 
 
 def run_setup(context: SetupContext, cache_slot: SetupCacheSlot | None) -> SetupResult:
-    """Set a checkout up. What fails, and what leaves no test to be found, is followed by the next candidate."""
-    candidates = context.plan.setups or (SetupCandidate(context.plan.commands.get(Purpose.SETUP, "")),)
+    """Set a checkout up.
+
+    What fails, and what leaves no test to be found, is followed by the next candidate.
+    """
+    candidates = context.plan.setups or (
+        SetupCandidate(context.plan.commands.get(Purpose.SETUP, "")),
+    )
     began_s = time.monotonic()
-    if cache_slot is not None and (entry := cache_slot.cache.restore(cache_slot.key, context.checkout)) is not None:
+
+    if (
+        cache_slot is not None
+        and (entry := cache_slot.cache.restore(cache_slot.key, context.checkout)) is not None
+    ):
         return _result_from_cache(candidates, entry, time.monotonic() - began_s)
+
     tries: list[_SetupAttempt] = []
     for place, candidate in enumerate(candidates[:MAX_CANDIDATES]):
         if tries:
             remove_added_files(context.checkout, context.initial_files)
+
         tries.append(_try_candidate(context, place, candidate))
         if _is_acceptable(tries[-1], context.plan) or _is_hopeless(tries[-1]):
             break
+
     best = _choose_best(context, tries)
-    if best.check.outcome is not CheckOutcome.FAILED and cache_slot is not None and cache_slot.may_fill:
+    if (
+        best.check.outcome is not CheckOutcome.FAILED
+        and cache_slot is not None
+        and cache_slot.may_fill
+    ):
         about = CachedSetup(
-            best.candidate.command,
-            best.check.summary,
-            "",
+            run=best.candidate.command,
+            summary=best.check.summary,
+            checkout="",
             notes=best.check.notes,
             duration_s=best.check.duration_s or 0.0,
         )
+
         cache_slot.cache.store_entry(cache_slot.key, context.checkout, context.initial_files, about)
+
     return SetupResult(best.check, best.candidate, best.collected)
 
 
-def _result_from_cache(candidates: tuple[SetupCandidate, ...], entry: CachedSetup, duration_s: float) -> SetupResult:
-    candidate = next((one for one in candidates if one.command == entry.run), SetupCandidate(entry.run))
+def _result_from_cache(
+    candidates: tuple[SetupCandidate, ...], entry: CachedSetup, duration_s: float
+) -> SetupResult:
+    candidate = next(
+        (one for one in candidates if one.command == entry.run), SetupCandidate(entry.run)
+    )
     if not candidate.command:
         return SetupResult(not_requested_check(Purpose.SETUP, entry.summary), candidate)
-    check = passed_check(Purpose.SETUP, "taken from the cache", [f"command: {candidate.command}", *entry.notes])
+
+    check = passed_check(
+        Purpose.SETUP, "taken from the cache", [f"command: {candidate.command}", *entry.notes]
+    )
     return SetupResult(msgspec.structs.replace(check, duration_s=duration_s), candidate)
 
 
-def _try_candidate(context: SetupContext, position: int, candidate: SetupCandidate) -> _SetupAttempt:
+def _try_candidate(
+    context: SetupContext, position: int, candidate: SetupCandidate
+) -> _SetupAttempt:
     if candidate.command:
         ran = context.run(Purpose.SETUP, candidate.command)
         check = context.check_from_status(Purpose.SETUP, candidate.command, ran)
-        left_out = [to_one_line(line, 400) for line in ran.stdout.splitlines() if line.startswith(NOT_INSTALLED_PREFIX)]
+        left_out = [
+            to_one_line(line, 400)
+            for line in ran.stdout.splitlines()
+            if line.startswith(NOT_INSTALLED_PREFIX)
+        ]
         check = msgspec.structs.replace(check, notes=(*check.notes, *left_out[:20]))
     else:
-        check = not_requested_check(Purpose.SETUP, candidate.why or "the project has no such command")
+        check = not_requested_check(
+            Purpose.SETUP, candidate.why or "the project has no such command"
+        )
+
     if candidate.why and candidate.command:
         check = msgspec.structs.replace(check, notes=(*check.notes, f"chosen for: {candidate.why}"))
     if check.outcome is CheckOutcome.FAILED:
@@ -150,9 +206,13 @@ def _try_candidate(context: SetupContext, position: int, candidate: SetupCandida
 
 
 def _collect_tests(context: SetupContext, candidate: SetupCandidate) -> CollectedTests | None:
-    line = build_collect_command(candidate.test_command or context.plan.commands.get(Purpose.TEST, ""))
+    line = build_collect_command(
+        candidate.test_command or context.plan.commands.get(Purpose.TEST, "")
+    )
     if not line or not context.plan.test_functions:
-        return None  # nothing to be found, or nobody to ask
+        # Nothing to be found, or nobody to ask
+        return None
+
     ran = context.run("collect", line)
     return parse_collected_tests(ran) or CollectedTests(0, 1)
 
@@ -165,34 +225,42 @@ def _is_acceptable(attempt: _SetupAttempt, plan: CommandPlan) -> bool:
 
 def _is_hopeless(attempt: _SetupAttempt) -> bool:
     """Without a network the next candidate would fail as well."""
-    return attempt.check.outcome is CheckOutcome.FAILED and attempt.check.fault in (Fault.NETWORK, Fault.RATE_LIMIT)
+    return attempt.check.outcome is CheckOutcome.FAILED and attempt.check.fault in (
+        Fault.NETWORK,
+        Fault.RATE_LIMIT,
+    )
 
 
 def _choose_best(context: SetupContext, attempts: list[_SetupAttempt]) -> _SetupAttempt:
-    """The last try where it is good; else the one that finds most tests, set up once more if others came after it."""
+    """The last try where it is good.
+
+    Else the one that finds most tests, set up once more if others came after it.
+    """
     best = max(attempts, key=lambda one: one.rank)
     others = [one for one in attempts if one is not best]
     if best is not attempts[-1]:
         remove_added_files(context.checkout, context.initial_files)
         if best.check.outcome is not CheckOutcome.FAILED and best.candidate.command:
             context.run(Purpose.SETUP, best.candidate.command)
+
     notes = (*best.check.notes, *(_describe_attempt(one) for one in others))
     return best._replace(check=msgspec.structs.replace(best.check, notes=notes))
 
 
 def _describe_attempt(attempt: _SetupAttempt) -> str:
-    what = (
-        attempt.check.summary
-        if attempt.check.outcome is CheckOutcome.FAILED
-        else f"{attempt.collected.tests} tests found, {attempt.collected.errors} errors"
-        if attempt.collected
-        else ""
-    )
-    last = (
-        make_excerpt(attempt.check.excerpt).strip().rpartition("\n")[2]
-        if attempt.check.outcome is CheckOutcome.FAILED
-        else ""
-    )
+    if attempt.check.outcome is CheckOutcome.FAILED:
+        what = attempt.check.summary
+    elif attempt.collected:
+        what = f"{attempt.collected.tests} tests found, {attempt.collected.errors} errors"
+    else:
+        what = ""
+
+    if attempt.check.outcome is CheckOutcome.FAILED:
+        last = make_excerpt(attempt.check.excerpt).strip().rpartition("\n")[2]
+    else:
+        last = ""
+
     return to_one_line(
-        f"also tried, for {attempt.candidate.why or attempt.candidate.command}: {what} {last}".strip(), 400
+        f"also tried, for {attempt.candidate.why or attempt.candidate.command}: {what} {last}".strip(),
+        400,
     )

@@ -1,8 +1,10 @@
-"""What a setup made of a tree that no agent wrote, kept for every checkout that derives from this tree.
+"""What a setup made of a tree that no agent wrote, kept for every checkout that derives from this
+tree.
 
-A setup runs code of its tree and could leave anything behind for those who come after: so an agent's tree never fills
-the cache. The key names the whole tree, the candidates and the machine. A virtual environment holds the path of its
-checkout: an entry remembers which files do, and they are rewritten for the checkout that it is copied into.
+A setup runs code of its tree and could leave anything behind for those who come after: so an
+agent's tree never fills the cache. The key names the whole tree, the candidates and the machine. A
+virtual environment holds the path of its checkout: an entry remembers which files do, and they are
+rewritten for the checkout that it is copied into.
 """
 
 from __future__ import annotations
@@ -24,19 +26,37 @@ from phasegate.core.detection.files import MANIFESTS, is_requirements_file
 from phasegate.typed import read_json
 
 MAX_CACHE_ENTRIES = 8
-_METADATA_FILE, _FILES_FOLDER = "about.json", "files"
+_METADATA_FILE = "about.json"
+_FILES_FOLDER = "files"
 _MAX_REWRITTEN_BYTES = 4_000_000
 _WORD = re.compile(r"[^\s;&|()<>'\"`=]+")
-_ROOT_SCRIPTS = (".py", ".js", ".cjs", ".mjs", ".ts", ".json", ".toml", ".cfg", ".ini", ".yaml", ".yml", ".lock", ".sh")
+_ROOT_SCRIPTS = (
+    ".py",
+    ".js",
+    ".cjs",
+    ".mjs",
+    ".ts",
+    ".json",
+    ".toml",
+    ".cfg",
+    ".ini",
+    ".yaml",
+    ".yml",
+    ".lock",
+    ".sh",
+)
 
 
 class CachedSetup(msgspec.Struct, frozen=True):
     """What is known about a kept result."""
 
-    run: str  # the setup that was chosen
+    # The setup that was chosen
+    run: str
     summary: str
-    checkout: str  # where it was made
-    rewritten: tuple[str, ...] = ()  # files that hold that path
+    # Where it was made
+    checkout: str
+    # Files that hold that path
+    rewritten: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     duration_s: float = 0.0
 
@@ -49,9 +69,11 @@ def make_cache_key(tree: str, plan: CommandPlan) -> str:
         sys.platform,
         os.uname().machine,
     )
+
     digest = sha256()
     for part in (*parts, os.environ.get("PATH", "")):
         digest.update(b"%d:%s" % (len(os.fsencode(part)), os.fsencode(part)))
+
     return digest.hexdigest()
 
 
@@ -59,9 +81,11 @@ def is_setup_input(path: str, plan: CommandPlan) -> bool:
     """Whether a change of this file can change what the setup makes, as far as a name tells."""
     if any(candidate.compiles_sources for candidate in plan.setups):
         return True
+
     name = path.rpartition("/")[2]
     if name in MANIFESTS or name in plan.lock_files or is_requirements_file(name):
         return True
+
     lines = [plan.commands.get("setup", ""), *(candidate.command for candidate in plan.setups)]
     return path in {word.removeprefix("./") for line in lines for word in _WORD.findall(line)} or (
         "/" not in path and path.endswith(_ROOT_SCRIPTS)
@@ -83,41 +107,59 @@ class SetupCache:
     def restore(self, key: str, checkout: Path) -> CachedSetup | None:
         """Copy a result into a checkout; None if there is none, or if something stands in its way."""
         laid = self.copy_into(key, checkout, checkout)
-        return laid[0] if laid else None
+        if laid:
+            return laid[0]
+        return None
 
-    def copy_into(self, key: str, checkout: Path, final_checkout: Path) -> tuple[CachedSetup, tuple[str, ...]] | None:
-        """Copy a result into a checkout that will be moved to `home`; also the highest paths that were made.
+    def copy_into(
+        self, key: str, checkout: Path, final_checkout: Path
+    ) -> tuple[CachedSetup, tuple[str, ...]] | None:
+        """Copy a result into a checkout that will be moved to `home`.
 
-        A copy, so that nothing done to it comes back. What the tree brought may be a link to anywhere, so only what is
-        not there yet is made.
+        Also the highest paths that were made.
+
+        A copy, so that nothing done to it comes back. What the tree brought may be a link to
+        anywhere, so only what is not there yet is made.
         """
-        about, kept = self.find_entry(key), self._folder / key / _FILES_FOLDER
+        about = self.find_entry(key)
+        kept = self._folder / key / _FILES_FOLDER
         if about is None or not kept.is_dir():
             return None
+
         pairs = [*_plan_copies(kept, checkout)]
         if any(os.path.lexists(target) for _, target in pairs):
             return None
+
         for source, target in pairs:
             _copy_path(source, target)
+
         for path in about.rewritten:
             _replace_path_in_file(checkout / path, about.checkout, str(final_checkout))
-        os.utime(self._folder / key)  # used now: the entries that were not go first
+
+        # Used now: the entries that were not go first
+        os.utime(self._folder / key)
         return about, tuple(str(target.relative_to(checkout)) for _, target in pairs)
 
-    def store_entry(self, key: str, checkout: Path, initial_files: TreeSnapshot, about: CachedSetup) -> None:
+    def store_entry(
+        self, key: str, checkout: Path, initial_files: TreeSnapshot, about: CachedSetup
+    ) -> None:
         """Copy what a setup added to a checkout."""
         draft = self._folder / f".{uuid4().hex}"
         (draft / _FILES_FOLDER).mkdir(parents=True)
+
         try:
             added = find_topmost_added(initial_files, take_snapshot(checkout))
             for path in added:
                 _copy_path(checkout / path, draft / _FILES_FOLDER / path)
+
             holding = tuple(_find_files_containing(draft / _FILES_FOLDER, str(checkout)))
             whole = msgspec.structs.replace(about, checkout=str(checkout), rewritten=holding)
             (draft / _METADATA_FILE).write_bytes(msgspec.json.encode(whole))
             draft.rename(self._folder / key)
-        except OSError:  # no room, or another run was faster: the cache is a help, not a need
+        except OSError:
+            # No room, or another run was faster: the cache is a help, not a need
             shutil.rmtree(draft, ignore_errors=True)
+
         self._evict_oldest()
 
     def _evict_oldest(self) -> None:
@@ -126,9 +168,15 @@ class SetupCache:
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def find_programs(checkout: Path, made: Iterable[str], bin_folders: Iterable[str]) -> tuple[str, ...]:
-    """The programs that a setup made, in the order of the folders that hold them; `web/node_modules` has some too."""
+def find_programs(
+    checkout: Path, made: Iterable[str], bin_folders: Iterable[str]
+) -> tuple[str, ...]:
+    """The programs that a setup made, in the order of the folders that hold them.
+
+    `web/node_modules` has some too.
+    """
     found: dict[str, str] = {}
+
     for bin_folder in bin_folders:
         top, _, below = bin_folder.partition("/")
         for path in (path for path in made if path == top or path.endswith(f"/{top}")):
@@ -136,12 +184,17 @@ def find_programs(checkout: Path, made: Iterable[str], bin_folders: Iterable[str
             for file in sorted(folder.iterdir()) if folder.is_dir() else ():
                 if os.access(file, os.X_OK) and file.is_file():
                     found.setdefault(file.name, str(file.relative_to(checkout)))
+
     return tuple(found.values())
 
 
 def _find_files_containing(folder: Path, path: str) -> Iterator[str]:
-    """The text files below a folder in which a path stands. Byte code is left: it only names its source there."""
+    """The text files below a folder in which a path stands.
+
+    Byte code is left: it only names its source there.
+    """
     wanted = os.fsencode(path)
+
     for root, _, names in os.walk(folder):
         for name in names:
             file = Path(root) / name
@@ -151,6 +204,7 @@ def _find_files_containing(folder: Path, path: str) -> Iterator[str]:
                 or file.stat().st_size > _MAX_REWRITTEN_BYTES
             ):
                 continue
+
             data = file.read_bytes()
             if wanted in data and b"\0" not in data[:1024]:
                 yield str(file.relative_to(folder))

@@ -14,7 +14,10 @@ _SHA1_DIGITS = 40
 
 
 class FileStamp(NamedTuple):
-    """What changes when a file is touched. A program can set the rest back, but not the time of the last change."""
+    """What changes when a file is touched.
+
+    A program can set the rest back, but not the time of the last change.
+    """
 
     mode: int
     size: int
@@ -29,14 +32,16 @@ TreeSnapshot = Mapping[str, FileStamp]
 def take_snapshot(checkout: Path) -> TreeSnapshot:
     """Every file and link in the checkout, but for git's own folder.
 
-    Where times do not tell what was written, none is noted: then every file counts as touched, and contents decide.
+    Where times do not tell what was written, none is noted: then every file counts as touched, and
+    contents decide.
     """
-    marks = {path: _make_stamp(entry.stat(follow_symlinks=False)) for path, entry in _walk_files(str(checkout), "")}
-    return (
-        marks
-        if are_file_times_reliable(checkout)
-        else {path: mark._replace(changed_ns=0) for path, mark in marks.items()}
-    )
+    marks = {
+        path: _make_stamp(entry.stat(follow_symlinks=False))
+        for path, entry in _walk_files(str(checkout), "")
+    }
+    if are_file_times_reliable(checkout):
+        return marks
+    return {path: mark._replace(changed_ns=0) for path, mark in marks.items()}
 
 
 def _walk_files(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -54,7 +59,13 @@ def _walk_files(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]
 
 
 def _make_stamp(found: os.stat_result) -> FileStamp:
-    return FileStamp(found.st_mode, found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+    return FileStamp(
+        mode=found.st_mode,
+        size=found.st_size,
+        inode=found.st_ino,
+        modified_ns=found.st_mtime_ns,
+        changed_ns=found.st_ctime_ns,
+    )
 
 
 def read_stamp(path: Path | str) -> FileStamp | None:
@@ -65,25 +76,47 @@ def read_stamp(path: Path | str) -> FileStamp | None:
 
 
 def find_changed_files(checkout: Path, before: TreeSnapshot, blobs: Mapping[str, str]) -> list[str]:
-    """The files of git's tree that are no longer what they were. `blobs` are git's ids of their contents, by path.
+    """The files of git's tree that are no longer what they were.
+
+    `blobs` are git's ids of their contents, by path.
 
     A file that was touched, but still has the content that git knows, has not changed.
     """
-    root = str(checkout)  # joining Paths would cost more than asking the system
-    found = ((path, before.get(path), read_stamp(f"{root}/{path}"), blob) for path, blob in blobs.items())
+    # Joining Paths would cost more than asking the system
+    root = str(checkout)
+    found = (
+        (path, before.get(path), read_stamp(f"{root}/{path}"), blob) for path, blob in blobs.items()
+    )
     touched = [one for one in found if one[1] != one[2]]
-    return sorted(path for path, old, now, blob in touched if not _has_same_content(checkout / path, old, now, blob))
+
+    return sorted(
+        path
+        for path, old, now, blob in touched
+        if not _has_same_content(checkout / path, old, now, blob)
+    )
 
 
-def _has_same_content(path: Path, before: FileStamp | None, now: FileStamp | None, blob: str) -> bool:
+def _has_same_content(
+    path: Path, before: FileStamp | None, now: FileStamp | None, blob: str
+) -> bool:
     """Mode and size are asked first: what has become a pipe or endless must not be read."""
     if before is None or now is None or (now.mode, now.size) != (before.mode, before.size):
         return False
+
     try:
-        data = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+        if path.is_symlink():
+            data = os.fsencode(path.readlink())
+        else:
+            data = path.read_bytes()
     except OSError:
         return False
-    digest = sha1(usedforsecurity=False) if len(blob) == _SHA1_DIGITS else sha256()
+
+    if len(blob) == _SHA1_DIGITS:
+        digest = sha1(usedforsecurity=False)
+    else:
+        digest = sha256()
+
     digest.update(b"blob %d\0" % len(data))
     digest.update(data)
+
     return digest.hexdigest() == blob

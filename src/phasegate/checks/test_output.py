@@ -1,7 +1,7 @@
 """What a test runner says about its run: how many tests it carried out, and which failed.
 
-Read from the text it prints, in the runner's own exact form. A runner says it once, at its end, or once a
-part: `last` and `all` below. Skipped tests have not been carried out.
+Read from the text it prints, in the runner's own exact form. A runner says it once, at its end, or
+once a part: `last` and `all` below. Skipped tests have not been carried out.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from phasegate.typed import read_json
 
 MAX_FAILING_NAMES = 2_000
 MAX_LINE_CHARS = 2_000
-MAX_SCANNED_CHARS = 1_000_000  # characters at each end
+# Characters at each end
+MAX_SCANNED_CHARS = 1_000_000
 
 
 class TestRun(msgspec.Struct, frozen=True):
     """What was carried out. `failing` are names in the runner's words, as many as it gave."""
 
-    __test__ = False  # not a test, whatever pytest thinks of its name
+    # Not a test, whatever pytest thinks of its name
+    __test__ = False
 
     runner: str
     passed: int
@@ -35,18 +37,26 @@ class TestRun(msgspec.Struct, frozen=True):
 
 
 def parse_test_output(output: str) -> TestRun | None:
-    """What the runners in this output said, added up; None if none that we know spoke: that is no proof of a run."""
-    if len(output) > 2 * MAX_SCANNED_CHARS:  # a flood: summaries stand at the end
+    """What the runners in this output said, added up.
+
+    None if none that we know spoke: that is no proof of a run.
+    """
+    # A flood: summaries stand at the end
+    if len(output) > 2 * MAX_SCANNED_CHARS:
         output = f"{output[:MAX_SCANNED_CHARS]}\n{output[-MAX_SCANNED_CHARS:]}"
+
     lines = [_strip_colour(line) for line in output.replace("\r\n", "\n").split("\n")]
     found = [run for read in _PARSERS if (run := read(lines)) is not None]
     if not found:
         return None
+
     return TestRun(
         runner=", ".join(run.runner for run in found),
         passed=sum(run.passed for run in found),
         failed=sum(run.failed for run in found),
-        failing=tuple(dict.fromkeys(name for run in found for name in run.failing))[:MAX_FAILING_NAMES],
+        failing=tuple(dict.fromkeys(name for run in found for name in run.failing))[
+            :MAX_FAILING_NAMES
+        ],
     )
 
 
@@ -66,7 +76,9 @@ def _match_lines(lines: Iterable[str], pattern: str) -> list[re.Match[str]]:
 
 
 def _extract_names(lines: Iterable[str], pattern: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(match[match.lastindex or 0].strip() for match in _match_lines(lines, pattern)))
+    return tuple(
+        dict.fromkeys(match[match.lastindex or 0].strip() for match in _match_lines(lines, pattern))
+    )
 
 
 def _count_by_word(lines: Iterable[str], pattern: str) -> Counter[str]:
@@ -85,34 +97,55 @@ def _count_words(text: str) -> Counter[str]:
     return counts
 
 
-def _make_test_run(runner: str, passed: int, failed: int, lines: Iterable[str], failing: str) -> TestRun:
+def _make_test_run(
+    runner: str, passed: int, failed: int, lines: Iterable[str], failing: str
+) -> TestRun:
     return TestRun(runner, max(passed, 0), failed, _extract_names(lines, failing) if failed else ())
 
 
-def _make_numbered_parser(runner: str, end: str, failing: str, *, last: bool = False) -> OutputParser:
-    """A runner whose end states numbers: groups `passed`, `failed`, `errors`, `skipped`, or `total` for the rest."""
+def _make_numbered_parser(
+    runner: str, end: str, failing: str, *, last: bool = False
+) -> OutputParser:
+    """A runner whose end states numbers.
+
+    Groups `passed`, `failed`, `errors`, `skipped`, or `total` for the rest.
+    """
 
     def read(lines: list[str]) -> TestRun | None:
         ends = _match_lines(lines, end)
         if not ends:
             return None
+
         counts: Counter[str] = Counter()
         for match in ends[-1:] if last else ends:
             counts.update({name: int(number) for name, number in match.groupdict("0").items()})
-        failed = counts["failed"] + counts["errors"] if "failed" in counts else counts["total"] - counts["passed"]
-        passed = counts["passed"] if "passed" in counts else counts["total"] - failed - counts["skipped"]
+
+        if "failed" in counts:
+            failed = counts["failed"] + counts["errors"]
+        else:
+            failed = counts["total"] - counts["passed"]
+
+        if "passed" in counts:
+            passed = counts["passed"]
+        else:
+            passed = counts["total"] - failed - counts["skipped"]
+
         return _make_test_run(runner, passed, max(failed, 0), lines, failing)
 
     return read
 
 
 def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> OutputParser:
-    """A runner whose end says `2 failed, 1 passed`. A file that cannot be loaded has no tests that could fail."""
+    """A runner whose end says `2 failed, 1 passed`.
+
+    A file that cannot be loaded has no tests that could fail.
+    """
 
     def read(lines: list[str]) -> TestRun | None:
         ends = _match_lines(lines, end)
         if not ends:
             return None
+
         counts = sum((_count_words(match[1]) for match in ends), Counter[str]())
         files = sum(int(match[1]) for match in _match_lines(lines, broken))
         return _make_test_run(runner, counts["passed"], counts["failed"] or files, lines, failing)
@@ -122,13 +155,16 @@ def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> Out
 
 def _parse_pytest(lines: list[str]) -> TestRun | None:
     ends = _match_lines(
-        lines, r"=*(?: )?((?:no tests ran|[0-9]+ [a-z]+)(?:, [0-9]+ [a-z]+)*) in [0-9.]+s(?: \([0-9:]+\))?(?: =*)?$"
+        lines,
+        r"=*(?: )?((?:no tests ran|[0-9]+ [a-z]+)(?:, [0-9]+ [a-z]+)*) in [0-9.]+s(?: \([0-9:]+\))?(?: =*)?$",
     )
     if not ends:
         return None
+
     counts = _count_words(ends[-1][1])
     passed = counts["passed"] + counts["xfailed"] + counts["xpassed"]
     failed = counts["failed"] + counts["error"] + counts["errors"]
+
     return _make_test_run("pytest", passed, failed, lines, r"(?:FAILED|ERROR) ([^ ].*?)(?: - .*)?$")
 
 
@@ -136,27 +172,52 @@ def _parse_unittest(lines: list[str]) -> TestRun | None:
     ran = _match_lines(lines, r"Ran ([0-9]{1,8}) tests? in [0-9.]+s$")
     if not ran:
         return None
+
     behind = lines[len(lines) - lines[::-1].index(ran[-1][0]) :]
     ends = _match_lines(behind, r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$")
-    if not ends:  # it broke off before it could judge itself
+    # It broke off before it could judge itself
+    if not ends:
         return None
-    details = Counter({name.strip(): int(n) for name, n in re.findall(r"([a-z ]+)=([0-9]{1,8})", ends[0][1] or "")})
+
+    details = Counter(
+        {
+            name.strip(): int(n)
+            for name, n in re.findall(r"([a-z ]+)=([0-9]{1,8})", ends[0][1] or "")
+        }
+    )
+
     failed = details["failures"] + details["errors"] + details["unexpected successes"]
+
     return _make_test_run(
-        "unittest", int(ran[-1][1]) - failed - details["skipped"], failed, lines, r"(?:FAIL|ERROR): (.+)$"
+        "unittest",
+        int(ran[-1][1]) - failed - details["skipped"],
+        failed,
+        lines,
+        r"(?:FAIL|ERROR): (.+)$",
     )
 
 
 def _parse_go(lines: list[str]) -> TestRun | None:
-    """`go test -v` names each test. Without -v there is a line a package, which then stands for one test."""
-    ended = _match_lines(lines, r"(ok|FAIL)\s+(\S+)\s+(?:[0-9.]+s|\(cached\)|\[build failed\]|\[setup failed\])(.*)$")
+    """`go test -v` names each test.
+
+    Without -v there is a line a package, which then stands for one test.
+    """
+    ended = _match_lines(
+        lines, r"(ok|FAIL)\s+(\S+)\s+(?:[0-9.]+s|\(cached\)|\[build failed\]|\[setup failed\])(.*)$"
+    )
     packages = [match for match in ended if "no tests to run" not in match[3]]
     if not packages:
         return None
+
     tests = _match_lines(lines, r"\s*--- (PASS|FAIL): (\S+)")
     failed_packages = [match[2] for match in packages if match[1] == "FAIL"]
-    failing = tuple(dict.fromkeys(match[2] for match in tests if match[1] == "FAIL")) or tuple(failed_packages)
-    passed = sum(match[1] == "PASS" for match in tests) or sum(match[1] == "ok" for match in packages)
+    failing = tuple(dict.fromkeys(match[2] for match in tests if match[1] == "FAIL")) or tuple(
+        failed_packages
+    )
+    passed = sum(match[1] == "PASS" for match in tests) or sum(
+        match[1] == "ok" for match in packages
+    )
+
     return TestRun("go test", passed, len(failing), failing)
 
 
@@ -168,14 +229,20 @@ class _GoEvent(msgspec.Struct):
 
 def _parse_go_json(lines: list[str]) -> TestRun | None:
     events = [
-        event for line in lines if line.startswith('{"') and '"Action"' in line and (event := _parse_go_event(line))
+        event
+        for line in lines
+        if line.startswith('{"') and '"Action"' in line and (event := _parse_go_event(line))
     ]
     ends = [event for event in events if event.Action in ("pass", "fail")]
     if not ends:
         return None
-    failing = tuple(f"{event.Package}.{event.Test}" for event in ends if event.Action == "fail" and event.Test)
+
+    failing = tuple(
+        f"{event.Package}.{event.Test}" for event in ends if event.Action == "fail" and event.Test
+    )
     broken = tuple(event.Package for event in ends if event.Action == "fail" and not event.Test)
     passed = sum(event.Action == "pass" and bool(event.Test) for event in ends)
+
     return TestRun("go test -json", passed, len(failing or broken), failing or broken)
 
 
@@ -190,9 +257,12 @@ def _parse_mocha(lines: list[str]) -> TestRun | None:
     at = [number for number, line in enumerate(lines) if _match_lines([line], _MOCHA_PASSING)]
     if not at:
         return None
+
     passed = sum(int(match[1]) for match in _match_lines(lines, _MOCHA_PASSING))
     failed = sum(int(match[1]) for match in _match_lines(lines, r"\s+([0-9]{1,8}) failing$"))
-    named = lines[: at[-1]]  # after that they come again, with details
+    # After that they come again, with details
+    named = lines[: at[-1]]
+
     return _make_test_run("mocha", passed, failed, named, r"\s+[0-9]+\) (.+)$")
 
 
@@ -203,10 +273,16 @@ def _parse_node(lines: list[str]) -> TestRun | None:
     counts = _count_by_word(lines, r"(?:#|ℹ) (?P<word>pass|fail|cancelled) (?P<number>[0-9]{1,8})$")
     if "pass" not in counts:
         return None
+
     # A file without a test counts itself as one.
-    files = len(_match_lines(lines, r"(?:ok [0-9]+ - |✔ )/.{1,1000}\.[cm]?[jt]sx?(?: \([0-9.]+ms\))?$"))
+    files = len(
+        _match_lines(lines, r"(?:ok [0-9]+ - |✔ )/.{1,1000}\.[cm]?[jt]sx?(?: \([0-9.]+ms\))?$")
+    )
     failing = r"\s*(?:not ok [0-9]+ - (.+)|✖ (.+) \([0-9.]+ms\))$"
-    return _make_test_run("node --test", counts["pass"] - files, counts["fail"] + counts["cancelled"], lines, failing)
+
+    return _make_test_run(
+        "node --test", counts["pass"] - files, counts["fail"] + counts["cancelled"], lines, failing
+    )
 
 
 _TAP_FAILING = r"\s*not ok [0-9]+ (?:- )?(.+?)(?: # .*)?$"
@@ -216,15 +292,21 @@ def _parse_tape(lines: list[str]) -> TestRun | None:
     """Tape says `# tests 5`, `# pass  5` and, if any, `# fail  1`: what it counts are assertions."""
     counts = _count_by_word(lines, r"# (?P<word>pass(?=  )|tests|fail) +(?P<number>[0-9]{1,8})$")
     is_told = "tests" in counts and "pass" in counts
-    return _make_test_run("tape", counts["pass"], counts["fail"], lines, _TAP_FAILING) if is_told else None
+    if is_told:
+        return _make_test_run("tape", counts["pass"], counts["fail"], lines, _TAP_FAILING)
+    return None
 
 
 def _parse_bun(lines: list[str]) -> TestRun | None:
     if not _match_lines(lines, r"Ran [0-9]{1,8} tests? across [0-9]{1,8} files?\. \["):
         return None
+
     counts = _count_by_word(lines, r"\s+(?P<number>[0-9]{1,8}) (?P<word>pass|fail|errors?)$")
-    failed = max(counts["fail"], counts["error"] + counts["errors"])  # a file that cannot be loaded is both
-    return _make_test_run("bun test", counts["pass"], failed, lines, r"\(fail\) (.+?)(?: \[[0-9.]+[a-z]+\])?$")
+    # A file that cannot be loaded is both
+    failed = max(counts["fail"], counts["error"] + counts["errors"])
+    return _make_test_run(
+        "bun test", counts["pass"], failed, lines, r"\(fail\) (.+?)(?: \[[0-9.]+[a-z]+\])?$"
+    )
 
 
 def _parse_ava(lines: list[str]) -> TestRun | None:
@@ -233,7 +315,12 @@ def _parse_ava(lines: list[str]) -> TestRun | None:
     )
     failing = r"\s*✘ (?:\[fail\]: )?(.+?)(?: Error thrown.*)?$"
     is_told = "passed" in counts or "failed" in counts
-    return _make_test_run("ava", counts["passed"], counts["failed"] + counts[""], lines, failing) if is_told else None
+    if is_told:
+        return _make_test_run(
+            "ava", counts["passed"], counts["failed"] + counts[""], lines, failing
+        )
+
+    return None
 
 
 def _parse_uvu(lines: list[str]) -> TestRun | None:
@@ -246,11 +333,20 @@ def _parse_uvu(lines: list[str]) -> TestRun | None:
 
 def _parse_automake(lines: list[str]) -> TestRun | None:
     """`make check` sums up each folder of tests."""
-    counts = _count_by_word(lines, r"# (?P<word>TOTAL|PASS|XFAIL|FAIL|XPASS|ERROR): +(?P<number>[0-9]{1,8})$")
+    counts = _count_by_word(
+        lines, r"# (?P<word>TOTAL|PASS|XFAIL|FAIL|XPASS|ERROR): +(?P<number>[0-9]{1,8})$"
+    )
     if "TOTAL" not in counts:
         return None
+
     failed = counts["FAIL"] + counts["XPASS"] + counts["ERROR"]
-    return _make_test_run("automake", counts["PASS"] + counts["XFAIL"], failed, lines, r"(?:FAIL|XPASS|ERROR): (\S.*)$")
+    return _make_test_run(
+        "automake",
+        counts["PASS"] + counts["XFAIL"],
+        failed,
+        lines,
+        r"(?:FAIL|XPASS|ERROR): (\S.*)$",
+    )
 
 
 _PARSERS: tuple[OutputParser, ...] = (
@@ -270,7 +366,10 @@ _PARSERS: tuple[OutputParser, ...] = (
     _parse_go,
     _parse_go_json,
     _make_worded_parser(
-        "jest", r"Tests: +([0-9a-z, ]*) total$", r"Test Suites: +([0-9]{1,8}) failed", r"\s*● (.+ › .+)$"
+        "jest",
+        r"Tests: +([0-9a-z, ]*) total$",
+        r"Test Suites: +([0-9]{1,8}) failed",
+        r"\s*● (.+ › .+)$",
     ),
     _make_worded_parser(
         "vitest",

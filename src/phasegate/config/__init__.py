@@ -1,4 +1,7 @@
-"""One typed configuration: flag over environment over file over default. Unknown keys are errors."""
+"""One typed configuration: flag over environment over file over default.
+
+Unknown keys are errors.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,12 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 
 from phasegate.config.acp_registry import load_acp_agents
-from phasegate.config.cross_checks import ConfigProblem, find_config_problems, suggest_name, to_variable_name
+from phasegate.config.cross_checks import (
+    ConfigProblem,
+    find_config_problems,
+    suggest_name,
+    to_variable_name,
+)
 from phasegate.config.layers import (
     CONFIG_FILE_NAME,
     DEFAULT_SOURCE,
@@ -43,8 +51,8 @@ __all__ = [
     "Place",
     "ValueSource",
     "iter_effective_values",
-    "locate_config",
     "load_config",
+    "locate_config",
 ]
 
 _log = logging.getLogger("phasegate")
@@ -83,8 +91,13 @@ class EffectiveConfig(NamedTuple):
     has_file: bool
 
 
-def load_config(start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> EffectiveConfig:
-    """The configuration for the repository around a folder; the first mistake is an error that says where it is."""
+def load_config(
+    start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
+) -> EffectiveConfig:
+    """The configuration for the repository around a folder.
+
+    The first mistake is an error that says where it is.
+    """
     place = locate_config(start)
     text = read_config_file(place.file)
     layers = [
@@ -98,9 +111,13 @@ def load_config(start: Path, environ: Mapping[str, str], flags: Mapping[str, str
         for given in _resolve_layer([*layer], values):
             values[given.key] = given.value
             sources[given.key] = given.source
+
     _add_registry_commands(values, sources, environ)
     for name in find_unknown_seed_variables(environ):
-        _log.warning("%s is not a variable of Phasegate; %s", name, suggest_name(name, [*SEED_VARIABLES]))
+        _log.warning(
+            "%s is not a variable of Phasegate; %s", name, suggest_name(name, [*SEED_VARIABLES])
+        )
+
     return EffectiveConfig(_build_config(values, sources), sources, place, text is not None)
 
 
@@ -110,10 +127,18 @@ def _add_registry_commands(
     """The command of an ACP agent that has none and is named as in the registry."""
     for key, value in [*values.items()]:
         command = (*key[:2], "command")
-        if _is_agent_key(key) and key[2:] == ("harness",) and value == ACP and command not in values:
+        if (
+            _is_agent_key(key)
+            and key[2:] == ("harness",)
+            and value == ACP
+            and command not in values
+        ):
             row = load_acp_agents(environ).get(key[1])
             if row is not None:
-                values[command], sources[command] = row.command, ValueSource("registry", row.default_agent)
+                values[command], sources[command] = (
+                    row.command,
+                    ValueSource("registry", row.default_agent),
+                )
 
 
 def iter_effective_values(effective: EffectiveConfig) -> Iterator[tuple[Key, object, ValueSource]]:
@@ -122,19 +147,37 @@ def iter_effective_values(effective: EffectiveConfig) -> Iterator[tuple[Key, obj
         yield _WRITTEN_KEYS.get(key, key), value, effective.sources.get(key, DEFAULT_SOURCE)
 
 
-def _resolve_layer(layer: Sequence[RawSetting], values: Mapping[Key, object]) -> Iterator[RawSetting]:
-    """The values of a layer under their full keys and in the types that are due. `agents.*` stands for all agents."""
+def _resolve_layer(
+    layer: Sequence[RawSetting], values: Mapping[Key, object]
+) -> Iterator[RawSetting]:
+    """The values of a layer under their full keys and in the types that are due.
+
+    `agents.*` stands for all agents.
+    """
     keys = [_resolve_key(given, values) for given in layer]
-    found = [given._replace(key=_KEY_ALIASES.get(key, key)) for given, key in zip(layer, keys, strict=True)]
-    agents = dict.fromkeys(key[1] for key in [*values, *(given.key for given in found)] if _is_agent_key(key))
+    found = [
+        given._replace(key=_KEY_ALIASES.get(key, key))
+        for given, key in zip(layer, keys, strict=True)
+    ]
+    agents = dict.fromkeys(
+        key[1] for key in [*values, *(given.key for given in found)] if _is_agent_key(key)
+    )
+
     for given in found:
         if given.value == {} and len(given.key) == 2:
             for problem in _find_missing_keys({given.key[0]: {given.key[1]: {}}}):
                 raise _make_problem_error(problem, {given.key: given.source})
+
         value = _convert_value(given)
         if isinstance(value, Mapping | SettingsTable):
-            continue  # an empty table
-        keys = [("agents", name, *given.key[2:]) for name in agents] if given.key[1:2] == ("*",) else [given.key]
+            # An empty table
+            continue
+
+        if given.key[1:2] == ("*",):
+            keys = [("agents", name, *given.key[2:]) for name in agents]
+        else:
+            keys = [given.key]
+
         yield from (given._replace(key=key, value=value) for key in keys)
 
 
@@ -146,11 +189,13 @@ def _resolve_key(setting: RawSetting, values: Mapping[Key, object]) -> Key:
     """The key itself; for a variable, whose letters are all upper case, the key that it must mean."""
     if setting.source.layer != "environment":
         return setting.key
+
     known = {tuple(to_variable_name(part) for part in key): key for key in values}
     for length in range(len(setting.key), 1, -1):
         for spelt, key in known.items():
             if spelt[:length] == setting.key[:length]:
                 return (*key[:length], *(part.lower() for part in setting.key[length:]))
+
     return _restore_phase_hyphen(tuple(part.lower() for part in setting.key))
 
 
@@ -164,12 +209,14 @@ def _restore_phase_hyphen(key: Key) -> Key:
 def _convert_value(setting: RawSetting) -> object:
     """The value in the type of its key."""
     type_ = _find_type(setting.key, setting.source)
+
     try:
         return read_value(_parse_array_text(setting, type_), type_, strict=not setting.is_text)
     except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeEncodeError) as error:
         remedy = _suggest_remedy(setting.key, setting.value, type_)
         raise ConfigError(
-            f"{_format_source(setting.source)}{'.'.join(setting.key)}: {_describe_error(error)}", remedy
+            f"{_format_source(setting.source)}{'.'.join(setting.key)}: {_describe_error(error)}",
+            remedy,
         ) from error
 
 
@@ -177,9 +224,11 @@ def _describe_error(error: Exception) -> str:
     """What is wrong with a value, in the words of the reference."""
     if isinstance(error, UnicodeEncodeError):
         return "it is not UTF-8"
+
     what = re.sub(r" matching regex .*", " of another form", str(error).partition(" - at `")[0])
     for name, word in _READABLE_TERMS.items():
         what = what.replace(name, word)
+
     return f"{what[:1].lower()}{what[1:]}"
 
 
@@ -194,6 +243,7 @@ def _parse_array_text(setting: RawSetting, type_: Any) -> object:
 def _find_type(key: Key, source: ValueSource) -> Any:
     """The type that is due at a key; a key that leads nowhere is an error."""
     type_: Any = Config
+
     for depth, name in enumerate(key):
         if get_origin(type_) is not None and issubclass(get_origin(type_), Mapping):
             type_ = get_args(type_)[1]
@@ -201,19 +251,34 @@ def _find_type(key: Key, source: ValueSource) -> Any:
             fields = {field.name: field.type for field in msgspec.structs.fields(type_)}
             if name not in fields:
                 raise _make_unknown_key_error(key[:depth], name, list(fields), source)
+
             type_ = fields[name]
         else:
             raise ConfigError(
-                f"{_format_source(source)}{'.'.join(key[:depth])} is a value, not a table", "set it directly"
+                f"{_format_source(source)}{'.'.join(key[:depth])} is a value, not a table",
+                "set it directly",
             )
+
     return type_
 
 
-def _make_unknown_key_error(table: Key, name: str, known: list[str], source: ValueSource) -> ConfigError:
+def _make_unknown_key_error(
+    table: Key, name: str, known: list[str], source: ValueSource
+) -> ConfigError:
     if source.layer == "environment" and not table:
-        return ConfigError(f"{source.place} sets nothing", suggest_name(source.place.lower(), _list_fixed_variables()))
-    inside = f" in [{'.'.join(table)}]" if table else ""
-    return ConfigError(f"{_format_source(source)}unknown key `{name}`{inside}", suggest_name(name, known))
+        return ConfigError(
+            f"{source.place} sets nothing",
+            suggest_name(source.place.lower(), _list_fixed_variables()),
+        )
+
+    if table:
+        inside = f" in [{'.'.join(table)}]"
+    else:
+        inside = ""
+
+    return ConfigError(
+        f"{_format_source(source)}unknown key `{name}`{inside}", suggest_name(name, known)
+    )
 
 
 def _list_fixed_variables() -> list[str]:
@@ -223,7 +288,9 @@ def _list_fixed_variables() -> list[str]:
 
 def _format_source(source: ValueSource) -> str:
     """The line or the variable; a flag is its key, which is named anyway."""
-    return f"{source.place}: " if source.place and source.layer != "flag" else ""
+    if source.place and source.layer != "flag":
+        return f"{source.place}: "
+    return ""
 
 
 def _suggest_remedy(key: Key, value: object, type_: Any) -> str:
@@ -235,20 +302,27 @@ def _suggest_remedy(key: Key, value: object, type_: Any) -> str:
 def _build_config(values: Mapping[Key, object], sources: Mapping[Key, ValueSource]) -> Config:
     """All values in one structure that fits together."""
     tree: dict[str, Any] = {}
+
     for key, value in values.items():
         table = tree
         for name in key[:-1]:
             table = table.setdefault(name, {})
+
         table[key[-1]] = value
+
     for problem in _find_missing_keys(tree):
         raise _make_problem_error(problem, sources)
+
     config = read_value(tree, Config)
     for problem in find_config_problems(config):
         raise _make_problem_error(problem, sources)
+
     return config
 
 
-def _find_missing_keys(tree: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Iterator[ConfigProblem]:
+def _find_missing_keys(
+    tree: Mapping[str, Mapping[str, Mapping[str, object]]],
+) -> Iterator[ConfigProblem]:
     for table, (field, remedy) in _REQUIRED_KEYS.items():
         for name, entry in tree.get(table, {}).items():
             if field not in entry:
@@ -256,8 +330,12 @@ def _find_missing_keys(tree: Mapping[str, Mapping[str, Mapping[str, object]]]) -
 
 
 def _make_problem_error(problem: ConfigProblem, sources: Mapping[Key, ValueSource]) -> ConfigError:
-    source = next((sources[key] for key in sources if key[: len(problem.key)] == problem.key), DEFAULT_SOURCE)
-    return ConfigError(f"{_format_source(source)}{'.'.join(problem.key)}: {problem.message}", problem.remedy)
+    source = next(
+        (sources[key] for key in sources if key[: len(problem.key)] == problem.key), DEFAULT_SOURCE
+    )
+    return ConfigError(
+        f"{_format_source(source)}{'.'.join(problem.key)}: {problem.message}", problem.remedy
+    )
 
 
 def _iter_leaves(key: Key, value: object) -> Iterator[tuple[Key, object]]:

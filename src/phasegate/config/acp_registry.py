@@ -1,4 +1,7 @@
-"""The ACP agents that are known as data: those we ship, and those of the person's own copy of the registry."""
+"""The ACP agents that are known as data.
+
+Those we ship, and those of the person's own copy of the registry.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ class _Distribution(msgspec.Struct, frozen=True):
 class _PhasegateExtension(msgspec.Struct, frozen=True):
     """What the published form has no place for."""
 
-    program: str = ""  # where it is not named as its package
+    # Where it is not named as its package
+    program: str = ""
     keys: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     sign_in: str = ""
@@ -70,17 +74,26 @@ def _parse_entry(raw: msgspec.Raw) -> Iterator[HarnessRow]:
         entry = read_json(raw, _RegistryEntry)
     except msgspec.MsgspecError:
         return
+
     kinds = entry.distribution
-    way = kinds.npx or kinds.uvx or next((kinds.binary[name] for name in sorted(kinds.binary)), None)
+    way = (
+        kinds.npx or kinds.uvx or next((kinds.binary[name] for name in sorted(kinds.binary)), None)
+    )
     if way is None:
         return
+
     package = _VERSION.sub("", way.package)
     ours = entry.phasegate
     program = ours.program or (package or way.cmd).rpartition("/")[2]
     is_sound = _ID.fullmatch(entry.id) and _PROGRAM.fullmatch(program)
     if not is_sound or not all(map(_VARIABLE.fullmatch, (*way.env, *ours.keys, *ours.settings))):
         return
-    by_hand = f"uv tool install {package}" if kinds.uvx else f"see {entry.repository or 'its documentation'}"
+
+    if kinds.uvx:
+        by_hand = f"uv tool install {package}"
+    else:
+        by_hand = f"see {entry.repository or 'its documentation'}"
+
     yield HarnessRow(
         kind=ACP,
         template="ACP",
@@ -109,14 +122,21 @@ _MAX_REGISTRY_BYTES = 8_000_000
 def load_acp_agents(environ: Mapping[str, str]) -> dict[str, HarnessRow]:
     """All of them by id; the person's own go before ours. Nothing is fetched."""
     home = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
-    return {**_load_registry_file(SHIPPED_REGISTRY), **_load_registry_file(Path(home) / USER_REGISTRY)}
+    return {
+        **_load_registry_file(SHIPPED_REGISTRY),
+        **_load_registry_file(Path(home) / USER_REGISTRY),
+    }
 
 
 def resolve_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
-    """What is known of an agent's program: by its harness, else by the registry if it is driven by ACP."""
+    """What is known of an agent's program.
+
+    By its harness, else by the registry if it is driven by ACP.
+    """
     found = find_harness_row(kind, command)
     if found is not None or kind != ACP or not command:
         return found
+
     name = command[0].rpartition("/")[2]
     return next((row for row in load_acp_agents(os.environ).values() if row.program == name), None)
 
@@ -136,4 +156,6 @@ def _load_registry_version(path: Path, _mtime_ns: int, size: int) -> dict[str, H
             raise ValueError(f"it is larger than {_MAX_REGISTRY_BYTES} bytes")
         return parse_registry(path.read_bytes())
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"{path} is no registry of ACP agents: {error}", "fetch it again, or remove it") from error
+        raise ConfigError(
+            f"{path} is no registry of ACP agents: {error}", "fetch it again, or remove it"
+        ) from error

@@ -1,4 +1,7 @@
-"""The layers of the configuration: file, environment, flags. Each gives values by key, and knows where each stands."""
+"""The layers of the configuration: file, environment, flags.
+
+Each gives values by key, and knows where each stands.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,13 @@ Key = tuple[str, ...]
 
 CONFIG_FILE_NAME = "phasegate.toml"
 MAX_FILE_BYTES = 1_000_000
-_MAX_KEY_DEPTH = 4  # agents.NAME.env is three; nothing real lies deeper
+# Agents.NAME.env is three; nothing real lies deeper
+_MAX_KEY_DEPTH = 4
 ENV_PREFIX = "PHASEGATE_"
 # What the product itself gives to agents; `phasegate` inside a job is no mistake of anybody.
-JOB_VARIABLES = frozenset({"PHASEGATE_JOB", "PHASEGATE_PHASE", "PHASEGATE_WORKFLOW_PHASE", "PHASEGATE_ROUND"})
+JOB_VARIABLES = frozenset(
+    {"PHASEGATE_JOB", "PHASEGATE_PHASE", "PHASEGATE_WORKFLOW_PHASE", "PHASEGATE_ROUND"}
+)
 # The seeds' names; they concern all agents.
 SEED_VARIABLES: dict[str, Key] = {
     "AGILEPLUS_AGENT_TIMEOUT": ("agents", "*", "timeout_s"),
@@ -27,12 +33,20 @@ SEED_VARIABLES: dict[str, Key] = {
 
 
 # What an agent is given under the seeds' prefix.
-SEED_JOB_VARIABLES = ("AGILEPLUS_JOB_ID", "AGILEPLUS_WP_ID", "AGILEPLUS_PROMPT", "AGILEPLUS_CONTEXT")
+SEED_JOB_VARIABLES = (
+    "AGILEPLUS_JOB_ID",
+    "AGILEPLUS_WP_ID",
+    "AGILEPLUS_PROMPT",
+    "AGILEPLUS_CONTEXT",
+)
 SEED_PREFIX = "AGILEPLUS_"
 
 
 class ValueSource(NamedTuple):
-    """Which layer a value comes from, and where it stands there: a line of the file, a variable, a flag."""
+    """Which layer a value comes from, and where it stands there.
+
+    A line of the file, a variable, a flag.
+    """
 
     layer: str
     place: str
@@ -58,11 +72,16 @@ class ConfigLocation(NamedTuple):
 
 
 def locate_config(start: Path) -> ConfigLocation:
-    """The root of the repository around a folder, and the configuration file there: a run has one, wherever it begins.
+    """The root of the repository around a folder, and the configuration file there.
 
-    Outside of any repository only the folder's own file counts: nobody knows who wrote those further up.
+    A run has one, wherever it begins.
+
+    Outside of any repository only the folder's own file counts: nobody knows who wrote those
+    further up.
     """
-    root = next((folder for folder in (start, *start.parents) if os.path.lexists(folder / ".git")), start)
+    root = next(
+        (folder for folder in (start, *start.parents) if os.path.lexists(folder / ".git")), start
+    )
     return ConfigLocation(root, root / CONFIG_FILE_NAME)
 
 
@@ -74,20 +93,36 @@ def read_config_file(path: Path) -> str | None:
 
 
 def parse_file_values(text: str, name: str) -> Iterator[RawSetting]:
-    """The values of the file in its order; a table of names and an empty table count as values of their own."""
+    """The values of the file in its order.
+
+    A table of names and an empty table count as values of their own.
+    """
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name} is not valid TOML: {error}", "see https://toml.io for how to write it") from error
+        raise ConfigError(
+            f"{name} is not valid TOML: {error}", "see https://toml.io for how to write it"
+        ) from error
+
     lines = _find_key_lines(text)
     for key, value in _iter_leaves((), tables):
-        line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), None)
-        yield RawSetting(key, value, ValueSource("file", f"{name}:{line}" if line else name), is_text=False)
+        line = next(
+            (lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines),
+            None,
+        )
+        yield RawSetting(
+            key, value, ValueSource("file", f"{name}:{line}" if line else name), is_text=False
+        )
 
 
 def parse_environment_values(environ: Mapping[str, str]) -> Iterator[RawSetting]:
-    """The values of `PHASEGATE_RUN__PARALLEL` and its like; the seeds' names come first, so that ours win over them."""
-    ours = sorted(name for name in environ if name.startswith(ENV_PREFIX) and name not in JOB_VARIABLES)
+    """The values of `PHASEGATE_RUN__PARALLEL` and its like.
+
+    The seeds' names come first, so that ours win over them.
+    """
+    ours = sorted(
+        name for name in environ if name.startswith(ENV_PREFIX) and name not in JOB_VARIABLES
+    )
     keys: dict[str, Key] = {name: tuple(name.removeprefix(ENV_PREFIX).split("__")) for name in ours}
     for name, key in {**SEED_VARIABLES, **keys}.items():
         if name in environ:
@@ -95,7 +130,10 @@ def parse_environment_values(environ: Mapping[str, str]) -> Iterator[RawSetting]
 
 
 def find_unknown_seed_variables(environ: Mapping[str, str]) -> list[str]:
-    """Variables with the seeds' prefix that mean nothing here: other tools may use them, so they are no error."""
+    """Variables with the seeds' prefix that mean nothing here.
+
+    Other tools may use them, so they are no error.
+    """
     known = (*SEED_VARIABLES, *SEED_JOB_VARIABLES)
     return sorted(name for name in environ if name.startswith(SEED_PREFIX) and name not in known)
 
@@ -115,9 +153,13 @@ def _iter_leaves(key: Key, value: object) -> Iterator[tuple[Key, object]]:
 
 
 def _find_key_lines(text: str) -> dict[Key, int]:
-    """The line of each key, as far as a line by itself tells its key: values of several lines may mislead it."""
+    """The line of each key, as far as a line by itself tells its key.
+
+    Values of several lines may mislead it.
+    """
     found: dict[Key, int] = {}
     table: Key = ()
+
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.strip()
         if bare.startswith("["):
@@ -126,6 +168,7 @@ def _find_key_lines(text: str) -> dict[Key, int]:
         elif "=" in bare:
             key = (*table, *_parse_key_path(f"{bare.partition('=')[0]}= 0"))
             found.setdefault(key[:_MAX_KEY_DEPTH], number)
+
     return found
 
 
@@ -135,8 +178,10 @@ def _parse_key_path(toml_line: str) -> Key:
         inner: object = tomllib.loads(toml_line)
     except (tomllib.TOMLDecodeError, RecursionError):
         return ()
+
     path: list[str] = []
     while isinstance(inner, dict) and inner:
         name, inner = next(iter(inner.items()))
         path.append(name)
+
     return tuple(path)

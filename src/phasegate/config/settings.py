@@ -1,4 +1,7 @@
-"""What can be set, with types, bounds and defaults. No secrets: `env` holds names of variables, not their values."""
+"""What can be set, with types, bounds and defaults.
+
+No secrets: `env` holds names of variables, not their values.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from phasegate.core.paths.scope import LITTER_PATTERNS
 
 PositiveInt = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 NonNegativeInt = Annotated[int, Meta(ge=0, le=1_000)]
-Seconds = Annotated[float, Meta(gt=0, le=604_800)]  # a week
+# A week
+Seconds = Annotated[float, Meta(gt=0, le=604_800)]
 Dollars = Annotated[float, Meta(gt=0, le=1_000_000_000)]
-MAX_ATTEMPTS = 8  # at one package
+# At one package
+MAX_ATTEMPTS = 8
 Attempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 NonEmptyText = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
@@ -27,7 +32,8 @@ TemplatePrefix = Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]
 
 if TYPE_CHECKING:
     HarnessKind = str
-else:  # the words are those of the table
+else:
+    # The words are those of the table
     HarnessKind = StrEnum("HarnessKind", {kind.upper(): kind for kind in HARNESSES})
 
 
@@ -41,30 +47,39 @@ class SandboxMode(StrEnum):
 class AlreadyFailingPolicy(StrEnum):
     """What to do about checks that fail before the work begins."""
 
-    TOLERATE = "tolerate"  # only new failures reject
-    STOP = "stop"  # no agent begins on a red base
+    # Only new failures reject
+    TOLERATE = "tolerate"
+    # No agent begins on a red base
+    STOP = "stop"
 
 
 class FinalReview(StrEnum):
     """What the last review before a merge must have seen, in a later round."""
 
     FULL = "full"
-    DELTA = "delta"  # what changed since the review before is enough
+    # What changed since the review before is enough
+    DELTA = "delta"
 
 
 class CommitHookPolicy(StrEnum):
-    """What the repository's own commit hooks mean for the merge into the base. They are never run on our commits."""
+    """What the repository's own commit hooks mean for the merge into the base.
+
+    They are never run on our commits.
+    """
 
     SKIP = "skip"
-    STOP = "stop"  # a person merges by hand
+    # A person merges by hand
+    STOP = "stop"
 
 
 class McpDecisionPolicy(StrEnum):
     """Who may decide through the MCP server."""
 
-    ASK = "ask"  # the person, who is asked by their program
+    # The person, who is asked by their program
+    ASK = "ask"
     NEVER = "never"
-    AGENT = "agent"  # their agent, but for the merge and the end of a feature
+    # Their agent, but for the merge and the end of a feature
+    AGENT = "agent"
 
 
 class SettingsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,48 +90,69 @@ class AgentSettings(SettingsTable, frozen=True):
     harness: HarnessKind
     command: tuple[NonEmptyText, ...] = ()
     timeout_s: Seconds = 1800
-    first_sign_s: Seconds = 300  # how long to wait for the first sign of its model
+    # How long to wait for the first sign of its model
+    first_sign_s: Seconds = 300
     max_retries: NonNegativeInt = 3
-    template: TemplatePrefix | None = None  # None: from the harness
+    # None: from the harness
+    template: TemplatePrefix | None = None
     num_agents: PositiveInt = 1
-    attempts: Attempts = 1  # at each package, of which the best is taken
+    # At each package, of which the best is taken
+    attempts: Attempts = 1
     env: tuple[VariableName, ...] = ()
-    model: NonEmptyText | None = None  # None: the program's own choice
-    mcp_tools: bool | None = None  # our commands as MCP tools; None: where no sandbox holds it, so its shell is closed
-    sign_in: bool = True  # whether the files of the person's sign-in are lent to its jobs
-    fallback: str | None = None  # the agent that steps in while this one rests at a limit of its provider
-    hosts: tuple[HostPattern, ...] = ()  # that its jobs may reach besides those of its provider
-    scenario: NonEmptyText | None = None  # of a scripted agent, from the root of the repository
+    # None: the program's own choice
+    model: NonEmptyText | None = None
+    # Our commands as MCP tools; None: where no sandbox holds it, so its shell is closed
+    mcp_tools: bool | None = None
+    # Whether the files of the person's sign-in are lent to its jobs
+    sign_in: bool = True
+    # The agent that steps in while this one rests at a limit of its provider
+    fallback: str | None = None
+    # That its jobs may reach besides those of its provider
+    hosts: tuple[HostPattern, ...] = ()
+    # Of a scripted agent, from the root of the repository
+    scenario: NonEmptyText | None = None
 
 
 class RunSettings(SettingsTable, frozen=True):
     max_review_cycles: PositiveInt = 5
     max_revisions: PositiveInt = 3
     parallel: PositiveInt = 2
-    contest: tuple[str, ...] = ()  # the agents that each try a package: the best attempt is taken
+    # The agents that each try a package: the best attempt is taken
+    contest: tuple[str, ...] = ()
     final_review: FinalReview = FinalReview.FULL
     sandbox: SandboxMode = SandboxMode.AUTO
-    setup_hosts: tuple[HostPattern, ...] = ()  # all that setups may reach; none: everything, and nothing at `offline`
+    # All that setups may reach; none: everything, and nothing at `offline`
+    setup_hosts: tuple[HostPattern, ...] = ()
     deliver_feature_folder: bool = True
-    question_wait_s: Seconds = 300  # how long an agent waits for the answer to what it asks
+    # How long an agent waits for the answer to what it asks
+    question_wait_s: Seconds = 300
     commit_hooks: CommitHookPolicy = CommitHookPolicy.SKIP
-    tool_litter: tuple[NonEmptyText, ...] = LITTER_PATTERNS  # a profile knows more
+    # A profile knows more
+    tool_litter: tuple[NonEmptyText, ...] = LITTER_PATTERNS
 
 
 class LimitSettings(SettingsTable, frozen=True):
     run_cost_usd: Dollars = 20
     total_cost_usd: Dollars = 200
     run_tokens: PositiveInt = 5_000_000
-    job_memory_mib: PositiveInt = 8_192  # of all processes of an agent, or of a check
-    job_tasks: PositiveInt = 4_096  # processes and threads
-    job_disk_mib: PositiveInt = 32_768  # of what lies in its checkout and its own folders
-    job_open_files: PositiveInt = 16_384  # of each process
+    # Of all processes of an agent, or of a check
+    job_memory_mib: PositiveInt = 8_192
+    # Processes and threads
+    job_tasks: PositiveInt = 4_096
+    # Of what lies in its checkout and its own folders
+    job_disk_mib: PositiveInt = 32_768
+    # Of each process
+    job_open_files: PositiveInt = 16_384
 
 
 class CheckSettings(SettingsTable, frozen=True):
-    """The commands of a profile, or of one root. None: what detection finds; an empty one is not asked for."""
+    """The commands of a profile, or of one root.
 
-    root: str | None = None  # a folder of the repository, with forward slashes; "": the repository's own
+    None: what detection finds; an empty one is not asked for.
+    """
+
+    # A folder of the repository, with forward slashes; "": the repository's own
+    root: str | None = None
     setup: str | None = None
     build: str | None = None
     test: str | None = None
@@ -134,7 +170,8 @@ class WorkflowSettings(SettingsTable, frozen=True):
 class PhaseSettings(SettingsTable, frozen=True):
     """What a phase runs and what its gate demands. None: as shipped."""
 
-    commands: tuple[NonEmptyText, ...] | None = None  # names of checks, or command lines
+    # Names of checks, or command lines
+    commands: tuple[NonEmptyText, ...] | None = None
     artifacts: tuple[NonEmptyText, ...] | None = None
 
 
@@ -145,7 +182,10 @@ class ProtectSettings(SettingsTable, frozen=True):
 
 
 class PathSettings(SettingsTable, frozen=True):
-    """Where things lie, below the root of the repository. What reads `.phasegate` and `.isdlc` may read no settings."""
+    """Where things lie, below the root of the repository.
+
+    What reads `.phasegate` and `.isdlc` may read no settings.
+    """
 
     project: NonEmptyText = "agentd/project.md"
     templates: NonEmptyText = "templates/system"
@@ -160,7 +200,8 @@ class MergeMode(StrEnum):
 
 class MergePer(StrEnum):
     FEATURE = "feature"
-    PACKAGE = "package"  # and the feature, in the end
+    # And the feature, in the end
+    PACKAGE = "package"
 
 
 class MergeMethod(StrEnum):
@@ -173,8 +214,10 @@ class MergeSettings(SettingsTable, frozen=True):
     """How a feature gets into its base."""
 
     mode: MergeMode = MergeMode.LOCAL
-    per: MergePer = MergePer.FEATURE  # what a pull request is opened for
-    automatic: bool = True  # merge at the forge what is approved and green; else a person does it there
+    # What a pull request is opened for
+    per: MergePer = MergePer.FEATURE
+    # Merge at the forge what is approved and green; else a person does it there
+    automatic: bool = True
     draft: bool = False
     reviewers: tuple[NonEmptyText, ...] = ()
     labels: tuple[NonEmptyText, ...] = ()
@@ -195,11 +238,12 @@ class ForgeSettings(SettingsTable, frozen=True):
     kind: ForgeKind | None = None
     url: str = ""
     repository: str = ""
-    token_env: str = ""  # the name of the variable that holds the token
-    poll_s: Seconds = 30  # how often `run` looks at first; it slows down to ten times that
-    starts: Mapping[str, NonEmptyText] = msgspec.field(
-        default_factory=dict
-    )  # the label of an issue -> a workflow, by `sync`
+    # The name of the variable that holds the token
+    token_env: str = ""
+    # How often `run` looks at first; it slows down to ten times that
+    poll_s: Seconds = 30
+    # The label of an issue -> a workflow, by `sync`
+    starts: Mapping[str, NonEmptyText] = msgspec.field(default_factory=dict)
 
 
 class McpSettings(SettingsTable, frozen=True):
@@ -209,21 +253,29 @@ class McpSettings(SettingsTable, frozen=True):
 class NotifySettings(SettingsTable, frozen=True):
     """Who is told that a person is needed, or that a run has ended."""
 
-    command: tuple[NonEmptyText, ...] = ()  # gets the event as JSON on stdin
-    urls: tuple[NonEmptyText, ...] = ()  # addresses, or $NAME of a variable that holds one
-    secret_env: VariableName | None = None  # of the variable with the secret that webhooks are signed with
-    smtp: NonEmptyText = "localhost:25"  # the server for mailto:
+    # Gets the event as JSON on stdin
+    command: tuple[NonEmptyText, ...] = ()
+    # Addresses, or $NAME of a variable that holds one
+    urls: tuple[NonEmptyText, ...] = ()
+    # Of the variable with the secret that webhooks are signed with
+    secret_env: VariableName | None = None
+    # The server for mailto:
+    smtp: NonEmptyText = "localhost:25"
     mail_from: NonEmptyText | None = None
 
 
 class StorageSettings(SettingsTable, frozen=True):
     """The bucket that the record is copied to; none unless `url` or `endpoint` is set."""
 
-    url: str = ""  # s3://BUCKET/PREFIX
-    endpoint: str = ""  # of an S3 server other than AWS
-    bucket: NonEmptyText = "agileplus-artifacts"  # where `url` names none
+    # S3://BUCKET/PREFIX
+    url: str = ""
+    # Of an S3 server other than AWS
+    endpoint: str = ""
+    # Where `url` names none
+    bucket: NonEmptyText = "agileplus-artifacts"
     region: NonEmptyText = "us-east-1"
-    access_key_env: VariableName | None = None  # the names of variables; without them the usual chain holds
+    # The names of variables; without them the usual chain holds
+    access_key_env: VariableName | None = None
     secret_key_env: VariableName | None = None
 
     @property
@@ -236,10 +288,14 @@ class FleetSettings(SettingsTable, frozen=True):
 
     server: NonEmptyText = "127.0.0.1:7233"
     namespace: NonEmptyText = "default"
-    features: PositiveInt = 2  # that one worker carries on at once
-    open_features: PositiveInt = 200  # in work at once; more are refused
-    lost_after_s: Seconds = 300  # without a sign of its worker a step counts as lost
-    home_within_s: Seconds = 60  # a worker that does not come for a step of its feature loses it to another
+    # That one worker carries on at once
+    features: PositiveInt = 2
+    # In work at once; more are refused
+    open_features: PositiveInt = 200
+    # Without a sign of its worker a step counts as lost
+    lost_after_s: Seconds = 300
+    # A worker that does not come for a step of its feature loses it to another
+    home_within_s: Seconds = 60
 
 
 class Config(SettingsTable, frozen=True):
@@ -258,6 +314,5 @@ class Config(SettingsTable, frozen=True):
     storage: StorageSettings = StorageSettings()
     fleet: FleetSettings = FleetSettings()
     phases: Mapping[str, PhaseSettings] = msgspec.field(default_factory=dict)
-    already_failing: AlreadyFailingPolicy = (
-        AlreadyFailingPolicy.TOLERATE
-    )  # written in [checks], beside the tables of profiles
+    # Written in [checks], beside the tables of profiles
+    already_failing: AlreadyFailingPolicy = AlreadyFailingPolicy.TOLERATE

@@ -1,1 +1,4 @@
-"""Decisions without I/O: the same input gives the same output on any machine. Sub-packages are layered; see pyproject.toml."""
+"""Decisions without I/O: the same input gives the same output on any machine.
+
+Sub-packages are layered; see pyproject.toml.
+"""

@@ -1,1 +1,4 @@
-"""Orchestration: decide the next step, run it, record the result. Sub-packages are layered; see pyproject.toml."""
+"""Orchestration: decide the next step, run it, record the result.
+
+Sub-packages are layered; see pyproject.toml.
+"""

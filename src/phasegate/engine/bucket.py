@@ -1,7 +1,10 @@
-"""The bucket of `[storage]`: opened from settings, filled while somebody works, verified from any machine.
+"""The bucket of `[storage]`.
 
-The copy is made by a thread of its own, from the journal. Nobody waits for it but for a few seconds at the end, and
-then only while the bucket answers. What is not there then goes with the next command, or with `audit push`.
+Opened from settings, filled while somebody works, verified from any machine.
+
+The copy is made by a thread of its own, from the journal. Nobody waits for it but for a few seconds
+at the end, and then only while the bucket answers. What is not there then goes with the next
+command, or with `audit push`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from typing import NamedTuple
 from phasegate.config import load_config
 from phasegate.config.settings import StorageSettings
 from phasegate.engine.project.project import Project
-from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError, StateConflict, TemporarilyUnavailable
+from phasegate.errors import (
+    ConfigError,
+    EnvironmentUnavailable,
+    PhasegateError,
+    StateConflict,
+    TemporarilyUnavailable,
+)
 from phasegate.files.durable_write import make_folder, replace_file
 from phasegate.storage.audit import AuditReport
 from phasegate.storage.bucket.audit import verify_bucket
@@ -38,7 +47,8 @@ from phasegate.storage.reader import open_store_reader
 
 COPY_INTERVAL_S = 1.0
 FINAL_COPY_TIMEOUT_S = 5.0
-BUCKET_TIMEOUT_S = 600.0  # where the record itself is there
+# Where the record itself is there
+BUCKET_TIMEOUT_S = 600.0
 _log = logging.getLogger("phasegate")
 
 
@@ -59,26 +69,47 @@ def make_bucket_address(storage: StorageSettings) -> BucketAddress:
     return BucketAddress(storage.endpoint, named or storage.bucket, prefix, storage.region)
 
 
-def open_bucket(storage: StorageSettings, environ: Mapping[str, str], timeout_s: float = 0.0) -> Bucket:
-    """The bucket that the settings name, waited for so long. Keys come from variables, or from the usual chain."""
+def open_bucket(
+    storage: StorageSettings, environ: Mapping[str, str], timeout_s: float = 0.0
+) -> Bucket:
+    """The bucket that the settings name, waited for so long.
+
+    Keys come from variables, or from the usual chain.
+    """
     address = make_bucket_address(storage)
     names = storage.access_key_env, storage.secret_key_env
     keys = [environ.get(name, "").strip() for name in names if name]
     if not all(keys):
-        raise EnvironmentUnavailable(f"{' or '.join(map(str, names))} is not set", f"they hold the keys for {address}")
+        raise EnvironmentUnavailable(
+            f"{' or '.join(map(str, names))} is not set", f"they hold the keys for {address}"
+        )
+
     return Bucket(address, (keys[0], keys[1]) if keys else None, retry_timeout_s=timeout_s)
 
 
 def open_fleet_record(project: Project, timeout_s: float = BUCKET_TIMEOUT_S) -> BucketStore:
-    """The record of a fleet: the bucket, which is waited for when it is away, and a copy that all here read from."""
+    """The record of a fleet.
+
+    The bucket, which is waited for when it is away, and a copy that all here read from.
+    """
     bucket = open_bucket(project.config.storage, os.environ, timeout_s)
     own = project.location._replace(fleet_copy=None)
-    prepare_data_folder(own)  # locks of this machine
-    return BucketStore(bucket, own, project.clock.new_id, locate_fleet_copy(project).data_folder / own.store_path.name)
+    # Locks of this machine
+    prepare_data_folder(own)
+
+    return BucketStore(
+        bucket,
+        own,
+        project.clock.new_id,
+        locate_fleet_copy(project).data_folder / own.store_path.name,
+    )
 
 
 def locate_fleet_copy(project: Project) -> Location:
-    """Where the fleet's record is copied to on this machine: a folder that no agent sees, read as `.phasegate` is."""
+    """Where the fleet's record is copied to on this machine.
+
+    A folder that no agent sees, read as `.phasegate` is.
+    """
     root = project.root
     digest = sha256(
         f"{make_bucket_address(project.config.storage)}\0{root}".encode(errors="surrogateescape")
@@ -87,15 +118,21 @@ def locate_fleet_copy(project: Project) -> Location:
     if not (folder / CLONE_PATH_FILE).is_file():
         make_folder(folder)
         replace_file(folder / CLONE_PATH_FILE, os.fsencode(root))
+
     return project.location._replace(fleet_copy=folder)
 
 
 @contextmanager
 def copy_in_background(location: Location, storage: StorageSettings, by: str) -> Iterator[None]:
-    """Have the record copied while the block runs, and what is left at its end as far as the bucket answers."""
+    """Have the record copied while the block runs, and what is left at its end as far as the bucket
+    answers.
+    """
     ending = Event()
-    thread = Thread(target=_copy_until_stopped, args=(location, storage, by, ending), name="copier", daemon=True)
+    thread = Thread(
+        target=_copy_until_stopped, args=(location, storage, by, ending), name="copier", daemon=True
+    )
     thread.start()
+
     try:
         yield
     finally:
@@ -103,19 +140,27 @@ def copy_in_background(location: Location, storage: StorageSettings, by: str) ->
         thread.join(FINAL_COPY_TIMEOUT_S)
 
 
-def _copy_until_stopped(location: Location, storage: StorageSettings, by: str, stopping: Event) -> None:
+def _copy_until_stopped(
+    location: Location, storage: StorageSettings, by: str, stopping: Event
+) -> None:
     """Copy what comes until the end, and then the rest, unless the bucket is away."""
     try:
         with _open_copier(location, open_bucket(storage, os.environ), by) as copier:
             while True:
-                is_last = stopping.is_set()  # asked first: what was recorded before the end is copied then
+                # Asked first: what was recorded before the end is copied then
+                is_last = stopping.is_set()
                 _copy_all(copier, stopping, stopping.is_set)
                 if is_last:
                     return
+
                 stopping.wait(COPY_INTERVAL_S)
     except PhasegateError as error:
         later = "it goes with the next command, or: phasegate audit push"
-        hint = later if isinstance(error, TemporarilyUnavailable) else error.hint
+        if isinstance(error, TemporarilyUnavailable):
+            hint = later
+        else:
+            hint = error.hint
+
         _log.warning("the record is not in the bucket yet: %s (%s)", error.message, hint)
 
 
@@ -124,7 +169,8 @@ def _copy_all(copier: BucketCopier, stopping: Event, should_give_up: Callable[[]
 
     def pause(pause_s: float) -> bool:
         stopping.wait(pause_s)
-        return False  # it is tried once more at the end
+        # It is tried once more at the end
+        return False
 
     while retry_with_backoff(copier.copy_next_page, should_give_up, pause):
         pass
@@ -143,20 +189,26 @@ def push_to_bucket(folder: Path, wait_s: float) -> CopyReport:
     """Copy what is not in the bucket, being patient for so long."""
     location = locate_repository(folder, os.environ)
     bucket = open_bucket(load_config(location.root, os.environ).config.storage, os.environ)
-    until_s, why_not = monotonic() + wait_s, ""
+    until_s = monotonic() + wait_s
+    why_not = ""
     with _open_copier(location, bucket, "push") as copier:
         before = copier.pending_entries
         try:
             _copy_all(copier, Event(), lambda: monotonic() > until_s)
         except TemporarilyUnavailable as error:
             why_not = error.message
+
         waiting = copier.pending_entries
+
     return CopyReport(str(bucket.address), before - waiting, waiting, why_not)
 
 
 def verify_bucket_copy(folder: Path) -> AuditReport:
     """What the bucket holds, by itself and against what was recorded here."""
     root = find_main_worktree(folder)
-    bucket = open_bucket(load_config(root, os.environ).config.storage, os.environ, FINAL_COPY_TIMEOUT_S)
+    bucket = open_bucket(
+        load_config(root, os.environ).config.storage, os.environ, FINAL_COPY_TIMEOUT_S
+    )
     is_repository = os.path.lexists(root / ".git")
+
     return verify_bucket(bucket, locate_repository(folder, os.environ) if is_repository else None)

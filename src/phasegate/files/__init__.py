@@ -34,18 +34,27 @@ def open_folder(path: Path | str, parent_fd: int | None = None) -> int:
 
 
 def open_regular_file(
-    path: Path | str, parent_fd: int | None = None, *, follow_link: bool = False, single_link: bool = False
+    path: Path | str,
+    parent_fd: int | None = None,
+    *,
+    follow_link: bool = False,
+    single_link: bool = False,
 ) -> int:
     """A descriptor of a plain file, to read."""
-    descriptor = os.open(path, _READ_FLAGS if follow_link else _READ_FLAGS | os.O_NOFOLLOW, dir_fd=parent_fd)
+    descriptor = os.open(
+        path, _READ_FLAGS if follow_link else _READ_FLAGS | os.O_NOFOLLOW, dir_fd=parent_fd
+    )
     about = os.fstat(descriptor)
     if stat.S_ISREG(about.st_mode) and (about.st_nlink == 1 or not single_link):
         return descriptor
+
     os.close(descriptor)
-    from errno import EINVAL, EISDIR  # the hook does without, where all is well
+    # The hook does without, where all is well
+    from errno import EINVAL, EISDIR
 
     if stat.S_ISDIR(about.st_mode):
         raise OSError(EISDIR, "it is a folder, and a file is meant", path)
+
     raise OSError(EINVAL, "not a regular file", path)
 
 
@@ -55,23 +64,34 @@ def create_new_file(path: Path | str, mode: int, parent_fd: int | None = None) -
 
 
 def read_descriptor(descriptor: int, limit_bytes: int) -> bytes | None:
-    """The bytes of an open file; None if there are more than the limit, also if they come while it is read."""
+    """The bytes of an open file.
+
+    None if there are more than the limit, also if they come while it is read.
+    """
     parts: list[bytes] = []
     left = limit_bytes + 1
     while left > 0 and (part := os.read(descriptor, min(left, _CHUNK_BYTES))):
         parts.append(part)
         left -= len(part)
-    return b"".join(parts) if left > 0 else None
+
+    if left > 0:
+        return b"".join(parts)
+
+    return None
 
 
 def read_regular_file(
     path: Path | str, limit_bytes: int, parent_fd: int | None = None, *, single_link: bool = False
 ) -> bytes | None:
-    """The bytes of a plain file; None for anything else, and for a file that is larger than the limit."""
+    """The bytes of a plain file.
+
+    None for anything else, and for a file that is larger than the limit.
+    """
     try:
         descriptor = open_regular_file(path, parent_fd, single_link=single_link)
     except (OSError, ValueError):
         return None
+
     try:
         return read_descriptor(descriptor, limit_bytes)
     except OSError:

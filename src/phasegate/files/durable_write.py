@@ -11,12 +11,15 @@ from itertools import count
 from phasegate.files import create_new_file, open_folder
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `init` writes with these functions, and does without pathlib
+# `init` writes with these functions, and does without pathlib
+if TYPE_CHECKING:
     from pathlib import Path
 
 _sequence = count()
-_PREFIX, _SUFFIX = ".phasegate-", ".tmp"
-_STALE_AFTER_S = 60.0  # nobody takes that long between making such a file and renaming it
+_PREFIX = ".phasegate-"
+_SUFFIX = ".tmp"
+# Nobody takes that long between making such a file and renaming it
+_STALE_AFTER_S = 60.0
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -27,36 +30,55 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def write_durably(descriptor: int, data: bytes, position: int) -> None:
-    """Write every byte from a position on: on the disk when this returns. What was written before may not be."""
-    at_once = getattr(os, "RWF_DSYNC", 0)  # one call that writes and waits costs less than two
+    """Write every byte from a position on: on the disk when this returns.
+
+    What was written before may not be.
+    """
+    # One call that writes and waits costs less than two
+    at_once = getattr(os, "RWF_DSYNC", 0)
     view = memoryview(data)
+
     while view:
         try:
             written = os.pwritev(descriptor, [view], position, at_once)
         except OSError as error:
             if not at_once or error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
-            at_once = 0  # an old kernel, or a sandbox that stands in for one
+
+            # An old kernel, or a sandbox that stands in for one
+            at_once = 0
             continue
-        view, position = view[written:], position + written
+
+        view = view[written:]
+        position = position + written
+
     if not at_once:
         os.fsync(descriptor)
 
 
 def truncate_torn_line(descriptor: int) -> int:
-    """Take away an unfinished last line, as a crash leaves it, so that the next stands by itself; the size then."""
+    """Take away an unfinished last line, as a crash leaves it, so that the next stands by itself.
+
+    The size then.
+    """
     size = end = os.fstat(descriptor).st_size
     while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
         end -= 1
+
     if end < size:
         os.ftruncate(descriptor, end)
+
     return end
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
-    """Make a folder, and those above it that are missing, for good. One that is there is left as it is."""
+    """Make a folder, and those above it that are missing, for good.
+
+    One that is there is left as it is.
+    """
     if path.is_dir():
         return
+
     make_folder(path.parent, mode)
     path.mkdir(mode=mode, exist_ok=True)
     sync_folders(path.parent, path.parent)
@@ -65,15 +87,22 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
     """Make the names durable in every folder from `top` downwards that was changed since a moment.
 
-    Others make and remove folders of their own meanwhile: one that has gone holds nothing that could be lost.
+    Others make and remove folders of their own meanwhile: one that has gone holds nothing that
+    could be lost.
     """
     try:
         if top.stat().st_mtime_ns >= since_ns:
             sync_folders(top, top)
-        inner = [entry.name for entry in os.scandir(top) if entry.is_dir(follow_symlinks=False)] if depth > 0 else []
+
+        if depth > 0:
+            inner = [entry.name for entry in os.scandir(top) if entry.is_dir(follow_symlinks=False)]
+        else:
+            inner = []
     except FileNotFoundError:
         return
-    for name in sorted(inner):  # `heads` before `phasegate`: a branch before the copy of it that we keep
+
+    # `heads` before `phasegate`: a branch before the copy of it that we keep
+    for name in sorted(inner):
         sync_changed_folders(top / name, since_ns, depth - 1)
 
 
@@ -88,20 +117,29 @@ def sync_tree(top: Path) -> None:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
     sync_folders(top, top)
 
 
 def sync_file_system(folder: Path) -> None:
-    """Make durable all that anybody has written where a folder lies: agents sync nothing, and write anywhere in it."""
-    import ctypes  # no quick command comes here
+    """Make durable all that anybody has written where a folder lies.
+
+    Agents sync nothing, and write anywhere in it.
+    """
+    # No quick command comes here
+    import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
+
     try:
         descriptor = open_folder(folder)
-    except OSError:  # an agent removed it: whoever looks for the work says so
+    except OSError:
+        # An agent removed it: whoever looks for the work says so
         return
+
     try:
-        if not hasattr(libc, "syncfs"):  # macOS
+        # MacOS
+        if not hasattr(libc, "syncfs"):
             os.sync()
         elif libc.syncfs(descriptor) < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
@@ -117,6 +155,7 @@ def sync_folders(below: Path, top: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
         if folder == top:
             return
 
@@ -130,13 +169,22 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.close(folder)
 
 
-def replace_file_at(folder: int, name: str, data: bytes, mode: int, *, temp_folder: int | None = None) -> None:
-    """Replace a file in an open folder at once and for good. What stands under the name is never followed or opened.
+def replace_file_at(
+    folder: int, name: str, data: bytes, mode: int, *, temp_folder: int | None = None
+) -> None:
+    """Replace a file in an open folder at once and for good.
 
-    It is written under another name first, in the folder `aside` if there is to be no such name in this one.
+    What stands under the name is never followed or opened.
+
+    It is written under another name first, in the folder `aside` if there is to be no such name in
+    this one.
     """
     temporary = f"{_PREFIX}{os.getpid()}-{next(_sequence)}{_SUFFIX}"
-    first = folder if temp_folder is None else temp_folder
+    if temp_folder is None:
+        first = folder
+    else:
+        first = temp_folder
+
     descriptor = _create_temp_file(first, temporary, mode)
     try:
         write_all(descriptor, data)
@@ -147,21 +195,28 @@ def replace_file_at(folder: int, name: str, data: bytes, mode: int, *, temp_fold
         raise
     finally:
         os.close(descriptor)
+
     os.fsync(folder)
 
 
 def remove_stale_temp_files(folder: int) -> None:
-    """Remove what a process that was killed left of a file that it was about to replace, a while ago."""
+    """Remove what a process that was killed left of a file that it was about to replace, a while
+    ago.
+    """
     for name in os.listdir(folder):
         if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
             with suppress(OSError):
-                if time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime > _STALE_AFTER_S:
+                if (
+                    time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+                    > _STALE_AFTER_S
+                ):
                     os.unlink(name, dir_fd=folder)
 
 
 def _create_temp_file(folder: int, name: str, mode: int) -> int:
     try:
         return create_new_file(name, mode, folder)
-    except FileExistsError:  # left by a process that had our number and was killed
+    except FileExistsError:
+        # Left by a process that had our number and was killed
         os.unlink(name, dir_fd=folder)
         return create_new_file(name, mode, folder)

@@ -9,11 +9,15 @@ from pathlib import Path
 
 
 def are_file_times_reliable(folder: Path) -> bool:
-    """Whether a write through a mapping changes a file's times. In memory (tmpfs) it does not, once a page was read."""
+    """Whether a write through a mapping changes a file's times.
+
+    In memory (tmpfs) it does not, once a page was read.
+    """
     with tempfile.TemporaryFile(dir=folder) as file:
         os.truncate(file.fileno(), 1)
         with mmap.mmap(file.fileno(), 1) as mapped:
             _ = mapped[0]
             os.utime(file.fileno(), ns=(0, 0))
             mapped[0] = 1
+
         return os.fstat(file.fileno()).st_mtime_ns != 0

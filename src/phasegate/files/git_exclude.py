@@ -1,4 +1,7 @@
-"""Keeping our folders out of the person's git, without a change to any file of their tree. For `init` too: light."""
+"""Keeping our folders out of the person's git, without a change to any file of their tree.
+
+For `init` too: light.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,34 @@ if TYPE_CHECKING:
 
 
 def add_git_excludes(git_dir: os.PathLike[str] | str, folders: Iterable[str]) -> bool:
-    """Name our folders in `.git/info/exclude`, once; whether a line was missing. Only ever adds: the file is theirs."""
+    """Name our folders in `.git/info/exclude`, once; whether a line was missing.
+
+    Only ever adds: the file is theirs.
+    """
     info = os.path.join(git_dir, "info")
     os.makedirs(info, exist_ok=True)
     path = os.path.join(info, "exclude")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(
+        path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
+    )
+
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError(f"{path} is not a file", "make it a plain file")
+
         present = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         lines = (os.fsencode(f"/{name}/") for name in folders)
         missing = [line for line in lines if line not in present.split(b"\n")]
+
         if missing:
-            start = b"" if present.endswith(b"\n") or not present else b"\n"
+            if present.endswith(b"\n") or not present:
+                start = b""
+            else:
+                start = b"\n"
+
             write_all(descriptor, start + b"".join(line + b"\n" for line in missing))
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
     return bool(missing)

@@ -1,7 +1,8 @@
 """Opening files below a folder so that no name and no race leads out of it.
 
-On Linux the kernel resolves the whole path beneath the folder (`openat2`). Elsewhere, where a sandbox forbids that
-call, and where a path is too long for it, each part is opened by itself and never followed if it is a link.
+On Linux the kernel resolves the whole path beneath the folder (`openat2`). Elsewhere, where a
+sandbox forbids that call, and where a path is too long for it, each part is opened by itself and
+never followed if it is a link.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from pathlib import Path
 from phasegate.files import open_folder
 
 _OPENAT2 = 437
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_BENEATH = 0x08
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MAX_ATTEMPTS = 128  # the kernel gives up when something is renamed meanwhile, and asks to be called again
+# The kernel gives up when something is renamed meanwhile, and asks to be called again
+_MAX_ATTEMPTS = 128
 
 
 class _OpenHow(ctypes.Structure):
@@ -31,12 +35,14 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) 
     """Open what lies at `parts` below an open folder; an OSError if a part is a link, or leads out."""
     if any(part in ("", ".", "..") or "/" in part for part in parts):
         raise FileNotFoundError(errno.ENOENT, "no way beneath a folder", "/".join(parts))
+
     if sys.platform == "linux":
         try:
             return open_with_openat2(folder, parts, flags)
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM, errno.ENAMETOOLONG):
                 raise
+
     return open_part_by_part(folder, parts, flags)
 
 
@@ -46,12 +52,16 @@ def open_with_openat2(folder: int, parts: Sequence[str], flags: int = _FOLDER_FL
     how = _OpenHow(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
     path = os.fsencode("/".join(parts) or ".")
     call = _syscall()
+
     for _ in range(_MAX_ATTEMPTS):
-        found = int(call(_OPENAT2, folder, ctypes.c_char_p(path), ctypes.byref(how), ctypes.sizeof(how)))
+        found = int(
+            call(_OPENAT2, folder, ctypes.c_char_p(path), ctypes.byref(how), ctypes.sizeof(how))
+        )
         if found >= 0:
             return found
         if ctypes.get_errno() != errno.EAGAIN:
             break
+
     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "/".join(parts))
 
 
@@ -63,13 +73,20 @@ def _syscall() -> Callable[..., int]:
 def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
     """As `open_beneath`, for systems without that call."""
     current = os.open(".", _FOLDER_FLAGS, dir_fd=folder)
+
     for position, part in enumerate(parts):
         last = position == len(parts) - 1
         try:
-            below = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC if last else _FOLDER_FLAGS, dir_fd=current)
+            below = os.open(
+                part,
+                flags | os.O_NOFOLLOW | os.O_CLOEXEC if last else _FOLDER_FLAGS,
+                dir_fd=current,
+            )
         finally:
             os.close(current)
+
         current = below
+
     return current
 
 
@@ -101,6 +118,7 @@ def make_folder_beneath(folder: int, parts: Sequence[str]) -> int:
         return open_beneath(folder, parts)
     except FileNotFoundError:
         parent = make_folder_beneath(folder, parts[:-1])
+
     try:
         os.mkdir(parts[-1], dir_fd=parent)
         os.fsync(parent)
@@ -108,4 +126,5 @@ def make_folder_beneath(folder: int, parts: Sequence[str]) -> int:
         pass
     finally:
         os.close(parent)
+
     return open_beneath(folder, parts)

@@ -19,15 +19,21 @@ class TextFile(NamedTuple):
     mode: int
 
 
-def read_text_file(path: Path, max_bytes: int, *, follow_link: bool = False, parent_fd: int | None = None) -> TextFile:
+def read_text_file(
+    path: Path, max_bytes: int, *, follow_link: bool = False, parent_fd: int | None = None
+) -> TextFile:
     """The file's text; with `folder`, the file of that name in this open folder."""
     descriptor = _open_for_reading(path, follow_link, parent_fd)
+
     try:
-        raw, mode = read_descriptor(descriptor, max_bytes), stat.S_IMODE(os.fstat(descriptor).st_mode)
+        raw = read_descriptor(descriptor, max_bytes)
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     finally:
         os.close(descriptor)
+
     if raw is None:
         raise unusable_file_error(path, f"is larger than {max_bytes} bytes")
+
     try:
         return TextFile(raw.decode(), mode)
     except UnicodeDecodeError as error:
@@ -36,18 +42,25 @@ def read_text_file(path: Path, max_bytes: int, *, follow_link: bool = False, par
 
 def unusable_file_error(path: Path, reason: str) -> ConfigError:
     """The error for a file that is there but cannot be used."""
-    return ConfigError(f"{path} {reason}", "put a regular UTF-8 file there, or name another; nothing was changed")
+    return ConfigError(
+        f"{path} {reason}", "put a regular UTF-8 file there, or name another; nothing was changed"
+    )
 
 
 def unreadable_file_error(path: Path, error: OSError | ValueError) -> ConfigError:
     """The error for a file that the system does not give us."""
-    reason = error.strerror if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError):
+        reason = error.strerror
+    else:
+        reason = str(error)
     return ConfigError(f"cannot read {path}: {reason}", "check the name and its permissions")
 
 
 def _open_for_reading(path: Path, follow_link: bool, parent_fd: int | None) -> int:
     try:
-        return open_regular_file(path if parent_fd is None else path.name, parent_fd, follow_link=follow_link)
+        return open_regular_file(
+            path if parent_fd is None else path.name, parent_fd, follow_link=follow_link
+        )
     except (OSError, ValueError) as error:
         number = getattr(error, "errno", None)
         if number == errno.ELOOP and not follow_link:

@@ -24,5 +24,7 @@ class WriteAccessCache(Generic[K]):
             except ApiError as error:
                 if error.status != 404:
                     raise
+
                 self._cache[person] = False
+
         return self._cache[person]

@@ -30,23 +30,41 @@ class _GiteaCombined(ApiPayload, frozen=True):
 
 
 class Gitea(GitHubCompatible):
-    """Fulfils `port.Forge`. Its API has no answer in a thread: answers go below the pull request."""
+    """Fulfils `port.Forge`.
+
+    Its API has no answer in a thread: answers go below the pull request.
+    """
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
-        found = self._api.get_all(f"{self._repository}/pulls", PullPayload, state="all", sort="recentupdate")
-        return sort_open_first(to_pull(one) for one in found if one.head.ref == branch and one.base.ref == base)
+        found = self._api.get_all(
+            f"{self._repository}/pulls", PullPayload, state="all", sort="recentupdate"
+        )
+        return sort_open_first(
+            to_pull(one) for one in found if one.head.ref == branch and one.base.ref == base
+        )
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
-        body = {"title": _format_title(spec), "head": spec.branch, "base": spec.base, "body": spec.body}
+        body = {
+            "title": _format_title(spec),
+            "head": spec.branch,
+            "base": spec.base,
+            "body": spec.body,
+        }
+
         answer = self._api.send("POST", f"{self._repository}/pulls", body, (409,))
         if answer.status == 409:
             return None
+
         made = self._api.decode(answer, PullPayload)
         self._request_review(made.number, spec)
+
         if spec.labels:
             known = self._api.get_all(f"{self._repository}/labels", GitHubLabel)
             ids = [one.id for one in known if one.name in spec.labels]
-            self._api.send("POST", f"{self._repository}/issues/{made.number}/labels", {"labels": ids})
+            self._api.send(
+                "POST", f"{self._repository}/issues/{made.number}/labels", {"labels": ids}
+            )
+
         return to_pull(made)
 
     def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
@@ -58,9 +76,9 @@ class Gitea(GitHubCompatible):
         path = f"{self._repository}/pulls/{number}"
         found = self._api.get(path, PullPayload)
         reviews = self._api.get_all(f"{path}/reviews", GitHubReview)
-        said = self._api.get(
-            f"{self._repository}/issues/{number}/comments", list[GitHubComment]
-        )  # all of them: no pages
+        # All of them: no pages
+        said = self._api.get(f"{self._repository}/issues/{number}/comments", list[GitHubComment])
+
         return PullRequestSnapshot(
             pull=to_pull(found),
             review_decision=self._summarize_reviews(reviews, found.head.sha),
@@ -80,9 +98,12 @@ class Gitea(GitHubCompatible):
             return MergeResult(MergeOutcome.NOT_YET, answer.get_error_text())
         if answer.status == 409:
             return MergeResult(MergeOutcome.MOVED, answer.get_error_text())
-        after = to_pull(self._api.get(path, PullPayload))  # the answer to a merge is empty
+
+        # The answer to a merge is empty
+        after = to_pull(self._api.get(path, PullPayload))
         if after.state is PullState.MERGED:
             return MergeResult(MergeOutcome.MERGED, after.merge_commit)
+
         return MergeResult(MergeOutcome.QUEUED if queue else MergeOutcome.NOT_YET)
 
     def _read_review_remarks(self, path: str, reviews: Iterable[GitHubReview]) -> Iterator[Remark]:
@@ -94,8 +115,12 @@ class Gitea(GitHubCompatible):
 
     def _fetch_checks_passed(self, commit: str) -> bool | None:
         found = self._api.get(f"{self._repository}/commits/{commit}/status", _GiteaCombined)
-        return have_all_passed("success" if one.status == "warning" else one.status for one in found.statuses or ())
+        return have_all_passed(
+            "success" if one.status == "warning" else one.status for one in found.statuses or ()
+        )
 
 
 def _format_title(spec: PullSpec) -> str:
-    return f"{_DRAFT_PREFIX}{spec.title}" if spec.draft else spec.title
+    if spec.draft:
+        return f"{_DRAFT_PREFIX}{spec.title}"
+    return spec.title

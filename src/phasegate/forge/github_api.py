@@ -11,7 +11,8 @@ from phasegate.forge.port import Issue, PullSpec
 
 STATUS_CONTEXT = "phasegate"
 _WRITE_PERMISSIONS = ("owner", "admin", "maintain", "write")
-_REVIEW_STATE_ALIASES = {"REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}  # Gitea's, in GitHub's
+# Gitea's, in GitHub's
+_REVIEW_STATE_ALIASES = {"REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
 _DECISIVE_REVIEW_STATES = ("APPROVED", "CHANGES_REQUESTED", "DISMISSED")
 _PASSED_STATES = ("success", "neutral", "skipped")
 _RUNNING_STATES = ("pending", "queued", "in_progress")
@@ -33,7 +34,8 @@ class PullPayload(ApiPayload, frozen=True):
     head: GitHubRef
     base: GitHubRef
     title: str
-    node_id: str = ""  # GitHub's, for GraphQL
+    # GitHub's, for GraphQL
+    node_id: str = ""
     body: str | None = None
     draft: bool = False
     merged_at: str | None = None
@@ -52,7 +54,9 @@ class GitHubReview(ApiPayload, frozen=True):
 
     @property
     def normalized_state(self) -> str:
-        return "DISMISSED" if self.dismissed else _REVIEW_STATE_ALIASES.get(self.state, self.state)
+        if self.dismissed:
+            return "DISMISSED"
+        return _REVIEW_STATE_ALIASES.get(self.state, self.state)
 
 
 class GitHubComment(ApiPayload, frozen=True):
@@ -62,8 +66,10 @@ class GitHubComment(ApiPayload, frozen=True):
     path: str = ""
     line: int | None = None
     in_reply_to_id: int | None = None
-    position: int | None = None  # Gitea: the line in the new file; 0: the lines are not there any more
-    resolver: GitHubUser | None = None  # Gitea
+    # Gitea: the line in the new file; 0: the lines are not there any more
+    position: int | None = None
+    # Gitea
+    resolver: GitHubUser | None = None
 
 
 class GitHubLabel(ApiPayload, frozen=True):
@@ -76,7 +82,8 @@ class IssuePayload(ApiPayload, frozen=True):
     title: str
     body: str | None = None
     labels: tuple[GitHubLabel, ...] = ()
-    pull_request: Mapping[str, object] | None = None  # a pull request is an issue, too
+    # A pull request is an issue, too
+    pull_request: Mapping[str, object] | None = None
 
 
 class _Permission(ApiPayload, frozen=True):
@@ -87,7 +94,8 @@ class GitHubCompatible:
     """The calls that are the same at GitHub, Gitea and Forgejo."""
 
     def __init__(self, api: ForgeApi, repository: str) -> None:
-        self._api, self._repository = api, f"/repos/{repository}"
+        self._api = api
+        self._repository = f"/repos/{repository}"
         self._owner = repository.partition("/")[0]
         self._writers: WriteAccessCache[str] = WriteAccessCache(self._has_write_access)
 
@@ -105,8 +113,14 @@ class GitHubCompatible:
 
     def list_issues(self, label: str) -> Sequence[Issue]:
         """Gitea answers a label that it does not know with all issues: each must have it."""
-        found = self._api.get_all(f"{self._repository}/issues", IssuePayload, labels=label, state="open")
-        meant = (one for one in found if one.pull_request is None and label in [given.name for given in one.labels])
+        found = self._api.get_all(
+            f"{self._repository}/issues", IssuePayload, labels=label, state="open"
+        )
+        meant = (
+            one
+            for one in found
+            if one.pull_request is None and label in [given.name for given in one.labels]
+        )
         return [Issue(one.number, one.title, one.body or "") for one in meant]
 
     def _request_review(self, number: int, spec: PullSpec) -> None:
@@ -115,18 +129,41 @@ class GitHubCompatible:
             self._api.send("POST", path, {"reviewers": list(spec.reviewers)}, (422,))
 
     def _summarize_reviews(self, reviews: Iterable[GitHubReview], head: str) -> ReviewDecision:
-        """The last word of each reviewer who may write; an approval counts for the commit that it was given for."""
+        """The last word of each reviewer who may write.
+
+        An approval counts for the commit that it was given for.
+        """
         last: dict[str, str] = {}
+
         for one in reviews:
-            if one.user and one.normalized_state in _DECISIVE_REVIEW_STATES and one.user.login in self._writers:
-                is_stale = one.normalized_state == "APPROVED" and (one.stale or one.commit_id != head)
-                last[one.user.login] = "STALE" if is_stale else one.normalized_state
+            if (
+                one.user
+                and one.normalized_state in _DECISIVE_REVIEW_STATES
+                and one.user.login in self._writers
+            ):
+                is_stale = one.normalized_state == "APPROVED" and (
+                    one.stale or one.commit_id != head
+                )
+                if is_stale:
+                    last[one.user.login] = "STALE"
+                else:
+                    last[one.user.login] = one.normalized_state
+
         if "CHANGES_REQUESTED" in last.values():
             return ReviewDecision.CHANGES_REQUESTED
-        return ReviewDecision.APPROVED if "APPROVED" in last.values() else ReviewDecision.NOT_APPROVED
+        if "APPROVED" in last.values():
+            return ReviewDecision.APPROVED
 
-    def _make_remark(self, comment: GitHubComment, kind: str, *, settled: bool, thread: str = "") -> Remark:
-        author = comment.user.login if comment.user else ""
+        return ReviewDecision.NOT_APPROVED
+
+    def _make_remark(
+        self, comment: GitHubComment, kind: str, *, settled: bool, thread: str = ""
+    ) -> Remark:
+        if comment.user:
+            author = comment.user.login
+        else:
+            author = ""
+
         return Remark(
             id=f"{kind}-{comment.id:020}",
             author=author,
@@ -140,9 +177,11 @@ class GitHubCompatible:
 
     def _make_review_remark(self, review: GitHubReview) -> Remark:
         """The text of a review asks for something only where it does not approve."""
-        said = GitHubComment(review.id, review.user, review.body)
+        said = GitHubComment(id=review.id, user=review.user, body=review.body)
         return self._make_remark(
-            said, "review", settled=review.normalized_state not in ("CHANGES_REQUESTED", "COMMENTED")
+            said,
+            "review",
+            settled=review.normalized_state not in ("CHANGES_REQUESTED", "COMMENTED"),
         )
 
     def _has_write_access(self, login: str) -> bool:
@@ -155,7 +194,10 @@ def have_all_passed(states: Iterable[str]) -> bool | None:
     every = list(states)
     if any(state not in (*_PASSED_STATES, *_RUNNING_STATES) for state in every):
         return False
-    return True if every and all(state in _PASSED_STATES for state in every) else None
+    if every and all(state in _PASSED_STATES for state in every):
+        return True
+
+    return None
 
 
 def sort_open_first(pulls: Iterable[PullRequest]) -> Sequence[PullRequest]:
@@ -164,7 +206,13 @@ def sort_open_first(pulls: Iterable[PullRequest]) -> Sequence[PullRequest]:
 
 
 def to_pull(payload: PullPayload) -> PullRequest:
-    state = PullState.MERGED if payload.merged_at else PullState.OPEN if payload.state == "open" else PullState.CLOSED
+    if payload.merged_at:
+        state = PullState.MERGED
+    elif payload.state == "open":
+        state = PullState.OPEN
+    else:
+        state = PullState.CLOSED
+
     return PullRequest(
         number=payload.number,
         url=payload.html_url,

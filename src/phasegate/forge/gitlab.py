@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
-from phasegate.core.forge.pull_request import PullRequest, PullRequestSnapshot, PullState, Remark, ReviewDecision
+from phasegate.core.forge.pull_request import (
+    PullRequest,
+    PullRequestSnapshot,
+    PullState,
+    Remark,
+    ReviewDecision,
+)
 from phasegate.forge.collaborators import WriteAccessCache
 from phasegate.forge.github_api import STATUS_CONTEXT, have_all_passed, sort_open_first
 from phasegate.forge.http import ApiPayload, ForgeApi
 from phasegate.forge.port import Issue, MergeOutcome, MergeResult, PullSpec
 
 _DRAFT_PREFIX = "Draft: "
-_MIN_PUSH_ACCESS_LEVEL = 30  # the least access level that may push
+# The least access level that may push
+_MIN_PUSH_ACCESS_LEVEL = 30
 _PULL_STATES = {"opened": PullState.OPEN, "locked": PullState.OPEN, "merged": PullState.MERGED}
 # What GitLab calls a check, in the words of `all_passed`.
 _CHECK_STATES = {
@@ -41,7 +48,8 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
     detailed_merge_status: str = ""
-    merge_when_pipeline_succeeds: bool = False  # true of one on a merge train, too
+    # True of one on a merge train, too
+    merge_when_pipeline_succeeds: bool = False
 
 
 class _GitLabApproval(ApiPayload, frozen=True):
@@ -99,7 +107,8 @@ class GitLab:
     """Fulfils `port.Forge`."""
 
     def __init__(self, api: ForgeApi, repository: str) -> None:
-        self._api, self._project = api, f"/projects/{quote(repository, safe='')}"
+        self._api = api
+        self._project = f"/projects/{quote(repository, safe='')}"
         self._writers = WriteAccessCache(self._has_write_access)
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
@@ -114,12 +123,17 @@ class GitLab:
             "title": _format_title(spec),
             "description": spec.body,
         }
+
         if spec.labels:
             body["labels"] = ",".join(spec.labels)
         if spec.reviewers:
             body["reviewer_ids"] = [*self._find_user_ids(spec.reviewers)]
+
         answer = self._api.send("POST", f"{self._project}/merge_requests", body, (409,))
-        return None if answer.status == 409 else _to_pull(self._api.decode(answer, _GitLabMergeRequest))
+        if answer.status == 409:
+            return None
+
+        return _to_pull(self._api.decode(answer, _GitLabMergeRequest))
 
     def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
         body = {"title": _format_title(spec), "description": spec.body}
@@ -136,6 +150,7 @@ class GitLab:
             for note in discussion.notes
             if not note.system
         ]
+
         return PullRequestSnapshot(
             pull=pull,
             review_decision=self._fetch_opinion(path),
@@ -145,15 +160,24 @@ class GitLab:
         )
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
-        body = {"state": "success" if passed else "failed", "name": STATUS_CONTEXT, "description": description[:140]}
+        body = {
+            "state": "success" if passed else "failed",
+            "name": STATUS_CONTEXT,
+            "description": description[:140],
+        }
         self._api.send("POST", f"{self._project}/statuses/{commit}", body)
 
     def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
         if queue:
             path = f"{self._project}/merge_trains/merge_requests/{number}"
-            answer = self._api.send("POST", path, {"sha": head, "squash": method == "squash"}, (400, 409))
-            outcome = {400: MergeOutcome.REFUSED, 409: MergeOutcome.MOVED}.get(answer.status, MergeOutcome.QUEUED)
+            answer = self._api.send(
+                "POST", path, {"sha": head, "squash": method == "squash"}, (400, 409)
+            )
+            outcome = {400: MergeOutcome.REFUSED, 409: MergeOutcome.MOVED}.get(
+                answer.status, MergeOutcome.QUEUED
+            )
             return MergeResult(outcome, answer.get_error_text())
+
         body = {"sha": head, "squash": method == "squash", "should_remove_source_branch": False}
         path = f"{self._project}/merge_requests/{number}/merge"
         answer = self._api.send("PUT", path, body, (405, 406, 409, 422))
@@ -161,20 +185,30 @@ class GitLab:
             return MergeResult(MergeOutcome.MOVED, answer.get_error_text())
         if answer.status != 200:
             return MergeResult(MergeOutcome.NOT_YET, answer.get_error_text())
+
         merged = _to_pull(self._api.decode(answer, _GitLabMergeRequest))
         done = merged.state is PullState.MERGED
-        return MergeResult(MergeOutcome.MERGED if done else MergeOutcome.NOT_YET, merged.merge_commit)
+
+        return MergeResult(
+            MergeOutcome.MERGED if done else MergeOutcome.NOT_YET, merged.merge_commit
+        )
 
     def reply(self, number: int, thread: str, text: str) -> None:
         path = f"{self._project}/merge_requests/{number}"
-        self._api.send("POST", f"{path}/discussions/{thread}/notes" if thread else f"{path}/notes", {"body": text})
+        self._api.send(
+            "POST",
+            f"{path}/discussions/{thread}/notes" if thread else f"{path}/notes",
+            {"body": text},
+        )
 
     def fetch_issue(self, number: int) -> Issue:
         found = self._api.get(f"{self._project}/issues/{number}", _GitLabIssue)
         return _to_issue(found)
 
     def list_issues(self, label: str) -> Sequence[Issue]:
-        found = self._api.get_all(f"{self._project}/issues", _GitLabIssue, labels=label, state="opened")
+        found = self._api.get_all(
+            f"{self._project}/issues", _GitLabIssue, labels=label, state="opened"
+        )
         return [_to_issue(one) for one in found if label in one.labels]
 
     def _find_user_ids(self, names: Sequence[str]) -> Iterator[int]:
@@ -186,17 +220,27 @@ class GitLab:
         reviewers = self._api.get(f"{path}/reviewers", list[_GitLabReviewer])
         if any(one.state == "requested_changes" for one in reviewers):
             return ReviewDecision.CHANGES_REQUESTED
+
         approvals = self._api.get(f"{path}/approvals", _GitLabApprovals)
         by_writers = any(one.user.id in self._writers for one in approvals.approved_by)
-        return ReviewDecision.APPROVED if approvals.approved and by_writers else ReviewDecision.NOT_APPROVED
+        if approvals.approved and by_writers:
+            return ReviewDecision.APPROVED
+
+        return ReviewDecision.NOT_APPROVED
 
     def _fetch_checks_passed(self, commit: str) -> bool | None:
-        found = self._api.get_all(f"{self._project}/repository/commits/{commit}/statuses", _GitLabStatus)
-        return have_all_passed(_CHECK_STATES.get(one.status, one.status) for one in found if not one.allow_failure)
+        found = self._api.get_all(
+            f"{self._project}/repository/commits/{commit}/statuses", _GitLabStatus
+        )
+        return have_all_passed(
+            _CHECK_STATES.get(one.status, one.status) for one in found if not one.allow_failure
+        )
 
     def _make_remark(self, note: _GitLabNote, discussion: _GitLabDiscussion, head: str) -> Remark:
         place = note.position
-        outdated = place is not None and place.head_sha not in (None, head) and place.new_line is None
+        outdated = (
+            place is not None and place.head_sha not in (None, head) and place.new_line is None
+        )
         return Remark(
             id=f"note-{note.id:020}",
             author=note.author.username,
@@ -210,12 +254,15 @@ class GitLab:
 
     def _has_write_access(self, user: int) -> bool:
         return (
-            self._api.get(f"{self._project}/members/all/{user}", _GitLabMember).access_level >= _MIN_PUSH_ACCESS_LEVEL
+            self._api.get(f"{self._project}/members/all/{user}", _GitLabMember).access_level
+            >= _MIN_PUSH_ACCESS_LEVEL
         )
 
 
 def _format_title(spec: PullSpec) -> str:
-    return f"{_DRAFT_PREFIX}{spec.title}" if spec.draft else spec.title
+    if spec.draft:
+        return f"{_DRAFT_PREFIX}{spec.title}"
+    return spec.title
 
 
 def _to_issue(found: _GitLabIssue) -> Issue:
@@ -235,5 +282,6 @@ def _to_pull(found: _GitLabMergeRequest) -> PullRequest:
         draft=found.draft,
         merge_commit=merged_as if state is PullState.MERGED else "",
         queued=found.merge_when_pipeline_succeeds,
-        is_branch_deleted=found.detailed_merge_status == "commits_status",  # the others close it then
+        # The others close it then
+        is_branch_deleted=found.detailed_merge_status == "commits_status",
     )

@@ -1,4 +1,7 @@
-"""Requests to a forge's API: one host, no redirect, bounded, each failure by who can do something about it."""
+"""Requests to a forge's API.
+
+One host, no redirect, bounded, each failure by who can do something about it.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,20 @@ class ApiPayload(msgspec.Struct, frozen=True):
 class HttpResponse(NamedTuple):
     status: int
     body: bytes
-    headers: Mapping[str, str]  # names in lower case
+    # Names in lower case
+    headers: Mapping[str, str]
 
     def get_error_text(self) -> str:
         """The forge's own words, short."""
         try:
             found = json.loads(self.body)
-            text = found.get("message") or found.get("error") if isinstance(found, dict) else ""
+            if isinstance(found, dict):
+                text = found.get("message") or found.get("error")
+            else:
+                text = ""
         except ValueError:
             text = self.body.decode(errors="replace")
+
         line = " ".join(str(text or "").split())[:300]
         return "".join(character if character.isprintable() else "?" for character in line)
 
@@ -57,7 +65,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would take the token to whatever host it names."""
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: Message,
+        newurl: str,
     ) -> None:
         return None
 
@@ -66,19 +80,21 @@ class ForgeApi:
     """The API of one forge. The token is in a header, never in an address."""
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], page_query: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        page_query: Mapping[str, str],
+        *,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         """`page` is how the forge is asked for long pages."""
-        self._url, self._headers, self._page_query, self._timeout_s = (
-            url.rstrip("/"),
-            dict(headers),
-            page_query,
-            timeout_s,
-        )
+        self._url = url.rstrip("/")
+        self._headers = dict(headers)
+        self._page_query = page_query
+        self._timeout_s = timeout_s
         self._opener = urllib.request.build_opener(_NoRedirect)
-        self._etag_cache: dict[
-            str, HttpResponse
-        ] = {}  # answers with an ETag: asked again, an unchanged one costs nothing
+        # Answers with an ETag: asked again, an unchanged one costs nothing
+        self._etag_cache: dict[str, HttpResponse] = {}
 
     def get(self, path: str, type_: type[T], **query: str) -> T:
         return self.decode(self._get_cached(self._build_path(path, query)), type_)
@@ -86,6 +102,7 @@ class ForgeApi:
     def get_all(self, path: str, type_: type[T], **query: str) -> list[T]:
         """A list, page by page."""
         found: list[T] = []
+
         for page in range(1, MAX_PAGES + 1):
             asked = self._build_path(path, {**query, **self._page_query, "page": str(page)})
             answer = self._get_cached(asked)
@@ -93,55 +110,82 @@ class ForgeApi:
             found += some
             if not some or not self._has_more(answer, len(some)):
                 return found
+
         raise ApiError(f"{path} has more than {MAX_PAGES} pages", "close what is done with", 422)
 
     def send(
-        self, method: str, path: str, body: object, accept: Sequence[int] = (), *, strip_suffix: str = ""
+        self,
+        method: str,
+        path: str,
+        body: object,
+        accept: Sequence[int] = (),
+        *,
+        strip_suffix: str = "",
     ) -> HttpResponse:
         """A request with a body. Statuses in `accept` are answers, not errors.
 
         `without` is the end of the API's address that this request does without.
         """
-        return self._check_status(self._request(method, path, body, strip_suffix=strip_suffix), method, path, accept)
+        return self._check_status(
+            self._request(method, path, body, strip_suffix=strip_suffix), method, path, accept
+        )
 
     def decode(self, answer: HttpResponse, type_: type[T]) -> T:
         try:
             return read_json(answer.body, type_)
         except msgspec.MsgspecError as error:
             raise ApiError(
-                f"the forge's answer cannot be read: {error}", "is [forge] kind right? see its version", 422
+                f"the forge's answer cannot be read: {error}",
+                "is [forge] kind right? see its version",
+                422,
             ) from error
 
     def _has_more(self, answer: HttpResponse, count: int) -> bool:
         link = answer.headers.get("link")
         if link is not None:
             return 'rel="next"' in link
+
         following = answer.headers.get("x-next-page")
-        return bool(following) if following is not None else count >= 50
+        if following is not None:
+            return bool(following)
+
+        return count >= 50
 
     def _build_path(self, path: str, query: Mapping[str, str]) -> str:
-        return f"{path}?{urllib.parse.urlencode(query)}" if query else path
+        if query:
+            return f"{path}?{urllib.parse.urlencode(query)}"
+        return path
 
     def _get_cached(self, path: str) -> HttpResponse:
         before = self._etag_cache.get(path)
         answer = self._request("GET", path, None, before.headers.get("etag", "") if before else "")
         if answer.status == 304 and before is not None:
             return before
+
         answer = self._check_status(answer, "GET", path, ())
         if "etag" in answer.headers:
             self._etag_cache[path] = answer
+
         return answer
 
-    def _request(self, method: str, path: str, body: object, etag: str = "", strip_suffix: str = "") -> HttpResponse:
-        data = None if body is None else msgspec.json.encode(body)
+    def _request(
+        self, method: str, path: str, body: object, etag: str = "", strip_suffix: str = ""
+    ) -> HttpResponse:
+        if body is None:
+            data = None
+        else:
+            data = msgspec.json.encode(body)
+
         headers = {**self._headers, "Accept": "application/json", "User-Agent": "phasegate"}
         if data is not None:
             headers["Content-Type"] = "application/json"
         if etag:
             headers["If-None-Match"] = etag
+
         url = self._url.removesuffix(strip_suffix) + path
         if not url.startswith(("https://", "http://")):
             raise ApiError(f"{self._url} is no address of an API", "set [forge] url", 400)
+
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - checked above
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
@@ -153,27 +197,46 @@ class ForgeApi:
             reason = getattr(error, "reason", error)
             raise TemporarilyUnavailable(f"{self._url} cannot be reached: {reason}") from error
 
-    def _check_status(self, answer: HttpResponse, method: str, path: str, accept: Sequence[int]) -> HttpResponse:
+    def _check_status(
+        self, answer: HttpResponse, method: str, path: str, accept: Sequence[int]
+    ) -> HttpResponse:
         if 200 <= answer.status < 300 or answer.status in accept:
             return answer
-        where = f"{method} {path.partition('?')[0]}: {answer.status} {answer.get_error_text()}".rstrip()
+
+        where = (
+            f"{method} {path.partition('?')[0]}: {answer.status} {answer.get_error_text()}".rstrip()
+        )
         wait_s = _retry_after_s(answer)
         if answer.status == 401:
             raise ApiError(where, "the token is not valid any more: set a new one", 401)
+
         if answer.status == 403 and wait_s is None:
-            raise ApiError(where, "the token lacks a right: pull requests, contents and statuses, to write", 403)
+            raise ApiError(
+                where,
+                "the token lacks a right: pull requests, contents and statuses, to write",
+                403,
+            )
+
         if 300 <= answer.status < 400:
-            raise ApiError(where, "the repository has moved: set [forge] url and repository", answer.status)
+            raise ApiError(
+                where, "the repository has moved: set [forge] url and repository", answer.status
+            )
+
         if wait_s is not None or answer.status in _TRANSIENT_STATUSES:
             raise TemporarilyUnavailable(where, retry_after_s=wait_s or 0.0)
+
         raise ApiError(where, "see the forge", answer.status)
 
 
-def _read_response(answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int) -> HttpResponse:
+def _read_response(
+    answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int
+) -> HttpResponse:
     body = answer.read(MAX_RESPONSE_BYTES + 1)
     if len(body) > MAX_RESPONSE_BYTES:
         raise ApiError("the forge's answer is too long", "see the forge", 422)
-    return HttpResponse(status, body, {name.lower(): value for name, value in answer.headers.items()})
+    return HttpResponse(
+        status, body, {name.lower(): value for name, value in answer.headers.items()}
+    )
 
 
 def _retry_after_s(answer: HttpResponse) -> float | None:
@@ -181,9 +244,19 @@ def _retry_after_s(answer: HttpResponse) -> float | None:
     after = answer.headers.get("retry-after", "")
     if after.isdigit():
         return min(float(after), 3600.0)
-    if answer.status in (403, *_RATE_LIMIT_STATUSES) and answer.headers.get("x-ratelimit-remaining") == "0":
+
+    if (
+        answer.status in (403, *_RATE_LIMIT_STATUSES)
+        and answer.headers.get("x-ratelimit-remaining") == "0"
+    ):
         reset = answer.headers.get("x-ratelimit-reset", "")
-        return min(max(0.0, float(reset) - time.time()), 3600.0) if reset.isdigit() else 60.0
-    if answer.status in _RATE_LIMIT_STATUSES or (answer.status == 403 and b"rate limit" in answer.body.lower()):
+        if reset.isdigit():
+            return min(max(0.0, float(reset) - time.time()), 3600.0)
         return 60.0
+
+    if answer.status in _RATE_LIMIT_STATUSES or (
+        answer.status == 403 and b"rate limit" in answer.body.lower()
+    ):
+        return 60.0
+
     return None

@@ -25,14 +25,16 @@ class PullSpec(NamedTuple):
 class MergeOutcome(StrEnum):
     MERGED = "merged"
     QUEUED = "queued"
-    MOVED = "moved"  # the head is another one
+    # The head is another one
+    MOVED = "moved"
     NOT_YET = "not yet"
     REFUSED = "refused"
 
 
 class MergeResult(NamedTuple):
     outcome: MergeOutcome
-    detail: str = ""  # the commit, or the forge's own words
+    # The commit, or the forge's own words
+    detail: str = ""
 
 
 class Issue(NamedTuple):
@@ -45,7 +47,10 @@ class Forge(Protocol):
     """One repository at a forge. Each call is safe to repeat."""
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
-        """All pull requests from a branch of this repository, the newest first; open ones before others."""
+        """All pull requests from a branch of this repository, the newest first.
+
+        Open ones before others.
+        """
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
         """Open one; None if the forge says that there is one already."""
@@ -72,4 +77,5 @@ class Forge(Protocol):
         """The open issues that have a label."""
 
 
-ForgeFactory = Callable[[ForgeApi, str], Forge]  # the API's client, the repository as `owner/name`
+# The API's client, the repository as `owner/name`
+ForgeFactory = Callable[[ForgeApi, str], Forge]

@@ -14,41 +14,46 @@ from phasegate.forge.port import Forge, ForgeFactory
 
 class ForgeSpec(NamedTuple):
     factory: ForgeFactory
-    api_path: str  # below the forge's address
-    token_header: tuple[str, str]  # the name, and what stands before the token
-    token_hosts: tuple[str, ...]  # to which the tokens of these variables go: a repository's settings may name any host
+    # Below the forge's address
+    api_path: str
+    # The name, and what stands before the token
+    token_header: tuple[str, str]
+    # To which the tokens of these variables go: a repository's settings may name any host
+    token_hosts: tuple[str, ...]
     token_variables: tuple[str, ...]
-    git_user: str  # for git over HTTP, with the token as password
+    # For git over HTTP, with the token as password
+    git_user: str
     page_query: tuple[str, str] = ("per_page", "100")
-    token_command: tuple[str, ...] = ()  # a program that knows a token
+    # A program that knows a token
+    token_command: tuple[str, ...] = ()
 
 
 FORGES: Mapping[str, ForgeSpec] = {
     "github": ForgeSpec(
-        GitHub,
-        "/api/v3",
-        ("Authorization", "Bearer "),
-        ("github.com",),
-        ("GH_TOKEN", "GITHUB_TOKEN"),
-        "x-access-token",
+        factory=GitHub,
+        api_path="/api/v3",
+        token_header=("Authorization", "Bearer "),
+        token_hosts=("github.com",),
+        token_variables=("GH_TOKEN", "GITHUB_TOKEN"),
+        git_user="x-access-token",
         token_command=("gh", "auth", "token", "--hostname", "{host}"),
     ),
     "gitlab": ForgeSpec(
-        GitLab,
-        "/api/v4",
-        ("PRIVATE-TOKEN", ""),
-        ("gitlab.com",),
-        ("GITLAB_TOKEN",),
-        "oauth2",
+        factory=GitLab,
+        api_path="/api/v4",
+        token_header=("PRIVATE-TOKEN", ""),
+        token_hosts=("gitlab.com",),
+        token_variables=("GITLAB_TOKEN",),
+        git_user="oauth2",
         token_command=("glab", "config", "get", "token", "--host", "{host}"),
     ),
     "gitea": ForgeSpec(
-        Gitea,
-        "/api/v1",
-        ("Authorization", "token "),
-        ("codeberg.org",),
-        ("CODEBERG_TOKEN",),
-        "token",
+        factory=Gitea,
+        api_path="/api/v1",
+        token_header=("Authorization", "token "),
+        token_hosts=("codeberg.org",),
+        token_variables=("CODEBERG_TOKEN",),
+        git_user="token",
         page_query=("limit", "50"),
     ),
 }
@@ -58,5 +63,11 @@ def connect_forge(kind: str, url: str, repository: str, token: str) -> Forge:
     """The repository of a forge, with the rights of a token."""
     row = FORGES[kind]
     name, before = row.token_header
-    address = "https://api.github.com" if url == "https://github.com" else url.rstrip("/") + row.api_path
-    return row.factory(ForgeApi(address, {name: before + token}, dict([row.page_query])), repository)
+    if url == "https://github.com":
+        address = "https://api.github.com"
+    else:
+        address = url.rstrip("/") + row.api_path
+
+    return row.factory(
+        ForgeApi(address, {name: before + token}, dict([row.page_query])), repository
+    )

@@ -1,1 +1,4 @@
-"""Interfaces to users and programs: command line, MCP server, web board, hook. They parse, call the engine and render."""
+"""Interfaces to users and programs: command line, MCP server, web board, hook.
+
+They parse, call the engine and render.
+"""

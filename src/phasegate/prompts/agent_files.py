@@ -15,7 +15,13 @@ from phasegate.core.prompt.agent_file import (
     looks_like_orchestrator,
     read_agent_file,
 )
-from phasegate.core.prompt.agent_role import ANY_PHASE_ROLE, AgentKind, AgentRole, build_section, parse_declared_role
+from phasegate.core.prompt.agent_role import (
+    ANY_PHASE_ROLE,
+    AgentKind,
+    AgentRole,
+    build_section,
+    parse_declared_role,
+)
 
 SHIPPED_FOLDER = Path(__file__).parent / "agent_files"
 _SECTIONS_FOLDER = Path(__file__).parent / "agent_sections"
@@ -48,13 +54,19 @@ def _list_shipped_paths() -> list[Path]:
 
 def find_phase_file(phase: str) -> ShippedAgentFile | None:
     """The agent file of a phase, which is the job description of all who work in it."""
-    named = (path for path in _list_shipped_paths() if phase in path.read_text("utf-8").partition("\n---")[0])
+    named = (
+        path
+        for path in _list_shipped_paths()
+        if phase in path.read_text("utf-8").partition("\n---")[0]
+    )
     files = (file for file in map(_load_shipped_file, named) if phase in file.role.phases)
     return next((file for file in files if file.role.kind is not AgentKind.SUB_AGENT), None)
 
 
 def check_agent_file(text: str, name: str) -> AgentFileCheck:
-    """Put the section that is due into the text of an agent file, and say what was missing or stale."""
+    """Put the section that is due into the text of an agent file, and say what was missing or
+    stale.
+    """
     section = build_expected_section(read_agent_file(text), name)
     file = read_agent_file(text, section)
     return AgentFileCheck(insert_section(file, section), find_section_problems(file, section))
@@ -66,14 +78,22 @@ def build_expected_section(file: AgentFile, name: str) -> PromptSection:
 
 
 def resolve_role(file: AgentFile, name: str) -> AgentRole:
-    """What the agent of a file is: by its front matter, else by its name, else by its headings, else any phase's."""
+    """What the agent of a file is.
+
+    By its front matter, else by its name, else by its headings, else any phase's.
+    """
     declared = parse_declared_role(extract_front_matter(file), name)
     if declared is not None:
         return declared
+
     for shipped in load_shipped_files():
         if shipped.name == name:
             return shipped.role
-    return AgentRole(AgentKind.ORCHESTRATOR) if looks_like_orchestrator(file) else ANY_PHASE_ROLE
+
+    if looks_like_orchestrator(file):
+        return AgentRole(AgentKind.ORCHESTRATOR)
+
+    return ANY_PHASE_ROLE
 
 
 @cache

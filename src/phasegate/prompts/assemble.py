@@ -1,4 +1,6 @@
-"""One prompt out of template, variables, context and instructions, within a budget, the stable parts first."""
+"""One prompt out of template, variables, context and instructions, within a budget, the stable
+parts first.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,21 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.prompt.budget import ContextPiece, FittedContext, PieceKind, Truncation, fit_context, shorten_text
-from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt, render_head, render_tail
+from phasegate.core.prompt.budget import (
+    ContextPiece,
+    FittedContext,
+    PieceKind,
+    Truncation,
+    fit_context,
+    shorten_text,
+)
+from phasegate.core.prompt.document import (
+    ContextItem,
+    ItemType,
+    UnifiedPrompt,
+    render_head,
+    render_tail,
+)
 from phasegate.core.prompt.hidden_characters import (
     HiddenCharacter,
     find_hidden_in_item,
@@ -40,11 +55,17 @@ def build_notes(
     said = [section for section in sections if section]
     if hidden:
         said.append(words.escaped.format())
-    return (ContextItem(ItemType.ARTIFACT, words.name, "\n\n".join(said) + "\n"),) if said else ()
+    if said:
+        return (ContextItem(ItemType.ARTIFACT, words.name, "\n\n".join(said) + "\n"),)
+
+    return ()
 
 
 def _render_hidden_line(hidden: HiddenCharacter, words: NotePhrases) -> str:
-    phrase = words.hidden_at if hidden.line else words.hidden_in_name
+    if hidden.line:
+        phrase = words.hidden_at
+    else:
+        phrase = words.hidden_in_name
     return phrase.format(item=quote_name(hidden.item), line=hidden.line, character=hidden.character)
 
 
@@ -52,33 +73,45 @@ def _render_section(title: str, entries: Sequence[str], words: NotePhrases) -> s
     """A title and as many entries as fit; the rest is counted."""
     lines = [title]
     room = _MAX_SECTION_TOKENS - estimate_tokens(title)
+
     for entry in entries:
         line = words.entry.format(text=entry)
         room -= estimate_tokens(line + "\n")
         if room < 0:
             lines.append(words.more.format(count=len(entries) - len(lines) + 1))
             break
+
         lines.append(line)
-    return "\n".join(lines) if entries else ""
+
+    if entries:
+        return "\n".join(lines)
+
+    return ""
 
 
 PROJECT_FILE = "agentd/project.md"
 MAX_TREE_TOKENS = 6_000
 MAX_PROJECT_CONTEXT_TOKENS = 50_000
-MAX_BYTES_PER_TOKEN = 8  # more bytes than this a token are not even read
+# More bytes than this a token are not even read
+MAX_BYTES_PER_TOKEN = 8
 
 
 class PromptRequest(NamedTuple):
-    """What a prompt is for. `paths` is the project's listing: taken once a phase, so that rounds share their prefix."""
+    """What a prompt is for.
+
+    `paths` is the project's listing: taken once a phase, so that rounds share their prefix.
+    """
 
     agent: str
     phase: str
     instructions: str
     root: Path
     paths: Sequence[str] = ()
-    output_documents: Sequence[str] = ()  # what is to be written
+    # What is to be written
+    output_documents: Sequence[str] = ()
     budget_tokens: int | None = None
-    configured_agents: Collection[str] = ()  # prefixes that the project's configuration names
+    # Prefixes that the project's configuration names
+    configured_agents: Collection[str] = ()
     project_file: str = PROJECT_FILE
     templates_folder: str = TEMPLATES_FOLDER
 
@@ -118,15 +151,26 @@ def assemble_prompt(request: PromptRequest, pieces: Sequence[ContextPiece]) -> A
     hidden = system.hidden + tuple(
         found for item in fitted.items for found in find_hidden_in_item(item, MAX_HIDDEN_PER_ITEM)
     )
-    cut, left_out = system.cut + fitted.cut, system.left_out + fitted.left_out
+    cut = system.cut + fitted.cut
+    left_out = system.left_out + fitted.left_out
     notes = build_notes(left_out, cut, hidden)
     prompt = UnifiedPrompt(system.text, (*fitted.items, *notes), request.instructions)
-    return AssembledPrompt(prompt, estimate_tokens(prompt.to_xml()), left_out, cut, hidden)
+
+    return AssembledPrompt(
+        prompt=prompt,
+        tokens=estimate_tokens(prompt.to_xml()),
+        left_out=left_out,
+        cut=cut,
+        hidden=hidden,
+    )
 
 
-def _fit_pieces(request: PromptRequest, pieces: Sequence[ContextPiece], fixed: int) -> FittedContext:
+def _fit_pieces(
+    request: PromptRequest, pieces: Sequence[ContextPiece], fixed: int
+) -> FittedContext:
     if request.budget_tokens is None:
         return fit_context(pieces, None, load_phrases().cut)
+
     room = request.budget_tokens - fixed - NOTES_RESERVE_TOKENS
     if room < 0:
         raise PromptTooLarge(
@@ -134,6 +178,7 @@ def _fit_pieces(request: PromptRequest, pieces: Sequence[ContextPiece], fixed: i
             f" the budget is {request.budget_tokens}",
             f"raise the budget to at least {fixed + NOTES_RESERVE_TOKENS}, or shorten the template",
         )
+
     return fit_context(pieces, room, load_phrases().cut)
 
 
@@ -144,8 +189,14 @@ def build_prompt_parts(
     system = build_system_prompt(request)
     for source in sources:
         reject_path_outside(request.root, source.path)
-    offered: list[PromptSource | ContextPiece] = sorted([*sources, *pieces], key=lambda one: one.kind.value.position)
-    context = [one.item if isinstance(one, ContextPiece) else _make_file_source(one) for one in offered]
+
+    offered: list[PromptSource | ContextPiece] = sorted(
+        [*sources, *pieces], key=lambda one: one.kind.value.position
+    )
+    context = [
+        one.item if isinstance(one, ContextPiece) else _make_file_source(one) for one in offered
+    ]
+
     return PromptParts(
         system.text,
         context,
@@ -158,22 +209,34 @@ def _make_file_source(source: PromptSource) -> FileSource:
     return FileSource(source.kind.value.item_type, source.name, source.path)
 
 
-def read_pieces(root: Path, sources: Sequence[PromptSource], budget_tokens: int | None) -> list[ContextPiece]:
+def read_pieces(
+    root: Path, sources: Sequence[PromptSource], budget_tokens: int | None
+) -> list[ContextPiece]:
     """The files' text, the most important first, and no more of it than could ever fit."""
-    left = sys.maxsize if budget_tokens is None else budget_tokens * MAX_BYTES_PER_TOKEN
+    if budget_tokens is None:
+        left = sys.maxsize
+    else:
+        left = budget_tokens * MAX_BYTES_PER_TOKEN
+
     pieces: dict[int, ContextPiece] = {}
-    for index in sorted(range(len(sources)), key=lambda index: (sources[index].kind.value.priority, index)):
+    for index in sorted(
+        range(len(sources)), key=lambda index: (sources[index].kind.value.priority, index)
+    ):
         source = sources[index]
         reject_path_outside(root, source.path)
         raw, size = read_up_to(source.path, left)
         left -= len(raw)
         text = raw.decode("utf-8", "surrogateescape")
         pieces[index] = ContextPiece(source.kind, source.name, text, max(0, size - len(raw)))
+
     return [pieces[index] for index in range(len(sources))]
 
 
 def build_system_prompt(request: PromptRequest) -> SystemPrompt:
-    """The template of agent and phase with its variables. What changes between rounds is only pointed at."""
+    """The template of agent and phase with its variables.
+
+    What changes between rounds is only pointed at.
+    """
     template = find_template(
         request.agent,
         request.phase,
@@ -181,6 +244,7 @@ def build_system_prompt(request: PromptRequest) -> SystemPrompt:
         configured_agents=request.configured_agents,
         templates_folder=request.templates_folder,
     )
+
     context, cut, left_out = _read_project_context(request)
     values = {
         "PROJECT_CONTEXT": context,
@@ -189,35 +253,64 @@ def build_system_prompt(request: PromptRequest) -> SystemPrompt:
         "TASKS": load_phrases().tasks,
         "SKELETON": render_skeletons(request.output_documents),
     }
-    text = inject_variables(template.text, {name: value for name, value in values.items() if value.strip()})
+
+    text = inject_variables(
+        template.text, {name: value for name, value in values.items() if value.strip()}
+    )
+
     return SystemPrompt(
-        text, cut, left_out, tuple(find_hidden_in_text(request.project_file, context, MAX_HIDDEN_PER_ITEM))
+        text,
+        cut,
+        left_out,
+        tuple(find_hidden_in_text(request.project_file, context, MAX_HIDDEN_PER_ITEM)),
     )
 
 
 def render_project_structure(paths: Iterable[str], budget_tokens: int | None) -> str:
     """The tree within a fixed share of the budget, so that it is the same in every round."""
-    room = MAX_TREE_TOKENS if budget_tokens is None else min(MAX_TREE_TOKENS, budget_tokens // 10)
+    if budget_tokens is None:
+        room = MAX_TREE_TOKENS
+    else:
+        room = min(MAX_TREE_TOKENS, budget_tokens // 10)
     return render_project_tree(paths, room, load_phrases().folded)
 
 
-def _read_project_context(request: PromptRequest) -> tuple[str, tuple[Truncation, ...], tuple[str, ...]]:
-    """The project's own description, cut to its share: the text (empty if there is none), the cut, what is left out."""
+def _read_project_context(
+    request: PromptRequest,
+) -> tuple[str, tuple[Truncation, ...], tuple[str, ...]]:
+    """The project's own description, cut to its share.
+
+    The text (empty if there is none), the cut, what is left out.
+    """
     budget = request.budget_tokens
-    room = MAX_PROJECT_CONTEXT_TOKENS if budget is None else min(MAX_PROJECT_CONTEXT_TOKENS, budget // 5)
+    if budget is None:
+        room = MAX_PROJECT_CONTEXT_TOKENS
+    else:
+        room = min(MAX_PROJECT_CONTEXT_TOKENS, budget // 5)
+
     name = request.project_file
     path = request.root / name
     if not path.exists():
         return "", (), ()
+
     reject_path_outside(request.root, path)
     if path.is_dir():
-        raise ConfigError(f"{name} is a folder, and a file is meant", "describe the project in a file of that name")
+        raise ConfigError(
+            f"{name} is a folder, and a file is meant",
+            "describe the project in a file of that name",
+        )
+
     try:
         raw, size = read_up_to(path, room * MAX_BYTES_PER_TOKEN)
     except UnreadableFile:
         return "", (), (name,)
+
     text = raw.decode("utf-8", "surrogateescape")
     if size <= len(raw) and estimate_tokens(text) <= room:
         return text, (), ()
+
     short = shorten_text(name, text, size - len(raw), room, load_phrases().cut)
-    return (short.text, (short.cut,), ()) if short else ("", (), (name,))
+    if short:
+        return (short.text, (short.cut,), ())
+
+    return ("", (), (name,))

@@ -1,4 +1,6 @@
-"""A feature's folder: its documents read from disk, each only if it is a regular file of sensible size."""
+"""A feature's folder: its documents read from disk, each only if it is a regular file of sensible
+size.
+"""
 
 from __future__ import annotations
 
@@ -43,52 +45,86 @@ class UnreadableDocument(Exception):
 
 
 def read_document_text(path: Path) -> str:
-    """The text of a regular file. Links are not followed and pipes not waited for: agents write these folders."""
+    """The text of a regular file.
+
+    Links are not followed and pipes not waited for: agents write these folders.
+    """
     try:
         data, _ = read_up_to(path, MAX_DOCUMENT_BYTES + 1, follow_links=False)
     except UnreadableFile as error:
         raise UnreadableDocument(f"cannot be read: {error.reason}") from error
+
     if len(data) > MAX_DOCUMENT_BYTES:
         raise UnreadableDocument(f"is larger than {MAX_DOCUMENT_BYTES} bytes")
+
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UnreadableDocument("is not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
+        raise UnreadableDocument(
+            "is not UTF-8 text", data.count(b"\n", 0, error.start) + 1
+        ) from error
 
 
 def check_feature_path(path: Path) -> ConsistencyReport:
-    """Check a document, a feature's folder, or a folder of such folders. Findings name paths below the one given."""
+    """Check a document, a feature's folder, or a folder of such folders.
+
+    Findings name paths below the one given.
+    """
     if not path.exists():
-        raise ConfigError(f"{escape_unprintable(str(path))} does not exist", "name a document or a feature's folder")
+        raise ConfigError(
+            f"{escape_unprintable(str(path))} does not exist",
+            "name a document or a feature's folder",
+        )
+
     if not path.is_dir():
-        target = path.resolve() if path.is_symlink() else path
+        if path.is_symlink():
+            target = path.resolve()
+        else:
+            target = path
+
         report = check_documents(read_feature(target.parent, only=target.name))
         if _is_spec(target.name):
             report = _rename_spec(report, target.name)
+
         own = tuple(note for note in report.notes if note.path == target.name)
         return _prefix_paths(target.parent, msgspec.structs.replace(report, notes=own))
+
     if _is_feature_folder(path):
         return _prefix_paths(path, check_documents(read_feature(path)))
-    features = sorted(folder for folder in path.iterdir() if not folder.is_symlink() and _is_feature_folder(folder))
+
+    features = sorted(
+        folder
+        for folder in path.iterdir()
+        if not folder.is_symlink() and _is_feature_folder(folder)
+    )
     if not features:
         raise ConfigError(
             f"{escape_unprintable(str(path))} holds neither {SPEC_FILE} nor {TASKS_FILE} nor tasks/WPnn.md",
             "name a feature's folder",
         )
-    return _merge_reports([_prefix_paths(folder, check_documents(read_feature(folder))) for folder in features])
+
+    return _merge_reports(
+        [_prefix_paths(folder, check_documents(read_feature(folder))) for folder in features]
+    )
 
 
 def is_feature_document(path: str) -> bool:
     """Whether a path below a feature's folder is one of the documents that are read."""
-    return path in (SPEC_FILE, TASKS_FILE) or (path.startswith("tasks/") and bool(_PACKAGE_FILE.fullmatch(path[6:])))
+    return path in (SPEC_FILE, TASKS_FILE) or (
+        path.startswith("tasks/") and bool(_PACKAGE_FILE.fullmatch(path[6:]))
+    )
 
 
 def _is_feature_folder(path: Path) -> bool:
-    return any((path / name).exists() for name in (SPEC_FILE, TASKS_FILE)) or bool(_list_package_files(path))
+    return any((path / name).exists() for name in (SPEC_FILE, TASKS_FILE)) or bool(
+        _list_package_files(path)
+    )
 
 
 def _is_spec(name: str) -> bool:
-    """Whether a document that was named by itself is read as a specification, whatever it is called."""
+    """Whether a document that was named by itself is read as a specification, whatever it is
+    called.
+    """
     return not _PACKAGE_FILE.fullmatch(name) and name != TASKS_FILE
 
 
@@ -96,21 +132,52 @@ def _list_package_files(folder: Path) -> list[str]:
     tasks = folder / "tasks"
     if tasks.is_symlink() or not tasks.is_dir():
         return []
-    return sorted(f"tasks/{entry.name}" for entry in os.scandir(tasks) if _PACKAGE_FILE.fullmatch(entry.name))
+    return sorted(
+        f"tasks/{entry.name}" for entry in os.scandir(tasks) if _PACKAGE_FILE.fullmatch(entry.name)
+    )
 
 
 def read_feature(folder: Path, only: str = "") -> FeatureDocuments:
-    """The documents of a feature's folder, or one of them alone; what is wrong with each is in its findings."""
+    """The documents of a feature's folder, or one of them alone.
+
+    What is wrong with each is in its findings.
+    """
     slug = folder.resolve().name
     if only and _is_spec(only):
-        return FeatureDocuments("", _read_spec(folder / only), None, {}, {})
+        return FeatureDocuments(
+            slug="", spec=_read_spec(folder / only), tasks=None, packages={}, headings={}
+        )
+
     if only and only != TASKS_FILE:
-        return FeatureDocuments("", None, None, {only: _read_package(folder / only, "")}, {})
+        return FeatureDocuments(
+            slug="",
+            spec=None,
+            tasks=None,
+            packages={only: _read_package(folder / only, "")},
+            headings={},
+        )
+
     slug = slug if is_safe_slug(slug) else ""
-    tasks = _read_tasks(folder / TASKS_FILE) if only or (folder / TASKS_FILE).exists() else None
-    spec = _read_spec(folder / SPEC_FILE) if (folder / SPEC_FILE).exists() else None
-    packages = {} if only else {name: _read_package(folder / name, slug) for name in _list_package_files(folder)}
-    return FeatureDocuments(slug, spec, tasks, packages, _read_headings(folder, tasks))
+    if only or (folder / TASKS_FILE).exists():
+        tasks = _read_tasks(folder / TASKS_FILE)
+    else:
+        tasks = None
+
+    if (folder / SPEC_FILE).exists():
+        spec = _read_spec(folder / SPEC_FILE)
+    else:
+        spec = None
+
+    if only:
+        packages = {}
+    else:
+        packages = {
+            name: _read_package(folder / name, slug) for name in _list_package_files(folder)
+        }
+
+    return FeatureDocuments(
+        slug=slug, spec=spec, tasks=tasks, packages=packages, headings=_read_headings(folder, tasks)
+    )
 
 
 def _read_spec(path: Path) -> Spec:
@@ -138,21 +205,28 @@ def _read_package(path: Path, slug: str) -> ParsedPackage:
 
 def _read_headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozenset[str] | None]:
     """The headings of the documents that tasks refer to."""
-    references = {reference.partition("#")[0] for task in (tasks.tasks if tasks else ()) for reference in task.spec}
+    references = {
+        reference.partition("#")[0]
+        for task in (tasks.tasks if tasks else ())
+        for reference in task.spec
+    }
     found: dict[str, frozenset[str] | None] = {}
+
     for name in references:
         if name.endswith(".md") and not find_path_problem(name):
             try:
                 found[name] = extract_anchors(read_document_text(folder / name))
             except UnreadableDocument:
                 found[name] = None
+
     return found
 
 
 def _rename_spec(report: ConsistencyReport, name: str) -> ConsistencyReport:
     """The report of a specification alone, under the name that it has."""
     findings, notes = (
-        tuple(msgspec.structs.replace(item, path=name) for item in items) for items in (report.findings, report.notes)
+        tuple(msgspec.structs.replace(item, path=name) for item in items)
+        for items in (report.findings, report.notes)
     )
     return msgspec.structs.replace(report, findings=findings, notes=notes)
 
@@ -161,16 +235,21 @@ def _prefix_paths(folder: Path, report: ConsistencyReport) -> ConsistencyReport:
     """The report with paths as the person can open them."""
 
     def place(items: tuple[LocatedFinding, ...]) -> tuple[LocatedFinding, ...]:
-        return tuple(msgspec.structs.replace(item, path=escape_unprintable(str(folder / item.path))) for item in items)
+        return tuple(
+            msgspec.structs.replace(item, path=escape_unprintable(str(folder / item.path)))
+            for item in items
+        )
 
-    return msgspec.structs.replace(report, findings=place(report.findings), notes=place(report.notes))
+    return msgspec.structs.replace(
+        report, findings=place(report.findings), notes=place(report.notes)
+    )
 
 
 def _merge_reports(reports: list[ConsistencyReport]) -> ConsistencyReport:
     return ConsistencyReport(
-        tuple(found for report in reports for found in report.findings),
-        tuple(note for report in reports for note in report.notes),
-        sum(report.requirements for report in reports),
-        sum(report.tasks for report in reports),
-        sum(report.packages for report in reports),
+        findings=tuple(found for report in reports for found in report.findings),
+        notes=tuple(note for report in reports for note in report.notes),
+        requirements=sum(report.requirements for report in reports),
+        tasks=sum(report.tasks for report in reports),
+        packages=sum(report.packages for report in reports),
     )

@@ -1,7 +1,9 @@
-"""YAML as far as documents need it: mappings, lists and text. Nothing in it is guessed, referred to or constructed.
+"""YAML as far as documents need it: mappings, lists and text.
 
-It stands outside `core/` because it needs PyYAML. Only the parser of that is used, event by event: no resolver, so
-`no` and `1.10` stay text, and no constructor, so a tag cannot make anything.
+Nothing in it is guessed, referred to or constructed.
+
+It stands outside `core/` because it needs PyYAML. Only the parser of that is used, event by event:
+no resolver, so `no` and `1.10` stay text, and no constructor, so a tag cannot make anything.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from phasegate.core.text.yaml_nodes import (
 
 MAX_YAML_CHARACTERS = 256 * 1024
 MAX_NESTING_DEPTH = 8
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the C parser where PyYAML was built with it
+# The C parser where PyYAML was built with it
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 class FrontMatterDocument(NamedTuple):
@@ -39,9 +42,11 @@ def read_document(text: str) -> FrontMatterDocument:
     parts = split_front_matter(text)
     if parts.front_matter is None:
         return FrontMatterDocument(None, parts.body, parts.body_line)
+
     node = read_yaml(parts.front_matter, first_line=2)
     if not isinstance(node, YamlMapping):
         raise MalformedDocument(2, "the front matter must be a mapping: one `key: value` a line")
+
     return FrontMatterDocument(node, parts.body, parts.body_line)
 
 
@@ -49,6 +54,7 @@ def read_yaml(text: str, first_line: int = 1) -> YamlNode:
     """One YAML document as nodes with line numbers; anything beyond plain data is `Malformed`."""
     if len(text) > MAX_YAML_CHARACTERS:
         raise MalformedDocument(first_line, f"is larger than {MAX_YAML_CHARACTERS} characters")
+
     loader = _LOADER(text)
     try:
         return _YamlReader(loader, first_line).read_root()
@@ -63,23 +69,31 @@ def read_yaml(text: str, first_line: int = 1) -> YamlNode:
 
 
 class _YamlReader:
-    """Takes events one by one and stops at the first that is not plain data; what follows is not even scanned."""
+    """Takes events one by one and stops at the first that is not plain data.
+
+    What follows is not even scanned.
+    """
 
     def __init__(self, loader: yaml.BaseLoader, first_line: int) -> None:
-        self._next_event: Callable[[], Any] = loader.get_event  # PyYAML's events share no typed shape
+        # PyYAML's events share no typed shape
+        self._next_event: Callable[[], Any] = loader.get_event
         self._first_line = first_line
 
     def read_root(self) -> YamlNode:
-        self._next_event()  # the start of the stream
+        # The start of the stream
+        self._next_event()
         start = self._next_event()
         if type(start) is yaml.StreamEndEvent:
             return YamlText("", self._first_line)
         if start.version or start.tags:
             self._refuse(start, "holds a directive")
+
         node = self._read_node(self._next_event(), 1)
-        self._next_event()  # the end of the document
+        # The end of the document
+        self._next_event()
         if type(end := self._next_event()) is not yaml.StreamEndEvent:
             self._refuse(end, "holds a second document")
+
         return node
 
     def _read_node(self, event: Any, depth: int) -> YamlNode:
@@ -88,12 +102,16 @@ class _YamlReader:
             self._refuse(event, "uses an anchor or an alias; write the value out")
         if event.tag is not None:
             self._refuse(event, "uses a tag; all values are plain text here")
+
         line = self._first_line + event.start_mark.line
         if kind is yaml.ScalarEvent:
             return YamlText(event.value, line)
         if depth > MAX_NESTING_DEPTH:
             self._refuse(event, f"is nested deeper than {MAX_NESTING_DEPTH} levels")
-        return self._read_list(line, depth) if kind is yaml.SequenceStartEvent else self._read_mapping(line, depth)
+        if kind is yaml.SequenceStartEvent:
+            return self._read_list(line, depth)
+
+        return self._read_mapping(line, depth)
 
     def _read_list(self, line: int, depth: int) -> YamlList:
         values = []
@@ -104,15 +122,20 @@ class _YamlReader:
     def _read_mapping(self, line: int, depth: int) -> YamlMapping:
         values: dict[str, YamlNode] = {}
         lines: dict[str, int] = {}
+
         while type(event := self._next_event()) is not yaml.MappingEndEvent:
             key = self._read_node(event, depth + 1)
             if not isinstance(key, YamlText):
                 self._refuse(event, "uses a list or a mapping as a key")
             elif key.value in values:
-                self._refuse(event, f"has the key {quote_text(key.value)} twice, first in line {lines[key.value]}")
+                self._refuse(
+                    event,
+                    f"has the key {quote_text(key.value)} twice, first in line {lines[key.value]}",
+                )
             else:
                 values[key.value] = self._read_node(self._next_event(), depth + 1)
                 lines[key.value] = key.line
+
         return YamlMapping(values, lines, line)
 
     def _refuse(self, event: Any, why: str) -> NoReturn:

@@ -1,4 +1,7 @@
-"""A work package read from its document. Apart from the writer, which needs much more: this runs for every package."""
+"""A work package read from its document.
+
+Apart from the writer, which needs much more: this runs for every package.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,20 @@ from phasegate.prompts.front_matter import read_document
 
 
 def read_package(text: str, folder_slug: str = "") -> ParsedPackage:
-    """The package that a document describes; the prose below the front matter says nothing to the program."""
+    """The package that a document describes.
+
+    The prose below the front matter says nothing to the program.
+    """
     try:
         front = read_document(text).front_matter
     except MalformedDocument as error:
         return ParsedPackage(None, [error.finding])
+
     if front is None:
-        return ParsedPackage(None, [Finding(1, "front-matter", "there is none: the document must begin with `---`")])
+        return ParsedPackage(
+            None, [Finding(1, "front-matter", "there is none: the document must begin with `---`")]
+        )
+
     return parse_package_fields(front, folder_slug)
 
 

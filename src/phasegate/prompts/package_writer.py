@@ -1,4 +1,6 @@
-"""`WPnn.md`, written from a package and its plan. `package_reader` reads it back from the front matter alone.
+"""`WPnn.md`, written from a package and its plan.
+
+`package_reader` reads it back from the front matter alone.
 
 No words are made here: they are in `work_package/WP.md`, `work_package/lines.toml` and `profiles/`.
 """
@@ -55,12 +57,17 @@ class _LineTemplates:
         self._lines = read_value(table, dict[str, str])
 
     def render(self, name: str, **values: str) -> str:
-        """A line with its placeholders filled; multi-line ones begin on a line of their own in the file."""
+        """A line with its placeholders filled.
+
+        Multi-line ones begin on a line of their own in the file.
+        """
         return fill_placeholders(self._lines[name].strip("\n"), values)
 
     def render_each(self, name: str, texts: Iterable[str], empty: str) -> str:
         """One line a text, or the line that says there is none."""
-        return "\n".join(self.render(name, TEXT=collapse_whitespace(text)) for text in texts) or self.render(empty)
+        return "\n".join(
+            self.render(name, TEXT=collapse_whitespace(text)) for text in texts
+        ) or self.render(empty)
 
 
 @cache
@@ -74,9 +81,16 @@ def _read_shipped(name: str) -> str:
 
 
 def render_package(package: WorkPackage, plan: PackagePlan) -> str:
-    """The document: front matter, and below it the same in words for the agent. Reading gives the same package."""
+    """The document: front matter, and below it the same in words for the agent.
+
+    Reading gives the same package.
+    """
     front = yaml.safe_dump(
-        serialize_package(package), default_flow_style=None, sort_keys=False, allow_unicode=True, width=10_000_000
+        serialize_package(package),
+        default_flow_style=None,
+        sort_keys=False,
+        allow_unicode=True,
+        width=10_000_000,
     )
     return f"---\n{front}---\n\n{_render_body(package, plan)}"
 
@@ -96,7 +110,8 @@ def _build_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
 
 def _build_feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
     say = _load_line_templates().render
-    slug, title = package.feature_slug, collapse_whitespace(package.feature_title)
+    slug = package.feature_slug
+    title = collapse_whitespace(package.feature_title)
     return {
         "WP_ID": package.work_package_id,
         "TITLE": collapse_whitespace(package.title),
@@ -116,11 +131,14 @@ def _build_feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, 
 def _to_paragraph(text: str) -> str:
     """Free text as one paragraph, so that it cannot begin a section of its own."""
     line = collapse_whitespace(text)
-    return f"\\{line}" if line.startswith(("#", "`", "~", "<", "-", ">", "|")) else line
+    if line.startswith(("#", "`", "~", "<", "-", ">", "|")):
+        return f"\\{line}"
+    return line
 
 
 def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
-    say, deliverables = _load_line_templates().render, package.deliverables
+    say = _load_line_templates().render
+    deliverables = package.deliverables
     first = next(iter(deliverables.all), say("first_deliverable"))
     return {
         "CODE": _render_deliverables(package, deliverables.code),
@@ -137,7 +155,11 @@ def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
 
 def _render_deliverables(package: WorkPackage, paths: tuple[str, ...]) -> str:
     say = _load_line_templates().render
-    described = {path: collapse_whitespace(text) for path, text in package.descriptions.items() if text.strip()}
+    described = {
+        path: collapse_whitespace(text)
+        for path, text in package.descriptions.items()
+        if text.strip()
+    }
     lines = [
         say("deliverable", PATH=path, TEXT=described[path])
         if path in described
@@ -153,10 +175,13 @@ def _render_code_list(paths: Iterable[str]) -> str:
 
 def _build_constraint_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
     words = _load_line_templates()
-    allowed, forbidden = package.allowed_dependencies, package.forbidden_dependencies
+    allowed = package.allowed_dependencies
+    forbidden = package.forbidden_dependencies
     return {
         "REQUIREMENTS": _render_requirements(package, plan),
-        "REQUIREMENT_EXAMPLE": next(iter(package.requirements), words.render("requirement_example")),
+        "REQUIREMENT_EXAMPLE": next(
+            iter(package.requirements), words.render("requirement_example")
+        ),
         "ARCHITECTURE_RULES": words.render_each("rule", package.architecture_rules, "no_rules"),
         "QUALITY_GATES": _render_quality_gates(package, plan),
         "MAY_ADD": ", ".join(allowed) or words.render("may_add_none"),
@@ -168,13 +193,21 @@ def _build_constraint_values(package: WorkPackage, plan: PackagePlan) -> dict[st
 def _render_requirements(package: WorkPackage, plan: PackagePlan) -> str:
     say = _load_line_templates().render
     unknown = say("requirement_unknown")
-    texts = {id_: collapse_whitespace(plan.requirement_texts.get(id_, "")) or unknown for id_ in package.requirements}
-    return "\n".join(say("requirement", ID=id_, TEXT=text) for id_, text in texts.items()) or say("no_requirements")
+    texts = {
+        id_: collapse_whitespace(plan.requirement_texts.get(id_, "")) or unknown
+        for id_ in package.requirements
+    }
+    return "\n".join(say("requirement", ID=id_, TEXT=text) for id_, text in texts.items()) or say(
+        "no_requirements"
+    )
 
 
 def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
-    words, least = _load_line_templates(), package.checks.coverage_min
-    lines, absent = [], []
+    words = _load_line_templates()
+    least = package.checks.coverage_min
+    lines = []
+    absent = []
+
     for purpose in ("lint", "typecheck", "test", "build"):
         command = plan.commands.get(purpose)
         if not command:
@@ -183,23 +216,36 @@ def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
             lines.append(words.render("gate_test_coverage", COMMAND=command, PERCENT=f"{least:g}"))
         else:
             lines.append(words.render(f"gate_{purpose}", COMMAND=command))
-    lines += [words.render("rule", TEXT=collapse_whitespace(rule)) for rule in package.quality_rules]
+
+    lines += [
+        words.render("rule", TEXT=collapse_whitespace(rule)) for rule in package.quality_rules
+    ]
     if absent:
         lines.append(words.render("gate_not_asked", NAMES=", ".join(absent)))
+
     return "\n".join(lines)
 
 
 def _render_documents(plan: PackagePlan) -> str:
     words = _load_line_templates()
-    ends = {"FIRST": plan.package_ids[0], "LAST": plan.package_ids[-1]} if plan.package_ids else None
+    if plan.package_ids:
+        ends = {"FIRST": plan.package_ids[0], "LAST": plan.package_ids[-1]}
+    else:
+        ends = None
+
     lines = []
     for number, path in enumerate(plan.documents, 1):
         name = path.rpartition("/")[2]
         known = words.documents.get(name.lower(), _DocumentSummary(name, ()))
-        points = [fill_placeholders(point, ends or {}) for point in known.points if ends or "{{" not in point]
+        points = [
+            fill_placeholders(point, ends or {})
+            for point in known.points
+            if ends or "{{" not in point
+        ]
         kind = "document" if points else "document_plain"
         lines.append(words.render(kind, NUMBER=str(number), TITLE=known.title, PATH=path))
         lines += [words.render("document_point", TEXT=point) for point in points]
+
     return "\n".join(lines) or words.render("no_documents")
 
 
@@ -222,7 +268,11 @@ def _build_run_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]
 def _render_commands(plan: PackagePlan) -> str:
     say = _load_line_templates().render
     order = ("setup", "typecheck", "lint", "test", "coverage", "build")
-    known = [f"{say(f'command_{name}')}\n{plan.commands[name]}" for name in order if plan.commands.get(name)]
+    known = [
+        f"{say(f'command_{name}')}\n{plan.commands[name]}"
+        for name in order
+        if plan.commands.get(name)
+    ]
     return "\n\n".join(known) or say("no_commands")
 
 
@@ -231,29 +281,42 @@ def _render_profile(plan: PackagePlan) -> str:
     profile = plan.profile
     if profile is None:
         return ""
-    names = {"PINNED": plan.pinned or profile.pinned, "PACKAGE": plan.language_package or profile.package}
+
+    names = {
+        "PINNED": plan.pinned or profile.pinned,
+        "PACKAGE": plan.language_package or profile.package,
+    }
     filled = fill_placeholders(
         _read_shipped("profiles/PROFILE.md"),
         {
             "TITLE": profile.title,
             "LAYOUT": (plan.layout or profile.layout).strip("\n").replace("```", "'''"),
-            "CONSTRAINTS": "\n".join(f"- {fill_placeholders(line, names)}" for line in profile.constraints),
+            "CONSTRAINTS": "\n".join(
+                f"- {fill_placeholders(line, names)}" for line in profile.constraints
+            ),
             "COMMANDS": "\n".join(
-                _select_language_commands(plan, (fill_placeholders(one, names) for one in profile.reference_commands))
+                _select_language_commands(
+                    plan, (fill_placeholders(one, names) for one in profile.reference_commands)
+                )
             ),
             "STYLE": "\n".join(f"- {line}" for line in profile.style),
         },
     )
+
     return f"{filled}\n"
 
 
 def _select_language_commands(plan: PackagePlan, known: Iterable[str]) -> Iterator[str]:
-    """The commands that will really be run, then those of the profile that use the same tools. All of them without."""
+    """The commands that will really be run, then those of the profile that use the same tools.
+
+    All of them without.
+    """
     own = [line for line in plan.commands.values() if line]
     words = {word for line in own for word in line.replace("/", " ").split()}
     for name, line in plan.commands.items():
         if line:
             yield f"{line} {_load_line_templates().render('command_' + name.partition(' ')[0])}"
+
     for line in known:
         command = line.partition(" # ")[0]
         if command not in own and (not own or _find_tool(command) in words):
@@ -261,9 +324,14 @@ def _select_language_commands(plan: PackagePlan, known: Iterable[str]) -> Iterat
 
 
 def _find_tool(command: str) -> str:
-    """The program that a command is about: `pytest` of `python -m pytest -q`, `lint` of `npm run lint`."""
+    """The program that a command is about.
+
+    `pytest` of `python -m pytest -q`, `lint` of `npm run lint`.
+    """
     words = command.split()
-    return words[2] if words[:2] in (["python", "-m"], ["npm", "run"]) else words[0]
+    if words[:2] in (["python", "-m"], ["npm", "run"]):
+        return words[2]
+    return words[0]
 
 
 def has_all_sections(document: str) -> bool:
@@ -278,7 +346,9 @@ def has_all_sections(document: str) -> bool:
 
 
 def complete_document(document: str, package: WorkPackage, plan: PackagePlan) -> str:
-    """A document that somebody else wrote, with the sections that it lacks behind its own text, kept to the letter."""
+    """A document that somebody else wrote, with the sections that it lacks behind its own text,
+    kept to the letter.
+    """
     there = [
         _normalize_heading(line.text)
         for line in iter_markdown_lines(document)
@@ -291,6 +361,7 @@ def complete_document(document: str, package: WorkPackage, plan: PackagePlan) ->
     ]
     if not lacking:
         return document
+
     return f"{document.rstrip(chr(10))}\n\n{''.join(lacking)}".rstrip("\n") + "\n"
 
 
@@ -298,7 +369,9 @@ def _split_sections(body: str) -> Iterator[tuple[str, str]]:
     """The sections of a body, each with its title."""
     lines = body.splitlines(keepends=True)
     starts = [
-        one.number - 1 for one in iter_markdown_lines(body) if one.fence_info is None and one.text.startswith("## ")
+        one.number - 1
+        for one in iter_markdown_lines(body)
+        if one.fence_info is None and one.text.startswith("## ")
     ]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield _normalize_heading(lines[start]), "".join(lines[start:end])
@@ -316,6 +389,7 @@ def _render_coordination(package: WorkPackage) -> str:
     say = _load_line_templates().render
     if package.num_agents == 1:
         return say("coordination_alone")
+
     parts = split_evenly(package.deliverables.all, package.num_agents)
     lines = [
         say("coordination_part", INDEX=str(index), FILES=_render_code_list(part))
@@ -323,4 +397,7 @@ def _render_coordination(package: WorkPackage) -> str:
         else say("coordination_part_empty", INDEX=str(index))
         for index, part in enumerate(parts)
     ]
-    return say("coordination_shared", COUNT=str(len(parts)), PARTS="\n".join(lines), BRANCH=package.branch)
+
+    return say(
+        "coordination_shared", COUNT=str(len(parts)), PARTS="\n".join(lines), BRANCH=package.branch
+    )

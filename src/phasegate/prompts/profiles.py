@@ -27,7 +27,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     style: tuple[str, ...]
     lock_files: tuple[str, ...]
     litter: tuple[str, ...]
-    coverage_reports: tuple[str, ...]  # where a coverage run leaves them; the form is told from the text
+    # Where a coverage run leaves them; the form is told from the text
+    coverage_reports: tuple[str, ...]
     bin_folders: tuple[str, ...] = ()
 
 
@@ -36,7 +37,9 @@ def load_profile(name: str) -> Profile:
     """A shipped profile by name."""
     if name not in PROFILES:
         raise ConfigError(
-            f"there is no language profile {name!r}{suggest_closest(name, PROFILES)}", f"known: {', '.join(PROFILES)}"
+            f"there is no language profile {name!r}{suggest_closest(name, PROFILES)}",
+            f"known: {', '.join(PROFILES)}",
         )
+
     text = (files(__package__) / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
     return read_value(loads(text), Profile)

@@ -1,4 +1,7 @@
-"""The shipped words that prompts and reports are made of: sentences, skeletons, instructions, forms. All are data."""
+"""The shipped words that prompts and reports are made of.
+
+Sentences, skeletons, instructions, forms. All are data.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +52,20 @@ def load_skeleton(document: str) -> str | None:
     """The skeleton of a document, by the document's name; None for one that has no fixed form."""
     name = _SKELETON_FILE_NAMES.get(document, document)
     known = {path.name for path in (_FOLDER / "skeletons").glob("*.md")}
-    return _read_shipped(f"skeletons/{name}") if name in known else None
+    if name in known:
+        return _read_shipped(f"skeletons/{name}")
+    return None
 
 
 def render_skeletons(documents: Iterable[str]) -> str:
     """The skeletons of several documents, one below the other; empty if none of them has one."""
-    known = [(document, text) for document in documents if (text := load_skeleton(document)) is not None]
+    known = [
+        (document, text) for document in documents if (text := load_skeleton(document)) is not None
+    ]
     phrase = load_phrases().skeleton
-    return "\n\n".join(phrase.format(document=document, text=text.rstrip("\n")) for document, text in known)
+    return "\n\n".join(
+        phrase.format(document=document, text=text.rstrip("\n")) for document, text in known
+    )
 
 
 def render_instructions(phase: str, values: Mapping[str, str]) -> str:

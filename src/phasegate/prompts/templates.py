@@ -39,7 +39,10 @@ class Template(NamedTuple):
 
 
 def load_system_template(agent: str, phase: str, *, root: str | Path | None = None) -> str:
-    """The template of an agent and phase; `root` holds `templates/system/`, None is the repository around."""
+    """The template of an agent and phase.
+
+    `root` holds `templates/system/`, None is the repository around.
+    """
     return find_template(agent, phase, root=root).text
 
 
@@ -51,31 +54,45 @@ def find_template(
     configured_agents: Collection[str] = (),
     templates_folder: str = TEMPLATES_FOLDER,
 ) -> Template:
-    """The first that exists: the project's for the agent, its BASE, the shipped one for the agent, the shipped BASE.
+    """The first that exists.
 
-    `configured` names agents that the project knows besides the usual ones, by their `template` keys.
-    `below` is the folder of the project's templates, from the root on.
+    The project's for the agent, its BASE, the shipped one for the agent, the shipped BASE.
+
+    `configured` names agents that the project knows besides the usual ones, by their `template`
+    keys. `below` is the folder of the project's templates, from the root on.
     """
     name = parse_template_name(agent, phase)
     if name is None:
         raise _make_invalid_name_error(agent, phase, templates_folder)
-    root = find_project_root() if root is None else Path(root)
+
+    if root is None:
+        root = find_project_root()
+    else:
+        root = Path(root)
+
     for wanted, where in _iter_candidates(
-        name, root / templates_folder, known=name.agent in KNOWN_AGENTS or name.agent in configured_agents
+        name,
+        root / templates_folder,
+        known=name.agent in KNOWN_AGENTS or name.agent in configured_agents,
     ):
         template = _read_candidate(wanted, where, root)
         if template:
             if wanted != name:
                 _log.debug("no template %s; %s is used instead", name.file_name, template.path)
             return template
+
     raise _make_not_found_error(name, templates_folder)
 
 
-def _iter_candidates(name: TemplateName, project: Path, known: bool) -> Iterator[tuple[TemplateName, Path]]:
+def _iter_candidates(
+    name: TemplateName, project: Path, known: bool
+) -> Iterator[tuple[TemplateName, Path]]:
     base = TemplateName(BASE_AGENT, name.phase)
     yield name, project
     if not known:
-        return  # an agent that nobody configured and nobody wrote a template for
+        # An agent that nobody configured and nobody wrote a template for
+        return
+
     yield base, project
     yield name, SHIPPED_FOLDER
     yield base, SHIPPED_FOLDER
@@ -91,14 +108,19 @@ def _read_candidate(name: TemplateName, folder: Path, root: Path) -> Template | 
     path = folder / name.file_name
     if not os.path.lexists(path):
         return None
+
     shipped = folder == SHIPPED_FOLDER
     if not shipped and not folder.resolve().is_relative_to(root.resolve()):
         raise _make_refused_error(path, "its folder lies outside the project")
+
     return Template(name, path, shipped, read_template(path))
 
 
 def read_template(path: Path) -> str:
-    """The text of a template file. A link, a pipe, a folder, too many bytes or no UTF-8: refused, without a wait."""
+    """The text of a template file.
+
+    A link, a pipe, a folder, too many bytes or no UTF-8: refused, without a wait.
+    """
     try:
         raw, size = read_up_to(path, MAX_TEMPLATE_BYTES + 1, follow_links=False)
         text = raw.decode()
@@ -106,8 +128,12 @@ def read_template(path: Path) -> str:
         raise _make_refused_error(path, error.message) from error
     except UnicodeDecodeError as error:
         raise _make_refused_error(path, f"byte {error.start} is not UTF-8") from error
+
     if len(raw) > MAX_TEMPLATE_BYTES:
-        raise _make_refused_error(path, f"{size} bytes are more than the {MAX_TEMPLATE_BYTES} that are allowed")
+        raise _make_refused_error(
+            path, f"{size} bytes are more than the {MAX_TEMPLATE_BYTES} that are allowed"
+        )
+
     return text
 
 
@@ -119,7 +145,9 @@ def list_shipped_templates() -> list[Template]:
 def list_templates(folder: Path) -> list[Template]:
     """The templates of a folder, by file name; other files are passed over."""
     shipped = folder == SHIPPED_FOLDER
-    named = [(name, path) for path in list_markdown_files(folder) if (name := parse_file_name(path.name))]
+    named = [
+        (name, path) for path in list_markdown_files(folder) if (name := parse_file_name(path.name))
+    ]
     return [Template(name, path, shipped, read_template(path)) for name, path in named]
 
 
@@ -130,18 +158,31 @@ def list_markdown_files(folder: Path) -> list[Path]:
 
 
 def inject_variables(template: str, context: Mapping[str, str]) -> str:
-    """Fill the placeholders in one pass. A variable without a value leaves a visible note and a logged warning."""
+    """Fill the placeholders in one pass.
+
+    A variable without a value leaves a visible note and a logged warning.
+    """
     filled = fill_template(template, context, load_phrases().missing)
     for name in filled.missing:
         _log.warning("no value for the template variable %s", name)
+
     for name in filled.unknown:
         _log.warning("{{%s}} is not a template variable and stays as it is", name)
+
     return filled.text
 
 
-def _make_invalid_name_error(agent: object, phase: object, templates_folder: str) -> TemplateNotFound:
-    """Said without making a path of what was asked for; a plain word may be shown as the name that it would have."""
-    words = [str(word) if _PLAIN_WORD.fullmatch(str(word)) else repr(str(word)[:80]) for word in (agent, phase)]
+def _make_invalid_name_error(
+    agent: object, phase: object, templates_folder: str
+) -> TemplateNotFound:
+    """Said without making a path of what was asked for.
+
+    A plain word may be shown as the name that it would have.
+    """
+    words = [
+        str(word) if _PLAIN_WORD.fullmatch(str(word)) else repr(str(word)[:80])
+        for word in (agent, phase)
+    ]
     return TemplateNotFound(
         f"TemplateNotFound: agent {words[0]}, phase {words[1]}: there can be neither"
         f" {templates_folder}/{words[0]}-{words[1]}.md nor {templates_folder}/{BASE_AGENT}-{words[1]}.md",
@@ -159,20 +200,31 @@ def _make_not_found_error(name: TemplateName, templates_folder: str) -> Template
 
 
 def _make_refused_error(path: Path, reason: str) -> TemplateRefused:
-    return TemplateRefused(f"the template {path} is refused: {reason}", "put a regular UTF-8 file there")
+    return TemplateRefused(
+        f"the template {path} is refused: {reason}", "put a regular UTF-8 file there"
+    )
 
 
 def eject_template(template: Template, folder: Path, force: bool) -> bool:
-    """Write the template into the folder. Whether it was written: what exists stays, unless it is to be replaced."""
+    """Write the template into the folder.
+
+    Whether it was written: what exists stays, unless it is to be replaced.
+    """
     path = folder / template.name.file_name
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if force and os.path.lexists(path):
-            path.unlink()  # a link goes, not what it points at
+            # A link goes, not what it points at
+            path.unlink()
+
         with path.open("x", encoding="utf-8", newline="") as file:
             file.write(template.text)
     except FileExistsError:
         return False
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}", "make the folder writable") from error
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror}", "make the folder writable"
+        ) from error
+
     return True

@@ -55,8 +55,10 @@ class OutputBuffer:
         if room > 0:
             self._head += chunk[:room]
             chunk = chunk[room:]
+
         self._tail += chunk
-        if len(self._tail) > 2 * self._half:  # dropped in large steps: each byte is moved at most twice
+        # Dropped in large steps: each byte is moved at most twice
+        if len(self._tail) > 2 * self._half:
             del self._tail[: -self._half]
 
     def get_captured(self) -> CapturedOutput:
@@ -81,13 +83,21 @@ class BoundedLog:
     def __enter__(self) -> BoundedLog:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if self._file is not None:
             self._file.close()
 
 
 class LineSplitter:
-    """Cuts chunks into lines; one that is longer than `limit` is skipped and counted: half a line means nothing."""
+    """Cuts chunks into lines.
+
+    One that is longer than `limit` is skipped and counted: half a line means nothing.
+    """
 
     def __init__(self, max_line_bytes: int = 16 * 1024 * 1024) -> None:
         self._max_line_bytes = max_line_bytes
@@ -101,22 +111,31 @@ class LineSplitter:
         self._hold(first)
         if not found:
             return []
+
         lines = rest.split(b"\n")
         last = lines.pop()
-        short = (
-            [line for line in lines if len(line) <= self._max_line_bytes] if len(rest) > self._max_line_bytes else lines
-        )
+        if len(rest) > self._max_line_bytes:
+            short = [line for line in lines if len(line) <= self._max_line_bytes]
+        else:
+            short = lines
+
         self.skipped_lines += len(lines) - len(short)
         whole = [*self.flush(), *short]
         self._hold(last)
+
         return whole
 
     def flush(self) -> list[bytes]:
         """What came after the last line feed, unless it is too long."""
-        line = [] if self._too_long else [bytes(self._held)]
+        if self._too_long:
+            line = []
+        else:
+            line = [bytes(self._held)]
+
         self.skipped_lines += self._too_long
         self._too_long = False
         self._held.clear()
+
         return line
 
     def _hold(self, part: bytes) -> None:

@@ -1,4 +1,7 @@
-"""A program that lives on when whoever started it has gone: a session of its own, no terminal, output to a file."""
+"""A program that lives on when whoever started it has gone.
+
+A session of its own, no terminal, output to a file.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 class DetachedProcess:
-    """A program that was let go. It can be looked at as long as we live; it does not end with us."""
+    """A program that was let go.
 
-    def __init__(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], log: str) -> None:
+    It can be looked at as long as we live; it does not end with us.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], log: str
+    ) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(log, flags, 0o600)
+
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -38,6 +47,7 @@ class DetachedProcess:
     def terminate(self, timeout_s: float) -> None:
         """Ask it to end, and make it end if it has not in time."""
         self._process.terminate()
+
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -46,16 +56,24 @@ class DetachedProcess:
 
 
 def terminate_process(pid: int, is_expected_process: Callable[[], bool]) -> bool:
-    """Send SIGTERM to a process; False if it is gone. A later process with the same number is never hit."""
+    """Send SIGTERM to a process; False if it is gone.
+
+    A later process with the same number is never hit.
+    """
     if not hasattr(os, "pidfd_open"):
         return is_expected_process() and _try_send(lambda: os.kill(pid, signal.SIGTERM))
+
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
         return False
+
     try:
-        # The descriptor stands for one process: if it is the one meant now, it is the one that gets the signal.
-        return is_expected_process() and _try_send(lambda: signal.pidfd_send_signal(descriptor, signal.SIGTERM))
+        # The descriptor stands for one process: if it is the one meant now, it is the one that gets
+        # the signal.
+        return is_expected_process() and _try_send(
+            lambda: signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        )
     finally:
         os.close(descriptor)
 

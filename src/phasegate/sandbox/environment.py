@@ -12,8 +12,8 @@ JOB_TAG_VARIABLE = "PHASEGATE_JOB"
 _INHERITED_VARIABLES = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "JAVA_HOME", "GOROOT")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
-# Tool chains that live below the home folder and find themselves through it: a job has a home of its own, so they
-# are told where they are.
+# Tool chains that live below the home folder and find themselves through it: a job has a home of
+# its own, so they are told where they are.
 TOOLCHAIN_FOLDERS = {
     "RUSTUP_HOME": ".rustup",
     "PYENV_ROOT": ".pyenv",
@@ -30,7 +30,9 @@ def build_environment(
     *,
     source: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment of a job: a short fixed list, the allowed names that are set, and the given values.
+    """The environment of a job.
+
+    A short fixed list, the allowed names that are set, and the given values.
 
     Nothing is read from any file, so no file of the repository can add to it.
     """
@@ -38,11 +40,17 @@ def build_environment(
     names = [*_INHERITED_VARIABLES, *TOOLCHAIN_FOLDERS, *allowed_names]
     passed_on = {name: source[name] for name in names if name in source}
     fixed = {"PATH": filter_search_path(source.get("PATH", "")), "TERM": "dumb"}
-    return _check_variables({"LANG": "C.UTF-8", **_find_toolchains(source), **passed_on, **fixed, **(values or {})})
+
+    return _check_variables(
+        {"LANG": "C.UTF-8", **_find_toolchains(source), **passed_on, **fixed, **(values or {})}
+    )
 
 
 def filter_search_path(path: str) -> str:
-    """The absolute entries of PATH: an empty or relative one would look for programs in the repository."""
+    """The absolute entries of PATH.
+
+    An empty or relative one would look for programs in the repository.
+    """
     entries = [entry for entry in path.split(":") if entry.startswith("/")]
     return ":".join(dict.fromkeys(entries)) or _DEFAULT_PATH
 
@@ -50,11 +58,19 @@ def filter_search_path(path: str) -> str:
 def _find_toolchains(source: Mapping[str, str]) -> dict[str, str]:
     home = source.get("HOME", "")
     folders = {name: f"{home}/{folder}" for name, folder in TOOLCHAIN_FOLDERS.items()}
-    return {name: folder for name, folder in folders.items() if home.startswith("/") and Path(folder).is_dir()}
+    return {
+        name: folder
+        for name, folder in folders.items()
+        if home.startswith("/") and Path(folder).is_dir()
+    }
 
 
 def _check_variables(values: dict[str, str]) -> dict[str, str]:
     for name, value in values.items():
         if not name or "=" in name or "\0" in name + value:
-            raise ConfigError(f"{name!r} cannot be an environment variable", "check the names in `env` of the agent")
+            raise ConfigError(
+                f"{name!r} cannot be an environment variable",
+                "check the names in `env` of the agent",
+            )
+
     return values

@@ -1,8 +1,11 @@
-"""One caged program from its start to its end: bounded in time and memory, and nothing of it left behind.
+"""One caged program from its start to its end.
 
-`Job.run` blocks, and ends when the program ends, not when its output does: a daemon that keeps the pipe open holds up
-nobody. Run it in the thread that should wait: several threads can each run one, and `stop`, `send` and `close_stdin`
-may be called from any. The kernel ends a cage together with the thread that made it.
+Bounded in time and memory, and nothing of it left behind.
+
+`Job.run` blocks, and ends when the program ends, not when its output does: a daemon that keeps the
+pipe open holds up nobody. Run it in the thread that should wait: several threads can each run one,
+and `stop`, `send` and `close_stdin` may be called from any. The kernel ends a cage together with
+the thread that made it.
 """
 
 from __future__ import annotations
@@ -35,11 +38,13 @@ class _SupervisorReport:
         self._partial_line = b""
         self._has_started = False
         self._failure = ""
-        self.signals: list[str] = []  # those that were sent to the program
+        # Those that were sent to the program
+        self.signals: list[str] = []
         self.has_ended = False
         self.sigterm_sent = False
         self.timed_out = False
-        self.exceeded_limit = ""  # the limit that it came to
+        # The limit that it came to
+        self.exceeded_limit = ""
         self.exit_code: int | None = None
         self.signal: int | None = None
         self.survivors_killed = 0
@@ -54,6 +59,7 @@ class _SupervisorReport:
     def raise_if_not_started(self, request: JobRequest, stderr: str) -> None:
         if self._failure:
             raise _explain_start_failure(request, self._failure)
+
         if not self._has_started:
             why = stderr.strip() or "it ended without a word"
             raise EnvironmentUnavailable(
@@ -79,19 +85,27 @@ class _SupervisorReport:
     def _apply_end(self, details: str) -> None:
         status, killed, left, timed_out, told_to_stop = (int(number) for number in details.split())
         self.has_ended = True
-        self.survivors_killed, self.survivors_left = killed, left
-        self.timed_out, self.sigterm_sent = bool(timed_out), bool(told_to_stop)
+        self.survivors_killed = killed
+        self.survivors_left = left
+        self.timed_out = bool(timed_out)
+        self.sigterm_sent = bool(told_to_stop)
         code = os.waitstatus_to_exitcode(status)
-        self.exit_code, self.signal = (code, None) if code >= 0 else (None, -code)
+        if code >= 0:
+            self.exit_code, self.signal = (code, None)
+        else:
+            self.exit_code, self.signal = (None, -code)
 
 
 def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnavailable:
     step, number, text = failure.split(" ", 2)
     program = request.argv[0]
+
     if step != "start":
         return EnvironmentUnavailable(
-            f"{program} could not be started: {step}: {text}", "`phasegate agents` shows what holds here"
+            f"{program} could not be started: {step}: {text}",
+            "`phasegate agents` shows what holds here",
         )
+
     hints = {
         errno.ENOENT: "it, or the interpreter that its first line names, is not there (or not visible in the cage)",
         errno.EACCES: "it may not be executed: chmod +x",
@@ -106,7 +120,8 @@ def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnav
 OnOutput = Callable[[OutputStream, bytes], None]
 OnSignal = Callable[[str], None]
 _STOP_COMMANDS = (STOP, KILL)
-_SUPERVISOR_TIMEOUT_S = 8.0  # the warden gives up on a process after 5 s; after this we give up on the warden
+# The warden gives up on a process after 5 s; after this we give up on the warden
+_SUPERVISOR_TIMEOUT_S = 8.0
 
 
 class _PendingCommands(NamedTuple):
@@ -127,7 +142,10 @@ class SandboxedJob:
         self._wake_fd: int | None = None
 
     def stop(self) -> None:
-        """Ask the program to end: SIGTERM, and SIGKILL after the grace period; a second call kills at once."""
+        """Ask the program to end.
+
+        SIGTERM, and SIGKILL after the grace period; a second call kills at once.
+        """
         with self._lock:
             self._pending = self._pending._replace(stops=self._pending.stops + 1)
             self._wake_up()
@@ -145,19 +163,31 @@ class SandboxedJob:
             self._pending = self._pending._replace(close_stdin=True)
             self._wake_up()
 
-    def run(self, on_output: OnOutput | None = None, on_signal: OnSignal | None = None) -> JobOutcome:
-        """Run to the end and say how it went; raises EnvironmentUnavailable when it could not be started.
+    def run(
+        self, on_output: OnOutput | None = None, on_signal: OnSignal | None = None
+    ) -> JobOutcome:
+        """Run to the end and say how it went.
 
-        `on_output` is called here, piece by piece, as output comes. While it works, the program waits: keep it short.
-        `on_signal` hears of SIGTERM and SIGKILL when they are sent.
+        Raises EnvironmentUnavailable when it could not be started.
+
+        `on_output` is called here, piece by piece, as output comes. While it works, the program
+        waits: keep it short. `on_signal` hears of SIGTERM and SIGKILL when they are sent.
         """
         started_s = time.monotonic()
         with ExitStack() as stack:
-            pump = _JobLoop(self._request, start_supervisor(self._request, started_s), on_output, stack, on_signal)
+            pump = _JobLoop(
+                self._request,
+                start_supervisor(self._request, started_s),
+                on_output,
+                stack,
+                on_signal,
+            )
+
             self._set_wake_fd(pump.wake_fd)
             stack.callback(self._set_wake_fd, None)
             while pump.is_running:
                 pump.poll_once(self._take_pending())
+
             return pump.build_outcome(time.monotonic() - started_s)
 
     def _take_pending(self) -> _PendingCommands:
@@ -177,7 +207,10 @@ class SandboxedJob:
 
 
 class _JobLoop:
-    """Moves a job's input and output, and hears its warden. Leaving `stack` ends the job, however it is left."""
+    """Moves a job's input and output, and hears its warden.
+
+    Leaving `stack` ends the job, however it is left.
+    """
 
     def __init__(
         self,
@@ -193,8 +226,10 @@ class _JobLoop:
         stack.callback(self.end_supervisor)
         if request.egress_proxy is not None:
             stack.callback(request.egress_proxy.close)
+
         for descriptor in (supervisor.stdout, supervisor.stderr):
             stack.callback(os.close, descriptor)
+
         self._report = _SupervisorReport()
         self._on_signal = on_signal
         self._give_up_at_s = supervisor.kill_at_s + _SUPERVISOR_TIMEOUT_S
@@ -212,12 +247,16 @@ class _JobLoop:
         self._register(supervisor.control.fileno(), self._handle_supervisor_message)
 
     def poll_once(self, pending: _PendingCommands) -> None:
-        """Do what is to be done now: pass on wishes, then wait for the next thing to happen, and take it in."""
+        """Do what is to be done now.
+
+        Pass on wishes, then wait for the next thing to happen, and take it in.
+        """
         self._send_commands(pending)
         for descriptor, _ in self._poll.poll(self._wait_ms()):
             if descriptor in self._handlers and not self._handlers[descriptor]():
                 self._poll.unregister(descriptor)
                 del self._handlers[descriptor]
+
         if time.monotonic() > self._give_up_at_s:
             self._notify_signals("SIGKILL")
             self._supervisor.process.kill()
@@ -243,29 +282,39 @@ class _JobLoop:
         )
 
     def end_supervisor(self) -> None:
-        """End the warden, and through it everything else. Closing its socket is enough, even for a hasty exit."""
+        """End the warden, and through it everything else.
+
+        Closing its socket is enough, even for a hasty exit.
+        """
         if self._ended:
             return
+
         self._supervisor.control.close()
         if not wait_for_exit(self._supervisor.process, _SUPERVISOR_TIMEOUT_S):
             self._supervisor.process.kill()
             self._supervisor.process.wait()
         if self._request.level is SandboxLevel.NONE or not self._report.has_ended:
             self._orphans_killed = orphans.kill_tagged_processes(self._request.tag)
+
         self._ended = True
 
     def _send_commands(self, pending: _PendingCommands) -> None:
         while self._stops_sent < min(pending.stops, len(_STOP_COMMANDS)):
-            with suppress(OSError):  # it has just ended by itself
+            # It has just ended by itself
+            with suppress(OSError):
                 self._supervisor.control.send(_STOP_COMMANDS[self._stops_sent])
+
             self._stops_sent += 1
             self._give_up_at_s = min(
                 self._give_up_at_s, time.monotonic() + self._request.grace_s + _SUPERVISOR_TIMEOUT_S
             )
+
         for data in pending.data:
             self._stdin.queue_data(data)
+
         if pending.close_stdin:
             self._stdin.close_when_empty()
+
         self._register_stdin()
 
     def _register_stdin(self) -> None:
@@ -279,17 +328,22 @@ class _JobLoop:
         try:
             said, descriptors, _, _ = socket.recv_fds(self._supervisor.control, 4096, 1)
         except OSError:
-            said, descriptors = b"", []
+            said = b""
+            descriptors = []
+
         for descriptor in descriptors:
             self._serve_proxy(socket.socket(fileno=descriptor))
+
         heard = len(self._report.signals)
         self._report.feed(said)
         self._notify_signals(*self._report.signals[heard:])
+
         if not said or self._report.has_ended:
             self._stdout.drain()
             self._stderr.drain()
             self._report.raise_if_not_started(self._request, self._stderr.get_captured().text)
             self.is_running = False
+
         return self.is_running
 
     def _serve_proxy(self, listener: socket.socket) -> None:
@@ -308,7 +362,9 @@ class _JobLoop:
     def _wait_ms(self) -> int:
         return max(1, min(int((self._give_up_at_s - time.monotonic()) * 1000) + 1, 3_600_000))
 
-    def _register(self, descriptor: int, handler: Callable[[], bool], event: int = select.POLLIN) -> None:
+    def _register(
+        self, descriptor: int, handler: Callable[[], bool], event: int = select.POLLIN
+    ) -> None:
         self._handlers[descriptor] = handler
         self._poll.register(descriptor, event)
 
@@ -327,12 +383,25 @@ class _JobLoop:
         self._stack.callback(outbox.close)
         return outbox
 
-    def _open_output_pipe(self, stream: OutputStream, descriptor: int, on_output: OnOutput | None) -> OutputPipe:
-        path = self._request.stdout_log if stream is OutputStream.STDOUT else self._request.stderr_log
+    def _open_output_pipe(
+        self, stream: OutputStream, descriptor: int, on_output: OnOutput | None
+    ) -> OutputPipe:
+        if stream is OutputStream.STDOUT:
+            path = self._request.stdout_log
+        else:
+            path = self._request.stderr_log
+
         log = self._stack.enter_context(BoundedLog(path, self._request.max_log_bytes))
-        hand_on = None if on_output is None else (lambda chunk: on_output(stream, chunk))
-        inbox = OutputPipe(descriptor, self._request.max_kept_bytes, log, hand_on, self._request.secrets)
+        if on_output is None:
+            hand_on = None
+        else:
+            hand_on = lambda chunk: on_output(stream, chunk)  # noqa: E731
+
+        inbox = OutputPipe(
+            descriptor, self._request.max_kept_bytes, log, hand_on, self._request.secrets
+        )
         self._register(descriptor, inbox.read_available)
+
         return inbox
 
 
@@ -351,18 +420,24 @@ class StopEvent(Event):
                 _kill_job(job)
 
     def run_job(self, job: SandboxedJob) -> JobOutcome:
-        """Run a program to its end; one that was ended by the wish has no outcome, but raises Interrupted."""
+        """Run a program to its end.
+
+        One that was ended by the wish has no outcome, but raises Interrupted.
+        """
         with self._jobs_lock:
             self._jobs.append(job)
             if self.is_set():
                 _kill_job(job)
+
         try:
             outcome = job.run()
         finally:
             with self._jobs_lock:
                 self._jobs.remove(job)
+
         if self.is_set():
             raise Interrupted
+
         return outcome
 
 

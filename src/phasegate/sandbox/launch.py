@@ -1,4 +1,6 @@
-"""The start of a job: its own folders, its warden with or without a sandbox around it, and the orders."""
+"""The start of a job: its own folders, its warden with or without a sandbox around it, and the
+orders.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,7 @@ from phasegate.sandbox.run_program import find_program
 from phasegate.sandbox.supervisor import SupervisorConfig
 
 STOP_FRACTION = 0.9
-_SUPERVISOR_CODE = (
-    "import sys; sys.path.append(sys.argv[1]); from phasegate.sandbox.supervisor import main; main(int(sys.argv[2]))"
-)
+_SUPERVISOR_CODE = "import sys; sys.path.append(sys.argv[1]); from phasegate.sandbox.supervisor import main; main(int(sys.argv[2]))"
 
 
 class StartedSupervisor(NamedTuple):
@@ -36,7 +36,10 @@ class StartedSupervisor(NamedTuple):
 
 
 def start_supervisor(request: JobRequest, started_s: float) -> StartedSupervisor:
-    """Start the warden and tell it what to do. It ends the job as soon as our end of `control` is closed."""
+    """Start the warden and tell it what to do.
+
+    It ends the job as soon as our end of `control` is closed.
+    """
     request = _resolve_paths(request)
     _make_own_folders(request)
     orders = _build_config(request, started_s)
@@ -48,11 +51,23 @@ def start_supervisor(request: JobRequest, started_s: float) -> StartedSupervisor
         their_stdin, stdin = _open_owned_pipe(theirs, on_failure)
         stdout, their_stdout = _open_owned_pipe(on_failure, theirs)
         stderr, their_stderr = _open_owned_pipe(on_failure, theirs)
-        process = _spawn(request, command, (their_stdin, their_stdout, their_stderr), their_control.fileno())
+        process = _spawn(
+            request, command, (their_stdin, their_stdout, their_stderr), their_control.fileno()
+        )
         on_failure.pop_all()
-    with suppress(OSError):  # when it has ended already, what it wrote to stderr says why
+
+    # When it has ended already, what it wrote to stderr says why
+    with suppress(OSError):
         control.sendall(orders.encode())
-    return StartedSupervisor(process, control, stdin, stdout, stderr, orders.kill_at_s)
+
+    return StartedSupervisor(
+        process=process,
+        control=control,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        kill_at_s=orders.kill_at_s,
+    )
 
 
 def _resolve_paths(request: JobRequest) -> JobRequest:
@@ -71,7 +86,9 @@ def _resolve_parent(folder: Path) -> Path:
 def _make_own_folders(request: JobRequest) -> None:
     for folder in (request.folder, request.home, request.tmp):
         if folder.is_symlink():
-            raise ConfigError(f"{folder} is a link", "a job's own folder must be a real one: remove the link")
+            raise ConfigError(
+                f"{folder} is a link", "a job's own folder must be a real one: remove the link"
+            )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -82,6 +99,7 @@ def _build_config(request: JobRequest, started_s: float) -> SupervisorConfig:
         "PWD": str(request.cwd),
         JOB_TAG_VARIABLE: request.tag,
     }
+
     env = {**request.env, **own}
     sandboxed = request.level.is_sandboxed
     return SupervisorConfig(
@@ -92,7 +110,11 @@ def _build_config(request: JobRequest, started_s: float) -> SupervisorConfig:
         kill_at_s=started_s + request.timeout_s,
         grace_s=request.grace_s,
         rlimits=request.limits.as_rlimits(sandboxed),
-        resource_limits=(request.limits.memory_bytes, request.limits.tasks, request.limits.disk_bytes),
+        resource_limits=(
+            request.limits.memory_bytes,
+            request.limits.tasks,
+            request.limits.disk_bytes,
+        ),
         measured_folders=[os.fsencode(folder) for folder in _list_writable(request)],
         writable=[os.fsencode(folder) for folder in (*_list_writable(request), Path("/dev/shm"))],  # noqa: S108 - the cage's own
         seccomp=seccomp.build_filter(platform.machine()) if sandboxed else None,
@@ -104,7 +126,9 @@ def _build_config(request: JobRequest, started_s: float) -> SupervisorConfig:
 def _resolve_argv(request: JobRequest) -> tuple[str, ...]:
     program = find_program(request.argv[0], path=request.env.get("PATH", ""), cwd=request.cwd)
     if program is None:
-        raise EnvironmentUnavailable(f"{request.argv[0]} was not found", "install it, or set `command` of the agent")
+        raise EnvironmentUnavailable(
+            f"{request.argv[0]} was not found", "install it, or set `command` of the agent"
+        )
     return (program, *request.argv[1:])
 
 
@@ -121,17 +145,22 @@ def _build_command(request: JobRequest, config: SupervisorConfig) -> list[str]:
         _SUPERVISOR_CODE,
         str(Path(readable_paths.get_package_folder()).parent),
     ]
+
     if not request.level.is_sandboxed:
         if request.egress_proxy is not None:
             raise ValueError("without a sandbox a job has no network of its own")
         return start_warden
+
     configured = (os.fsdecode(config.argv[0]), *request.configured_command[1:])
     folders = bubblewrap_arguments.SandboxFolders(
         _list_writable(request), request.readable, request.hidden, request.tmp
     )
     alone = request.level is SandboxLevel.OFFLINE or request.egress_proxy is not None
+
     return [
-        *bubblewrap_arguments.build_arguments(alone, configured, request.env.get("PATH", ""), folders),
+        *bubblewrap_arguments.build_arguments(
+            alone, configured, request.env.get("PATH", ""), folders
+        ),
         *start_warden,
     ]
 
@@ -147,9 +176,13 @@ def _open_owned_pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
 def _spawn(
     request: JobRequest, command: list[str], standard: tuple[int, int, int], control: int
 ) -> subprocess.Popen[bytes]:
-    """The job's environment is no part of this: secrets travel in the orders, not where `ps` shows them."""
+    """The job's environment is no part of this.
+
+    Secrets travel in the orders, not where `ps` shows them.
+    """
     stdin, stdout, stderr = standard
     env = {JOB_TAG_VARIABLE: request.tag, "LC_ALL": "C.UTF-8"}
+
     try:
         return subprocess.Popen(
             [*command, str(control)],

@@ -1,7 +1,7 @@
 """Processes of a job, found again after its warden was killed.
 
-A process id proves nothing: the kernel gives it to somebody else. The tag that each process of a job carries in its
-environment does, and a pidfd holds the process still while the tag is read.
+A process id proves nothing: the kernel gives it to somebody else. The tag that each process of a
+job carries in its environment does, and a pidfd holds the process still while the tag is read.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ _KILL_TIMEOUT_S = 2.0
 
 
 def kill_tagged_processes(tag: str) -> int:
-    """Kill every process that carries this job's tag, until none is left; returns how many there were.
+    """Kill every process that carries this job's tag, until none is left.
 
-    The warden has ended the job's processes before; this finds those of a warden that was itself killed.
+    Returns how many there were.
+
+    The warden has ended the job's processes before; this finds those of a warden that was itself
+    killed.
     """
     if sys.platform != "linux":
         return 0
-    ended = set()  # one that was killed shows its tag until it is gone
+
+    # One that was killed shows its tag until it is gone
+    ended = set()
     give_up_at_s = time.monotonic() + _KILL_TIMEOUT_S
     while (found := _find_tagged(tag)) and time.monotonic() < give_up_at_s:
         ended |= {pid for pid in found if _kill_if_tagged(pid, tag)}
+
     return len(ended)
 
 
@@ -53,7 +59,8 @@ def _read_environ(place: str) -> bytes:
     try:
         return Path(place, "environ").read_bytes()
     except OSError:
-        return b""  # ended, or not ours to look at
+        # Ended, or not ours to look at
+        return b""
 
 
 def _kill_if_tagged(pid: int, tag: str) -> bool:
@@ -61,12 +68,16 @@ def _kill_if_tagged(pid: int, tag: str) -> bool:
         pinned = os.pidfd_open(pid)
     except OSError:
         return False
+
     try:
-        if not _has_tag(pid, tag):  # looked at again: now the number cannot change hands
+        # Looked at again: now the number cannot change hands
+        if not _has_tag(pid, tag):
             return False
+
         signal.pidfd_send_signal(pinned, signal.SIGKILL)
     except OSError:
         return False
     finally:
         os.close(pinned)
+
     return True

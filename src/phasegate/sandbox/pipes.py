@@ -22,22 +22,26 @@ _log = logging.getLogger(__name__)
 def open_pipe() -> tuple[int, int]:
     """A pipe as large as the kernel gives one: fewer turns of ours for each megabyte."""
     readable, writable = os.pipe()
+
     if sys.platform == "linux":
         import fcntl
 
         with suppress(OSError):
             fcntl.fcntl(writable, _SET_PIPE_SIZE, MIB)
+
     return readable, writable
 
 
 def iterate_chunks(source: bytes | Path) -> Generator[bytes, None, None]:
     """Bytes as they are, or a file bit by bit.
 
-    A file's own descriptor is never given to a job: through /proc it could be opened again from inside, for writing.
+    A file's own descriptor is never given to a job: through /proc it could be opened again from
+    inside, for writing.
     """
     if isinstance(source, bytes):
         yield source
         return
+
     with source.open("rb", buffering=0) as file:
         while piece := file.read(_CHUNK_BYTES):
             yield piece
@@ -68,17 +72,23 @@ class OutputPipe:
             chunk = os.read(self._descriptor, _CHUNK_BYTES)
         except BlockingIOError:
             return True
+
         if not chunk:
             return False
+
         self._process_chunk(self._redactor.feed(chunk))
         return True
 
     def drain(self, max_bytes: int = 4 * MIB) -> None:
-        """Take what is left in the pipe, and no more than a pipe can hold: a stranger might still write to it."""
+        """Take what is left in the pipe, and no more than a pipe can hold.
+
+        A stranger might still write to it.
+        """
         with suppress(BlockingIOError):
             while max_bytes > 0 and (chunk := os.read(self._descriptor, _CHUNK_BYTES)):
                 self._process_chunk(self._redactor.feed(chunk))
                 max_bytes -= len(chunk)
+
         self._process_chunk(self._redactor.flush())
 
     def get_captured(self) -> CapturedOutput:
@@ -93,7 +103,10 @@ class OutputPipe:
             self._notify_listener(chunk, self._on_chunk)
 
     def _notify_listener(self, chunk: bytes, on_chunk: Callable[[bytes], None]) -> None:
-        """A listener that fails is not called again, and the job goes on: who asks for the outcome is told."""
+        """A listener that fails is not called again, and the job goes on.
+
+        Who asks for the outcome is told.
+        """
         try:
             on_chunk(chunk)
         except Exception:
@@ -123,7 +136,10 @@ class InputPipe:
             self.close()
 
     def flush(self) -> bool:
-        """Write what can be written now; False when that was all. A reader that has gone takes the rest with it."""
+        """Write what can be written now; False when that was all.
+
+        A reader that has gone takes the rest with it.
+        """
         try:
             while self.descriptor is not None and self._refill():
                 self._current = self._current[os.write(self.descriptor, self._current) :]
@@ -131,9 +147,11 @@ class InputPipe:
             return True
         except OSError:
             self.close()
+
         self.has_pending = False
         if self._closing:
             self.close()
+
         return False
 
     def close(self) -> None:
@@ -147,6 +165,9 @@ class InputPipe:
             if piece is None:
                 if not self._queue:
                     return False
+
                 piece = self._queue.popleft()
+
             self._current = memoryview(piece)
+
         return True

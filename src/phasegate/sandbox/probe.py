@@ -18,7 +18,9 @@ from phasegate.sandbox.request import JobOutcome, JobRequest, SandboxLevel
 _SOCKET_SCOPE_LANDLOCK_VERSION = 6
 _HINT = "install bubblewrap and allow user namespaces, or set `sandbox` in [run] to a level that holds here"
 # Writes inside, then tries to write outside, then shows which namespaces it is in.
-_TRIAL_SCRIPT = 'echo in > inside; echo out > "$1"; for kind in pid net; do readlink /proc/self/ns/$kind; done'
+_TRIAL_SCRIPT = (
+    'echo in > inside; echo out > "$1"; for kind in pid net; do readlink /proc/self/ns/$kind; done'
+)
 
 
 class LevelSupport(NamedTuple):
@@ -31,20 +33,36 @@ class LevelSupport(NamedTuple):
 
 
 def choose_level(wanted: SandboxLevel | None, needs_network: bool) -> SandboxLevel:
-    """The wanted level, or a refusal; when none is named, the strongest that holds and that the network need allows."""
+    """The wanted level, or a refusal.
+
+    When none is named, the strongest that holds and that the network need allows.
+    """
     if wanted is not None:
         found = probe_level(wanted)
         if not found.is_supported:
-            raise EnvironmentUnavailable(f"The sandbox level {wanted} does not hold here: {found.problem}", _HINT)
+            raise EnvironmentUnavailable(
+                f"The sandbox level {wanted} does not hold here: {found.problem}", _HINT
+            )
+
         return wanted
-    candidates = (SandboxLevel.WORKTREE,) if needs_network else (SandboxLevel.OFFLINE, SandboxLevel.WORKTREE)
-    return next((level for level in candidates if probe_level(level).is_supported), SandboxLevel.NONE)
+
+    candidates = (
+        (SandboxLevel.WORKTREE,) if needs_network else (SandboxLevel.OFFLINE, SandboxLevel.WORKTREE)
+    )
+    return next(
+        (level for level in candidates if probe_level(level).is_supported), SandboxLevel.NONE
+    )
 
 
 def can_restrict_hosts(level: SandboxLevel, hosts_known: bool) -> bool:
-    """Whether a job with a network is bound to its hosts: always at `offline`, at `worktree` where they are known."""
+    """Whether a job with a network is bound to its hosts.
+
+    Always at `offline`, at `worktree` where they are known.
+    """
     return level is SandboxLevel.OFFLINE or (
-        level is SandboxLevel.WORKTREE and hosts_known and probe_level(SandboxLevel.OFFLINE).is_supported
+        level is SandboxLevel.WORKTREE
+        and hosts_known
+        and probe_level(SandboxLevel.OFFLINE).is_supported
     )
 
 
@@ -52,34 +70,51 @@ def can_restrict_hosts(level: SandboxLevel, hosts_known: bool) -> bool:
 def probe_level(level: SandboxLevel) -> LevelSupport:
     """Whether this level holds here: tried once a process."""
     if level is SandboxLevel.NONE:
-        return LevelSupport(level, True, gaps=("nothing is enforced: changes are looked for afterwards",))
+        return LevelSupport(
+            level, True, gaps=("nothing is enforced: changes are looked for afterwards",)
+        )
+
     if bubblewrap_arguments.find_bubblewrap() is None:
         return LevelSupport(level, False, "bubblewrap is not installed")
-    if (
-        level is SandboxLevel.WORKTREE and probe_level(SandboxLevel.OFFLINE).is_supported
-    ):  # the same, and no network besides
+    # The same, and no network besides
+    if level is SandboxLevel.WORKTREE and probe_level(SandboxLevel.OFFLINE).is_supported:
         return LevelSupport(level, True, gaps=_find_gaps(level))
+
     with tempfile.TemporaryDirectory(prefix="phasegate-probe-") as folder:
         why_not = _run_trial(level, Path(folder).resolve())
+
     return LevelSupport(level, not why_not, why_not, () if why_not else _find_gaps(level))
 
 
 def _run_trial(level: SandboxLevel, folder: Path) -> str:
     """Why the level does not hold, or nothing."""
-    work, canary = folder / "work", folder / "canary"
+    work = folder / "work"
+    canary = folder / "canary"
     work.mkdir()
     canary.write_text("untouched")
     argv = ("/bin/sh", "-c", _TRIAL_SCRIPT, "sh", str(canary))
     tag = f"probe-{os.getpid()}-{level}"
-    request = JobRequest(argv, work, folder / "job", tag, build_environment(), level, timeout_s=20.0, writable=(work,))
+    request = JobRequest(
+        argv=argv,
+        cwd=work,
+        folder=folder / "job",
+        tag=tag,
+        env=build_environment(),
+        level=level,
+        timeout_s=20.0,
+        writable=(work,),
+    )
+
     try:
         outcome = SandboxedJob(request).run()
     except PhasegateError as error:
         return error.message
+
     if not (work / "inside").is_file():
         return f"a job could not write to its own folder: {outcome.stderr.text.strip()}"
     if canary.read_text() != "untouched":
         return "a job could write outside of its folder"
+
     return _find_shared_namespace(level, outcome)
 
 
@@ -99,7 +134,8 @@ def _find_gaps(level: SandboxLevel) -> tuple[str, ...]:
         "Landlock is missing: only the mount namespace keeps writes inside": version == 0,
         "abstract unix sockets of the machine can be reached (Landlock 6 closes them)": sockets_open,
         "the network is open to agents whose hosts are not known": level is SandboxLevel.WORKTREE,
-        "no system-call filter for this processor": seccomp.build_filter(platform.machine()) is None,
+        "no system-call filter for this processor": seccomp.build_filter(platform.machine())
+        is None,
         "the number of processes is not bounded, because we run as root": os.geteuid() == 0,
     }
     return tuple(text for text, applies in gaps.items() if applies)

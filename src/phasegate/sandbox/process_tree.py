@@ -1,4 +1,7 @@
-"""The processes below this one: who they are, and an end to all of them. Loaded by the warden: cheap imports only."""
+"""The processes below this one: who they are, and an end to all of them.
+
+Loaded by the warden: cheap imports only.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
 else:
-    import _signal  # `signal` imports enum: 5 ms
+    # `signal` imports enum: 5 ms
+    import _signal
 
 SIGKILL = 9
 
 
 def read_parents() -> dict[int, int]:
-    """Each running process and its parent; those that are dead and only wait to be noticed are left out."""
-    found = _read_parents_from_proc() if sys.platform == "linux" else _read_parents_from_ps()
+    """Each running process and its parent.
+
+    Those that are dead and only wait to be noticed are left out.
+    """
+    if sys.platform == "linux":
+        found = _read_parents_from_proc()
+    else:
+        found = _read_parents_from_ps()
+
     return {pid: parent for pid, (parent, state) in found.items() if state != "Z"}
 
 
@@ -27,14 +38,18 @@ def find_descendants(root: int, parent_of: dict[int, int]) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in parent_of.items():
         children.setdefault(parent, []).append(pid)
+
     found = [root]
     for pid in found:
         found.extend(children.get(pid, ()))
+
     return found[1:]
 
 
 def signal_descendants(root: int, signal_number: int) -> None:
-    """Signal every descendant once, and nobody else: its number is pinned before its parentage is looked at.
+    """Signal every descendant once, and nobody else.
+
+    Its number is pinned before its parentage is looked at.
 
     The farthest first: one whose parent has just ended may count as somebody else's.
     """
@@ -42,19 +57,24 @@ def signal_descendants(root: int, signal_number: int) -> None:
         try:
             _signal_if_descendant(root, pid, signal_number)
         except OSError:
-            continue  # ended in the meantime, or not ours to signal
+            # Ended in the meantime, or not ours to signal
+            continue
 
 
 def _signal_if_descendant(root: int, pid: int, signal_number: int) -> None:
     if sys.platform != "linux":
         os.kill(pid, signal_number)
         return
+
     try:
         pinned = os.pidfd_open(pid)
     except OSError as error:
         if error.errno == errno.ENOSYS and pid in find_descendants(root, _read_ancestors(pid)):
-            os.kill(pid, signal_number)  # a kernel before 5.3: looked at and signalled with nothing in between
+            # A kernel before 5.3: looked at and signalled with nothing in between
+            os.kill(pid, signal_number)
+
         return
+
     try:
         if pid in find_descendants(root, _read_ancestors(pid)):
             _signal.pidfd_send_signal(pinned, signal_number)
@@ -72,38 +92,50 @@ def _read_ancestors(pid: int) -> dict[int, int]:
 
 
 def kill_all_children(deadline_s: float) -> tuple[int, int]:
-    """Kill and reap until no child is left; returns how many were ended, and how many could not be in time.
+    """Kill and reap until no child is left.
 
-    Only direct children are signalled: they cannot be mistaken, since nobody but us can reap them, and with every
-    killed generation the next one becomes ours. It needs `adopt_orphans` or to be the first process of a namespace.
+    Returns how many were ended, and how many could not be in time.
+
+    Only direct children are signalled: they cannot be mistaken, since nobody but us can reap them,
+    and with every killed generation the next one becomes ours. It needs `adopt_orphans` or to be
+    the first process of a namespace.
     """
-    ended, rounds = 0, 0
-    _, some_left = reap_children()  # these had ended by themselves
+    ended = 0
+    rounds = 0
+    # These had ended by themselves
+    _, some_left = reap_children()
+
     while some_left:
         _kill_children()
         reaped, some_left = reap_children()
         ended += reaped
         if some_left and time.monotonic() > deadline_s:
             return ended, len(find_descendants(os.getpid(), read_parents()))
+
         rounds += 1
-        time.sleep(0 if rounds < 200 else 0.001)  # a chain of forks is only caught by being as quick
+        # A chain of forks is only caught by being as quick
+        time.sleep(0 if rounds < 200 else 0.001)
+
     return ended, 0
 
 
 def reap_children() -> tuple[int, bool]:
     """Take note of all children that have ended; returns how many, and whether any are left."""
     reaped = 0
+
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             reaped += 1
     except ChildProcessError:
         return reaped, False
+
     return reaped, True
 
 
 def _kill_children() -> None:
     if os.getpid() == 1:
-        _kill(-1)  # all of the namespace at once: the kernel leaves no gap between two of them
+        # All of the namespace at once: the kernel leaves no gap between two of them
+        _kill(-1)
         return
     for pid in _list_children():
         _kill(pid)
@@ -131,7 +163,9 @@ def _read_parents_from_proc() -> dict[int, tuple[int, str]]:
             try:
                 found[int(name)] = _read_stat(int(name))
             except OSError:
-                continue  # ended while we looked
+                # Ended while we looked
+                continue
+
     return found
 
 
@@ -146,8 +180,11 @@ def _read_stat(pid: int) -> tuple[int, str]:
 
 
 def _read_parents_from_ps() -> dict[int, tuple[int, str]]:
-    import subprocess  # on macOS only: slow to import
+    # On macOS only: slow to import
+    import subprocess
 
-    listing = subprocess.run(["/bin/ps", "-axo", "pid=,ppid=,stat="], stdout=subprocess.PIPE, check=False)
+    listing = subprocess.run(
+        ["/bin/ps", "-axo", "pid=,ppid=,stat="], stdout=subprocess.PIPE, check=False
+    )
     rows = [line.split() for line in listing.stdout.decode().splitlines()]
     return {int(pid): (int(parent), state[0]) for pid, parent, state in rows}

@@ -1,4 +1,5 @@
-"""Secrets taken out of a stream as it passes, also where one is split over two pieces of it or over several lines.
+"""Secrets taken out of a stream as it passes, also where one is split over two pieces of it or over
+several lines.
 
 This is against accidents: a program that means to tell a secret can write it in another way.
 """
@@ -9,44 +10,67 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from phasegate.core.agents.secrets import MIN_SECRET_BYTES, MIN_SPLIT_SECRET_BYTES, list_encodings, strip_whitespace
+from phasegate.core.agents.secrets import (
+    MIN_SECRET_BYTES,
+    MIN_SPLIT_SECRET_BYTES,
+    list_encodings,
+    strip_whitespace,
+)
 
 REDACTION_MARK = b"[redacted]"
 _MAX_HELD_BYTES = 1024**2
-_MAX_SPLIT_BYTES = 64 * 1024  # of a text that may be a secret split over lines: what is longer is let go
-_PREFIX_BYTES = 4  # bytes that are looked for first: tokens can be thousands of bytes long
+# Of a text that may be a secret split over lines: what is longer is let go
+_MAX_SPLIT_BYTES = 64 * 1024
+# Bytes that are looked for first: tokens can be thousands of bytes long
+_PREFIX_BYTES = 4
 _GAP = rb"(?:\\[nrt]|\s)*"
 
 
 class Redactor:
-    """Puts a mark in the place of each secret. What might be the beginning of one is held back until that is known."""
+    """Puts a mark in the place of each secret.
+
+    What might be the beginning of one is held back until that is known.
+    """
 
     def __init__(self, secrets: Iterable[bytes]) -> None:
         long = {secret for secret in secrets if len(secret) >= MIN_SECRET_BYTES}
         self._secrets = sorted({form for secret in long for form in list_encodings(secret)})
         self._split_forms = sorted(
-            {form for form in map(strip_whitespace, self._secrets) if len(form) >= MIN_SPLIT_SECRET_BYTES}
+            {
+                form
+                for form in map(strip_whitespace, self._secrets)
+                if len(form) >= MIN_SPLIT_SECRET_BYTES
+            }
         )
+
         self._max_secret_bytes = max(map(len, self._secrets), default=0)
         openings = b"|".join(re.escape(secret[:_PREFIX_BYTES]) for secret in self._secrets)
-        self._prefix_pattern = re.compile(b"(?=" + openings + b")")  # looks ahead, to find those that overlap
+        # Looks ahead, to find those that overlap
+        self._prefix_pattern = re.compile(b"(?=" + openings + b")")
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
         """The next piece, as far as it can be shown."""
         if not self._secrets:
             return chunk
+
         text = self._held + chunk
         spans = [*self._find_spans(text)]
         cut = min(self._find_partial_secret(text), self._find_partial_split_secret(text))
+
         if spans and spans[-1][0] < cut < spans[-1][1]:
-            cut = spans[-1][0] if spans[-1][1] - spans[-1][0] < _MAX_HELD_BYTES else len(text)
+            if spans[-1][1] - spans[-1][0] < _MAX_HELD_BYTES:
+                cut = spans[-1][0]
+            else:
+                cut = len(text)
+
         self._held = text[cut:]
         return _replace_spans(text[:cut], [span for span in spans if span[1] <= cut])
 
     def flush(self) -> bytes:
         """What was held back, when nothing more will come."""
-        text, self._held = self._held, b""
+        text = self._held
+        self._held = b""
         return _replace_spans(text, [*self._find_spans(text)])
 
     def redact_text(self, text: str) -> str:
@@ -56,14 +80,19 @@ class Redactor:
 
     def _find_spans(self, text: bytes) -> Iterator[tuple[int, int]]:
         """Where secrets are, in order; those that overlap are one."""
-        start, reach = 0, 0
+        start = 0
+        reach = 0
         whole = (span for secret in self._secrets for span in _find_occurrences(text, secret))
+
         for begin, end in sorted(chain(whole, self._find_split_spans(text))):
             if begin >= reach:
                 if reach:
                     yield start, reach
+
                 start = begin
+
             reach = max(reach, end)
+
         if reach:
             yield start, reach
 
@@ -84,15 +113,25 @@ class Redactor:
             end = text[start:]
             if any(len(end) < len(secret) and secret.startswith(end) for secret in self._secrets):
                 return start
+
         return len(text)
 
     def _find_partial_split_secret(self, text: bytes) -> int:
-        """The same for one that goes on behind white space. A few bytes are too little to keep a line waiting."""
+        """The same for one that goes on behind white space.
+
+        A few bytes are too little to keep a line waiting.
+        """
         first = max(0, len(text) - _MAX_SPLIT_BYTES)
         pressed = strip_whitespace(text[first:].removesuffix(b"\\"))[-self._max_secret_bytes :]
         found = [_measure_partial_match(pressed, form) for form in self._split_forms]
-        openings = {form[:length] for form, length in zip(self._split_forms, found, strict=True) if length}
-        places = (re.search(_build_gap_pattern(opening) + _GAP + rb"\\?\Z", text[first:]) for opening in openings)
+        openings = {
+            form[:length] for form, length in zip(self._split_forms, found, strict=True) if length
+        }
+        places = (
+            re.search(_build_gap_pattern(opening) + _GAP + rb"\\?\Z", text[first:])
+            for opening in openings
+        )
+
         return min((first + place.start() for place in places if place), default=len(text))
 
 
@@ -102,7 +141,9 @@ def _measure_partial_match(text: bytes, form: bytes) -> int:
     while at >= 0:
         if form.startswith(text[at:]):
             return len(text) - at
+
         at = text.find(form[:_PREFIX_BYTES], at + 1)
+
     return 0
 
 
@@ -118,8 +159,13 @@ def _find_occurrences(text: bytes, secret: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _replace_spans(text: bytes, spans: list[tuple[int, int]]) -> bytes:
-    parts, done = [], 0
+    parts = []
+    done = 0
     for begin, end in spans:
         parts += [text[done:begin], REDACTION_MARK]
         done = end
-    return b"".join((*parts, text[done:])) if parts else text
+
+    if parts:
+        return b"".join((*parts, text[done:]))
+
+    return text

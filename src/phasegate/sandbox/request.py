@@ -25,20 +25,25 @@ class SandboxLevel(StrEnum):
         return self is not SandboxLevel.NONE
 
 
-MIB, GIB = 1024**2, 1024**3
+MIB = 1024**2
+GIB = 1024**3
 
 
 class JobLimits(NamedTuple):
-    """`open_files` and `file_bytes` hold for each process; memory, tasks (threads too) and disk for the whole job.
+    """`open_files` and `file_bytes` hold for each process.
 
-    There is no RLIMIT_AS or RLIMIT_DATA: Node, the JVM and sanitizers reserve far more than they use.
+    Memory, tasks (threads too) and disk for the whole job.
+
+    There is no RLIMIT_AS or RLIMIT_DATA: Node, the JVM and sanitizers reserve far more than they
+    use.
     """
 
     open_files: int = 16_384
     file_bytes: int = 4 * GIB
     tasks: int = 4_096
     memory_bytes: int = 8 * GIB
-    disk_bytes: int = 32 * GIB  # of what lies in its checkout and its own folders
+    # Of what lies in its checkout and its own folders
+    disk_bytes: int = 32 * GIB
 
     def as_rlimits(self, sandboxed: bool) -> list[tuple[int, int]]:
         """(resource, value) pairs, none above what this process may have itself."""
@@ -47,9 +52,12 @@ class JobLimits(NamedTuple):
             (resource.RLIMIT_NOFILE, self.open_files),
             (resource.RLIMIT_FSIZE, self.file_bytes),
         ]
-        if sandboxed:  # outside a user namespace it would count everything that the person has running
-            # The quick stop of a fork bomb; the kernel never holds root to it. The warden ends it at `tasks`, by name.
+        # Outside a user namespace it would count everything that the person has running
+        if sandboxed:
+            # The quick stop of a fork bomb; the kernel never holds root to it. The warden ends it
+            # at `tasks`, by name.
             wanted.append((resource.RLIMIT_NPROC, 2 * self.tasks))
+
         return [(which, _cap_at_hard_limit(which, value)) for which, value in wanted]
 
     def describe_limit(self, which: str) -> str:
@@ -62,18 +70,25 @@ class JobLimits(NamedTuple):
 
 
 def _format_size(count: int) -> str:
-    return f"{count / GIB:g} GiB" if count >= GIB else f"{count / MIB:g} MiB"
+    if count >= GIB:
+        return f"{count / GIB:g} GiB"
+    return f"{count / MIB:g} MiB"
 
 
 def _cap_at_hard_limit(which: int, value: int) -> int:
     hard = resource.getrlimit(which)[1]
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+    if hard == resource.RLIM_INFINITY:
+        return value
+    return min(value, hard)
 
 
 EGRESS_PROXY_PORT = 3128
-EGRESS_PROXY_URL = f"http://127.0.0.1:{EGRESS_PROXY_PORT}"  # inside of a network of its own
+# Inside of a network of its own
+EGRESS_PROXY_URL = f"http://127.0.0.1:{EGRESS_PROXY_PORT}"
 _NO_PROXY_HOSTS = "127.0.0.1,localhost,::1"
-_PROXY_ENV = dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), EGRESS_PROXY_URL) | {"NO_PROXY": _NO_PROXY_HOSTS}
+_PROXY_ENV = dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), EGRESS_PROXY_URL) | {
+    "NO_PROXY": _NO_PROXY_HOSTS
+}
 # What leads the programs of a job to its way out.
 EGRESS_PROXY_ENV = {
     **_PROXY_ENV,
@@ -95,27 +110,38 @@ class JobRequest(NamedTuple):
 
     argv: tuple[str, ...]
     cwd: Path
-    folder: Path  # the job's own: its HOME and TMPDIR are made in it
-    tag: str  # unique; each process of the job carries it as PHASEGATE_JOB
-    env: Mapping[str, str]  # made by environment.scrubbed
+    # The job's own: its HOME and TMPDIR are made in it
+    folder: Path
+    # Unique; each process of the job carries it as PHASEGATE_JOB
+    tag: str
+    # Made by environment.scrubbed
+    env: Mapping[str, str]
     level: SandboxLevel
-    timeout_s: float = 1800.0  # SIGTERM at 0.9 of it, SIGKILL at its end
-    grace_s: float = 30.0  # between the two when it is stopped early
+    # SIGTERM at 0.9 of it, SIGKILL at its end
+    timeout_s: float = 1800.0
+    # Between the two when it is stopped early
+    grace_s: float = 30.0
     stdin: bytes | Path = b""
-    keep_stdin_open: bool = False  # for conversations: see Job.send
-    configured_command: tuple[
-        str, ...
-    ] = ()  # the configured part of argv: the files it names stay readable wherever they lie
+    # For conversations: see Job.send
+    keep_stdin_open: bool = False
+    # The configured part of argv: the files it names stay readable wherever they lie
+    configured_command: tuple[str, ...] = ()
     writable: tuple[Path, ...] = ()
-    readable: tuple[Path, ...] = ()  # besides the system and what the command needs
-    hidden: tuple[Path, ...] = ()  # parts of what is readable or writable
+    # Besides the system and what the command needs
+    readable: tuple[Path, ...] = ()
+    # Parts of what is readable or writable
+    hidden: tuple[Path, ...] = ()
     limits: JobLimits = JobLimits()
-    secrets: tuple[bytes, ...] = ()  # values that are taken out of its output before anybody sees it
-    egress_proxy: JobProxy | None = None  # of a sandboxed job: its own network, with this as all there is
-    max_kept_bytes: int = 8 * MIB  # of each stream, in memory
+    # Values that are taken out of its output before anybody sees it
+    secrets: tuple[bytes, ...] = ()
+    # Of a sandboxed job: its own network, with this as all there is
+    egress_proxy: JobProxy | None = None
+    # Of each stream, in memory
+    max_kept_bytes: int = 8 * MIB
     stdout_log: Path | None = None
     stderr_log: Path | None = None
-    max_log_bytes: int = 256 * MIB  # of each stream, in its log
+    # Of each stream, in its log
+    max_log_bytes: int = 256 * MIB
 
     @property
     def home(self) -> Path:
@@ -131,14 +157,22 @@ class JobOutcome(NamedTuple):
 
     exit_code: int | None
     signal: int | None
-    sigterm_sent: bool  # SIGTERM was sent, by the clock or by `stop`
-    timed_out: bool  # SIGKILL was sent, at the end of its time
-    supervisor_lost: bool  # its warden was killed: nobody knows how it ended
+    # SIGTERM was sent, by the clock or by `stop`
+    sigterm_sent: bool
+    # SIGKILL was sent, at the end of its time
+    timed_out: bool
+    # Its warden was killed: nobody knows how it ended
+    supervisor_lost: bool
     stdout: CapturedOutput
     stderr: CapturedOutput
     duration_s: float
-    survivors_killed: int  # processes that were still there when the program had ended
-    survivors_left: int  # processes that could not be ended: another user's, or stuck in the kernel
-    stop_requested: bool = False  # `stop` was called before it had ended
-    exceeded_limit: str = ""  # the limit at which it was ended, in words
-    listener_failed: bool = False  # what listened to its output failed, and did not hear the rest
+    # Processes that were still there when the program had ended
+    survivors_killed: int
+    # Processes that could not be ended: another user's, or stuck in the kernel
+    survivors_left: int
+    # `stop` was called before it had ended
+    stop_requested: bool = False
+    # The limit at which it was ended, in words
+    exceeded_limit: str = ""
+    # What listened to its output failed, and did not hear the rest
+    listener_failed: bool = False

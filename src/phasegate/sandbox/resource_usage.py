@@ -1,6 +1,9 @@
-"""What a job uses, all its processes together, against its limits. Loaded by the warden: cheap imports only.
+"""What a job uses, all its processes together, against its limits.
 
-The kernel's own limits are those of a process: a job of many processes, or one that keeps many files, is none of them.
+Loaded by the warden: cheap imports only.
+
+The kernel's own limits are those of a process: a job of many processes, or one that keeps many
+files, is none of them.
 """
 
 from __future__ import annotations
@@ -15,24 +18,39 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHECK_INTERVAL_S = 0.5
-MEMORY, TASKS, DISK = "memory", "tasks", "disk"
+MEMORY = "memory"
+TASKS = "tasks"
+DISK = "disk"
 _WALK_INTERVAL_S = 2.0
-_FILES_PER_STEP = 1000  # files that are looked at before the warden looks at its job again
+# Files that are looked at before the warden looks at its job again
+_FILES_PER_STEP = 1000
 _PAUSE_S = 0.01
-_WALK_TIME_DIVISOR = 20  # a walk takes at most so small a part of the time
+# A walk takes at most so small a part of the time
+_WALK_TIME_DIVISOR = 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_STATE, _PARENT, _THREADS, _RESIDENT = 0, 1, 17, 21  # fields of /proc/PID/stat behind the name
+# Fields of /proc/PID/stat behind the name
+_STATE = 0
+_PARENT = 1
+_THREADS = 17
+_RESIDENT = 21
 _OWN_MEMORY_FIELDS = (b"Pss_Anon:", b"Pss_Shmem:")
 
 
 class ResourceMonitor:
     """Looks from time to time. A limit of 0 is none."""
 
-    def __init__(self, root: int, memory_bytes: int, tasks: int, disk_bytes: int, folders: list[bytes]) -> None:
-        self._root, self._folders = root, folders
-        self._memory_bytes, self._tasks, self._disk_bytes = memory_bytes, tasks, disk_bytes
+    def __init__(
+        self, root: int, memory_bytes: int, tasks: int, disk_bytes: int, folders: list[bytes]
+    ) -> None:
+        self._root = root
+        self._folders = folders
+        self._memory_bytes = memory_bytes
+        self._tasks = tasks
+        self._disk_bytes = disk_bytes
         now_s = time.monotonic()
-        self._check_at_s, self._walk_at_s, self._walk_began_s = now_s + CHECK_INTERVAL_S, now_s + _WALK_INTERVAL_S, 0.0
+        self._check_at_s = now_s + CHECK_INTERVAL_S
+        self._walk_at_s = now_s + _WALK_INTERVAL_S
+        self._walk_began_s = 0.0
         self._walk: Iterator[int] | None = None
 
     @property
@@ -47,29 +65,49 @@ class ResourceMonitor:
             self._check_at_s = now_s + CHECK_INTERVAL_S
             if found := self._check_processes():
                 return found
-        return self._check_files(now_s) if self._disk_bytes and now_s >= self._walk_at_s else ""
+
+        if self._disk_bytes and now_s >= self._walk_at_s:
+            return self._check_files(now_s)
+
+        return ""
 
     def _check_processes(self) -> str:
         stats = dict(_read_all_stats())
-        pids = find_descendants(self._root, {pid: int(fields[_PARENT]) for pid, fields in stats.items()})
+        pids = find_descendants(
+            self._root, {pid: int(fields[_PARENT]) for pid, fields in stats.items()}
+        )
         if self._tasks and sum(int(stats[pid][_THREADS]) for pid in pids) >= self._tasks:
             return TASKS
+
         held = dict(_measure_memory({pid: stats[pid] for pid in pids}))
-        # What is resident counts shared pages once a process: too much, but quick. The true number is asked for then.
+        # What is resident counts shared pages once a process: too much, but quick. The true number
+        # is asked for then.
         if self._memory_bytes and sum(held.values()) >= self._memory_bytes:
             own = sum(read_own_memory(place, at_most) for place, at_most in held.items())
-            return MEMORY if own >= self._memory_bytes else ""
+            if own >= self._memory_bytes:
+                return MEMORY
+            return ""
+
         return ""
 
     def _check_files(self, now_s: float) -> str:
         if self._walk is None:
-            self._walk, self._walk_began_s = _measure_folders(self._folders), now_s
+            self._walk = _measure_folders(self._folders)
+            self._walk_began_s = now_s
+
         size = next(self._walk, None)
         self._walk_at_s = now_s + _PAUSE_S
+
         if size is None:
             self._walk = None
-            self._walk_at_s = now_s + max(_WALK_INTERVAL_S, _WALK_TIME_DIVISOR * (now_s - self._walk_began_s))
-        return DISK if size is not None and size >= self._disk_bytes else ""
+            self._walk_at_s = now_s + max(
+                _WALK_INTERVAL_S, _WALK_TIME_DIVISOR * (now_s - self._walk_began_s)
+            )
+
+        if size is not None and size >= self._disk_bytes:
+            return DISK
+
+        return ""
 
 
 def _read_all_stats() -> Iterator[tuple[int, list[bytes]]]:
@@ -88,11 +126,16 @@ def _read_stat(place: str) -> list[bytes]:
 
 
 def _measure_memory(stats: dict[int, list[bytes]]) -> Iterator[tuple[str, int]]:
-    """Where each process is measured, and what is resident. One whose first thread has ended is seen by another."""
+    """Where each process is measured, and what is resident.
+
+    One whose first thread has ended is seen by another.
+    """
     for pid, fields in stats.items():
-        place, seen = f"/proc/{pid}", fields
+        place = f"/proc/{pid}"
+        seen = fields
         if fields[_STATE] == b"Z" and int(fields[_THREADS]) > 1:
             place, seen = next(_find_live_threads(place), (place, fields))
+
         yield place, int(seen[_RESIDENT]) * _PAGE_BYTES
 
 
@@ -101,6 +144,7 @@ def _find_live_threads(place: str) -> Iterator[tuple[str, list[bytes]]]:
         threads = os.listdir(f"{place}/task")
     except OSError:
         return
+
     for name in threads:
         fields = _read_stat(f"{place}/task/{name}")
         if fields and fields[_STATE] != b"Z":
@@ -108,7 +152,10 @@ def _find_live_threads(place: str) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def read_own_memory(proc_folder: str, resident_bytes: int) -> int:
-    """What it alone holds, and its part of what it shares; files that are only mapped count for nobody."""
+    """What it alone holds, and its part of what it shares.
+
+    Files that are only mapped count for nobody.
+    """
     try:
         with open(f"{proc_folder}/smaps_rollup", "rb") as rollup:
             lines = [line.split() for line in rollup]
@@ -116,20 +163,33 @@ def read_own_memory(proc_folder: str, resident_bytes: int) -> int:
         lines = []
     except OSError:
         return resident_bytes
+
     if not lines:
-        return 0  # it ended while we looked
+        # It ended while we looked
+        return 0
+
     found = [int(line[1]) * 1024 for line in lines if line[0] in _OWN_MEMORY_FIELDS]
-    return min(sum(found), resident_bytes) if found else resident_bytes
+    if found:
+        return min(sum(found), resident_bytes)
+
+    return resident_bytes
 
 
 def _measure_folders(folders: list[bytes]) -> Iterator[int]:
-    """The bytes on the disk below folders, as far as they are counted; no link is followed, no file counted twice."""
-    size, seen, waiting = 0, 0, list(folders)
+    """The bytes on the disk below folders, as far as they are counted.
+
+    No link is followed, no file counted twice.
+    """
+    size = 0
+    seen = 0
+    waiting = list(folders)
+
     while waiting:
         try:
             entries = list(os.scandir(waiting.pop()))
         except OSError:
             continue
+
         for entry in entries:
             try:
                 about = entry.stat(follow_symlinks=False)
@@ -137,8 +197,10 @@ def _measure_folders(folders: list[bytes]) -> Iterator[int]:
                     waiting.append(entry.path)
             except OSError:
                 continue
+
             size += about.st_blocks * 512 // max(about.st_nlink, 1)
             seen += 1
             if seen % _FILES_PER_STEP == 0:
                 yield size
+
     yield size

@@ -1,4 +1,7 @@
-"""Short programs that we trust, such as git: started, fed, read and ended in one call, without polling for the end."""
+"""Short programs that we trust, such as git.
+
+Started, fed, read and ended in one call, without polling for the end.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,27 @@ from phasegate.errors import EnvironmentUnavailable
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A descriptor of this process that becomes readable when it ends, or None where there is no such thing."""
+    """A descriptor of this process that becomes readable when it ends, or None where there is no
+    such thing.
+    """
     if sys.platform != "linux":
         return None
+
     try:
         return os.pidfd_open(pid)
     except OSError:
-        return None  # a kernel before 5.3
+        # A kernel before 5.3
+        return None
 
 
 def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Whether it ended in time. `Popen.wait` sleeps between its looks, which costs a short job up to 50 ms."""
+    """Whether it ended in time.
+
+    `Popen.wait` sleeps between its looks, which costs a short job up to 50 ms.
+    """
     if process.poll() is not None:
         return True
+
     pinned = open_pidfd(process.pid)
     if pinned is not None:
         try:
@@ -39,11 +50,14 @@ def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
             poll.poll(max(0, int(timeout_s * 1000)))
         finally:
             os.close(pinned)
+
         return process.poll() is not None
+
     try:
         process.wait(max(0.0, timeout_s))
     except subprocess.TimeoutExpired:
         return False
+
     return True
 
 
@@ -60,7 +74,8 @@ class ProgramResult(NamedTuple):
     stdout: bytes
     stderr: bytes
     duration_s: float
-    truncated: bool  # more came out than was asked for; the rest was thrown away
+    # More came out than was asked for; the rest was thrown away
+    truncated: bool
     timed_out: bool
 
     @property
@@ -69,10 +84,16 @@ class ProgramResult(NamedTuple):
 
 
 def find_program(name: str, *, path: str | None = None, cwd: Path | None = None) -> str | None:
-    """The absolute path of a program, or None; a name with a slash is looked for from `cwd`, never through PATH."""
+    """The absolute path of a program, or None.
+
+    A name with a slash is looked for from `cwd`, never through PATH.
+    """
     if os.sep in name:
         candidate = (cwd or Path.cwd()) / name
-        return str(candidate) if candidate.is_file() and os.access(candidate, os.X_OK) else None
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return str(candidate)
+        return None
+
     return shutil.which(name, path=path)
 
 
@@ -88,34 +109,54 @@ def run_program(
 ) -> ProgramResult:
     """Run a program to its end; raises EnvironmentUnavailable when it cannot be started.
 
-    `stdout_to` is a descriptor that takes its output instead of us. On a time-out, and when we are interrupted, it gets
-    SIGTERM first: git removes its lock files then.
+    `stdout_to` is a descriptor that takes its output instead of us. On a time-out, and when we are
+    interrupted, it gets SIGTERM first: git removes its lock files then.
     """
     started_s = time.monotonic()
     process = _start_process(argv, cwd, env, bool(stdin), stdout_fd)
     exchange = _PipeExchange(process, stdin, max_output_bytes)
+
     try:
         timed_out = not exchange.transfer_until_exit(started_s + timeout_s)
         if timed_out:
             _terminate(process)
             exchange.drain()
+
         code = process.wait()
     except BaseException:
         _terminate(process)
         raise
     finally:
         exchange.close()
+
     duration_s = time.monotonic() - started_s
-    exit_code, by_signal = (code, None) if code >= 0 else (None, -code)
+    if code >= 0:
+        exit_code, by_signal = (code, None)
+    else:
+        exit_code, by_signal = (None, -code)
+
     return ProgramResult(
-        exit_code, by_signal, exchange.stdout, exchange.stderr, duration_s, exchange.truncated, timed_out
+        exit_code=exit_code,
+        signal=by_signal,
+        stdout=exchange.stdout,
+        stderr=exchange.stderr,
+        duration_s=duration_s,
+        truncated=exchange.truncated,
+        timed_out=timed_out,
     )
 
 
 def _start_process(
-    argv: Sequence[str | Path], cwd: Path, env: Mapping[str, str], has_stdin: bool, stdout_fd: int | None
+    argv: Sequence[str | Path],
+    cwd: Path,
+    env: Mapping[str, str],
+    has_stdin: bool,
+    stdout_fd: int | None,
 ) -> subprocess.Popen[bytes]:
-    """Python starts it by vfork, with all other descriptors closed; its own group keeps Ctrl-C for us."""
+    """Python starts it by vfork, with all other descriptors closed.
+
+    Its own group keeps Ctrl-C for us.
+    """
     try:
         return subprocess.Popen(
             argv,
@@ -129,7 +170,9 @@ def _start_process(
         )
     except FileNotFoundError as error:
         missing = argv[0] if cwd.is_dir() else cwd
-        raise EnvironmentUnavailable(f"{missing} was not found", f"install {argv[0]}, or put it on the PATH") from error
+        raise EnvironmentUnavailable(
+            f"{missing} was not found", f"install {argv[0]}, or put it on the PATH"
+        ) from error
     except OSError as error:
         raise EnvironmentUnavailable(
             f"{argv[0]} could not be started: {error.strerror}", "check the installation"
@@ -151,16 +194,20 @@ class _PipeExchange:
             if pipe is not None:
                 self._parts[pipe.fileno()] = []
                 self._register(pipe.fileno(), select.POLLIN)
+
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)
             self._register(process.stdin.fileno(), select.POLLOUT)
+
         self._pidfd = open_pidfd(process.pid)
         if self._pidfd is not None:
             self._poll.register(self._pidfd, select.POLLIN)
 
     @property
     def stdout(self) -> bytes:
-        return self._join_output(0) if self._process.stdout is not None else b""
+        if self._process.stdout is not None:
+            return self._join_output(0)
+        return b""
 
     @property
     def stderr(self) -> bytes:
@@ -175,12 +222,15 @@ class _PipeExchange:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return False
+
             ready = self._poll.poll(int(left_s * 1000) + 1)
             for descriptor, _ in ready:
                 self._handle_ready(descriptor)
+
             if any(descriptor == self._pidfd for descriptor, _ in ready):
                 self.drain()
                 return True
+
         return wait_for_exit(self._process, deadline_s - time.monotonic())
 
     def drain(self) -> None:
@@ -206,7 +256,12 @@ class _PipeExchange:
     def _handle_ready(self, descriptor: int) -> None:
         if descriptor == self._pidfd:
             return
-        go_on = self._read(descriptor) if descriptor in self._parts else self._write()
+
+        if descriptor in self._parts:
+            go_on = self._read(descriptor)
+        else:
+            go_on = self._write()
+
         if not go_on:
             self._poll.unregister(descriptor)
             self._open_count -= 1
@@ -227,6 +282,7 @@ class _PipeExchange:
             return True
         except OSError:
             self._input = self._input[:0]
+
         if not self._input:
             self._process.stdin.close()
         return bool(self._input)
@@ -236,9 +292,13 @@ class _PipeExchange:
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the group, SIGKILL after a moment; the leader is not reaped before, so the number is its own."""
+    """SIGTERM to the group, SIGKILL after a moment.
+
+    The leader is not reaped before, so the number is its own.
+    """
     if process.poll() is not None:
         return
+
     os.killpg(process.pid, signal.SIGTERM)
     if not wait_for_exit(process, _TERMINATE_GRACE_S):
         os.killpg(process.pid, signal.SIGKILL)

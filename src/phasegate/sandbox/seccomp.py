@@ -1,7 +1,8 @@
 """The system calls that a caged program does not get, as a filter for the kernel.
 
-A refused call answers with an error and kills nothing: programs try such calls and go on without them. ENOSYS stands
-where a program must believe in an older kernel (glibc falls back from clone3 to clone on ENOSYS only).
+A refused call answers with an error and kills nothing: programs try such calls and go on without
+them. ENOSYS stands where a program must believe in an older kernel (glibc falls back from clone3 to
+clone on ENOSYS only).
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ _UNIMPLEMENTED = {
     "clone3": (435, 435),
     "openat2": (437, 437),
 }
-_SOCKET, _CLONE, _IOCTL = (41, 198), (56, 220), (16, 29)
+_SOCKET = (41, 198)
+_CLONE = (56, 220)
+_IOCTL = (16, 29)
 
-# Calls that give a file its mode: (numbers, which argument is the mode, which one says whether a file is made).
+# Calls that give a file its mode: (numbers, which argument is the mode, which one says whether a
+# file is made).
 _MODE_CALLS = {
     "chmod": ((90, _ABSENT), 1, None),
     "fchmod": ((91, 52), 1, None),
@@ -102,24 +106,41 @@ _MODE_CALLS = {
     "open": ((2, _ABSENT), 2, 1),
     "openat": ((257, 56), 3, 2),
 }
-_SETUID = 0o4000  # a program of ours that any user could run as us, long after the job
-_CREATE_FLAGS = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without one of them the mode is whatever the register held
+# A program of ours that any user could run as us, long after the job
+_SETUID = 0o4000
+# O_CREAT, O_TMPFILE: without one of them the mode is whatever the register held
+_CREATE_FLAGS = 0o100 | 0o20000000
 
-_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
-_NEW_NAMESPACES = 0x7E02_0000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into the terminal that we were started from
+_AF_UNIX = 1
+_AF_INET = 2
+_AF_INET6 = 10
+_AF_NETLINK = 16
+_NETLINK_ROUTE = 0
+# CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
+_NEW_NAMESPACES = 0x7E02_0000
+# Typing into the terminal that we were started from
+_TIOCSTI = 0x5412
+_TIOCLINUX = 0x541C
 _X32_CALL_BIT = 0x4000_0000
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_ANY_BIT = 0x45
+_RETURN = 0x06
 _ALLOW = 0x7FFF_0000
-_NUMBER_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
+_NUMBER_OFFSET = 0
+_ARCH_OFFSET = 4
+_ARGUMENTS_OFFSET = 16
 
 
 @cache
 def build_filter(machine: str) -> bytes | None:
     """The filter as the kernel takes it, or None for a machine whose numbers we do not know."""
     known = _ARCHITECTURES.get(machine)
-    return None if known is None else b"".join(_build_program(known))
+    if known is None:
+        return None
+    return b"".join(_build_program(known))
 
 
 def _build_program(machine: _CpuArchitecture) -> list[bytes]:
@@ -148,12 +169,17 @@ def _refuse_calls(table: dict[str, tuple[int, int]], column: int, error: int) ->
 def _restrict_sockets() -> list[bytes]:
     """Unix and internet sockets, and the one netlink protocol that lists interfaces.
 
-    Node's os.networkInterfaces() throws without it. It changes nothing without capabilities, and a cage has none.
+    Node's os.networkInterfaces() throws without it. It changes nothing without capabilities, and a
+    cage has none.
     """
     allow = [_instruction(_RETURN, _ALLOW)]
     return [
         _load_argument(0),
-        *(step for family in (_AF_UNIX, _AF_INET, _AF_INET6) for step in _run_if(_EQUAL, family, allow)),
+        *(
+            step
+            for family in (_AF_UNIX, _AF_INET, _AF_INET6)
+            for step in _run_if(_EQUAL, family, allow)
+        ),
         *_run_unless_equal(_AF_NETLINK, [_refuse(errno.EAFNOSUPPORT)]),
         _load_argument(2),
         *_run_if(_EQUAL, _NETLINK_ROUTE, allow),
@@ -187,9 +213,15 @@ def _refuse_setuid(column: int) -> list[bytes]:
             _instruction(_RETURN, _ALLOW),
         ]
         if flags is not None:
-            check = [_load_argument(flags), *_run_if(_ANY_BIT, _CREATE_FLAGS, check), _instruction(_RETURN, _ALLOW)]
+            check = [
+                _load_argument(flags),
+                *_run_if(_ANY_BIT, _CREATE_FLAGS, check),
+                _instruction(_RETURN, _ALLOW),
+            ]
+
         if numbers[column] != _ABSENT:
             steps += _run_if(_EQUAL, numbers[column], check)
+
     return steps
 
 
@@ -199,7 +231,10 @@ def _load_argument(index: int) -> bytes:
 
 
 def _run_if(test: int, value: int, then: list[bytes]) -> list[bytes]:
-    """Run `then` if the loaded word passes the test, else jump over it. `then` must end the program."""
+    """Run `then` if the loaded word passes the test, else jump over it.
+
+    `then` must end the program.
+    """
     return [_instruction(test, value, 0, len(then)), *then]
 
 

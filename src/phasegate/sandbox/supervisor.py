@@ -1,9 +1,11 @@
-"""The small process between us and a caged program: it starts it, times it, and ends all that is left of it.
+"""The small process between us and a caged program.
 
-It runs as a program of its own (`python -I -S`), so cheap imports only. At a sandboxed level it is the first process
-of the job's PID namespace: nothing inside can signal it, and when it ends the kernel ends everything inside. At level
-`none` it adopts every orphan instead. It holds one end of a socket to us. When that closes, however we came to our
-end, it kills the job and goes.
+It starts it, times it, and ends all that is left of it.
+
+It runs as a program of its own (`python -I -S`), so cheap imports only. At a sandboxed level it is
+the first process of the job's PID namespace: nothing inside can signal it, and when it ends the
+kernel ends everything inside. At level `none` it adopts every orphan instead. It holds one end of a
+socket to us. When that closes, however we came to our end, it kills the job and goes.
 
 From us: the orders, then one byte a wish: STOP or END. To us: one line a fact.
 """
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     import signal as _signal
     from typing import NoReturn
 else:
-    import _signal  # `signal` imports enum: 5 ms
+    # `signal` imports enum: 5 ms
+    import _signal
 
-STOP, KILL = b"s", b"e"
+STOP = b"s"
+KILL = b"e"
 _LINUX = sys.platform == "linux"
 _KILL_TIMEOUT_S = 5.0
 _LENGTH_BYTES = 8
@@ -42,16 +46,20 @@ class SupervisorConfig(Light):
     argv: list[bytes]
     env: dict[bytes, bytes]
     cwd: bytes
-    stop_at_s: float  # times are of the monotonic clock, which all processes share
+    # Times are of the monotonic clock, which all processes share
+    stop_at_s: float
     kill_at_s: float
     grace_s: float
     rlimits: list[tuple[int, int]]
-    resource_limits: tuple[int, int, int]  # of memory, tasks and disk
+    # Of memory, tasks and disk
+    resource_limits: tuple[int, int, int]
     writable: list[bytes]
-    measured_folders: list[bytes]  # that are measured
+    # That are measured
+    measured_folders: list[bytes]
     seccomp: bytes | None
     sandboxed: bool
-    proxy_port: int = 0  # where the job's way out answers; 0: it has none
+    # Where the job's way out answers; 0: it has none
+    proxy_port: int = 0
 
     def encode(self) -> bytes:
         data = marshal.dumps(self._asdict())
@@ -64,9 +72,11 @@ def main(control: int) -> None:
     if _LINUX:
         syscalls.hide_own_memory()
         syscalls.adopt_orphans()
+
     orders = _receive_config(control)
     if orders.proxy_port:
         _send_listener(control, orders.proxy_port)
+
     child_ended = _open_child_wakeup()
     _ignore_signals()
     pid = _start_program(orders, control)
@@ -87,32 +97,45 @@ class _JobMonitor:
         self._status: int | None = None
         self._exceeded_limit = ""
         self._resource_monitor = (
-            ResourceMonitor(os.getpid(), *config.resource_limits, config.measured_folders) if _LINUX else None
+            ResourceMonitor(os.getpid(), *config.resource_limits, config.measured_folders)
+            if _LINUX
+            else None
         )
 
     def run(self) -> None:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._child_wakeup_fd, select.POLLIN)
+
         while self._status is None:
             now_s = time.monotonic()
             if now_s >= self._kill_at_s:
                 self._timed_out = True
                 break
-            if self._resource_monitor is not None and (over := self._resource_monitor.find_exceeded_limit()):
+
+            if self._resource_monitor is not None and (
+                over := self._resource_monitor.find_exceeded_limit()
+            ):
                 self._exceeded_limit = over
                 break
+
             if now_s >= self._config.stop_at_s and not self._sigterm_sent:
                 self._send_sigterm()
+
             ready = dict(poll.poll(self._wait_ms(now_s)))
             if self._child_wakeup_fd in ready:
                 self._reap_children()
             if self._control in ready and not self._handle_command():
                 break
+
         self._finish()
 
     def _wait_ms(self, now_s: float) -> int:
-        at_s = self._kill_at_s if self._sigterm_sent else self._config.stop_at_s
+        if self._sigterm_sent:
+            at_s = self._kill_at_s
+        else:
+            at_s = self._config.stop_at_s
+
         if self._resource_monitor is not None:
             at_s = min(at_s, self._resource_monitor.next_check_at_s)
         return max(0, min(int((at_s - now_s) * 1000) + 1, 3_600_000))
@@ -126,15 +149,19 @@ class _JobMonitor:
         _send_fact(self._control, b"stopping")
 
     def _handle_command(self) -> bool:
-        """Carry out a wish; False when the job is to end at once, because we are told so or because nobody is there."""
+        """Carry out a wish; False when the job is to end at once, because we are told so or because
+        nobody is there.
+        """
         try:
             wish = os.read(self._control, 1)
         except ConnectionError:
             return False
+
         if wish != STOP:
             return False
         if not self._sigterm_sent:
             self._send_sigterm()
+
         self._kill_at_s = min(self._kill_at_s, time.monotonic() + self._config.grace_s)
         return True
 
@@ -151,25 +178,34 @@ class _JobMonitor:
             return
 
     def _finish(self) -> None:
-        """End whatever is left, then report: what comes after the report was written by nobody of ours."""
-        if not _LINUX:  # nobody's orphans come to us here: what still can be seen is ended first
+        """End whatever is left, then report.
+
+        What comes after the report was written by nobody of ours.
+        """
+        # Nobody's orphans come to us here: what still can be seen is ended first
+        if not _LINUX:
             process_tree.signal_descendants(os.getpid(), process_tree.SIGKILL)
             _kill_group(self._pid)
+
         ended_by_itself = self._status is not None
         if self._exceeded_limit:
             _send_fact(self._control, f"over {self._exceeded_limit}".encode())
         if self._status is None:
             _send_fact(self._control, b"killing")
             self._status = _kill_program(self._pid)
+
         killed, left = process_tree.kill_all_children(time.monotonic() + _KILL_TIMEOUT_S)
         if killed and ended_by_itself:
             _send_fact(self._control, b"killing")
+
         facts = (self._status, killed, left, int(self._timed_out), int(self._sigterm_sent))
         _send_fact(self._control, b"ended %d %d %d %d %d" % facts)
 
 
 def _kill_program(pid: int) -> int:
-    """Kill the program itself first, so that its own status is known, and not that of one of its children."""
+    """Kill the program itself first, so that its own status is known, and not that of one of its
+    children.
+    """
     os.kill(pid, process_tree.SIGKILL)
     return os.waitpid(pid, 0)[1]
 
@@ -187,25 +223,34 @@ def _start_program(config: SupervisorConfig, control: int) -> int:
     pid = os.fork()
     if pid == 0:
         _exec_program(config, failure_write)
+
     os.close(failure_write)
     failure = os.read(failure_read, 4096)
     os.close(failure_read)
     if failure:
         _send_fact(control, b"failed " + failure)
         os._exit(0)
+
     return pid
 
 
 def _exec_program(config: SupervisorConfig, failure_fd: int) -> NoReturn:
-    """Turn this forked copy into the program. Nothing of ours is left in it but three descriptors."""
+    """Turn this forked copy into the program.
+
+    Nothing of ours is left in it but three descriptors.
+    """
     step = "prepare"
+
     try:
         _restore_signals()
         os.setsid()
+
         if _LINUX:
             syscalls.die_with_parent(process_tree.SIGKILL)
-            syscalls.hide_own_memory(False)  # its files in /proc would be root's
+            # Its files in /proc would be root's
+            syscalls.hide_own_memory(False)
             _raise_oom_score()
+
         step = "limit"
         _set_rlimits(config.rlimits)
         step = "enter"
@@ -215,15 +260,22 @@ def _exec_program(config: SupervisorConfig, failure_fd: int) -> NoReturn:
         _confine(config)
         step = "start"
         os.execve(config.argv[0], config.argv, config.env)  # noqa: S606 - an argument list, no shell
-    except BaseException as error:  # a forked copy must never run on
-        number = error.errno if isinstance(error, OSError) and error.errno else 0
+    except BaseException as error:
+        # A forked copy must never run on
+        if isinstance(error, OSError) and error.errno:
+            number = error.errno
+        else:
+            number = 0
+
         os.write(failure_fd, f"{step} {number} {error}".encode("utf-8", "replace")[:4000])
+
     os._exit(127)
 
 
 def _confine(config: SupervisorConfig) -> None:
     if not config.sandboxed:
         return
+
     version = syscalls.get_landlock_version()
     if version:
         syscalls.restrict_writes(config.writable, version)
@@ -243,22 +295,25 @@ def _raise_oom_score() -> None:
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
             score.write(_OOM_SCORE)
     except OSError:
-        return  # a help, not a promise
+        # A help, not a promise
+        return
 
 
 def _close_descriptors(failure_fd: int) -> int:
     """Only 0, 1, 2 and the failure pipe, which closes by itself on exec, stay open."""
     if failure_fd != _FAILURE_FD:
         os.dup2(failure_fd, _FAILURE_FD, inheritable=False)
-    os.closerange(
-        _FAILURE_FD + 1, 1 << 20 if _LINUX else os.sysconf("SC_OPEN_MAX")
-    )  # one call on Linux, many elsewhere
+    # One call on Linux, many elsewhere
+    os.closerange(_FAILURE_FD + 1, 1 << 20 if _LINUX else os.sysconf("SC_OPEN_MAX"))
     return _FAILURE_FD
 
 
 def _restore_signals() -> None:
-    """Python ignores SIGPIPE and SIGXFSZ, we ignore some more, and what is ignored stays so across exec."""
+    """Python ignores SIGPIPE and SIGXFSZ, we ignore some more, and what is ignored stays so across
+    exec.
+    """
     _signal.set_wakeup_fd(-1)
+
     for number in _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}:
         try:
             _signal.signal(number, _signal.SIG_DFL)
@@ -282,11 +337,16 @@ def _open_child_wakeup() -> int:
 
 
 def _send_listener(control: int, port: int) -> None:
-    """Make a socket that listens in the job's own network, and give it to us, outside: nothing inside has it."""
-    import _socket  # `socket` imports enum and selectors
+    """Make a socket that listens in the job's own network, and give it to us, outside.
+
+    Nothing inside has it.
+    """
+    # `socket` imports enum and selectors
+    import _socket
 
     listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     channel = _socket.socket(fileno=os.dup(control))
+
     try:
         listener.bind(("127.0.0.1", port))
         listener.listen(64)
@@ -295,6 +355,7 @@ def _send_listener(control: int, port: int) -> None:
     except OSError as error:
         _send_fact(control, f"failed listen {error.errno} {error}".encode("utf-8", "replace"))
         os._exit(0)
+
     channel.close()
     listener.close()
 
@@ -310,7 +371,8 @@ def _send_fact(control: int, fact: bytes) -> None:
     try:
         os.write(control, fact + b"\n")
     except OSError:
-        return  # nobody listens any more; the job is ended all the same
+        # Nobody listens any more; the job is ended all the same
+        return
 
 
 def _receive_config(control: int) -> SupervisorConfig:
@@ -324,5 +386,7 @@ def _read_exactly(descriptor: int, count: int) -> bytes:
         part = os.read(descriptor, count - len(data))
         if not part:
             os._exit(0)
+
         data += part
+
     return data

@@ -1,19 +1,31 @@
-"""The few system calls of Linux that Python does not offer. Loaded by the warden: cheap imports only."""
+"""The few system calls of Linux that Python does not offer.
+
+Loaded by the warden: cheap imports only.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
-_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_SECCOMP = 22
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
 _INSTRUCTION_BYTES = 8
 
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on all machines
-_QUERY_VERSION, _PATH_BENEATH = 1, 1
-_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
-_WRITES = 0x1FF2  # write, remove and make, of every kind
+# The same numbers on all machines
+_CREATE_RULESET = 444
+_ADD_RULE = 445
+_RESTRICT_SELF = 446
+_QUERY_VERSION = 1
+_PATH_BENEATH = 1
+_WRITE_FILE = 1 << 1
+_TRUNCATE = 1 << 14
+# Write, remove and make, of every kind
+_WRITES = 0x1FF2
 _REFER = 1 << 13
 _O_PATH = 0o10000000
 _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
@@ -55,17 +67,21 @@ def get_landlock_version() -> int:
 def restrict_writes(writable: list[bytes], version: int) -> None:
     """From now on this process and all that it starts can write below these folders only.
 
-    From version 6 on, signals and abstract unix sockets end at this fence too. Devices and /proc take plain writes:
-    what may be written there is decided by the namespaces.
+    From version 6 on, signals and abstract unix sockets end at this fence too. Devices and /proc
+    take plain writes: what may be written there is decided by the namespaces.
     """
     handled = _WRITES | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    fields = [handled, 0, _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS][: 1 if version < 4 else 2 if version < 6 else 3]
+    fields = [handled, 0, _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS][
+        : 1 if version < 4 else 2 if version < 6 else 3
+    ]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
     for folder in writable:
         _allow_below(ruleset, folder, handled)
+
     for folder in (b"/dev", b"/proc"):
         _allow_below(ruleset, folder, handled & (_WRITE_FILE | _TRUNCATE))
+
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _syscall(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)

@@ -10,12 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from phasegate.core.paths.artifact_path import find_artifact_path_problem, find_slug_problem, require_slug
+from phasegate.core.paths.artifact_path import (
+    find_artifact_path_problem,
+    find_slug_problem,
+    require_slug,
+)
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError, PhasegateError
 from phasegate.files import open_regular_file, read_descriptor
 from phasegate.files.durable_write import replace_file_at
-from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath, open_beneath
+from phasegate.files.safe_open import (
+    closing_descriptor,
+    folder_descriptor,
+    make_folder_beneath,
+    open_beneath,
+)
 
 SPECS_FOLDER = "kitty-specs"
 MAX_ARTIFACT_BYTES = 64_000_000
@@ -29,7 +38,9 @@ class Artifact(NamedTuple):
     bytes: int
 
 
-def write_artifact(root: Path, feature: str, path: str, content: bytes, *, specs_folder: str = SPECS_FOLDER) -> None:
+def write_artifact(
+    root: Path, feature: str, path: str, content: bytes, *, specs_folder: str = SPECS_FOLDER
+) -> None:
     """Write a file below the feature's folder, whole or not at all."""
     validate_artifact(path, content)
     parts = _artifact_path_parts(specs_folder, feature, path)
@@ -42,7 +53,9 @@ def write_artifact(root: Path, feature: str, path: str, content: bytes, *, specs
         replace_file_at(folder, parts[-1], content, 0o644)
 
 
-def read_artifact(root: Path, feature: str, path: str, *, specs_folder: str = SPECS_FOLDER) -> bytes:
+def read_artifact(
+    root: Path, feature: str, path: str, *, specs_folder: str = SPECS_FOLDER
+) -> bytes:
     """The bytes of a file below the feature's folder."""
     parts = _artifact_path_parts(specs_folder, feature, path)
     with (
@@ -52,14 +65,19 @@ def read_artifact(root: Path, feature: str, path: str, *, specs_folder: str = SP
         closing_descriptor(open_regular_file(parts[-1], folder)) as file,
     ):
         content = read_descriptor(file, MAX_ARTIFACT_BYTES)
+
     if content is None:
-        raise ConfigError(f"artifact {escape_unprintable(path)} is larger than {MAX_ARTIFACT_BYTES} bytes")
+        raise ConfigError(
+            f"artifact {escape_unprintable(path)} is larger than {MAX_ARTIFACT_BYTES} bytes"
+        )
+
     return content
 
 
 def list_artifacts(root: Path, feature: str, *, specs_folder: str = SPECS_FOLDER) -> list[Artifact]:
     """All plain files of a feature, by path. Links are not followed and not listed."""
     parts = (*_split_folders(specs_folder), require_slug(feature))
+
     try:
         with folder_descriptor(root) as top, closing_descriptor(open_beneath(top, parts)) as folder:
             return sorted(_walk_files(folder, ""))
@@ -95,10 +113,14 @@ def validate_artifact(path: str, content: bytes = b"") -> None:
     """Refuse a path that leads elsewhere, and content that is too large."""
     if problem := find_artifact_path_problem(path):
         raise ConfigError(
-            f"artifact path '{escape_unprintable(path[:120])}' {problem}", "for instance WP01/test-report.txt"
+            f"artifact path '{escape_unprintable(path[:120])}' {problem}",
+            "for instance WP01/test-report.txt",
         )
+
     if len(content) > MAX_ARTIFACT_BYTES:
-        raise ConfigError(f"the content has {len(content)} bytes; at most {MAX_ARTIFACT_BYTES} are kept as an artifact")
+        raise ConfigError(
+            f"the content has {len(content)} bytes; at most {MAX_ARTIFACT_BYTES} are kept as an artifact"
+        )
 
 
 def _artifact_path_parts(specs_folder: str, feature: str, path: str) -> tuple[str, ...]:
@@ -116,11 +138,14 @@ def _walk_files(folder: int, prefix: str) -> Iterator[Artifact]:
 
 
 def _refuse_link(folder: int, name: str) -> None:
-    """Say so instead of silently replacing a link. (One that is put there later is replaced, and never followed.)"""
+    """Say so instead of silently replacing a link. (One that is put there later is replaced, and
+    never followed.)
+    """
     try:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
+
     if stat.S_ISDIR(about.st_mode):
         raise OSError(errno.EISDIR, "it is a folder, and a file is meant")
     if not stat.S_ISREG(about.st_mode):
@@ -139,8 +164,11 @@ def _artifact_error(path: str, error: OSError) -> PhasegateError:
     if error.errno in _UNSAFE_PATH_ERRNOS:
         why = "a part of its path is a link, or not a folder, or the file is not a plain file"
         return ConfigError(
-            f"artifact {escape_unprintable(path)} is refused: {why}", "remove the link; nothing was written"
+            f"artifact {escape_unprintable(path)} is refused: {why}",
+            "remove the link; nothing was written",
         )
+
     return ConfigError(
-        f"artifact {escape_unprintable(path)}: {error.strerror}", "`phasegate artifact list` shows what there is"
+        f"artifact {escape_unprintable(path)}: {error.strerror}",
+        "`phasegate artifact list` shows what there is",
     )

@@ -1,4 +1,5 @@
-"""`audit verify`: hold the journal, its tables and every trail against each other and against the heads outside.
+"""`audit verify`: hold the journal, its tables and every trail against each other and against the
+heads outside.
 
 Nothing is passed over: a head that is missing is as much a problem as one that does not fit.
 """
@@ -56,7 +57,10 @@ class Findings:
 
 
 class _TrailInventory(NamedTuple):
-    """What there was before the journal was read: files of trails, what is none, and the open trails in the logs."""
+    """What there was before the journal was read.
+
+    Files of trails, what is none, and the open trails in the logs.
+    """
 
     files: dict[TrailKey, TrailScan]
     unexpected_paths: tuple[Path, ...]
@@ -66,20 +70,31 @@ class _TrailInventory(NamedTuple):
 def scan_trails(location: Location, log_folder: Path) -> _TrailInventory:
     """What the files of trails hold, and then which trails are open.
 
-    In this order, and before the journal is read: so a file that no log holds has its seal in the journal already,
-    even while others write.
+    In this order, and before the journal is read: so a file that no log holds has its seal in the
+    journal already, even while others write.
     """
-    files, strangers = {}, []
+    files = {}
+    strangers = []
+
     for folder, folders, names in os.walk(location.trails_folder):
         here = Path(folder)
-        for path in (here / name for name in names + (folders if here != location.trails_folder else [])):
-            if here.parent == location.trails_folder and path.suffix == ".jsonl" and stat.S_ISREG(path.lstat().st_mode):
+        for path in (
+            here / name for name in names + (folders if here != location.trails_folder else [])
+        ):
+            if (
+                here.parent == location.trails_folder
+                and path.suffix == ".jsonl"
+                and stat.S_ISREG(path.lstat().st_mode)
+            ):
                 key = here.name, path.stem
                 files[key] = scan_trail(read_trail(path), trail_origin(*key))
             else:
                 strangers.append(path)
+
     open_trails = [trail for path in list_log_files(log_folder) for trail in read_open_trails(path)]
-    return _TrailInventory(files, tuple(strangers), {(trail.feature, trail.job): trail for trail in open_trails})
+    return _TrailInventory(
+        files, tuple(strangers), {(trail.feature, trail.job): trail for trail in open_trails}
+    )
 
 
 def check_trails(
@@ -89,38 +104,72 @@ def check_trails(
     ended_jobs: AbstractSet[TrailKey],
     findings: Findings,
 ) -> None:
-    """Check every trail that was seen, and every one that the journal or a log knows. `ended` are jobs."""
+    """Check every trail that was seen, and every one that the journal or a log knows.
+
+    `ended` are jobs.
+    """
     for path in inventory.unexpected_paths:
-        findings.add_problem(escape_unprintable(str(path.relative_to(location.data_folder))), "is not a trail")
+        findings.add_problem(
+            escape_unprintable(str(path.relative_to(location.data_folder))), "is not a trail"
+        )
+
     for key in sorted(inventory.files.keys() | seals.keys() | inventory.open_trails.keys()):
-        _check_trail(key, inventory.files.get(key), seals.get(key), inventory.open_trails.get(key), findings)
+        _check_trail(
+            key, inventory.files.get(key), seals.get(key), inventory.open_trails.get(key), findings
+        )
+
     for key in sorted(ended_jobs - seals.keys() - inventory.open_trails.keys()):
-        findings.add_note(f"job {'/'.join(key)} has no trail: its process died too early, or the log outside was lost")
+        findings.add_note(
+            f"job {'/'.join(key)} has no trail: its process died too early, or the log outside was lost"
+        )
 
 
 def _check_trail(
-    key: TrailKey, file: TrailScan | None, seal: TrailSeal | None, open_trail: OpenTrail | None, findings: Findings
+    key: TrailKey,
+    file: TrailScan | None,
+    seal: TrailSeal | None,
+    open_trail: OpenTrail | None,
+    findings: Findings,
 ) -> None:
-    """A trail that was closed, and perhaps opened again, is as its seal says; or as it is exported for the next one."""
+    """A trail that was closed, and perhaps opened again, is as its seal says.
+
+    Or as it is exported for the next one.
+    """
     if open_trail and (broken := scan_trail(open_trail.content, trail_origin(*key)).broken):
-        findings.add_problem(_format_trail_line(key, broken.position), f"{broken.why}, in the log outside")
+        findings.add_problem(
+            _format_trail_line(key, broken.position), f"{broken.why}, in the log outside"
+        )
     elif file and open_trail and _is_export_of_open_trail(file, open_trail, seal):
         return
     elif seal:
         check_sealed_trail(key, file, seal, findings)
     elif file and open_trail:
-        line = file.broken.position if file.broken else min(file.lines, len(open_trail.lines)) + 1
-        findings.add_problem(_format_trail_line(key, line), "was not written here: the log outside holds the trail")
+        if file.broken:
+            line = file.broken.position
+        else:
+            line = min(file.lines, len(open_trail.lines)) + 1
+
+        findings.add_problem(
+            _format_trail_line(key, line), "was not written here: the log outside holds the trail"
+        )
     elif file:
         findings.add_problem(
-            _format_trail_line(key, 1), "was added: neither the journal nor the log outside has such a trail"
+            _format_trail_line(key, 1),
+            "was added: neither the journal nor the log outside has such a trail",
         )
 
 
-def _is_export_of_open_trail(file: TrailScan, open_trail: OpenTrail, seal: TrailSeal | None) -> bool:
+def _is_export_of_open_trail(
+    file: TrailScan, open_trail: OpenTrail, seal: TrailSeal | None
+) -> bool:
     """Whether a file holds the first lines of an open trail, and at least those that were sealed."""
-    if file.broken or file.partial_bytes or not (seal.lines if seal else 0) <= file.lines <= len(open_trail.lines):
+    if (
+        file.broken
+        or file.partial_bytes
+        or not (seal.lines if seal else 0) <= file.lines <= len(open_trail.lines)
+    ):
         return False
+
     return not file.lines or extract_line_hash(open_trail.lines[file.lines - 1]) == file.hash
 
 
@@ -128,27 +177,35 @@ def _format_trail_line(key: TrailKey, line: int) -> str:
     return f"trail {escape_unprintable('/'.join(key))} line {line}"
 
 
-def check_sealed_trail(key: TrailKey, file: TrailScan | None, seal: TrailSeal, findings: Findings) -> None:
+def check_sealed_trail(
+    key: TrailKey, file: TrailScan | None, seal: TrailSeal, findings: Findings
+) -> None:
     """A closed trail is exactly as its seal says."""
     if not seal.witnessed:
         findings.add_note(
             f"trail {'/'.join(key)} was closed after its log outside was lost; until then it is unwitnessed"
         )
+
     if file is None:
         findings.add_problem(
-            _format_trail_line(key, 1), f"is missing: the journal says that there are {seal.lines} lines"
+            _format_trail_line(key, 1),
+            f"is missing: the journal says that there are {seal.lines} lines",
         )
     elif file.broken:
         findings.add_problem(_format_trail_line(key, file.broken.position), file.broken.why)
     elif file.lines < seal.lines:
         findings.add_problem(
-            _format_trail_line(key, file.lines + 1), f"is missing: the journal says that there are {seal.lines} lines"
+            _format_trail_line(key, file.lines + 1),
+            f"is missing: the journal says that there are {seal.lines} lines",
         )
     elif file.lines > seal.lines or file.partial_bytes:
-        findings.add_problem(_format_trail_line(key, seal.lines + 1), "was added after the trail was closed")
+        findings.add_problem(
+            _format_trail_line(key, seal.lines + 1), "was added after the trail was closed"
+        )
     elif file.hash != seal.hash:
         findings.add_problem(
-            _format_trail_line(key, seal.lines), "is not the one that was written: its hash differs from the journal"
+            _format_trail_line(key, seal.lines),
+            "is not the one that was written: its hash differs from the journal",
         )
 
 
@@ -167,25 +224,30 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 def verify_audit(location: Location) -> AuditReport:
-    """Check all that was recorded. It may be written to meanwhile.
+    """Check all that was recorded.
 
-    A trail that is opened and closed again between the look at its file and the look at the journal seems changed: so
-    what is wrong while others wrote is looked at again.
+    It may be written to meanwhile.
+
+    A trail that is opened and closed again between the look at its file and the look at the journal
+    seems changed: so what is wrong while others wrote is looked at again.
     """
     for _ in range(_MAX_ATTEMPTS):
         report, undisturbed = _verify_once(location)
         if report.ok or undisturbed:
             break
+
     return report
 
 
 def _verify_once(location: Location) -> tuple[AuditReport, bool]:
     """What was found, and whether nothing was recorded meanwhile."""
     findings = Findings()
+
     try:
         reader = open_store_reader(location)
         if reader is None:
             return _check_missing_store(location, findings), True
+
         with reader:
             before = reader.chain_head().entries
             report = _check_store(location, reader, findings)
@@ -196,20 +258,38 @@ def _verify_once(location: Location) -> tuple[AuditReport, bool]:
 
 
 def _make_report(findings: Findings, entries: int, trails: int) -> AuditReport:
-    return AuditReport(not findings.problems, entries, trails, tuple(findings.problems), tuple(findings.notes))
+    return AuditReport(
+        ok=not findings.problems,
+        entries=entries,
+        trails=trails,
+        problems=tuple(findings.problems),
+        notes=tuple(findings.notes),
+    )
 
 
 def _check_missing_store(location: Location, findings: Findings) -> AuditReport:
     """Without a store: either nothing was ever recorded, or it is gone."""
     anchor = read_anchor(location.git_dir)
-    kept = ChainHeadsFile(location, anchor.store).read() if anchor else None
-    recorded = max([anchor.count if anchor else 0, *(head.entries for head in (kept.confirmed if kept else ()))])
+    if anchor:
+        kept = ChainHeadsFile(location, anchor.store).read()
+    else:
+        kept = None
+
+    recorded = max(
+        [
+            anchor.count if anchor else 0,
+            *(head.entries for head in (kept.confirmed if kept else ())),
+        ]
+    )
+
     if recorded or list_trail_files(location):
         findings.add_problem(
-            "entry 1", f"is missing: the store {location.store_path} is gone; {recorded} entries were recorded"
+            "entry 1",
+            f"is missing: the store {location.store_path} is gone; {recorded} entries were recorded",
         )
     else:
         findings.add_note("nothing has been recorded in this repository yet")
+
     return _make_report(findings, 0, 0)
 
 
@@ -220,39 +300,61 @@ def _check_store(location: Location, reader: StoreReader, findings: Findings) ->
         head = reader.begin_snapshot()
         kept = heads.read()
         anchor = read_anchor(location.git_dir)
+
     rows = _check_chain(reader, kept, anchor, findings)
     _check_heads(heads, kept, anchor, reader.store_id, findings)
     _check_rows(reader, rows, findings)
     for defect in reader.integrity_errors():
         findings.add_problem("store", defect)
+
     seals = {(row.feature, row.job): row for row in rows.values() if isinstance(row, TrailSeal)}
-    ended = {(row.feature, row.id) for row in rows.values() if isinstance(row, JobRow) and row.ended}
+    ended = {
+        (row.feature, row.id) for row in rows.values() if isinstance(row, JobRow) and row.ended
+    }
     check_trails(location, seen, seals, ended, findings)
+
     return _make_report(findings, head.entries, len(seen.files.keys() | seen.open_trails.keys()))
 
 
 def _journal_lock(location: Location) -> AbstractContextManager[None]:
-    return named_lock(location.locks_folder, "journal") if location.locks_folder.is_dir() else nullcontext()
+    if location.locks_folder.is_dir():
+        return named_lock(location.locks_folder, "journal")
+    return nullcontext()
 
 
 def _check_chain(
-    reader: StoreReader, recorded_heads: RecordedHeads | None, anchor: Anchor | None, findings: Findings
+    reader: StoreReader,
+    recorded_heads: RecordedHeads | None,
+    anchor: Anchor | None,
+    findings: Findings,
 ) -> RowsByKey:
     """Check the chain from its origin to its end; the rows that the journal sets."""
     rows: RowsByKey = {}
     links = _collect_rows(reader.chain_links(), rows, findings)
-    heads = [*(recorded_heads.confirmed if recorded_heads else ()), *([anchor.head] if anchor else ())]
+    heads = [
+        *(recorded_heads.confirmed if recorded_heads else ()),
+        *([anchor.head] if anchor else ()),
+    ]
     broken = find_first_break(
-        chain_origin_hash(reader.store_id), links, heads, recorded_heads.possible_ends if recorded_heads else ()
+        chain_origin_hash(reader.store_id),
+        links,
+        heads,
+        recorded_heads.possible_ends if recorded_heads else (),
     )
+
     for _ in links:
-        pass  # the rows behind a break are wanted too
+        # The rows behind a break are wanted too
+        pass
+
     if broken:
         findings.add_first_problem(f"entry {broken.position}", broken.why)
+
     return rows
 
 
-def _collect_rows(links: Iterator[ChainLink], rows: RowsByKey, findings: Findings) -> Iterator[ChainLink]:
+def _collect_rows(
+    links: Iterator[ChainLink], rows: RowsByKey, findings: Findings
+) -> Iterator[ChainLink]:
     for link in links:
         position, feature, _, _, kind, payload = link.entry
         try:
@@ -260,11 +362,13 @@ def _collect_rows(links: Iterator[ChainLink], rows: RowsByKey, findings: Finding
         except ValueError:
             findings.add_problem(f"entry {position}", f"carries no row of its kind, {kind}")
             row = None
+
         if row is not None:
             rows[_row_key(row)] = row
         if kind == "audit.adopted":
             lost = payload.decode("utf-8", "replace")
             findings.add_note(f"entry {position}: heads were missing and begun anew here: {lost}")
+
         yield link
 
 
@@ -290,22 +394,38 @@ def _check_heads(
     findings: Findings,
 ) -> None:
     if recorded_heads is None:
-        findings.add_problem("heads", f"cannot be checked against {heads.path}: there are no heads of this repository")
+        findings.add_problem(
+            "heads",
+            f"cannot be checked against {heads.path}: there are no heads of this repository",
+        )
+
     if anchor is None:
-        findings.add_problem("heads", f"cannot be checked against {ANCHOR_REF}: there is no such ref")
+        findings.add_problem(
+            "heads", f"cannot be checked against {ANCHOR_REF}: there is no such ref"
+        )
     elif anchor.store != store_id:
         findings.add_problem(
-            "store", f"belongs to another repository: {ANCHOR_REF} names store {anchor.store}, this is {store_id}"
+            "store",
+            f"belongs to another repository: {ANCHOR_REF} names store {anchor.store}, this is {store_id}",
         )
-    elif recorded_heads and recorded_heads.anchored and recorded_heads.anchored.entries > anchor.count:
+    elif (
+        recorded_heads
+        and recorded_heads.anchored
+        and recorded_heads.anchored.entries > anchor.count
+    ):
         findings.add_problem(
-            "heads", f"{ANCHOR_REF} was moved back from entry {recorded_heads.anchored.entries} to entry {anchor.count}"
+            "heads",
+            f"{ANCHOR_REF} was moved back from entry {recorded_heads.anchored.entries} to entry {anchor.count}",
         )
 
 
 def _check_rows(reader: StoreReader, rows: RowsByKey, findings: Findings) -> None:
     """The tables say what the journal says."""
-    found: list[Row] = [*reader.all_rows(PackageRow), *reader.all_rows(JobRow), *reader.all_rows(TrailSeal)]
+    found: list[Row] = [
+        *reader.all_rows(PackageRow),
+        *reader.all_rows(JobRow),
+        *reader.all_rows(TrailSeal),
+    ]
     found += [*reader.all_rows(WorkflowRow), *reader.all_rows(GateRow)]
     stored = {_row_key(row): row for row in found}
     for key in sorted(rows.keys() | stored.keys()):

@@ -1,7 +1,10 @@
-"""Heads of the domain chain, kept in the user's state directory: outside `.phasegate`, where no agent can write.
+"""Heads of the domain chain, kept in the user's state directory.
 
-A step is announced here before the store commits it, and confirmed after. So after a crash the store ends either at
-the confirmed head or at the announced one; anything else was not written by us. Lines of the file:
+Outside `.phasegate`, where no agent can write.
+
+A step is announced here before the store commits it, and confirmed after. So after a crash the
+store ends either at the confirmed head or at the announced one; anything else was not written by
+us. Lines of the file:
 
     phasegate-heads 1 <store id> <path of the git directory>
     announced <count> <hash>      made durable before the store commits
@@ -28,12 +31,15 @@ _LINE_KINDS = ("announced", "confirmed", "adopted", "anchored")
 
 
 class RecordedHeads(NamedTuple):
-    """What the file says: all confirmed heads, the announced one that was not confirmed, the last put into git."""
+    """What the file says: all confirmed heads, the announced one that was not confirmed, the last
+    put into git.
+    """
 
     confirmed: tuple[ChainHead, ...]
     announced: ChainHead | None
     anchored: ChainHead | None
-    is_adoption_pending: bool  # begun at a store that was there already, which the journal does not say yet
+    # Begun at a store that was there already, which the journal does not say yet
+    is_adoption_pending: bool
 
     @property
     def possible_ends(self) -> tuple[ChainHead, ...]:
@@ -42,7 +48,10 @@ class RecordedHeads(NamedTuple):
 
 
 def get_heads_folder(location: Location, store_id: str) -> Path:
-    """The folder for what is kept outside. A copy of the repository elsewhere has one of its own."""
+    """The folder for what is kept outside.
+
+    A copy of the repository elsewhere has one of its own.
+    """
     place = sha256(os.fsencode(location.git_dir)).hexdigest()[:12]
     return location.state_home / "heads" / f"{store_id}.{place}"
 
@@ -63,6 +72,7 @@ class ChainHeadsFile:
             return None
         if not lines or not lines[0].startswith(f"phasegate-heads 1 {self._store_id} "):
             raise StateConflict(f"{self.path} is not a file of heads of this repository")
+
         return _collect_heads([_parse_line(self.path, line) for line in lines[1:]], str(self.path))
 
     def read_possible_ends(self) -> tuple[ChainHead, ...]:
@@ -70,8 +80,12 @@ class ChainHeadsFile:
         last = [_parse_line(self.path, line) for line in (self._read_lines(_TAIL_BYTES) or [])[1:]]
         if any(word == "confirmed" for word, _ in last):
             return _collect_heads(last, str(self.path)).possible_ends
+
         kept = self.read()
-        return kept.possible_ends if kept else ()
+        if kept:
+            return kept.possible_ends
+
+        return ()
 
     def _read_lines(self, tail_bytes: int) -> list[str] | None:
         """The whole lines at the end of the file; the first may be cut. All lines for 0."""
@@ -79,6 +93,7 @@ class ChainHeadsFile:
             with self.path.open("rb") as file:
                 if tail_bytes:
                     file.seek(max(0, os.fstat(file.fileno()).st_size - tail_bytes))
+
                 text = file.read().decode()
         except FileNotFoundError:
             return None
@@ -86,7 +101,9 @@ class ChainHeadsFile:
             raise StateConflict(f"{self.path} holds what was not written here") from error
         except OSError as error:
             raise self._unusable_error(error) from error
-        # A last line without an end was torn by a crash: it was not durable, so nothing was committed for it.
+
+        # A last line without an end was torn by a crash: it was not durable, so nothing was
+        # committed for it.
         return text.split("\n")[:-1]
 
     def create(self, head: ChainHead, *, adopted: bool) -> None:
@@ -102,7 +119,10 @@ class ChainHeadsFile:
         self._append_line(_format_line("announced", head), durable=True)
 
     def confirm(self, head: ChainHead) -> None:
-        """Say that the store has this head now. Need not be durable: the next announcement makes it so."""
+        """Say that the store has this head now.
+
+        Need not be durable: the next announcement makes it so.
+        """
         self._append_line(_format_line("confirmed", head), durable=False)
 
     def confirm_anchored(self, head: ChainHead) -> None:
@@ -126,7 +146,11 @@ class ChainHeadsFile:
         """Forget all but the last heads once the file is large."""
         if self.path.stat().st_size > COMPACT_THRESHOLD_BYTES and (kept := self.read()):
             furthest = max(kept.confirmed)
-            last = [("confirmed", furthest), ("anchored", kept.anchored), ("announced", kept.announced)]
+            last = [
+                ("confirmed", furthest),
+                ("anchored", kept.anchored),
+                ("announced", kept.announced),
+            ]
             self._rewrite([_format_line(word, head) for word, head in last if head])
 
     def _rewrite(self, lines: list[str]) -> None:
@@ -158,6 +182,11 @@ def _collect_heads(lines: list[tuple[str, ChainHead]], source: str) -> RecordedH
     steps = [line for line in lines if line[0] != "anchored"]
     if not confirmed:
         raise StateConflict(f"{source} holds no head")
-    announced = steps[-1][1] if steps[-1][0] == "announced" else None
+
+    if steps[-1][0] == "announced":
+        announced = steps[-1][1]
+    else:
+        announced = None
+
     adopted = not any(word == "confirmed" for word, _ in lines)
     return RecordedHeads(confirmed, announced, anchors[-1] if anchors else None, adopted)

@@ -1,7 +1,8 @@
 """The head of the domain chain in git: the ref `refs/phasegate/audit`, which agents cannot write.
 
-The ref points to a small JSON text: the store's id, the count and the hash. It is also the repository's identity: a
-fresh clone has no such ref and starts anew; a repository that has it and lost its store does not.
+The ref points to a small JSON text: the store's id, the count and the hash. It is also the
+repository's identity: a fresh clone has no such ref and starts anew; a repository that has it and
+lost its store does not.
 """
 
 from __future__ import annotations
@@ -33,10 +34,18 @@ class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_anchor(git_dir: Path) -> Anchor | None:
     """The head in git; None if there is no such ref."""
-    found = git(_git_place(git_dir), "cat-file", "--batch", stdin=f"{ANCHOR_REF}\n".encode(), timeout_s=_TIMEOUT_S)
+    found = git(
+        _git_place(git_dir),
+        "cat-file",
+        "--batch",
+        stdin=f"{ANCHOR_REF}\n".encode(),
+        timeout_s=_TIMEOUT_S,
+    )
+
     about, _, text = found.stdout.partition(b"\n")
     if about.endswith(b" missing"):
         return None
+
     try:
         return read_json(text, Anchor)
     except msgspec.MsgspecError as error:
@@ -47,9 +56,17 @@ def read_anchor(git_dir: Path) -> Anchor | None:
 
 
 def write_anchor(git_dir: Path, anchor: Anchor) -> None:
-    """Move the ref to a newer head. Nobody else does at the same time: a lock file is one that a power failure left."""
-    place, text = _git_place(git_dir), msgspec.json.encode(anchor)
-    blob = git(place, "hash-object", "-w", "--stdin", stdin=text, timeout_s=_TIMEOUT_S).stdout.decode().strip()
+    """Move the ref to a newer head.
+
+    Nobody else does at the same time: a lock file is one that a power failure left.
+    """
+    place = _git_place(git_dir)
+    text = msgspec.json.encode(anchor)
+    blob = (
+        git(place, "hash-object", "-w", "--stdin", stdin=text, timeout_s=_TIMEOUT_S)
+        .stdout.decode()
+        .strip()
+    )
     remove_stale_lock(place.git_dir / f"{ANCHOR_REF}.lock")
     git(place, "update-ref", ANCHOR_REF, blob, timeout_s=_TIMEOUT_S)
     sync_written_folders()

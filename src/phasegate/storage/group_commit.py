@@ -11,7 +11,9 @@ T = TypeVar("T")
 
 
 class _Batch(Generic[T]):
-    """Items that are written out together, and the threads that wait for it, each at a lock of its own."""
+    """Items that are written out together, and the threads that wait for it, each at a lock of its
+    own.
+    """
 
     def __init__(self) -> None:
         self.items: list[T] = []
@@ -23,9 +25,10 @@ class _Batch(Generic[T]):
 class GroupCommit(Generic[T]):
     """Hands items to `write_out` in batches, in the order in which they came.
 
-    The threads of the last batch are likely to come back: a batch waits a moment for as many. The last of them writes
-    it; the first that waits looks at the clock, and writes it if the others do not come. After a failed batch nothing
-    is written any more: what follows it must not claim to be durable.
+    The threads of the last batch are likely to come back: a batch waits a moment for as many. The
+    last of them writes it; the first that waits looks at the clock, and writes it if the others do
+    not come. After a failed batch nothing is written any more: what follows it must not claim to be
+    durable.
     """
 
     def __init__(self, write_batch: Callable[[list[T]], None]) -> None:
@@ -45,39 +48,51 @@ class GroupCommit(Generic[T]):
             first = not (self._is_writing or mine.waiters)
             mine.waiters.append(gate)
             leads = self._try_start(mine)
+
         if leads:
             self._commit_batch(mine)
         else:
             self._wait_for_batch(mine, gate, first)
+
         if mine.error:
             raise mine.error
 
     def _try_start(self, batch: _Batch[T], timed_out: bool = False) -> bool:
-        """Whether the batch is to be written now; then it takes no more items, and it is on the caller to write it."""
+        """Whether the batch is to be written now.
+
+        Then it takes no more items, and it is on the caller to write it.
+        """
         if (
             self._is_writing
             or self._pending_batch is not batch
             or not (timed_out or len(batch.items) >= self._expected_items)
         ):
             return False
-        self._is_writing, self._pending_batch = True, _Batch()
+
+        self._is_writing = True
+        self._pending_batch = _Batch()
+
         return True
 
     def _wait_for_batch(self, batch: _Batch[T], waiter: Lock, is_first: bool) -> None:
         try:
             if not is_first:
                 waiter.acquire()
+
             self._wait_or_commit(batch, waiter)
-        except BaseException:  # interrupted: the others must not wait for us
+        except BaseException:
+            # Interrupted: the others must not wait for us
             self._wait_or_commit(batch, waiter)
             raise
 
     def _wait_or_commit(self, batch: _Batch[T], waiter: Lock) -> None:
         """Return when the batch is done; write it if nobody else does."""
         late = False
+
         while not batch.done:
             with self._mutex:
                 leads = self._try_start(batch, late)
+
             if leads:
                 self._commit_batch(batch)
             else:
@@ -93,10 +108,15 @@ class GroupCommit(Generic[T]):
             self._release_waiters(batch)
 
     def _release_waiters(self, batch: _Batch[T]) -> None:
-        """Let the threads of a batch go on, with the error if it is not durable; the first of the next sees to that."""
+        """Let the threads of a batch go on, with the error if it is not durable.
+
+        The first of the next sees to that.
+        """
         with self._mutex:
-            batch.done, batch.error = True, self._failure
-            following, self._is_writing = self._pending_batch, False
+            batch.done = True
+            batch.error = self._failure
+            following = self._pending_batch
+            self._is_writing = False
             self._expected_items = len(batch.items) + len(following.items)
             for gate in (*batch.waiters, *following.waiters[:1]):
                 if gate.locked():

@@ -1,4 +1,6 @@
-"""Where things are: the repository around a folder, its `.phasegate`, and the user's state directory."""
+"""Where things are: the repository around a folder, its `.phasegate`, and the user's state
+directory.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,21 @@ from phasegate.files.durable_write import make_folder
 from phasegate.files.git_exclude import add_git_excludes
 from phasegate.storage.repository_kind import reject_git_directory
 
-FLEET_COPIES_FOLDER, CLONE_PATH_FILE = (
-    "fleet-copies",
-    "clone",
-)  # in the state directory; in each copy, the path of the clone that it is for
+# In the state directory; in each copy, the path of the clone that it is for
+FLEET_COPIES_FOLDER = "fleet-copies"
+CLONE_PATH_FILE = "clone"
 
 
 class Location(NamedTuple):
-    """One repository: its main working tree, its git directory, and the state directory of the user."""
+    """One repository: its main working tree, its git directory, and the state directory of the
+    user.
+    """
 
     root: Path
     git_dir: Path
     state_home: Path
-    fleet_copy: Path | None = None  # of a fleet's record: it is read in the place of `.phasegate`
+    # Of a fleet's record: it is read in the place of `.phasegate`
+    fleet_copy: Path | None = None
 
     @property
     def data_folder(self) -> Path:
@@ -50,67 +54,111 @@ class Location(NamedTuple):
 
 
 def locate_repository(start: Path, environment: Mapping[str, str]) -> Location:
-    """The repository around a folder, and where this user keeps state. A folder may be the copy of a fleet's record."""
+    """The repository around a folder, and where this user keeps state.
+
+    A folder may be the copy of a fleet's record.
+    """
     home = state_home(environment)
     is_copy = start.parent == home / FLEET_COPIES_FOLDER
-    root = find_root(Path((start / CLONE_PATH_FILE).read_text(errors="surrogateescape")) if is_copy else start)
+    root = find_root(
+        Path((start / CLONE_PATH_FILE).read_text(errors="surrogateescape")) if is_copy else start
+    )
+
     return Location(root, _find_common_git_dir(root), home, start if is_copy else None)
 
 
 def find_root(start: Path) -> Path:
-    """The main working tree of the repository around a folder, also from inside one of its worktrees."""
+    """The main working tree of the repository around a folder, also from inside one of its
+    worktrees.
+    """
     start = Path(os.path.realpath(start))
+
     for folder in (start, *start.parents):
         if not os.path.lexists(folder / ".git"):
             continue
+
         above = folder.parent.parent
         if folder.parent.name == ".worktrees" and os.path.lexists(above / ".git"):
-            return above  # a package's checkout: nothing in it is asked which repository it belongs to
+            # A package's checkout: nothing in it is asked which repository it belongs to
+            return above
+
         git_dir = _find_common_git_dir(folder)
-        return git_dir.parent if git_dir.name == ".git" else folder
+        if git_dir.name == ".git":
+            return git_dir.parent
+
+        return folder
+
     for folder in (start, *start.parents):
         reject_git_directory(str(folder))
-    raise ConfigError(f"{start} is in no git repository", "change into a repository, or make one: git init")
+
+    raise ConfigError(
+        f"{start} is in no git repository", "change into a repository, or make one: git init"
+    )
 
 
 def find_linked_worktree_git_dir(start: Path) -> Path | None:
-    """The git directory of the linked worktree that a person stands in; None in the main one or a checkout."""
+    """The git directory of the linked worktree that a person stands in.
+
+    None in the main one or a checkout.
+    """
     start = Path(os.path.realpath(start))
     folder = next((one for one in (start, *start.parents) if os.path.lexists(one / ".git")), None)
     if folder is None or folder.parent.name == ".worktrees" or not (folder / ".git").is_file():
         return None
+
     text = (folder / ".git").read_text(encoding="utf-8", errors="surrogateescape")
     own = folder / text.removeprefix("gitdir:").strip()
-    return own if (own / "commondir").is_file() and (own / "HEAD").is_file() else None
+    if (own / "commondir").is_file() and (own / "HEAD").is_file():
+        return own
+
+    return None
 
 
 def find_main_worktree(start: Path) -> Path:
-    """The main working tree around a folder, whose settings hold; outside of a repository the folder itself."""
+    """The main working tree around a folder, whose settings hold.
+
+    Outside of a repository the folder itself.
+    """
     inside = any(os.path.lexists(folder / ".git") for folder in (start, *start.parents))
-    return find_root(start) if inside else start
+    if inside:
+        return find_root(start)
+    return start
 
 
 def _find_common_git_dir(root: Path) -> Path:
     """The git directory that all worktrees share, found without running git."""
     dot_git = root / ".git"
+
     try:
         if dot_git.is_dir():
             return dot_git
+
         text = dot_git.read_text(encoding="utf-8", errors="surrogateescape")
         own = root / text.removeprefix("gitdir:").strip()
         common = own / "commondir"
-        shared = own / common.read_text(encoding="utf-8").strip() if common.is_file() else own
+        if common.is_file():
+            shared = own / common.read_text(encoding="utf-8").strip()
+        else:
+            shared = own
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{dot_git} cannot be read: {error}", "check it with: git status") from error
+        raise ConfigError(
+            f"{dot_git} cannot be read: {error}", "check it with: git status"
+        ) from error
+
     if not text.startswith("gitdir:") or not shared.is_dir():
         raise ConfigError(f"{dot_git} leads to no git directory", "check it with: git status")
+
     return Path(os.path.realpath(shared))
 
 
 def state_home(environment: Mapping[str, str]) -> Path:
     """`$XDG_STATE_HOME/phasegate`, by default below the home directory."""
     named = environment.get("XDG_STATE_HOME", "")
-    base = Path(named) if named.startswith("/") else Path("~/.local/state").expanduser()
+    if named.startswith("/"):
+        base = Path(named)
+    else:
+        base = Path("~/.local/state").expanduser()
+
     return base / "phasegate"
 
 
@@ -122,8 +170,10 @@ def prepare_data_folder(location: Location) -> None:
                 make_folder(folder)
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
+
         add_git_excludes(location.git_dir, OWN_FOLDERS)
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{error.filename} cannot be made: {error.strerror}", "check the permissions of the repository"
+            f"{error.filename} cannot be made: {error.strerror}",
+            "check the permissions of the repository",
         ) from error

@@ -14,11 +14,18 @@ from threading import Event
 import msgspec
 
 from phasegate.errors import EnvironmentUnavailable, Interrupted, StateConflict
-from phasegate.storage.lock_holder import MAX_LOCK_FILE_BYTES, LockHolder, lock_path, parse_holder, read_process_start
+from phasegate.storage.lock_holder import (
+    MAX_LOCK_FILE_BYTES,
+    LockHolder,
+    lock_path,
+    parse_holder,
+    read_process_start,
+)
 
 MAX_LOCK_WAIT_S = 60.0
 _HOLDER_RECORD_BYTES = 1024
-_INITIAL_BACKOFF_S, _MAX_BACKOFF_S = 0.0005, 0.02
+_INITIAL_BACKOFF_S = 0.0005
+_MAX_BACKOFF_S = 0.02
 
 
 @contextmanager
@@ -30,51 +37,70 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
                 f"feature {feature} is already running: {_describe_holder(parse_holder(os.pread(descriptor, MAX_LOCK_FILE_BYTES, 0)))}",
                 f"wait for it to end, or end it: phasegate stop --feature {feature}",
             )
-        _write_holder(descriptor, LockHolder(os.getpid(), read_process_start(os.getpid()), command, since))
+
+        _write_holder(
+            descriptor, LockHolder(os.getpid(), read_process_start(os.getpid()), command, since)
+        )
         try:
             yield
         finally:
-            os.ftruncate(descriptor, 0)  # the process may live on and do other things
+            # The process may live on and do other things
+            os.ftruncate(descriptor, 0)
 
 
 @contextmanager
 def named_lock(
     folder: Path, name: str, timeout_s: float = MAX_LOCK_WAIT_S, stop: Event | None = None
 ) -> Iterator[None]:
-    """Hold a lock that all processes of a repository share, waiting for it up to a limit, or until told to stop."""
+    """Hold a lock that all processes of a repository share, waiting for it up to a limit, or until
+    told to stop.
+    """
     with _open_lock_file(folder / f"{name}.lock", allow_read_only=True) as descriptor:
         if not _wait_for_lock(descriptor, timeout_s, stop or Event()):
-            raise StateConflict(f"the {name} lock is still held after {timeout_s:g} s", "is another phasegate stopped?")
+            raise StateConflict(
+                f"the {name} lock is still held after {timeout_s:g} s",
+                "is another phasegate stopped?",
+            )
+
         yield
 
 
 def is_held_elsewhere(descriptor: int, timeout_s: float = 0.0) -> bool:
-    """Whether somebody else holds the lock on an open file. If not, it is held through this descriptor from now on."""
+    """Whether somebody else holds the lock on an open file.
+
+    If not, it is held through this descriptor from now on.
+    """
     return not _wait_for_lock(descriptor, timeout_s, Event())
 
 
 @contextmanager
 def _open_lock_file(path: Path, *, allow_read_only: bool = False) -> Iterator[int]:
-    """Closing the descriptor lets the lock go. The file stays: removing it would let two processes hold it.
+    """Closing the descriptor lets the lock go.
+
+    The file stays: removing it would let two processes hold it.
 
     `or_read`: where nothing can be written, who only reads may hold the lock too.
     """
     flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
     try:
         try:
             descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             if not allow_read_only or error.errno not in (errno.EROFS, errno.EACCES):
                 raise
+
             descriptor = os.open(path, flags | os.O_RDONLY)
     except FileNotFoundError as error:
         raise StateConflict(
-            f"the folder {path.parent} was removed while it was in use", "put back .phasegate, then run again"
+            f"the folder {path.parent} was removed while it was in use",
+            "put back .phasegate, then run again",
         ) from error
     except OSError as error:
         raise EnvironmentUnavailable(
             f"the lock {path} cannot be opened: {error.strerror}", "check its permissions"
         ) from error
+
     try:
         yield descriptor
     finally:
@@ -88,24 +114,33 @@ def _try_lock(descriptor: int) -> bool:
         return False
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"this file system has no locks: {error.strerror}", "keep the repository on a local disk"
+            f"this file system has no locks: {error.strerror}",
+            "keep the repository on a local disk",
         ) from error
+
     return True
 
 
 def _wait_for_lock(descriptor: int, timeout_s: float, stop: Event) -> bool:
-    deadline, pause_s = time.monotonic() + timeout_s, _INITIAL_BACKOFF_S
+    deadline = time.monotonic() + timeout_s
+    pause_s = _INITIAL_BACKOFF_S
+
     while not _try_lock(descriptor):
         if time.monotonic() > deadline:
             return False
         if stop.wait(pause_s):
             raise Interrupted
+
         pause_s = min(pause_s * 2, _MAX_BACKOFF_S)
+
     return True
 
 
 def _write_holder(descriptor: int, holder: LockHolder) -> None:
-    """Written in one go, over all that an earlier holder may have left: a reader sees the one or the other."""
+    """Written in one go, over all that an earlier holder may have left.
+
+    A reader sees the one or the other.
+    """
     os.pwrite(descriptor, msgspec.json.encode(holder._asdict()).ljust(_HOLDER_RECORD_BYTES), 0)
 
 

@@ -1,4 +1,7 @@
-"""The store, for reading: the journal, and where packages and jobs stand. Loads little: `status` is asked all day."""
+"""The store, for reading: the journal, and where packages and jobs stand.
+
+Loads little: `status` is asked all day.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,26 @@ from typing import Any, Self, TypeVar
 from phasegate.core.paths.artifact_path import find_slug_problem
 from phasegate.core.workflow.spending import Spending
 from phasegate.storage.location import Location
-from phasegate.storage.rows import TABLE_NAMES, GateRow, JobRow, PackageRow, RecordedEvent, TrailSeal, WorkflowRow
-from phasegate.storage.schema import SCHEMA, Schema, connect_store, damaged_store_error, explain_sqlite_error
+from phasegate.storage.rows import (
+    TABLE_NAMES,
+    GateRow,
+    JobRow,
+    PackageRow,
+    RecordedEvent,
+    TrailSeal,
+    WorkflowRow,
+)
+from phasegate.storage.schema import (
+    SCHEMA,
+    Schema,
+    connect_store,
+    damaged_store_error,
+    explain_sqlite_error,
+)
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the chain is for those who verify: it loads OpenSSL
+# The chain is for those who verify: it loads OpenSSL
+if TYPE_CHECKING:
     from phasegate.core.audit.chain import ChainHead, ChainLink
 
 _EVENT_COLUMNS = "position, feature, seq, ts, kind, payload"
@@ -35,9 +53,13 @@ class StoreReader:
 
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         self._connection = connection
-        self.location = location  # the repository that this is the record of
-        self.store_id = str(connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()[0])
-        if find_slug_problem(self.store_id):  # it becomes part of a path
+        # The repository that this is the record of
+        self.location = location
+        self.store_id = str(
+            connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()[0]
+        )
+        # It becomes part of a path
+        if find_slug_problem(self.store_id):
             raise damaged_store_error(location.store_path, "its id was changed")
 
     def __enter__(self) -> Self:
@@ -60,8 +82,11 @@ class StoreReader:
         """The end of the chain."""
         from phasegate.core.audit.chain import ChainHead, chain_origin_hash
 
-        for position, digest in self._query("SELECT position, hash FROM event ORDER BY position DESC LIMIT 1"):
+        for position, digest in self._query(
+            "SELECT position, hash FROM event ORDER BY position DESC LIMIT 1"
+        ):
             return ChainHead(position, digest, str(self.location.store_path))
+
         return ChainHead(0, chain_origin_hash(self.store_id), str(self.location.store_path))
 
     def features(self) -> list[str]:
@@ -73,23 +98,34 @@ class StoreReader:
         """A feature's events in order, from the one behind `after_seq` on."""
         return (
             RecordedEvent(*row)
-            for row in self._query_events("WHERE feature = ? AND seq > ? ORDER BY seq", feature, after_seq)
+            for row in self._query_events(
+                "WHERE feature = ? AND seq > ? ORDER BY seq", feature, after_seq
+            )
         )
 
     def events_of_kinds(self, feature: str, *kinds: str) -> Iterator[RecordedEvent]:
         """A feature's events of some kinds, in order."""
         marks = ", ".join("?" * len(kinds))
-        rows = self._query_events(f"WHERE feature = ? AND kind IN ({marks}) ORDER BY seq", feature, *kinds)
+        rows = self._query_events(
+            f"WHERE feature = ? AND kind IN ({marks}) ORDER BY seq", feature, *kinds
+        )
         return (RecordedEvent(*row) for row in rows)
 
     def events_since(self, position: int = 0) -> Iterator[RecordedEvent]:
         """All events of the repository in order, from the one behind `position` on."""
-        return (RecordedEvent(*row) for row in self._query_events("WHERE position > ? ORDER BY position", position))
+        return (
+            RecordedEvent(*row)
+            for row in self._query_events("WHERE position > ? ORDER BY position", position)
+        )
 
-    def events_before(self, position: int, limit: int, feature: str | None = None) -> list[RecordedEvent]:
+    def events_before(
+        self, position: int, limit: int, feature: str | None = None
+    ) -> list[RecordedEvent]:
         """At most so many events before a position, the newest first; of one feature, or of all."""
         where, values = ("", ()) if feature is None else (" AND feature = ?", (feature,))
-        rows = self._query_events(f"WHERE position < ?{where} ORDER BY position DESC LIMIT ?", position, *values, limit)
+        rows = self._query_events(
+            f"WHERE position < ?{where} ORDER BY position DESC LIMIT ?", position, *values, limit
+        )
         return [RecordedEvent(*row) for row in rows]
 
     def features_changed_since(self, position: int) -> dict[str, int]:
@@ -108,8 +144,22 @@ class StoreReader:
         for position, feature, seq, ts, kind, payload, digest in self._query_events(
             "WHERE position > ? ORDER BY position", after, extra_columns=", hash"
         ):
-            raw = payload if isinstance(payload, bytes) else str(payload).encode()
-            yield ChainLink(ChainEntry(position, str(feature), seq, str(ts), str(kind), raw), str(digest))
+            if isinstance(payload, bytes):
+                raw = payload
+            else:
+                raw = str(payload).encode()
+
+            yield ChainLink(
+                ChainEntry(
+                    position=position,
+                    feature=str(feature),
+                    seq=seq,
+                    ts=str(ts),
+                    kind=str(kind),
+                    payload=raw,
+                ),
+                str(digest),
+            )
 
     def packages(self, feature: str) -> list[PackageRow]:
         """The packages of a feature by id."""
@@ -131,14 +181,17 @@ class StoreReader:
     def total_spent(self, feature: str | None = None) -> Spending:
         """What the jobs of a feature, or all jobs, have used."""
         where, values = ("", ()) if feature is None else (" WHERE feature = ?", (feature,))
-        query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own
+        query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own names only
         return Spending(*next(iter(self._query(query, *values))))
 
     def usage_totals(self) -> list[tuple[str, str, str, str, int, int, float, float]]:
-        """By feature, agent, role and day: how many jobs, tokens, dollars, and seconds from start to end."""
+        """By feature, agent, role and day.
+
+        How many jobs, tokens, dollars, and seconds from start to end.
+        """
         lasted = "sum(CASE WHEN ended = '' THEN 0 ELSE (julianday(ended) - julianday(started)) * 86400 END)"
         query = (
-            f"SELECT feature, agent, phase, substr(started, 1, 10), count(*), sum(tokens), sum(cost_usd), {lasted} "  # noqa: S608
+            f"SELECT feature, agent, phase, substr(started, 1, 10), count(*), sum(tokens), sum(cost_usd), {lasted} "  # noqa: S608 - our own names only
             "FROM job GROUP BY 1, 2, 3, 4"
         )
         return [*self._query(query)]
@@ -150,7 +203,10 @@ class StoreReader:
     def spent_by_package(self, feature: str) -> dict[str, Spending]:
         """What the jobs of each package of a feature have used."""
         query = "SELECT wp, sum(tokens), sum(cost_usd) FROM job WHERE feature = ? GROUP BY wp"
-        return {str(wp): Spending(tokens, cost_usd) for wp, tokens, cost_usd in self._query(query, feature)}
+        return {
+            str(wp): Spending(tokens, cost_usd)
+            for wp, tokens, cost_usd in self._query(query, feature)
+        }
 
     def rate_limited_agents(self, now_s: float) -> dict[str, float]:
         """The agents that have run into a limit, each with the moment when it is lifted."""
@@ -168,6 +224,7 @@ class StoreReader:
             from phasegate.core.audit.chain import chain_origin_hash
 
             return chain_origin_hash(self.store_id)
+
         found = self._query("SELECT hash FROM event WHERE position = ?", position)
         return next((str(digest) for (digest,) in found), None)
 
@@ -188,7 +245,10 @@ class StoreReader:
         return self._query_rows(type_, "")
 
     def begin_snapshot(self) -> ChainHead:
-        """Read everything from now on as it is at this moment, whoever writes; the end of the chain."""
+        """Read everything from now on as it is at this moment, whoever writes.
+
+        The end of the chain.
+        """
         with self._translate_errors():
             self._connection.execute("BEGIN")
         return self.chain_head()
@@ -196,9 +256,13 @@ class StoreReader:
     def integrity_errors(self) -> list[str]:
         """What SQLite finds wrong with its own structures: pages, indexes."""
         found = [str(text) for (text,) in self._query("PRAGMA integrity_check(3)")]
-        return [] if found == ["ok"] else found
+        if found == ["ok"]:
+            return []
+        return found
 
-    def _query_events(self, where: str, *values: object, extra_columns: str = "") -> Iterator[tuple[Any, ...]]:
+    def _query_events(
+        self, where: str, *values: object, extra_columns: str = ""
+    ) -> Iterator[tuple[Any, ...]]:
         return self._query(f"SELECT {_EVENT_COLUMNS}{extra_columns} FROM event {where}", *values)  # noqa: S608 - our own names only
 
     def _query_rows(self, type_: type[R], where: str, *values: object) -> list[R]:

@@ -16,7 +16,8 @@ class WritableStore(StoreReader):
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events as one durable step; return the number of the last one.
 
-        Raises MovedOn, and appends nothing, if the feature's last event is not number `expected_seq`.
+        Raises MovedOn, and appends nothing, if the feature's last event is not number
+        `expected_seq`.
         """
 
     @abstractmethod

@@ -1,4 +1,7 @@
-"""What kind of repository a folder is in, and whether one can begin there. Runs no git; light, for `init`."""
+"""What kind of repository a folder is in, and whether one can begin there.
+
+Runs no git; light, for `init`.
+"""
 
 from __future__ import annotations
 
@@ -15,53 +18,86 @@ class RepositoryInfo(Light):
 
     root: str
     git_dir: str
-    branch: str | None  # None: HEAD is detached
+    # None: HEAD is detached
+    branch: str | None
     has_commits: bool
-    superproject: str | None  # the repository of which this one is a submodule
+    # The repository of which this one is a submodule
+    superproject: str | None
 
 
 def find_repository(start: str) -> RepositoryInfo:
-    """The repository around a folder; where none can be prepared, an error that says where to go instead."""
+    """The repository around a folder.
+
+    Where none can be prepared, an error that says where to go instead.
+    """
     folder = os.path.realpath(start)
+
     while not os.path.lexists(f"{folder}/.git"):
         reject_git_directory(folder)
         parent = os.path.dirname(folder)
         if parent == folder:
             raise ConfigError(f"{start} is in no git repository", "make one here: git init")
+
         folder = parent
+
     git_dir = _find_git_dir(folder)
     branch = _read_branch(git_dir)
-    return RepositoryInfo(folder, git_dir, branch, _has_commit(git_dir, branch), _find_superproject(git_dir))
+
+    return RepositoryInfo(
+        folder, git_dir, branch, _has_commit(git_dir, branch), _find_superproject(git_dir)
+    )
 
 
 def reject_git_directory(folder: str) -> None:
     """Say where the files are, if the folder is a git directory or a bare repository."""
     if not (
-        os.path.isfile(f"{folder}/HEAD") and os.path.isdir(f"{folder}/objects") and os.path.isdir(f"{folder}/refs")
+        os.path.isfile(f"{folder}/HEAD")
+        and os.path.isdir(f"{folder}/objects")
+        and os.path.isdir(f"{folder}/refs")
     ):
         return
+
     if os.path.basename(folder) == ".git":
-        raise ConfigError(f"{folder} is a git directory", f"go to the files: {_init_command(os.path.dirname(folder))}")
+        raise ConfigError(
+            f"{folder} is a git directory",
+            f"go to the files: {_init_command(os.path.dirname(folder))}",
+        )
+
     what = f"{folder} is a bare repository: it has no files to work on"
     raise ConfigError(what, f"clone it, and go there: git clone {_shell_quote(folder)} DIR")
 
 
 def _find_git_dir(root: str) -> str:
-    """The git directory of a working tree; that of a linked worktree is refused: the settings are the main one's."""
+    """The git directory of a working tree.
+
+    That of a linked worktree is refused: the settings are the main one's.
+    """
     dot_git = f"{root}/.git"
     main = os.path.dirname(os.path.dirname(root))
+
     if os.path.basename(os.path.dirname(root)) == ".worktrees" and os.path.lexists(f"{main}/.git"):
         raise ConfigError(
-            f"{root} is the checkout of a work package", f"prepare the repository itself: {_init_command(main)}"
+            f"{root} is the checkout of a work package",
+            f"prepare the repository itself: {_init_command(main)}",
         )
-    found = dot_git if os.path.isdir(dot_git) else _read_gitdir_link(dot_git)
+
+    if os.path.isdir(dot_git):
+        found = dot_git
+    else:
+        found = _read_gitdir_link(dot_git)
+
     if os.path.isfile(f"{found}/commondir"):
         _reject_linked_worktree(root, found)
     if not os.path.isfile(f"{found}/HEAD"):
         raise ConfigError(f"{dot_git} leads to no git directory", "check it with: git status")
-    if any(line.replace(" ", "").strip().lower() == "bare=true" for line in _read_text(f"{found}/config").splitlines()):
+
+    if any(
+        line.replace(" ", "").strip().lower() == "bare=true"
+        for line in _read_text(f"{found}/config").splitlines()
+    ):
         what = f"{root} is a bare repository: git sees no files here"
         raise ConfigError(what, "set it right: git config core.bare false")
+
     return found
 
 
@@ -69,14 +105,24 @@ def _read_gitdir_link(dot_git: str) -> str:
     text = _read_text(dot_git)
     if not text.startswith("gitdir:"):
         raise ConfigError(f"{dot_git} leads to no git directory", "check it with: git status")
-    return os.path.realpath(os.path.join(os.path.dirname(dot_git), text.removeprefix("gitdir:").strip()))
+    return os.path.realpath(
+        os.path.join(os.path.dirname(dot_git), text.removeprefix("gitdir:").strip())
+    )
 
 
 def _reject_linked_worktree(root: str, worktree_git_dir: str) -> None:
-    common = os.path.realpath(os.path.join(worktree_git_dir, _read_text(f"{worktree_git_dir}/commondir").strip()))
+    common = os.path.realpath(
+        os.path.join(worktree_git_dir, _read_text(f"{worktree_git_dir}/commondir").strip())
+    )
     is_plain = os.path.basename(common) == ".git"
-    where = _init_command(os.path.dirname(common)) if is_plain else "see: git worktree list"
-    raise ConfigError(f"{root} is a linked worktree", f"prepare the main one, its settings hold for all: {where}")
+    if is_plain:
+        where = _init_command(os.path.dirname(common))
+    else:
+        where = "see: git worktree list"
+
+    raise ConfigError(
+        f"{root} is a linked worktree", f"prepare the main one, its settings hold for all: {where}"
+    )
 
 
 def _init_command(folder: str) -> str:
@@ -84,27 +130,40 @@ def _init_command(folder: str) -> str:
 
 
 def _shell_quote(path: str) -> str:
-    from shlex import quote  # only errors need it
+    # Only errors need it
+    from shlex import quote
 
     return quote(path)
 
 
 def _read_branch(git_dir: str) -> str | None:
     head = _read_text(f"{git_dir}/HEAD").strip()
-    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else None
+    if head.startswith("ref: refs/heads/"):
+        return head.removeprefix("ref: refs/heads/")
+    return None
 
 
 def _has_commit(git_dir: str, branch: str | None) -> bool:
-    """Whether HEAD leads to a commit. Refs in the newer table format are not read: those count as there."""
-    if branch is None or os.path.isdir(f"{git_dir}/reftable") or os.path.isfile(f"{git_dir}/refs/heads/{branch}"):
+    """Whether HEAD leads to a commit.
+
+    Refs in the newer table format are not read: those count as there.
+    """
+    if (
+        branch is None
+        or os.path.isdir(f"{git_dir}/reftable")
+        or os.path.isfile(f"{git_dir}/refs/heads/{branch}")
+    ):
         return True
+
     lines = _read_text(f"{git_dir}/packed-refs", max_bytes=64_000_000).splitlines()
     return any(line.endswith(f" refs/heads/{branch}") for line in lines)
 
 
 def _find_superproject(git_dir: str) -> str | None:
     around, found, _ = git_dir.partition("/.git/modules/")
-    return around if found else None
+    if found:
+        return around
+    return None
 
 
 def _read_text(path: str, max_bytes: int = _MAX_HEAD_BYTES) -> str:

@@ -1,14 +1,22 @@
 """Events that set a row: a workflow, a gate, a package, a job, the end of a trail.
 
-The row is the event's payload. The tables of rows are made from the journal and can be made from it again, so that
-`audit verify` covers them too.
+The row is the event's payload. The tables of rows are made from the journal and can be made from it
+again, so that `audit verify` covers them too.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from phasegate.storage.rows import GateRow, JobRow, NewEvent, PackageRow, Row, TrailSeal, WorkflowRow
+from phasegate.storage.rows import (
+    GateRow,
+    JobRow,
+    NewEvent,
+    PackageRow,
+    Row,
+    TrailSeal,
+    WorkflowRow,
+)
 from phasegate.typed import read_json, read_value
 
 JOB_STARTED = "job.started"
@@ -51,15 +59,21 @@ def _make_row_event(kind: str, row: Row) -> NewEvent:
 
 
 def decode_row(feature: str, kind: str, payload: bytes) -> Row | None:
-    """The row that an event sets; None for other kinds. A row of another feature, or of the wrong shape, is refused."""
+    """The row that an event sets; None for other kinds.
+
+    A row of another feature, or of the wrong shape, is refused.
+    """
     type_ = ROW_TYPES_BY_KIND.get(kind)
     if type_ is None:
         return None
+
     fields = read_json(payload, dict[str, object])
     known = type_._field_defaults | fields
     if missing := set(type_._fields) ^ known.keys():
         raise ValueError(f"an event {kind} lacks, or has besides, the field {min(missing)}")
+
     row: Row = read_value([known[name] for name in type_._fields], type_)
     if row.feature != feature:
         raise ValueError(f"an event of feature {feature} carries a row of feature {row.feature}")
+
     return row

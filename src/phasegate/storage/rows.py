@@ -1,4 +1,7 @@
-"""What the store holds: events, and the rows that some of them set. Loads next to nothing: `status` reads these."""
+"""What the store holds: events, and the rows that some of them set.
+
+Loads next to nothing: `status` reads these.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ class PackageRow(NamedTuple):
     reason: str = ""
     remediation: str = ""
     since: str = ""
-    tasks: str = ""  # `1.1=COMPLETED 1.2`: each with its last status, if it has one
+    # `1.1=COMPLETED 1.2`: each with its last status, if it has one
+    tasks: str = ""
 
 
 class JobRow(NamedTuple):
@@ -51,13 +55,19 @@ class JobRow(NamedTuple):
     outcome: str = ""
     prompt_hash: str = ""
     output_hash: str = ""
-    logs: str = ""  # paths, one a line
-    tokens: int = 0  # as the agent reports
+    # Paths, one a line
+    logs: str = ""
+    # As the agent reports
+    tokens: int = 0
     cost_usd: float = 0.0
-    retry_at_s: float = 0.0  # when the limit that ended it is lifted, in seconds since 1970
-    workflow_phase: str = ""  # the key, such as 06-implementation; `phase` is the role
-    model: str = ""  # as configured
-    input_tokens: int = 0  # all of them, those from a cache too
+    # When the limit that ended it is lifted, in seconds since 1970
+    retry_at_s: float = 0.0
+    # The key, such as 06-implementation; `phase` is the role
+    workflow_phase: str = ""
+    # As configured
+    model: str = ""
+    # All of them, those from a cache too
+    input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
 
@@ -77,7 +87,8 @@ class WorkflowRow(NamedTuple):
     remediation: str = ""
     noun: str | None = None
     since: str = ""
-    merged: str = ""  # the commit of its base that holds it
+    # The commit of its base that holds it
+    merged: str = ""
 
 
 class GateRow(NamedTuple):

@@ -13,17 +13,25 @@ from typing import NamedTuple
 from phasegate.errors import EnvironmentUnavailable, PhasegateError, StateConflict
 from phasegate.files.durable_write import sync_folders
 
-APPLICATION_ID = 0x50684761  # "PhGa": tells our store from any other SQLite file
+# "PhGa": tells our store from any other SQLite file
+APPLICATION_ID = 0x50684761
 _MIN_VERSION = 1
 _BUSY_TIMEOUT_S = 60.0
-_DAMAGE_ERROR_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH}
+_DAMAGE_ERROR_CODES = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_MISMATCH,
+}
 
 
 class Schema(NamedTuple):
-    """A version of the store: how it is made, and what is done besides on the way from each older version to the next.
+    """A version of the store.
 
-    What is only added, a table or a column at the end of one, needs no step. A column that is added needs the default
-    that its field has: rows of old events are made with that.
+    How it is made, and what is done besides on the way from each older version to the next.
+
+    What is only added, a table or a column at the end of one, needs no step. A column that is added
+    needs the default that its field has: rows of old events are made with that.
     """
 
     version: int
@@ -69,70 +77,104 @@ CREATE TABLE seal (
 
 
 def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
-    """Make a new store beside its place and move it there when it is whole. Whoever calls holds the journal's lock."""
-    if left := [other for other in (path, path.with_name(f"{path.name}-wal")) if os.path.lexists(other)]:
+    """Make a new store beside its place and move it there when it is whole.
+
+    Whoever calls holds the journal's lock.
+    """
+    if left := [
+        other for other in (path, path.with_name(f"{path.name}-wal")) if os.path.lexists(other)
+    ]:
         raise damaged_store_error(path, f"{left[0].name} is in its place")
+
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
-    with _translate_errors(path), closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
+    with (
+        _translate_errors(path),
+        closing(sqlite3.connect(temporary, isolation_level=None)) as connection,
+    ):
         connection.execute("PRAGMA synchronous = FULL")
         connection.executescript(f"BEGIN;{schema.create_sql};{_version_pragmas(schema)};COMMIT;")
         connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (store_id,))
         connection.execute("PRAGMA journal_mode = WAL")
+
     temporary.rename(path)
     sync_folders(path.parent, path.parent)
 
 
 def connect_store(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Connection:
-    """Open a store. What is damaged, foreign or newer is refused before anything is opened for writing."""
+    """Open a store.
+
+    What is damaged, foreign or newer is refused before anything is opened for writing.
+    """
     with _translate_errors(path):
         _require_nonempty_file(path)
         reader = _open_reader(path)
+
         try:
             version = _validate_store(reader, path, schema)
         except BaseException:
             reader.close()
             raise
+
         if not write and version == schema.version:
             return reader
+
         reader.close()
         if version < schema.version:
             _migrate(path, schema)
-        return _open_writer(path) if write else _open_reader(path)
+        if write:
+            return _open_writer(path)
+
+        return _open_reader(path)
 
 
 def _open_reader(path: Path) -> sqlite3.Connection:
-    """Open a store for reading, also where nothing can be written: a reader of a log needs an index of it beside."""
+    """Open a store for reading, also where nothing can be written.
+
+    A reader of a log needs an index of it beside.
+    """
     index = path.with_name(f"{path.name}-shm")
     if os.access(path.parent, os.W_OK) or index.exists():
         return _open_sqlite(path, "ro")
-    return _open_copy(path) if _has_wal(path) else _open_sqlite(path, "ro&immutable=1")
+    if _has_wal(path):
+        return _open_copy(path)
+
+    return _open_sqlite(path, "ro&immutable=1")
 
 
 def _open_copy(path: Path) -> sqlite3.Connection:
-    """What a dead process left in its log is part of the store; where its index cannot be made, a copy has one."""
-    import shutil  # `status` is asked all day, and hardly ever needs these two
+    """What a dead process left in its log is part of the store.
+
+    Where its index cannot be made, a copy has one.
+    """
+    # `status` is asked all day, and hardly ever needs these two
+    import shutil
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(prefix="phasegate-store-") as folder:
         for name in (path.name, f"{path.name}-wal"):
             shutil.copyfile(path.with_name(name), Path(folder, name))
+
         connection = _open_sqlite(Path(folder, path.name), "rw")
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # opens all files: they may go then
+        # Opens all files: they may go then
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection
 
 
 def _open_writer(path: Path) -> sqlite3.Connection:
     connection = _open_sqlite(path, "rw")
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")  # an acknowledged step survives a power failure
+    # An acknowledged step survives a power failure
+    connection.execute("PRAGMA synchronous = FULL")
     return connection
 
 
 def _open_sqlite(path: Path, mode: str) -> sqlite3.Connection:
     name = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     address = f"file:{name}?mode={mode}"
-    return sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
+    return sqlite3.connect(
+        address, uri=True, isolation_level=None, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
+    )
 
 
 def _require_nonempty_file(path: Path) -> None:
@@ -140,7 +182,8 @@ def _require_nonempty_file(path: Path) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise damaged_store_error(path, "it is not a plain file")
     if about.st_size == 0:
-        raise damaged_store_error(path, "it is empty")  # SQLite would take it for a new store
+        # SQLite would take it for a new store
+        raise damaged_store_error(path, "it is empty")
 
 
 def _has_wal(path: Path) -> bool:
@@ -152,34 +195,49 @@ def _has_wal(path: Path) -> bool:
 def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     """The version of the store, if it is one of ours and we know it."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    # Asked of SQLite and not of the file: whoever opens and closes that drops all locks of the process on it, and
-    # another process takes itself for the last one and removes the log in use (sqlite.org/howtocorrupt.html).
+    # Asked of SQLite and not of the file: whoever opens and closes that drops all locks of the
+    # process on it, and another process takes itself for the last one and removes the log in use
+    # (sqlite.org/howtocorrupt.html).
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     if path.stat().st_size % page_bytes and not _has_wal(path):
-        raise damaged_store_error(path, "it is cut off")  # SQLite would see this only when it reads the last page
+        # SQLite would see this only when it reads the last page
+        raise damaged_store_error(path, "it is cut off")
+
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise damaged_store_error(path, "it is not a store of phasegate")
     if version < _MIN_VERSION:
         raise damaged_store_error(path, "it has no version")
+
     if version > schema.version:
         raise StateConflict(
             f"the store {path} was made by a later version of phasegate (it has version {version}; "
             f"this phasegate knows versions up to {schema.version})",
             "use the newer phasegate that wrote it; the store was left as it is",
         )
+
     if not connection.execute("SELECT 1 FROM meta WHERE name = 'store_id'").fetchone():
         raise damaged_store_error(path, "it has no id")
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
+
+    if connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')"
+    ).fetchone():
         raise damaged_store_error(path, "it holds a trigger or a view that was not made here")
-    connection.execute("SELECT position, feature, seq, ts, kind, payload, hash FROM event LIMIT 1").fetchone()
+
+    connection.execute(
+        "SELECT position, feature, seq, ts, kind, payload, hash FROM event LIMIT 1"
+    ).fetchone()
     if version == schema.version and (lacking := _missing_tables(connection, schema)):
         raise damaged_store_error(path, f"it has no table {lacking[0]}")
+
     return int(version)
 
 
 def _missing_tables(connection: sqlite3.Connection, schema: Schema) -> list[str]:
-    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    found = {
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    }
     wanted = (part.partition(" (")[0] for part in schema.create_sql.split("CREATE TABLE ")[1:])
     return [name for name in wanted if name not in found]
 
@@ -187,26 +245,36 @@ def _missing_tables(connection: sqlite3.Connection, schema: Schema) -> list[str]
 def _migrate(path: Path, schema: Schema) -> None:
     """Move an older store on, after a backup beside it."""
     with closing(_open_writer(path)) as connection:
-        connection.execute("BEGIN IMMEDIATE")  # one process migrates, the others wait here and find it done
+        # One process migrates, the others wait here and find it done
+        connection.execute("BEGIN IMMEDIATE")
         version = _validate_store(connection, path, schema)
         if version == schema.version:
             return
+
         _back_up(path, path.with_name(f"{path.name}.version-{version}"))
         _add_missing_objects(connection, schema)
         for step in range(version, schema.version):
             for statement in schema.migrations.get(step, "").split(";"):
                 connection.execute(statement)
+
         for statement in _version_pragmas(schema).split(";"):
             connection.execute(statement)
+
         connection.execute("COMMIT")
 
 
 def _add_missing_objects(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Add the tables, indexes and columns that an older store lacks. Nothing that it holds is changed."""
+    """Add the tables, indexes and columns that an older store lacks.
+
+    Nothing that it holds is changed.
+    """
     with closing(sqlite3.connect(":memory:")) as model:
         model.executescript(schema.create_sql)
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        made = model.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC")
+        made = model.execute(
+            "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC"
+        )
+
         for type_, name, sql in made.fetchall():
             if name not in there:
                 connection.execute(sql)
@@ -248,7 +316,8 @@ def _translate_errors(path: Path) -> Iterator[None]:
         raise explain_sqlite_error(path, error) from error
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"the store {path} cannot be used: {error.strerror}", "check the disk and its permissions"
+            f"the store {path} cannot be used: {error.strerror}",
+            "check the disk and its permissions",
         ) from error
 
 
@@ -257,9 +326,15 @@ def explain_sqlite_error(path: Path, error: sqlite3.Error) -> PhasegateError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _DAMAGE_ERROR_CODES:
         return damaged_store_error(path, str(error))
+
     if code == sqlite3.SQLITE_BUSY:
-        return StateConflict(f"the store {path} is in use for too long", "is another phasegate stopped?")
-    return EnvironmentUnavailable(f"the store {path} cannot be used: {error}", "check the disk and its permissions")
+        return StateConflict(
+            f"the store {path} is in use for too long", "is another phasegate stopped?"
+        )
+
+    return EnvironmentUnavailable(
+        f"the store {path} cannot be used: {error}", "check the disk and its permissions"
+    )
 
 
 def damaged_store_error(path: Path, reason: str) -> StateConflict:

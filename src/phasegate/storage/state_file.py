@@ -12,23 +12,32 @@ MAX_STATE_BYTES = 4_000_000
 
 
 def find_state_file(start: str) -> str | None:
-    """The state file of the repository around a folder: the first one upwards, not beyond the repository's root.
+    """The state file of the repository around a folder.
 
-    Outside of any repository only the folder's own file counts: nobody knows who wrote those further up.
+    The first one upwards, not beyond the repository's root.
+
+    Outside of any repository only the folder's own file counts: nobody knows who wrote those
+    further up.
     """
     own = f"{start}/{STATE_PATH}"
     found = None
     folder = start
+
     while True:
         path = f"{folder}/{STATE_PATH}"
         if found is None and os.path.lexists(path):
             found = path
+
         parent = os.path.dirname(folder)
         # A package's checkout belongs to the repository around it: agents ask from there.
         if os.path.lexists(f"{folder}/.git") and os.path.basename(parent) != ".worktrees":
             return found
+
         if parent == folder:
-            return own if found == own else None
+            if found == own:
+                return own
+            return None
+
         folder = parent
 
 
@@ -37,6 +46,7 @@ def read_state_file(path: str) -> object:
     raw = read_regular_file(path, MAX_STATE_BYTES)
     if raw is None:
         return None
+
     try:
         return parse_json(raw.decode())
     except (ValueError, RecursionError, StopIteration):

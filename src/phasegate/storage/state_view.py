@@ -1,4 +1,7 @@
-"""`.isdlc/state.json` as a view of the store: written whole, for any tool to read, and never believed by us."""
+"""`.isdlc/state.json` as a view of the store.
+
+Written whole, for any tool to read, and never believed by us.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,13 @@ def format_state(state: dict[str, object]) -> str:
 
 
 def write_state_view(root: Path, workflow: Workflow | None) -> None:
-    """Replace state.json at once with what the store says. Whatever else stands under its name is refused."""
+    """Replace state.json at once with what the store says.
+
+    Whatever else stands under its name is refused.
+    """
     path = root / STATE_PATH
     text = format_state(build_state_view(workflow)).encode()
+
     try:
         path.parent.mkdir(exist_ok=True)
         folder = open_folder(path.parent)
@@ -34,6 +41,7 @@ def write_state_view(root: Path, workflow: Workflow | None) -> None:
         raise StateConflict(f"{path.parent} is not a folder", _HINT) from error
     except OSError as error:
         raise EnvironmentUnavailable(f"{path.parent} cannot be made: {error.strerror}") from error
+
     try:
         _require_regular_file(folder, path)
         _back_up_foreign_state(folder, path)
@@ -57,8 +65,15 @@ def _require_regular_file(folder: int, path: Path) -> None:
 def _back_up_foreign_state(folder: int, path: Path) -> None:
     """A state file of another tool may hold more than ours: it is kept beside, once."""
     found = read_state_file(str(path))
+
     if isinstance(found, dict) and found.keys() - {"active_workflow"}:
         try:
-            os.link(path.name, FOREIGN_STATE_BACKUP_NAME, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(
+                path.name,
+                FOREIGN_STATE_BACKUP_NAME,
+                src_dir_fd=folder,
+                dst_dir_fd=folder,
+                follow_symlinks=False,
+            )
         except FileExistsError:
             return

@@ -1,7 +1,8 @@
 """The store: one journal of typed events per feature, in SQLite, chained over the whole repository.
 
-A step that `append` has returned from is durable. Readers see whole steps only. Two writers cannot both take the same
-step: each names the number of the last event it has seen, and one of them is refused.
+A step that `append` has returned from is durable. Readers see whole steps only. Two writers cannot
+both take the same step: each names the number of the last event it has seen, and one of them is
+refused.
 """
 
 from __future__ import annotations
@@ -27,16 +28,24 @@ from phasegate.storage.lock import named_lock
 from phasegate.storage.record import WritableStore
 from phasegate.storage.row_events import decode_row
 from phasegate.storage.rows import TABLE_NAMES, NewEvent, Row
-from phasegate.storage.schema import SCHEMA, Schema, connect_store, create_store, damaged_store_error
+from phasegate.storage.schema import (
+    SCHEMA,
+    Schema,
+    connect_store,
+    create_store,
+    damaged_store_error,
+)
 from phasegate.typed import read_json
 
-NO_FEATURE = ""  # events that concern no feature
+# Events that concern no feature
+NO_FEATURE = ""
 HEADS_ADOPTED = "audit.adopted"
 MAX_POSITION = 1 << 62
 
 
 class _HeadsAdopted(msgspec.Struct, frozen=True):
-    lost: list[str]  # the heads that were not there, and began anew
+    # The heads that were not there, and began anew
+    lost: list[str]
 
 
 class Store(WritableStore):
@@ -49,21 +58,30 @@ class Store(WritableStore):
         self.heads = ChainHeadsFile(location, self.store_id)
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        with self._mutex:  # another thread's half-taken step is not to be seen
+        # Another thread's half-taken step is not to be seen
+        with self._mutex:
             rows = list(super()._query(query, *values))
         yield from rows
 
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events to a feature's journal as one durable step; the number of the last one.
 
-        Raises MovedOn, and appends nothing, if the feature's last event is not number `expected_seq`.
+        Raises MovedOn, and appends nothing, if the feature's last event is not number
+        `expected_seq`.
         """
         if feature != NO_FEATURE:
             require_slug(feature)
+
         rows = [decode_row(feature, event.kind, event.payload) for event in events]
-        sync_written_folders()  # a step may rest on what git has written
-        with self._mutex, named_lock(self.location.locks_folder, "journal"), self._translate_errors():
+        # A step may rest on what git has written
+        sync_written_folders()
+        with (
+            self._mutex,
+            named_lock(self.location.locks_folder, "journal"),
+            self._translate_errors(),
+        ):
             self._append(feature, expected_seq, ts, events, rows)
+
         return expected_seq + len(events)
 
     def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
@@ -75,21 +93,33 @@ class Store(WritableStore):
                 continue
 
     def _append(
-        self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent], rows: Sequence[Row | None]
+        self,
+        feature: str,
+        expected_seq: int,
+        ts: str,
+        events: Sequence[NewEvent],
+        rows: Sequence[Row | None],
     ) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             if (seq := self.last_seq(feature)) != expected_seq:
-                raise MovedOn(f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step")
-            head = self._insert_events(self._read_verified_head(), feature, expected_seq, ts, events)
+                raise MovedOn(
+                    f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step"
+                )
+
+            head = self._insert_events(
+                self._read_verified_head(), feature, expected_seq, ts, events
+            )
             for row in rows:
                 upsert_row(self._connection, row)
+
             self.heads.announce(head)
             self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
+
         self.heads.confirm(head)
         self.heads.compact()
 
@@ -102,64 +132,113 @@ class Store(WritableStore):
                 f"the store {self.location.store_path} was removed while it was in use",
                 "put back .phasegate, then run again",
             ) from error
+
         if not os.path.samestat(self._opened_stat, there):
-            raise damaged_store_error(self.location.store_path, "it was replaced while it was in use")
+            raise damaged_store_error(
+                self.location.store_path, "it was replaced while it was in use"
+            )
+
         head = self.chain_head()
         if not any(kept[:2] == head[:2] for kept in self.heads.read_possible_ends()):
             raise self._unknown_head_error(head)
+
         return head
 
     def _unknown_head_error(self, head: ChainHead) -> StateConflict:
-        """The refusal of a store that ends where the heads do not say. It may have been used with other heads."""
+        """The refusal of a store that ends where the heads do not say.
+
+        It may have been used with other heads.
+        """
         known = max(
-            (one.entries for one in self.heads.read_possible_ends() if self.chain_hash_at(one.entries) == one.hash),
+            (
+                one.entries
+                for one in self.heads.read_possible_ends()
+                if self.chain_hash_at(one.entries) == one.hash
+            ),
             default=MAX_POSITION,
         )
-        since = (one for one in self.events(NO_FEATURE) if one.position > known and one.kind == HEADS_ADOPTED)
-        below = self.heads.path.parts[-4:]  # in a state folder; a copy of the repository has another place there
+
+        since = (
+            one
+            for one in self.events(NO_FEATURE)
+            if one.position > known and one.kind == HEADS_ADOPTED
+        )
+        # In a state folder; a copy of the repository has another place there
+        below = self.heads.path.parts[-4:]
         with suppress(msgspec.MsgspecError):
-            begun = [Path(lost) for one in since for lost in read_json(one.payload, _HeadsAdopted).lost]
-            if other := [path for path in begun if path.parts[-4:] == below and path != self.heads.path]:
+            begun = [
+                Path(lost) for one in since for lost in read_json(one.payload, _HeadsAdopted).lost
+            ]
+            if other := [
+                path for path in begun if path.parts[-4:] == below and path != self.heads.path
+            ]:
                 return StateConflict(
                     f"the store {self.location.store_path} was used with another state folder: "
                     f"its heads are kept in {other[-1]}, and those in {self.heads.path} are older",
                     f"start phasegate with XDG_STATE_HOME={other[-1].parents[3]}, in each program that starts it",
                 )
+
         return damaged_store_error(
             self.location.store_path,
             f"it ends at entry {head.entries}, which is not the head kept in {self.heads.path}; "
             "it was changed, or replaced by another copy",
         )
 
-    def _insert_events(self, head: ChainHead, feature: str, seq: int, ts: str, events: Sequence[NewEvent]) -> ChainHead:
-        count, previous = head.entries, head.hash
+    def _insert_events(
+        self, head: ChainHead, feature: str, seq: int, ts: str, events: Sequence[NewEvent]
+    ) -> ChainHead:
+        count = head.entries
+        previous = head.hash
+
         for event in events:
-            count, seq = count + 1, seq + 1
-            entry = ChainEntry(count, feature, seq, ts, event.kind, event.payload)
+            count = count + 1
+            seq = seq + 1
+            entry = ChainEntry(
+                position=count,
+                feature=feature,
+                seq=seq,
+                ts=ts,
+                kind=event.kind,
+                payload=event.payload,
+            )
+
             previous = compute_entry_hash(previous, entry)
-            self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (*entry, previous))
+            self._connection.execute(
+                "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (*entry, previous)
+            )
+
         return ChainHead(count, previous)
 
     def anchor(self, *, replace_lost_anchor: bool = False) -> None:
-        """Put the head into git too. To be done when a job ends, a gate is decided, and a command has finished.
+        """Put the head into git too.
 
-        What somebody else has put there is not overwritten unseen, but where its loss is on record (`adopting`).
+        To be done when a job ends, a gate is decided, and a command has finished.
+
+        What somebody else has put there is not overwritten unseen, but where its loss is on record
+        (`adopting`).
         """
         with self._mutex, named_lock(self.location.locks_folder, "journal"):
             head = self._read_verified_head()
-            if not replace_lost_anchor and self._find_lost_anchor(read_anchor(self.location.git_dir)):
+            if not replace_lost_anchor and self._find_lost_anchor(
+                read_anchor(self.location.git_dir)
+            ):
                 raise StateConflict(
                     f"{ANCHOR_REF} was removed or moved back by somebody else while it was in use",
                     "what was recorded is safe: the next command puts it on record and goes on",
                 )
+
             write_anchor(self.location.git_dir, Anchor(self.store_id, head.entries, head.hash))
             self.heads.confirm_anchored(head)
 
     def reconcile_heads(self, ts: str) -> None:
-        """Compare the store with the heads outside; begin heads anew that are gone, and put that on record."""
+        """Compare the store with the heads outside.
+
+        Begin heads anew that are gone, and put that on record.
+        """
         anchor = read_anchor(self.location.git_dir)
         self._check_store_id(anchor)
         lost = self._reconcile_chain_heads() + self._find_lost_anchor(anchor)
+
         if lost:
             self.append_unconditionally(
                 NO_FEATURE, ts, [NewEvent(HEADS_ADOPTED, msgspec.json.encode(_HeadsAdopted(lost)))]
@@ -172,67 +251,99 @@ class Store(WritableStore):
             if kept is None:
                 self.heads.create(self.chain_head(), adopted=True)
                 return [str(self.heads.path)]
+
             head = self._read_verified_head()
             if kept.announced:
-                self.heads.confirm(head)  # a process died after its announcement; this is what came of it
-            return [str(self.heads.path)] if kept.is_adoption_pending else []
+                # A process died after its announcement; this is what came of it
+                self.heads.confirm(head)
+            if kept.is_adoption_pending:
+                return [str(self.heads.path)]
+
+            return []
 
     def _check_store_id(self, anchor: Anchor | None) -> None:
         if anchor and anchor.store != self.store_id:
             raise damaged_store_error(
-                self.location.store_path, f"it is not the store of this repository, which {ANCHOR_REF} names"
+                self.location.store_path,
+                f"it is not the store of this repository, which {ANCHOR_REF} names",
             )
 
     def _find_lost_anchor(self, anchor: Anchor | None) -> list[str]:
         if anchor is None:
             return [ANCHOR_REF]
+
         self._check_store_id(anchor)
         if self.chain_hash_at(anchor.count) != anchor.hash:
             raise damaged_store_error(
-                self.location.store_path, f"entry {anchor.count} is not the one that {ANCHOR_REF} names"
+                self.location.store_path,
+                f"entry {anchor.count} is not the one that {ANCHOR_REF} names",
             )
+
         kept = self.heads.read()
-        return [ANCHOR_REF] if kept and kept.anchored and kept.anchored.entries > anchor.count else []
+        if kept and kept.anchored and kept.anchored.entries > anchor.count:
+            return [ANCHOR_REF]
+
+        return []
 
 
 def upsert_row(connection: sqlite3.Connection, row: Row | None) -> None:
     """Put a row that an event carries in its place."""
     if row is not None:
-        names, marks = ", ".join(row._fields), ", ".join("?" * len(row))
+        names = ", ".join(row._fields)
+        marks = ", ".join("?" * len(row))
         query = f"INSERT OR REPLACE INTO {TABLE_NAMES[type(row)]} ({names}) VALUES ({marks})"  # noqa: S608 - our own names
         connection.execute(query, row)
 
 
 def open_store(location: Location, new_store_id: str, ts: str, schema: Schema = SCHEMA) -> Store:
-    """Open the repository's store for writing; make it, with `fresh_id` as its id, if there never was one."""
+    """Open the repository's store for writing.
+
+    Make it, with `fresh_id` as its id, if there never was one.
+    """
     prepare_data_folder(location)
     with named_lock(location.locks_folder, "journal"):
         if not os.path.lexists(location.store_path):
             _create_store_with_heads(location, new_store_id, schema)
+
         store = Store(connect_store(location.store_path, write=True, schema=schema), location)
+
     try:
         store.reconcile_heads(ts)
     except BaseException:
         store.__exit__()
         raise
+
     return store
 
 
 def _create_store_with_heads(location: Location, new_store_id: str, schema: Schema) -> None:
-    """Identity first, then the heads, then the store: a crash between them leaves nothing that says it had entries."""
+    """Identity first, then the heads, then the store.
+
+    A crash between them leaves nothing that says it had entries.
+    """
     anchor = read_anchor(location.git_dir)
-    store_id = anchor.store if anchor else require_slug(new_store_id, "store id")
+    if anchor:
+        store_id = anchor.store
+    else:
+        store_id = require_slug(new_store_id, "store id")
+
     heads = ChainHeadsFile(location, store_id)
     kept = heads.read()
-    counts = [anchor.count if anchor else 0, *(head.entries for head in (kept.confirmed if kept else ()))]
+    counts = [
+        anchor.count if anchor else 0,
+        *(head.entries for head in (kept.confirmed if kept else ())),
+    ]
+
     if max(counts):
         raise StateConflict(
             f"the store {location.store_path} is missing, and {max(counts)} entries were recorded in it",
             f"put back .phasegate; or, to start anew on purpose: git update-ref -d {ANCHOR_REF}",
         )
+
     start = ChainHead(0, chain_origin_hash(store_id))
     if anchor is None:
         write_anchor(location.git_dir, Anchor(store_id, 0, start.hash))
     if kept is None:
         heads.create(start, adopted=False)
+
     create_store(location.store_path, store_id, schema)

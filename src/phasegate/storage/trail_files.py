@@ -1,4 +1,7 @@
-"""The trails of jobs as files: `audit/{feature}/{job}.jsonl` below `.phasegate`, each written as a whole."""
+"""The trails of jobs as files.
+
+`audit/{feature}/{job}.jsonl` below `.phasegate`, each written as a whole.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from phasegate.files.durable_write import remove_stale_temp_files, replace_file_
 from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath
 from phasegate.storage.location import Location
 
-TrailKey = tuple[str, str]  # feature and job
+# Feature and job
+TrailKey = tuple[str, str]
 _MAX_TRAIL_BYTES = 1 << 28
 
 
@@ -22,7 +26,10 @@ def trail_path(location: Location, feature: str, job: str) -> Path:
 
 def list_trail_files(location: Location) -> dict[TrailKey, Path]:
     """Every trail below `.phasegate`, by feature and job."""
-    return {(path.parent.name, path.stem): path for path in sorted(location.trails_folder.glob("*/*.jsonl"))}
+    return {
+        (path.parent.name, path.stem): path
+        for path in sorted(location.trails_folder.glob("*/*.jsonl"))
+    }
 
 
 def read_trail(path: Path) -> bytes:
@@ -31,14 +38,20 @@ def read_trail(path: Path) -> bytes:
 
 
 def export_trail(location: Location, feature: str, job: str, content: bytes) -> None:
-    """Put a trail in its place, whole or not at all, and durably. No link below `.phasegate` is followed."""
+    """Put a trail in its place, whole or not at all, and durably.
+
+    No link below `.phasegate` is followed.
+    """
     path = trail_path(location, feature, job)
+
     try:
         with folder_descriptor(location.data_folder) as top:
             with closing_descriptor(
                 make_folder_beneath(top, path.parent.relative_to(location.data_folder).parts)
             ) as folder:
-                replace_file_at(folder, path.name, content, 0o600, temp_folder=top)  # what a crash leaves is no trail
+                # What a crash leaves is no trail
+                replace_file_at(folder, path.name, content, 0o600, temp_folder=top)
+
             remove_stale_temp_files(top)
     except OSError as error:
         raise EnvironmentUnavailable(

@@ -1,16 +1,19 @@
-"""The log of open trails: one file for all trails of a process, in the folder of the heads, where no agent can write.
+"""The log of open trails.
 
-It is the only place that an entry goes to while its trail is open. Entries of many jobs share one fsync here. A trail
-that is closed is exported to `.phasegate/audit`, its end goes into the journal, and the log forgets it. Until then
-the log is what counts, whatever stands in the place of the file. Lines of the log, fields apart by tabs:
+One file for all trails of a process, in the folder of the heads, where no agent can write.
+
+It is the only place that an entry goes to while its trail is open. Entries of many jobs share one
+fsync here. A trail that is closed is exported to `.phasegate/audit`, its end goes into the journal,
+and the log forgets it. Until then the log is what counts, whatever stands in the place of the file.
+Lines of the log, fields apart by tabs:
 
     phasegate-open-trails 1
     = feature job        a trail is open; all its entries follow, from the first one on
     + job line           an entry
     . job                the trail's end is in the journal
 
-The file is filled with zeros ahead of the lines: then an entry costs no change of the file's size on the disk, and its
-fsync half as much. What stands behind the first zero was never acknowledged.
+The file is filled with zeros ahead of the lines: then an entry costs no change of the file's size
+on the disk, and its fsync half as much. What stands behind the first zero was never acknowledged.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from phasegate.files.durable_write import sync_folders, write_all, write_durably
 from phasegate.storage.lock import is_held_elsewhere
 
 _HEADER = b"phasegate-open-trails 1\n"
-_LOCK_PROBE_TIMEOUT_S = 0.05  # `recover` holds the lock for a moment to see whether anybody else does
+# `recover` holds the lock for a moment to see whether anybody else does
+_LOCK_PROBE_TIMEOUT_S = 0.05
 _PREALLOCATED_BYTES = 1 << 16
 _OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -42,7 +46,9 @@ class OpenTrail:
     @property
     def last_hash(self) -> str:
         """What the next line is bound to."""
-        return extract_line_hash(self.lines[-1]) if self.lines else trail_origin_hash(self.feature, self.job)
+        if self.lines:
+            return extract_line_hash(self.lines[-1])
+        return trail_origin_hash(self.feature, self.job)
 
     @property
     def content(self) -> bytes:
@@ -62,19 +68,29 @@ class TrailLog:
         """A new log in the folder of the heads."""
         path = folder / log_file_name(writer_id)
         if path.exists():
-            raise StateConflict(f"the log {path} exists already", "every process writes a log of its own")
+            raise StateConflict(
+                f"the log {path} exists already", "every process writes a log of its own"
+            )
+
         return cls(path, _create_locked_file(path, _HEADER))
 
     @classmethod
     def adopt(cls, path: Path) -> tuple[Self, dict[str, OpenTrail]] | None:
-        """The log of a dead process, to go on from, and its trails; None if the process lives, or just removed it."""
+        """The log of a dead process, to go on from, and its trails.
+
+        None if the process lives, or just removed it.
+        """
         try:
             descriptor = os.open(path, _OPEN_FLAGS)
         except FileNotFoundError:
             return None
-        if is_held_elsewhere(descriptor, _LOCK_PROBE_TIMEOUT_S) or not _is_same_file(path, descriptor):
+
+        if is_held_elsewhere(descriptor, _LOCK_PROBE_TIMEOUT_S) or not _is_same_file(
+            path, descriptor
+        ):
             os.close(descriptor)
             return None
+
         log = cls(path, descriptor)
         return log, log._truncate_and_parse()
 
@@ -86,14 +102,20 @@ class TrailLog:
         return trails
 
     def append(self, data: bytes) -> None:
-        """Append lines, all of them or none. They are durable then, one after the other: there is never a hole."""
+        """Append lines, all of them or none.
+
+        They are durable then, one after the other: there is never a hole.
+        """
         end = self.size + len(data)
+
         try:
             self._write(data, end)
-        except BaseException:  # nothing that follows may be written into the middle of what is there now
+        except BaseException:
+            # Nothing that follows may be written into the middle of what is there now
             self._allocated_size = self.size
             os.ftruncate(self._descriptor, self.size)
             raise
+
         self.size = end
 
     def _write(self, data: bytes, end: int) -> None:
@@ -104,7 +126,9 @@ class TrailLog:
 
     def rewrite(self, trails: Iterable[OpenTrail]) -> None:
         """Go on in a new file that holds only these trails."""
-        descriptor = _create_locked_file(self.path, _HEADER + b"".join(map(encode_opened_trail, trails)))
+        descriptor = _create_locked_file(
+            self.path, _HEADER + b"".join(map(encode_opened_trail, trails))
+        )
         os.close(self._descriptor)
         self._descriptor = descriptor
         self.size = self._allocated_size = os.fstat(descriptor).st_size
@@ -125,6 +149,7 @@ def _create_locked_file(path: Path, data: bytes) -> int:
     os.fsync(descriptor)
     temporary.rename(path)
     sync_folders(path.parent, path.parent)
+
     return descriptor
 
 
@@ -175,18 +200,23 @@ def _acknowledged_prefix(data: bytes) -> bytes:
 def _parse_log(path: Path, data: bytes) -> dict[str, OpenTrail]:
     if not data.startswith(_HEADER):
         raise StateConflict(f"{path} is not a log of trails")
+
     trails: dict[str, OpenTrail] = {}
     for number, line in enumerate(data.split(b"\n")[1:-1], 2):
         try:
             _apply_line(trails, line)
         except (ValueError, KeyError) as error:
-            raise StateConflict(f"{path} holds at line {number} what was not written here") from error
+            raise StateConflict(
+                f"{path} holds at line {number} what was not written here"
+            ) from error
+
     return trails
 
 
 def _apply_line(trails: dict[str, OpenTrail], line: bytes) -> None:
     mark, _, rest = line.partition(b"\t")
     name, _, entry = rest.partition(b"\t")
+
     match mark:
         case b"=":
             trails[entry.decode()] = OpenTrail(name.decode(), entry.decode())

@@ -26,15 +26,24 @@ T = TypeVar("T")
 class JobWork(msgspec.Struct, frozen=True):
     """What a job was for, and what became of it."""
 
-    work: str  # the package, else the key of the phase
+    # The package, else the key of the phase
+    work: str
     role: str
     round: int
-    agent: str  # as configured
-    outcome: str  # empty: it is at work
+    # As configured
+    agent: str
+    # Empty: it is at work
+    outcome: str
 
 
 def describe_job_work(row: JobRow) -> JobWork:
-    return JobWork(row.wp or row.workflow_phase, row.phase, row.round, row.agent, row.outcome)
+    return JobWork(
+        work=row.wp or row.workflow_phase,
+        role=row.phase,
+        round=row.round,
+        agent=row.agent,
+        outcome=row.outcome,
+    )
 
 
 class TrailSummary(msgspec.Struct, frozen=True):
@@ -46,14 +55,18 @@ class TrailSummary(msgspec.Struct, frozen=True):
     first_ts: str
     last_ts: str
     last_action: str
-    about: JobWork | None = None  # None where the store does not know the job
+    # None where the store does not know the job
+    about: JobWork | None = None
 
 
 def list_trails(location: Location, feature: str | None = None) -> list[TrailSummary]:
     """The trails of a feature, or of all, oldest first."""
-    trails = {key: lines for key, lines in _find_all_trails(location).items() if feature in (None, key[0])}
+    trails = {
+        key: lines for key, lines in _find_all_trails(location).items() if feature in (None, key[0])
+    }
     rows = {row.id: row for row in _query_store(location, lambda reader: reader.all_rows(JobRow))}
     found = (_summarize_trail(*trail, rows.get(trail[0][1])) for trail in trails.items())
+
     return sorted(found, key=lambda trail: (trail.first_ts, trail.job))
 
 
@@ -65,20 +78,30 @@ def read_job_trail(
     keys = [key for key in trails if key[1].startswith(job_prefix) and feature in (None, key[0])]
     exact = [key for key in keys if key[1] == job_prefix]
     found = exact or keys
+
     if len(found) != 1:
-        why = f"{len(found)} trails begin" if found else "no trail begins"
+        if found:
+            why = f"{len(found)} trails begin"
+        else:
+            why = "no trail begins"
+
         raise ConfigError(
-            f"{why} with job '{escape_unprintable(job_prefix[:120])}'", "`phasegate audit show` lists them"
+            f"{why} with job '{escape_unprintable(job_prefix[:120])}'",
+            "`phasegate audit show` lists them",
         )
+
     return found[0], _parse_entries(trails[found[0]])
 
 
 def _find_all_trails(location: Location) -> dict[TrailKey, bytes | Path]:
     """Every trail: its file, or what the log outside holds of it while it is open."""
     trails: dict[TrailKey, bytes | Path] = dict(list_trail_files(location))
-    logs = _query_store(location, lambda reader: list_log_files(get_heads_folder(location, reader.store_id)))
+    logs = _query_store(
+        location, lambda reader: list_log_files(get_heads_folder(location, reader.store_id))
+    )
     for trail in (trail for log in logs for trail in read_open_trails(log)):
         trails[trail.feature, trail.job] = trail.content
+
     return trails
 
 
@@ -86,13 +109,18 @@ def _query_store(location: Location, query: Callable[[StoreReader], list[T]]) ->
     """What the store answers; nothing where it is damaged: what is finished can still be looked at."""
     try:
         with open_store_reader(location) or nullcontext() as reader:
-            return query(reader) if reader else []
+            if reader:
+                return query(reader)
+            return []
     except StateConflict:
         return []
 
 
 def _parse_entries(trail: bytes | Path) -> list[EntryFields]:
-    content = trail if isinstance(trail, bytes) else read_trail(trail)
+    if isinstance(trail, bytes):
+        content = trail
+    else:
+        content = read_trail(trail)
     return [parse_entry(line) for line in content.splitlines()]
 
 
@@ -107,7 +135,12 @@ def parse_entry(line: bytes) -> EntryFields:
 
 def _summarize_trail(key: TrailKey, trail: bytes | Path, row: JobRow | None) -> TrailSummary:
     entries = _parse_entries(trail)
-    first, last = (entries[0], entries[-1]) if entries else ({}, {})
+    if entries:
+        first, last = (entries[0], entries[-1])
+    else:
+        first, last = ({}, {})
+
     times = str(first.get("ts", "")), str(last.get("ts", ""))
     action = str(last.get("action", "unreadable"))
+
     return TrailSummary(*key, len(entries), *times, action, describe_job_work(row) if row else None)

@@ -14,14 +14,23 @@ from phasegate.storage.row_events import trail_sealed_event
 from phasegate.storage.rows import NewEvent, TrailSeal
 from phasegate.storage.store import Store
 from phasegate.storage.trail_files import TrailKey, list_trail_files, read_trail, trail_path
-from phasegate.storage.trail_log import OpenTrail, TrailLog, list_log_files, log_file_name, read_open_trails
+from phasegate.storage.trail_log import (
+    OpenTrail,
+    TrailLog,
+    list_log_files,
+    log_file_name,
+    read_open_trails,
+)
 from phasegate.storage.trails import TrailWriter, recovery_entry
 
 TrailWriterFactory = Callable[[TrailLog, dict[str, OpenTrail]], TrailWriter]
 
 
 class SealStore(Protocol):
-    """The part of a journal that recovery needs: the local store and the one in a bucket both have it."""
+    """The part of a journal that recovery needs.
+
+    The local store and the one in a bucket both have it.
+    """
 
     def seals(self) -> Iterable[TrailSeal]: ...
 
@@ -39,25 +48,42 @@ class TrailRecovery(NamedTuple):
     problem: str = ""
 
 
-def recover_trails(store: Store, location: Location, writer_id: str, ts: str) -> list[TrailRecovery]:
+def recover_trails(
+    store: Store, location: Location, writer_id: str, ts: str
+) -> list[TrailRecovery]:
     """Close and seal every trail whose process died. Trails of living processes are left alone."""
     outside = store.heads.folder
     strays = set(list_trail_files(location)) - {
-        (trail.feature, trail.job) for path in list_log_files(outside) for trail in read_open_trails(path)
+        (trail.feature, trail.job)
+        for path in list_log_files(outside)
+        for trail in read_open_trails(path)
     }
     found = close_orphaned_trails(store, outside, partial(TrailWriter, location), ts)
     strays -= {(seal.feature, seal.job) for seal in store.seals()}
+
     return found + [_seal_stray_file(store, location, key, writer_id, ts) for key in sorted(strays)]
 
 
 def close_orphaned_trails(
-    store: SealStore, log_folder: Path, make_writer: TrailWriterFactory, ts: str, active_writers: Collection[str] = ()
+    store: SealStore,
+    log_folder: Path,
+    make_writer: TrailWriterFactory,
+    ts: str,
+    active_writers: Collection[str] = (),
 ) -> list[TrailRecovery]:
-    """Close and seal every trail in the logs of dead processes. `living`: writers of this one, left alone unasked."""
+    """Close and seal every trail in the logs of dead processes.
+
+    `living`: writers of this one, left alone unasked.
+    """
     known = {log_file_name(writer) for writer in active_writers}
     paths = (path for path in list_log_files(log_folder) if path.name not in known)
     left = (adopted for path in paths if (adopted := TrailLog.adopt(path)) is not None)
-    return [one for log, trails in left for one in _close_log_trails(store, make_writer(log, trails), trails, ts)]
+
+    return [
+        one
+        for log, trails in left
+        for one in _close_log_trails(store, make_writer(log, trails), trails, ts)
+    ]
 
 
 def _close_log_trails(
@@ -69,43 +95,70 @@ def _close_log_trails(
         for job, trail in list(open_trails.items()):
             kept = trails.read_remote_trail(trail.feature, job)
             is_sealed = job in seals and seals[job].hash == trail.last_hash
+
             if is_sealed or (kept != trail.content and kept.startswith(trail.content)):
-                trails.forget(job)  # it died between the seal and forgetting; or another machine went on with it
+                # It died between the seal and forgetting; or another machine went on with it
+                trails.forget(job)
             elif not trail.content.startswith(kept):
                 found.append(
-                    TrailRecovery(trail.feature, job, len(trail.lines), "another machine went on without its end")
+                    TrailRecovery(
+                        trail.feature,
+                        job,
+                        len(trail.lines),
+                        "another machine went on without its end",
+                    )
                 )
             else:
                 found.append(_close_and_seal(store, trails, trail, ts))
+
     return found
 
 
 def _close_and_seal(
     store: SealStore, trails: TrailWriter, trail: OpenTrail, ts: str, witnessed: bool = True
 ) -> TrailRecovery:
-    feature, job, entries = trail.feature, trail.job, len(trail.lines)
+    feature = trail.feature
+    job = trail.job
+    entries = len(trail.lines)
     if trails.find_foreign_file(job):
-        return TrailRecovery(feature, job, entries, "a file that was not written here stands in its place")
+        return TrailRecovery(
+            feature, job, entries, "a file that was not written here stands in its place"
+        )
+
     try:
-        store.last_seq(feature)  # nothing is begun where its end cannot be recorded
+        # Nothing is begun where its end cannot be recorded
+        store.last_seq(feature)
     except DivergedHistory as error:
         return TrailRecovery(feature, job, entries, error.message)
+
     trails.append_entry(job, ts, recovery_entry(entries))
-    store.append_unconditionally(feature, ts, [trail_sealed_event(trails.close(job)._replace(witnessed=witnessed))])
+    store.append_unconditionally(
+        feature, ts, [trail_sealed_event(trails.close(job)._replace(witnessed=witnessed))]
+    )
     trails.forget(job)
+
     return TrailRecovery(feature, job, entries)
 
 
-def _seal_stray_file(store: Store, location: Location, key: TrailKey, writer_id: str, ts: str) -> TrailRecovery:
-    """A file without a seal that no log holds: the log was lost. What is there is sealed as unwitnessed."""
+def _seal_stray_file(
+    store: Store, location: Location, key: TrailKey, writer_id: str, ts: str
+) -> TrailRecovery:
+    """A file without a seal that no log holds: the log was lost.
+
+    What is there is sealed as unwitnessed.
+    """
     row = store.find_job(key[1])
     if row is None or row.feature != key[0]:
         return TrailRecovery(*key, problem="no such job was recorded")
+
     lines, size, digest, torn_bytes, broken = scan_trail(
         read_trail(trail_path(location, *key)), trail_origin_hash(*key)
     )
     if broken or torn_bytes:
-        return TrailRecovery(*key, problem=f"line {lines + 1} {broken.why if broken else 'is torn'}")
+        return TrailRecovery(
+            *key, problem=f"line {lines + 1} {broken.why if broken else 'is torn'}"
+        )
+
     with TrailWriter.create(location, store.heads.folder, writer_id) as trails:
         trail = trails.reopen(TrailSeal(*key, lines, size, digest))
         return _close_and_seal(store, trails, trail, ts, witnessed=False)

@@ -33,7 +33,13 @@ from phasegate.storage.group_commit import GroupCommit
 from phasegate.storage.location import Location
 from phasegate.storage.rows import TrailSeal
 from phasegate.storage.trail_files import export_trail, read_trail, trail_path
-from phasegate.storage.trail_log import OpenTrail, TrailLog, encode_closed_trail, encode_log_entry, encode_opened_trail
+from phasegate.storage.trail_log import (
+    OpenTrail,
+    TrailLog,
+    encode_closed_trail,
+    encode_log_entry,
+    encode_opened_trail,
+)
 
 ACTOR = "phasegate"
 LOG_REWRITE_THRESHOLD_BYTES = 4_000_000
@@ -41,18 +47,25 @@ LOG_REWRITE_THRESHOLD_BYTES = 4_000_000
 
 def recovery_entry(entries: int) -> TrailEvent:
     """What a trail says behind so many entries of one that died before it recorded them."""
-    return TrailEvent(ACTOR, Action.RECOVERED, Source.OBSERVED, {"entries": entries})
+    return TrailEvent(
+        actor=ACTOR, action=Action.RECOVERED, source=Source.OBSERVED, fields={"entries": entries}
+    )
 
 
 class TrailWriter:
-    """The trails that one process writes. Threads may write at once; their entries share an fsync."""
+    """The trails that one process writes.
+
+    Threads may write at once; their entries share an fsync.
+    """
 
     def __init__(self, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
         self._location = location
         self._log = log
         self._open_trails = trails
         self._disk_lock = Lock()
-        self._commit_queue: GroupCommit[tuple[OpenTrail, list[bytes]]] = GroupCommit(self._write_batch)
+        self._commit_queue: GroupCommit[tuple[OpenTrail, list[bytes]]] = GroupCommit(
+            self._write_batch
+        )
 
     @classmethod
     def create(cls, location: Location, log_folder: Path, writer_id: str) -> Self:
@@ -70,22 +83,33 @@ class TrailWriter:
         """Begin the trail of a job. The journal must know the job already."""
         path = trail_path(self._location, feature, job)
         if os.path.lexists(path):
-            raise StateConflict(f"the trail {path} exists already", "every run of an agent has a job id of its own")
+            raise StateConflict(
+                f"the trail {path} exists already", "every run of an agent has a job id of its own"
+            )
+
         with self._disk_lock:
             self._log.append(encode_opened_trail(OpenTrail(feature, job)))
             self._open_trails[job] = OpenTrail(feature, job)
 
     def reopen(self, seal: TrailSeal) -> OpenTrail:
-        """Go on with a trail that was closed. `seal` is its end as the journal has it: the file must still be that."""
+        """Go on with a trail that was closed.
+
+        `seal` is its end as the journal has it: the file must still be that.
+        """
         path = trail_path(self._location, seal.feature, seal.job)
         content = read_trail(path)
         reading = scan_trail(content, trail_origin_hash(seal.feature, seal.job))
         if reading != (seal.lines, seal.bytes, seal.hash, 0, None):
-            raise StateConflict(f"the trail {path} is not the one that was closed", "see: phasegate audit verify")
+            raise StateConflict(
+                f"the trail {path} is not the one that was closed", "see: phasegate audit verify"
+            )
+
         trail = OpenTrail(seal.feature, seal.job, content.splitlines(keepends=True))
         with self._disk_lock:
-            self._log.rewrite([*self._open_trails.values(), trail])  # a crash must not leave a part of it in the log
+            # A crash must not leave a part of it in the log
+            self._log.rewrite([*self._open_trails.values(), trail])
             self._open_trails[seal.job] = trail
+
         return trail
 
     def append_entry(self, job: str, ts: str, done: TrailEvent) -> None:
@@ -93,12 +117,18 @@ class TrailWriter:
         self.append_entries(job, [(ts, done)])
 
     def append_entries(self, job: str, entries: Sequence[tuple[str, TrailEvent]]) -> None:
-        """Append entries to a job's trail, one behind the other. They are durable when this returns."""
+        """Append entries to a job's trail, one behind the other.
+
+        They are durable when this returns.
+        """
         waiting = self._open_trails[job], [encode_entry(ts, job, done) for ts, done in entries]
+
         try:
             self._commit_queue.submit(waiting)
         except OSError as error:
-            raise EnvironmentUnavailable(f"the audit trail cannot be written: {error}", "check the disk") from error
+            raise EnvironmentUnavailable(
+                f"the audit trail cannot be written: {error}", "check the disk"
+            ) from error
 
     def _write_batch(self, batch: list[tuple[OpenTrail, list[bytes]]]) -> None:
         with self._disk_lock:
@@ -107,6 +137,7 @@ class TrailWriter:
             for trail, unbound in ((trail, one) for trail, entries in batch for one in entries):
                 line, ends[trail.job] = bind_entry(ends.get(trail.job) or trail.last_hash, unbound)
                 lines.append((trail, line))
+
             self._log.append(b"".join(encode_log_entry(trail.job, line) for trail, line in lines))
             for trail, line in lines:
                 trail.lines.append(line)
@@ -117,26 +148,46 @@ class TrailWriter:
         path = trail_path(self._location, trail.feature, job)
         found = read_trail(path)
         earlier = trail.content.startswith(found) and found[-1:] in (b"", b"\n") and path.is_file()
-        return path if os.path.lexists(path) and not earlier else None
+        if os.path.lexists(path) and not earlier:
+            return path
+
+        return None
 
     def read_remote_trail(self, feature: str, job: str) -> bytes:
         """A trail as other machines see it; nothing where it is kept here alone."""
         return b""
 
     def close(self, job: str) -> TrailSeal:
-        """Export a job's trail as a whole. The seal belongs into the journal, and then call `forget`."""
+        """Export a job's trail as a whole.
+
+        The seal belongs into the journal, and then call `forget`.
+        """
         if (path := self.find_foreign_file(job)) is not None:
-            raise StateConflict(f"{path} was not written here", "move it away; then run the same command again")
+            raise StateConflict(
+                f"{path} was not written here", "move it away; then run the same command again"
+            )
+
         trail = self._open_trails[job]
         content = trail.content
         export_trail(self._location, trail.feature, job, content)
-        return TrailSeal(trail.feature, job, len(trail.lines), len(content), trail.last_hash)
+
+        return TrailSeal(
+            feature=trail.feature,
+            job=job,
+            lines=len(trail.lines),
+            bytes=len(content),
+            hash=trail.last_hash,
+        )
 
     def forget(self, job: str) -> None:
-        """The journal has the trail's end: the log need not hold it any longer. A job that never began has none."""
+        """The journal has the trail's end: the log need not hold it any longer.
+
+        A job that never began has none.
+        """
         with self._disk_lock:
             if self._open_trails.pop(job, None) is None:
                 return
+
             self._log.append(encode_closed_trail(job))
             if self._log.size > LOG_REWRITE_THRESHOLD_BYTES:
                 self._log.rewrite(self._open_trails.values())

@@ -1,7 +1,9 @@
-"""What an agent did in its checkout, as files and git tell after its end: what it wrote, removed and committed.
+"""What an agent did in its checkout, as files and git tell after its end.
 
-The times are those of the files and commits themselves. An agent can set them: whoever shows one puts it between what
-was seen before and after.
+What it wrote, removed and committed.
+
+The times are those of the files and commits themselves. An agent can set them: whoever shows one
+puts it between what was seen before and after.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ class AgentAction(NamedTuple):
 
     at_s: float
     path: str = ""
-    lines: int | None = None  # None: no text, or gone
+    # None: no text, or gone
+    lines: int | None = None
     hash: str = ""
     sha: str = ""
     message: str = ""
@@ -32,8 +35,13 @@ class AgentAction(NamedTuple):
 
 def list_agent_actions(checkout: Checkout, observation: Observation) -> list[AgentAction]:
     """What is left of what an agent did since its work was last taken over, oldest first."""
-    record, hash_name = checkout.record, checkout.repository.hash_name
-    before = list_blobs(checkout.repository, record.tip) if record.tip else None
+    record = checkout.record
+    hash_name = checkout.repository.hash_name
+    if record.tip:
+        before = list_blobs(checkout.repository, record.tip)
+    else:
+        before = None
+
     fresh = {
         path: found
         for path, found in observation.versions.items()
@@ -41,36 +49,55 @@ def list_agent_actions(checkout: Checkout, observation: Observation) -> list[Age
     }
     with checkout_descriptor(record) as root:
         files = [_file_action(root, hash_name, path, found) for path, found in fresh.items()]
+
     earliest_s = min((one.at_s for one in files), default=0.0)
-    return sorted([*files, *_commit_actions(observation, record.taken, earliest_s)], key=lambda one: one.at_s)
+    return sorted(
+        [*files, *_commit_actions(observation, record.taken, earliest_s)], key=lambda one: one.at_s
+    )
 
 
 def _is_in_tree(tree: Mapping[str, str], path: str, found: DiskEntry | None) -> bool:
     return tree.get(path) == (found.object_id if found else None)
 
 
-def _commit_actions(observation: Observation, taken: str | None, at_s: float) -> Iterator[AgentAction]:
+def _commit_actions(
+    observation: Observation, taken: str | None, at_s: float
+) -> Iterator[AgentAction]:
     ids = [commit.id for commit in observation.history.commits]
     for commit in observation.history.commits[ids.index(taken) + 1 if taken in ids else 0 :]:
-        at_s = max(at_s, float(commit.author.when_s) + 1)  # git cuts the second off in which the files were written
-        yield AgentAction(at_s, sha=commit.id, message=commit.subject)
+        # Git cuts the second off in which the files were written
+        at_s = max(at_s, float(commit.author.when_s) + 1)
+        yield AgentAction(at_s=at_s, sha=commit.id, message=commit.subject)
 
 
 def _file_action(root: int, hash_name: str, path: str, found: DiskEntry | None) -> AgentAction:
     if found is None or not found.object_id:
         return AgentAction(_modified_at_s(root, path), path)
+
     try:
         content = read_unchanged_content(root, path, found, hash_name)
-    except StateConflict:  # whoever takes it over will say so
+    except StateConflict:
+        # Whoever takes it over will say so
         return AgentAction(_modified_at_s(root, path), path)
+
     is_text = found.link_target is None and b"\0" not in content[:8_000]
-    lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content)) if is_text else None
-    return AgentAction(_modified_at_s(root, path), path, lines, hashlib.sha256(content).hexdigest())
+    if is_text:
+        lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+    else:
+        lines = None
+
+    return AgentAction(
+        at_s=_modified_at_s(root, path),
+        path=path,
+        lines=lines,
+        hash=hashlib.sha256(content).hexdigest(),
+    )
 
 
 def _modified_at_s(root: int, path: str) -> float:
     """When the file was changed last; of one that is gone, when its folder was."""
     folder, _, name = path.rpartition("/")
+
     try:
         with folder_beneath(root, folder) as descriptor:
             try:

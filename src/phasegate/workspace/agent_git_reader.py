@@ -1,7 +1,8 @@
 """An agent's own git directory, read as files that anybody may have written.
 
-Nothing in it is a git directory to us: refs are read as text, and objects are copied into a store of ours, each one
-checked against its name. What is odd is left out, and then the history counts as unreadable.
+Nothing in it is a git directory to us: refs are read as text, and objects are copied into a store
+of ours, each one checked against its name. What is odd is left out, and then the history counts as
+unreadable.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from pathlib import Path
 from phasegate.files import read_regular_file
 from phasegate.files.safe_open import folder_beneath
 from phasegate.git import GitFailed, GitPaths, git
-from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached, blob_id, list_names, read_beneath
+from phasegate.workspace.checkout_files import (
+    CheckoutLimits,
+    LimitReached,
+    blob_id,
+    list_names,
+    read_beneath,
+)
 from phasegate.workspace.repository import Repository
 
 _REF_NAME = re.compile(r"refs/[A-Za-z0-9][A-Za-z0-9._/-]{0,200}")
@@ -28,12 +35,27 @@ _MIB = 1024**2
 _MAX_INDEX_BYTES = 256 * 1024**2
 _MAX_PACK_BYTES = 256 * 1024**2
 _MAX_PACKS = 50
-_PACKS_TIMEOUT_S = 20.0  # all of them: little bytes can unfold to any number
+# All of them: little bytes can unfold to any number
+_PACKS_TIMEOUT_S = 20.0
 _SENSITIVE_GIT_FILES = (
     ".git",
-    *(f".git/{name}" for name in ("config", "config.worktree", "commondir", "gitdir", "hooks", "modules", "worktrees")),
+    *(
+        f".git/{name}"
+        for name in (
+            "config",
+            "config.worktree",
+            "commondir",
+            "gitdir",
+            "hooks",
+            "modules",
+            "worktrees",
+        )
+    ),
     *(f".git/info/{name}" for name in ("attributes", "exclude", "grafts", "sparse-checkout")),
-    *(f".git/objects/info/{name}" for name in ("alternates", "http-alternates", "commit-graph", "commit-graphs")),
+    *(
+        f".git/objects/info/{name}"
+        for name in ("alternates", "http-alternates", "commit-graph", "commit-graphs")
+    ),
     *(f".git/{name}" for name in ("objects", "refs", "refs/replace", "shallow", "reftable")),
 )
 
@@ -41,12 +63,18 @@ _SENSITIVE_GIT_FILES = (
 def read_agent_head(root: int) -> str | None:
     """The commit that an agent's HEAD says it stands on; None if that cannot be read."""
     head = _read_text(root, ".git/HEAD")
+
     if head.startswith("ref: "):
         ref = head[5:]
         if not _REF_NAME.fullmatch(ref) or ".." in ref:
             return None
+
         head = _read_text(root, f".git/{ref}") or _find_packed_ref(root, ref)
-    return head if _OBJECT_ID.fullmatch(head) else None
+
+    if _OBJECT_ID.fullmatch(head):
+        return head
+
+    return None
 
 
 def _find_packed_ref(root: int, ref: str) -> str:
@@ -59,7 +87,9 @@ def _find_packed_ref(root: int, ref: str) -> str:
 
 def _read_text(root: int, path: str) -> str:
     content = read_beneath(root, path, 64 * _MIB)
-    return "" if content is None else content.decode(errors="replace").strip()
+    if content is None:
+        return ""
+    return content.decode(errors="replace").strip()
 
 
 def read_agent_index(root: int) -> bytes | None:
@@ -67,48 +97,75 @@ def read_agent_index(root: int) -> bytes | None:
     return read_beneath(root, ".git/index", _MAX_INDEX_BYTES)
 
 
-def copy_agent_objects(root: int, repository: Repository, store: Path, limits: CheckoutLimits) -> GitPaths:
+def copy_agent_objects(
+    root: int, repository: Repository, store: Path, limits: CheckoutLimits
+) -> GitPaths:
     """Copy what an agent has in its object store into a new one of ours, over the person's objects."""
     (store / "info").mkdir(parents=True)
     (store / "pack").mkdir()
     (store / "info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
     place = repository.place()._replace(objects=store)
     room = limits.total_bytes
+
     for name, data in _read_loose_objects(root, repository.hash_name, limits):
         room -= len(data)
         if room < 0:
             raise LimitReached("objects in the agent's git directory, in bytes", limits.total_bytes)
+
         (store / name[:2]).mkdir(exist_ok=True)
         (store / name[:2] / name[2:]).write_bytes(data)
+
     end_at_s = time.monotonic() + _PACKS_TIMEOUT_S
     for number, pack in enumerate(_read_packs(root)):
         left_s = end_at_s - time.monotonic()
         if left_s <= 0 or number == _MAX_PACKS:
-            raise LimitReached("packs in the agent's git directory, or seconds to read them", number)
+            raise LimitReached(
+                "packs in the agent's git directory, or seconds to read them", number
+            )
+
         _add_pack(place, pack, left_s, limits.file_bytes + _MIB)
+
     return place
 
 
-def _read_loose_objects(root: int, hash_name: str, limits: CheckoutLimits) -> Iterator[tuple[str, bytes]]:
+def _read_loose_objects(
+    root: int, hash_name: str, limits: CheckoutLimits
+) -> Iterator[tuple[str, bytes]]:
     """Every loose object that is what its name says, still packed as it lies there."""
-    count, room = 0, limits.total_bytes
+    count = 0
+    room = limits.total_bytes
+
     for fan in _list_names_beneath(root, ".git/objects"):
-        for rest in _list_names_beneath(root, f".git/objects/{fan}") if _FANOUT_FOLDER.fullmatch(fan) else ():
+        for rest in (
+            _list_names_beneath(root, f".git/objects/{fan}")
+            if _FANOUT_FOLDER.fullmatch(fan)
+            else ()
+        ):
             count += 1
             if count > 10 * limits.files:
                 raise LimitReached("objects in the agent's git directory", 10 * limits.files)
+
             data = read_beneath(root, f".git/objects/{fan}/{rest}", limits.file_bytes)
             found, size = _hash_unpacked(data or b"", hash_name, limits.file_bytes)
             room -= size
             if room < 0:
-                raise LimitReached("objects in the agent's git directory, unpacked, in bytes", limits.total_bytes)
+                raise LimitReached(
+                    "objects in the agent's git directory, unpacked, in bytes", limits.total_bytes
+                )
+
             if data is not None and found == fan + rest:
                 yield found, data
 
 
 def _hash_unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
-    """The name that an object's content gives it, and its size; one that unpacks to more than the limit has no name."""
-    unpacker, found, left = zlib.decompressobj(), hashlib.new(hash_name, usedforsecurity=False), limit
+    """The name that an object's content gives it, and its size.
+
+    One that unpacks to more than the limit has no name.
+    """
+    unpacker = zlib.decompressobj()
+    found = hashlib.new(hash_name, usedforsecurity=False)
+    left = limit
+
     try:
         while data and left > 0 and not unpacker.eof:
             part = unpacker.decompress(data, min(left, _MIB))
@@ -117,6 +174,7 @@ def _hash_unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
             left -= len(part)
     except zlib.error:
         return "", limit - left
+
     return found.hexdigest() if unpacker.eof else "", limit - left
 
 
@@ -126,7 +184,8 @@ def _read_packs(root: int) -> Iterator[bytes]:
             for name in sorted(list_names(folder)):
                 if (
                     _PACK_NAME.fullmatch(name)
-                    and (data := read_regular_file(name, _MAX_PACK_BYTES, folder, single_link=True)) is not None
+                    and (data := read_regular_file(name, _MAX_PACK_BYTES, folder, single_link=True))
+                    is not None
                 ):
                     yield data
     except OSError:
@@ -134,12 +193,22 @@ def _read_packs(root: int) -> Iterator[bytes]:
 
 
 def _add_pack(place: GitPaths, pack: bytes, timeout_s: float, max_object_bytes: int) -> None:
-    """Index a pack anew: git computes the names of its objects itself. A broken one is left out.
+    """Index a pack anew: git computes the names of its objects itself.
 
-    So is one with an object that would not fit: a few bytes of deltas can unfold to all of the machine's memory.
+    A broken one is left out.
+
+    So is one with an object that would not fit: a few bytes of deltas can unfold to all of the
+    machine's memory.
     """
     try:
-        git(place, "index-pack", "--stdin", stdin=pack, timeout_s=timeout_s, max_allocation_bytes=max_object_bytes)
+        git(
+            place,
+            "index-pack",
+            "--stdin",
+            stdin=pack,
+            timeout_s=timeout_s,
+            max_allocation_bytes=max_object_bytes,
+        )
     except GitFailed:
         return
 
@@ -153,14 +222,18 @@ def _list_names_beneath(root: int, folder: str) -> list[str]:
 
 
 def fingerprint_git_files(root: int, hash_name: str) -> dict[str, str]:
-    """The parts of a git directory that could make a git run or believe something, each with its content's id."""
+    """The parts of a git directory that could make a git run or believe something, each with its
+    content's id.
+    """
     found = {}
+
     for path in (*_SENSITIVE_GIT_FILES, *_list_hooks(root)):
         kind = _read_file_type(root, path)
         if kind == "100":
             found[path] = blob_id(read_beneath(root, path, _MIB) or b"", hash_name)
         elif kind is not None:
             found[path] = kind
+
     return found
 
 

@@ -1,7 +1,10 @@
-"""The git directory in an agent's checkout: written for the agent alone, and made harmless after its run.
+"""The git directory in an agent's checkout.
 
-Our own git never works with it. A person's would, who stands in the checkout: settings, hooks and a directory in the
-place of another can name programs that a plain `git status`, or the prompt of a shell, runs outside of every cage.
+Written for the agent alone, and made harmless after its run.
+
+Our own git never works with it. A person's would, who stands in the checkout: settings, hooks and a
+directory in the place of another can name programs that a plain `git status`, or the prompt of a
+shell, runs outside of every cage.
 """
 
 from __future__ import annotations
@@ -33,30 +36,43 @@ class AgentGitSpec(NamedTuple):
     branch: str
     start: str
     agent: Identity
-    refs: Mapping[str, str]  # tags and branches that it may see
-    excluded: tuple[str, ...]  # what its own `git add -A` should leave out
+    # Tags and branches that it may see
+    refs: Mapping[str, str]
+    # What its own `git add -A` should leave out
+    excluded: tuple[str, ...]
 
 
-def write_agent_git_dir(repository: Repository, folder: Path, index: Path, spec: AgentGitSpec) -> int:
-    """Give a checkout its git directory, and return the time of its file system after all files were written.
+def write_agent_git_dir(
+    repository: Repository, folder: Path, index: Path, spec: AgentGitSpec
+) -> int:
+    """Give a checkout its git directory, and return the time of its file system after all files
+    were written.
 
-    The time is 0, which is before all others, where times do not tell what was written: then contents are compared.
-    It reads the person's objects through `alternates` and shares nothing else: no refs, no configuration, no remotes.
+    The time is 0, which is before all others, where times do not tell what was written: then
+    contents are compared. It reads the person's objects through `alternates` and shares nothing
+    else: no refs, no configuration, no remotes.
     """
     git_dir = folder / ".git"
     git_dir.mkdir()
     write_git_directory(git_dir, repository.hash_name, _agent_config_lines(spec.agent))
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir()
+
     (git_dir / "objects/info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
     refs = {**spec.refs, f"refs/heads/{spec.branch}": spec.start}
-    (git_dir / "packed-refs").write_bytes(b"".join(os.fsencode(f"{refs[name]} {name}\n") for name in sorted(refs)))
+    (git_dir / "packed-refs").write_bytes(
+        b"".join(os.fsencode(f"{refs[name]} {name}\n") for name in sorted(refs))
+    )
     (git_dir / "HEAD").write_text(f"ref: refs/heads/{spec.branch}\n")
     (git_dir / "info/exclude").write_text("".join(f"{line}\n" for line in spec.excluded))
     if (repository.common_dir / "shallow").is_file():
         shutil.copyfile(repository.common_dir / "shallow", git_dir / "shallow")
+
     shutil.copyfile(index, git_dir / "index")
-    return (git_dir / "index").stat().st_mtime_ns if are_file_times_reliable(git_dir) else 0
+    if are_file_times_reliable(git_dir):
+        return (git_dir / "index").stat().st_mtime_ns
+
+    return 0
 
 
 def agent_config_text(repository: Repository, agent: Identity) -> str:
@@ -75,26 +91,35 @@ def _quote_config_value(text: str) -> str:
 
 
 def remove_dangerous_git_files(checkout: Checkout, agent: Identity) -> tuple[str, ...]:
-    """Take out what could make a git run something, if it is not as we left it; the names of what was. Commits stay."""
+    """Take out what could make a git run something, if it is not as we left it.
+
+    The names of what was. Commits stay.
+    """
     ours = checkout.record.git_files
     with checkout_descriptor(checkout.record) as root:
         now = fingerprint_git_files(root, checkout.repository.hash_name)
         changed = tuple(path for path in _DANGEROUS_PATHS if now.get(path) != ours.get(path))
+
         if changed:
             with open_trash_folder(checkout.folder.parent) as room:
                 for path in changed:
                     room.remove_beneath(root, path)
+
                 if _CONFIG_PATH in changed and not _restore_config(checkout, agent):
                     room.remove_beneath(root, ".git")
+
     return changed
 
 
 def _restore_config(checkout: Checkout, agent: Identity) -> bool:
     """Write our settings anew; False if there is no place for them."""
     try:
-        place_file(checkout.folder / ".git", "config", agent_config_text(checkout.repository, agent))
+        place_file(
+            checkout.folder / ".git", "config", agent_config_text(checkout.repository, agent)
+        )
     except OSError:
         return False
+
     return True
 
 
@@ -102,9 +127,14 @@ def list_object_stores(repository: Repository) -> list[Path]:
     """The folders that a checkout's git reads objects from: a cage must let an agent read them."""
     found: list[Path] = []
     waiting: Iterable[Path] = [repository.objects]
-    for _ in range(6):  # git itself follows five
+
+    # Git itself follows five
+    for _ in range(6):
         found += waiting
-        waiting = [store for folder in waiting for store in _read_alternates(folder) if store not in found]
+        waiting = [
+            store for folder in waiting for store in _read_alternates(folder) if store not in found
+        ]
+
     return found
 
 

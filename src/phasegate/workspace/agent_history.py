@@ -1,4 +1,7 @@
-"""What an agent committed, read from a copy of its objects: messages to keep, and edits that later went away."""
+"""What an agent committed, read from a copy of its objects.
+
+Messages to keep, and edits that later went away.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,27 @@ from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached
 from phasegate.workspace.git_cache import LruCache
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.repository import Repository
-from phasegate.workspace.tree_diff import RAW_DIFF_OPTIONS, Difference, parse_raw_diff, parse_raw_entry
+from phasegate.workspace.tree_diff import (
+    RAW_DIFF_OPTIONS,
+    Difference,
+    parse_raw_diff,
+    parse_raw_entry,
+)
 
-_TIMEOUT_S = 20.0  # a tree can be made to unfold without end
+# A tree can be made to unfold without end
+_TIMEOUT_S = 20.0
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 _MAX_MESSAGE_BYTES = 64 * 1024
 _MAX_CACHE_BYTES = 32 * 1024**2
-_SIGNATURE_LINE = re.compile(r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})")
+_SIGNATURE_LINE = re.compile(
+    r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})"
+)
 _MAX_ZONE_OFFSET = 1400
-# Character sets that people write in. Python knows more under this name, some of them slow on purpose.
-_CHARACTER_SET = re.compile(r"(?:utf|iso|latin|us-ascii|cp|windows|koi8|euc|shift|gb|big5)[\w-]{0,20}", re.ASCII | re.I)
+# Character sets that people write in. Python knows more under this name, some of them slow on
+# purpose.
+_CHARACTER_SET = re.compile(
+    r"(?:utf|iso|latin|us-ascii|cp|windows|koi8|euc|shift|gb|big5)[\w-]{0,20}", re.ASCII | re.I
+)
 UNKNOWN_SIGNATURE = Signature(Identity("unknown", "unknown"), 0)
 
 
@@ -43,7 +57,10 @@ class AgentCommit(NamedTuple):
 
 
 class AgentHistory(NamedTuple):
-    """An agent's commits, oldest first. Only a linear history is taken over commit by commit; `note` says why not."""
+    """An agent's commits, oldest first.
+
+    Only a linear history is taken over commit by commit; `note` says why not.
+    """
 
     head: str | None
     commits: tuple[AgentCommit, ...] = ()
@@ -51,7 +68,9 @@ class AgentHistory(NamedTuple):
     note: str = ""
 
 
-_HISTORY_CACHE: LruCache[tuple[Repository, str, str, CheckoutLimits], AgentHistory] = LruCache(_MAX_CACHE_BYTES)
+_HISTORY_CACHE: LruCache[tuple[Repository, str, str, CheckoutLimits], AgentHistory] = LruCache(
+    _MAX_CACHE_BYTES
+)
 
 
 def read_agent_history(
@@ -63,30 +82,53 @@ def read_agent_history(
         return AgentHistory(None, is_linear=False, note="the agent's HEAD cannot be read")
     if head == since:
         return AgentHistory(head)
+
     known = _HISTORY_CACHE.get((repository, since, head, limits))
-    if known is not None:  # its ids are hashes of all that is in it
+    # Its ids are hashes of all that is in it
+    if known is not None:
         return known
+
     try:
-        history = _read_commits(copy_agent_objects(root, repository, store, limits), head, since, limits)
+        history = _read_commits(
+            copy_agent_objects(root, repository, store, limits), head, since, limits
+        )
     except (GitFailed, LimitReached, ValueError) as error:
-        return AgentHistory(head, is_linear=False, note=f"the agent's history cannot be read: {error}")
+        return AgentHistory(
+            head, is_linear=False, note=f"the agent's history cannot be read: {error}"
+        )
+
     size = sum(len(commit.message) + 200 * (1 + len(commit.changes)) for commit in history.commits)
     _HISTORY_CACHE.put((repository, since, head, limits), history, size)
+
     return history
 
 
 def _read_commits(place: GitPaths, head: str, since: str, limits: CheckoutLimits) -> AgentHistory:
-    arguments = ("rev-list", "--topo-order", "--reverse", "--parents", f"--max-count={limits.commits + 1}")
+    arguments = (
+        "rev-list",
+        "--topo-order",
+        "--reverse",
+        "--parents",
+        f"--max-count={limits.commits + 1}",
+    )
+
     lines = _run_git(place, *arguments, head, f"^{since}").decode().splitlines()
     if len(lines) > limits.commits:
-        return AgentHistory(head, is_linear=False, note=f"the agent made more than {limits.commits} commits")
+        return AgentHistory(
+            head, is_linear=False, note=f"the agent made more than {limits.commits} commits"
+        )
+
     ids = [line.split()[0] for line in lines]
     changes = _read_commit_changes(place, ids)
     texts = _read_commit_objects(place, ids)
     commits = tuple(_parse_commit(one, texts[one], changes.get(one, ())) for one in ids)
     linear = _is_linear(commits, since)
+
     return AgentHistory(
-        head, commits, linear, "" if linear else "the agent's history does not continue ours in one line"
+        head,
+        commits,
+        linear,
+        "" if linear else "the agent's history does not continue ours in one line",
     )
 
 
@@ -96,29 +138,43 @@ def _is_linear(commits: Sequence[AgentCommit], since: str) -> bool:
 
 
 def _run_git(place: GitPaths, *arguments: str, stdin: bytes = b"") -> bytes:
-    # The graph and the index of packs are only copies of what objects say; an agent's are not even copied.
-    return git(place, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S, max_output_bytes=_MAX_OUTPUT_BYTES).stdout
+    # The graph and the index of packs are only copies of what objects say; an agent's are not even
+    # copied.
+    return git(
+        place, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S, max_output_bytes=_MAX_OUTPUT_BYTES
+    ).stdout
 
 
 def _read_commit_changes(place: GitPaths, ids: Sequence[str]) -> dict[str, tuple[Difference, ...]]:
     """What each commit changed against its first parent."""
     asked = "".join(f"{one}\n" for one in ids).encode()
     said = _run_git(
-        place, "diff-tree", "--stdin", "--root", "--diff-merges=first-parent", *RAW_DIFF_OPTIONS, stdin=asked
+        place,
+        "diff-tree",
+        "--stdin",
+        "--root",
+        "--diff-merges=first-parent",
+        *RAW_DIFF_OPTIONS,
+        stdin=asked,
     )
+
     found: dict[str, list[Difference]] = {}
     fields = iter(said.split(b"\0"))
     current: list[Difference] = []
+
     for field in fields:
         if field.startswith(b":"):
             current.append(parse_raw_entry(field, next(fields)))
         elif field:
             current = found.setdefault(field.decode(), [])
+
     return {one: tuple(entries) for one, entries in found.items()}
 
 
 def _read_commit_objects(place: GitPaths, ids: Sequence[str]) -> dict[str, bytes]:
-    stream = _run_git(place, "cat-file", "--batch", stdin="".join(f"{one}\n" for one in ids).encode())
+    stream = _run_git(
+        place, "cat-file", "--batch", stdin="".join(f"{one}\n" for one in ids).encode()
+    )
     return dict(_parse_batch_output(stream))
 
 
@@ -129,6 +185,7 @@ def _parse_batch_output(stream: bytes) -> Iterator[tuple[str, bytes]]:
         one, kind, size = stream[at:end].decode().split()
         if kind != "commit":
             raise ValueError(f"{one} is a {kind}")
+
         at = end + 1 + int(size) + 1
         yield one, stream[end + 1 : at - 1]
 
@@ -144,12 +201,17 @@ def _parse_commit(one: str, data: bytes, changes: tuple[Difference, ...]) -> Age
         for role in ("author", "committer")
     )
     text = _decode_message(message[:_MAX_MESSAGE_BYTES], encoding).strip() or "(empty)"
-    return AgentCommit(one, parents, author, text, changes, committer)
+
+    return AgentCommit(
+        id=one, parents=parents, author=author, message=text, changes=changes, committer=committer
+    )
 
 
 def _decode_message(message: bytes, encoding: str) -> str:
     try:
-        return message.decode(encoding if _CHARACTER_SET.fullmatch(encoding) else "utf-8", errors="replace")
+        return message.decode(
+            encoding if _CHARACTER_SET.fullmatch(encoding) else "utf-8", errors="replace"
+        )
     except LookupError:
         return message.decode(errors="replace")
 
@@ -158,24 +220,41 @@ def _parse_signature(text: str) -> Signature:
     found = _SIGNATURE_LINE.fullmatch(text)
     if found is None:
         return UNKNOWN_SIGNATURE
-    zone = found["zone"] if int(found["zone"][1:]) <= _MAX_ZONE_OFFSET else "+0000"  # git makes no commit of another
+
+    # Git makes no commit of another
+    if int(found["zone"][1:]) <= _MAX_ZONE_OFFSET:
+        zone = found["zone"]
+    else:
+        zone = "+0000"
+
     return Signature(Identity(found["name"], found["email"]), int(found["when"]), zone)
 
 
 _STAGED_CACHE: LruCache[tuple[Repository, str, bytes], bytes] = LruCache(_MAX_CACHE_BYTES)
 
 
-def read_staged_changes(repository: Repository, index: bytes, start: str, temp_folder: Path) -> list[Difference] | None:
+def read_staged_changes(
+    repository: Repository, index: bytes, start: str, temp_folder: Path
+) -> list[Difference] | None:
     """What an agent's index holds that the start has not; None if it cannot be read."""
     key = (repository, start, hashlib.sha256(index).digest())
     said = _STAGED_CACHE.get(key)
+
     if said is None:
         copy = temp_folder / "index"
         copy.write_bytes(index)
-        arguments = ("diff-index", "--cached", *(part for part in RAW_DIFF_OPTIONS if part != "-r"), start)
+        arguments = (
+            "diff-index",
+            "--cached",
+            *(part for part in RAW_DIFF_OPTIONS if part != "-r"),
+            start,
+        )
+
         try:
             said = _run_git(repository.place(copy), *arguments)
         except GitFailed:
             return None
+
         _STAGED_CACHE.put(key, said, len(said) + 200)
+
     return list(parse_raw_diff(said))

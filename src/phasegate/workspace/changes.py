@@ -1,8 +1,10 @@
-"""All that an agent changed, from the file system and from git, as values that `rules.scope.judge` takes.
+"""All that an agent changed, from the file system and from git, as values that `rules.scope.judge`
+takes.
 
-The disk decides: `changes` is what differs there from the commit that the checkout was made from. What an agent
-committed or staged and the disk no longer shows is in `passing`: it is not delivered, and a reviewer sees it.
-A submodule is always among the changes, even if only the agent's git knows it.
+The disk decides: `changes` is what differs there from the commit that the checkout was made from.
+What an agent committed or staged and the disk no longer shows is in `passing`: it is not delivered,
+and a reviewer sees it. A submodule is always among the changes, even if only the agent's git knows
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from phasegate.workspace.checkout import (
     records_folder,
 )
 from phasegate.workspace.checkout_files import CheckoutLimits, DiskEntry, LimitReached
-from phasegate.workspace.checkout_scan import CheckoutStart, CheckoutScanResult, scan_checkout
+from phasegate.workspace.checkout_scan import CheckoutScanResult, CheckoutStart, scan_checkout
 from phasegate.workspace.index_file import IndexSnapshot
 from phasegate.workspace.repository import temporary_folder
 from phasegate.workspace.submodules import find_submodule_changes
@@ -39,9 +41,11 @@ class Observation(NamedTuple):
 
     changes: tuple[FileChange, ...]
     transient_changes: tuple[FileChange, ...]
-    git_directory_changes: tuple[FileChange, ...]  # seen, and of no effect: nothing in there is believed
+    # Seen, and of no effect: nothing in there is believed
+    git_directory_changes: tuple[FileChange, ...]
     history: AgentHistory
-    versions: Mapping[str, DiskEntry | None]  # of each changed path as it lies on the disk; None: it is gone
+    # Of each changed path as it lies on the disk; None: it is gone
+    versions: Mapping[str, DiskEntry | None]
     ignored_paths: tuple[str, ...]
     tracked_files: IndexSnapshot
 
@@ -54,19 +58,32 @@ class CheckoutTooLarge(NamedTuple):
 
 
 def observe_checkout(
-    checkout: Checkout, *, limits: CheckoutLimits = DEFAULT_LIMITS, litter: Iterable[str] = LITTER_PATTERNS
+    checkout: Checkout,
+    *,
+    limits: CheckoutLimits = DEFAULT_LIMITS,
+    litter: Iterable[str] = LITTER_PATTERNS,
 ) -> Observation | CheckoutTooLarge:
     """Look at everything once. Nothing in the checkout is executed, followed or believed."""
-    repository, record = checkout.repository, checkout.record
-    index = load_index(repository, records_folder(repository, checkout.assignment.name), record.start)
+    repository = checkout.repository
+    record = checkout.record
+    index = load_index(
+        repository, records_folder(repository, checkout.assignment.name), record.start
+    )
     start = load_start(index, record, repository)
     rules = ignore_rules_loader(repository, start.snapshot, tuple(litter))
+
     try:
         with checkout_descriptor(record) as root, temporary_folder(repository) as room:
             surveyed = scan_checkout(root, start, rules, limits)
             altered = find_submodule_changes(
-                repository, record.start, _list_filled_submodules(record, start), root, start.stamp_ns, tuple(litter)
+                repository=repository,
+                tree=record.start,
+                filled=_list_filled_submodules(record, start),
+                root=root,
+                stamp_ns=start.stamp_ns,
+                litter=tuple(litter),
             )
+
             surveyed.found.update(dict.fromkeys(altered, DiskEntry(FileMode.SUBMODULE.value)))
             history = read_agent_history(root, repository, record.start, room / "objects", limits)
             staged = _read_staged_differences(root, checkout, index, room)
@@ -77,16 +94,21 @@ def observe_checkout(
         raise StateConflict(
             f"{record.folder} cannot be read: {error}", "something still writes there, perhaps"
         ) from error
+
     return _build_observation(surveyed, start.snapshot, history, staged, planted)
 
 
 def _list_filled_submodules(record: CheckoutRecord, start: CheckoutStart) -> tuple[str, ...]:
     """The submodules that we wrote into the checkout."""
     laid = ((path, start.snapshot.get(path)) for path in record.set_aside)
-    return tuple(path for path, was in laid if was is not None and was.mode == FileMode.SUBMODULE.value)
+    return tuple(
+        path for path, was in laid if was is not None and was.mode == FileMode.SUBMODULE.value
+    )
 
 
-def _read_staged_differences(root: int, checkout: Checkout, own_index: bytes, temp_folder: Path) -> list[Difference]:
+def _read_staged_differences(
+    root: int, checkout: Checkout, own_index: bytes, temp_folder: Path
+) -> list[Difference]:
     theirs = read_agent_index(root)
     if theirs is None or theirs == own_index:
         return []
@@ -94,7 +116,8 @@ def _read_staged_differences(root: int, checkout: Checkout, own_index: bytes, te
 
 
 def _find_git_directory_changes(root: int, checkout: Checkout) -> tuple[FileChange, ...]:
-    ours, now = checkout.record.git_files, fingerprint_git_files(root, checkout.repository.hash_name)
+    ours = checkout.record.git_files
+    now = fingerprint_git_files(root, checkout.repository.hash_name)
     paths = sorted(path for path in ours.keys() | now.keys() if ours.get(path) != now.get(path))
     return tuple(FileChange(ChangeKind.GIT_DIRECTORY, path) for path in paths)
 
@@ -111,45 +134,73 @@ def _build_observation(
     links = {change.path: change for change in (*committed, *staged) if _adds_submodule(change)}
     changes = [
         *_find_changes(versions, tracked),
-        *(_change_from_difference(change) for path, change in links.items() if path not in versions),
+        *(
+            _change_from_difference(change)
+            for path, change in links.items()
+            if path not in versions
+        ),
     ]
+
     passing = {change.path: change for change in (*committed, *staged)}
+
     return Observation(
-        tuple(changes),
-        tuple(
+        changes=tuple(changes),
+        transient_changes=tuple(
             _change_from_difference(change)
             for path, change in passing.items()
             if path not in versions and path not in links
         ),
-        git_directory_changes,
-        history,
-        versions,
-        tuple(scan.ignored),
-        tracked,
+        git_directory_changes=git_directory_changes,
+        history=history,
+        versions=versions,
+        ignored_paths=tuple(scan.ignored),
+        tracked_files=tracked,
     )
 
 
 def _adds_submodule(change: Difference) -> bool:
-    return change.new is not None and change.new.mode == FileMode.SUBMODULE.value and change.old != change.new
+    return (
+        change.new is not None
+        and change.new.mode == FileMode.SUBMODULE.value
+        and change.old != change.new
+    )
 
 
-def _find_changes(versions: Mapping[str, DiskEntry | None], tracked: IndexSnapshot) -> list[FileChange]:
-    """One value for each path; a path that went away and one that came with the same content are one rename."""
+def _find_changes(
+    versions: Mapping[str, DiskEntry | None], tracked: IndexSnapshot
+) -> list[FileChange]:
+    """One value for each path.
+
+    A path that went away and one that came with the same content are one rename.
+    """
     gone = {path: tracked.get(path) for path, found in versions.items() if found is None}
     sources = {entry.object_id: path for path, entry in sorted(gone.items()) if entry is not None}
     found: list[FileChange] = []
+
     for path, now in sorted(versions.items()):
         was = tracked.get(path)
         if now is None or was is not None or now.object_id not in sources:
             continue
+
         old_path = sources.pop(now.object_id)
         old = gone.pop(old_path)
         assert old is not None
-        found.append(FileChange(ChangeKind.RENAMED, path, now.mode, old.mode, old_path, now.link_target))
+        found.append(
+            FileChange(
+                kind=ChangeKind.RENAMED,
+                path=path,
+                mode=now.mode,
+                old_mode=old.mode,
+                old_path=old_path,
+                link_target=now.link_target,
+            )
+        )
+
     renamed = {change.path for change in found}
     for path, now in sorted(versions.items()):
         if path not in renamed and (now is not None or path in gone):
             found.append(_make_change(path, now, tracked))
+
     return sorted(found, key=lambda change: change.path)
 
 
@@ -157,14 +208,35 @@ def _make_change(path: str, now: DiskEntry | None, tracked: IndexSnapshot) -> Fi
     was = tracked.get(path)
     old_mode = "" if was is None else was.mode
     if now is None:
-        return FileChange(ChangeKind.DELETED, path, "", old_mode)
-    kind = ChangeKind.ADDED if was is None else ChangeKind.MODIFIED
-    return FileChange(kind, path, now.mode, old_mode, None, now.link_target)
+        return FileChange(kind=ChangeKind.DELETED, path=path, mode="", old_mode=old_mode)
+
+    if was is None:
+        kind = ChangeKind.ADDED
+    else:
+        kind = ChangeKind.MODIFIED
+
+    return FileChange(
+        kind=kind,
+        path=path,
+        mode=now.mode,
+        old_mode=old_mode,
+        old_path=None,
+        link_target=now.link_target,
+    )
 
 
 def _change_from_difference(change: Difference) -> FileChange:
-    old_mode = "" if change.old is None else change.old.mode
+    if change.old is None:
+        old_mode = ""
+    else:
+        old_mode = change.old.mode
+
     if change.new is None:
-        return FileChange(ChangeKind.DELETED, change.path, "", old_mode)
-    kind = ChangeKind.ADDED if change.old is None else ChangeKind.MODIFIED
-    return FileChange(kind, change.path, change.new.mode, old_mode)
+        return FileChange(kind=ChangeKind.DELETED, path=change.path, mode="", old_mode=old_mode)
+
+    if change.old is None:
+        kind = ChangeKind.ADDED
+    else:
+        kind = ChangeKind.MODIFIED
+
+    return FileChange(kind=kind, path=change.path, mode=change.new.mode, old_mode=old_mode)

@@ -1,4 +1,6 @@
-"""An agent's checkout as we know it: where it is, from which commit it was made, and how we left it.
+"""An agent's checkout as we know it.
+
+Where it is, from which commit it was made, and how we left it.
 
 The record of it lies in our own folder of the person's git directory, never in the checkout.
 """
@@ -22,7 +24,12 @@ from phasegate.git import git
 from phasegate.typed import read_value
 from phasegate.workspace.checkout_scan import CheckoutStart
 from phasegate.workspace.ignore import IgnoreRules
-from phasegate.workspace.index_file import IndexSnapshot, has_valid_checksum, parse_index, to_index_entry
+from phasegate.workspace.index_file import (
+    IndexSnapshot,
+    has_valid_checksum,
+    parse_index,
+    to_index_entry,
+)
 from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
 
 WORKTREES_FOLDER = ".worktrees"
@@ -30,23 +37,30 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock\b)){0,98}[A-Za-z0-
 
 
 class Assignment(NamedTuple):
-    """Which piece of work a checkout is for: a package, or another run of a feature. Each agent has its own.
+    """Which piece of work a checkout is for: a package, or another run of a feature.
+
+    Each agent has its own.
 
     An attempt of a contest has a branch of its own, too.
     """
 
     slug: str
-    work_id: str  # `WP01`
+    # `WP01`
+    work_id: str
     agent_index: int | None = None
     attempt: int | None = None
 
     @property
     def name(self) -> str:
-        return self.branch.removeprefix("feat/") + ("" if self.agent_index is None else f"-agent{self.agent_index}")
+        return self.branch.removeprefix("feat/") + (
+            "" if self.agent_index is None else f"-agent{self.agent_index}"
+        )
 
     @property
     def branch(self) -> str:
-        return f"feat/{self.slug}-{self.work_id}" + ("" if self.attempt is None else f"-try{self.attempt + 1}")
+        return f"feat/{self.slug}-{self.work_id}" + (
+            "" if self.attempt is None else f"-try{self.attempt + 1}"
+        )
 
     @property
     def feature_branch(self) -> str:
@@ -59,21 +73,33 @@ class CheckoutRecord(msgspec.Struct, frozen=True):
     folder: str
     device: int
     inode: int
-    start: str  # changes are counted from this commit
+    # Changes are counted from this commit
+    start: str
     stamp_ns: int
     set_aside: tuple[str, ...]
-    git_files: dict[str, str]  # what we wrote into the agent's git directory, where it matters
-    paths: tuple[str, ...] = ()  # those that were ever taken over from here
-    joins: str | None = None  # the branch's commit that the next harvest merges with the start, after a conflict
-    tip: str | None = None  # the branch's commit after the last harvest from here
-    taken: str | None = None  # the agent's own commit up to which its history was taken over
-    base: str = ""  # the head of the feature's branch when it was made; empty: the start
-    pending: tuple[str, str] | None = None  # `tip` and `taken` of a harvest that may not have come into force
-    programs: tuple[str, ...] = ()  # those that we brought, by their paths in the checkout
+    # What we wrote into the agent's git directory, where it matters
+    git_files: dict[str, str]
+    # Those that were ever taken over from here
+    paths: tuple[str, ...] = ()
+    # The branch's commit that the next harvest merges with the start, after a conflict
+    joins: str | None = None
+    # The branch's commit after the last harvest from here
+    tip: str | None = None
+    # The agent's own commit up to which its history was taken over
+    taken: str | None = None
+    # The head of the feature's branch when it was made; empty: the start
+    base: str = ""
+    # `tip` and `taken` of a harvest that may not have come into force
+    pending: tuple[str, str] | None = None
+    # Those that we brought, by their paths in the checkout
+    programs: tuple[str, ...] = ()
 
 
 class Checkout(NamedTuple):
-    """A checkout that is there. `conflicts` are files that hold both sides of a merge, with markers."""
+    """A checkout that is there.
+
+    `conflicts` are files that hold both sides of a merge, with markers.
+    """
 
     repository: Repository
     assignment: Assignment
@@ -90,7 +116,10 @@ class Checkout(NamedTuple):
 
     @property
     def base(self) -> str:
-        """What the work as a whole is measured from: a checkout that was lost begins anew with what was taken over."""
+        """What the work as a whole is measured from.
+
+        A checkout that was lost begins anew with what was taken over.
+        """
         return self.record.base or self.record.start
 
 
@@ -98,7 +127,10 @@ def validate_names(assignment: Assignment) -> None:
     """Refuse names that could leave the folder or are no branch."""
     for name in (assignment.slug, assignment.work_id):
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!a} cannot be part of a branch or folder name", "use letters, digits and hyphens")
+            raise ConfigError(
+                f"{name!a} cannot be part of a branch or folder name",
+                "use letters, digits and hyphens",
+            )
 
 
 def records_folder(repository: Repository, name: str) -> Path:
@@ -115,7 +147,8 @@ def read_record(folder: Path) -> CheckoutRecord | None:
 
 def write_record(folder: Path, record: CheckoutRecord) -> None:
     """Replace a record for good: a reader sees the old or the new one."""
-    text = json.dumps(msgspec.to_builtins(record))  # `json` can write names that are no text, msgspec cannot
+    # `json` can write names that are no text, msgspec cannot
+    text = json.dumps(msgspec.to_builtins(record))
     replace_file(folder / "record.json", text.encode(), 0o666)
 
 
@@ -123,7 +156,9 @@ def find_checkout(repository: Repository, assignment: Assignment) -> Checkout | 
     """The checkout of an assignment, if it is there and still the folder that we made."""
     validate_names(assignment)
     record = read_record(records_folder(repository, assignment.name))
-    return Checkout(repository, assignment, record) if record is not None and is_intact(record) else None
+    if record is not None and is_intact(record):
+        return Checkout(repository, assignment, record)
+    return None
 
 
 def list_checkouts(repository: Repository) -> list[tuple[str, CheckoutRecord]]:
@@ -149,6 +184,7 @@ def checkout_descriptor(record: CheckoutRecord) -> Iterator[int]:
         with folder_descriptor(record.folder) as root:
             if not _is_recorded_folder(root, record):
                 raise _replaced_error(record)
+
             yield root
     except (FileNotFoundError, NotADirectoryError) as error:
         raise _replaced_error(record) from error
@@ -160,18 +196,25 @@ def _is_recorded_folder(root: int, record: CheckoutRecord) -> bool:
 
 
 def _replaced_error(record: CheckoutRecord) -> StateConflict:
-    return StateConflict(f"{record.folder} is not the folder that was made", "move it away, and dispatch again")
+    return StateConflict(
+        f"{record.folder} is not the folder that was made", "move it away, and dispatch again"
+    )
 
 
 def load_index(repository: Repository, records: Path, start: str) -> bytes:
-    """The index as we left a checkout. One that a failed disk has lost is made from the commit: contents are compared
-    then, for no file has the times that it says."""
+    """The index as we left a checkout.
+
+    One that a failed disk has lost is made from the commit: contents are compared then, for no file
+    has the times that it says.
+    """
     try:
         kept = (records / "index").read_bytes()
     except FileNotFoundError:
         kept = b""
+
     if has_valid_checksum(kept, repository.hash_name):
         return kept
+
     with temporary_folder(repository) as room:
         git(repository.place(room / "index"), "read-tree", start)
         return (room / "index").read_bytes()
@@ -179,19 +222,34 @@ def load_index(repository: Repository, records: Path, start: str) -> bytes:
 
 def load_start(index: bytes, record: CheckoutRecord, repository: Repository) -> CheckoutStart:
     snapshot = parse_index(index, repository.hash_name)
-    return CheckoutStart(snapshot, record.stamp_ns, repository.hash_name, frozenset(record.set_aside))
+    return CheckoutStart(
+        snapshot, record.stamp_ns, repository.hash_name, frozenset(record.set_aside)
+    )
 
 
 def ignore_rules_loader(
     repository: Repository, snapshot: IndexSnapshot, litter: tuple[str, ...]
 ) -> Callable[[], IgnoreRules]:
-    """The ignore rules of the commit from which a checkout was made, read when they are first needed."""
+    """The ignore rules of the commit from which a checkout was made, read when they are first
+    needed.
+    """
 
     def load() -> IgnoreRules:
-        named = {folder: names[".gitignore"] for folder, names in snapshot.folders.items() if ".gitignore" in names}
+        named = {
+            folder: names[".gitignore"]
+            for folder, names in snapshot.folders.items()
+            if ".gitignore" in names
+        }
         entries = {folder: to_index_entry(state) for folder, state in named.items()}
-        ids = {folder: entry.object_id for folder, entry in entries.items() if entry.mode.startswith("100")}
+        ids = {
+            folder: entry.object_id
+            for folder, entry in entries.items()
+            if entry.mode.startswith("100")
+        }
         contents = read_blobs(repository.place(), ids.values())
-        return IgnoreRules({folder: contents[object_id] for folder, object_id in ids.items()}, litter)
+
+        return IgnoreRules(
+            {folder: contents[object_id] for folder, object_id in ids.items()}, litter
+        )
 
     return load

@@ -47,27 +47,34 @@ _MAX_POOL_SIZE = 4
 
 
 class PlacedFiles(NamedTuple):
-    """What was put into a checkout besides its commit: never harvested. `programs` are paths of programs in there."""
+    """What was put into a checkout besides its commit: never harvested.
+
+    `programs` are paths of programs in there.
+    """
 
     paths: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
 
 NO_PLACED_FILES = PlacedFiles()
-CheckoutPopulator = Callable[
-    [Path, Path, str], PlacedFiles
-]  # a folder with the files of a commit; where it will be; the commit
+# A folder with the files of a commit; where it will be; the commit
+CheckoutPopulator = Callable[[Path, Path, str], PlacedFiles]
 
 
 class CheckoutOptions(NamedTuple):
-    """With what a checkout is made. `set_aside` are names in its root that are ours, such as `WP01.md`."""
+    """With what a checkout is made.
+
+    `set_aside` are names in its root that are ours, such as `WP01.md`.
+    """
 
     agent: Identity
-    signature: Signature  # of commits that we make ourselves
+    # Of commits that we make ourselves
+    signature: Signature
     set_aside: tuple[str, ...] = ()
     litter: tuple[str, ...] = LITTER_PATTERNS
     worktrees: Path | None = None
-    lent: SecretMatcher = NO_SECRETS  # to agents: never saved
+    # To agents: never saved
+    lent: SecretMatcher = NO_SECRETS
     populate: CheckoutPopulator | None = None
 
 
@@ -83,65 +90,102 @@ def get_worktrees_folder(checkout: Checkout) -> Path:
 
 
 def create_checkout(
-    repository: Repository, assignment: Assignment, options: CheckoutOptions, start_point: StartPoint
+    repository: Repository,
+    assignment: Assignment,
+    options: CheckoutOptions,
+    start_point: StartPoint,
 ) -> Checkout:
     """Make a checkout where none is, out of the pool if there is one."""
     home = options.worktrees or repository.root / WORKTREES_FOLDER
+
     if home.is_symlink() or (home.exists() and not home.is_dir()):
-        raise ConfigError(f"{home} is not a folder", "move it away, or set `worktrees` in [paths] of phasegate.toml")
+        raise ConfigError(
+            f"{home} is not a folder",
+            "move it away, or set `worktrees` in [paths] of phasegate.toml",
+        )
+
     if not home.is_dir():
         home.mkdir(parents=True, exist_ok=True)
         with repository_lock(repository):
             exclude_folder_from_git(repository, home)
-    folder, staging = home / assignment.name, home / f".new-{assignment.name}"
-    if os.path.lexists(folder) and not _move_damaged_aside(folder, records_folder(repository, assignment.name)):
-        raise StateConflict(f"{folder} is there, and was not made by us", "move it away, and dispatch again")
+
+    folder = home / assignment.name
+    staging = home / f".new-{assignment.name}"
+
+    if os.path.lexists(folder) and not _move_damaged_aside(
+        folder, records_folder(repository, assignment.name)
+    ):
+        raise StateConflict(
+            f"{folder} is there, and was not made by us", "move it away, and dispatch again"
+        )
+
     remove_tree(staging)
     used = _take_from_pool(repository, home, staging)
-    return _CheckoutBuilder(repository, assignment, options, start_point, staging).build(folder, used)
+
+    return _CheckoutBuilder(repository, assignment, options, start_point, staging).build(
+        folder, used
+    )
 
 
 def _move_damaged_aside(folder: Path, records: Path) -> bool:
-    """Put a checkout of ours aside whose record is damaged: nobody knows what in it is whose, and nothing is lost."""
+    """Put a checkout of ours aside whose record is damaged.
+
+    Nobody knows what in it is whose, and nothing is lost.
+    """
     if not (records / "record.json").exists() or read_record(records) is not None:
         return False
+
     names = (folder.with_name(f".damaged-{folder.name}-{number}") for number in count(1))
     aside = next(path for path in names if not os.path.lexists(path))
     folder.rename(aside)
-    _log.warning("the record of %s is damaged: what it held is in %s, and a new one is made", folder, aside)
+    _log.warning(
+        "the record of %s is damaged: what it held is in %s, and a new one is made", folder, aside
+    )
+
     return True
 
 
-def recreate_checkout(checkout: Checkout, options: CheckoutOptions, start_point: StartPoint) -> Checkout:
+def recreate_checkout(
+    checkout: Checkout, options: CheckoutOptions, start_point: StartPoint
+) -> Checkout:
     """Make a checkout anew out of itself. It is out of use before anything in it is touched."""
-    repository, folder = checkout.repository, checkout.folder
+    repository = checkout.repository
+    folder = checkout.folder
     records = records_folder(repository, checkout.assignment.name)
     staging = get_worktrees_folder(checkout) / f".new-{checkout.assignment.name}"
     used = _RetiredCheckout(checkout.record, load_index(repository, records, checkout.start))
     remove_tree(staging)
     folder.rename(staging)
     (records / "record.json").unlink()
-    return _CheckoutBuilder(repository, checkout.assignment, options, start_point, staging).build(folder, used)
+
+    return _CheckoutBuilder(repository, checkout.assignment, options, start_point, staging).build(
+        folder, used
+    )
 
 
 def move_to_pool(checkout: Checkout) -> bool:
     """Keep a checkout's files for the next one; False if there are enough of them."""
-    repository, name = checkout.repository, checkout.assignment.name
+    repository = checkout.repository
+    name = checkout.assignment.name
     with checkout_lock(repository, _POOL_FOLDER):
         pool = repository.own_folder / _POOL_FOLDER
         taken = {path.name for path in pool.glob("*")}
         free = next((str(n) for n in range(_MAX_POOL_SIZE) if str(n) not in taken), None)
         if free is None:
             return False
+
         (get_worktrees_folder(checkout) / ".pool").mkdir(exist_ok=True)
         remove_tree(get_worktrees_folder(checkout) / ".pool" / free)
         checkout.folder.rename(get_worktrees_folder(checkout) / ".pool" / free)
         pool.mkdir(exist_ok=True)
         (records_folder(repository, name)).rename(pool / free)
+
     return True
 
 
-def _take_from_pool(repository: Repository, worktrees_folder: Path, staging: Path) -> _RetiredCheckout | None:
+def _take_from_pool(
+    repository: Repository, worktrees_folder: Path, staging: Path
+) -> _RetiredCheckout | None:
     """Take a checkout out of the pool, if one of this home is there."""
     with checkout_lock(repository, _POOL_FOLDER):
         for records in sorted((repository.own_folder / _POOL_FOLDER).glob("*")):
@@ -150,12 +194,16 @@ def _take_from_pool(repository: Repository, worktrees_folder: Path, staging: Pat
                 record = read_record(records)
                 if record is None or not kept.is_dir() or kept.is_symlink():
                     continue
+
                 used = _RetiredCheckout(record, load_index(repository, records, record.start))
                 kept.rename(staging)
-            except (OSError, StateConflict):  # damaged: a new one costs little
+            except (OSError, StateConflict):
+                # Damaged: a new one costs little
                 continue
+
             shutil.rmtree(records)
             return used
+
     return None
 
 
@@ -167,7 +215,10 @@ def _write_files(repository: Repository, folder: Path, index: Path, commit: str)
 def _restore_files(
     repository: Repository, folder: Path, index: Path, missing: Sequence[str], old: str, new: str
 ) -> None:
-    """Bring a folder from one commit to another. Its index is true but for the lost files: only those are written."""
+    """Bring a folder from one commit to another.
+
+    Its index is true but for the lost files: only those are written.
+    """
     place = repository.place(index, folder)
     if missing:
         names = b"".join(os.fsencode(path) + b"\0" for path in missing)
@@ -185,62 +236,106 @@ class _CheckoutBuilder:
         start_point: StartPoint,
         staging: Path,
     ) -> None:
-        self._repository, self._assignment = repository, assignment
-        self._options, self._start_point, self._staging = options, start_point, staging
+        self._repository = repository
+        self._assignment = assignment
+        self._options = options
+        self._start_point = start_point
+        self._staging = staging
         self._records = records_folder(repository, assignment.name)
 
     def build(self, folder: Path, used: _RetiredCheckout | None) -> Checkout:
-        """Write everything beside its place, then the record, then move it there: a death leaves a plain state."""
+        """Write everything beside its place, then the record, then move it there.
+
+        A death leaves a plain state.
+        """
         make_folder(self._records, 0o777)
         index = self._records / "index.new"
-        for left in self._records.glob("index.*"):  # by a git that was cut off: its lock, too
+        # By a git that was cut off: its lock, too
+        for left in self._records.glob("index.*"):
             left.unlink()
+
         if used is None or not self._restore_retired(used, index):
             index.unlink(missing_ok=True)
             remove_tree(self._staging)
             self._staging.mkdir()
             _write_files(self._repository, self._staging, index, self._start_point.start)
+
         furnish = self._options.populate
         filled = fill_submodules(self._repository, self._start_point.start, self._staging)
-        laid = furnish(self._staging, folder, self._start_point.start) if furnish else NO_PLACED_FILES
+        if furnish:
+            laid = furnish(self._staging, folder, self._start_point.start)
+        else:
+            laid = NO_PLACED_FILES
+
         laid = laid._replace(paths=(*filled, *laid.paths))
         record = self._write_git_dir(folder, index, laid)
-        # What a record leads to is on the disk before it: a file that a power failure emptied looks like an agent's.
+        # What a record leads to is on the disk before it: a file that a power failure emptied looks
+        # like an agent's.
         sync_file_system(self._staging)
         index.with_suffix(".head").unlink(missing_ok=True)
         index.replace(self._records / "index")
         write_record(self._records, record)
         self._staging.rename(folder)
+
         return Checkout(self._repository, self._assignment, record, self._start_point.conflicts)
 
     def _restore_retired(self, used: _RetiredCheckout, index: Path) -> bool:
-        """Take out all that is not as we once left it, ignored files and empty folders too; write what is lost."""
+        """Take out all that is not as we once left it, ignored files and empty folders too.
+
+        Write what is lost.
+        """
         record = replace(used.record, folder=str(self._staging), set_aside=())
+
         try:
             start = load_start(used.index_data, record, self._repository)
-            with checkout_descriptor(record) as root, open_trash_folder(self._staging.parent) as room:
+            with (
+                checkout_descriptor(record) as root,
+                open_trash_folder(self._staging.parent) as room,
+            ):
                 swept = plan_cleanup(root, start)
                 for path in (".git", *swept.dirty):
                     room.remove_beneath(root, path)
+
             replace_file(index, used.index_data, 0o666)
-            _restore_files(self._repository, self._staging, index, swept.missing, record.start, self._start_point.start)
+            _restore_files(
+                repository=self._repository,
+                folder=self._staging,
+                index=index,
+                missing=swept.missing,
+                old=record.start,
+                new=self._start_point.start,
+            )
         except (OSError, StateConflict):
             return False
+
         return True
 
     def _write_git_dir(self, folder: Path, index: Path, placed: PlacedFiles) -> CheckoutRecord:
-        begin, terms = self._start_point, self._options
+        begin = self._start_point
+        terms = self._options
         if begin.files_tree is not None:
             self._write_conflicts(index, begin.files_tree)
+
         set_aside = (*terms.set_aside, *placed.paths)
-        excluded = (*(_exclude_pattern(path) for path in set_aside if path.isprintable()), *terms.litter)
+        excluded = (
+            *(_exclude_pattern(path) for path in set_aside if path.isprintable()),
+            *terms.litter,
+        )
         head = begin.head or begin.start
-        seedling = AgentGitSpec(self._assignment.branch, head, terms.agent, begin.refs, excluded)
+        seedling = AgentGitSpec(
+            branch=self._assignment.branch,
+            start=head,
+            agent=terms.agent,
+            refs=begin.refs,
+            excluded=excluded,
+        )
+
         stamp_ns = write_agent_git_dir(
             self._repository, self._staging, self._prepare_agent_index(head, index), seedling
         )
         with folder_descriptor(self._staging) as root:
             files = fingerprint_git_files(root, self._repository.hash_name)
+
         about = self._staging.stat()
         return CheckoutRecord(
             folder=str(folder),
@@ -256,18 +351,34 @@ class _CheckoutBuilder:
         )
 
     def _prepare_agent_index(self, head: str, index: Path) -> Path:
-        """The index that an agent's git begins with: ours, or one of the commits that it has already."""
+        """The index that an agent's git begins with.
+
+        Ours, or one of the commits that it has already.
+        """
         if head == self._start_point.start:
             return index
+
         own = index.with_suffix(".head")
         git(self._repository.place(own), "read-tree", head)
+
         return own
 
     def _write_conflicts(self, index: Path, files_tree: str) -> None:
-        """Write the files of a merge over those of the start. The record stays that of the start: they are changes."""
+        """Write the files of a merge over those of the start.
+
+        The record stays that of the start: they are changes.
+        """
         own = index.with_suffix(".merge")
         shutil.copy2(index, own)
-        git(self._repository.place(own, self._staging), "read-tree", "-m", "-u", self._start_point.start, files_tree)
+        git(
+            self._repository.place(own, self._staging),
+            "read-tree",
+            "-m",
+            "-u",
+            self._start_point.start,
+            files_tree,
+        )
+
         own.unlink()
 
 

@@ -1,4 +1,7 @@
-"""What an agent left in its checkout, as git would name it: modes, blob ids, contents; and how much we look at."""
+"""What an agent left in its checkout, as git would name it.
+
+Modes, blob ids, contents; and how much we look at.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,13 @@ def _read_chunks(descriptor: int, max_bytes: int) -> Iterator[bytes]:
 
 
 def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
-    """The id that git gives a file of a known size, read part by part; None if it is not there like that."""
-    found, left = _blob_hash(size, hash_name), size
+    """The id that git gives a file of a known size, read part by part.
+
+    None if it is not there like that.
+    """
+    found = _blob_hash(size, hash_name)
+    left = size
+
     try:
         with closing_descriptor(open_regular_file(name, folder, single_link=True)) as descriptor:
             for part in _read_chunks(descriptor, size + 1):
@@ -67,12 +75,17 @@ def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str |
                 left -= len(part)
     except OSError:
         return None
-    return found.hexdigest() if left == 0 else None
+
+    if left == 0:
+        return found.hexdigest()
+
+    return None
 
 
 def read_beneath(root: int, path: str, limit: int) -> bytes | None:
     """The bytes of a plain file some levels below `root`, or None."""
     folder, _, name = path.rpartition("/")
+
     try:
         with folder_beneath(root, folder) as descriptor:
             return read_regular_file(name, limit, descriptor, single_link=True)
@@ -81,11 +94,20 @@ def read_beneath(root: int, path: str, limit: int) -> bytes | None:
 
 
 def read_unchanged_content(root: int, path: str, found: DiskEntry, hash_name: str) -> bytes:
-    """The bytes that git keeps of what was found, a file's content or a link's target, if it is still the same."""
+    """The bytes that git keeps of what was found, a file's content or a link's target, if it is
+    still the same.
+    """
     is_file = found.link_target is None
-    content = read_beneath(root, path, found.size) if is_file else _read_link_target(root, path)
+    if is_file:
+        content = read_beneath(root, path, found.size)
+    else:
+        content = _read_link_target(root, path)
+
     if content is None or blob_id(content, hash_name) != found.object_id:
-        raise StateConflict(f"{path!a} changed after it was checked", "something still writes there: dispatch again")
+        raise StateConflict(
+            f"{path!a} changed after it was checked", "something still writes there: dispatch again"
+        )
+
     return content
 
 
@@ -98,8 +120,13 @@ def _read_link_target(root: int, path: str) -> bytes | None:
         return None
 
 
-def inspect_path(folder: int, name: str, about: os.stat_result, hash_name: str, limits: CheckoutLimits) -> DiskEntry:
-    """What lies under a name: its mode as git writes it, and the id that git would give its content."""
+def inspect_path(
+    folder: int, name: str, about: os.stat_result, hash_name: str, limits: CheckoutLimits
+) -> DiskEntry:
+    """What lies under a name.
+
+    Its mode as git writes it, and the id that git would give its content.
+    """
     if stat.S_ISLNK(about.st_mode):
         target = os.readlink(name, dir_fd=folder)
         return DiskEntry("120000", blob_id(os.fsencode(target), hash_name), len(target), target)
@@ -109,15 +136,24 @@ def inspect_path(folder: int, name: str, about: os.stat_result, hash_name: str, 
         return DiskEntry(HARD_LINK)
     if about.st_size > limits.file_bytes:
         raise LimitReached(f"a file of {about.st_size} bytes: {name!a}", limits.file_bytes)
+
     object_id = _hash_plain_file(folder, name, about.st_size, hash_name)
-    return DiskEntry(UNREADABLE) if object_id is None else DiskEntry(_git_mode(about.st_mode), object_id, about.st_size)
+    if object_id is None:
+        return DiskEntry(UNREADABLE)
+
+    return DiskEntry(_git_mode(about.st_mode), object_id, about.st_size)
 
 
 def _git_mode(mode: int) -> str:
-    """Only the owner's right to execute counts for git; what makes a program run as somebody else is named in full."""
+    """Only the owner's right to execute counts for git.
+
+    What makes a program run as somebody else is named in full.
+    """
     if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
         return f"{mode:06o}"
-    return "100755" if mode & stat.S_IXUSR else "100644"
+    if mode & stat.S_IXUSR:
+        return "100755"
+    return "100644"
 
 
 def blob_id(content: bytes, hash_name: str) -> str:

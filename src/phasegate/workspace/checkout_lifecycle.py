@@ -1,7 +1,10 @@
-"""Checkouts of agents: made, reused, brought up to date, started over, removed. Nothing is lost on the way.
+"""Checkouts of agents: made, reused, brought up to date, started over, removed.
 
-A checkout that is done with can be kept for the next one: it is swept of everything that is not in its commit, given
-a new git directory, and only the files that differ are written. That costs a fraction of a new one.
+Nothing is lost on the way.
+
+A checkout that is done with can be kept for the next one: it is swept of everything that is not in
+its commit, given a new git directory, and only the files that differ are written. That costs a
+fraction of a new one.
 """
 
 from __future__ import annotations
@@ -14,7 +17,13 @@ from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
 from phasegate.errors import EnvironmentUnavailable, StateConflict
 from phasegate.files.durable_write import sync_folders
 from phasegate.workspace.changes import CheckoutTooLarge
-from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, records_folder, validate_names
+from phasegate.workspace.checkout import (
+    Assignment,
+    Checkout,
+    find_checkout,
+    records_folder,
+    validate_names,
+)
 from phasegate.workspace.checkout_base import find_start_point, move_branch, reset_to_feature_head
 from phasegate.workspace.checkout_creation import (
     CheckoutOptions,
@@ -25,7 +34,13 @@ from phasegate.workspace.checkout_creation import (
 )
 from phasegate.workspace.objects import Signature
 from phasegate.workspace.ref_log import RefMove
-from phasegate.workspace.refs import BRANCH_COPY_PREFIX, BRANCH_PREFIX, SAVED_PREFIX, missing_branch_error, move_refs
+from phasegate.workspace.refs import (
+    BRANCH_COPY_PREFIX,
+    BRANCH_PREFIX,
+    SAVED_PREFIX,
+    missing_branch_error,
+    move_refs,
+)
 from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 from phasegate.workspace.repository_locks import checkout_lock, repository_lock
@@ -62,22 +77,34 @@ def ensure_feature_branch(repository: Repository, slug: str, base: str) -> str:
     refs = read_refs(repository, ref, BRANCH_PREFIX + base, kept)
     if ref in refs:
         return refs[ref]
+
     if BRANCH_PREFIX + base not in refs:
-        raise StateConflict(f"there is no branch {base}", "commit something first, or name another base")
+        raise StateConflict(
+            f"there is no branch {base}", "commit something first, or name another base"
+        )
+
     if kept in refs and not is_ancestor(repository, refs[kept], refs[BRANCH_PREFIX + base]):
-        raise missing_branch_error(repository, f"feat/{slug}")  # a new one would begin without that work
+        # A new one would begin without that work
+        raise missing_branch_error(repository, f"feat/{slug}")
     if not move_branch(repository, f"feat/{slug}", None, refs[BRANCH_PREFIX + base]):
         return ensure_feature_branch(repository, slug, base)
+
     return refs[BRANCH_PREFIX + base]
 
 
-def ensure_checkout(repository: Repository, assignment: Assignment, options: CheckoutOptions) -> Checkout:
-    """The checkout of an assignment: the one that is there, or a new one from the head of its feature's branch."""
+def ensure_checkout(
+    repository: Repository, assignment: Assignment, options: CheckoutOptions
+) -> Checkout:
+    """The checkout of an assignment.
+
+    The one that is there, or a new one from the head of its feature's branch.
+    """
     validate_names(assignment)
     with checkout_lock(repository, assignment.name):
         found = find_checkout(repository, assignment)
         if found is not None:
             return found
+
         begin = find_start_point(repository, assignment, options.signature)
         try:
             return create_checkout(repository, assignment, options, begin)
@@ -88,31 +115,44 @@ def ensure_checkout(repository: Repository, assignment: Assignment, options: Che
 
 
 def reset_checkout(checkout: Checkout, options: CheckoutOptions) -> RenewedCheckout | UnsavedWork:
-    """Save what is there, then bring the checkout back to the head of the feature's branch (`cleanup_required`).
+    """Save what is there, then bring the checkout back to the head of the feature's branch
+    (`cleanup_required`).
 
-    The package's branch goes back too, unless other agents work on it: the saved commit keeps its history.
+    The package's branch goes back too, unless other agents work on it: the saved commit keeps its
+    history.
     """
-    repository, assignment = checkout.repository, checkout.assignment
+    repository = checkout.repository
+    assignment = checkout.assignment
     with checkout_lock(repository, assignment.name):
         saved = _save_work(checkout, options.signature, options.lent)
         if isinstance(saved, UnsavedWork):
             return saved
+
         if assignment.agent_index is None:
             saved = saved or save_branch(checkout)
             return RenewedCheckout(
-                recreate_checkout(checkout, options, reset_to_feature_head(repository, assignment)), saved
+                recreate_checkout(checkout, options, reset_to_feature_head(repository, assignment)),
+                saved,
             )
+
         return RenewedCheckout(
-            recreate_checkout(checkout, options, find_start_point(repository, assignment, options.signature)), saved
+            recreate_checkout(
+                checkout, options, find_start_point(repository, assignment, options.signature)
+            ),
+            saved,
         )
 
 
 def update_checkout(checkout: Checkout, options: CheckoutOptions) -> RenewedCheckout | UnsavedWork:
-    """Put the package's work on top of the feature's branch as it is now; what conflicts is in the files, marked."""
+    """Put the package's work on top of the feature's branch as it is now.
+
+    What conflicts is in the files, marked.
+    """
     with checkout_lock(checkout.repository, checkout.assignment.name):
         saved = _save_work(checkout, options.signature, options.lent)
         if isinstance(saved, UnsavedWork):
             return saved
+
         begin = find_start_point(checkout.repository, checkout.assignment, options.signature)
         return RenewedCheckout(recreate_checkout(checkout, options, begin), saved)
 
@@ -125,78 +165,125 @@ def remove_checkout(
     keep_for_reuse: bool = False,
     discard: bool = False,
 ) -> RemovedCheckout | UnsavedWork:
-    """Remove a checkout, or keep its files for the next one. `discard`: even if its work cannot be saved."""
-    repository, name = checkout.repository, checkout.assignment.name
+    """Remove a checkout, or keep its files for the next one.
+
+    `discard`: even if its work cannot be saved.
+    """
+    repository = checkout.repository
+    name = checkout.assignment.name
     with checkout_lock(repository, name):
-        saved = None if discard else _save_work(checkout, signature, lent)
+        if discard:
+            saved = None
+        else:
+            saved = _save_work(checkout, signature, lent)
+
         if isinstance(saved, UnsavedWork):
             return saved
         if not (keep_for_reuse and move_to_pool(checkout)):
             remove_tree(checkout.folder)
+
         home = get_worktrees_folder(checkout)
         if home.is_dir():
-            sync_folders(home, home)  # else a power failure brings the folder back, and nobody has a record of it
+            # Else a power failure brings the folder back, and nobody has a record of it
+            sync_folders(home, home)
+
         shutil.rmtree(records_folder(repository, name), ignore_errors=True)
         remove_tree(home / f".new-{name}")
+
     return RemovedCheckout(saved)
 
 
-def delete_merged_branch(repository: Repository, branch: str, target: str, merged: str = "") -> bool:
-    """Remove a branch whose whole history another one has. One that holds more, or is checked out, stays.
+def delete_merged_branch(
+    repository: Repository, branch: str, target: str, merged: str = ""
+) -> bool:
+    """Remove a branch whose whole history another one has.
+
+    One that holds more, or is checked out, stays.
 
     `merged` is a commit that is known to be merged elsewhere: a branch at it is not needed either.
     """
     refs = read_refs(repository, BRANCH_PREFIX + branch, BRANCH_PREFIX + target)
-    tip, into = refs.get(BRANCH_PREFIX + branch), refs.get(BRANCH_PREFIX + target)
+    tip = refs.get(BRANCH_PREFIX + branch)
+    into = refs.get(BRANCH_PREFIX + target)
     if tip is None:
         return True
+
     needed = tip != merged and (into is None or not is_ancestor(repository, tip, into))
     if needed or find_checkout_on_ref(repository, BRANCH_PREFIX + branch) is not None:
         return False
+
     return _delete_branch(repository, branch, tip)
 
 
 def promote_attempt(repository: Repository, attempt: Assignment, package: Assignment) -> None:
-    """Make an attempt's checkout and branch those of its package, which has none yet. A second time is no harm."""
+    """Make an attempt's checkout and branch those of its package, which has none yet.
+
+    A second time is no harm.
+    """
     with checkout_lock(repository, attempt.name), checkout_lock(repository, package.name):
         refs = read_refs(repository, BRANCH_PREFIX + attempt.branch, BRANCH_PREFIX + package.branch)
-        tip, own = refs.get(BRANCH_PREFIX + attempt.branch), refs.get(BRANCH_PREFIX + package.branch)
-        if tip is None:  # it was taken before
+        tip = refs.get(BRANCH_PREFIX + attempt.branch)
+        own = refs.get(BRANCH_PREFIX + package.branch)
+        # It was taken before
+        if tip is None:
             return
         if not move_branch(repository, package.branch, own, tip):
             raise StateConflict(f"{package.branch} moved meanwhile", "dispatch again")
+
         records = records_folder(repository, attempt.name)
         if records.exists():
             records.rename(records_folder(repository, package.name))
+
         _delete_branch(repository, attempt.branch, tip)
 
 
 def archive_attempt(
     repository: Repository, attempt: Assignment, signature: Signature, lent: SecretMatcher
 ) -> tuple[str, UnsavedWork | None]:
-    """Put an attempt away that was not taken: the ref under which its work is kept, and what could not be saved."""
-    found, unsaved = find_checkout(repository, attempt), None
+    """Put an attempt away that was not taken.
+
+    The ref under which its work is kept, and what could not be saved.
+    """
+    found = find_checkout(repository, attempt)
+    unsaved = None
+
     if found is not None:
         save_branch(found)
         removed = remove_checkout(found, signature, lent, keep_for_reuse=True)
-        unsaved = removed if isinstance(removed, UnsavedWork) else None
+        if isinstance(removed, UnsavedWork):
+            unsaved = removed
+        else:
+            unsaved = None
+
     refs = read_refs(repository, BRANCH_PREFIX + attempt.branch, f"{SAVED_PREFIX}{attempt.name}")
     tip = refs.pop(BRANCH_PREFIX + attempt.branch, None)
     if tip is not None:
         _delete_branch(repository, attempt.branch, tip)
+
     return max(refs, key=lambda ref: int(ref.rpartition("/")[2]), default=""), unsaved
 
 
 def _delete_branch(repository: Repository, branch: str, tip: str) -> bool:
     with repository_lock(repository) as lock:
-        return move_refs(repository, lock, [RefMove(BRANCH_PREFIX + branch, tip, None)], f"remove {branch}") is None
+        return (
+            move_refs(
+                repository, lock, [RefMove(BRANCH_PREFIX + branch, tip, None)], f"remove {branch}"
+            )
+            is None
+        )
 
 
-def _save_work(checkout: Checkout, signature: Signature, lent: SecretMatcher) -> SavedWork | UnsavedWork | None:
+def _save_work(
+    checkout: Checkout, signature: Signature, lent: SecretMatcher
+) -> SavedWork | UnsavedWork | None:
     saved = save_work(checkout, signature, lent)
     if isinstance(saved, CheckoutTooLarge):
-        return UnsavedWork(checkout.folder, f"it holds too much: {saved.what} (limit {saved.limit})")
+        return UnsavedWork(
+            checkout.folder, f"it holds too much: {saved.what} (limit {saved.limit})"
+        )
+
     if saved is not None and saved.left_out:
         reason = f"some of it is not a plain file with one name; the rest is in {saved.ref}"
         return UnsavedWork(checkout.folder, reason, saved.left_out)
+
     return saved

@@ -1,7 +1,8 @@
 """One walk through a checkout, against the state in which we left it: what is new, changed or gone.
 
-Files that were not touched since cost one `lstat` each. A file counts as untouched only if its times are older than
-the end of the checkout: one that was written in the same tick as an edit could look the same, as git knows it too.
+Files that were not touched since cost one `lstat` each. A file counts as untouched only if its
+times are older than the end of the checkout: one that was written in the same tick as an edit could
+look the same, as git knows it too.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ class CheckoutStart(NamedTuple):
     """The state that a checkout was left in by us, and what in it is ours."""
 
     snapshot: IndexSnapshot
-    stamp_ns: int  # of the file system that holds the checkout, after the last file was written
+    # Of the file system that holds the checkout, after the last file was written
+    stamp_ns: int
     hash_name: str
-    set_aside: frozenset[str] = frozenset()  # paths of ours that are not looked at
+    # Paths of ours that are not looked at
+    set_aside: frozenset[str] = frozenset()
 
 
 class CheckoutScanResult(NamedTuple):
@@ -50,14 +53,20 @@ class CheckoutScanResult(NamedTuple):
 def scan_checkout(
     root: int, start: CheckoutStart, ignore_rules: Callable[[], IgnoreRules], limits: CheckoutLimits
 ) -> CheckoutScanResult:
-    """Everything that differs from the start, with the content's id; raises LimitReached when it is too much."""
+    """Everything that differs from the start, with the content's id.
+
+    Raises LimitReached when it is too much.
+    """
     walk = _ChangeScan(root, start, limits, ignore_rules)
     walk.visit_folder(root, "", 0)
     return CheckoutScanResult(walk.found, walk.list_missing(), walk.ignored)
 
 
 class CleanupPlan(NamedTuple):
-    """What must go before a checkout is as it was, new or changed, ignored or not; and what must be written then."""
+    """What must go before a checkout is as it was, new or changed, ignored or not.
+
+    And what must be written then.
+    """
 
     dirty: list[str]
     missing: list[str]
@@ -79,47 +88,62 @@ class _CheckoutWalk(ABC):
         self._limits = limits
         self._device = os.fstat(root).st_dev
         self._visited: set[str] = set()
-        self._unreadable_folders: list[
-            str
-        ] = []  # folders that could not be opened: nothing is known about what they hold
+        # Folders that could not be opened: nothing is known about what they hold
+        self._unreadable_folders: list[str] = []
         self._missing: list[str] = []
 
     def visit_folder(self, descriptor: int, folder: str, depth: int) -> None:
         if depth > self._limits.depth and folder not in self._start.snapshot.parents:
             raise LimitReached("folders inside folders", self._limits.depth)
+
         self._visited.add(folder)
         known = self._start.snapshot.folders.get(folder, _NO_FILES)
         prefix = f"{folder}/" if folder else ""
         unknown, seen = self._scan_files(descriptor, known, prefix)
         if seen < len(known):
-            self._missing.extend(prefix + name for name in known.keys() - set(list_names(descriptor)))
+            self._missing.extend(
+                prefix + name for name in known.keys() - set(list_names(descriptor))
+            )
+
         for name, is_folder in unknown:
             if not self._is_own_path(prefix + name) and (folder or name != ".git"):
                 self._visit_unknown(descriptor, name, prefix + name, is_folder, depth)
 
     def _is_own_path(self, path: str) -> bool:
-        """Whether a path is ours. A folder that the commit holds is the project's, whatever its name."""
+        """Whether a path is ours.
+
+        A folder that the commit holds is the project's, whatever its name.
+        """
         return path in self._start.set_aside and path not in self._start.snapshot.parents
 
     def _scan_files(
         self, descriptor: int, known: dict[str, FileStat], prefix: str
     ) -> tuple[list[tuple[str, bool]], int]:
-        """The hot loop: all names of a folder. Gives the unknown ones, and how many known ones there are.
+        """The hot loop: all names of a folder.
 
-        A list of names and a plain `stat` of each is a fifth faster than `scandir`, which makes an object for each.
+        Gives the unknown ones, and how many known ones there are.
+
+        A list of names and a plain `stat` of each is a fifth faster than `scandir`, which makes an
+        object for each.
         """
-        stamp_ns, get, look_at = self._start.stamp_ns, known.get, os.stat
+        stamp_ns = self._start.stamp_ns
+        get = known.get
+        look_at = os.stat
         unknown: list[tuple[str, bool]] = []
         seen = 0
+
         for name in list_names(descriptor):
             was = get(name)
             try:
                 about = look_at(name, dir_fd=descriptor, follow_symlinks=False)
-            except FileNotFoundError:  # something still works there: then it is gone
+            except FileNotFoundError:
+                # Something still works there: then it is gone
                 continue
+
             if was is None:
                 unknown.append((name, stat.S_ISDIR(about.st_mode)))
                 continue
+
             seen += 1
             if (
                 about.st_ctime_ns == was[0] < stamp_ns
@@ -128,6 +152,7 @@ class _CheckoutWalk(ABC):
                 and about.st_size & LOW_32_BITS == was[3]
             ):
                 continue
+
             if not stat.S_ISDIR(about.st_mode):
                 self._on_changed(descriptor, name, prefix + name, about, was)
             elif was[4] == SUBMODULE_MODE:
@@ -135,9 +160,12 @@ class _CheckoutWalk(ABC):
             else:
                 self._missing.append(prefix + name)
                 unknown.append((name, True))
+
         return unknown, seen
 
-    def _visit_unknown(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
+    def _visit_unknown(
+        self, descriptor: int, name: str, path: str, is_folder: bool, depth: int
+    ) -> None:
         if is_folder and path in self._start.snapshot.parents:
             self._descend(descriptor, name, path, depth)
         else:
@@ -154,17 +182,29 @@ class _CheckoutWalk(ABC):
             self._on_unreadable_folder(path, UNREADABLE)
 
     def list_missing(self) -> list[str]:
-        """Tracked files that are gone; those in a folder that could not be opened are not known to be."""
+        """Tracked files that are gone.
+
+        Those in a folder that could not be opened are not known to be.
+        """
         folders = self._start.snapshot.folders
-        gone = [f"{folder}/{name}" for folder in folders.keys() - self._visited for name in folders[folder]]
+        gone = [
+            f"{folder}/{name}"
+            for folder in folders.keys() - self._visited
+            for name in folders[folder]
+        ]
         closed = tuple(f"{path}/" for path in self._unreadable_folders)
-        return sorted(path for path in (*self._missing, *gone) if not (closed and path.startswith(closed)))
+
+        return sorted(
+            path for path in (*self._missing, *gone) if not (closed and path.startswith(closed))
+        )
 
     def _on_unreadable_folder(self, path: str, why: str) -> None:
         self._unreadable_folders.append(path)
 
     @abstractmethod
-    def _on_changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat) -> None:
+    def _on_changed(
+        self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat
+    ) -> None:
         """A tracked file is not as it was."""
 
     @abstractmethod
@@ -180,7 +220,11 @@ class _ChangeScan(_CheckoutWalk):
     """Reads what has changed."""
 
     def __init__(
-        self, root: int, start: CheckoutStart, limits: CheckoutLimits, ignore_rules: Callable[[], IgnoreRules]
+        self,
+        root: int,
+        start: CheckoutStart,
+        limits: CheckoutLimits,
+        ignore_rules: Callable[[], IgnoreRules],
     ) -> None:
         super().__init__(root, start, limits)
         self.found: dict[str, DiskEntry] = {}
@@ -189,10 +233,11 @@ class _ChangeScan(_CheckoutWalk):
         self._rules: IgnoreRules | None = None
         self._bytes = 0
 
-    def _on_changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat) -> None:
-        known = self._limits._replace(
-            file_bytes=max(self._limits.file_bytes, was[3])
-        )  # one may be large from the start
+    def _on_changed(
+        self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat
+    ) -> None:
+        # One may be large from the start
+        known = self._limits._replace(file_bytes=max(self._limits.file_bytes, was[3]))
         now = self._inspect(descriptor, name, about, known)
         if (now.mode, now.object_id) != to_index_entry(was):
             self._add_found(path, now)
@@ -211,16 +256,23 @@ class _ChangeScan(_CheckoutWalk):
             self._descend(descriptor, name, path, depth)
 
     def _on_submodule(self, descriptor: int, name: str, path: str) -> None:
-        """One that was filled by git is no part of the work; anything else in there has no place in the tree."""
+        """One that was filled by git is no part of the work.
+
+        Anything else in there has no place in the tree.
+        """
         names = _list_names_below(descriptor, name)
-        if path in self._start.set_aside:  # we filled it
+        # We filled it
+        if path in self._start.set_aside:
             return
+
         if names is None or any(has_git_directory(inside) for inside in names):
             self.ignored.append(path)
         elif names:
             self._add_found(path, DiskEntry(f"{SUBMODULE_MODE:06o}"))
 
-    def _inspect(self, descriptor: int, name: str, about: os.stat_result, limits: CheckoutLimits) -> DiskEntry:
+    def _inspect(
+        self, descriptor: int, name: str, about: os.stat_result, limits: CheckoutLimits
+    ) -> DiskEntry:
         if about.st_dev != self._device:
             return DiskEntry(OTHER_DEVICE)
         return inspect_path(descriptor, name, about, self._start.hash_name, limits)
@@ -250,7 +302,9 @@ class _CleanupScan(_CheckoutWalk):
         super().__init__(root, start, limits)
         self.dirty: list[str] = []
 
-    def _on_changed(self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat) -> None:
+    def _on_changed(
+        self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat
+    ) -> None:
         self.dirty.append(path)
 
     def _on_extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
@@ -265,7 +319,9 @@ class _CleanupScan(_CheckoutWalk):
 
 
 def _is_repository(descriptor: int, name: str) -> bool:
-    """Whether a folder is a repository, or a bare one, which git would take for one when somebody stands in it."""
+    """Whether a folder is a repository, or a bare one, which git would take for one when somebody
+    stands in it.
+    """
     names = _list_names_below(descriptor, name) or set()
     is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
     return is_bare or any(has_git_directory(inside) for inside in names)

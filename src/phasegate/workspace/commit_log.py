@@ -19,81 +19,140 @@ _LOG_OPTIONS = ("-z", "--reverse", "--format=%H%x0a%B")
 
 def commits_between(repository: Repository, old: str, new: str) -> list[Commit]:
     """The commits that `new` has and `old` has not, oldest first."""
-    return _parse_commits(git_cached(repository.place(), "log", *_LOG_OPTIONS, f"{old}..{new}").stdout)
+    return _parse_commits(
+        git_cached(repository.place(), "log", *_LOG_OPTIONS, f"{old}..{new}").stdout
+    )
 
 
 def _parse_commits(output: bytes) -> list[Commit]:
-    entries = [entry.partition("\n") for entry in output.decode(errors="replace").split("\0") if entry.strip()]
+    entries = [
+        entry.partition("\n")
+        for entry in output.decode(errors="replace").split("\0")
+        if entry.strip()
+    ]
     return [Commit(commit, message.strip()) for commit, _, message in entries]
 
 
 def diff_commits(repository: Repository, old: str, new: str) -> str:
     """The change as people read it; what is longer than a reviewer can read is cut, visibly."""
-    arguments = ("diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv", old, new)
+    arguments = (
+        "diff-tree",
+        "-r",
+        "-p",
+        "-M",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        old,
+        new,
+    )
+
     text = git(repository.place(), *arguments).stdout.decode(errors="replace")
-    return text if len(text) <= MAX_DIFF_CHARS else text[:MAX_DIFF_CHARS] + "\n[the rest is cut]\n"
+    if len(text) <= MAX_DIFF_CHARS:
+        return text
+
+    return text[:MAX_DIFF_CHARS] + "\n[the rest is cut]\n"
 
 
-def list_blobs(repository: Repository, commit: str, *, include_links: bool = True) -> dict[str, str]:
-    """The files of a commit, each with the id of its content. A submodule is none: its content is elsewhere."""
+def list_blobs(
+    repository: Repository, commit: str, *, include_links: bool = True
+) -> dict[str, str]:
+    """The files of a commit, each with the id of its content.
+
+    A submodule is none: its content is elsewhere.
+    """
     left_out = (b"160000 ",) if include_links else (b"160000 ", b"120000 ")
     entries = (
-        entry.partition(b"\t") for entry in list_tree_entries(repository, commit) if not entry.startswith(left_out)
+        entry.partition(b"\t")
+        for entry in list_tree_entries(repository, commit)
+        if not entry.startswith(left_out)
     )
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
 
 
 def list_merged_subjects(repository: Repository, branch: str, tip: str) -> list[str]:
-    """The subjects of what came to a base since a branch left it, the last first; a merge counts as one."""
-    shown = git(repository.place(), "log", "-z", "--first-parent", "--format=%s", f"{branch}..{tip}").stdout
+    """The subjects of what came to a base since a branch left it, the last first.
+
+    A merge counts as one.
+    """
+    shown = git(
+        repository.place(), "log", "-z", "--first-parent", "--format=%s", f"{branch}..{tip}"
+    ).stdout
     return [one for one in shown.decode(errors="replace").split("\0") if one.strip()]
 
 
 def list_changed_paths(repository: Repository, base: str, head: str) -> list[str]:
     """The paths that a branch has changed since it left its base."""
-    shown = git(repository.place(), "diff", "--name-only", "-z", "--no-renames", f"{base}...{head}").stdout
+    shown = git(
+        repository.place(), "diff", "--name-only", "-z", "--no-renames", f"{base}...{head}"
+    ).stdout
     return [path for path in os.fsdecode(shown).split("\0") if path]
 
 
 def changed_paths_by_commit(repository: Repository, commits: Sequence[str]) -> dict[str, set[str]]:
-    """The paths that each commit changed; a merge only those in which it differs from all that it merged."""
+    """The paths that each commit changed.
+
+    A merge only those in which it differs from all that it merged.
+    """
     asked = "".join(f"{commit}\n" for commit in commits).encode()
     arguments = ("diff-tree", "--stdin", "--root", "--diff-merges=combined", *RAW_DIFF_OPTIONS)
     fields = iter(git(repository.place(), *arguments, stdin=asked).stdout.split(b"\0"))
     found: dict[str, set[str]] = {commit: set() for commit in commits}
     current: set[str] = set()
+
     for field in fields:
         if field.startswith(b":"):
             current.add(os.fsdecode(next(fields)))
         elif field:
             current = found.setdefault(field.decode(), set())
+
     return found
 
 
-def find_commits_mentioning(repository: Repository, words: str, tip: str, since: str | None) -> list[Commit]:
-    """The commits of a tip, since another commit or all, whose message holds these words, oldest first."""
+def find_commits_mentioning(
+    repository: Repository, words: str, tip: str, since: str | None
+) -> list[Commit]:
+    """The commits of a tip, since another commit or all, whose message holds these words, oldest
+    first.
+    """
     options = (*_LOG_OPTIONS, "--fixed-strings", f"--grep={words}")
-    return _parse_commits(git(repository.place(), "log", *options, tip, *([f"^{since}"] if since else []), "--").stdout)
+    return _parse_commits(
+        git(
+            repository.place(), "log", *options, tip, *([f"^{since}"] if since else []), "--"
+        ).stdout
+    )
 
 
 @lru_cache(maxsize=64)
 def find_latest_user_commit(repository: Repository, start: str, slug: str) -> str | None:
     """The newest commit back from `start` that a branch of the person's has: no agent wrote it.
 
-    Branches that we made, of this feature or another, are not the person's. None where no other branch leads there.
-    Asked once in a process: a branch that moves meanwhile could only make more commits the person's.
+    Branches that we made, of this feature or another, are not the person's. None where no other
+    branch leads there. Asked once in a process: a branch that moves meanwhile could only make more
+    commits the person's.
     """
-    own, prefix = f"{BRANCH_PREFIX}feat/{slug}", f"{BRANCH_PREFIX}feat/{slug}-"
+    own = f"{BRANCH_PREFIX}feat/{slug}"
+    prefix = f"{BRANCH_PREFIX}feat/{slug}-"
     refs = read_refs(repository, BRANCH_PREFIX, BRANCH_COPY_PREFIX)
     made = {
-        BRANCH_PREFIX + name.removeprefix(BRANCH_COPY_PREFIX) for name in refs if name.startswith(BRANCH_COPY_PREFIX)
+        BRANCH_PREFIX + name.removeprefix(BRANCH_COPY_PREFIX)
+        for name in refs
+        if name.startswith(BRANCH_COPY_PREFIX)
     }
     branches = [name for name in refs if name.startswith(BRANCH_PREFIX) and name not in made]
     theirs = [refs[name] for name in branches if name != own and not name.startswith(prefix)]
-    asked = "".join(f"{line}\n" for line in (start, *(f"^{commit}" for commit in dict.fromkeys(theirs)))).encode()
-    listed = git(repository.place(), "rev-list", "--first-parent", "--parents", "--stdin", stdin=asked).stdout
+    asked = "".join(
+        f"{line}\n" for line in (start, *(f"^{commit}" for commit in dict.fromkeys(theirs)))
+    ).encode()
+    listed = git(
+        repository.place(), "rev-list", "--first-parent", "--parents", "--stdin", stdin=asked
+    ).stdout
     lines = listed.decode().split("\n")[:-1]
     if not lines:
         return start
+
     parents = lines[-1].split()[1:]
-    return parents[0] if parents else None
+    if parents:
+        return parents[0]
+
+    return None

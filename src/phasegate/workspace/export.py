@@ -1,7 +1,8 @@
-"""A tree written into an empty folder, for checks and for whoever must see exactly what was harvested.
+"""A tree written into an empty folder, for checks and for whoever must see exactly what was
+harvested.
 
-Bytes are written as they are: no filter, no line ends, no keywords. A symbolic link that does not surely stay inside
-the tree is left out and named.
+Bytes are written as they are: no filter, no line ends, no keywords. A symbolic link that does not
+surely stay inside the tree is left out and named.
 """
 
 from __future__ import annotations
@@ -15,33 +16,50 @@ from phasegate.core.paths.scope import find_link_problem
 from phasegate.errors import StateConflict
 from phasegate.git import GitPaths, Identity, git
 from phasegate.workspace.agent_git_writer import AgentGitSpec, write_agent_git_dir
-from phasegate.workspace.repository import FALLBACK_IDENTITY, Repository, read_blobs, read_refs, temporary_folder
+from phasegate.workspace.repository import (
+    FALLBACK_IDENTITY,
+    Repository,
+    read_blobs,
+    read_refs,
+    temporary_folder,
+)
 from phasegate.workspace.submodules import fill_submodules
 from phasegate.workspace.tree_diff import list_tree_entries
 
 
 class ExportedTree(NamedTuple):
-    """A folder that holds a tree. `refused` are links that could lead out of it: they are not there."""
+    """A folder that holds a tree.
+
+    `refused` are links that could lead out of it: they are not there.
+    """
 
     folder: Path
     skipped_links: tuple[str, ...]
 
 
-def export_tree(repository: Repository, tree: str, folder: Path, *, with_git: bool = False) -> ExportedTree:
+def export_tree(
+    repository: Repository, tree: str, folder: Path, *, with_git: bool = False
+) -> ExportedTree:
     """Write the files of a commit or tree into an empty folder.
 
-    `with_git` gives it a git directory of its own, as builds that read their version from a tag need it; `tree` must
-    be the id of a commit then.
+    `with_git` gives it a git directory of its own, as builds that read their version from a tag
+    need it; `tree` must be the id of a commit then.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise StateConflict(f"{folder} is not empty", "export into a new folder")
+
     refused = _find_escaping_links(repository, tree)
     with temporary_folder(repository) as room:
-        _write_files(repository.place(room / "index", folder), f"{tree}^{{commit}}" if with_git else tree, refused)
+        _write_files(
+            repository.place(room / "index", folder),
+            f"{tree}^{{commit}}" if with_git else tree,
+            refused,
+        )
         fill_submodules(repository, tree, folder)
         if with_git:
             _write_git_dir(repository, tree, folder, room / "index")
+
     return ExportedTree(folder, refused)
 
 
@@ -49,6 +67,7 @@ def _write_files(place: GitPaths, tree: str, excluded: Sequence[str]) -> None:
     if not excluded:
         git(place, "read-tree", "-m", "-u", tree)
         return
+
     git(place, "read-tree", tree)
     names = b"".join(os.fsencode(path) + b"\0" for path in excluded)
     git(place, "update-index", "--force-remove", "-z", "--stdin", stdin=names)
@@ -56,13 +75,29 @@ def _write_files(place: GitPaths, tree: str, excluded: Sequence[str]) -> None:
 
 
 def _write_git_dir(repository: Repository, commit: str, folder: Path, index: Path) -> None:
-    seedling = AgentGitSpec("checked", commit, Identity(*FALLBACK_IDENTITY), read_refs(repository, "refs/tags"), ())
+    seedling = AgentGitSpec(
+        branch="checked",
+        start=commit,
+        agent=Identity(*FALLBACK_IDENTITY),
+        refs=read_refs(repository, "refs/tags"),
+        excluded=(),
+    )
+
     write_agent_git_dir(repository, folder, index, seedling)
 
 
 def _find_escaping_links(repository: Repository, tree: str) -> tuple[str, ...]:
     """The links of a tree that do not surely stay inside it."""
-    links = [entry.partition(b"\t") for entry in list_tree_entries(repository, tree) if entry.startswith(b"120000 ")]
+    links = [
+        entry.partition(b"\t")
+        for entry in list_tree_entries(repository, tree)
+        if entry.startswith(b"120000 ")
+    ]
     ids = {os.fsdecode(path): about.split()[2].decode() for about, _, path in links}
     targets = read_blobs(repository.place(), ids.values())
-    return tuple(path for path, one in ids.items() if find_link_problem(path, os.fsdecode(targets[one])) is not None)
+
+    return tuple(
+        path
+        for path, one in ids.items()
+        if find_link_problem(path, os.fsdecode(targets[one])) is not None
+    )

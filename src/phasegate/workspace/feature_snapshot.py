@@ -1,4 +1,7 @@
-"""All that a machine has of a feature's code, as one commit: its refs, and how to make its checkouts anew."""
+"""All that a machine has of a feature's code, as one commit.
+
+Its refs, and how to make its checkouts anew.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,20 @@ _WORK_NAME = re.compile(
 
 
 class FeatureClaim(msgspec.Struct, frozen=True):
-    """The worker that has a feature: the number counts how often it changed hands, `by` is the worker's queue."""
+    """The worker that has a feature.
+
+    The number counts how often it changed hands, `by` is the worker's queue.
+    """
 
     number: int
     by: str
 
 
 class FeatureSnapshot(msgspec.Struct, frozen=True):
-    """What the machine of a claim has. Checkouts in which no job left anything are made from the branches."""
+    """What the machine of a claim has.
+
+    Checkouts in which no job left anything are made from the branches.
+    """
 
     claim: FeatureClaim
     refs: dict[str, str]
@@ -45,16 +54,27 @@ class FeatureSnapshot(msgspec.Struct, frozen=True):
 
 def parse_assignment(slug: str, name: str) -> Assignment | None:
     """What a checkout, or a branch without `feat/`, is for; None if it is not of this feature."""
-    found = _WORK_NAME.fullmatch(name.removeprefix(f"{slug}-")) if name.startswith(f"{slug}-") else None
+    if name.startswith(f"{slug}-"):
+        found = _WORK_NAME.fullmatch(name.removeprefix(f"{slug}-"))
+    else:
+        found = None
+
     if found is None:
         return None
-    agent, attempt = found["agent"], found["attempt"]
-    return Assignment(slug, found["work"], int(agent) if agent else None, int(attempt) - 1 if attempt else None)
+
+    agent = found["agent"]
+    attempt = found["attempt"]
+
+    return Assignment(
+        slug, found["work"], int(agent) if agent else None, int(attempt) - 1 if attempt else None
+    )
 
 
 def list_feature_refs(repository: Repository, slug: str) -> dict[str, str]:
     """The branches of a feature, the copies that are kept of them, and its saved work."""
-    found = read_refs(repository, *(f"{head}{slug}{rest}" for head in _REF_PREFIXES for rest in _REF_SUFFIXES))
+    found = read_refs(
+        repository, *(f"{head}{slug}{rest}" for head in _REF_PREFIXES for rest in _REF_SUFFIXES)
+    )
     return {ref: commit for ref, commit in found.items() if _belongs_to_feature(slug, ref)}
 
 
@@ -69,34 +89,60 @@ def _belongs_to_feature(slug: str, ref: str) -> bool:
 
 
 def write_feature_snapshot(
-    repository: Repository, slug: str, snapshot: FeatureSnapshot, previous: str | None, signature: Signature
+    repository: Repository,
+    slug: str,
+    snapshot: FeatureSnapshot,
+    previous: str | None,
+    signature: Signature,
 ) -> str:
-    """A commit that holds on to all that it tells of. It follows the one before, so that no remote is forced."""
-    needed = sorted({*snapshot.refs.values(), *(one.left.commit for one in snapshot.checkouts.values())})
-    text = json.dumps(msgspec.to_builtins(snapshot))  # `json` can write names that are no text, msgspec cannot
+    """A commit that holds on to all that it tells of.
+
+    It follows the one before, so that no remote is forced.
+    """
+    needed = sorted(
+        {*snapshot.refs.values(), *(one.left.commit for one in snapshot.checkouts.values())}
+    )
+    # `json` can write names that are no text, msgspec cannot
+    text = json.dumps(msgspec.to_builtins(snapshot))
     parents = (*((previous,) if previous else ()), *needed)
+
     return write_tree_commit(
-        repository, resolve_tree(repository.place(), parents[-1]), parents, signature, f"{slug}\n\n{text}"
+        repository,
+        resolve_tree(repository.place(), parents[-1]),
+        parents,
+        signature,
+        f"{slug}\n\n{text}",
     )
 
 
 def read_feature_snapshot(repository: Repository, commit: str) -> FeatureSnapshot:
     """What a commit tells of a feature's code."""
     said = git(repository.place(), "cat-file", "commit", commit).stdout.decode()
+
     try:
         return read_value(json.loads(said.split("\n\n", 2)[2]), FeatureSnapshot)
     except (ValueError, IndexError) as error:
-        raise StateConflict(f"{commit} does not tell of a feature's code: {error}", "see who wrote it") from error
+        raise StateConflict(
+            f"{commit} does not tell of a feature's code: {error}", "see who wrote it"
+        ) from error
 
 
 def set_refs(repository: Repository, refs: Mapping[str, str | None], reason: str) -> None:
-    """Make refs lead to these commits, from wherever they are; None: gone. The copy of a branch goes with it."""
+    """Make refs lead to these commits, from wherever they are; None: gone.
+
+    The copy of a branch goes with it.
+    """
     alone = {
-        ref: at for ref, at in refs.items() if not (ref.startswith(BRANCH_COPY_PREFIX) and _branch_of_copy(ref) in refs)
+        ref: at
+        for ref, at in refs.items()
+        if not (ref.startswith(BRANCH_COPY_PREFIX) and _branch_of_copy(ref) in refs)
     }
     with repository_lock(repository) as lock:
         here = read_refs(repository, *alone)
-        moved = move_refs(repository, lock, [RefMove(ref, here.get(ref), at) for ref, at in alone.items()], reason)
+        moved = move_refs(
+            repository, lock, [RefMove(ref, here.get(ref), at) for ref, at in alone.items()], reason
+        )
+
     if moved is not None:
         raise StateConflict(f"{moved.ref} was moved by somebody else", "run again")
 
@@ -106,14 +152,28 @@ def _branch_of_copy(kept: str) -> str:
 
 
 def import_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) -> None:
-    """Make the refs of a feature those of another machine. What only this one has is saved under numbers of its own."""
+    """Make the refs of a feature those of another machine.
+
+    What only this one has is saved under numbers of its own.
+    """
     if strangers := sorted(ref for ref in wanted if not _belongs_to_feature(slug, ref)):
-        raise StateConflict(f"the code of {slug} at the remote names {strangers[0]}, no ref of it", "see who wrote it")
+        raise StateConflict(
+            f"the code of {slug} at the remote names {strangers[0]}, no ref of it",
+            "see who wrote it",
+        )
+
     for ref, commit in list_feature_refs(repository, slug).items():
         there = wanted.get(ref)
-        is_there = there is not None and not ref.startswith(SAVED_PREFIX) and is_ancestor(repository, commit, there)
+        is_there = (
+            there is not None
+            and not ref.startswith(SAVED_PREFIX)
+            and is_ancestor(repository, commit, there)
+        )
         if not ref.startswith(BRANCH_COPY_PREFIX) and commit != there and not is_there:
             save_commit(repository, _work_name(ref), commit, wanted)
+
     here = list_feature_refs(repository, slug)
-    gone = dict.fromkeys(ref for ref in here if ref not in wanted and not ref.startswith(SAVED_PREFIX))
+    gone = dict.fromkeys(
+        ref for ref in here if ref not in wanted and not ref.startswith(SAVED_PREFIX)
+    )
     set_refs(repository, {**wanted, **gone}, f"carry {slug}")

@@ -1,4 +1,7 @@
-"""What git said about objects that are named by their full ids. It never changes: an id is the hash of a content."""
+"""What git said about objects that are named by their full ids.
+
+It never changes: an id is the hash of a content.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,14 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Key, Value]):
-    """The values that were asked for last, as far as their sizes allow. Threads may use it side by side."""
+    """The values that were asked for last, as far as their sizes allow.
+
+    Threads may use it side by side.
+    """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes, self._used_bytes = max_bytes, 0
+        self._max_bytes = max_bytes
+        self._used_bytes = 0
         self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
         self._lock = Lock()
 
@@ -41,16 +48,25 @@ class LruCache(Generic[Key, Value]):
                 self._used_bytes -= self._values.popitem(last=False)[1][1]
 
 
-_OUTPUT_CACHE: LruCache[tuple[GitPaths, tuple[str, ...]], ProgramResult] = LruCache(_MAX_CACHE_BYTES)
+_OUTPUT_CACHE: LruCache[tuple[GitPaths, tuple[str, ...]], ProgramResult] = LruCache(
+    _MAX_CACHE_BYTES
+)
 
 
-def git_cached(place: GitPaths, command: str, *arguments: str, accept: tuple[int, ...] = (0,)) -> ProgramResult:
-    """Run git, or give what it said to the same question before. With a name that can move among them it is run."""
+def git_cached(
+    place: GitPaths, command: str, *arguments: str, accept: tuple[int, ...] = (0,)
+) -> ProgramResult:
+    """Run git, or give what it said to the same question before.
+
+    With a name that can move among them it is run.
+    """
     if not all(_IMMUTABLE_ARGUMENT.fullmatch(argument) for argument in arguments):
         return git(place, command, *arguments, accepted_exit_codes=accept)
+
     key = (place, (command, *arguments))
     said = _OUTPUT_CACHE.get(key)
     if said is None:
         said = git(place, command, *arguments, accepted_exit_codes=accept)
         _OUTPUT_CACHE.put(key, said, len(said.stdout) + 1000)
+
     return said

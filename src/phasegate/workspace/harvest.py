@@ -1,8 +1,9 @@
 """Allowed changes become commits on the package's branch, in the person's repository.
 
-An agent's own commits are taken over one by one, with author and message, each cut down to the allowed paths; what it
-left uncommitted follows in a commit of ours. The last tree is the start plus the allowed changes on the disk, byte for
-byte, whatever the agent's git says: that is computed twice, and compared.
+An agent's own commits are taken over one by one, with author and message, each cut down to the
+allowed paths; what it left uncommitted follows in a commit of ours. The last tree is the start plus
+the allowed changes on the disk, byte for byte, whatever the agent's git says: that is computed
+twice, and compared.
 """
 
 from __future__ import annotations
@@ -18,9 +19,22 @@ from phasegate.errors import StateConflict
 from phasegate.git import GitFailed, sync_written_folders
 from phasegate.workspace.agent_history import AgentCommit
 from phasegate.workspace.changes import DEFAULT_LIMITS, Observation
-from phasegate.workspace.checkout import Checkout, CheckoutRecord, find_checkout, records_folder, write_record
+from phasegate.workspace.checkout import (
+    Checkout,
+    CheckoutRecord,
+    find_checkout,
+    records_folder,
+    write_record,
+)
 from phasegate.workspace.checkout_files import CheckoutLimits, LimitReached
-from phasegate.workspace.objects import NewCommit, PathVersion, Signature, write_blobs, write_commits, write_tree_commit
+from phasegate.workspace.objects import (
+    NewCommit,
+    PathVersion,
+    Signature,
+    write_blobs,
+    write_commits,
+    write_tree_commit,
+)
 from phasegate.workspace.path_states import (
     PathVersions,
     collect_new_versions,
@@ -38,16 +52,23 @@ from phasegate.workspace.user_checkout import Obstacle
 
 
 class HarvestedCommit(NamedTuple):
-    """A commit on the package's branch. `source` is the agent's own commit; None: we made it of what was left."""
+    """A commit on the package's branch.
+
+    `source` is the agent's own commit; None: we made it of what was left.
+    """
 
     id: str
     message: str
     agent_commit: str | None
-    message_changed: bool  # the agent's message did not name the package: we put its name in front
+    # The agent's message did not name the package: we put its name in front
+    message_changed: bool
 
 
 class Harvest(NamedTuple):
-    """What came in. `left_out` were changed and not allowed; `note` says why a history was not taken over."""
+    """What came in.
+
+    `left_out` were changed and not allowed; `note` says why a history was not taken over.
+    """
 
     tip: str
     commits: tuple[HarvestedCommit, ...]
@@ -56,7 +77,10 @@ class Harvest(NamedTuple):
 
 
 class HarvestConflict(NamedTuple):
-    """Somebody else changed the same paths on the package's branch meanwhile. Nothing was changed."""
+    """Somebody else changed the same paths on the package's branch meanwhile.
+
+    Nothing was changed.
+    """
 
     paths: tuple[str, ...]
 
@@ -70,34 +94,49 @@ def harvest_checkout(
     title: str,
     limits: CheckoutLimits = DEFAULT_LIMITS,
 ) -> Harvest | HarvestConflict | RefMoved | Obstacle:
-    """Take the allowed changes of a checkout over to its branch. Several agents' harvests join one after the other."""
+    """Take the allowed changes of a checkout over to its branch.
+
+    Several agents' harvests join one after the other.
+    """
     with checkout_lock(checkout.repository, checkout.assignment.name):
         current = find_checkout(checkout.repository, checkout.assignment)
         if current is None or current.start != checkout.start:
             raise StateConflict(f"{checkout.folder} was replaced meanwhile", "dispatch again")
+
         current = _settle_pending_harvest(current)
         commits, committed, note = _find_replayable_commits(current, observation, allowed, limits)
         on_disk = (
             content
-            for _, content in read_observed_contents(current, observation, filter(allowed, observation.versions))
+            for _, content in read_observed_contents(
+                current, observation, filter(allowed, observation.versions)
+            )
         )
+
         write_blobs(checkout.repository, chain(committed, on_disk))
         with repository_lock(checkout.repository) as lock:
-            return _LockedHarvest(current, observation, allowed, committer, title).run(lock, commits, note)
+            return _LockedHarvest(current, observation, allowed, committer, title).run(
+                lock, commits, note
+            )
 
 
 def _settle_pending_harvest(checkout: Checkout) -> Checkout:
     """The checkout, with a harvest noted that came into force and was cut off before it was noted."""
-    record, ref = checkout.record, BRANCH_PREFIX + checkout.assignment.branch
-    if record.pending is None or resolve_commit(checkout.repository, record.pending[0]) is None:  # lost with the power
+    record = checkout.record
+    ref = BRANCH_PREFIX + checkout.assignment.branch
+    # Lost with the power
+    if record.pending is None or resolve_commit(checkout.repository, record.pending[0]) is None:
         return checkout
+
     head = read_refs(checkout.repository, ref).get(ref)
     if head is None or not is_ancestor(checkout.repository, record.pending[0], head):
         return checkout
+
     return checkout._replace(record=_record_harvest(record, checkout, *record.pending))
 
 
-def _record_harvest(record: CheckoutRecord, checkout: Checkout, tip: str, taken: str) -> CheckoutRecord:
+def _record_harvest(
+    record: CheckoutRecord, checkout: Checkout, tip: str, taken: str
+) -> CheckoutRecord:
     folder = records_folder(checkout.repository, checkout.assignment.name)
     record = replace(record, tip=tip, taken=taken or None, pending=None, joins=None)
     write_record(folder, record)
@@ -105,15 +144,24 @@ def _record_harvest(record: CheckoutRecord, checkout: Checkout, tip: str, taken:
 
 
 def _find_replayable_commits(
-    checkout: Checkout, observation: Observation, allowed: Callable[[str], bool], limits: CheckoutLimits
+    checkout: Checkout,
+    observation: Observation,
+    allowed: Callable[[str], bool],
+    limits: CheckoutLimits,
 ) -> tuple[list[AgentCommit], list[bytes], str]:
-    """The agent's commits that can be taken over one by one, with the contents of blobs; or why there are none."""
-    record, history = checkout.record, observation.history
+    """The agent's commits that can be taken over one by one, with the contents of blobs.
+
+    Or why there are none.
+    """
+    record = checkout.record
+    history = observation.history
     if not history.is_linear or record.joins is not None:
         return [], [], history.note or "a conflict was solved: one commit has it all"
+
     ids = [record.start, *(commit.id for commit in history.commits)]
     if (record.taken or record.start) not in ids:
         return [], [], "the agent rewrote commits that were taken over before"
+
     commits = list(history.commits[ids.index(record.taken or record.start) :])
     try:
         blobs = read_committed_blobs(checkout, commits, allowed, limits)
@@ -133,50 +181,97 @@ class _LockedHarvest:
         committer: Signature,
         title: str,
     ) -> None:
-        self._checkout, self._repository = checkout, checkout.repository
-        self._observation, self._allowed = observation, allowed
-        self._committer, self._title = committer, title
+        self._checkout = checkout
+        self._repository = checkout.repository
+        self._observation = observation
+        self._allowed = allowed
+        self._committer = committer
+        self._title = title
 
     def run(
         self, lock: RepositoryLock, commits: list[AgentCommit], note: str
     ) -> Harvest | HarvestConflict | RefMoved | Obstacle:
-        branch, record = self._checkout.assignment.branch, self._checkout.record
+        branch = self._checkout.assignment.branch
+        record = self._checkout.record
         head = read_refs(self._repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
         if head is None or (record.joins is not None and head != record.joins):
             return RefMoved(BRANCH_PREFIX + branch, record.joins or record.start, head)
+
         states = PathVersions(self._repository, record, head, self._observation)
         wanted = states.required_changes(self._allowed)
         contested = sorted(
             path
             for path in wanted
-            if path in states.changed_since_harvest and states.changed_since_harvest[path] != wanted[path]
+            if path in states.changed_since_harvest
+            and states.changed_since_harvest[path] != wanted[path]
         )
+
         if contested:
             return HarvestConflict(tuple(contested))
+
         taken = self._write_commits(head, states, wanted, commits)
         tip = taken[-1].id if taken else head
         self._verify_tree(states, wanted, tip)
+
         return self._publish(lock, head, tip, taken, wanted, note)
 
     def _write_commits(
-        self, head: str, states: PathVersions, wanted: Mapping[str, PathVersion | None], commits: list[AgentCommit]
+        self,
+        head: str,
+        states: PathVersions,
+        wanted: Mapping[str, PathVersion | None],
+        commits: list[AgentCommit],
     ) -> list[HarvestedCommit]:
         if self._checkout.record.joins is not None:
             return [self._write_resolution(head, wanted)]
+
         now: dict[str, PathVersion | None] = {}
         plans: list[tuple[NewCommit, str | None, bool]] = []
+
         for commit in commits:
             step = self._commit_changes(commit, states, now)
             if step:
                 now.update(step)
-                message, renamed = ensure_package_prefix(commit.message, self._checkout.assignment.work_id)
-                plans.append((NewCommit((), commit.author, self._committer, message, step), commit.id, renamed))
+                message, renamed = ensure_package_prefix(
+                    commit.message, self._checkout.assignment.work_id
+                )
+                plans.append(
+                    (
+                        NewCommit(
+                            parents=(),
+                            author=commit.author,
+                            committer=self._committer,
+                            message=message,
+                            paths=step,
+                        ),
+                        commit.id,
+                        renamed,
+                    )
+                )
+
         rest = find_remaining_changes(states, wanted, now)
         if rest:
             message, _ = ensure_package_prefix(self._title, self._checkout.assignment.work_id)
-            plans.append((NewCommit((), self._committer, self._committer, message, rest), None, False))
-        made = [plan._replace(parents=(head,) if number == 0 else ()) for number, (plan, _, _) in enumerate(plans)]
+            plans.append(
+                (
+                    NewCommit(
+                        parents=(),
+                        author=self._committer,
+                        committer=self._committer,
+                        message=message,
+                        paths=rest,
+                    ),
+                    None,
+                    False,
+                )
+            )
+
+        made = [
+            plan._replace(parents=(head,) if number == 0 else ())
+            for number, (plan, _, _) in enumerate(plans)
+        ]
         ids = write_commits(self._repository, made)
+
         return [
             HarvestedCommit(one, plan.message, source, renamed)
             for one, (plan, source, renamed) in zip(ids, plans, strict=True)
@@ -185,34 +280,69 @@ class _LockedHarvest:
     def _commit_changes(
         self, commit: AgentCommit, states: PathVersions, now: Mapping[str, PathVersion | None]
     ) -> dict[str, PathVersion | None]:
-        """What one commit of the agent's changes on the branch: allowed paths, in the modes that they may have."""
+        """What one commit of the agent's changes on the branch.
+
+        Allowed paths, in the modes that they may have.
+        """
         found: dict[str, PathVersion | None] = {}
+
         for path, _, new in commit.changes:
-            current = now[path] if path in now else states.at_head(path)
+            if path in now:
+                current = now[path]
+            else:
+                current = states.at_head(path)
+
             shown = normalize_version(new, states.on_disk(path), states.at_start(path))
             if self._allowed(path) and shown != current and (new is None) == (shown is None):
                 found[path] = shown
+
         return found
 
-    def _write_resolution(self, head: str, wanted: Mapping[str, PathVersion | None]) -> HarvestedCommit:
-        """One merge commit: the start, with the allowed changes, is what the branch and the start have become."""
+    def _write_resolution(
+        self, head: str, wanted: Mapping[str, PathVersion | None]
+    ) -> HarvestedCommit:
+        """One merge commit: the start, with the allowed changes, is what the branch and the start
+        have become.
+        """
         record = self._checkout.record
         message, _ = ensure_package_prefix(self._title, self._checkout.assignment.work_id)
-        plan = NewCommit((record.start,), self._committer, self._committer, message, wanted)
+        plan = NewCommit(
+            parents=(record.start,),
+            author=self._committer,
+            committer=self._committer,
+            message=message,
+            paths=wanted,
+        )
+
         (made,) = write_commits(self._repository, [plan])
         tree = resolve_tree(self._repository.place(), made)
-        commit = write_tree_commit(self._repository, tree, (head, record.start), self._committer, message)
+        commit = write_tree_commit(
+            self._repository, tree, (head, record.start), self._committer, message
+        )
+
         return HarvestedCommit(commit, message, None, False)
 
-    def _verify_tree(self, states: PathVersions, wanted: Mapping[str, PathVersion | None], tip: str) -> None:
+    def _verify_tree(
+        self, states: PathVersions, wanted: Mapping[str, PathVersion | None], tip: str
+    ) -> None:
         """The tree that git has now must be the one that was asked for, path by path."""
         expected = {**states.harvested_before, **states.changed_since_harvest, **wanted}
-        expected = {path: version for path, version in expected.items() if version != states.at_start(path)}
-        found = collect_new_versions(diff_trees(self._repository.place(), self._checkout.start, tip))
+        expected = {
+            path: version for path, version in expected.items() if version != states.at_start(path)
+        }
+        found = collect_new_versions(
+            diff_trees(self._repository.place(), self._checkout.start, tip)
+        )
+
         if found != expected:
-            odd = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
+            odd = sorted(
+                path
+                for path in found.keys() | expected.keys()
+                if found.get(path) != expected.get(path)
+            )
             raise StateConflict(
-                f"the harvest is not what was checked: {odd[:5]!a}", "this is a bug in Phasegate: report it"
+                f"the harvest is not what was checked: {odd[:5]!a}",
+                "this is a bug in Phasegate: report it",
             )
 
     def _publish(
@@ -229,16 +359,27 @@ class _LockedHarvest:
         paths = tuple(sorted({*self._checkout.record.paths, *wanted}))
         write_record(folder, replace(self._checkout.record, pending=(tip, last), paths=paths))
         reason = f"harvest {self._checkout.assignment.name}"
-        stopped = advance_branch(self._repository, lock, self._checkout.assignment.branch, head, tip, reason)
+        stopped = advance_branch(
+            repository=self._repository,
+            lock=lock,
+            branch=self._checkout.assignment.branch,
+            old=head,
+            new=tip,
+            reason=reason,
+        )
+
         if stopped is not None:
             return stopped
-        sync_written_folders()  # else a power failure may leave a record that has all taken, and the branch without it
+
+        # Else a power failure may leave a record that has all taken, and the branch without it
+        sync_written_folders()
         _record_harvest(replace(self._checkout.record, paths=paths), self._checkout, tip, last)
         left_out = sorted(
             path
             for path, found in self._observation.versions.items()
             if not (self._allowed(path) and is_harvestable(found))
         )
+
         return Harvest(tip, tuple(taken), tuple(left_out), note)
 
 

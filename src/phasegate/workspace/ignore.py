@@ -1,8 +1,9 @@
 """What an agent's tools leave behind: the ignore rules of the base commit, and a list of litter.
 
-The rules are those of git, read from the base commit's own `.gitignore` files and never from those on the disk, which
-an agent can edit. The matcher is that of file scopes, because `pathspec` and agents' file names together can stall.
-A rare pattern with `**` inside matches at its first place only; the path then counts as not ignored.
+The rules are those of git, read from the base commit's own `.gitignore` files and never from those
+on the disk, which an agent can edit. The matcher is that of file scopes, because `pathspec` and
+agents' file names together can stall. A rare pattern with `**` inside matches at its first place
+only; the path then counts as not ignored.
 """
 
 from __future__ import annotations
@@ -24,22 +25,32 @@ class _Rule(NamedTuple):
 
 
 class IgnoreRules:
-    """Decides about paths that the base commit does not have. A folder that is ignored is not looked into."""
+    """Decides about paths that the base commit does not have.
+
+    A folder that is ignored is not looked into.
+    """
 
     def __init__(self, files: Mapping[str, bytes], litter: Iterable[str] = ()) -> None:
         """`files` holds the text of each `.gitignore`, by its folder (`""` for the root)."""
-        self._rules = {folder: _parse_rules(text.decode(errors="replace")) for folder, text in files.items()}
+        self._rules = {
+            folder: _parse_rules(text.decode(errors="replace")) for folder, text in files.items()
+        }
         self._litter = _parse_rules("\n".join(litter))
 
     def is_ignored(self, path: str, is_folder: bool) -> bool:
-        """Whether a path is ignored: the nearest `.gitignore` with an opinion decides, then the litter."""
+        """Whether a path is ignored.
+
+        The nearest `.gitignore` with an opinion decides, then the litter.
+        """
         folder = path
+
         while folder:
             folder = folder.rpartition("/")[0]
             if (rules := self._rules.get(folder)) is not None:
                 opinion = _match_rules(rules, path[len(folder) + 1 if folder else 0 :], is_folder)
                 if opinion is not None:
                     return opinion
+
         return self.is_litter(path, is_folder)
 
     def is_litter(self, path: str, is_folder: bool) -> bool:
@@ -49,10 +60,16 @@ class IgnoreRules:
 def _match_rules(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool | None:
     """The last rule that matches the path itself decides."""
     name = path.rpartition("/")[2]
+
     for rule in rules:
         text = name if rule.by_name else path
-        if (is_folder or not rule.folders_only) and (found := rule.pattern.match(text)) and found.end() == len(text):
+        if (
+            (is_folder or not rule.folders_only)
+            and (found := rule.pattern.match(text))
+            and found.end() == len(text)
+        ):
             return rule.ignores
+
     return None
 
 
@@ -70,18 +87,24 @@ def _parse_rule(line: str) -> _Rule | None:
     text = text.removesuffix("/")
     if not text.strip("/"):
         return None
-    if text.endswith("/**"):  # what lies below, and not the folder itself
+    # What lies below, and not the folder itself
+    if text.endswith("/**"):
         text += "/*"
+
     by_name = "/" not in text
     return _Rule(compile_pattern("/" + text.removeprefix("/")), folders_only, by_name, ignores)
 
 
 def _strip_trailing_blanks(line: str) -> str:
     kept = line.rstrip(" ")
-    return kept + " " if kept.endswith("\\") and not kept.endswith("\\\\") and len(kept) < len(line) else kept
+    if kept.endswith("\\") and not kept.endswith("\\\\") and len(kept) < len(line):
+        return kept + " "
+    return kept
 
 
 def _escape_literal(escaped: re.Match[str]) -> str:
     """A character that stands for itself, in the only way the matcher has for it."""
     character = escaped[1]
-    return f"[{character}]" if character in "*?[" else character
+    if character in "*?[":
+        return f"[{character}]"
+    return character

@@ -1,7 +1,8 @@
 """Git's index, read as what it also is: the state of every file at the moment of the checkout.
 
-The index that our own git wrote is kept where agents cannot write. A file whose size, times and inode are still the
-same as in it has not been touched: the time of a change of an inode (ctime) cannot be set by a program.
+The index that our own git wrote is kept where agents cannot write. A file whose size, times and
+inode are still the same as in it has not been touched: the time of a change of an inode (ctime)
+cannot be set by a program.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import NamedTuple
 from phasegate.errors import StateConflict
 
 _NAME_CODEC = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
-_EXTENDED_FLAG, _NAME_LENGTH_MASK = 0x4000, 0xFFF
-_HEADER_BYTES, _STAT_BYTES = 12, 40
+_EXTENDED_FLAG = 0x4000
+_NAME_LENGTH_MASK = 0xFFF
+_HEADER_BYTES = 12
+_STAT_BYTES = 40
 _ID_BYTES = {"sha1": 20, "sha256": 32}
-LOW_32_BITS = 0xFFFFFFFF  # the index keeps 32 bits of size and inode
+# The index keeps 32 bits of size and inode
+LOW_32_BITS = 0xFFFFFFFF
 NS_PER_SECOND = 10**9
 
-FileStat = tuple[int, int, int, int, int, bytes]  # ctime_ns, mtime_ns, inode, size, mode, object id
+# Ctime_ns, mtime_ns, inode, size, mode, object id
+FileStat = tuple[int, int, int, int, int, bytes]
 FilesByFolder = dict[str, dict[str, FileStat]]
 
 
@@ -42,7 +47,9 @@ class IndexSnapshot:
     def get(self, path: str) -> IndexEntry | None:
         folder, _, name = path.rpartition("/")
         state = self.folders.get(folder, {}).get(name)
-        return None if state is None else to_index_entry(state)
+        if state is None:
+            return None
+        return to_index_entry(state)
 
     def __iter__(self) -> Iterator[str]:
         for folder, names in self.folders.items():
@@ -65,8 +72,13 @@ def _collect_parents(folders: FilesByFolder) -> set[str]:
 def parse_index(data: bytes, hash_name: str) -> IndexSnapshot:
     """Read an index that our own git wrote, and that `is_whole`."""
     signature, version, count = struct.unpack_from(">4sII", data)
+
     if signature != b"DIRC" or version not in (2, 3):
-        raise StateConflict("the record of a checkout cannot be read", "remove the checkout: its work is saved first")
+        raise StateConflict(
+            "the record of a checkout cannot be read",
+            "remove the checkout: its work is saved first",
+        )
+
     return IndexSnapshot(_parse_entries(data, count, _ID_BYTES[hash_name]))
 
 
@@ -83,18 +95,25 @@ def _parse_entries(data: bytes, count: int, id_bytes: int) -> FilesByFolder:
     current: dict[str, FileStat] = {}
     last: bytes | None = None
     at = _HEADER_BYTES
+
     for _ in range(count):
         ctime, ctime_ns, mtime, mtime_ns, inode, mode, size, object_id, flags = unpack(data, at)
         start = at + _STAT_BYTES + id_bytes + (4 if flags & _EXTENDED_FLAG else 2)
         length = flags & _NAME_LENGTH_MASK
-        end = start + length if length < _NAME_LENGTH_MASK else data.index(0, start)
+        if length < _NAME_LENGTH_MASK:
+            end = start + length
+        else:
+            end = data.index(0, start)
+
         cut = data.rfind(b"/", start, end)
         folder = b"" if cut < 0 else data[start:cut]
         if folder != last:
             last = folder
             current = found.setdefault(folder.decode(*_NAME_CODEC), {})
+
         times = (ctime * NS_PER_SECOND + ctime_ns, mtime * NS_PER_SECOND + mtime_ns)
         name = data[(start if cut < 0 else cut + 1) : end].decode(*_NAME_CODEC)
         current[name] = (*times, inode, size, mode, object_id)
         at += (end - at + 8) & ~7
+
     return found

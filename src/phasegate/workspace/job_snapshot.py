@@ -1,7 +1,9 @@
-"""What a job left in its checkout, as commits of ours: another machine can make the checkout anew from them.
+"""What a job left in its checkout, as commits of ours.
 
-Nothing of the agent's git is passed on but what was read from it. A checkout that holds a key that was lent to the
-agent is not passed on at all.
+Another machine can make the checkout anew from them.
+
+Nothing of the agent's git is passed on but what was read from it. A checkout that holds a key that
+was lent to the agent is not passed on at all.
 """
 
 from __future__ import annotations
@@ -16,12 +18,23 @@ from phasegate.core.agents.secrets import SecretMatcher
 from phasegate.errors import StateConflict
 from phasegate.git import GitFailed
 from phasegate.workspace.agent_history import AgentCommit
-from phasegate.workspace.changes import DEFAULT_LIMITS, CheckoutTooLarge, Observation, observe_checkout
+from phasegate.workspace.changes import (
+    DEFAULT_LIMITS,
+    CheckoutTooLarge,
+    Observation,
+    observe_checkout,
+)
 from phasegate.workspace.checkout import Assignment, Checkout, records_folder, write_record
 from phasegate.workspace.checkout_base import StartPoint
 from phasegate.workspace.checkout_creation import CheckoutOptions, create_checkout
 from phasegate.workspace.checkout_files import LimitReached
-from phasegate.workspace.objects import NewCommit, PathVersion, Signature, write_blobs, write_commits
+from phasegate.workspace.objects import (
+    NewCommit,
+    PathVersion,
+    Signature,
+    write_blobs,
+    write_commits,
+)
 from phasegate.workspace.path_states import (
     HARVESTABLE_MODES,
     is_harvestable,
@@ -34,12 +47,17 @@ from phasegate.workspace.repository_locks import checkout_lock
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
-    """`commit` has the files as they lay there; `head` is the agent's own last commit, written by us."""
+    """`commit` has the files as they lay there.
 
-    made: str  # tells this checkout from one that is made later in its place
+    `head` is the agent's own last commit, written by us.
+    """
+
+    # Tells this checkout from one that is made later in its place
+    made: str
     commit: str
     head: str = ""
-    copies: dict[str, str] = {}  # the agent's commits, and ours that stand for them
+    # The agent's commits, and ours that stand for them
+    copies: dict[str, str] = {}
 
 
 class CheckoutSnapshot(msgspec.Struct, frozen=True):
@@ -70,7 +88,9 @@ def snapshot_job(
     """Commit what a job left, history and files; None where that cannot or must not be passed on."""
     try:
         seen = observe_checkout(checkout, litter=litter)
-        return None if isinstance(seen, CheckoutTooLarge) else _commit_job_work(checkout, seen, signature, lent)
+        if isinstance(seen, CheckoutTooLarge):
+            return None
+        return _commit_job_work(checkout, seen, signature, lent)
     except (GitFailed, LimitReached, StateConflict):
         return None
 
@@ -79,34 +99,78 @@ def _commit_job_work(
     checkout: Checkout, observation: Observation, signature: Signature, lent: SecretMatcher
 ) -> JobSnapshot | None:
     usable = {path: found for path, found in observation.versions.items() if is_harvestable(found)}
-    files = {path: found and PathVersion(found.mode, found.object_id) for path, found in usable.items()}
-    commits = observation.history.commits if observation.history.is_linear else ()
-    committed = [data for _, data in read_committed_blobs(checkout, commits, lambda _: True, DEFAULT_LIMITS).values()]
+    files = {
+        path: found and PathVersion(found.mode, found.object_id) for path, found in usable.items()
+    }
+    if observation.history.is_linear:
+        commits = observation.history.commits
+    else:
+        commits = ()
+
+    committed = [
+        data
+        for _, data in read_committed_blobs(
+            checkout, commits, lambda _: True, DEFAULT_LIMITS
+        ).values()
+    ]
+
     on_disk = [data for _, data in read_observed_contents(checkout, observation, files)]
     if _contains_lent_secret(lent, observation, commits, (*committed, *on_disk)):
         return None
+
     write_blobs(checkout.repository, chain(committed, on_disk))
     ids = _copy_commits(checkout, commits)
     head = ids[-1] if ids else ""
     parents = (checkout.start, head) if head else (checkout.start,)
     message = f"What a job left in {checkout.assignment.name}"
-    (made,) = write_commits(checkout.repository, [NewCommit(parents, signature, signature, message, files)])
+    (made,) = write_commits(
+        checkout.repository,
+        [
+            NewCommit(
+                parents=parents, author=signature, committer=signature, message=message, paths=files
+            )
+        ],
+    )
+
     copies = dict(zip((one.id for one in commits), ids, strict=True))
-    return JobSnapshot(get_checkout_instance(checkout.repository, checkout.assignment.name), made, head, copies)
+
+    return JobSnapshot(
+        get_checkout_instance(checkout.repository, checkout.assignment.name), made, head, copies
+    )
 
 
 def _copy_commits(checkout: Checkout, commits: Iterable[AgentCommit]) -> list[str]:
-    """The agent's commits, written by us; where all is plain in them they have the ids that its claims name."""
+    """The agent's commits, written by us.
+
+    Where all is plain in them they have the ids that its claims name.
+    """
     plans = []
+
     for number, one in enumerate(commits):
-        paths = {path: new for path, _, new in one.changes if new is None or new.mode in HARVESTABLE_MODES}
+        paths = {
+            path: new
+            for path, _, new in one.changes
+            if new is None or new.mode in HARVESTABLE_MODES
+        }
         parents = () if number else (checkout.start,)
-        plans.append(NewCommit(parents, one.author, one.committer, one.message, paths))
+        plans.append(
+            NewCommit(
+                parents=parents,
+                author=one.author,
+                committer=one.committer,
+                message=one.message,
+                paths=paths,
+            )
+        )
+
     return write_commits(checkout.repository, plans)
 
 
 def _contains_lent_secret(
-    lent: SecretMatcher, observation: Observation, commits: Iterable[AgentCommit], contents: Iterable[bytes]
+    lent: SecretMatcher,
+    observation: Observation,
+    commits: Iterable[AgentCommit],
+    contents: Iterable[bytes],
 ) -> bool:
     if not lent:
         return False
@@ -118,22 +182,47 @@ def _contains_lent_secret(
 def snapshot_checkout(checkout: Checkout, job: JobSnapshot) -> CheckoutSnapshot:
     """What another machine needs of a checkout in which a job left something."""
     one = checkout.record
-    return CheckoutSnapshot(job, one.start, one.base, one.paths, one.joins, one.tip, one.taken, one.pending)
+    return CheckoutSnapshot(
+        left=job,
+        start=one.start,
+        base=one.base,
+        paths=one.paths,
+        joins=one.joins,
+        tip=one.tip,
+        taken=one.taken,
+        pending=one.pending,
+    )
 
 
 def restore_checkout(
-    repository: Repository, assignment: Assignment, options: CheckoutOptions, snapshot: CheckoutSnapshot
+    repository: Repository,
+    assignment: Assignment,
+    options: CheckoutOptions,
+    snapshot: CheckoutSnapshot,
 ) -> Checkout:
     """Make a checkout as another machine had it."""
-    left, target = snapshot.left, BRANCH_PREFIX + assignment.feature_branch
+    left = snapshot.left
+    target = BRANCH_PREFIX + assignment.feature_branch
     refs = read_refs(repository, target, "refs/tags")
     begin = StartPoint(
-        snapshot.start, snapshot.base or snapshot.start, refs, left.commit, snapshot.joins, head=left.head
+        start=snapshot.start,
+        base=snapshot.base or snapshot.start,
+        refs=refs,
+        files_tree=left.commit,
+        joins=snapshot.joins,
+        head=left.head,
     )
+
     with checkout_lock(repository, assignment.name):
         made = create_checkout(repository, assignment, options, begin)
-        pending = snapshot.pending and (snapshot.pending[0], left.copies.get(snapshot.pending[1], snapshot.pending[1]))
+        pending = snapshot.pending and (
+            snapshot.pending[0],
+            left.copies.get(snapshot.pending[1], snapshot.pending[1]),
+        )
         taken = left.copies.get(snapshot.taken or "", snapshot.taken)
-        record = replace(made.record, paths=snapshot.paths, tip=snapshot.tip, taken=taken, pending=pending)
+        record = replace(
+            made.record, paths=snapshot.paths, tip=snapshot.tip, taken=taken, pending=pending
+        )
         write_record(records_folder(repository, assignment.name), record)
+
     return made._replace(record=record)

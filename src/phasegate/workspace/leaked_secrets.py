@@ -17,19 +17,31 @@ from phasegate.workspace.path_states import read_committed_blobs, read_observed_
 
 
 def find_leaks(
-    checkout: Checkout, observation: Observation, allowed: Callable[[str], bool], lent: SecretMatcher
+    checkout: Checkout,
+    observation: Observation,
+    allowed: Callable[[str], bool],
+    lent: SecretMatcher,
 ) -> Iterator[str]:
-    """Where one of them stands: names, messages and authors, contents of files now and in every commit."""
+    """Where one of them stands.
+
+    Names, messages and authors, contents of files now and in every commit.
+    """
     if not lent:
         return
+
     commits = observation.history.commits
-    for path in {*observation.versions, *(change.path for commit in commits for change in commit.changes)}:
+    for path in {
+        *observation.versions,
+        *(change.path for commit in commits for change in commit.changes),
+    }:
         if lent.has_secret(path.encode("utf-8", "surrogateescape")):
             yield "the name of a file"
+
     for commit in commits:
         said = f"{commit.message}\n{commit.author.who.name}\n{commit.author.who.email}"
         if lent.has_secret(said.encode("utf-8", "surrogateescape")):
             yield f"the message or the author of commit {commit.id[:10]}"
+
     on_disk = read_observed_contents(checkout, observation, filter(allowed, observation.versions))
     for path, content in chain(on_disk, _read_committed_contents(checkout, commits, allowed)):
         if lent.has_secret(content):

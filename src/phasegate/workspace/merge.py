@@ -1,7 +1,9 @@
-"""Merging branches without a checkout: first the merged tree, to be tested; then the ref, by compare and swap.
+"""Merging branches without a checkout.
 
-A conflict is a value. No side is ever preferred, and nothing is in a merge that was not tested: if the target has
-moved meanwhile, the merge is prepared anew.
+First the merged tree, to be tested; then the ref, by compare and swap.
+
+A conflict is a value. No side is ever preferred, and nothing is in a merge that was not tested: if
+the target has moved meanwhile, the merge is prepared anew.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class AlreadyMerged(NamedTuple):
 def merge_trees(repository: Repository, ours: str, theirs: str) -> MergedTree:
     """Merge two commits as far as it goes."""
     arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
-    fields = os.fsdecode(git(repository.place(), *arguments, accepted_exit_codes=(0, 1)).stdout).split("\0")
+    fields = os.fsdecode(
+        git(repository.place(), *arguments, accepted_exit_codes=(0, 1)).stdout
+    ).split("\0")
     return MergedTree(fields[0], tuple(dict.fromkeys(path for path in fields[1:] if path)))
 
 
@@ -62,20 +66,33 @@ def prepare_merge(
     for branch in (source, target):
         if BRANCH_PREFIX + branch not in refs:
             raise missing_branch_error(repository, branch)
-    theirs, ours = refs[BRANCH_PREFIX + source], refs[BRANCH_PREFIX + target]
+
+    theirs = refs[BRANCH_PREFIX + source]
+    ours = refs[BRANCH_PREFIX + target]
     if is_ancestor(repository, theirs, ours):
         return AlreadyMerged(target, ours)
+
     merged = merge_trees(repository, ours, theirs)
     if merged.conflicts:
         return MergeConflict(target, source, merged.conflicts)
+
     commit = write_tree_commit(repository, merged.tree, (ours, theirs), signature, message)
-    return PreparedMerge(target, ours, theirs, commit, merged.tree)
+    return PreparedMerge(
+        target=target, target_commit=ours, source_commit=theirs, commit=commit, tree=merged.tree
+    )
 
 
 def find_fork_point(repository: Repository, branch: str, commit: str) -> str:
-    """The last commit that a branch and a commit have in common; the commit itself if they have none."""
+    """The last commit that a branch and a commit have in common.
+
+    The commit itself if they have none.
+    """
     base = read_refs(repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
-    said = git(repository.place(), "merge-base", base, commit, accepted_exit_codes=(0, 1)) if base else None
+    if base:
+        said = git(repository.place(), "merge-base", base, commit, accepted_exit_codes=(0, 1))
+    else:
+        said = None
+
     return (said.stdout.decode().strip() if said else "") or commit
 
 
@@ -97,20 +114,37 @@ def is_signing_required(repository: Repository) -> bool:
 def sign_merge(
     repository: Repository, prepared: PreparedMerge, message: str, signature: Signature
 ) -> PreparedMerge | SigningFailed:
-    """The merge, signed as the person's settings ask for it: the same tree and parents. Their program makes it."""
+    """The merge, signed as the person's settings ask for it: the same tree and parents.
+
+    Their program makes it.
+    """
     if not is_signing_required(repository):
         return prepared
-    who, when = signature.who, f"{signature.when_s} {signature.zone}"
+
+    who = signature.who
+    when = f"{signature.when_s} {signature.zone}"
     env = {
-        f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _identity_fields(who, when)
+        f"GIT_{role}_{part}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for part, value in _identity_fields(who, when)
     }
     parents = ("-p", prepared.target_commit, "-p", prepared.source_commit)
     said = run_git_as_user(
-        repository.root, "commit-tree", prepared.tree, *parents, "-S", "-F", "-", env=env, stdin=message.encode()
+        repository.root,
+        "commit-tree",
+        prepared.tree,
+        *parents,
+        "-S",
+        "-F",
+        "-",
+        env=env,
+        stdin=message.encode(),
     )
+
     commit = said.stdout.decode(errors="replace").strip()
     if said.ok and commit:
         return prepared._replace(commit=commit)
+
     return SigningFailed(said.stderr.decode(errors="replace").strip()[:500] or "git gave no reason")
 
 
@@ -120,6 +154,10 @@ def _identity_fields(who: tuple[str, str], when: str) -> tuple[tuple[str, str], 
 
 def list_commit_hooks(repository: Repository) -> tuple[str, ...]:
     """The hooks that the person's git would run at a commit."""
-    said = run_git_as_user(repository.root, "rev-parse", "--path-format=absolute", "--git-path", "hooks")
+    said = run_git_as_user(
+        repository.root, "rev-parse", "--path-format=absolute", "--git-path", "hooks"
+    )
     folder = os.fsdecode(said.stdout).strip()
-    return tuple(name for name in _COMMIT_HOOKS if said.ok and os.access(f"{folder}/{name}", os.X_OK))
+    return tuple(
+        name for name in _COMMIT_HOOKS if said.ok and os.access(f"{folder}/{name}", os.X_OK)
+    )

@@ -1,7 +1,8 @@
-"""Blobs and commits written into the person's object store, as raw bytes, without an index or a work tree.
+"""Blobs and commits written into the person's object store, as raw bytes, without an index or a
+work tree.
 
-`git fast-import` does it: one process for any number of objects. It works on a git directory that is thrown away, so
-no ref of the person's is touched; refs move later, by compare and swap.
+`git fast-import` does it: one process for any number of objects. It works on a git directory that
+is thrown away, so no ref of the person's is touched; refs move later, by compare and swap.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Signature(NamedTuple):
 class NewCommit(NamedTuple):
     """A commit to be made: its first parent's tree, with some paths set and some (None) gone."""
 
-    parents: tuple[str, ...]  # empty: the one made just before
+    # Empty: the one made just before
+    parents: tuple[str, ...]
     author: Signature
     committer: Signature
     message: str
@@ -49,12 +51,15 @@ def write_blobs(repository: Repository, contents: Iterable[bytes]) -> None:
     """Store blobs, a bounded amount at a time."""
     batch: list[bytes] = []
     size = 0
+
     for content in contents:
         batch.append(b"blob\ndata %d\n%s\n" % (len(content), content))
         size += len(content)
         if size >= _MAX_BATCH_BYTES:
             _run_fast_import(repository, batch)
-            batch, size = [], 0
+            batch = []
+            size = 0
+
     if batch:
         _run_fast_import(repository, batch)
 
@@ -63,7 +68,12 @@ def write_commits(repository: Repository, commits: Sequence[NewCommit]) -> list[
     """Make commits one upon the other, and give their ids. Their blobs must be there."""
     if not commits:
         return []
-    stream = [part for number, commit in enumerate(commits, 1) for part in _commit_commands(number, commit)]
+
+    stream = [
+        part
+        for number, commit in enumerate(commits, 1)
+        for part in _commit_commands(number, commit)
+    ]
     return _run_fast_import(repository, stream)
 
 
@@ -75,7 +85,12 @@ def write_tree_commit(
     signed = _format_signature(signature)
     head = "\n".join(lines).encode() + b"\nauthor %s\ncommitter %s\n\n" % (signed, signed)
     arguments = ("hash-object", "-t", "commit", "-w", "--stdin")
-    return git(repository.place(), *arguments, stdin=head + message.encode() + b"\n").stdout.decode().strip()
+
+    return (
+        git(repository.place(), *arguments, stdin=head + message.encode() + b"\n")
+        .stdout.decode()
+        .strip()
+    )
 
 
 def _run_fast_import(repository: Repository, stream: Iterable[bytes]) -> list[str]:
@@ -89,12 +104,20 @@ def _run_fast_import(repository: Repository, stream: Iterable[bytes]) -> list[st
 def _commit_commands(number: int, commit: NewCommit) -> Iterator[bytes]:
     message = (commit.message.replace("\0", "").rstrip("\n") + "\n").encode(errors="replace")
     yield b"commit refs/made\nmark :%d\n" % number
-    yield b"author %s\ncommitter %s\n" % (_format_signature(commit.author), _format_signature(commit.committer))
+    yield b"author %s\ncommitter %s\n" % (
+        _format_signature(commit.author),
+        _format_signature(commit.committer),
+    )
     yield b"data %d\n%s\n" % (len(message), message)
-    for word, parent in zip(("from", *["merge"] * len(commit.parents)), commit.parents, strict=False):
+    for word, parent in zip(
+        ("from", *["merge"] * len(commit.parents)), commit.parents, strict=False
+    ):
         yield f"{word} {parent}\n".encode()
+
     gone = [path for path, version in commit.paths.items() if version is None]
-    yield from (b"D %s\n" % _quote_path(path) for path in gone)  # first: a file may take the place of a folder
+    # First: a file may take the place of a folder
+    yield from (b"D %s\n" % _quote_path(path) for path in gone)
+
     for path, version in commit.paths.items():
         if version is not None:
             yield b"M %s %s %s\n" % (
@@ -102,21 +125,29 @@ def _commit_commands(number: int, commit: NewCommit) -> Iterator[bytes]:
                 version.object_id.encode(),
                 _quote_path(path),
             )
+
     yield b"\nget-mark :%d\n" % number
 
 
 def _require_committable_mode(version: PathVersion) -> str:
     if version.mode not in _COMMITTABLE_MODES:
-        raise StateConflict(f"mode {version.mode} cannot be committed", "this is a bug in Phasegate: report it")
+        raise StateConflict(
+            f"mode {version.mode} cannot be committed", "this is a bug in Phasegate: report it"
+        )
     return version.mode
 
 
 def _quote_path(path: str) -> bytes:
     """A path as fast-import reads it. It does not refuse what could never be checked out: we do."""
     if has_git_directory(path) or any(part in ("", ".", "..") for part in path.split("/")):
-        raise StateConflict(f"{path!a} cannot be committed", "this is a bug in Phasegate: report it")
+        raise StateConflict(
+            f"{path!a} cannot be committed", "this is a bug in Phasegate: report it"
+        )
+
     raw = os.fsencode(path)
-    return b'"%s"' % b"".join(bytes((byte,)) if byte in _UNQUOTED_BYTES else b"\\%03o" % byte for byte in raw)
+    return b'"%s"' % b"".join(
+        bytes((byte,)) if byte in _UNQUOTED_BYTES else b"\\%03o" % byte for byte in raw
+    )
 
 
 def _format_signature(signature: Signature) -> bytes:
@@ -126,4 +157,6 @@ def _format_signature(signature: Signature) -> bytes:
 
 
 def _strip_signature_marks(text: str) -> str:
-    return "".join(character for character in text if character.isprintable() and character not in "<>").strip()
+    return "".join(
+        character for character in text if character.isprintable() and character not in "<>"
+    ).strip()

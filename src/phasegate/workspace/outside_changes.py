@@ -1,7 +1,10 @@
-"""What lies outside of a checkout: refs, the person's files, the parts of their git directory that steer it.
+"""What lies outside of a checkout.
 
-Where a sandbox holds, nothing there can change. Where none does, this tells afterwards what changed while an agent ran.
-What our own processes moved meanwhile is known (`move_log`). Who did the rest cannot be told: the person may have.
+Refs, the person's files, the parts of their git directory that steer it.
+
+Where a sandbox holds, nothing there can change. Where none does, this tells afterwards what changed
+while an agent ran. What our own processes moved meanwhile is known (`move_log`). Who did the rest
+cannot be told: the person may have.
 """
 
 from __future__ import annotations
@@ -19,17 +22,26 @@ from phasegate.core.paths.scope import ChangeKind, FileChange
 from phasegate.files.file_times import are_file_times_reliable
 from phasegate.files.safe_open import folder_descriptor
 from phasegate.workspace.checkout_files import CheckoutLimits, inspect_path
-from phasegate.workspace.ref_log import RefMove, is_explained_by_moves, last_move_number, moves_since
+from phasegate.workspace.ref_log import (
+    RefMove,
+    is_explained_by_moves,
+    last_move_number,
+    moves_since,
+)
 from phasegate.workspace.refs import BRANCH_COPY_PREFIX, BRANCH_PREFIX
 from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 
 _WATCHED_GIT_PATHS = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
-_OWN_GIT_DIRS = ("phasegate/git", "phasegate/git-as-asked")  # the git directories that our own git works with
+# The git directories that our own git works with
+_OWN_GIT_DIRS = ("phasegate/git", "phasegate/git-as-asked")
 
 
 class OutsideState(NamedTuple):
-    """Everything outside at one moment: refs, and a mark for each file. `moves` counts those that we had noted."""
+    """Everything outside at one moment: refs, and a mark for each file.
+
+    `moves` counts those that we had noted.
+    """
 
     refs: Mapping[str, str]
     file_marks: Mapping[str, str]
@@ -41,49 +53,73 @@ def capture_outside_state(
     unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc"),
     checkouts: Mapping[str, Path] | None = None,
 ) -> OutsideState:
-    """The state of everything outside: cheap marks, and contents only where times do not tell what was written.
+    """The state of everything outside.
 
-    `unwatched` are names in the root. `checkouts` are those of others, each with the name under which it is reported.
+    Cheap marks, and contents only where times do not tell what was written.
+
+    `unwatched` are names in the root. `checkouts` are those of others, each with the name under
+    which it is reported.
     """
     for raw in (True, False):
-        repository.place(raw=raw)  # made when it is first needed: not between two looks
-    with repository_lock(repository):  # git may miss a ref that is replaced while it lists them
-        moves, refs = last_move_number(repository), read_refs(repository)
+        # Made when it is first needed: not between two looks
+        repository.place(raw=raw)
+
+    # Git may miss a ref that is replaced while it lists them
+    with repository_lock(repository):
+        moves = last_move_number(repository)
+        refs = read_refs(repository)
+
     with_content = not are_file_times_reliable(repository.root)
     found: dict[str, str] = {}
     for name in (*_WATCHED_GIT_PATHS, *_OWN_GIT_DIRS):
         found.update(_file_marks(repository.common_dir / name, f".git/{name}", with_content))
+
     for entry in repository.root.iterdir():
         if entry.name != ".git" and entry.name not in unwatched:
             found.update(_file_marks(entry, entry.name, with_content))
+
     for name, folder in (checkouts or {}).items():
         found.update(_file_marks(folder, name, with_content))
+
     return OutsideState(refs, found, moves)
 
 
 def find_outside_changes(
-    repository: Repository, before: OutsideState, after: OutsideState, own_refs: Collection[str] = ()
+    repository: Repository,
+    before: OutsideState,
+    after: OutsideState,
+    own_refs: Collection[str] = (),
 ) -> list[FileChange]:
     """What differs between two looks, but for what we moved ourselves, and for the refs `ours`."""
     noted: dict[str, list[RefMove]] = defaultdict(list)
     for move in moves_since(repository, before.last_move):
         noted[move.name].append(move)
+
     refs = [
         name
         for name in _changed_names(before.refs, after.refs)
-        if name not in own_refs and not _is_moved_by_us(name, before.refs.get(name), after.refs.get(name), noted)
+        if name not in own_refs
+        and not _is_moved_by_us(name, before.refs.get(name), after.refs.get(name), noted)
     ]
+
     files = [
         name
         for name in _changed_names(before.file_marks, after.file_marks)
         if not _is_own_write(repository, name, noted[str(repository.root / name)])
     ]
+
     return [FileChange(ChangeKind.OUTSIDE, name) for name in sorted((*refs, *files))]
 
 
-def _is_moved_by_us(name: str, old: str | None, new: str | None, noted: Mapping[str, Sequence[RefMove]]) -> bool:
-    if name.startswith(BRANCH_COPY_PREFIX):  # it goes with its branch, from wherever it was
-        return any(move.new == new for move in noted.get(BRANCH_PREFIX + name.removeprefix(BRANCH_COPY_PREFIX), ()))
+def _is_moved_by_us(
+    name: str, old: str | None, new: str | None, noted: Mapping[str, Sequence[RefMove]]
+) -> bool:
+    # It goes with its branch, from wherever it was
+    if name.startswith(BRANCH_COPY_PREFIX):
+        return any(
+            move.new == new
+            for move in noted.get(BRANCH_PREFIX + name.removeprefix(BRANCH_COPY_PREFIX), ())
+        )
     return is_explained_by_moves(old, new, noted.get(name, ()))
 
 
@@ -92,29 +128,41 @@ def _changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> list[
 
 
 def _is_own_write(repository: Repository, name: str, moves: Sequence[RefMove]) -> bool:
-    """Whether a file of the person's holds what we wrote there, because the branch that they stand on moved."""
+    """Whether a file of the person's holds what we wrote there, because the branch that they stand
+    on moved.
+    """
     if not moves:
         return False
+
     path = repository.root / name
     try:
         with folder_descriptor(path.parent) as folder:
             about = path.lstat()
             found = inspect_path(
-                folder, path.name, about, repository.hash_name, CheckoutLimits(file_bytes=about.st_size)
+                folder,
+                path.name,
+                about,
+                repository.hash_name,
+                CheckoutLimits(file_bytes=about.st_size),
             )
     except FileNotFoundError:
         return any(move.new is None for move in moves)
     except OSError:
         return False
+
     return any(move.new == found.object_id for move in moves)
 
 
 def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:
-    """A mark for each file at or below a path; folders have none, for they change whenever a file comes or goes.
+    """A mark for each file at or below a path.
+
+    Folders have none, for they change whenever a file comes or goes.
 
     What cannot be looked at has a mark too: an agent may have gone too deep for any path.
     """
-    pending, own = [(path, name)], _own_output_files()
+    pending = [(path, name)]
+    own = _own_output_files()
+
     while pending:
         path, name = pending.pop()
         try:
@@ -124,12 +172,17 @@ def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str
                 continue
             if any(os.path.samestat(about, one) for one in own):
                 continue
-            content = _file_digest(path) if with_content and stat.S_ISREG(about.st_mode) else ""
+
+            if with_content and stat.S_ISREG(about.st_mode):
+                content = _file_digest(path)
+            else:
+                content = ""
         except FileNotFoundError:
             continue
         except OSError:
             yield name, "cannot be looked at"
             continue
+
         times = f"{about.st_mtime_ns} {about.st_ctime_ns}"
         yield name, f"{about.st_mode} {about.st_ino} {about.st_size} {times} {content}"
 
@@ -138,8 +191,10 @@ def _own_output_files() -> list[os.stat_result]:
     """The files that our own words go to, as with `phasegate run 2>log`: no agent wrote there."""
     found = []
     for descriptor in (1, 2):
-        with suppress(OSError):  # closed
+        # Closed
+        with suppress(OSError):
             found.append(os.fstat(descriptor))
+
     return found
 
 

@@ -18,42 +18,70 @@ HARVESTABLE_MODES = frozenset(("100644", "100755", "120000"))
 
 
 class PathVersions:
-    """What each path holds: at the start, at the last harvest, at the head of the branch now, and on the disk."""
+    """What each path holds.
 
-    def __init__(self, repository: Repository, record: CheckoutRecord, head: str, observation: Observation) -> None:
-        last, place = record.tip or record.start, repository.place()
+    At the start, at the last harvest, at the head of the branch now, and on the disk.
+    """
+
+    def __init__(
+        self, repository: Repository, record: CheckoutRecord, head: str, observation: Observation
+    ) -> None:
+        last = record.tip or record.start
+        place = repository.place()
         self._tracked: IndexSnapshot = observation.tracked_files
         self._seen = observation.versions
-        self.harvested_before = (
-            collect_new_versions(diff_trees(place, record.start, last)) if last != record.start else {}
-        )
+        if last != record.start:
+            self.harvested_before = collect_new_versions(diff_trees(place, record.start, last))
+        else:
+            self.harvested_before = {}
+
         self._own_paths = frozenset(record.paths)
-        self.changed_since_harvest = (
-            collect_new_versions(diff_trees(place, last, head)) if last != head and record.joins is None else {}
-        )
+        if last != head and record.joins is None:
+            self.changed_since_harvest = collect_new_versions(diff_trees(place, last, head))
+        else:
+            self.changed_since_harvest = {}
 
     def at_start(self, path: str) -> PathVersion | None:
         entry = self._tracked.get(path)
-        return None if entry is None else PathVersion(entry.mode, entry.object_id)
+        if entry is None:
+            return None
+        return PathVersion(entry.mode, entry.object_id)
 
     def at_last_harvest(self, path: str) -> PathVersion | None:
-        return self.harvested_before[path] if path in self.harvested_before else self.at_start(path)
+        if path in self.harvested_before:
+            return self.harvested_before[path]
+        return self.at_start(path)
 
     def at_head(self, path: str) -> PathVersion | None:
-        return self.changed_since_harvest[path] if path in self.changed_since_harvest else self.at_last_harvest(path)
+        if path in self.changed_since_harvest:
+            return self.changed_since_harvest[path]
+        return self.at_last_harvest(path)
 
     def on_disk(self, path: str) -> PathVersion | None:
         if path not in self._seen:
             return self.at_start(path)
         found = self._seen[path]
-        return None if found is None else PathVersion(found.mode, found.object_id)
+        if found is None:
+            return None
+        return PathVersion(found.mode, found.object_id)
 
     def required_changes(self, allowed: Callable[[str], bool]) -> dict[str, PathVersion | None]:
         """What the allowed paths must hold in the end, where that is not what we last took over."""
-        undone = (path for path in self.harvested_before if path in self._own_paths and path not in self._seen)
+        undone = (
+            path
+            for path in self.harvested_before
+            if path in self._own_paths and path not in self._seen
+        )
         paths = [path for path in (*self._seen, *undone) if allowed(path)]
-        usable = {path: self.on_disk(path) for path in paths if is_harvestable(self._seen.get(path))}
-        return {path: version for path, version in usable.items() if version != self.at_last_harvest(path)}
+        usable = {
+            path: self.on_disk(path) for path in paths if is_harvestable(self._seen.get(path))
+        }
+
+        return {
+            path: version
+            for path, version in usable.items()
+            if version != self.at_last_harvest(path)
+        }
 
 
 def collect_new_versions(
@@ -69,7 +97,10 @@ def is_harvestable(found: DiskEntry | None) -> bool:
 def read_observed_contents(
     checkout: Checkout, observation: Observation, paths: Iterable[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """What lies at these paths, as far as it can be taken over. One that is not as it was seen is refused."""
+    """What lies at these paths, as far as it can be taken over.
+
+    One that is not as it was seen is refused.
+    """
     with checkout_descriptor(checkout.record) as root:
         for path in paths:
             found = observation.versions[path]
@@ -78,39 +109,69 @@ def read_observed_contents(
 
 
 def read_committed_blobs(
-    checkout: Checkout, commits: Iterable[AgentCommit], allowed: Callable[[str], bool], limits: CheckoutLimits
+    checkout: Checkout,
+    commits: Iterable[AgentCommit],
+    allowed: Callable[[str], bool],
+    limits: CheckoutLimits,
 ) -> dict[str, tuple[str, bytes]]:
-    """What commits of an agent hold at allowed paths: a path and a content for each blob, by its id."""
+    """What commits of an agent hold at allowed paths.
+
+    A path and a content for each blob, by its id.
+    """
     changes = [change for commit in commits for change in commit.changes if allowed(change.path)]
     paths = {
-        one.new.object_id: one.path for one in changes if one.new is not None and one.new.mode in HARVESTABLE_MODES
+        one.new.object_id: one.path
+        for one in changes
+        if one.new is not None and one.new.mode in HARVESTABLE_MODES
     }
     if not paths:
         return {}
-    with checkout_descriptor(checkout.record) as root, temporary_folder(checkout.repository) as room:
+
+    with (
+        checkout_descriptor(checkout.record) as root,
+        temporary_folder(checkout.repository) as room,
+    ):
         place = copy_agent_objects(root, checkout.repository, room / "objects", limits)
         return {blob: (paths[blob], content) for blob, content in read_blobs(place, paths).items()}
 
 
 def find_remaining_changes(
-    states: PathVersions, wanted: Mapping[str, PathVersion | None], now: Mapping[str, PathVersion | None]
+    states: PathVersions,
+    wanted: Mapping[str, PathVersion | None],
+    now: Mapping[str, PathVersion | None],
 ) -> dict[str, PathVersion | None]:
-    """What is still to be changed after the agent's own commits: they may have gone another way than the disk."""
+    """What is still to be changed after the agent's own commits.
+
+    They may have gone another way than the disk.
+    """
     found: dict[str, PathVersion | None] = {}
+
     for path in dict.fromkeys((*wanted, *now)):
-        target = wanted[path] if path in wanted else states.at_head(path)
+        if path in wanted:
+            target = wanted[path]
+        else:
+            target = states.at_head(path)
+
         if target != (now[path] if path in now else states.at_head(path)):
             found[path] = target
+
     return found
 
 
 def normalize_version(
     new: PathVersion | None, final: PathVersion | None, start: PathVersion | None
 ) -> PathVersion | None:
-    """A version on the way, as it may be shown: plain text, unless the path may end or began as something else."""
+    """A version on the way, as it may be shown.
+
+    Plain text, unless the path may end or began as something else.
+    """
     if new is None or new in (final, start):
         return new
     if new.mode not in ("100644", "100755"):
         return None
+
     modes = {one.mode for one in (final, start) if one is not None}
-    return new if new.mode in modes else PathVersion("100644", new.object_id)
+    if new.mode in modes:
+        return new
+
+    return PathVersion("100644", new.object_id)

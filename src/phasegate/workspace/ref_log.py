@@ -1,10 +1,11 @@
 """What our own processes move in the person's repository, written down before it moves.
 
-Where no sandbox holds, an agent's run is followed by a look at everything that changed outside of its checkout. What
-we did meanwhile, in this process or another, must be told from it exactly: by the name, the old and the new object.
+Where no sandbox holds, an agent's run is followed by a look at everything that changed outside of
+its checkout. What we did meanwhile, in this process or another, must be told from it exactly: by
+the name, the old and the new object.
 
-The log is written under the lock of the repository and kept short. Whoever looks back further than it reaches finds
-fewer moves than there were, and takes the others for somebody else's.
+The log is written under the lock of the repository and kept short. Whoever looks back further than
+it reaches finds fewer moves than there were, and takes the others for somebody else's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _MAX_LOG_BYTES = 512 * 1024
 
 
 class RefMove(NamedTuple):
-    """A ref, the object it must have now (None: it must not exist), and the one it gets (None: it goes).
+    """A ref, the object it must have now (None.
+
+    It must not exist), and the one it gets (None: it goes).
 
     A file of the person's checkout is moved too: its absolute path, and the blobs.
     """
@@ -34,20 +37,29 @@ class RefMove(NamedTuple):
     new: str | None
 
 
-def log_moves(repository: Repository, lock: RepositoryLock, moves: Iterable[RefMove], *, durable: bool = False) -> None:
-    """Write down moves that are about to be made. `lock` is held: one writer at a time, in the order of the moves.
+def log_moves(
+    repository: Repository, lock: RepositoryLock, moves: Iterable[RefMove], *, durable: bool = False
+) -> None:
+    """Write down moves that are about to be made.
+
+    `lock` is held: one writer at a time, in the order of the moves.
 
     `for_good`: a power failure does not undo it.
     """
-    path, number = _log_path(repository), last_move_number(repository)
+    path = _log_path(repository)
+    number = last_move_number(repository)
     lines = [_encode_move(number + count, move) for count, move in enumerate(moves, 1)]
+
     if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
-        fresh, kept = path.with_suffix(".new"), [*_read_newest_first(path)][::-1]
+        fresh = path.with_suffix(".new")
+        kept = [*_read_newest_first(path)][::-1]
         fresh.write_bytes(b"".join(_encode_move(*entry) for entry in kept[len(kept) // 2 :]))
         fresh.replace(path)
+
     descriptor = os.open(path, _OPEN_FLAGS, 0o600)
     try:
-        os.write(descriptor, b"\n" + b"".join(lines))  # a dead writer may have left half a line
+        # A dead writer may have left half a line
+        os.write(descriptor, b"\n" + b"".join(lines))
         if durable:
             os.fsync(descriptor)
     finally:
@@ -61,17 +73,24 @@ def last_move_number(repository: Repository) -> int:
 
 def moves_since(repository: Repository, number: int) -> list[RefMove]:
     """The moves after a number, oldest first."""
-    return [move for _, move in takewhile(lambda entry: entry[0] > number, _read_newest_first(_log_path(repository)))][
-        ::-1
-    ]
+    return [
+        move
+        for _, move in takewhile(
+            lambda entry: entry[0] > number, _read_newest_first(_log_path(repository))
+        )
+    ][::-1]
 
 
 def is_explained_by_moves(before: str | None, after: str | None, moves: Iterable[RefMove]) -> bool:
-    """Whether moves of one name lead from one object to another. The last ones may have come after the second look."""
+    """Whether moves of one name lead from one object to another.
+
+    The last ones may have come after the second look.
+    """
     reached = {before}
     for move in moves:
         if move.old in reached:
             reached.add(move.new)
+
     return after in reached
 
 
@@ -80,7 +99,8 @@ def _log_path(repository: Repository) -> Path:
 
 
 def _encode_move(number: int, move: RefMove) -> bytes:
-    return json.dumps([number, *move]).encode() + b"\n"  # `json` can write names that are no text
+    # `json` can write names that are no text
+    return json.dumps([number, *move]).encode() + b"\n"
 
 
 def _read_newest_first(path: Path) -> Iterator[tuple[int, RefMove]]:
@@ -94,6 +114,7 @@ def _read_newest_first(path: Path) -> Iterator[tuple[int, RefMove]]:
 def _parse_line(line: bytes) -> tuple[int, RefMove] | None:
     try:
         number, name, old, new = json.loads(line)
-    except ValueError:  # half a line
+    except ValueError:
+        # Half a line
         return None
     return number, RefMove(name, old, new)

@@ -16,7 +16,8 @@ from phasegate.workspace.user_checkout import Obstacle, find_checkout_on_ref, lo
 BRANCH_PREFIX = "refs/heads/"
 SAVED_PREFIX = "refs/phasegate/saved/"
 BRANCH_COPY_PREFIX = (
-    "refs/phasegate/heads/"  # where each branch of ours was when we last moved it: a person may delete the branch
+    # Where each branch of ours was when we last moved it: a person may delete the branch
+    "refs/phasegate/heads/"
 )
 _FEATURE_BRANCH_PREFIX = f"{BRANCH_PREFIX}feat/"
 
@@ -30,18 +31,30 @@ class RefMoved(NamedTuple):
 
 
 def move_refs(
-    repository: Repository, lock: RepositoryLock, moves: Sequence[RefMove], reason: str, git_dir: Path | None = None
+    repository: Repository,
+    lock: RepositoryLock,
+    moves: Sequence[RefMove],
+    reason: str,
+    git_dir: Path | None = None,
 ) -> RefMoved | None:
-    """Move all refs or none, after they are noted as moves of ours. `git_dir` is the checkout that logs it too."""
+    """Move all refs or none, after they are noted as moves of ours.
+
+    `git_dir` is the checkout that logs it too.
+    """
     moves = [move for move in moves if move.old != move.new]
     if not moves:
         return None
+
     lock.announce_lock_files(_lock_files(repository, git_dir or repository.git_dir, moves))
     log_moves(repository, lock, moves)
     zero = "0" * (40 if repository.hash_name == "sha1" else 64)
-    commands = b"".join((*(_update_command(move, zero) for move in moves), *_branch_copy_commands(moves)))
+    commands = b"".join(
+        (*(_update_command(move, zero) for move in moves), *_branch_copy_commands(moves))
+    )
     place = GitPaths(git_dir or repository.git_dir, repository.objects)
-    sync_written_folders()  # git may put the ref on the disk at once: what it leads to must be there before
+    # Git may put the ref on the disk at once: what it leads to must be there before
+    sync_written_folders()
+
     try:
         arguments = ("update-ref", "--create-reflog", "-m", f"phasegate: {reason}", "--stdin", "-z")
         git(place, *arguments, stdin=commands, stdout_to=lock.descriptor)
@@ -50,31 +63,57 @@ def move_refs(
         if moved is None:
             raise
         return moved
+
     return None
 
 
-def advance_branch(
-    repository: Repository, lock: RepositoryLock, branch: str, old: str | None, new: str, reason: str
+def advance_branch(  # noqa: C901
+    repository: Repository,
+    lock: RepositoryLock,
+    branch: str,
+    old: str | None,
+    new: str,
+    reason: str,
 ) -> RefMoved | Obstacle | None:
-    """Move a branch by compare and swap; a checkout of the person's that stands on it goes along, or nothing moves."""
+    """Move a branch by compare and swap.
+
+    A checkout of the person's that stands on it goes along, or nothing moves.
+    """
     ref = BRANCH_PREFIX + branch
-    checkout = find_checkout_on_ref(repository, ref) if old is not None and old != new else None
+    if old is not None and old != new:
+        checkout = find_checkout_on_ref(repository, ref)
+    else:
+        checkout = None
+
     if checkout is None and old != new:
         moved = move_refs(repository, lock, [RefMove(ref, old, new)], reason)
-        return None if moved is not None and moved.actual == new else moved
+        if moved is not None and moved.actual == new:
+            return None
+        return moved
+
     actual = read_refs(repository, ref).get(ref)
     if actual != old:
-        return None if actual == new else RefMoved(ref, old, actual)
+        if actual == new:
+            return None
+        return RefMoved(ref, old, actual)
+
     if checkout is None or isinstance(checkout, Obstacle) or old is None:
-        return checkout if isinstance(checkout, Obstacle) else None
+        if isinstance(checkout, Obstacle):
+            return checkout
+        return None
+
     with locked_index(repository, lock, checkout, old, new) as movement:
         if isinstance(movement, Obstacle) or (obstacle := movement.apply()) is not None:
-            return movement if isinstance(movement, Obstacle) else obstacle
+            if isinstance(movement, Obstacle):
+                return movement
+            return obstacle
+
         try:
             moved = move_refs(repository, lock, [RefMove(ref, old, new)], reason, checkout.git_dir)
         except BaseException:
             movement.revert()
             raise
+
         if moved is not None:
             movement.revert()
         return moved
@@ -85,15 +124,25 @@ def _branch_copy_commands(moves: Sequence[RefMove]) -> Iterator[bytes]:
     for move in moves:
         if move.name.startswith(_FEATURE_BRANCH_PREFIX):
             copy = BRANCH_COPY_PREFIX + move.name.removeprefix(BRANCH_PREFIX)
-            yield f"delete {copy}\0\0".encode() if move.new is None else f"update {copy}\0{move.new}\0\0".encode()
+            yield (
+                f"delete {copy}\0\0".encode()
+                if move.new is None
+                else f"update {copy}\0{move.new}\0\0".encode()
+            )
 
 
 def missing_branch_error(repository: Repository, branch: str) -> StateConflict:
-    """The error for a branch of ours that somebody deleted or renamed: what it held is kept, and how to go on."""
+    """The error for a branch of ours that somebody deleted or renamed.
+
+    What it held is kept, and how to go on.
+    """
     kept = BRANCH_COPY_PREFIX + branch
     commit = read_refs(repository, kept).get(kept)
     if commit is None:
-        return StateConflict(f"there is no branch {branch}", "`phasegate status` shows what there is")
+        return StateConflict(
+            f"there is no branch {branch}", "`phasegate status` shows what there is"
+        )
+
     return StateConflict(
         f"the branch {branch} was deleted or renamed; what it held is kept as {kept}",
         f"put it back, then give the same order again: git branch {branch} {commit[:12]}",
@@ -121,5 +170,7 @@ def _lock_files(repository: Repository, git_dir: Path, moves: Sequence[RefMove])
         for move in moves
         if move.name.startswith(_FEATURE_BRANCH_PREFIX)
     ]
-    common = [repository.common_dir / f"{name}.lock" for name in (*(move.name for move in moves), *copies)]
+    common = [
+        repository.common_dir / f"{name}.lock" for name in (*(move.name for move in moves), *copies)
+    ]
     return [*common, repository.common_dir / "packed-refs.lock", git_dir / "HEAD.lock"]

@@ -15,13 +15,22 @@ from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import Repository, resolve_commit
 
 _PERMANENT_ERRORS = (
-    *("Authentication failed", "could not read Username", "Permission denied", "not found", "error: 403"),
+    *(
+        "Authentication failed",
+        "could not read Username",
+        "Permission denied",
+        "not found",
+        "error: 403",
+    ),
     "error: 401",
 )
 
 
 class Remote(NamedTuple):
-    """An address, and how to sign in over HTTP. The token is in the environment of one git, and nowhere else."""
+    """An address, and how to sign in over HTTP.
+
+    The token is in the environment of one git, and nowhere else.
+    """
 
     url: str
     user: str = ""
@@ -31,21 +40,29 @@ class Remote(NamedTuple):
     def environment(self) -> dict[str, str]:
         if not self.token or not self.url.startswith(("https://", "http://")):
             return {}
+
         basic = base64.b64encode(f"{self.user}:{self.token}".encode()).decode()
         header = f"Authorization: Basic {basic}"
-        return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": header}
+        return {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "http.extraHeader",
+            "GIT_CONFIG_VALUE_0": header,
+        }
 
 
 class PushResult(StrEnum):
     DONE = "done"
-    MOVED = "moved"  # the branch is not where it was expected
+    # The branch is not where it was expected
+    MOVED = "moved"
     REFUSED = "refused"
 
 
 def read_remote_url(repository: Repository, name: str) -> str:
     """The address of a remote by its name, with the person's own rewriting; empty if there is none."""
     said = query_git_as_user(repository.root, "remote", "get-url", "--push", name)
-    return os.fsdecode(said.stdout).strip() if said.ok else ""
+    if said.ok:
+        return os.fsdecode(said.stdout).strip()
+    return ""
 
 
 def list_remote_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
@@ -57,45 +74,77 @@ def list_remote_refs(repository: Repository, remote: Remote, *refs: str) -> dict
 
 def get_remote_branch(repository: Repository, remote: Remote, branch: str) -> str:
     """The commit of a branch at the remote; empty if it has no such branch."""
-    return list_remote_refs(repository, remote, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch, "")
+    return list_remote_refs(repository, remote, BRANCH_PREFIX + branch).get(
+        BRANCH_PREFIX + branch, ""
+    )
 
 
 def fetch_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
     """Bring refs of the remote here, under no name of the person's; their commits."""
     there = list_remote_refs(repository, remote, *refs)
-    if missing := [ref for ref, commit in there.items() if resolve_commit(repository, commit) is None]:
+
+    if missing := [
+        ref for ref, commit in there.items() if resolve_commit(repository, commit) is None
+    ]:
         options = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--quiet")
         _run_checked(repository, remote, "fetch", *options, "--", remote.url, *missing)
+
     return there
 
 
 def fetch_branch(repository: Repository, remote: Remote, branch: str) -> str:
-    """Bring a branch of the remote here, under no name of the person's; its commit, empty if it has none."""
+    """Bring a branch of the remote here, under no name of the person's.
+
+    Its commit, empty if it has none.
+    """
     return fetch_refs(repository, remote, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch, "")
 
 
 def push_branch(
     repository: Repository, remote: Remote, branch: str, old: str, new: str | None
 ) -> tuple[PushResult, str]:
-    """Move a branch at the remote from `old` (empty: not there) to `new` (None: gone), or not at all."""
+    """Move a branch at the remote from `old` (empty.
+
+    Not there) to `new` (None: gone), or not at all.
+    """
     return push_refs(repository, remote, RefMove(BRANCH_PREFIX + branch, old, new))
 
 
 def push_refs(repository: Repository, remote: Remote, *moves: RefMove) -> tuple[PushResult, str]:
-    """Move refs at the remote, all or none. A second time, after an answer that was lost, is no harm."""
+    """Move refs at the remote, all or none.
+
+    A second time, after an answer that was lost, is no harm.
+    """
     leases = [f"--force-with-lease={move.name}:{move.old or ''}" for move in moves]
     atomic = ["--atomic"] if len(moves) > 1 else []
     names = [f"{move.new or ''}:{move.name}" for move in moves]
-    said = _run(repository, remote, "push", "--porcelain", "--no-verify", *atomic, *leases, "--", remote.url, *names)
+    said = _run(
+        repository,
+        remote,
+        "push",
+        "--porcelain",
+        "--no-verify",
+        *atomic,
+        *leases,
+        "--",
+        remote.url,
+        *names,
+    )
+
     if said.exit_code == 0:
         return PushResult.DONE, ""
+
     told = said.stdout.decode(errors="replace") + said.stderr.decode(errors="replace")
-    rejected = " ".join(line for line in told.splitlines() if line.startswith(("!", "remote:")))[:500]
+    rejected = " ".join(line for line in told.splitlines() if line.startswith(("!", "remote:")))[
+        :500
+    ]
     if not rejected:
         raise _remote_error(remote, told)
+
     there = list_remote_refs(repository, remote, *(move.name for move in moves))
     if all(there.get(move.name) == move.new for move in moves):
         return PushResult.DONE, ""
+
     has_moved = any(there.get(move.name, "") != (move.old or "") for move in moves)
     return PushResult.MOVED if has_moved else PushResult.REFUSED, rejected
 
@@ -113,7 +162,11 @@ def find_push_problem(repository: Repository, remote: Remote) -> str:
         remote.url,
         f"{head}:{BRANCH_PREFIX}phasegate-doctor",
     )
-    return "" if said.exit_code == 0 else " ".join(said.stderr.decode(errors="replace").split())[:300]
+
+    if said.exit_code == 0:
+        return ""
+
+    return " ".join(said.stderr.decode(errors="replace").split())[:300]
 
 
 def _run_checked(repository: Repository, remote: Remote, *arguments: str) -> ProgramResult:

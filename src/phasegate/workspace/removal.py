@@ -21,8 +21,9 @@ _TRASH_PREFIX = ".removing-"
 class TrashFolder:
     """A folder of ours to which things are moved before they are removed.
 
-    A folder that is not empty is moved up into the room: no path gets long, and no descriptor is kept for a level.
-    Two may empty the same room at once: what the other one was faster with is not there, and that is all.
+    A folder that is not empty is moved up into the room: no path gets long, and no descriptor is
+    kept for a level. Two may empty the same room at once: what the other one was faster with is not
+    there, and that is all.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -44,7 +45,10 @@ class TrashFolder:
     def remove_beneath(self, root: int, path: str) -> None:
         """Take out whatever lies at a path some levels below `root`, if that way is there."""
         folder, _, name = path.rpartition("/")
-        with suppress(FileNotFoundError, NotADirectoryError), folder_beneath(root, folder) as descriptor:
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            folder_beneath(root, folder) as descriptor,
+        ):
             self.remove(descriptor, name)
 
     def empty(self) -> None:
@@ -58,20 +62,28 @@ class TrashFolder:
         if not _is_folder(self._descriptor, name):
             os.unlink(name, dir_fd=self._descriptor)
             return
+
         with folder_descriptor(name, self._descriptor) as folder:
             for entry in list_names(folder):
                 self.remove(folder, entry)
+
         os.rmdir(name, dir_fd=self._descriptor)
 
 
 @contextmanager
 def open_trash_folder(parent: Path) -> Iterator[TrashFolder]:
-    """A room in a folder, emptied and gone at the end, together with those that a dead process left there."""
+    """A room in a folder, emptied and gone at the end, together with those that a dead process left
+    there.
+    """
     try:
         with ExitStack() as stack:
             descriptor = None
-            while descriptor is None:  # somebody may take it for a left one before we hold it
-                descriptor = _open_locked(stack, Path(tempfile.mkdtemp(prefix=_TRASH_PREFIX, dir=parent)))
+            # Somebody may take it for a left one before we hold it
+            while descriptor is None:
+                descriptor = _open_locked(
+                    stack, Path(tempfile.mkdtemp(prefix=_TRASH_PREFIX, dir=parent))
+                )
+
             yield TrashFolder(descriptor)
     finally:
         _remove_stale_folders(parent)
@@ -88,23 +100,30 @@ def _open_locked(stack: ExitStack, trash: Path) -> int | None:
     try:
         descriptor = stack.enter_context(folder_descriptor(trash))
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return descriptor if trash.stat().st_ino == os.fstat(descriptor).st_ino else None
+        if trash.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+        return None
     except (BlockingIOError, FileNotFoundError):
         return None
 
 
 def place_file(folder: Path, name: str, text: str) -> None:
-    """Put a file of ours into a folder that an agent may have written to: whatever lay under its name is gone first.
+    """Put a file of ours into a folder that an agent may have written to.
 
-    A link there could lead our write to any file of the person, and a pipe could hold it up for ever.
+    Whatever lay under its name is gone first.
+
+    A link there could lead our write to any file of the person, and a pipe could hold it up for
+    ever.
     """
     with folder_descriptor(folder) as root:
         try:
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=root)
-        except OSError:  # a folder
+        except OSError:
+            # A folder
             with open_trash_folder(folder.parent) as room:
                 room.remove(root, name)
+
         _write_new_file(root, name, text)
 
 
@@ -144,4 +163,5 @@ def _try_rmdir(folder: int, name: str) -> bool:
         return True
     except OSError:
         return False
+
     return True

@@ -24,7 +24,8 @@ FALLBACK_IDENTITY = Identity("Phasegate", "phasegate@localhost")
 # Bytes are stored and written as they are: this file wins over every `.gitattributes` of a tree.
 RAW_ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !crlf\n"
 _MAX_READ_BYTES = 512 * 1024**2
-_MAX_CACHED_BLOB_BYTES = 256 * 1024  # of one blob: manifests, ignore rules and documents are asked for again and again
+# Of one blob: manifests, ignore rules and documents are asked for again and again
+_MAX_CACHED_BLOB_BYTES = 256 * 1024
 _STALE_AFTER_S = 24 * 3600
 _BLOB_CACHE: LruCache[tuple[GitPaths, str], bytes] = LruCache(32 * 1024**2)
 
@@ -51,8 +52,13 @@ class Repository(NamedTuple):
         """The person's own git directory: for refs, and for nothing else."""
         return GitPaths(self.git_dir, self.objects)
 
-    def place(self, index: Path | None = None, work_tree: Path | None = None, *, raw: bool = True) -> GitPaths:
-        """Our git directory over the person's objects. Not `raw`: line ends are as the tree's attributes ask for."""
+    def place(
+        self, index: Path | None = None, work_tree: Path | None = None, *, raw: bool = True
+    ) -> GitPaths:
+        """Our git directory over the person's objects.
+
+        Not `raw`: line ends are as the tree's attributes ask for.
+        """
         folder = self.own_folder / ("git" if raw else "git-as-asked")
         if not folder.is_dir():
             _create_own_git_dir(self, folder, raw)
@@ -64,15 +70,21 @@ def open_repository(folder: Path) -> Repository:
     wanted = ("--show-toplevel", "--git-dir", "--git-common-dir", "--show-object-format")
     said = query_git_as_user(folder, "rev-parse", "--path-format=absolute", *wanted)
     lines = os.fsdecode(said.stdout).splitlines()
+
     if not said.ok or len(lines) != len(wanted):
         reason = said.stderr.decode(errors="replace").strip() or "its path holds a line break"
         hint = "change into a repository, or make one: git init"
         if "dubious ownership" in reason:
             reason = "it belongs to another user, so git refuses it (dubious ownership)"
             hint = f"if you trust it: git config --global --add safe.directory {folder}"
+
         raise ConfigError(f"{folder} is not a repository to work in: {reason}", hint)
+
     if not all(line.isprintable() for line in lines):
-        raise ConfigError(f"{folder!a}: its path is not plain text", "agents are told it: move the repository")
+        raise ConfigError(
+            f"{folder!a}: its path is not plain text", "agents are told it: move the repository"
+        )
+
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
 
 
@@ -81,11 +93,16 @@ def resolve_git_dir(folder: Path) -> Path | None:
     link = folder / ".git"
     if link.is_dir():
         return link
+
     try:
         text = link.read_text(encoding="utf-8", errors="surrogateescape").strip()
     except OSError:
         return None
-    return (folder / text.removeprefix("gitdir: ")).resolve() if text.startswith("gitdir: ") else None
+
+    if text.startswith("gitdir: "):
+        return (folder / text.removeprefix("gitdir: ")).resolve()
+
+    return None
 
 
 def read_user_identity(repository: Repository) -> Identity:
@@ -93,7 +110,10 @@ def read_user_identity(repository: Repository) -> Identity:
     said = query_git_as_user(repository.root, "var", "GIT_COMMITTER_IDENT")
     name, _, rest = said.stdout.decode(errors="replace").partition(" <")
     email = rest.partition(">")[0]
-    return Identity(name, email) if said.ok and name and email else FALLBACK_IDENTITY
+    if said.ok and name and email:
+        return Identity(name, email)
+
+    return FALLBACK_IDENTITY
 
 
 def write_git_directory(folder: Path, hash_name: str, settings: str = "") -> None:
@@ -108,18 +128,31 @@ def write_git_directory(folder: Path, hash_name: str, settings: str = "") -> Non
 def config_text(hash_name: str, settings: str) -> str:
     """The settings of a git directory of ours; `settings` begins with more lines of `[core]`."""
     version = 0 if hash_name == "sha1" else 1
-    extension = "" if hash_name == "sha1" else f"[extensions]\n\tobjectFormat = {hash_name}\n"
-    return f"[core]\n\trepositoryFormatVersion = {version}\n\tfileMode = true\n{settings}{extension}"
+    if hash_name == "sha1":
+        extension = ""
+    else:
+        extension = f"[extensions]\n\tobjectFormat = {hash_name}\n"
+
+    return (
+        f"[core]\n\trepositoryFormatVersion = {version}\n\tfileMode = true\n{settings}{extension}"
+    )
 
 
 def _create_own_git_dir(repository: Repository, folder: Path, raw: bool) -> None:
     """Several may try at once: the first one to finish wins."""
     make_folder(repository.own_folder, 0o777)
     shared = (
-        git(repository.refs_place, "config", "--get", "core.sharedRepository", accepted_exit_codes=(0, 1))
+        git(
+            repository.refs_place,
+            "config",
+            "--get",
+            "core.sharedRepository",
+            accepted_exit_codes=(0, 1),
+        )
         .stdout.decode()
         .strip()
     )
+
     settings = "\tbare = true\n" + (f"\tsharedRepository = {shared}\n" if shared.isalnum() else "")
     with temporary_folder(repository) as room:
         made = room / "git"
@@ -127,39 +160,52 @@ def _create_own_git_dir(repository: Repository, folder: Path, raw: bool) -> None
         write_git_directory(made, repository.hash_name, settings)
         if not raw:
             (made / "info/attributes").unlink()
+
         (made / "shallow").symlink_to(repository.common_dir / "shallow")
-        sync_tree(made)  # half of it, after a power failure, would be no git directory, and in the way of a new one
+        # Half of it, after a power failure, would be no git directory, and in the way of a new one
+        sync_tree(made)
+
         try:
             made.rename(folder)
         except OSError:
             if not folder.is_dir():
                 raise
+
     sync_folders(repository.own_folder, repository.own_folder)
 
 
 def exclude_folder_from_git(repository: Repository, folder: Path) -> None:
     """Tell the person's git to leave a folder of ours alone, if it lies in their tree."""
     if folder.is_relative_to(repository.root):
-        git_exclude.add_git_excludes(repository.common_dir, [str(folder.relative_to(repository.root))])
+        git_exclude.add_git_excludes(
+            repository.common_dir, [str(folder.relative_to(repository.root))]
+        )
 
 
 @contextmanager
 def temporary_folder(repository: Repository) -> Iterator[Path]:
-    """A folder that no agent can reach, gone afterwards. What a dead process left is gone after a day."""
+    """A folder that no agent can reach, gone afterwards.
+
+    What a dead process left is gone after a day.
+    """
     home = repository.own_folder / "tmp"
     home.mkdir(parents=True, exist_ok=True)
     for left in home.iterdir():
         with suppress(OSError):
             if left.stat().st_mtime < time.time() - _STALE_AFTER_S:
                 shutil.rmtree(left, ignore_errors=True)
+
     with tempfile.TemporaryDirectory(dir=home) as room:
         yield Path(room)
 
 
 def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
     """The refs below the given names, each with its object."""
-    said = git(repository.refs_place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns)
-    lines = (line.partition(" ") for line in os.fsdecode(said.stdout).split("\n") if line)  # a name may hold U+2028
+    said = git(
+        repository.refs_place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns
+    )
+    # A name may hold U+2028
+    lines = (line.partition(" ") for line in os.fsdecode(said.stdout).split("\n") if line)
     return {name: object_id for object_id, _, name in lines}
 
 
@@ -175,7 +221,15 @@ def resolve_commit(repository: Repository, name: str) -> str | None:
 def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
     """Whether everything in one commit's history is in another's too."""
     return (
-        git(repository.place(), "merge-base", "--is-ancestor", older, newer, accepted_exit_codes=(0, 1)).exit_code == 0
+        git(
+            repository.place(),
+            "merge-base",
+            "--is-ancestor",
+            older,
+            newer,
+            accepted_exit_codes=(0, 1),
+        ).exit_code
+        == 0
     )
 
 
@@ -186,19 +240,25 @@ def read_blobs(place: GitPaths, object_ids: Iterable[str]) -> Mapping[str, bytes
     lacking = [object_id for object_id in known if object_id not in found]
     if not lacking:
         return found
+
     asked = "".join(f"{object_id}\n" for object_id in lacking).encode()
     stream = git(place, "cat-file", "--batch", stdin=asked, max_output_bytes=_MAX_READ_BYTES).stdout
     at = 0
+
     for object_id in lacking:
         end = stream.index(b"\n", at)
         head = stream[at:end].decode().split()
         if len(head) != 3 or head[:2] != [object_id, "blob"]:
-            raise StateConflict(f"object {object_id} is not a blob that can be read", "see what git says: git fsck")
+            raise StateConflict(
+                f"object {object_id} is not a blob that can be read", "see what git says: git fsck"
+            )
+
         at = end + 1 + int(head[2])
         found[object_id] = stream[end + 1 : at]
         at += 1
         if len(found[object_id]) <= _MAX_CACHED_BLOB_BYTES:
             _BLOB_CACHE.put((place, object_id), found[object_id], len(found[object_id]) + 200)
+
     return found
 
 
@@ -210,7 +270,12 @@ _GIT_SETTINGS = (
     "core.excludesFile=/dev/null",
     "core.quotePath=false",
 )
-_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_OPTIONAL_LOCKS": "0",
+    "LC_ALL": "C",
+}
 
 
 def list_files(root: Path) -> list[str]:
@@ -226,13 +291,24 @@ def list_files(root: Path) -> list[str]:
         "--others",
         "--exclude-standard",
     ]
+
     environment = {"PATH": filter_search_path(os.environ.get("PATH", "")), **_ENVIRONMENT}
-    with TemporaryFile() as listed:  # a pipe of many small reads would cost as much as all of the tree (measured)
+    # A pipe of many small reads would cost as much as all of the tree (measured)
+    with TemporaryFile() as listed:
         done = run_program(
-            command, cwd=root, env=environment, timeout_s=LIST_FILES_TIMEOUT_S, stdout_fd=listed.fileno()
+            command,
+            cwd=root,
+            env=environment,
+            timeout_s=LIST_FILES_TIMEOUT_S,
+            stdout_fd=listed.fileno(),
         )
+
         if done.timed_out:
-            raise EnvironmentUnavailable(f"git took more than {LIST_FILES_TIMEOUT_S} s to list the files of {root}")
+            raise EnvironmentUnavailable(
+                f"git took more than {LIST_FILES_TIMEOUT_S} s to list the files of {root}"
+            )
+
         listed.seek(0)
         paths = listed.read() if done.ok else b""
+
     return paths.decode("utf-8", "surrogateescape").split("\0")[:-1]

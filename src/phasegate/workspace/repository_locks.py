@@ -1,10 +1,12 @@
 """Locks that no death leaves behind, and the lock files of git that a death did leave behind.
 
-Both are `flock`s: the kernel gives them back when their holder dies. The lock of the repository is also the standard
-output of each git that changes something under it, so it is held until that git has ended, even if we are killed.
-Whoever gets it therefore knows that every earlier holder, and each git that it started, is dead.
+Both are `flock`s: the kernel gives them back when their holder dies. The lock of the repository is
+also the standard output of each git that changes something under it, so it is held until that git
+has ended, even if we are killed. Whoever gets it therefore knows that every earlier holder, and
+each git that it started, is dead.
 
-A holder writes down which lock files its git is about to make. The next one finds the list only if its writer died.
+A holder writes down which lock files its git is about to make. The next one finds the list only if
+its writer died.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ class RepositoryLock:
         self.descriptor = descriptor
 
     def announce_lock_files(self, lock_files: Iterable[Path]) -> None:
-        """Write down the lock files that are about to be made, before they are: a power failure may leave them, too."""
+        """Write down the lock files that are about to be made, before they are.
+
+        A power failure may leave them, too.
+        """
         os.lseek(self.descriptor, 0, os.SEEK_END)
         os.write(self.descriptor, b"".join(os.fsencode(path) + b"\0" for path in lock_files))
         os.fsync(self.descriptor)
@@ -43,6 +48,7 @@ def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
         for name in left.split(b"\0"):
             if name:
                 remove_stale_lock(Path(os.fsdecode(name)))
+
         os.ftruncate(descriptor, 0)
         try:
             yield RepositoryLock(descriptor)

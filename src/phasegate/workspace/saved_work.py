@@ -9,11 +9,26 @@ from typing import NamedTuple
 
 from phasegate.core.agents.secrets import NO_SECRETS, REDACTED_NOTE, SecretMatcher
 from phasegate.errors import StateConflict
-from phasegate.workspace.changes import DEFAULT_LIMITS, CheckoutTooLarge, Observation, observe_checkout
+from phasegate.workspace.changes import (
+    DEFAULT_LIMITS,
+    CheckoutTooLarge,
+    Observation,
+    observe_checkout,
+)
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_files import CheckoutLimits, DiskEntry
-from phasegate.workspace.objects import NewCommit, PathVersion, Signature, write_blobs, write_commits
-from phasegate.workspace.path_states import collect_new_versions, is_harvestable, read_observed_contents
+from phasegate.workspace.objects import (
+    NewCommit,
+    PathVersion,
+    Signature,
+    write_blobs,
+    write_commits,
+)
+from phasegate.workspace.path_states import (
+    collect_new_versions,
+    is_harvestable,
+    read_observed_contents,
+)
 from phasegate.workspace.ref_log import RefMove
 from phasegate.workspace.refs import BRANCH_PREFIX, SAVED_PREFIX, move_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
@@ -25,7 +40,10 @@ _CONTENTLESS_TYPES = ("010", "140", "020", "060")
 
 
 class SavedWork(NamedTuple):
-    """Where the work is. `left_out` could not be kept: what is no plain file, or has a second name."""
+    """Where the work is.
+
+    `left_out` could not be kept: what is no plain file, or has a second name.
+    """
 
     ref: str
     commit: str
@@ -39,31 +57,49 @@ def save_work(
     *,
     limits: CheckoutLimits = DEFAULT_LIMITS,
 ) -> SavedWork | CheckoutTooLarge | None:
-    """Keep everything that the disk holds and the package's branch does not; None if there is nothing.
+    """Keep everything that the disk holds and the package's branch does not.
 
-    A file that holds a key that was lent to the agent is kept as a note, and one with such a name not at all.
+    None if there is nothing.
+
+    A file that holds a key that was lent to the agent is kept as a note, and one with such a name
+    not at all.
     """
     seen = observe_checkout(checkout, limits=limits)
     if isinstance(seen, CheckoutTooLarge):
         return seen
-    repository, ref = checkout.repository, BRANCH_PREFIX + checkout.assignment.branch
+
+    repository = checkout.repository
+    ref = BRANCH_PREFIX + checkout.assignment.branch
     head = read_refs(repository, ref).get(ref, checkout.start)
     on_disk = _disk_versions(seen)
-    left_out = tuple(sorted(path for path, found in seen.versions.items() if found and _is_unsavable(found)))
+    left_out = tuple(
+        sorted(path for path, found in seen.versions.items() if found and _is_unsavable(found))
+    )
     on_branch = collect_new_versions(diff_trees(repository.place(), checkout.start, head))
     if not left_out and not _has_unsaved_changes(checkout, on_disk, on_branch):
         return None
-    commit = _commit_saved_work(checkout, seen, _remove_lent_secrets(checkout, seen, on_disk, lent), head, signature)
+
+    commit = _commit_saved_work(
+        checkout, seen, _remove_lent_secrets(checkout, seen, on_disk, lent), head, signature
+    )
     return SavedWork(save_commit(repository, checkout.assignment.name, commit), commit, left_out)
 
 
 def save_branch(checkout: Checkout) -> SavedWork | None:
-    """Keep the package's branch before it is moved back; None if the feature's branch has all of it."""
-    repository, assignment = checkout.repository, checkout.assignment
-    refs = read_refs(repository, BRANCH_PREFIX + assignment.branch, BRANCH_PREFIX + assignment.feature_branch)
-    head, target = refs.get(BRANCH_PREFIX + assignment.branch), refs.get(BRANCH_PREFIX + assignment.feature_branch)
+    """Keep the package's branch before it is moved back.
+
+    None if the feature's branch has all of it.
+    """
+    repository = checkout.repository
+    assignment = checkout.assignment
+    refs = read_refs(
+        repository, BRANCH_PREFIX + assignment.branch, BRANCH_PREFIX + assignment.feature_branch
+    )
+    head = refs.get(BRANCH_PREFIX + assignment.branch)
+    target = refs.get(BRANCH_PREFIX + assignment.feature_branch)
     if head is None or (target is not None and is_ancestor(repository, head, target)):
         return None
+
     return SavedWork(save_commit(repository, assignment.name, head), head, ())
 
 
@@ -73,32 +109,57 @@ def _is_unsavable(found: DiskEntry) -> bool:
 
 
 def _has_unsaved_changes(
-    checkout: Checkout, on_disk: dict[str, PathVersion | None], on_branch: dict[str, PathVersion | None]
+    checkout: Checkout,
+    on_disk: dict[str, PathVersion | None],
+    on_branch: dict[str, PathVersion | None],
 ) -> bool:
-    """Whether the disk holds something that the branch has not, or has taken back something that it has from here."""
-    new = any(path not in on_branch or on_branch[path] != version for path, version in on_disk.items())
+    """Whether the disk holds something that the branch has not, or has taken back something that it
+    has from here.
+    """
+    new = any(
+        path not in on_branch or on_branch[path] != version for path, version in on_disk.items()
+    )
     return new or any(path in on_branch and path not in on_disk for path in checkout.record.paths)
 
 
 def _disk_versions(observation: Observation) -> dict[str, PathVersion | None]:
-    usable = ((path, found) for path, found in observation.versions.items() if is_harvestable(found))
-    return {path: None if found is None else PathVersion(found.mode, found.object_id) for path, found in usable}
+    usable = (
+        (path, found) for path, found in observation.versions.items() if is_harvestable(found)
+    )
+    return {
+        path: None if found is None else PathVersion(found.mode, found.object_id)
+        for path, found in usable
+    }
 
 
 def _remove_lent_secrets(
-    checkout: Checkout, observation: Observation, on_disk: dict[str, PathVersion | None], lent: SecretMatcher
+    checkout: Checkout,
+    observation: Observation,
+    on_disk: dict[str, PathVersion | None],
+    lent: SecretMatcher,
 ) -> dict[str, PathVersion | None]:
     """What is saved of it: no key that was lent to the agent."""
     if not lent:
         return on_disk
-    named = {path: one for path, one in on_disk.items() if not lent.has_secret(path.encode("utf-8", "surrogateescape"))}
+
+    named = {
+        path: one
+        for path, one in on_disk.items()
+        if not lent.has_secret(path.encode("utf-8", "surrogateescape"))
+    }
     note = PathVersion(
         "100644",
-        hashlib.new(checkout.repository.hash_name, b"blob %d\0%s" % (len(_REDACTED_NOTE), _REDACTED_NOTE)).hexdigest(),
+        hashlib.new(
+            checkout.repository.hash_name, b"blob %d\0%s" % (len(_REDACTED_NOTE), _REDACTED_NOTE)
+        ).hexdigest(),
     )
+
     leaking = [
-        path for path, content in read_observed_contents(checkout, observation, named) if lent.has_secret(content)
+        path
+        for path, content in read_observed_contents(checkout, observation, named)
+        if lent.has_secret(content)
     ]
+
     return {**named, **dict.fromkeys(leaking, note)}
 
 
@@ -109,27 +170,47 @@ def _commit_saved_work(
     head: str,
     signature: Signature,
 ) -> str:
-    """A commit of the whole state upon the start. The branch is a second parent: it may be moved back after this."""
-    as_seen = [path for path, one in _disk_versions(observation).items() if one is not None and kept.get(path) == one]
+    """A commit of the whole state upon the start.
+
+    The branch is a second parent: it may be moved back after this.
+    """
+    as_seen = [
+        path
+        for path, one in _disk_versions(observation).items()
+        if one is not None and kept.get(path) == one
+    ]
     write_blobs(
         checkout.repository,
-        chain([_REDACTED_NOTE], (content for _, content in read_observed_contents(checkout, observation, as_seen))),
+        chain(
+            [_REDACTED_NOTE],
+            (content for _, content in read_observed_contents(checkout, observation, as_seen)),
+        ),
     )
+
     parents = (checkout.start,) if head == checkout.start else (checkout.start, head)
     message = f"Saved work of {checkout.assignment.name}"
-    plan = NewCommit(parents, signature, signature, message, kept)
+    plan = NewCommit(
+        parents=parents, author=signature, committer=signature, message=message, paths=kept
+    )
     (made,) = write_commits(checkout.repository, [plan])
+
     return made
 
 
-def save_commit(repository: Repository, name: str, commit: str, remote_refs: Iterable[str] = ()) -> str:
+def save_commit(
+    repository: Repository, name: str, commit: str, remote_refs: Iterable[str] = ()
+) -> str:
     """Give a commit the next free number of its checkout, here and among refs of another machine."""
     with repository_lock(repository) as lock:
         elsewhere = (ref for ref in remote_refs if ref.startswith(f"{SAVED_PREFIX}{name}/"))
-        taken = [ref.rpartition("/")[2] for ref in (*read_refs(repository, f"{SAVED_PREFIX}{name}"), *elsewhere)]
+        taken = [
+            ref.rpartition("/")[2]
+            for ref in (*read_refs(repository, f"{SAVED_PREFIX}{name}"), *elsewhere)
+        ]
         number = 1 + max((int(one) for one in taken if one.isdigit()), default=0)
         ref = f"{SAVED_PREFIX}{name}/{number}"
         moved = move_refs(repository, lock, [RefMove(ref, None, commit)], f"save {name}")
+
     if moved is not None:
         raise StateConflict(f"{ref} was made by somebody else", "try again")
     return ref

@@ -1,6 +1,7 @@
 """Submodules of a tree, written from what the person has of them: nothing is fetched.
 
-Only files are written, without a git directory. What an agent changes in them cannot be taken over, and is named.
+Only files are written, without a git directory. What an agent changes in them cannot be taken over,
+and is named.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ class Submodule(NamedTuple):
 
 def list_submodules(repository: Repository, tree: str) -> tuple[Submodule, ...]:
     """The submodules of a commit or tree, not those inside of them."""
-    entries = [entry for entry in list_tree_entries(repository, tree) if entry.startswith(b"160000 ")]
+    entries = [
+        entry for entry in list_tree_entries(repository, tree) if entry.startswith(b"160000 ")
+    ]
     return tuple(
-        _locate_submodule(repository.root, repository.common_dir, *_parse_tree_entry(entry)) for entry in entries
+        _locate_submodule(repository.root, repository.common_dir, *_parse_tree_entry(entry))
+        for entry in entries
     )
 
 
@@ -45,34 +49,54 @@ def fill_submodules(repository: Repository, tree: str, folder: Path) -> tuple[st
     found = [one for one in list_submodules(repository, tree) if one.git_dir is not None]
     if not found:
         return ()
+
     with temporary_folder(repository) as room:
         return tuple(
             one.path
             for one in found
-            if _fill_submodule(repository.place().git_dir, repository.root / one.path, one, folder / one.path, room, 0)
+            if _fill_submodule(
+                ours=repository.place().git_dir,
+                root=repository.root / one.path,
+                submodule=one,
+                folder=folder / one.path,
+                temp_folder=room,
+                depth=0,
+            )
         )
 
 
 def describe_incomplete_content(repository: Repository, tree: str) -> Iterator[str]:
-    """What of a tree agents and checks do not see as people do: submodules that are not here, files of Git LFS."""
+    """What of a tree agents and checks do not see as people do.
+
+    Submodules that are not here, files of Git LFS.
+    """
     absent = [one.path for one in list_submodules(repository, tree) if one.git_dir is None]
     if absent:
         named = ", ".join(absent)
         yield f"submodules that are not here, so empty for agents and checks ({named}): git submodule update --init"
+
     patterns = sorted(set(_lfs_patterns(repository, tree)))
     if patterns:
         yield f"files of Git LFS are pointers for agents and checks, not their contents: {', '.join(patterns)}"
 
 
 def find_submodule_changes(
-    repository: Repository, tree: str, filled: Iterable[str], root: int, stamp_ns: int, litter: tuple[str, ...]
+    repository: Repository,
+    tree: str,
+    filled: Iterable[str],
+    root: int,
+    stamp_ns: int,
+    litter: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """What is not as we wrote it in submodules that we filled: changed, gone, or new and not ignored. The first ones.
+    """What is not as we wrote it in submodules that we filled.
+
+    Changed, gone, or new and not ignored. The first ones.
 
     `root` is the checkout, open; a file that was not touched since `stamp_ns` is as it was.
     """
     known = frozenset(filled)
     found: list[str] = []
+
     for one in list_submodules(repository, tree) if known else ():
         if one.path in known and one.git_dir is not None and len(found) < _MAX_REPORTED_PATHS:
             files = dict(_list_submodule_files(repository, repository.root / one.path, one, 0))
@@ -81,18 +105,25 @@ def find_submodule_changes(
                     files, _load_ignore_rules(one.git_dir, files, litter), root, one.path, stamp_ns
                 )
             except FileNotFoundError:
-                found.append(one.path)  # it is gone
+                # It is gone
+                found.append(one.path)
+
     return tuple(found[:_MAX_REPORTED_PATHS])
 
 
 def _list_submodule_files(
     repository: Repository, root: Path, submodule: Submodule, depth: int
 ) -> Iterator[tuple[str, str]]:
-    """The files of a submodule and of those inside of it, from the checkout's root, each with its id."""
+    """The files of a submodule and of those inside of it, from the checkout's root, each with its
+    id.
+    """
     if submodule.git_dir is None or depth > _MAX_NESTING:
         return
+
     place = GitPaths(submodule.git_dir, submodule.git_dir / "objects")
-    for entry in filter(None, git(place, "ls-tree", "-r", "-z", submodule.commit).stdout.split(b"\0")):
+    for entry in filter(
+        None, git(place, "ls-tree", "-r", "-z", submodule.commit).stdout.split(b"\0")
+    ):
         path, object_id = _parse_tree_entry(entry)
         if entry.startswith(b"160000 "):
             inner = _locate_submodule(root, submodule.git_dir, path, object_id)
@@ -102,29 +133,43 @@ def _list_submodule_files(
             yield f"{submodule.path}/{path}", object_id
 
 
-def _load_ignore_rules(git_dir: Path, files: dict[str, str], litter: tuple[str, ...]) -> IgnoreRules:
-    own = {path.rpartition("/")[0]: blob for path, blob in files.items() if path.rpartition("/")[2] == ".gitignore"}
+def _load_ignore_rules(
+    git_dir: Path, files: dict[str, str], litter: tuple[str, ...]
+) -> IgnoreRules:
+    own = {
+        path.rpartition("/")[0]: blob
+        for path, blob in files.items()
+        if path.rpartition("/")[2] == ".gitignore"
+    }
     try:
         texts = read_blobs(GitPaths(git_dir, git_dir / "objects"), own.values())
-    except GitFailed:  # that of a submodule inside, which is kept elsewhere
+    except GitFailed:
+        # That of a submodule inside, which is kept elsewhere
         texts = {}
+
     return IgnoreRules({folder: texts.get(blob, b"") for folder, blob in own.items()}, litter)
 
 
-def _find_altered_files(files: dict[str, str], rules: IgnoreRules, root: int, top: str, stamp_ns: int) -> Iterator[str]:
-    gone, parents = set(files), {parent for path in files for parent in _parent_folders(path)}
+def _find_altered_files(
+    files: dict[str, str], rules: IgnoreRules, root: int, top: str, stamp_ns: int
+) -> Iterator[str]:
+    gone = set(files)
+    parents = {parent for path in files for parent in _parent_folders(path)}
+
     for folder, folders, names, descriptor in os.fwalk(top, dir_fd=root, follow_symlinks=False):
         for name in (*names, *folders):
             path = f"{folder}/{name}"
             about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             if stat.S_ISDIR(about.st_mode):
                 continue
+
             gone.discard(path)
             is_touched = about.st_ctime_ns >= stamp_ns and (
                 path in files or not rules.is_ignored(path, is_folder=False)
             )
             if is_touched and not _is_unchanged(files.get(path), descriptor, name, about):
                 yield path
+
         is_deep = folder.count("/") - top.count("/") > _MAX_FOLDER_DEPTH
         paths = {name: f"{folder}/{name}" for name in folders}
         folders[:] = [
@@ -132,6 +177,7 @@ def _find_altered_files(files: dict[str, str], rules: IgnoreRules, root: int, to
             for name, path in paths.items()
             if path in parents or not (is_deep or rules.is_ignored(path, is_folder=True))
         ]
+
     yield from sorted(gone)
 
 
@@ -143,16 +189,28 @@ def _parent_folders(path: str) -> Iterator[str]:
 def _is_unchanged(object_id: str | None, folder: int, name: str, about: os.stat_result) -> bool:
     if object_id is None or not (stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
         return False
-    hash_name = "sha1" if len(object_id) == _SHA1_DIGITS else "sha256"
+
+    if len(object_id) == _SHA1_DIGITS:
+        hash_name = "sha1"
+    else:
+        hash_name = "sha256"
+
     return inspect_path(folder, name, about, hash_name, CheckoutLimits()).object_id == object_id
 
 
 def _lfs_patterns(repository: Repository, tree: str) -> Iterator[str]:
     entries = (entry.partition(b"\t") for entry in list_tree_entries(repository, tree))
-    named = [about.split()[2].decode() for about, _, path in entries if path.rpartition(b"/")[2] == b".gitattributes"]
+    named = [
+        about.split()[2].decode()
+        for about, _, path in entries
+        if path.rpartition(b"/")[2] == b".gitattributes"
+    ]
+
     for data in read_blobs(repository.place(), named).values():
         yield from (
-            line.split()[0].decode(errors="replace") for line in data.splitlines() if _LFS_ATTRIBUTE in line.split()
+            line.split()[0].decode(errors="replace")
+            for line in data.splitlines()
+            if _LFS_ATTRIBUTE in line.split()
         )
 
 
@@ -164,30 +222,63 @@ def _parse_tree_entry(entry: bytes) -> tuple[str, str]:
 def _locate_submodule(root: Path, git_dir: Path, path: str, commit: str) -> Submodule:
     """Where the person's git keeps a submodule: as its own folder says, or by its usual name."""
     for candidate in (resolve_git_dir(root / path), git_dir / "modules" / path):
-        if candidate is not None and (candidate / "objects").is_dir() and _has_commit(candidate, commit):
+        if (
+            candidate is not None
+            and (candidate / "objects").is_dir()
+            and _has_commit(candidate, commit)
+        ):
             return Submodule(path, commit, candidate)
+
     return Submodule(path, commit, None)
 
 
 def _has_commit(git_dir: Path, commit: str) -> bool:
     said = git(
-        GitPaths(git_dir, git_dir / "objects"), "cat-file", "-e", f"{commit}^{{tree}}", accepted_exit_codes=(0, 1, 128)
+        GitPaths(git_dir, git_dir / "objects"),
+        "cat-file",
+        "-e",
+        f"{commit}^{{tree}}",
+        accepted_exit_codes=(0, 1, 128),
     )
     return said.exit_code == 0
 
 
-def _fill_submodule(ours: Path, root: Path, submodule: Submodule, folder: Path, temp_folder: Path, depth: int) -> bool:
-    """Write a submodule, and those inside of it. A folder that is not empty, or is a link, is left alone."""
-    if submodule.git_dir is None or folder.is_symlink() or not folder.is_dir() or any(folder.iterdir()):
+def _fill_submodule(
+    ours: Path, root: Path, submodule: Submodule, folder: Path, temp_folder: Path, depth: int
+) -> bool:
+    """Write a submodule, and those inside of it.
+
+    A folder that is not empty, or is a link, is left alone.
+    """
+    if (
+        submodule.git_dir is None
+        or folder.is_symlink()
+        or not folder.is_dir()
+        or any(folder.iterdir())
+    ):
         return False
+
     index = temp_folder / f"index-{len([*temp_folder.iterdir()])}"
     place = GitPaths(ours, submodule.git_dir / "objects", index, folder)
     try:
         git(place, "read-tree", "-m", "-u", submodule.commit)
     except GitFailed:
         return False
-    listed = git(place, "ls-tree", "-r", "-z", submodule.commit).stdout.split(b"\0") if depth < _MAX_NESTING else []
+
+    if depth < _MAX_NESTING:
+        listed = git(place, "ls-tree", "-r", "-z", submodule.commit).stdout.split(b"\0")
+    else:
+        listed = []
+
     for entry in (entry for entry in listed if entry.startswith(b"160000 ")):
         inner = _locate_submodule(root, submodule.git_dir, *_parse_tree_entry(entry))
-        _fill_submodule(ours, root / inner.path, inner, folder / inner.path, temp_folder, depth + 1)
+        _fill_submodule(
+            ours=ours,
+            root=root / inner.path,
+            submodule=inner,
+            folder=folder / inner.path,
+            temp_folder=temp_folder,
+            depth=depth + 1,
+        )
+
     return True

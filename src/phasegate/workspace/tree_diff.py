@@ -11,7 +11,15 @@ from phasegate.workspace.git_cache import git_cached
 from phasegate.workspace.objects import PathVersion
 from phasegate.workspace.repository import Repository
 
-RAW_DIFF_OPTIONS = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv")
+RAW_DIFF_OPTIONS = (
+    "-r",
+    "-z",
+    "--raw",
+    "--no-abbrev",
+    "--no-renames",
+    "--no-ext-diff",
+    "--no-textconv",
+)
 NO_MODE = "000000"
 
 
@@ -25,9 +33,11 @@ class Difference(NamedTuple):
 
 def diff_trees(place: GitPaths, old: str, new: str) -> list[Difference]:
     """Every path that differs between two trees or commits."""
-    return (
-        list(parse_raw_diff(git_cached(place, "diff-tree", *RAW_DIFF_OPTIONS, old, new).stdout)) if old != new else []
-    )
+    if old != new:
+        return list(
+            parse_raw_diff(git_cached(place, "diff-tree", *RAW_DIFF_OPTIONS, old, new).stdout)
+        )
+    return []
 
 
 def list_tree_entries(repository: Repository, tree: str) -> list[bytes]:
@@ -50,6 +60,14 @@ def parse_raw_diff(output: bytes) -> Iterator[Difference]:
 
 def parse_raw_entry(about: bytes, path: bytes) -> Difference:
     old_mode, new_mode, old_id, new_id, _ = about.decode().removeprefix(":").split(" ")
-    old = None if old_mode == NO_MODE else PathVersion(old_mode, old_id)
-    new = None if new_mode == NO_MODE else PathVersion(new_mode, new_id)
+    if old_mode == NO_MODE:
+        old = None
+    else:
+        old = PathVersion(old_mode, old_id)
+
+    if new_mode == NO_MODE:
+        new = None
+    else:
+        new = PathVersion(new_mode, new_id)
+
     return Difference(os.fsdecode(path), old, new)

@@ -1,8 +1,10 @@
-"""A checkout of the person's own, on a branch that is about to move: moved along if it is clean, never overwritten.
+"""A checkout of the person's own, on a branch that is about to move.
 
-What the person has not committed is not touched: one such file and everything stops, with its name. A
-file that already is what it is about to become is no obstacle, so that a move that was cut off can be ended; nor is
-one that a power failure left empty while we wrote it.
+Moved along if it is clean, never overwritten.
+
+What the person has not committed is not touched: one such file and everything stops, with its name.
+A file that already is what it is about to become is no obstacle, so that a move that was cut off
+can be ended; nor is one that a power failure left empty while we wrote it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,15 @@ _GIT_OPERATIONS = {
     "rebase-apply": "a rebase",
 }
 # How the person's files are written; nothing here can name a program.
-_FILE_SETTINGS = ("autocrlf", "eol", "safecrlf", "filemode", "symlinks", "ignorecase", "precomposeunicode")
+_FILE_SETTINGS = (
+    "autocrlf",
+    "eol",
+    "safecrlf",
+    "filemode",
+    "symlinks",
+    "ignorecase",
+    "precomposeunicode",
+)
 _MAX_SHOWN_PATHS = 20
 
 
@@ -60,6 +70,7 @@ class _CheckoutSettings(NamedTuple):
 def find_checkout_on_ref(repository: Repository, ref: str) -> UserCheckout | Obstacle | None:
     """The checkout that has a branch checked out, or one that is in the middle of rebasing it."""
     said = git(repository.refs_place, "worktree", "list", "--porcelain", "-z").stdout
+
     for record in os.fsdecode(said).split("\0\0"):
         lines = record.strip("\0").split("\0")
         folder = Path(lines[0].removeprefix("worktree "))
@@ -70,6 +81,7 @@ def find_checkout_on_ref(repository: Repository, ref: str) -> UserCheckout | Obs
             return UserCheckout(folder, git_dir)
         if _is_rebasing(git_dir, ref):
             return Obstacle(folder, f"a rebase of {ref.removeprefix('refs/heads/')} is under way")
+
     return None
 
 
@@ -82,10 +94,16 @@ def _is_rebasing(git_dir: Path, ref: str) -> bool:
 def locked_index(
     repository: Repository, lock: RepositoryLock, checkout: UserCheckout, old: str, new: str
 ) -> Iterator[CheckoutMove | Obstacle]:
-    """A movement of a checkout, while no other git can change its index; or what is in the way of that."""
-    under_way = next((what for name, what in _GIT_OPERATIONS.items() if (checkout.git_dir / name).exists()), None)
+    """A movement of a checkout, while no other git can change its index.
+
+    Or what is in the way of that.
+    """
+    under_way = next(
+        (what for name, what in _GIT_OPERATIONS.items() if (checkout.git_dir / name).exists()), None
+    )
     index_lock = checkout.git_dir / "index.lock"
     lock.announce_lock_files([index_lock])
+
     if under_way is not None:
         yield Obstacle(checkout.folder, f"{under_way} is under way")
     elif not _try_create_file(index_lock):
@@ -107,7 +125,10 @@ def _try_create_file(path: Path) -> bool:
 
 
 class CheckoutMove:
-    """The work on a private copy of the person's index; theirs is replaced when all files are in place."""
+    """The work on a private copy of the person's index.
+
+    Theirs is replaced when all files are in place.
+    """
 
     def __init__(
         self,
@@ -118,8 +139,12 @@ class CheckoutMove:
         old: str,
         new: str,
     ) -> None:
-        self._repository, self._lock, self._checkout = repository, lock, checkout
-        self._index, self._old, self._new = index, old, new
+        self._repository = repository
+        self._lock = lock
+        self._checkout = checkout
+        self._index = index
+        self._old = old
+        self._new = new
         self._changes: list[Difference] = []
         self._settings = _read_settings(checkout)
         self._place = repository.place(index, checkout.folder, raw=False)
@@ -128,45 +153,63 @@ class CheckoutMove:
         """Write the files of the new commit, or say what is in the way."""
         try:
             return self._try_apply()
-        except GitFailed as error:  # an index of a kind that only the person's own git can read, for instance
+        except GitFailed as error:
+            # An index of a kind that only the person's own git can read, for instance
             return Obstacle(self._checkout.folder, error.message)
 
     def _try_apply(self) -> Obstacle | None:
         own_index = self._checkout.git_dir / "index"
         if self._settings.sparse or not own_index.is_file():
-            return Obstacle(self._checkout.folder, "a sparse checkout, or one without an index, is not moved by us")
-        shutil.copy2(own_index, self._index)  # with its time: that is how git knows which files to look at twice
+            return Obstacle(
+                self._checkout.folder,
+                "a sparse checkout, or one without an index, is not moved by us",
+            )
+
+        # With its time: that is how git knows which files to look at twice
+        shutil.copy2(own_index, self._index)
         self._changes = changes = diff_trees(self._repository.place(), self._old, self._new)
         obstacle = self._find_uncommitted(changes) or self._find_filtered(changes)
         if obstacle is not None:
             return obstacle
-        self._log_moves([RefMove(path, _object_id(old), _object_id(new)) for path, old, new in changes])
+
+        self._log_moves(
+            [RefMove(path, _object_id(old), _object_id(new)) for path, old, new in changes]
+        )
         self._read_tree(self._old, self._new)
         self._publish()
+
         return None
 
     def _log_moves(self, moves: Sequence[RefMove]) -> None:
-        """Say that it is we who change these files: where no sandbox holds, an agent would be blamed for it."""
+        """Say that it is we who change these files.
+
+        Where no sandbox holds, an agent would be blamed for it.
+        """
         folder = self._checkout.folder
         noted = [move._replace(name=str(folder / move.name)) for move in moves]
         log_moves(self._repository, self._lock, noted, durable=True)
 
     def revert(self) -> None:
         """Undo `forward`, when the branch could not be moved after all."""
-        self._log_moves([RefMove(path, _object_id(new), _object_id(old)) for path, old, new in self._changes])
+        self._log_moves(
+            [RefMove(path, _object_id(new), _object_id(old)) for path, old, new in self._changes]
+        )
         self._read_tree(self._new, self._old)
         self._publish()
 
     def _read_tree(self, source: str, target: str) -> None:
-        options, out = self._settings.options, self._lock.descriptor
+        options = self._settings.options
+        out = self._lock.descriptor
         git(self._place, "read-tree", "-m", "-u", source, target, settings=options, stdout_to=out)
 
     def _publish(self) -> None:
         """The lock file becomes the index, as git itself does it."""
         index_lock = self._checkout.git_dir / "index.lock"
         index_lock.write_bytes(self._index.read_bytes())
-        for place in (self._checkout.folder, index_lock.parent):  # git syncs no file of a checkout
+        # Git syncs no file of a checkout
+        for place in (self._checkout.folder, index_lock.parent):
             sync_file_system(place)
+
         index_lock.replace(self._checkout.git_dir / "index")
         sync_folders(index_lock.parent, index_lock.parent)
         _try_create_file(index_lock)
@@ -174,34 +217,68 @@ class CheckoutMove:
     def _find_uncommitted(self, changes: Sequence[Difference]) -> Obstacle | None:
         """What the person has not committed, unless it is what the move would bring anyway."""
         options = self._settings.options
-        git(self._place, "update-index", "-q", "--refresh", settings=options, accepted_exit_codes=(0, 1))
-        arguments = ("diff-index", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty", self._old)
-        touched = {change.path for change in parse_raw_diff(git(self._place, *arguments, settings=options).stdout)}
+        git(
+            self._place,
+            "update-index",
+            "-q",
+            "--refresh",
+            settings=options,
+            accepted_exit_codes=(0, 1),
+        )
+
+        arguments = (
+            "diff-index",
+            "--raw",
+            "-z",
+            "--no-renames",
+            "--ignore-submodules=dirty",
+            self._old,
+        )
+
+        touched = {
+            change.path
+            for change in parse_raw_diff(git(self._place, *arguments, settings=options).stdout)
+        }
         with folder_descriptor(self._checkout.folder) as root:
             arrived = [change for change in changes if self._is_already_applied(root, change)]
             remains = self._find_torn_files(root, changes)
             settled = {change.path for change in arrived} | remains.keys()
             overwritten = _find_overwritten(root, changes, settled)
             paths = sorted((touched - settled) | overwritten)
+
             if paths:
-                return Obstacle(self._checkout.folder, "files that are not committed", tuple(paths[:_MAX_SHOWN_PATHS]))
+                return Obstacle(
+                    self._checkout.folder,
+                    "files that are not committed",
+                    tuple(paths[:_MAX_SHOWN_PATHS]),
+                )
+
             for path in (path for path, is_there in remains.items() if is_there):
                 folder, _, name = path.rpartition("/")
                 with folder_beneath(root, folder) as inside:
-                    os.unlink(name, dir_fd=inside)  # git would not write over it
+                    # Git would not write over it
+                    os.unlink(name, dir_fd=inside)
+
         self._stage_applied(arrived)
         return None
 
     def _find_torn_files(self, root: int, changes: Sequence[Difference]) -> dict[str, bool]:
-        """What a power failure left of files that we were writing, and whether it is there: empty ones, and none."""
+        """What a power failure left of files that we were writing, and whether it is there.
+
+        Empty ones, and none.
+        """
         last = {move.name: move for move in moves_since(self._repository, 0)}
         found = {}
+
         for path, old, new in changes:
             name = str(self._checkout.folder / path)
-            if new is not None and last.get(name) == RefMove(name, _object_id(old), _object_id(new)):
+            if new is not None and last.get(name) == RefMove(
+                name, _object_id(old), _object_id(new)
+            ):
                 about = _try_lstat(root, path)
                 if about is None or (stat.S_ISREG(about.st_mode) and about.st_size == 0):
                     found[path] = about is not None
+
         return found
 
     def _is_already_applied(self, root: int, change: Difference) -> bool:
@@ -211,51 +288,86 @@ class CheckoutMove:
             return change.new is None and about is None
         if not (stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
             return False
+
         found = inspect_path(
-            root, change.path, about, self._repository.hash_name, CheckoutLimits(file_bytes=about.st_size)
+            root,
+            change.path,
+            about,
+            self._repository.hash_name,
+            CheckoutLimits(file_bytes=about.st_size),
         )
         return (found.mode, found.object_id) == change.new
 
     def _stage_applied(self, arrived: Sequence[Difference]) -> None:
-        """Tell the private index about files that are there already: git would take them for somebody's edits."""
+        """Tell the private index about files that are there already.
+
+        Git would take them for somebody's edits.
+        """
         if not arrived:
             return
+
         gone = PathVersion("0", "0" * len(self._old))
         lines = (
-            f"{version.mode} {version.object_id}\t{path}" for path, _, new in arrived for version in (new or gone,)
+            f"{version.mode} {version.object_id}\t{path}"
+            for path, _, new in arrived
+            for version in (new or gone,)
         )
         data = b"".join(os.fsencode(line) + b"\0" for line in lines)
         git(self._place, "update-index", "-z", "--index-info", stdin=data)
-        git(self._place, "update-index", "-q", "--refresh", settings=self._settings.options, accepted_exit_codes=(0, 1))
+        git(
+            self._place,
+            "update-index",
+            "-q",
+            "--refresh",
+            settings=self._settings.options,
+            accepted_exit_codes=(0, 1),
+        )
 
     def _find_filtered(self, changes: Sequence[Difference]) -> Obstacle | None:
         """Files that only a program of the person's can write (Git LFS): we run none."""
         written = [change.path for change in changes if change.new is not None]
         if not self._settings.filters or not written:
             return None
+
         with temporary_folder(self._repository) as room:
             place = self._repository.place(room / "index", raw=False)
             git(place, "read-tree", self._new)
             asked = b"".join(os.fsencode(path) + b"\0" for path in written)
-            said = git(place, "check-attr", "-z", "--cached", "--stdin", "filter", stdin=asked).stdout
+            said = git(
+                place, "check-attr", "-z", "--cached", "--stdin", "filter", stdin=asked
+            ).stdout
+
         fields = os.fsdecode(said).split("\0")
-        paths = [path for path, name in zip(fields[::3], fields[2::3], strict=False) if name in self._settings.filters]
+        paths = [
+            path
+            for path, name in zip(fields[::3], fields[2::3], strict=False)
+            if name in self._settings.filters
+        ]
         if not paths:
             return None
-        return Obstacle(self._checkout.folder, "files that need a filter program to be written", tuple(paths))
+
+        return Obstacle(
+            self._checkout.folder, "files that need a filter program to be written", tuple(paths)
+        )
 
 
 def _object_id(version: PathVersion | None) -> str | None:
-    return None if version is None else version.object_id
+    if version is None:
+        return None
+    return version.object_id
 
 
 def _find_overwritten(root: int, changes: Sequence[Difference], applied: set[str]) -> set[str]:
     """Files that git does not know and the move would overwrite, ignored ones too."""
     tracked = {change.path for change in changes if change.old is not None}
     found: set[str] = set()
+
     for change in changes:
         if change.old is None and change.path not in applied:
-            found.update(path for path in _find_occupied_paths(root, change.path) if path not in tracked)
+            found.update(
+                path for path in _find_occupied_paths(root, change.path) if path not in tracked
+            )
+
     return found
 
 
@@ -266,6 +378,7 @@ def _find_occupied_paths(root: int, path: str) -> Iterator[str]:
         if above is not None and not stat.S_ISDIR(above.st_mode):
             yield folder
             return
+
     about = _try_lstat(root, path)
     if about is not None and stat.S_ISDIR(about.st_mode):
         for name, _, files, _ in os.fwalk(path, dir_fd=root):
@@ -282,13 +395,22 @@ def _try_lstat(root: int, path: str) -> os.stat_result | None:
 
 
 def _read_settings(checkout: UserCheckout) -> _CheckoutSettings:
-    """What the person's own configuration says about how files are written, and which filters it has."""
+    """What the person's own configuration says about how files are written, and which filters it
+    has.
+    """
     said = query_git_as_user(checkout.folder, "config", "-z", "--get-regexp", r"^(core|filter)\.")
     pairs = [entry.partition("\n")[::2] for entry in os.fsdecode(said.stdout).split("\0") if entry]
     settings = dict(pairs)
     names = (f"core.{name}" for name in _FILE_SETTINGS)
-    options = tuple(part for name in names if name in settings for part in ("-c", f"{name}={settings[name]}"))
-    filters = frozenset(name[7:].rpartition(".")[0] for name, value in pairs if name.startswith("filter.") and value)
+    options = tuple(
+        part for name in names if name in settings for part in ("-c", f"{name}={settings[name]}")
+    )
+    filters = frozenset(
+        name[7:].rpartition(".")[0] for name, value in pairs if name.startswith("filter.") and value
+    )
+
     return _CheckoutSettings(
-        options, filters, settings.get("core.sparsecheckout", "false") not in ("false", "0", "no", "")
+        options,
+        filters,
+        settings.get("core.sparsecheckout", "false") not in ("false", "0", "no", ""),
     )

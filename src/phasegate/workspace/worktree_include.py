@@ -1,7 +1,9 @@
-"""Ignored files of the person's that an agent's checkout needs too, such as `.env`: `.worktreeinclude` names them.
+"""Ignored files of the person's that an agent's checkout needs too, such as `.env`.
 
-The file has the form of `.gitignore`. What it matches is brought along only where git ignores it as well: what git does
-not track and does not ignore is work of the person's, and no agent's to have.
+`.worktreeinclude` names them.
+
+The file has the form of `.gitignore`. What it matches is brought along only where git ignores it as
+well: what git does not track and does not ignore is work of the person's, and no agent's to have.
 """
 
 from __future__ import annotations
@@ -15,70 +17,127 @@ from pathlib import Path
 
 from phasegate.errors import ConfigError
 from phasegate.files import create_new_file, open_regular_file
-from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath, open_beneath
+from phasegate.files.safe_open import (
+    closing_descriptor,
+    folder_descriptor,
+    make_folder_beneath,
+    open_beneath,
+)
 from phasegate.git import GitPaths, git
 from phasegate.workspace.repository import Repository, read_blobs, temporary_folder
 from phasegate.workspace.tree_diff import list_tree_entries
 
 INCLUDE_FILE_NAME = ".worktreeinclude"
-MAX_FILES, MAX_TOTAL_BYTES = 50_000, 2 * 1024**3
+MAX_FILES = 50_000
+MAX_TOTAL_BYTES = 2 * 1024**3
 _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK
 
 
-def list_included_files(repository: Repository, commit: str, own_folders: Sequence[str]) -> tuple[str, ...]:
-    """The ignored files to bring along, as the person's commit `origin` names them; else as a file of theirs does."""
+def list_included_files(
+    repository: Repository, commit: str, own_folders: Sequence[str]
+) -> tuple[str, ...]:
+    """The ignored files to bring along, as the person's commit `origin` names them.
+
+    Else as a file of theirs does.
+    """
     text = _read_patterns(repository, commit)
     if not text.strip():
         return ()
-    place = GitPaths(repository.git_dir, repository.objects, repository.git_dir / "index", repository.root)
+
+    place = GitPaths(
+        repository.git_dir, repository.objects, repository.git_dir / "index", repository.root
+    )
     with temporary_folder(repository) as room:
         (room / INCLUDE_FILE_NAME).write_bytes(text)
         matched = _list_untracked(place, f"--exclude-from={room / INCLUDE_FILE_NAME}")
-    found = matched & _list_untracked(place, "--exclude-standard") if matched else matched
+
+    if matched:
+        found = matched & _list_untracked(place, "--exclude-standard")
+    else:
+        found = matched
+
     paths = tuple(sorted(path for path in found if path.partition("/")[0] not in own_folders))
     if len(paths) > MAX_FILES:
         raise ConfigError(
-            f"{INCLUDE_FILE_NAME} matches more than {MAX_FILES} files", "name single files: a setup makes the rest"
+            f"{INCLUDE_FILE_NAME} matches more than {MAX_FILES} files",
+            "name single files: a setup makes the rest",
         )
+
     return paths
 
 
 def _list_untracked(place: GitPaths, excluded: str) -> set[str]:
-    """The files that git does not track and that a rule leaves out; a repository of its own counts as none."""
+    """The files that git does not track and that a rule leaves out.
+
+    A repository of its own counts as none.
+    """
     listed = git(
-        place, "ls-files", "-z", "--others", "--ignored", excluded, settings=("-C", str(place.work_tree))
+        place,
+        "ls-files",
+        "-z",
+        "--others",
+        "--ignored",
+        excluded,
+        settings=("-C", str(place.work_tree)),
     ).stdout
     return {os.fsdecode(path) for path in listed.split(b"\0") if path and not path.endswith(b"/")}
 
 
 def _read_patterns(repository: Repository, commit: str) -> bytes:
-    """A tracked one is read from the commit: the one that lies there may be of a branch that an agent wrote."""
+    """A tracked one is read from the commit.
+
+    The one that lies there may be of a branch that an agent wrote.
+    """
     for entry in list_tree_entries(repository, commit):
         about, _, path = entry.partition(b"\t")
         if path == os.fsencode(INCLUDE_FILE_NAME):
             blob = about.split()[2].decode()
             return read_blobs(repository.place(), [blob])[blob]
-    with suppress(OSError), closing_descriptor(open_regular_file(repository.root / INCLUDE_FILE_NAME)) as file:
-        tracked = GitPaths(repository.git_dir, repository.objects, repository.git_dir / "index", repository.root)
-        if not git(tracked, "ls-files", "-z", "--", INCLUDE_FILE_NAME, settings=("-C", str(repository.root))).stdout:
+
+    with (
+        suppress(OSError),
+        closing_descriptor(open_regular_file(repository.root / INCLUDE_FILE_NAME)) as file,
+    ):
+        tracked = GitPaths(
+            repository.git_dir, repository.objects, repository.git_dir / "index", repository.root
+        )
+        if not git(
+            tracked,
+            "ls-files",
+            "-z",
+            "--",
+            INCLUDE_FILE_NAME,
+            settings=("-C", str(repository.root)),
+        ).stdout:
             return os.read(file, 100_000)
+
     return b""
 
 
 def copy_included_files(root: Path, paths: Sequence[str], checkout: Path) -> tuple[str, ...]:
-    """Copy these plain files into a checkout; what is there already stays, and no link is followed on either side."""
-    laid, left = [], MAX_TOTAL_BYTES
+    """Copy these plain files into a checkout.
+
+    What is there already stays, and no link is followed on either side.
+    """
+    laid = []
+    left = MAX_TOTAL_BYTES
     with folder_descriptor(root) as source, folder_descriptor(checkout) as target:
         for path in paths:
-            with suppress(OSError), closing_descriptor(open_beneath(source, path.split("/"), _READ_FLAGS)) as file:
+            with (
+                suppress(OSError),
+                closing_descriptor(open_beneath(source, path.split("/"), _READ_FLAGS)) as file,
+            ):
                 left -= os.fstat(file).st_size
                 if left < 0:
                     raise ConfigError(
-                        f"{INCLUDE_FILE_NAME} matches more than {MAX_TOTAL_BYTES >> 20} MiB", "name single files"
+                        f"{INCLUDE_FILE_NAME} matches more than {MAX_TOTAL_BYTES >> 20} MiB",
+                        "name single files",
                     )
+
                 if stat.S_ISREG(os.fstat(file).st_mode):
                     _copy_file(file, target, path)
                     laid.append(path)
+
     return tuple(laid)
 
 

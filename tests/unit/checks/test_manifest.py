@@ -370,7 +370,6 @@ def test_a_setup_that_the_network_failed_can_be_tried_again(tmp_path: Path) -> N
     setup = evidence.find_check("setup")
     assert setup is not None
     assert setup.fault is Fault.NETWORK
-    assert evidence.transient_fault is Fault.NETWORK
 
 
 RED = "def test_red():\n    assert False\n"

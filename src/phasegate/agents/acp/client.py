@@ -1,4 +1,7 @@
-"""Our side of a session of the Agent Client Protocol: answers what the agent asks, and notes what it says it does."""
+"""Our side of a session of the Agent Client Protocol.
+
+Answers what the agent asks, and notes what it says it does.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,16 @@ from phasegate.agents.acp.permission import (
 from phasegate.agents.acp.wire import AcpConnection, AcpMessage
 from phasegate.typed import read_json
 
-METHOD_NOT_FOUND, INVALID_PARAMS, RESOURCE_NOT_FOUND, REFUSED = -32601, -32602, -32002, -32001
-MAX_TEXT_CHARS = 1_000_000  # of one line of ours
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+RESOURCE_NOT_FOUND = -32002
+REFUSED = -32001
+# Of one line of ours
+MAX_TEXT_CHARS = 1_000_000
 _MAX_LAST_TEXT_CHARS = 1000
 _TEXT_UPDATE = "agent_message_chunk"
-_ERROR_PREFIX, _INFO_PREFIX = "Error: ", "Info: "
+_ERROR_PREFIX = "Error: "
+_INFO_PREFIX = "Info: "
 Params = TypeVar("Params")
 
 
@@ -49,7 +57,8 @@ class AcpPermissionParams(msgspec.Struct, frozen=True, rename="camel"):
 class AcpReadParams(msgspec.Struct, frozen=True, rename="camel"):
     session_id: str
     path: str
-    line: int | None = None  # from 1
+    # From 1
+    line: int | None = None
     limit: int | None = None
 
 
@@ -121,7 +130,8 @@ class AcpClient:
     """What is known of one session. `cost_usd` and `system_error` are what the agent said last."""
 
     def __init__(self, connection: AcpConnection, files: AcpFileAccess) -> None:
-        self._connection, self._files = connection, files
+        self._connection = connection
+        self._files = files
         self._tool_calls = ToolCallTracker(files.checkout)
         self._message_id: str | None = None
         self._new_message = True
@@ -131,9 +141,12 @@ class AcpClient:
         self.last_text = ""
         self.cost_usd: float | None = None
         self.system_error = False
-        self.sends_info_messages = False  # what begins with "Info: " is a notice of the program, not a message
-        self.last_error_text = ""  # what it said last, if that reads like an error of its own
-        self.last_refusal = ""  # the change that was refused, if it said nothing after it
+        # What begins with "Info: " is a notice of the program, not a message
+        self.sends_info_messages = False
+        # What it said last, if that reads like an error of its own
+        self.last_error_text = ""
+        # The change that was refused, if it said nothing after it
+        self.last_refusal = ""
         self._handlers = {
             "session/request_permission": self._handle_permission,
             "fs/read_text_file": self._handle_read,
@@ -144,15 +157,21 @@ class AcpClient:
         """Answer a request, note a notification. A response that nobody waits for is nothing."""
         if message.method is UNSET:
             return
+
         if message.id is not UNSET and message.id is not None:
-            self._connection.send({"id": message.id, **self._answer_request(message.method, message.params)})
+            self._connection.send(
+                {"id": message.id, **self._answer_request(message.method, message.params)}
+            )
         elif message.method == "session/update":
             self._handle_update(message.params)
 
     def _answer_request(self, method: str, params: Raw) -> dict[str, object]:
         try:
             if method not in self._handlers:
-                raise AcpRequestError(METHOD_NOT_FOUND, f"Method not found: {method[:MAX_TITLE_CHARS]}")
+                raise AcpRequestError(
+                    METHOD_NOT_FOUND, f"Method not found: {method[:MAX_TITLE_CHARS]}"
+                )
+
             return {"result": self._handlers[method](params)}
         except AcpRequestError as wrong:
             return {"error": {"code": wrong.code, "message": str(wrong)}}
@@ -164,12 +183,14 @@ class AcpClient:
         self._new_message = True
         if self.cancelled:
             return {"outcome": {"outcome": "cancelled"}}
+
         reason = get_refusal_reason(call, self._files)
         answer = choose_option(params.options, call, allowed=not reason)
         if reason:
             self._report_refusal(f"{call.title or 'a tool'}: {reason}", call)
         elif answer["outcome"] == {"outcome": "cancelled"}:
             self._report_refusal(f"{call.title}: it offers no permission for this one time", call)
+
         return answer
 
     def _report_refusal(self, text: str, call: AcpToolCall) -> None:
@@ -179,6 +200,7 @@ class AcpClient:
     def _handle_read(self, raw: Raw) -> dict[str, object]:
         params = _decode_params(AcpReadParams, raw)
         self._require_session(params.session_id)
+
         try:
             text = self._files.read_text(params.path)
         except FileAccessRefused as refusal:
@@ -188,6 +210,7 @@ class AcpClient:
             raise AcpRequestError(
                 RESOURCE_NOT_FOUND, f"Resource not found: ENOENT: no such file: {params.path}"
             ) from None
+
         return {"content": _slice_lines(text, params.line, params.limit)}
 
     def _handle_write(self, raw: Raw) -> dict[str, object]:
@@ -195,6 +218,7 @@ class AcpClient:
         self._require_session(params.session_id)
         if self.cancelled:
             raise AcpRequestError(REFUSED, "refused: the turn was cancelled")
+
         try:
             name = self._files.write_text(params.path, params.content)
             self._written.add(name)
@@ -202,6 +226,7 @@ class AcpClient:
         except FileAccessRefused as refusal:
             emit_event(AcpNotice(f"write refused: {refusal}", params.path))
             raise AcpRequestError(REFUSED, f"refused: {refusal}") from None
+
         return {}
 
     def _require_session(self, session_id: str) -> None:
@@ -209,8 +234,12 @@ class AcpClient:
             raise AcpRequestError(INVALID_PARAMS, "there is no such session")
 
     def _handle_update(self, raw: Raw) -> None:
-        """Note an update. One that cannot be read says nothing, and nothing is allowed because of it."""
+        """Note an update.
+
+        One that cannot be read says nothing, and nothing is allowed because of it.
+        """
         kind = _TEXT_UPDATE
+
         try:
             params = _decode_params(AcpUpdateParams, raw)
             kind = _decode_params(AcpUpdateKind, params.update).session_update
@@ -228,25 +257,44 @@ class AcpClient:
                 self._apply_tool_call(_decode_params(ToolCallUpdate, update))
             case "usage_update":
                 cost = _decode_params(AcpUsageUpdate, update).cost
-                if cost is not None and cost.currency == "USD" and cost.amount is not None and cost.amount >= 0:
+                if (
+                    cost is not None
+                    and cost.currency == "USD"
+                    and cost.amount is not None
+                    and cost.amount >= 0
+                ):
                     self.cost_usd = cost.amount
                     emit_event(AcpUsage(cost_usd=cost.amount))
-            case "session_info_update":  # codex-acp ends such a turn as if all were well
+            case "session_info_update":
+                # Codex-acp ends such a turn as if all were well
                 status = _decode_params(AcpSessionInfoUpdate, update).meta.codex.thread_status.type
-                self.system_error = status == "systemError" if status else self.system_error
+                if status:
+                    self.system_error = status == "systemError"
+                else:
+                    self.system_error = self.system_error
 
     def _apply_text(self, chunk: AcpMessageChunk) -> None:
         if chunk.content.type != "text" or not chunk.content.text:
             return
-        if chunk.message_id is not None:  # it says itself where messages begin
+        # It says itself where messages begin
+        if chunk.message_id is not None:
             self._new_message = chunk.message_id != self._message_id
             self._message_id = chunk.message_id
+
         text = chunk.content.text
         if self.sends_info_messages and text.startswith(_INFO_PREFIX):
             emit_event(AcpNotice(text))
             return
-        self.last_refusal, self.last_error_text = "", text if text.startswith(_ERROR_PREFIX) else ""
-        self.last_text = (text if self._new_message else self.last_text + text)[-_MAX_LAST_TEXT_CHARS:]
+
+        self.last_refusal = ""
+        if text.startswith(_ERROR_PREFIX):
+            self.last_error_text = text
+        else:
+            self.last_error_text = ""
+
+        self.last_text = (text if self._new_message else self.last_text + text)[
+            -_MAX_LAST_TEXT_CHARS:
+        ]
         for start in range(0, len(text), MAX_TEXT_CHARS):
             emit_event(AcpText(text[start : start + MAX_TEXT_CHARS], begins=self._new_message))
             self._new_message = False
@@ -256,11 +304,14 @@ class AcpClient:
         call = self._tool_calls.apply_update(update)
         if was_over or not call.is_finished:
             return
+
         failed = call.status == "failed"
         if call.kind in CHANGE_KINDS:
             for name in map(self._files.format_path, call.paths):
-                if name not in self._written:  # otherwise we said so when we wrote it
+                # Otherwise we said so when we wrote it
+                if name not in self._written:
                     emit_event(AcpFileChange(name, removed=call.kind == "delete", failed=failed))
+
                 self._written.discard(name)
         else:
             emit_event(AcpToolRun(call.title, is_command=call.kind == EXECUTE_KIND, failed=failed))
@@ -270,7 +321,9 @@ def _decode_params(kind: type[Params], raw: Raw) -> Params:
     try:
         return read_json(raw, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise AcpRequestError(INVALID_PARAMS, f"Invalid params: {str(error)[:MAX_TITLE_CHARS]}") from None
+        raise AcpRequestError(
+            INVALID_PARAMS, f"Invalid params: {str(error)[:MAX_TITLE_CHARS]}"
+        ) from None
 
 
 def _slice_lines(text: str, line: int | None, limit: int | None) -> str:

@@ -1,4 +1,7 @@
-"""What the ACP harness and its program in the cage say to each other: an order, and one JSON object a line."""
+"""What the ACP harness and its program in the cage say to each other.
+
+An order, and one JSON object a line.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,23 @@ class AcpEndReason(StrEnum):
     MAX_TURN_REQUESTS = "max_turn_requests"
     REFUSAL = "refusal"
     CANCELLED = "cancelled"
-    ERROR = "error"  # it answered a request of ours with an error
-    SIGN_IN = "sign_in"  # it wants somebody to sign in first
-    EXITED = "exited"  # before it answered
-    SILENT = "silent"  # it did not answer in time
-    BROKEN = "broken"  # what it sent is not the protocol, or not our version of it
+    # It answered a request of ours with an error
+    ERROR = "error"
+    # It wants somebody to sign in first
+    SIGN_IN = "sign_in"
+    # Before it answered
+    EXITED = "exited"
+    # It did not answer in time
+    SILENT = "silent"
+    # What it sent is not the protocol, or not our version of it
+    BROKEN = "broken"
     NOT_STARTED = "not_started"
 
 
 class AcpText(msgspec.Struct, frozen=True, tag="text"):
     text: str
-    begins: bool = False  # a new message
+    # A new message
+    begins: bool = False
 
 
 class AcpUsage(msgspec.Struct, frozen=True, tag="usage"):
@@ -57,16 +66,26 @@ class AcpNotice(msgspec.Struct, frozen=True, tag="notice"):
 class AcpUnreadableUpdate(msgspec.Struct, frozen=True, tag="unread"):
     """An update of the session that could not be read."""
 
-    is_text: bool  # it may have been a piece of what the agent says
+    # It may have been a piece of what the agent says
+    is_text: bool
 
 
 class AcpSessionEnd(msgspec.Struct, frozen=True, tag="end"):
     how: AcpEndReason
     reason: str = ""
-    agent_status: int | None = None  # where it exited: negative for a signal
+    # Where it exited: negative for a signal
+    agent_status: int | None = None
 
 
-AcpEvent = AcpText | AcpUsage | AcpFileChange | AcpToolRun | AcpNotice | AcpUnreadableUpdate | AcpSessionEnd
+AcpEvent = (
+    AcpText
+    | AcpUsage
+    | AcpFileChange
+    | AcpToolRun
+    | AcpNotice
+    | AcpUnreadableUpdate
+    | AcpSessionEnd
+)
 
 
 class AcpSessionConfig(msgspec.Struct, frozen=True):
@@ -74,13 +93,18 @@ class AcpSessionConfig(msgspec.Struct, frozen=True):
 
     checkout: str
     prompt: str
-    may_run: bool  # commands
-    handshake_s: float  # for each answer until there is a session
-    cancel_s: float  # between session/cancel and the end of our patience
-    close_s: float  # for it to end by itself
+    # Commands
+    may_run: bool
+    # For each answer until there is a session
+    handshake_s: float
+    # Between session/cancel and the end of our patience
+    cancel_s: float
+    # For it to end by itself
+    close_s: float
     readable: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()
     lock_files: tuple[str, ...] = ()
     litter: tuple[str, ...] = ()
-    has_tools: bool = False  # whether it gets our commands as an MCP server
+    # Whether it gets our commands as an MCP server
+    has_tools: bool = False

@@ -1,6 +1,9 @@
-"""The files of a checkout as an agent may name them: which one a path means, and reading and writing just that one.
+"""The files of a checkout as an agent may name them.
 
-Paths are opened part by part, and no part is followed if it is a link: what was judged is what is opened.
+Which one a path means, and reading and writing just that one.
+
+Paths are opened part by part, and no part is followed if it is a link: what was judged is what is
+opened.
 """
 
 from __future__ import annotations
@@ -17,7 +20,12 @@ from phasegate.core.paths.repo_path import find_path_problem
 from phasegate.core.paths.scope import Scope
 from phasegate.errors import ConfigError
 from phasegate.files import create_new_file
-from phasegate.files.safe_open import closing_descriptor, folder_descriptor, make_folder_beneath, open_beneath
+from phasegate.files.safe_open import (
+    closing_descriptor,
+    folder_descriptor,
+    make_folder_beneath,
+    open_beneath,
+)
 from phasegate.files.text_file import read_text_file
 
 MAX_FILE_BYTES = 8 * 1024**2
@@ -33,11 +41,15 @@ class FileMissing(Exception):
 
 
 class AcpFileAccess(NamedTuple):
-    """Where an agent works. `aliases` are other names of the checkout; `readable` are files besides."""
+    """Where an agent works.
+
+    `aliases` are other names of the checkout; `readable` are files besides.
+    """
 
     checkout: str
     scope: Scope
-    can_run_commands: bool  # commands: only where a sandbox holds them
+    # Commands: only where a sandbox holds them
+    can_run_commands: bool
     aliases: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
 
@@ -45,18 +57,22 @@ class AcpFileAccess(NamedTuple):
         """The path from the checkout on; the protocol knows absolute paths only."""
         if not path.startswith("/"):
             raise FileAccessRefused(f"{path or 'an empty path'} is not absolute")
+
         for root in (self.checkout, *self.aliases):
             if path.startswith(f"{root}/"):
                 name = path[len(root) + 1 :]
                 if problem := find_path_problem(name):
                     raise FileAccessRefused(f"{path} {problem}")
                 return name
+
         raise FileAccessRefused(f"{path} is outside the checkout")
 
     def format_path(self, path: str) -> str:
         """A path as a person reads it: from the checkout on, if it is in there."""
         roots = (root for root in (self.checkout, *self.aliases) if path.startswith(f"{root}/"))
-        return path[len(next(roots, "")) :].removeprefix("/")[:MAX_DISPLAY_CHARS] if path.startswith("/") else path
+        if path.startswith("/"):
+            return path[len(next(roots, "")) :].removeprefix("/")[:MAX_DISPLAY_CHARS]
+        return path
 
     def require_writable(self, path: str) -> str:
         """The name of a file that the package may change."""
@@ -64,6 +80,7 @@ class AcpFileAccess(NamedTuple):
         scope = self.scope
         if not (scope.covers(name) or scope.is_lock_file(name) or scope.is_litter(name)):
             raise FileAccessRefused(f"{name} is not in the file scope of this work package")
+
         self._refuse_links(name)
         return name
 
@@ -83,7 +100,11 @@ class AcpFileAccess(NamedTuple):
         """The whole text of a file."""
         if path in self.readable:
             return _read_text(Path(path), None)
-        with _open_parent_folder(self.checkout, self.get_checkout_path(path), make=False) as (folder, last):
+
+        with _open_parent_folder(self.checkout, self.get_checkout_path(path), make=False) as (
+            folder,
+            last,
+        ):
             return _read_text(Path(last), folder)
 
     def write_text(self, path: str, text: str) -> str:
@@ -99,13 +120,18 @@ class AcpFileAccess(NamedTuple):
 def _open_parent_folder(root: str, name: str, *, make: bool) -> Iterator[tuple[int, str]]:
     """The open folder that a name lies in, and its last part."""
     *folders, last = name.split("/")
-    with folder_descriptor(root) as top, closing_descriptor(_open_folders(top, folders, name, make=make)) as folder:
+    with (
+        folder_descriptor(root) as top,
+        closing_descriptor(_open_folders(top, folders, name, make=make)) as folder,
+    ):
         yield folder, last
 
 
 def _open_folders(top: int, folders: list[str], name: str, *, make: bool) -> int:
     try:
-        return make_folder_beneath(top, folders) if make else open_beneath(top, folders)
+        if make:
+            return make_folder_beneath(top, folders)
+        return open_beneath(top, folders)
     except FileNotFoundError:
         raise FileMissing(name) from None
     except OSError as error:
@@ -131,7 +157,10 @@ def _read_text(path: Path, folder: int | None) -> str:
 
 
 def _write_bytes(folder: int, name: str, data: bytes) -> None:
-    """Into the file itself if it is one of its own; a file with other names is left to them and made anew."""
+    """Into the file itself if it is one of its own.
+
+    A file with other names is left to them and made anew.
+    """
     try:
         with os.fdopen(_open_for_writing(folder, name), "wb") as file:
             file.write(data)
@@ -145,18 +174,24 @@ def _open_for_writing(folder: int, name: str) -> int:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISREG(about.st_mode):
             raise FileAccessRefused(f"{name} is not a regular file")
+
         mode = stat.S_IMODE(about.st_mode)
         if about.st_nlink == 1:
             return _open_truncated(folder, name)
+
         os.unlink(name, dir_fd=folder)
+
     return create_new_file(name, mode, folder)
 
 
 def _open_truncated(folder: int, name: str) -> int:
-    descriptor = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    descriptor = os.open(
+        name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
+    )
     about = os.fstat(descriptor)
     if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
         os.truncate(descriptor, 0)
         return descriptor
+
     os.close(descriptor)
     raise FileAccessRefused(f"{name} changed while it was opened")

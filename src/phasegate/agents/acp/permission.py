@@ -1,7 +1,9 @@
-"""What an agent is allowed when it asks first: decided by the paths that it names and the scope of its package.
+"""What an agent is allowed when it asks first.
 
-What is unknown is refused. A command is allowed where there is a sandbox: no path says what it will do, so the cage
-holds it, and what it left behind is judged with everything else.
+Decided by the paths that it names and the scope of its package.
+
+What is unknown is refused. A command is allowed where there is a sandbox: no path says what it will
+do, so the cage holds it, and what it left behind is judged with everything else.
 """
 
 from __future__ import annotations
@@ -18,12 +20,25 @@ from phasegate.typed import read_json
 CHANGE_KINDS = frozenset(("edit", "delete", "move"))
 READ_KINDS = frozenset(("read", "search", "think"))
 EXECUTE_KIND = "execute"
-MAX_TOOL_CALLS, MAX_PATHS, MAX_PATH_CHARS, MAX_TITLE_CHARS = 1000, 200, 4096, 200
-_INVALID_PATH = "/"  # stands for a path that is too long and for too many: never in any scope
+MAX_TOOL_CALLS = 1000
+MAX_PATHS = 200
+MAX_PATH_CHARS = 4096
+MAX_TITLE_CHARS = 200
+# Stands for a path that is too long and for too many: never in any scope
+_INVALID_PATH = "/"
 # What tools call the file that they are about, where an agent does not repeat it as a location.
 _PATH_KEYS = frozenset(
     (
-        *("path", "file_path", "filePath", "filepath", "abs_path", "absolute_path", "notebook_path", "target_file"),
+        *(
+            "path",
+            "file_path",
+            "filePath",
+            "filepath",
+            "abs_path",
+            "absolute_path",
+            "notebook_path",
+            "target_file",
+        ),
         *("old_path", "new_path", "source", "destination"),
     )
 )
@@ -58,7 +73,10 @@ class ToolCallUpdate(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AcpToolCall(NamedTuple):
-    """All that an agent has said about one call. Paths add up: what it named once is judged with the rest."""
+    """All that an agent has said about one call.
+
+    Paths add up: what it named once is judged with the rest.
+    """
 
     title: str = ""
     kind: str = ""
@@ -67,14 +85,23 @@ class AcpToolCall(NamedTuple):
     named_paths: frozenset[str] = frozenset()
 
     def merge_update(self, update: ToolCallUpdate, checkout: str) -> AcpToolCall:
-        diffs = {_make_absolute(checkout, part.path) for part in update.content or () if part.type == "diff"}
-        named = [*(location.path for location in update.locations or ()), *_find_paths(update.raw_input)]
+        diffs = {
+            _make_absolute(checkout, part.path)
+            for part in update.content or ()
+            if part.type == "diff"
+        }
+        named = [
+            *(location.path for location in update.locations or ()),
+            *_find_paths(update.raw_input),
+        ]
         return AcpToolCall(
-            (update.title or self.title)[:MAX_TITLE_CHARS],
-            (update.kind or self.kind)[:MAX_TITLE_CHARS],
-            (update.status or self.status)[:MAX_TITLE_CHARS],
-            _limit_paths(self.changed_paths | diffs),
-            _limit_paths(self.named_paths | {_make_absolute(checkout, path) for path in named}),
+            title=(update.title or self.title)[:MAX_TITLE_CHARS],
+            kind=(update.kind or self.kind)[:MAX_TITLE_CHARS],
+            status=(update.status or self.status)[:MAX_TITLE_CHARS],
+            changed_paths=_limit_paths(self.changed_paths | diffs),
+            named_paths=_limit_paths(
+                self.named_paths | {_make_absolute(checkout, path) for path in named}
+            ),
         )
 
     @property
@@ -92,7 +119,10 @@ class AcpToolCall(NamedTuple):
 
 
 class ToolCallTracker:
-    """The calls of a session by their id; the oldest are forgotten, and a forgotten one is an unknown one."""
+    """The calls of a session by their id.
+
+    The oldest are forgotten, and a forgotten one is an unknown one.
+    """
 
     def __init__(self, checkout: str) -> None:
         self._checkout = checkout
@@ -114,22 +144,35 @@ def _find_paths(raw_input: Raw) -> Iterator[str]:
         given = read_json(raw_input)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
+
     if not isinstance(given, dict):
         return
-    yield from (value for key, value in given.items() if key in _PATH_KEYS and isinstance(value, str) and value)
+
+    yield from (
+        value
+        for key, value in given.items()
+        if key in _PATH_KEYS and isinstance(value, str) and value
+    )
     if isinstance(changes := given.get("changes"), dict):
         yield from changes
 
 
 def _make_absolute(checkout: str, path: str) -> str:
-    """Some agents name paths from the session's folder on. What leads out of it is refused later."""
+    """Some agents name paths from the session's folder on.
+
+    What leads out of it is refused later.
+    """
     if len(path) > MAX_PATH_CHARS:
         return _INVALID_PATH
-    return path if path.startswith("/") else f"{checkout}/{path}"
+    if path.startswith("/"):
+        return path
+    return f"{checkout}/{path}"
 
 
 def _limit_paths(paths: frozenset[str]) -> frozenset[str]:
-    return paths if len(paths) <= MAX_PATHS else frozenset((_INVALID_PATH,))
+    if len(paths) <= MAX_PATHS:
+        return paths
+    return frozenset((_INVALID_PATH,))
 
 
 def get_refusal_reason(call: AcpToolCall, files: AcpFileAccess) -> str:
@@ -141,11 +184,14 @@ def get_refusal_reason(call: AcpToolCall, files: AcpFileAccess) -> str:
             for path in call.named_paths:
                 files.require_readable(path)
         elif call.kind == EXECUTE_KIND:
-            return "" if files.can_run_commands else "no sandbox would hold the command"
+            if files.can_run_commands:
+                return ""
+            return "no sandbox would hold the command"
         else:
             return f"a tool of kind {call.kind or 'unknown'} is not allowed here"
     except FileAccessRefused as refusal:
         return str(refusal)
+
     return ""
 
 
@@ -156,17 +202,28 @@ def _check_change(call: AcpToolCall, files: AcpFileAccess) -> None:
         files.require_writable(path)
 
 
-def choose_option(options: Iterable[PermissionOption], call: AcpToolCall, *, allowed: bool) -> dict[str, object]:
-    """The answer: one of the options that were offered, by its kind; without a fitting one, no permission.
+def choose_option(
+    options: Iterable[PermissionOption], call: AcpToolCall, *, allowed: bool
+) -> dict[str, object]:
+    """The answer: one of the options that were offered, by its kind.
 
-    A lasting permission is taken only where each later call would be allowed too: never for changes.
+    Without a fitting one, no permission.
+
+    A lasting permission is taken only where each later call would be allowed too: never for
+    changes.
     """
     offered = {option.kind: option.option_id for option in reversed(list(options))}
+
     if not allowed:
         wanted = ["reject_once", "reject_always"]
     else:
-        wanted = ["allow_once"] if call.is_change else ["allow_once", "allow_always"]
+        if call.is_change:
+            wanted = ["allow_once"]
+        else:
+            wanted = ["allow_once", "allow_always"]
+
     kind = next((kind for kind in wanted if kind in offered), None)
     if kind is None:
         return {"outcome": {"outcome": "cancelled"}}
+
     return {"outcome": {"outcome": "selected", "optionId": offered[kind]}}

@@ -1,6 +1,9 @@
-"""JSON-RPC over the standard streams of a child, one message a line: bounded, with deadlines, and never blocking.
+"""JSON-RPC over the standard streams of a child, one message a line.
 
-Whatever the child sends, or does not send, `receive` gives a message or raises one of the endings of this module.
+Bounded, with deadlines, and never blocking.
+
+Whatever the child sends, or does not send, `receive` gives a message or raises one of the endings
+of this module.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from msgspec import UNSET, Raw, UnsetType
 from phasegate.typed import read_json
 
 MAX_MESSAGE_BYTES = 16 * 1024**2
-MAX_PENDING_BYTES = 64 * 1024**2  # answers that the agent has asked for and does not take
+# Answers that the agent has asked for and does not take
+MAX_PENDING_BYTES = 64 * 1024**2
 _CHUNK_BYTES = 1 << 16
 _MAX_QUOTED_BYTES = 120
 _KILL_TIMEOUT_S = 3.0
@@ -68,22 +72,27 @@ class AcpConnection:
         assert agent.stdin is not None
         assert agent.stdout is not None
         self._agent = agent
-        self._stdin_fd, self._stdout_fd = agent.stdin.fileno(), agent.stdout.fileno()
-        self._pending_output, self._partial_line = bytearray(), bytearray()
+        self._stdin_fd = agent.stdin.fileno()
+        self._stdout_fd = agent.stdout.fileno()
+        self._pending_output = bytearray()
+        self._partial_line = bytearray()
         self._lines: deque[bytes] = deque()
         self._stop_requested = self._stop_raised = self._closed = False
         self._selector = selectors.DefaultSelector()
         self._wakeup_fd = self._install_signal_handlers()
         for descriptor in (self._stdin_fd, self._stdout_fd):
             os.set_blocking(descriptor, False)
+
         self._selector.register(self._stdout_fd, selectors.EVENT_READ)
 
     def _install_signal_handlers(self) -> int:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._note_stop)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler there must be, or nothing wakes us
+        # A handler there must be, or nothing wakes us
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(reading, selectors.EVENT_READ)
+
         return reading
 
     def _note_stop(self, *_: object) -> None:
@@ -97,8 +106,10 @@ class AcpConnection:
 
     def receive(self, deadline_s: float | None = None) -> AcpMessage:
         """The next message; `deadline_s` is a time of the monotonic clock."""
-        if deadline_s is not None and time.monotonic() > deadline_s:  # however much else it says
+        # However much else it says
+        if deadline_s is not None and time.monotonic() > deadline_s:
             raise AcpReceiveTimeout
+
         while not self._lines:
             self._wait_for_io(deadline_s)
         return _parse_message(self._lines.popleft())
@@ -109,18 +120,27 @@ class AcpConnection:
             raise AcpStopRequested
         if self._closed:
             raise AcpAgentExited
-        gone = self._agent.poll() is not None  # asked before reading: then all that it wrote is there to be read
+
+        # Asked before reading: then all that it wrote is there to be read
+        gone = self._agent.poll() is not None
         self._update_write_interest()
-        left_s = None if deadline_s is None else deadline_s - time.monotonic()
+        if deadline_s is None:
+            left_s = None
+        else:
+            left_s = deadline_s - time.monotonic()
+
         ready = {key.fd for key, _ in self._selector.select(0 if gone else left_s)}
         if self._wakeup_fd in ready:
             _drain(self._wakeup_fd)
         if self._stdin_fd in ready:
             self._write_pending()
+
         if self._stdout_fd in ready:
             self._read_lines()
         elif gone:
-            self._closed = True  # a child of its own may hold the pipe open for ever
+            # A child of its own may hold the pipe open for ever
+            self._closed = True
+
         if not ready and not gone:
             raise AcpReceiveTimeout
 
@@ -137,7 +157,8 @@ class AcpConnection:
             del self._pending_output[:written]
         except BlockingIOError:
             pass
-        except OSError:  # it closed its input; what it still says is read
+        except OSError:
+            # It closed its input; what it still says is read
             self._pending_output.clear()
 
     def _read_lines(self) -> None:
@@ -145,43 +166,65 @@ class AcpConnection:
             data = os.read(self._stdout_fd, _CHUNK_BYTES)
         except BlockingIOError:
             return
+
         if not data:
             self._closed = True
             return
+
         first, *rest = data.split(b"\n")
         self._partial_line += first
         for part in rest:
             if line := bytes(self._partial_line).strip():
                 self._lines.append(line)
+
             self._partial_line = bytearray(part)
+
         if len(self._partial_line) > MAX_MESSAGE_BYTES:
-            raise AcpProtocolError(f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024**2} MiB")
+            raise AcpProtocolError(
+                f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024**2} MiB"
+            )
 
     def close(self, timeout_s: float) -> int | None:
-        """Close its input, give it time to end, then end it and its group. Its exit status; negative for a signal."""
+        """Close its input, give it time to end, then end it and its group.
+
+        Its exit status; negative for a signal.
+        """
         assert self._agent.stdin is not None
         if self._stdin_fd in self._selector.get_map():
             self._selector.unregister(self._stdin_fd)
+
         with suppress(OSError):
             self._agent.stdin.close()
-        for patience, signal_number in ((timeout_s, signal.SIGTERM), (_KILL_TIMEOUT_S, signal.SIGKILL)):
+
+        for patience, signal_number in (
+            (timeout_s, signal.SIGTERM),
+            (_KILL_TIMEOUT_S, signal.SIGKILL),
+        ):
             if self._wait_for_exit(patience):
                 break
+
             with suppress(OSError):
                 os.killpg(self._agent.pid, signal_number)
+
         if not self._wait_for_exit(_KILL_TIMEOUT_S):
             return None
-        with suppress(OSError):  # children that it left behind
+
+        # Children that it left behind
+        with suppress(OSError):
             os.killpg(self._agent.pid, signal.SIGKILL)
+
         return self._agent.returncode
 
     def _wait_for_exit(self, timeout_s: float) -> bool:
-        """Whether it ended; what it still prints is thrown away, so that a full pipe does not hold it up."""
+        """Whether it ended; what it still prints is thrown away, so that a full pipe does not hold
+        it up.
+        """
         deadline_s = time.monotonic() + timeout_s
         while self._agent.poll() is None and (left_s := deadline_s - time.monotonic()) > 0:
             for key, _ in self._selector.select(left_s):
                 if not _drain(key.fd) and key.fd == self._stdout_fd:
                     self._selector.unregister(self._stdout_fd)
+
         return self._agent.poll() is not None
 
 
@@ -199,10 +242,16 @@ def _parse_message(line: bytes) -> AcpMessage:
     try:
         message = read_json(line, AcpMessage)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
-        raise AcpProtocolError(f"it wrote what is not a message of the protocol: {_quote_line(line)}") from None
+        raise AcpProtocolError(
+            f"it wrote what is not a message of the protocol: {_quote_line(line)}"
+        ) from None
+
     is_response = message.method is UNSET and (message.result is UNSET) != (message.error is UNSET)
     if message.jsonrpc != "2.0" or not (is_response or message.method is not UNSET):
-        raise AcpProtocolError(f"it wrote what is not a message of the protocol: {_quote_line(line)}")
+        raise AcpProtocolError(
+            f"it wrote what is not a message of the protocol: {_quote_line(line)}"
+        )
+
     return message
 
 

@@ -1,6 +1,7 @@
 """`acp`: any agent that speaks the Agent Client Protocol, asked before each write.
 
-The conversation is held by `acp_program` inside the cage; here is its order, and what its lines mean.
+The conversation is held by `acp_program` inside the cage; here is its order, and what its lines
+mean.
 """
 
 from __future__ import annotations
@@ -51,9 +52,12 @@ from phasegate.sandbox.environment import filter_search_path
 from phasegate.typed import read_json
 
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp.program", "--")
-HANDSHAKE_TIMEOUT_S = 120.0  # until it has a session: slow ones need ten seconds
-CANCEL_TIMEOUT_S, CLOSE_TIMEOUT_S = 20.0, 5.0
-MAX_ANSWER_CHARS = 8_000_000  # characters
+# Until it has a session: slow ones need ten seconds
+HANDSHAKE_TIMEOUT_S = 120.0
+CANCEL_TIMEOUT_S = 20.0
+CLOSE_TIMEOUT_S = 5.0
+# Characters
+MAX_ANSWER_CHARS = 8_000_000
 MAX_BLOCKERS = 20
 _REASONS = {
     AcpEndReason.MAX_TOKENS: "it reached the limit of its model's tokens",
@@ -74,16 +78,19 @@ _REMEDIES = {
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     """Starts our program, which starts the configured agent and speaks with it."""
     given = task.agent.command or row.command
+
     if not given:
         raise ConfigError(
             f"agent {task.agent.name!r} has no command",
             f'set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}]',
         )
+
     command = _resolve_program(resolve_repository_files(task.repository, given))
-    # A program with a harness of its own has its variables, settings and sign-in here too: what keeps the
-    # settings of a repository from it is the same.
+    # A program with a harness of its own has its variables, settings and sign-in here too: what
+    # keeps the settings of a repository from it is the same.
     known = resolve_harness_row(ACP, command)
     plain = _build_agent_launch(task, known)
+
     return msgspec.structs.replace(
         plain,
         argv=(*PROGRAM, *command),
@@ -99,26 +106,43 @@ def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
 def _build_agent_launch(task: AgentTask, known: HarnessRow | None) -> Launch:
     if known is None:
         return _build_default_launch(task)
+
     if known.driver != ACP:
-        by_session = msgspec.structs.replace(task.agent, mcp_tools=False)  # the tools come with the session
+        # The tools come with the session
+        by_session = msgspec.structs.replace(task.agent, mcp_tools=False)
         return get_harness(known.kind).launch(msgspec.structs.replace(task, agent=by_session))
-    if found := next((name for name in known.repository_programs if (task.checkout / name).exists()), None):
+
+    if found := next(
+        (name for name in known.repository_programs if (task.checkout / name).exists()), None
+    ):
         raise ConfigError(
             f"{known.program} would run the programs of this repository in {found}",
             "use another agent here, or remove them from the branch that the work starts from",
         )
+
     return build_launch(task, known, ())
 
 
 def _build_default_launch(task: AgentTask) -> Launch:
-    """Of a program that we know nothing about: it has to reach its model, with what the person passes on."""
-    return Launch((), b"", network=True, env=build_run_env(task), pass_env=task.agent.env)
+    """Of a program that we know nothing about.
+
+    It has to reach its model, with what the person passes on.
+    """
+    return Launch(
+        argv=(), stdin=b"", network=True, env=build_run_env(task), pass_env=task.agent.env
+    )
 
 
 def _resolve_program(command: tuple[str, ...]) -> tuple[str, ...]:
-    """With the program's whole path where it is on PATH: the cage shows what lies around files that are named."""
+    """With the program's whole path where it is on PATH.
+
+    The cage shows what lies around files that are named.
+    """
     program, *arguments = command
-    return (shutil.which(program, path=filter_search_path(os.environ.get("PATH", ""))) or program, *arguments)
+    return (
+        shutil.which(program, path=filter_search_path(os.environ.get("PATH", ""))) or program,
+        *arguments,
+    )
 
 
 def _build_session_config(task: AgentTask) -> AcpSessionConfig:
@@ -140,7 +164,10 @@ def _build_session_config(task: AgentTask) -> AcpSessionConfig:
 
 
 class AcpOutputParser:
-    """The lines of our program. The answer is the agent's last message; what it said before it is shown only."""
+    """The lines of our program.
+
+    The answer is the agent's last message; what it said before it is shown only.
+    """
 
     def __init__(self, first_output_timer: FirstOutputTimer) -> None:
         self._first_output_timer = first_output_timer
@@ -160,6 +187,7 @@ class AcpOutputParser:
             line = read_json(text, AcpEvent)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return ()
+
         if not isinstance(line, AcpNotice | AcpUnreadableUpdate):
             self._first_output_timer.cancel()
         return (self._convert_line(line),)
@@ -171,28 +199,40 @@ class AcpOutputParser:
             case AcpUsage():
                 return self._update_usage(line)
             case AcpFileChange():
-                return AgentEvent(EventKind.FILE, path=line.path, removed=line.removed, failed=line.failed)
+                return AgentEvent(
+                    kind=EventKind.FILE, path=line.path, removed=line.removed, failed=line.failed
+                )
             case AcpToolRun():
-                kind = EventKind.COMMAND if line.is_command else EventKind.TOOL
-                return AgentEvent(kind, line.title, failed=line.failed)
+                if line.is_command:
+                    kind = EventKind.COMMAND
+                else:
+                    kind = EventKind.TOOL
+
+                return AgentEvent(kind=kind, text=line.title, failed=line.failed)
             case AcpNotice():
-                return AgentEvent(EventKind.NOTICE, line.text, line.path)
+                return AgentEvent(kind=EventKind.NOTICE, text=line.text, path=line.path)
             case AcpUnreadableUpdate():
                 self._unreadable_updates += 1
                 self._lost_text = self._lost_text or line.is_text
                 return make_notice_event("an update of it could not be read", failed=True)
             case AcpSessionEnd():
                 self._end = line
-                return AgentEvent(EventKind.END, line.reason or line.how, failed=line.how is not AcpEndReason.END_TURN)
+                return AgentEvent(
+                    kind=EventKind.END,
+                    text=line.reason or line.how,
+                    failed=line.how is not AcpEndReason.END_TURN,
+                )
 
     def _add_text(self, line: AcpText) -> AgentEvent:
         if line.begins:
             self._blockers = [*self._blockers, *find_blockers("".join(self._parts))][:MAX_BLOCKERS]
-            self._parts, self._length = [], 0
+            self._parts = []
+            self._length = 0
+
         self._length += len(line.text)
         if self._length <= MAX_ANSWER_CHARS:
             self._parts.append(line.text)
-        return AgentEvent(EventKind.TEXT, line.text, is_partial=True)
+        return AgentEvent(kind=EventKind.TEXT, text=line.text, is_partial=True)
 
     def _update_usage(self, line: AcpUsage) -> AgentEvent:
         """Tokens come with the end of the turn, the cost before it and then again."""
@@ -207,16 +247,18 @@ class AcpOutputParser:
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
         self._first_output_timer.cancel()
-        report = (
-            self._first_output_timer.build_report()
-            if self._first_output_timer.expired
-            else _build_report(self._end, finished)
-        )
+        if self._first_output_timer.expired:
+            report = self._first_output_timer.build_report()
+        else:
+            report = _build_report(self._end, finished)
+
         return msgspec.structs.replace(
             report,
             answer="".join(self._parts),
             usage=self._usage,
-            truncated=self._length > MAX_ANSWER_CHARS or finished.skipped_lines > 0 or self._lost_text,
+            truncated=self._length > MAX_ANSWER_CHARS
+            or finished.skipped_lines > 0
+            or self._lost_text,
             remark=f"{self._unreadable_updates} update{'s' * (self._unreadable_updates > 1)} could not be read"
             if self._unreadable_updates
             else "",
@@ -225,15 +267,28 @@ class AcpOutputParser:
 
 
 def _build_report(ended: AcpSessionEnd | None, finished: FinishedRun) -> AgentReport:
-    """What the end means. Without its last line, and when time ran out, our program did not see an end."""
+    """What the end means.
+
+    Without its last line, and when time ran out, our program did not see an end.
+    """
     plain = build_plain_report(finished)
-    if finished.exceeded_limit or finished.timed_out or finished.signal is not None or ended is None:
+
+    if (
+        finished.exceeded_limit
+        or finished.timed_out
+        or finished.signal is not None
+        or ended is None
+    ):
         lost = plain.ending is Ending.COMPLETED
-        return _make_failed_report("it ended without a word about how") if lost else plain
+        if lost:
+            return _make_failed_report("it ended without a word about how")
+        return plain
+
     if ended.how is AcpEndReason.END_TURN:
         return plain
     if finished.sigterm_sent:
         return _make_failed_report(describe_early_stop(finished))
+
     return _build_failure_report(ended, finished)
 
 
@@ -245,13 +300,24 @@ def _build_failure_report(ended: AcpSessionEnd, finished: FinishedRun) -> AgentR
     reason = ended.reason or _REASONS.get(ended.how, "it failed")
     remedy = _REMEDIES.get(ended.how, "")
     if ended.how in (AcpEndReason.SIGN_IN, AcpEndReason.NOT_STARTED):
-        return AgentReport("", Ending.NOT_RUNNABLE, reason, remedy=remedy)
+        return AgentReport(answer="", ending=Ending.NOT_RUNNABLE, reason=reason, remedy=remedy)
     if ended.how is AcpEndReason.EXITED:
         return _build_exit_report(ended, finished)
-    if ended.how is AcpEndReason.ERROR:  # the text of the error says whether another try may help
+
+    # The text of the error says whether another try may help
+    if ended.how is AcpEndReason.ERROR:
         said = reason.removeprefix(_RPC_INTERNAL_ERROR)
-        meaning = interpret_error(ReportedError(said), _REMEDIES[AcpEndReason.SIGN_IN], finished.ended_at_s)
-        return AgentReport("", meaning.ending, reason, meaning.retry_at_s, remedy=meaning.remedy)
+        meaning = interpret_error(
+            ReportedError(said), _REMEDIES[AcpEndReason.SIGN_IN], finished.ended_at_s
+        )
+        return AgentReport(
+            answer="",
+            ending=meaning.ending,
+            reason=reason,
+            retry_at_s=meaning.retry_at_s,
+            remedy=meaning.remedy,
+        )
+
     return msgspec.structs.replace(_make_failed_report(reason), remedy=remedy)
 
 
@@ -260,11 +326,17 @@ def _build_exit_report(ended: AcpSessionEnd, finished: FinishedRun) -> AgentRepo
     status = ended.agent_status
     if status == 0:
         return _make_failed_report(f"{ended.reason}, with exit status 0")
-    signal = -status if status is not None and status < 0 else None
+
+    if status is not None and status < 0:
+        signal = -status
+    else:
+        signal = None
+
     own = msgspec.structs.replace(finished, exit_status=None if signal else status, signal=signal)
     report = build_plain_report(own)
+
     return msgspec.structs.replace(report, reason=f"{ended.reason}: {report.reason}")
 
 
 def _make_failed_report(reason: str) -> AgentReport:
-    return AgentReport("", Ending.FAILED, reason)
+    return AgentReport(answer="", ending=Ending.FAILED, reason=reason)

@@ -15,7 +15,8 @@ from phasegate.agents.stream.claude import ClaudeStreamParser
 from phasegate.agents.stream.state import StreamState
 from phasegate.core.agents.harnesses import HarnessRow
 
-# `user` alone: settings of the project could send the key elsewhere (`env`), or run commands of their own (`hooks`).
+# `user` alone: settings of the project could send the key elsewhere (`env`), or run commands of
+# their own (`hooks`).
 _ARGUMENTS = (
     *("-p", "--output-format", "stream-json", "--verbose"),
     *("--setting-sources", "user", "--strict-mcp-config", "--no-session-persistence"),
@@ -25,24 +26,38 @@ _RESTRICTED_PERMISSIONS = (
     *("--permission-mode", "acceptEdits"),
     *("--allowedTools", "Bash(git add:*),Bash(git commit:*),mcp__phasegate"),
 )
-_MCP_SERVER = {"command": MCP_SERVER_COMMAND[0], "args": [*MCP_SERVER_COMMAND[1:]], "alwaysLoad": True}
-_MCP_ARGUMENTS = ("--mcp-config", encode_settings({"mcpServers": {"phasegate": _MCP_SERVER}}).decode())
+_MCP_SERVER = {
+    "command": MCP_SERVER_COMMAND[0],
+    "args": [*MCP_SERVER_COMMAND[1:]],
+    "alwaysLoad": True,
+}
+_MCP_ARGUMENTS = (
+    "--mcp-config",
+    encode_settings({"mcpServers": {"phasegate": _MCP_SERVER}}).decode(),
+)
 _ENV = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_AUTOUPDATER": "1",
     "DISABLE_ERROR_REPORTING": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "MCP_TOOL_TIMEOUT": str(TOOL_TIMEOUT_S * 1_000),
-    "CLAUDE_CODE_MAX_RETRIES": "3",  # ten take three minutes, for a wrong key too
+    # Ten take three minutes, for a wrong key too
+    "CLAUDE_CODE_MAX_RETRIES": "3",
 }
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    # The cage bounds what it can do; it does not take root for an answer unless it is told of a sandbox.
+    # The cage bounds what it can do; it does not take root for an answer unless it is told of a
+    # sandbox.
     permissions = _BYPASS_PERMISSIONS if task.sandboxed else _RESTRICTED_PERMISSIONS
-    env = {**_ENV, "IS_SANDBOX": "1"} if task.sandboxed else _ENV
+    if task.sandboxed:
+        env = {**_ENV, "IS_SANDBOX": "1"}
+    else:
+        env = _ENV
+
     tools = _MCP_ARGUMENTS if task.has_mcp_tools else ()
     arguments = (*_ARGUMENTS, *tools, *model_option(task, "--model"), *permissions)
+
     return build_launch(task, row, arguments, env=env, stdin=escape_mentions(task))
 
 

@@ -7,17 +7,40 @@ from pathlib import Path
 
 import msgspec
 
-from phasegate.agents.port import AgentEvent, AgentTask, Ending, EventKind, JobHandle, Launch, OutputParser, Usage
-from phasegate.agents.program_launch import MCP_SERVER_COMMAND, TOOL_TIMEOUT_S, build_launch, model_option
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentTask,
+    Ending,
+    EventKind,
+    JobHandle,
+    Launch,
+    OutputParser,
+    Usage,
+)
+from phasegate.agents.program_launch import (
+    MCP_SERVER_COMMAND,
+    TOOL_TIMEOUT_S,
+    build_launch,
+    model_option,
+)
 from phasegate.agents.stream.api_error import ReportedError, interpret_error
 from phasegate.agents.stream.line import LineReader, to_token_count
 from phasegate.agents.stream.state import StreamParser, StreamState
 from phasegate.agents.stream.tool_use import make_file_event, make_notice_event, make_result_events
 from phasegate.core.agents.harnesses import HarnessRow
 
-# Its own configuration is not read: the project's would need its trust, and the job's home has none.
+# Its own configuration is not read: the project's would need its trust, and the job's home has
+# none.
 _ARGUMENTS = (
-    *("exec", "--json", "--color", "never", "--ephemeral", "--ignore-user-config", "--ignore-rules"),
+    *(
+        "exec",
+        "--json",
+        "--color",
+        "never",
+        "--ephemeral",
+        "--ignore-user-config",
+        "--ignore-rules",
+    ),
     *("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false"),
     "--skip-git-repo-check",
 )
@@ -27,8 +50,10 @@ _MCP_SERVER = (
 )
 _BYPASS_SANDBOX = ("--dangerously-bypass-approvals-and-sandbox",)
 _OWN_SANDBOX = ("--sandbox", "workspace-write")
-MAX_RETRY_WAIT_S = 30.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
-_MAX_RECONNECTS = 25  # without a network it would go on for ever
+# It waits as long as a rate limit lasts, hours maybe: we wait better
+MAX_RETRY_WAIT_S = 30.0
+# Without a network it would go on for ever
+_MAX_RECONNECTS = 25
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
@@ -95,7 +120,12 @@ class _CodexError(msgspec.Struct, frozen=True, tag="error"):
 
 
 _Line = (
-    _CodexItemStarted | _CodexItemCompleted | _CodexTurnStarted | _CodexTurnCompleted | _CodexTurnFailed | _CodexError
+    _CodexItemStarted
+    | _CodexItemCompleted
+    | _CodexTurnStarted
+    | _CodexTurnCompleted
+    | _CodexTurnFailed
+    | _CodexError
 )
 _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("item.completed",))
 
@@ -108,12 +138,14 @@ class _CodexParser(StreamParser):
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.parse_line(_LINE_READER, text):
             case None:
-                return ()  # of another kind, or no line of the protocol
+                # Of another kind, or no line of the protocol
+                return ()
             case _CodexItemStarted(item) if item.type == "command_execution":
                 return self._mark_progress(AgentEvent(EventKind.COMMAND, item.command))
             case _CodexItemStarted():
                 return self._mark_progress()
-            case _CodexTurnStarted():  # by the program: its model has not been asked yet
+            case _CodexTurnStarted():
+                # By the program: its model has not been asked yet
                 self._state.completed = False
                 return ()
             case _CodexItemCompleted(item):
@@ -124,7 +156,7 @@ class _CodexParser(StreamParser):
                 return self._handle_turn_end(usage)
             case _CodexTurnFailed(error):
                 self._state.error = ReportedError(error.message)
-                return (AgentEvent(EventKind.END, error.message, failed=True),)
+                return (AgentEvent(kind=EventKind.END, text=error.message, failed=True),)
 
     def _mark_progress(self, *events: AgentEvent) -> Iterable[AgentEvent]:
         self._state.mark_progress()
@@ -135,26 +167,37 @@ class _CodexParser(StreamParser):
         failed = item.status in ("failed", "declined")
         if item.type != "error":
             self._mark_progress()
+
         match item.type:
             case "agent_message":
                 if item.text is None:
                     self._state.mark_text_lost()
+
                 self._state.add_text(item.text or "")
                 self._state.end_message()
                 yield AgentEvent(EventKind.TEXT, item.text or "")
             case "file_change":
                 for change in item.changes:
-                    yield make_file_event(change.path, self._checkout, removed=change.kind == "delete", failed=failed)
+                    yield make_file_event(
+                        change.path, self._checkout, removed=change.kind == "delete", failed=failed
+                    )
             case "command_execution":
                 if failed:
-                    yield make_notice_event(f"failed: {item.command}", failed=True, exit_code=item.exit_code)
-                yield from make_result_events(item.aggregated_output, failed=failed, exit_code=item.exit_code)
+                    yield make_notice_event(
+                        f"failed: {item.command}", failed=True, exit_code=item.exit_code
+                    )
+
+                yield from make_result_events(
+                    item.aggregated_output, failed=failed, exit_code=item.exit_code
+                )
             case "error":
                 yield make_notice_event(item.message, failed=True)
             case "reasoning":
                 pass
             case other:
-                yield AgentEvent(EventKind.TOOL, item.tool or item.query or other, failed=failed)
+                yield AgentEvent(
+                    kind=EventKind.TOOL, text=item.tool or item.query or other, failed=failed
+                )
 
     def _handle_error(self, message: str) -> Iterable[AgentEvent]:
         """`error` is not the end: "Reconnecting... 2/5" comes this way too."""
@@ -164,6 +207,7 @@ class _CodexParser(StreamParser):
             self._state.stop_if_no_progress(MAX_RETRY_WAIT_S)
         if self._reconnects > _MAX_RECONNECTS:
             self._state.stop()
+
         return (make_notice_event(message, failed=True),)
 
     def _handle_turn_end(self, tokens: _CodexTokens | None) -> Iterator[AgentEvent]:
@@ -174,6 +218,7 @@ class _CodexParser(StreamParser):
                 to_token_count(tokens.output_tokens),
             )
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
+
         self._state.mark_progress()
         self._state.completed = True
         yield AgentEvent(EventKind.END)

@@ -13,16 +13,21 @@ from phasegate.errors import ConfigError
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    """Starts the configured command line; relative paths of files in it are those of the repository."""
+    """Starts the configured command line.
+
+    Relative paths of files in it are those of the repository.
+    """
     if not task.agent.command:
         raise ConfigError(
             f"agent {task.agent.name!r} has no command",
             f'set `command = ["program"]` in [agents.{task.agent.name}]',
         )
+
     return Launch(
         argv=resolve_repository_files(task.repository, task.agent.command),
         stdin=task.envelope.to_json(),
-        network=True,  # it may have to reach a model
+        # It may have to reach a model
+        network=True,
         env=build_run_env(task),
         pass_env=task.agent.env,
     )
@@ -33,7 +38,10 @@ def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
 
 
 def build_run_env(task: AgentTask) -> dict[str, str]:
-    """The variables of every run, and which round of which phase this is: the envelope has no field for it."""
+    """The variables of every run, and which round of which phase this is.
+
+    The envelope has no field for it.
+    """
     return {
         **build_envelope_env(task.envelope, task.prompt_xml),
         "PHASEGATE_PHASE": task.phase,
@@ -43,7 +51,10 @@ def build_run_env(task: AgentTask) -> dict[str, str]:
 
 
 def resolve_repository_files(repository: Path, command: Sequence[str]) -> tuple[str, ...]:
-    """`./agent.sh` and `tools/agent.py` mean the person's own files: agents had those in the checkout in hand."""
+    """`./agent.sh` and `tools/agent.py` mean the person's own files.
+
+    Agents had those in the checkout in hand.
+    """
     program, *arguments = command
     if "/" in program:
         program = str(repository / program)
@@ -53,6 +64,9 @@ def resolve_repository_files(repository: Path, command: Sequence[str]) -> tuple[
 def _resolve_repository_file(repository: Path, argument: str) -> str:
     path = repository / argument
     try:
-        return str(path) if not argument.startswith("-") and path.is_file() else argument
-    except OSError:  # too long to be a name
+        if not argument.startswith("-") and path.is_file():
+            return str(path)
+        return argument
+    except OSError:
+        # Too long to be a name
         return argument

@@ -14,12 +14,23 @@ from phasegate.agents.stream.state import StreamState
 from phasegate.agents.stream.tool_use import ToolInput, make_tool_event
 from phasegate.core.agents.harnesses import HarnessRow
 
-_TOOL_NAMES = {"writeToolCall": "write", "editToolCall": "edit", "deleteToolCall": "edit", "shellToolCall": "shell"}
+_TOOL_NAMES = {
+    "writeToolCall": "write",
+    "editToolCall": "edit",
+    "deleteToolCall": "edit",
+    "shellToolCall": "shell",
+}
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     permissions = ("--force", "--trust") if task.sandboxed else ("--trust",)
-    arguments = ("-p", "--output-format", "stream-json", *permissions, *model_option(task, "--model"))
+    arguments = (
+        "-p",
+        "--output-format",
+        "stream-json",
+        *permissions,
+        *model_option(task, "--model"),
+    )
     return build_launch(task, row, arguments)
 
 
@@ -45,10 +56,15 @@ class _CursorParser(ClaudeStreamParser):
         event = self._state.parse_line(_LINE_READER, text)
         if event is None:
             return self._parse_claude_line(text)
+
         self._state.mark_progress()
         self._state.end_message()
         calls = event.tool_call.items() if event.subtype == "started" else ()
-        return [make_tool_event(_TOOL_NAMES.get(name, name), call.args, self._checkout) for name, call in calls]
+
+        return [
+            make_tool_event(_TOOL_NAMES.get(name, name), call.args, self._checkout)
+            for name, call in calls
+        ]
 
     def _parse_claude_line(self, text: str) -> Iterable[AgentEvent]:
         """Its result is its end: it is known to stay on after it, so it is told to go."""

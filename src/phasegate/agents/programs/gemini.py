@@ -32,38 +32,78 @@ from phasegate.agents.program_launch import (
 from phasegate.agents.stream.api_error import ReportedError
 from phasegate.agents.stream.line import LineReader, to_token_count
 from phasegate.agents.stream.state import StreamParser, StreamState
-from phasegate.agents.stream.tool_use import ToolInput, make_notice_event, make_result_events, make_tool_event
+from phasegate.agents.stream.tool_use import (
+    ToolInput,
+    make_notice_event,
+    make_result_events,
+    make_tool_event,
+)
 from phasegate.core.agents.harnesses import HarnessRow
 
-# It works in trusted folders only, and there it takes unset variables from `.gemini/.env`: so those that lead somewhere
-# are set, if only to nothing.
+# It works in trusted folders only, and there it takes unset variables from `.gemini/.env`: so those
+# that lead somewhere are set, if only to nothing.
 _BLANKED_VARIABLES = (
     *PROXY_VARIABLES,
-    *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT"),
-    *("GOOGLE_CLOUD_LOCATION", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT"),
-    *("CODE_ASSIST_API_VERSION", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_ACCESS_TOKEN", "CLOUDSDK_CONFIG"),
-    *("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GOOGLE_CLOUD_QUOTA_PROJECT", "GCE_METADATA_HOST", "GCE_METADATA_IP"),
-    *("GEMINI_CLI_CUSTOM_HEADERS", "GEMINI_SANDBOX", "GEMINI_SANDBOX_PROXY_COMMAND", "GEMINI_SYSTEM_MD"),
+    *(
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "GOOGLE_GENAI_USE_VERTEXAI",
+        "GOOGLE_GENAI_USE_GCA",
+        "GOOGLE_CLOUD_PROJECT",
+    ),
+    *(
+        "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_GEMINI_BASE_URL",
+        "GOOGLE_VERTEX_BASE_URL",
+        "CODE_ASSIST_ENDPOINT",
+    ),
+    *(
+        "CODE_ASSIST_API_VERSION",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_ACCESS_TOKEN",
+        "CLOUDSDK_CONFIG",
+    ),
+    *(
+        "GOOGLE_CLOUD_UNIVERSE_DOMAIN",
+        "GOOGLE_CLOUD_QUOTA_PROJECT",
+        "GCE_METADATA_HOST",
+        "GCE_METADATA_IP",
+    ),
+    *(
+        "GEMINI_CLI_CUSTOM_HEADERS",
+        "GEMINI_SANDBOX",
+        "GEMINI_SANDBOX_PROXY_COMMAND",
+        "GEMINI_SYSTEM_MD",
+    ),
     *(
         "GEMINI_TELEMETRY_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "grpc_proxy",
         "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
     ),
-    *("NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "CLOUD_SHELL", "GEMINI_CLI_HOME", "GEMINI_CLI_SYSTEM_DEFAULTS_PATH"),
+    *(
+        "NODE_OPTIONS",
+        "NODE_EXTRA_CA_CERTS",
+        "CLOUD_SHELL",
+        "GEMINI_CLI_HOME",
+        "GEMINI_CLI_SYSTEM_DEFAULTS_PATH",
+    ),
 )
 _ENV = {
     "GEMINI_CLI_TRUST_WORKSPACE": "true",
-    "GEMINI_CLI_NO_RELAUNCH": "true",  # one process: signals to it arrive
+    # One process: signals to it arrive
+    "GEMINI_CLI_NO_RELAUNCH": "true",
     "GEMINI_TELEMETRY_ENABLED": "false",
     "NODE_TLS_REJECT_UNAUTHORIZED": "1",
 }
-# As settings of the system: those of the project go before those of a person, and may name commands to be run.
+# As settings of the system: those of the project go before those of a person, and may name commands
+# to be run.
 _SETTINGS_FILE = ".gemini/system.json"
 _SETTINGS = {
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False, "maxAttempts": 3},
     "advanced": {"ignoreLocalEnv": True},
-    "context": {"fileFiltering": {"enableRecursiveFileSearch": False}},  # for names behind an `@` in a prompt
+    # For names behind an `@` in a prompt
+    "context": {"fileFiltering": {"enableRecursiveFileSearch": False}},
     "privacy": {"usageStatisticsEnabled": False},
     "telemetry": {"enabled": False},
     "hooksConfig": {"enabled": False},
@@ -81,20 +121,39 @@ _LOOP_MESSAGE = "Loop detected"
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    permissions = "yolo" if task.sandboxed else "auto_edit"
+    if task.sandboxed:
+        permissions = "yolo"
+    else:
+        permissions = "auto_edit"
+
     # Only a server of this name may run: ours or none, and a project cannot guess it and have one.
     name = f"phasegate-{task.envelope.job_id}"
     servers = ("--allowed-mcp-server-names", name)
-    tools = {"mcpServers": {name: _MCP_SERVER}} if task.has_mcp_tools else {}
-    arguments = ("-o", "stream-json", *servers, "--approval-mode", permissions, *model_option(task, "-m"))
+    if task.has_mcp_tools:
+        tools = {"mcpServers": {name: _MCP_SERVER}}
+    else:
+        tools = {}
+
+    arguments = (
+        "-o",
+        "stream-json",
+        *servers,
+        "--approval-mode",
+        permissions,
+        *model_option(task, "-m"),
+    )
+
     plain = build_launch(
         task,
         row,
         arguments,
         env=_ENV,
-        home_files={_SETTINGS_FILE: encode_settings({**_SETTINGS, **_select_auth(os.environ), **tools})},
+        home_files={
+            _SETTINGS_FILE: encode_settings({**_SETTINGS, **_select_auth(os.environ), **tools})
+        },
         stdin=escape_mentions(task),
     )
+
     return msgspec.structs.replace(
         plain,
         default_env=dict.fromkeys(_BLANKED_VARIABLES, ""),
@@ -107,13 +166,20 @@ def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
 
 
 def _select_auth(environment: Mapping[str, str]) -> dict[str, object]:
-    """Which of its sign-ins to use. Left to itself it refuses a key together with a base URL, and knows no OAuth."""
+    """Which of its sign-ins to use.
+
+    Left to itself it refuses a key together with a base URL, and knows no OAuth.
+    """
     if environment.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
         kind = "vertex-ai"
     elif environment.get("GEMINI_API_KEY"):
         kind = "gemini-api-key"
     else:
-        kind = "vertex-ai" if environment.get("GOOGLE_API_KEY") else "oauth-personal"
+        if environment.get("GOOGLE_API_KEY"):
+            kind = "vertex-ai"
+        else:
+            kind = "oauth-personal"
+
     return {"security": {"auth": {"selectedType": kind}}}
 
 
@@ -150,7 +216,8 @@ class _GeminiStats(msgspec.Struct, frozen=True):
 
 class _GeminiResult(msgspec.Struct, frozen=True, tag="result"):
     status: str = ""
-    error: object = None  # whatever it is: it did not go well
+    # Whatever it is: it did not go well
+    error: object = None
     stats: _GeminiStats | None = None
 
 
@@ -159,7 +226,8 @@ _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("message",))
 
 
 class _GeminiParser(StreamParser):
-    config_error_statuses = (41, 44, 52, 55)  # no sign-in, no sandbox, wrong settings, a folder that it does not trust
+    # No sign-in, no sandbox, wrong settings, a folder that it does not trust
+    config_error_statuses = (41, 44, 52, 55)
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
         super().__init__(state, checkout)
@@ -168,10 +236,11 @@ class _GeminiParser(StreamParser):
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.parse_line(_LINE_READER, text):
             case None:
-                return ()  # of another kind, or no line of the protocol
+                # Of another kind, or no line of the protocol
+                return ()
             case _GeminiMessage("assistant", content):
                 self._state.add_text(content)
-                return (AgentEvent(EventKind.TEXT, content, is_partial=True),)
+                return (AgentEvent(kind=EventKind.TEXT, text=content, is_partial=True),)
             case _GeminiMessage(role) if role != "user":
                 self._state.mark_text_lost()
                 return ()
@@ -180,7 +249,9 @@ class _GeminiParser(StreamParser):
                 self._state.end_message()
                 return (make_tool_event(name, parameters, self._checkout),)
             case _GeminiToolResult("error", error):
-                return (make_notice_event(error.message if error else "a tool failed", failed=True),)
+                return (
+                    make_notice_event(error.message if error else "a tool failed", failed=True),
+                )
             case _GeminiToolResult(_, _, output):
                 return make_result_events(output)
             case _GeminiError(message):
@@ -188,25 +259,37 @@ class _GeminiParser(StreamParser):
                 return (make_notice_event(message, failed=True),)
             case _GeminiResult() as event:
                 return self._handle_result(event)
+
         return ()
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
         if not self._state.completed and (tries := _RETRY_LINE.findall(finished.stderr[-16_000:])):
-            self._state.retry_error = ReportedError(tries[-1])  # its retries are told on stderr alone
+            # Its retries are told on stderr alone
+            self._state.retry_error = ReportedError(tries[-1])
         return super().build_report(finished)
 
     def _handle_result(self, result: _GeminiResult) -> Iterator[AgentEvent]:
         if result.stats is not None:
             stats = result.stats
             self._state.usage = Usage(
-                to_token_count(stats.input_tokens), to_token_count(stats.cached), to_token_count(stats.output_tokens)
+                to_token_count(stats.input_tokens),
+                to_token_count(stats.cached),
+                to_token_count(stats.output_tokens),
             )
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
+
         self._state.mark_progress()
-        looped = self._last_error.startswith(_LOOP_MESSAGE)  # it calls that a success
+        # It calls that a success
+        looped = self._last_error.startswith(_LOOP_MESSAGE)
         self._state.completed = result.status == "success" and result.error is None and not looped
+
         if not self._state.completed:
-            error = result.error.get("message") if isinstance(result.error, dict) else None
+            if isinstance(result.error, dict):
+                error = result.error.get("message")
+            else:
+                error = None
+
             said = error if isinstance(error, str) else ""
             self._state.error = ReportedError(said or self._last_error or "its result is an error")
+
         yield AgentEvent(EventKind.END, failed=not self._state.completed)

@@ -28,34 +28,60 @@ from phasegate.agents.program_launch import (
 from phasegate.agents.stream.api_error import ReportedError
 from phasegate.agents.stream.line import LineReader, to_token_count
 from phasegate.agents.stream.state import StreamParser, StreamState
-from phasegate.agents.stream.tool_use import ToolInput, make_notice_event, make_result_events, make_tool_event
+from phasegate.agents.stream.tool_use import (
+    ToolInput,
+    make_notice_event,
+    make_result_events,
+    make_tool_event,
+)
 from phasegate.core.agents.harnesses import HarnessRow
 from phasegate.errors import ConfigError
 
 _ENV = {
-    "OPENCODE_DISABLE_PROJECT_CONFIG": "1",  # `opencode.json` of the project could send the key elsewhere
-    "OPENCODE_PURE": "1",  # no plugins: those of the project's `.opencode` are programs
+    # `opencode.json` of the project could send the key elsewhere
+    "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+    # No plugins: those of the project's `.opencode` are programs
+    "OPENCODE_PURE": "1",
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
     "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
     "OPENCODE_DISABLE_SHARE": "1",
 }
-_NO_SHELL = {"OPENCODE_PERMISSION": '{"bash":{"*":"deny","git add *":"allow","git commit *":"allow"}}'}
-_MCP_SERVER = {"type": "local", "command": [*MCP_SERVER_COMMAND], "enabled": True, "timeout": TOOL_TIMEOUT_S * 1_000}
-_MCP_SETTINGS = {".config/opencode/opencode.json": encode_settings({"mcp": {"phasegate": _MCP_SERVER}})}
+_NO_SHELL = {
+    "OPENCODE_PERMISSION": '{"bash":{"*":"deny","git add *":"allow","git commit *":"allow"}}'
+}
+_MCP_SERVER = {
+    "type": "local",
+    "command": [*MCP_SERVER_COMMAND],
+    "enabled": True,
+    "timeout": TOOL_TIMEOUT_S * 1_000,
+}
+_MCP_SETTINGS = {
+    ".config/opencode/opencode.json": encode_settings({"mcp": {"phasegate": _MCP_SERVER}})
+}
 _ERRORS_ON_STDERR = ("--print-logs", "--log-level", "ERROR")
-_STREAM_ERROR, _MAIN_MODEL, _CAUSE = 'message="stream error"', " small=false ", 'error.error="'
-MAX_RETRY_WAIT_S = 120.0  # it waits as long as a rate limit lasts, hours maybe: we wait better
+_STREAM_ERROR = 'message="stream error"'
+_MAIN_MODEL = " small=false "
+_CAUSE = 'error.error="'
+# It waits as long as a rate limit lasts, hours maybe: we wait better
+MAX_RETRY_WAIT_S = 120.0
 MAX_LOG_LINE_CHARS = 4_000
-_MAX_EMPTY_STEPS = 5  # a model whose stream is cut is asked again and again, without end
+# A model whose stream is cut is asked again and again, without end
+_MAX_EMPTY_STEPS = 5
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     _refuse_plugins(task.checkout)
     arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
-    env = _ENV if task.sandboxed else {**_ENV, **_NO_SHELL}
-    return build_launch(task, row, arguments, env=env, home_files=_MCP_SETTINGS if task.has_mcp_tools else None)
+    if task.sandboxed:
+        env = _ENV
+    else:
+        env = {**_ENV, **_NO_SHELL}
+
+    return build_launch(
+        task, row, arguments, env=env, home_files=_MCP_SETTINGS if task.has_mcp_tools else None
+    )
 
 
 def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
@@ -63,10 +89,21 @@ def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
 
 
 def _refuse_plugins(checkout: Path) -> None:
-    """Plugins of a project are programs that start together with it and see its key, and no switch keeps them out."""
-    folders = [path for name in ("plugin", "plugins") if (path := checkout / ".opencode" / name).exists()]
-    names = [f"{folder}opencode.{kind}" for folder in ("", ".opencode/") for kind in ("json", "jsonc")]
-    settings = [path for name in names if (path := checkout / name).is_file() and b"plugin" in path.read_bytes()]
+    """Plugins of a project are programs that start together with it and see its key, and no switch
+    keeps them out.
+    """
+    folders = [
+        path for name in ("plugin", "plugins") if (path := checkout / ".opencode" / name).exists()
+    ]
+    names = [
+        f"{folder}opencode.{kind}" for folder in ("", ".opencode/") for kind in ("json", "jsonc")
+    ]
+    settings = [
+        path
+        for name in names
+        if (path := checkout / name).is_file() and b"plugin" in path.read_bytes()
+    ]
+
     if found := [*folders, *settings]:
         raise ConfigError(
             f"opencode would run the plugins of this repository: {found[0].relative_to(checkout)}",
@@ -143,7 +180,10 @@ _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("text",))
 
 
 class _OpenCodeParser(StreamParser):
-    """There is no final event: the end is good when the last step ended with `stop` and nothing came after it."""
+    """There is no final event.
+
+    The end is good when the last step ended with `stop` and nothing came after it.
+    """
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
         super().__init__(state, checkout)
@@ -153,8 +193,10 @@ class _OpenCodeParser(StreamParser):
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.parse_line(_LINE_READER, text):
             case None:
-                return ()  # of another kind, or no line of the protocol
-            case _OpenCodeStepStart():  # no sign of the model: each new try begins with one
+                # Of another kind, or no line of the protocol
+                return ()
+            case _OpenCodeStepStart():
+                # No sign of the model: each new try begins with one
                 self._state.completed = False
                 self._state.end_message()
                 return ()
@@ -174,16 +216,23 @@ class _OpenCodeParser(StreamParser):
     def parse_stderr_line(self, text: str) -> Iterable[AgentEvent]:
         """That it tries again, and why, stands in its log alone."""
         line, _, cause = text[:MAX_LOG_LINE_CHARS].partition(_CAUSE)
-        if not cause or _STREAM_ERROR not in line or _MAIN_MODEL not in line:  # titles are asked for besides
+        # Titles are asked for besides
+        if not cause or _STREAM_ERROR not in line or _MAIN_MODEL not in line:
             return ()
-        self._state.retry_error = ReportedError(f"temporarily no answer from its model: {cause.partition(chr(34))[0]}")
+
+        self._state.retry_error = ReportedError(
+            f"temporarily no answer from its model: {cause.partition(chr(34))[0]}"
+        )
         self._state.stop_if_no_progress(MAX_RETRY_WAIT_S)
+
         return (make_notice_event(cause, failed=True),)
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
         trouble = self._state.error
         if trouble is not None and self._retry_after.isdigit():
-            self._state.error = trouble._replace(retry_at_s=finished.ended_at_s + int(self._retry_after[:7]))
+            self._state.error = trouble._replace(
+                retry_at_s=finished.ended_at_s + int(self._retry_after[:7])
+            )
         return super().build_report(finished)
 
     def _handle_step_finish(self, part: _OpenCodeStepPart) -> Iterator[AgentEvent]:
@@ -191,16 +240,24 @@ class _OpenCodeParser(StreamParser):
         self._state.usage = self._add_usage(part)
         yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
         self._state.completed = part.reason == "stop"
-        self._empty_steps = self._empty_steps + 1 if part.reason == "unknown" else 0
+        if part.reason == "unknown":
+            self._empty_steps = self._empty_steps + 1
+        else:
+            self._empty_steps = 0
+
         if self._empty_steps >= _MAX_EMPTY_STEPS:
-            self._state.retry_error = ReportedError("the model's stream ended before its end, again and again")
+            self._state.retry_error = ReportedError(
+                "the model's stream ended before its end, again and again"
+            )
             self._state.stop()
+
         if self._state.completed:
             yield AgentEvent(EventKind.END)
 
     def _add_usage(self, part: _OpenCodeStepPart) -> Usage:
         """Steps count for themselves, so they are added up."""
-        before, tokens = self._state.usage or Usage(cost_usd=0.0), part.tokens
+        before = self._state.usage or Usage(cost_usd=0.0)
+        tokens = part.tokens
         return Usage(
             before.input_tokens
             + to_token_count(tokens.input)
@@ -217,4 +274,4 @@ class _OpenCodeParser(StreamParser):
             error.data.message or error.name or "it reports an error", error.data.status_code
         )
         self._retry_after = error.data.response_headers.get("retry-after", "")
-        return (AgentEvent(EventKind.END, error.data.message, failed=True),)
+        return (AgentEvent(kind=EventKind.END, text=error.data.message, failed=True),)

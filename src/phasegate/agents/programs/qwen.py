@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import re
 
-from phasegate.agents.port import AgentReport, AgentTask, FinishedRun, JobHandle, Launch, OutputParser
+from phasegate.agents.port import (
+    AgentReport,
+    AgentTask,
+    FinishedRun,
+    JobHandle,
+    Launch,
+    OutputParser,
+)
 from phasegate.agents.program_launch import ESCAPED_AT, build_launch, encode_settings, model_option
 from phasegate.agents.stream.api_error import ReportedError
 from phasegate.agents.stream.claude import ClaudeStreamParser
@@ -30,7 +37,8 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
         (*_ARGUMENTS, *account, *model_option(task, "-m"), *permissions),
         env={"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"},
         home_files={".qwen/settings.json": encode_settings(_SETTINGS)},
-        # It reads what is named behind an `@`, and puts blanks before each of them, those of a diff too.
+        # It reads what is named behind an `@`, and puts blanks before each of them, those of a diff
+        # too.
         stdin=task.prompt_xml.read_bytes().replace(b"@", ESCAPED_AT),
     )
 
@@ -50,5 +58,9 @@ class _QwenParser(ClaudeStreamParser):
     def _add_retry_details(self, error: ReportedError, finished: FinishedRun) -> ReportedError:
         """What it waits for stands on stderr alone; how long, in the stream."""
         errors = _API_ERROR.findall(finished.stderr[-16_000:])
-        retry_at_s = None if self.announced_wait_s is None else finished.ended_at_s + self.announced_wait_s
+        if self.announced_wait_s is None:
+            retry_at_s = None
+        else:
+            retry_at_s = finished.ended_at_s + self.announced_wait_s
+
         return ReportedError(errors[-1] if errors else error.message, retry_at_s=retry_at_s)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from phasegate.agents.port import AgentReport, AgentTask, Ending, FinishedRun, JobHandle, Launch, OutputParser
+from phasegate.agents.port import (
+    AgentReport,
+    AgentTask,
+    Ending,
+    FinishedRun,
+    JobHandle,
+    Launch,
+    OutputParser,
+)
 from phasegate.agents.programs.command import build_run_env
 from phasegate.agents.scripted.program import BAD_SCENARIO_EXIT
 from phasegate.agents.scripted.scenario import load_scenario
@@ -17,7 +25,10 @@ PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.scripted.program")
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    """Runs our own program on the configured scenario. A wrong scenario is found before anything is started."""
+    """Runs our own program on the configured scenario.
+
+    A wrong scenario is found before anything is started.
+    """
     scenario = _get_scenario_path(task)
     load_scenario(scenario)
     return Launch(
@@ -37,15 +48,23 @@ def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
 def _build_report(finished: FinishedRun) -> AgentReport:
     if finished.exit_status == BAD_SCENARIO_EXIT:
         lines = finished.stderr.strip().splitlines()
-        return AgentReport(finished.stdout, Ending.NOT_RUNNABLE, lines[0] if lines else "its scenario is wrong")
+        return AgentReport(
+            answer=finished.stdout,
+            ending=Ending.NOT_RUNNABLE,
+            reason=lines[0] if lines else "its scenario is wrong",
+        )
+
     return build_plain_report(finished)
 
 
 def _get_scenario_path(task: AgentTask) -> Path:
     """`scenario = "file"`; `command = ["file"]` means the same, for those who know only that key."""
     name = task.agent.scenario or next(iter(task.agent.command), "")
+
     if not name:
         raise ConfigError(
-            f"agent {task.agent.name!r} has no scenario", f'set `scenario = "file.toml"` in [agents.{task.agent.name}]'
+            f"agent {task.agent.name!r} has no scenario",
+            f'set `scenario = "file.toml"` in [agents.{task.agent.name}]',
         )
+
     return task.repository / name

@@ -60,27 +60,40 @@ def build_job_request(
     tools: Sequence[Path] = (),
     limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
 ) -> JobRequest:
-    """What to ask of the cage. `folder` is the job's own; the commands of the spool are put into it, first on PATH.
+    """What to ask of the cage.
 
-    The agent can read what its envelope names and the answers of the spool, and write to its checkout and requests.
-    Of our own environment it has what its harness names; the values that are secret are taken out of what it prints.
-    `tools` are programs in the checkout that are to be on PATH.
+    `folder` is the job's own; the commands of the spool are put into it, first on PATH.
+
+    The agent can read what its envelope names and the answers of the spool, and write to its
+    checkout and requests. Of our own environment it has what its harness names; the values that are
+    secret are taken out of what it prints. `tools` are programs in the checkout that are to be on
+    PATH.
     """
-    programs, own_tools = folder / "bin", folder / "tools"
+    programs = folder / "bin"
+    own_tools = folder / "tools"
     install_commands(programs, spool.folder)
     _write_home_files(launch, folder / "home")
     own = {name: str(folder / "home" / path) for name, path in launch.home_path_variables.items()}
     env = {**launch.default_env, **build_environment(launch.pass_env, {**launch.env, **own})}
     own_programs = (programs, own_tools) if tools else (programs,)
     context = (Path(path) for path in task.envelope.context_paths)
-    search, argv = [str(programs), env["PATH"]], launch.argv
+    search = [str(programs), env["PATH"]]
+    argv = launch.argv
+
     if tools:
         argv = resolve_argv(argv, ":".join(search), task.checkout)
         install_tools(own_tools, tools)
-        search = [search[0], str(own_tools), search[1], *dict.fromkeys(str(tool.parent) for tool in tools)]
+        search = [
+            search[0],
+            str(own_tools),
+            search[1],
+            *dict.fromkeys(str(tool.parent) for tool in tools),
+        ]
+
     return JobRequest(
         argv=argv,
-        configured_command=argv,  # the person configured it: it stays readable wherever it lies
+        # The person configured it: it stays readable wherever it lies
+        configured_command=argv,
         cwd=task.checkout,
         folder=folder,
         tag=tag,
@@ -92,7 +105,13 @@ def build_job_request(
         stdin=launch.stdin,
         keep_stdin_open=launch.keep_stdin_open,
         writable=(task.checkout, spool.folder / "requests"),
-        readable=(task.prompt_xml, *context, *launch.readable, *own_programs, spool.folder / "answers"),
+        readable=(
+            task.prompt_xml,
+            *context,
+            *launch.readable,
+            *own_programs,
+            spool.folder / "answers",
+        ),
     )
 
 
@@ -105,18 +124,25 @@ def _write_home_files(launch: Launch, home: Path) -> None:
 
 
 def run_agent(
-    job: SandboxedJob, parser: OutputParser, on_event: OnEvent | None = None, on_signal: OnSignal | None = None
+    job: SandboxedJob,
+    parser: OutputParser,
+    on_event: OnEvent | None = None,
+    on_signal: OnSignal | None = None,
 ) -> AgentRun:
-    """Run a job to its end. Its stdout goes to the reading line by line, and what happens to `on_event`, both live.
+    """Run a job to its end.
 
-    Neither can harm the run. What the reading could not take in was not read, so the run has failed; a listener that
-    fails only hears nothing more.
+    Its stdout goes to the reading line by line, and what happens to `on_event`, both live.
+
+    Neither can harm the run. What the reading could not take in was not read, so the run has
+    failed; a listener that fails only hears nothing more.
     """
     ear = _OutputDispatcher(parser, on_event)
     if isinstance(parser, JobStartListener):
         parser.on_job_start()
+
     outcome = job.run(ear.feed, on_signal)
     finished = build_finished_run(outcome, time.time(), ear.count_skipped_lines())
+
     try:
         if not outcome.listener_failed:
             ear.flush()
@@ -125,8 +151,11 @@ def run_agent(
             return AgentRun(report, finished)
     except Exception:
         _log.exception("the end of a run could not be read")
+
     unread = AgentReport(
-        "", Ending.FAILED, "what it printed could not be read; this is a bug in Phasegate: see the log"
+        answer="",
+        ending=Ending.FAILED,
+        reason="what it printed could not be read; this is a bug in Phasegate: see the log",
     )
     return AgentRun(unread, finished)
 
@@ -135,9 +164,11 @@ def redact_report(report: AgentReport, secrets: tuple[bytes, ...]) -> AgentRepor
     """What a run brought, with no secret in it that came in pieces which alone looked harmless."""
     if not secrets:
         return report
+
     hide = Redactor(secrets).redact_text
     texts = {name: hide(getattr(report, name)) for name in ("answer", "reason", "remedy", "remark")}
     blockers = tuple(map(hide, report.blockers))
+
     return msgspec.structs.replace(report, **texts, blockers=blockers)
 
 
@@ -191,7 +222,9 @@ class _OutputDispatcher:
             self._on_event = None
 
 
-def build_finished_run(outcome: JobOutcome, ended_at_s: float, skipped_lines: int = 0) -> FinishedRun:
+def build_finished_run(
+    outcome: JobOutcome, ended_at_s: float, skipped_lines: int = 0
+) -> FinishedRun:
     """How the job ended, in the words of the port."""
     return FinishedRun(
         exit_status=outcome.exit_code,
@@ -212,8 +245,8 @@ def build_finished_run(outcome: JobOutcome, ended_at_s: float, skipped_lines: in
 def install_tools(folder: Path, tools: Sequence[Path]) -> None:
     """One command a tool, in a folder that the job cannot write to.
 
-    The tools' own folder goes last on PATH. An agent could put a `git` of its own there, and the next agent in this
-    checkout, perhaps of another provider, would start it with its key.
+    The tools' own folder goes last on PATH. An agent could put a `git` of its own there, and the
+    next agent in this checkout, perhaps of another provider, would start it with its key.
     """
     folder.mkdir(exist_ok=True)
     for tool in tools:
@@ -223,16 +256,24 @@ def install_tools(folder: Path, tools: Sequence[Path]) -> None:
 
 
 def resolve_argv(argv: tuple[str, ...], path: str, cwd: Path) -> tuple[str, ...]:
-    """The command with its program found on this PATH, and the interpreter too where `env` would look for it."""
+    """The command with its program found on this PATH, and the interpreter too where `env` would
+    look for it.
+    """
     program = find_program(argv[0], path=path, cwd=cwd)
-    if program is None:  # the cage says so
+    # The cage says so
+    if program is None:
         return argv
+
     with Path(program).open("rb") as file:
         first, *words = file.readline(512).split() or [b""]
-    words = words[1:] if words[:1] == [b"-S"] else words
+
+    if words[:1] == [b"-S"]:
+        words = words[1:]
+
     interpreter = None
     if first.startswith(b"#!") and first.endswith(b"/env") and words:
         interpreter = find_program(os.fsdecode(words[0]), path=path)
     if interpreter is None:
         return (program, *argv[1:])
+
     return (interpreter, *map(os.fsdecode, words[1:]), program, *argv[1:])

@@ -1,4 +1,7 @@
-"""Which version a program says it is: asked in a cage, with a home of its own and without any key or sign-in."""
+"""Which version a program says it is.
+
+Asked in a cage, with a home of its own and without any key or sign-in.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,11 @@ from phasegate.sandbox.environment import build_environment
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import JobOutcome, JobRequest, SandboxLevel
 
-VERSION_TIMEOUT_S = 20.0  # a slow one takes six seconds on a busy machine
-_VERSION = re.compile(r"(?<![\w.])v?([0-9]{1,9}(?:\.[0-9A-Za-z]{1,20}){1,5}(?:[-+][0-9A-Za-z.-]{1,40}){0,2})")
+# A slow one takes six seconds on a busy machine
+VERSION_TIMEOUT_S = 20.0
+_VERSION = re.compile(
+    r"(?<![\w.])v?([0-9]{1,9}(?:\.[0-9A-Za-z]{1,20}){1,5}(?:[-+][0-9A-Za-z.-]{1,40}){0,2})"
+)
 
 
 class ProgramVersion(NamedTuple):
@@ -24,9 +30,16 @@ class ProgramVersion(NamedTuple):
     problem: str = ""
 
 
-def probe_version(argv: tuple[str, ...], level: SandboxLevel, timeout_s: float = VERSION_TIMEOUT_S) -> ProgramVersion:
-    """Start a program that is to print its version. Whatever it does instead, the answer is a value."""
-    with tempfile.TemporaryDirectory(prefix="phasegate-version-", ignore_cleanup_errors=True) as name:
+def probe_version(
+    argv: tuple[str, ...], level: SandboxLevel, timeout_s: float = VERSION_TIMEOUT_S
+) -> ProgramVersion:
+    """Start a program that is to print its version.
+
+    Whatever it does instead, the answer is a value.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="phasegate-version-", ignore_cleanup_errors=True
+    ) as name:
         folder = Path(name).resolve()
         work = folder / "work"
         work.mkdir()
@@ -43,6 +56,7 @@ def probe_version(argv: tuple[str, ...], level: SandboxLevel, timeout_s: float =
             writable=(work,),
             max_kept_bytes=100_000,
         )
+
         try:
             return _parse_outcome(SandboxedJob(request).run())
         except PhasegateError as error:
@@ -52,8 +66,17 @@ def probe_version(argv: tuple[str, ...], level: SandboxLevel, timeout_s: float =
 def _parse_outcome(outcome: JobOutcome) -> ProgramVersion:
     if outcome.sigterm_sent or outcome.timed_out:
         return ProgramVersion(problem=f"it did not answer within {outcome.duration_s:.0f} s")
+
     if outcome.exit_code != 0:
-        how = f"signal {outcome.signal}" if outcome.signal else f"exit status {outcome.exit_code}"
+        if outcome.signal:
+            how = f"signal {outcome.signal}"
+        else:
+            how = f"exit status {outcome.exit_code}"
+
         return ProgramVersion(problem=f"it ended with {how}")
+
     found = _VERSION.search(outcome.stdout.text)
-    return ProgramVersion(found[1]) if found else ProgramVersion(problem="it printed none")
+    if found:
+        return ProgramVersion(found[1])
+
+    return ProgramVersion(problem="it printed none")

@@ -1,1 +1,4 @@
-"""Requests from inside a job to the orchestrator: the server side and the shims copied into the job."""
+"""Requests from inside a job to the orchestrator.
+
+The server side and the shims copied into the job.
+"""

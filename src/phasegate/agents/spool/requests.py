@@ -35,7 +35,8 @@ class SpecCheckRequest(NamedTuple):
 
 
 class ArtifactWriteRequest(NamedTuple):
-    feature_slug: str | None  # None: the job's own
+    # None: the job's own
+    feature_slug: str | None
     relative_path: str
     content: str
 
@@ -75,54 +76,83 @@ class InvalidSpoolRequest(ValueError):
 
 
 def parse_spool_request(arguments: Sequence[str]) -> SpoolRequest:
-    """The request that these arguments mean, or Unanswerable. Values are for whoever answers to check."""
+    """The request that these arguments mean, or Unanswerable.
+
+    Values are for whoever answers to check.
+    """
     if len(arguments) > MAX_ARGUMENTS:
         raise InvalidSpoolRequest("too many arguments")
     if arguments[:1] == ["ask"]:
         return _parse_ask(arguments[1:])
+
     taken = _ArgumentParser(arguments)
     request = _parse_command(taken)
     if taken.words or taken.options:
         raise InvalidSpoolRequest(f"unexpected: {' '.join([*taken.words, *taken.options])[:200]}")
+
     return request
 
 
 def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
-    match parser.take_word(), parser.take_word() if parser.words and parser.words[0] in _SUBCOMMANDS else None:
+    match (
+        parser.take_word(),
+        parser.take_word() if parser.words and parser.words[0] in _SUBCOMMANDS else None,
+    ):
         case "worktree", "list":
             return WorktreeListRequest(
-                parser.take_flag("--all"), parser.take_flag("--json"), parser.take_option("--feature-slug")
+                parser.take_flag("--all"),
+                parser.take_flag("--json"),
+                parser.take_option("--feature-slug"),
             )
         case "artifact", "write":
             return ArtifactWriteRequest(
-                parser.take_option("--feature-slug"), *parser.take_required("--relative-path", "--content")
+                parser.take_option("--feature-slug"),
+                *parser.take_required("--relative-path", "--content"),
             )
         case "artifact", "read":
-            return ArtifactReadRequest(parser.take_option("--feature-slug"), *parser.take_required("--relative-path"))
+            return ArtifactReadRequest(
+                parser.take_option("--feature-slug"), *parser.take_required("--relative-path")
+            )
         case "artifact", "list":
-            return ArtifactListRequest(parser.take_option("--feature-slug"), parser.take_flag("--json"))
+            return ArtifactListRequest(
+                parser.take_option("--feature-slug"), parser.take_flag("--json")
+            )
         case "spec", "check":
             return SpecCheckRequest(
-                parser.take_word() or "", parser.take_required("--content")[0], parser.take_flag("--json")
+                parser.take_word() or "",
+                parser.take_required("--content")[0],
+                parser.take_flag("--json"),
             )
         case "status", None:
-            parser.take_flag("--all")  # all of it is shown anyway
-            return StatusRequest(parser.take_word(), parser.take_flag("--json"), parser.take_option("--feature-slug"))
+            # All of it is shown anyway
+            parser.take_flag("--all")
+            return StatusRequest(
+                parser.take_word(), parser.take_flag("--json"), parser.take_option("--feature-slug")
+            )
         case "next", None:
-            return NextRequest(parser.take_option("--phase"), parser.take_option("--event"), parser.take_flag("--json"))
+            return NextRequest(
+                parser.take_option("--phase"),
+                parser.take_option("--event"),
+                parser.take_flag("--json"),
+            )
+
     raise InvalidSpoolRequest("not available inside a job; `phasegate --help` lists what is")
 
 
 def _parse_ask(arguments: Sequence[str]) -> AskRequest:
     words: list[str] = []
     options: list[str] = []
-    known, pending = "", [*arguments]
+    known = ""
+    pending = [*arguments]
+
     while pending:
         word = pending.pop(0)
         name, equals, value = word.partition("=")
+
         if name in ("--option", "--known"):
             if not equals and not pending:
                 raise InvalidSpoolRequest(f"{name} needs a value")
+
             value = value if equals else pending.pop(0)
             known = value if name == "--known" else known
             options += [value] if name == "--option" else []
@@ -130,8 +160,10 @@ def _parse_ask(arguments: Sequence[str]) -> AskRequest:
             raise InvalidSpoolRequest(f"unexpected: {word[:200]}")
         else:
             words.append(word)
+
     if bool(known) == bool(words) or len(words) > 1:
         raise InvalidSpoolRequest('one question: ask "..." [--option A --option B]')
+
     return AskRequest("".join(words), tuple(options), known)
 
 
@@ -154,19 +186,25 @@ class _ArgumentParser:
     def _sort_argument(self, argument: str, following: list[str]) -> None:
         name, equals, value = argument.partition("=")
         name = _OPTION_ALIASES.get(name, name)
+
         if not argument.startswith("--"):
             self.words.append(argument)
         elif name in self.options:
             raise InvalidSpoolRequest(f"{name} is given twice")
         elif name in _VALUE_OPTIONS and (equals or following):
-            self.options[name] = value if equals else following.pop(0)
+            if equals:
+                self.options[name] = value
+            else:
+                self.options[name] = following.pop(0)
         elif argument in _FLAGS:
             self.options[argument] = ""
         else:
             raise InvalidSpoolRequest(f"{name[:100]} is unknown or needs a value")
 
     def take_word(self) -> str | None:
-        return self.words.pop(0) if self.words else None
+        if self.words:
+            return self.words.pop(0)
+        return None
 
     def take_option(self, name: str) -> str | None:
         return self.options.pop(name, None)

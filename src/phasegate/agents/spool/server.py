@@ -1,7 +1,8 @@
 """The orchestrator's side of a job's spool: requests of an agent are read, answered and bounded.
 
-The folder belongs to the agent, so nothing in it is trusted. Its two folders are held open from before the agent's
-start: what it puts in their place later is not looked at. No link is followed, and only small plain files are read.
+The folder belongs to the agent, so nothing in it is trusted. Its two folders are held open from
+before the agent's start: what it puts in their place later is not looked at. No link is followed,
+and only small plain files are read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from phasegate.sandbox.readable_paths import find_interpreter
 from phasegate.typed import read_json
 
 COMMANDS = ("phasegate", "agileplus")
-MAX_REQUEST_BYTES = 2 * shim.MAX_CONTENT_BYTES  # JSON writes some characters as several
+# JSON writes some characters as several
+MAX_REQUEST_BYTES = 2 * shim.MAX_CONTENT_BYTES
 MAX_ANSWER_BYTES = 1_000_000
 MAX_REQUESTS_PER_POLL = 16
 MAX_REQUESTS_PER_JOB = 1_000
@@ -52,11 +54,14 @@ class _SpoolMessage(msgspec.Struct):
 
 
 def install_commands(bin_folder: Path, spool_folder: Path) -> None:
-    """Put `phasegate` and `agileplus` into a job's folder of programs, which goes first on its PATH."""
+    """Put `phasegate` and `agileplus` into a job's folder of programs, which goes first on its
+    PATH.
+    """
     bin_folder.mkdir(parents=True, exist_ok=True)
     for module in (shim, mcp_shim):
         source = Path(str(module.__file__))
         (bin_folder / source.name).write_bytes(source.read_bytes())
+
     program = bin_folder / "shim.py"
     words = [find_interpreter(), "-I", "-S", str(program), str(spool_folder)]
     for name in COMMANDS:
@@ -66,11 +71,15 @@ def install_commands(bin_folder: Path, spool_folder: Path) -> None:
 
 
 class RequestSpool:
-    """One job's requests and answers. The dispatcher calls `serve`, which never waits, or runs the job in `serving`."""
+    """One job's requests and answers.
+
+    The dispatcher calls `serve`, which never waits, or runs the job in `serving`.
+    """
 
     def __init__(self, folder: Path) -> None:
         for part in ("requests", "answers"):
             (folder / part).mkdir(parents=True, mode=0o700)
+
         self.folder = folder
         self.served_count = 0
         self.close_reason = ""
@@ -88,8 +97,13 @@ class RequestSpool:
         self.close()
 
     @contextmanager
-    def serve_in_background(self, handler: SpoolRequestHandler, interval_s: float = 0.02) -> Iterator[None]:
-        """Serve as long as the block runs, in a thread of its own: the one that runs the job waits for the job."""
+    def serve_in_background(
+        self, handler: SpoolRequestHandler, interval_s: float = 0.02
+    ) -> Iterator[None]:
+        """Serve as long as the block runs, in a thread of its own.
+
+        The one that runs the job waits for the job.
+        """
         over = threading.Event()
 
         def look() -> None:
@@ -98,6 +112,7 @@ class RequestSpool:
 
         thread = threading.Thread(target=look, name="spool", daemon=True)
         thread.start()
+
         try:
             yield
         finally:
@@ -106,10 +121,15 @@ class RequestSpool:
 
     def serve_pending(self, handler: SpoolRequestHandler) -> int:
         """Answer the requests that wait, at most a few at once, and say how many there were."""
-        names = self._list_pending() if not self.close_reason else []
+        if not self.close_reason:
+            names = self._list_pending()
+        else:
+            names = []
+
         for name in names[:MAX_REQUESTS_PER_POLL]:
             self._write_answer(name, self._answer_request(name, handler))
             self.served_count += 1
+
         return len(names[:MAX_REQUESTS_PER_POLL])
 
     def _list_pending(self) -> list[str]:
@@ -124,36 +144,54 @@ class RequestSpool:
         try:
             data = self._read_request(name)
             if self.served_count >= MAX_REQUESTS_PER_JOB:
-                raise InvalidSpoolRequest(f"this job has used up its {MAX_REQUESTS_PER_JOB} requests")
+                raise InvalidSpoolRequest(
+                    f"this job has used up its {MAX_REQUESTS_PER_JOB} requests"
+                )
+
             wire = read_json(data, _SpoolMessage)
             return handler(parse_spool_request(wire.arguments))
         except (InvalidSpoolRequest, msgspec.DecodeError, RecursionError, OSError) as error:
             return SpoolAnswer(2, stderr=f"phasegate: {error}\n")
         except PhasegateError as error:
-            return SpoolAnswer(error.exit_code, stderr=f"phasegate: {error.message}\n{error.hint}\n")
-        except Exception:  # our own mistake must not end the agent's run
+            return SpoolAnswer(
+                error.exit_code, stderr=f"phasegate: {error.message}\n{error.hint}\n"
+            )
+        except Exception:
+            # Our own mistake must not end the agent's run
             _log.exception("a request from inside a job could not be answered")
             return SpoolAnswer(70, stderr="phasegate: an internal error; go on without it\n")
 
     def _read_request(self, name: str) -> bytes:
-        """The bytes of a request, which is then gone. Links, pipes and what is too large are refused."""
+        """The bytes of a request, which is then gone.
+
+        Links, pipes and what is too large are refused.
+        """
         data = read_regular_file(name, MAX_REQUEST_BYTES, self._requests_fd, single_link=True)
         if not data:
-            raise InvalidSpoolRequest(f"a request is a plain file of 1 to {MAX_REQUEST_BYTES} bytes")
+            raise InvalidSpoolRequest(
+                f"a request is a plain file of 1 to {MAX_REQUEST_BYTES} bytes"
+            )
+
         return data
 
     def _write_answer(self, name: str, answer: SpoolAnswer) -> None:
-        with suppress(OSError):  # a folder under that name: asked again, and refused again, until the limit
+        # A folder under that name: asked again, and refused again, until the limit
+        with suppress(OSError):
             os.unlink(name, dir_fd=self._requests_fd)
+
         data = _encode_answer(answer)
         draft = f"{name}.new"
-        with suppress(OSError):  # the agent only keeps its own answer from itself
+        # The agent only keeps its own answer from itself
+        with suppress(OSError):
             with os.fdopen(create_new_file(draft, 0o600, self._answers_fd), "wb") as file:
                 file.write(data)
+
             os.rename(draft, name, src_dir_fd=self._answers_fd, dst_dir_fd=self._answers_fd)
 
 
 def _encode_answer(answer: SpoolAnswer) -> bytes:
     if len(answer.stdout) + len(answer.stderr) > MAX_ANSWER_BYTES:
-        answer = SpoolAnswer(2, stderr=f"phasegate: the answer is larger than {MAX_ANSWER_BYTES} bytes\n")
+        answer = SpoolAnswer(
+            2, stderr=f"phasegate: the answer is larger than {MAX_ANSWER_BYTES} bytes\n"
+        )
     return msgspec.json.encode(answer._asdict())

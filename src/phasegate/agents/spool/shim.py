@@ -1,6 +1,9 @@
-"""`phasegate` and `agileplus` inside a job: a request goes into the job's spool, the orchestrator answers.
+"""`phasegate` and `agileplus` inside a job.
 
-Copied into the job's own folder and run there by `python -I`, so standard library only and nothing of our package.
+A request goes into the job's spool, the orchestrator answers.
+
+Copied into the job's own folder and run there by `python -I`, so standard library only and nothing
+of our package.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ import time
 ANSWER_TIMEOUT_S = 30.0
 POLL_INTERVAL_S = 0.02
 MAX_CONTENT_BYTES = 4_000_000
-NO_ANSWER_EXIT = 75  # EX_TEMPFAIL: nothing is wrong with the request
+# EX_TEMPFAIL: nothing is wrong with the request
+NO_ANSWER_EXIT = 75
 USAGE = """\
 Inside a job these commands are answered by the orchestrator:
   next [--phase KEY | --event NAME]
@@ -40,36 +44,41 @@ def main(spool: str, arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(USAGE)
         return 0
+
     if arguments == ["mcp"]:
         sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120
         from mcp_shim import JobServer  # type: ignore[import-not-found] # beside this copy
 
         JobServer(lambda words: _merge_output(run_command(spool, words))).serve()
         return 0
+
     status, out, error = run_command(spool, arguments)
     sys.stdout.write(out)
     sys.stderr.write(error)
+
     return status
 
 
 def run_command(spool: str, arguments: list[str]) -> tuple[int, str, str]:
     """What a command ends with and says."""
     try:
-        answer = (
-            ask_question(spool, arguments[1:])
-            if arguments[0] == "ask"
-            else send_request(spool, inline_content(arguments))
-        )
+        if arguments[0] == "ask":
+            answer = ask_question(spool, arguments[1:])
+        else:
+            answer = send_request(spool, inline_content(arguments))
     except (OSError, ValueError) as error:
         return 2, "", f"phasegate: {error}\n"
+
     if answer is None:
         return (
             NO_ANSWER_EXIT,
             "",
             "phasegate: the orchestrator did not answer. Go on without it; the work is not affected.\n",
         )
+
     status = answer.get("exit_status")
     found = status if isinstance(status, int) else 70
+
     return found, str(answer.get("stdout", "")), str(answer.get("stderr", ""))
 
 
@@ -87,15 +96,18 @@ def ask_question(spool: str, arguments: list[str]) -> dict[str, object] | None:
     first = send_request(spool, ["ask", *(word for word in arguments if word != "--no-wait")])
     if first is None or first.get("exit_status") != 0:
         return first
+
     id_, patience_s = str(first.get("stdout", "")).split()
     until_s = time.monotonic() + (0 if "--no-wait" in arguments else float(patience_s))
     pause_s = 0.2
+
     while time.monotonic() < until_s:
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 10.0)
         answer = send_request(spool, ["ask", "--known", id_])
         if answer is None or answer.get("exit_status") != NO_ANSWER_EXIT:
             return answer
+
     return {"exit_status": 0, "stdout": UNANSWERED_TEXT}
 
 
@@ -103,16 +115,18 @@ def inline_content(arguments: list[str]) -> list[str]:
     """Files and stdin are read here, with the agent's own rights, and travel as content."""
     changed = list(arguments)
     if changed[:2] == ["spec", "check"] and changed[2:]:
-        with open(changed[2], "rb") as file:  # noqa: PTH123
+        with open(changed[2], "rb") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
             return [*changed, "--content", _decode_content(file.read(MAX_CONTENT_BYTES + 1))]
     if changed[:2] != ["artifact", "write"]:
         return changed
+
     if "--file" in changed[:-1]:
         at = changed.index("--file")
         with open(changed[at + 1], "rb") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
             changed[at : at + 2] = ["--content", _decode_content(file.read(MAX_CONTENT_BYTES + 1))]
     elif changed[-1] == "-":
         changed[-1:] = ["--content", _decode_content(sys.stdin.buffer.read(MAX_CONTENT_BYTES + 1))]
+
     return changed
 
 
@@ -123,11 +137,14 @@ def _decode_content(data: bytes) -> str:
 
 
 def write_request(spool: str, request: object) -> str:
-    """Write the request under a name that nobody looks at, then give it the name under which it is found whole."""
+    """Write the request under a name that nobody looks at, then give it the name under which it is
+    found whole.
+    """
     name = secrets.token_hex(16)
     waiting = f"{spool}/requests/{name}.json"
-    with open(f"{waiting}.new", "x", encoding="utf-8") as file:  # noqa: PTH123
+    with open(f"{waiting}.new", "x", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
         json.dump(request, file)
+
     os.rename(f"{waiting}.new", waiting)  # noqa: PTH104
     return name
 
@@ -135,14 +152,18 @@ def write_request(spool: str, request: object) -> str:
 def wait_for_answer(spool: str, name: str) -> dict[str, object] | None:
     """The answer, or None when none came in time."""
     until_s = time.monotonic() + ANSWER_TIMEOUT_S
+
     while time.monotonic() < until_s:
         try:
-            with open(f"{spool}/answers/{name}.json", encoding="utf-8") as file:  # noqa: PTH123
+            with open(f"{spool}/answers/{name}.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
                 answer = json.load(file)
         except FileNotFoundError:
             time.sleep(POLL_INTERVAL_S)
         else:
-            return answer if isinstance(answer, dict) else {}
+            if isinstance(answer, dict):
+                return answer
+            return {}
+
     return None
 
 

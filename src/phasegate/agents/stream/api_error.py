@@ -15,7 +15,10 @@ MAX_DISPLAY_CHARS = 300
 
 
 class ReportedError(NamedTuple):
-    """An error as an agent reports it: its words, and the HTTP status and the end of the limit where it names them."""
+    """An error as an agent reports it.
+
+    Its words, and the HTTP status and the end of the limit where it names them.
+    """
 
     message: str
     status: int | None = None
@@ -30,7 +33,9 @@ class ErrorMeaning(NamedTuple):
     remedy: str = ""
 
 
-_STATUS = re.compile(r"\b(?:status|code|error|http)\W{1,8}([45][0-9]{2})\b|\(([45][0-9]{2})\)", re.I)
+_STATUS = re.compile(
+    r"\b(?:status|code|error|http)\W{1,8}([45][0-9]{2})\b|\(([45][0-9]{2})\)", re.I
+)
 _UNPAID = re.compile(r"\bcredit balance|\bpayment required|\binsufficient_quota|\bbilling", re.I)
 _SIGNED_OUT = re.compile(
     r"\bnot (?:logged|signed) in\b|/login\b|\b(?:invalid|incorrect|missing|no) (?:x-)?api[ -]key|\bapi key not valid"
@@ -43,13 +48,17 @@ _LIMITED = re.compile(
     r"|\bresource_exhausted|\btoo many requests",
     re.I,
 )
-# What each program says when the stream of its model was cut or garbled; the runs that taught it are `err_cut`,
-# `err_cut_short` and `err_garbled` in tests/fixtures/agent_streams.
+# What each program says when the stream of its model was cut or garbled; the runs that taught it
+# are `err_cut`, `err_cut_short` and `err_garbled` in tests/fixtures/agent_streams.
 BROKEN_STREAM_MESSAGES: Mapping[str, tuple[str, ...]] = {
     "claude_code": ("Connection to the API was lost", "empty or malformed response"),
     "codex": ("stream disconnected before completion", "stream closed before response.completed"),
     "copilot": ("Failed to get response from the AI model",),
-    "gemini": ("API Error: terminated", "stream ended without a finish reason", "in JSON at position"),
+    "gemini": (
+        "API Error: terminated",
+        "stream ended without a finish reason",
+        "in JSON at position",
+    ),
     "opencode": ("socket connection was closed", "JSONParseError", "stream ended before its end"),
     "qwen": ("UND_ERR_SOCKET", "stream ended without a finish reason", "in JSON at position"),
 }
@@ -62,37 +71,58 @@ _TRANSIENT = re.compile(
     r"|\bpremature close|\bwaiting for network|\brequest timed out|\bservice unavailable",
     re.I,
 )
-_AUTH_STATUSES, _LIMIT_STATUSES, _TRANSIENT_STATUSES = (401, 403), (429, 529), (408, 409, 425)
+_AUTH_STATUSES = (401, 403)
+_LIMIT_STATUSES = (429, 529)
+_TRANSIENT_STATUSES = (408, 409, 425)
 
 
 def interpret_error(error: ReportedError, sign_in_hint: str, now_s: float) -> ErrorMeaning:
     """401 wants a person, 429 a wait, 5xx and a cut stream another try; everything else has failed."""
     text = error.message[:MAX_MESSAGE_CHARS]
     status = error.status or _find_status(text)
+
     if status == 402 or _UNPAID.search(text):
         return ErrorMeaning(
-            Ending.NOT_RUNNABLE, remedy="Its account has no credit left: add some, or use another agent."
+            Ending.NOT_RUNNABLE,
+            remedy="Its account has no credit left: add some, or use another agent.",
         )
+
     if status in _AUTH_STATUSES or (status is None and _SIGNED_OUT.search(text)):
         return ErrorMeaning(Ending.NOT_RUNNABLE, remedy=sign_in_hint)
+
     if status in _LIMIT_STATUSES or (status is None and _is_limit(text)):
         told_s = error.retry_at_s or 0.0
         is_likely = now_s <= told_s <= now_s + MAX_RESET_DELAY_S
-        return ErrorMeaning(Ending.RATE_LIMITED, told_s if is_likely else find_reset_time_s(text, now_s))
-    if status in _TRANSIENT_STATUSES or (status or 0) >= 500 or (status is None and _is_transient(text)):
+        return ErrorMeaning(
+            Ending.RATE_LIMITED, told_s if is_likely else find_reset_time_s(text, now_s)
+        )
+
+    if (
+        status in _TRANSIENT_STATUSES
+        or (status or 0) >= 500
+        or (status is None and _is_transient(text))
+    ):
         return ErrorMeaning(Ending.TRANSIENT)
+
     return ErrorMeaning(Ending.FAILED)
 
 
 def format_error(error: ReportedError) -> str:
     """The error in one line for a person."""
-    line = " ".join(error.message.split())[:MAX_DISPLAY_CHARS] or "the model's service reported an error"
-    return line if error.status is None or str(error.status) in line else f"HTTP {error.status}: {line}"
+    line = (
+        " ".join(error.message.split())[:MAX_DISPLAY_CHARS]
+        or "the model's service reported an error"
+    )
+    if error.status is None or str(error.status) in line:
+        return line
+    return f"HTTP {error.status}: {line}"
 
 
 def _find_status(text: str) -> int | None:
     found = _STATUS.search(text)
-    return int(found[1] or found[2]) if found else None
+    if found:
+        return int(found[1] or found[2])
+    return None
 
 
 def _is_limit(text: str) -> bool:
@@ -100,4 +130,7 @@ def _is_limit(text: str) -> bool:
 
 
 def _is_transient(text: str) -> bool:
-    return bool(_BROKEN_STREAM.search(text) or _TRANSIENT.search(text)) or classify_failure(1, text) is Fault.NETWORK
+    return (
+        bool(_BROKEN_STREAM.search(text) or _TRANSIENT.search(text))
+        or classify_failure(1, text) is Fault.NETWORK
+    )

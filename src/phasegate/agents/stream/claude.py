@@ -1,4 +1,7 @@
-"""The stream of Claude Code, which Qwen Code and Cursor share in part: `system`, `assistant`, `user`, `result`."""
+"""The stream of Claude Code, which Qwen Code and Cursor share in part.
+
+`system`, `assistant`, `user`, `result`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,15 @@ from phasegate.agents.port import AgentEvent, EventKind, Usage
 from phasegate.agents.stream.api_error import ReportedError
 from phasegate.agents.stream.line import LineReader, to_token_count
 from phasegate.agents.stream.state import StreamParser, StreamState
-from phasegate.agents.stream.tool_use import ToolInput, make_notice_event, make_result_events, make_tool_event
+from phasegate.agents.stream.tool_use import (
+    ToolInput,
+    make_notice_event,
+    make_result_events,
+    make_tool_event,
+)
 
-MAX_RETRY_DELAY_MS = 30_000  # a program that waits longer than this for its model is stopped: we wait better
+# A program that waits longer than this for its model is stopped: we wait better
+MAX_RETRY_DELAY_MS = 30_000
 _USAGE_LIMIT = re.compile(r"Claude(?: AI)? usage limit reached\b")
 
 
@@ -99,19 +108,38 @@ class ClaudeResult(msgspec.Struct, frozen=True, tag="result"):
     api_error_status: object = None
     usage: ClaudeTokens | None = None
     total_cost_usd: float | None = None
-    model_usage: Mapping[str, ClaudeModelTokens] = msgspec.field(default_factory=dict, name="modelUsage")
+    model_usage: Mapping[str, ClaudeModelTokens] = msgspec.field(
+        default_factory=dict, name="modelUsage"
+    )
 
     @property
     def is_success(self) -> bool:
         """Every sign must be there: `subtype` alone says "success" after an API error too."""
         ended_well = self.terminal_reason in (None, "completed") and self.api_error_status is None
-        return self.is_error is False and self.subtype == "success" and self.result is not None and ended_well
+        return (
+            self.is_error is False
+            and self.subtype == "success"
+            and self.result is not None
+            and ended_well
+        )
 
     @property
     def reported_error(self) -> ReportedError:
-        said = (self.error.message if self.error else "", *self.errors, self.result or "", self.subtype)
-        status = self.api_error_status if isinstance(self.api_error_status, int) else None
-        return ReportedError(next((text for text in said if text), "its result is an error"), status)
+        said = (
+            self.error.message if self.error else "",
+            *self.errors,
+            self.result or "",
+            self.subtype,
+        )
+
+        if isinstance(self.api_error_status, int):
+            status = self.api_error_status
+        else:
+            status = None
+
+        return ReportedError(
+            next((text for text in said if text), "its result is an error"), status
+        )
 
 
 _Line = ClaudeAssistant | ClaudeUser | ClaudeSystem | ClaudeRateLimit | ClaudeResult
@@ -121,18 +149,24 @@ _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("assistant",))
 class ClaudeStreamParser(StreamParser):
     """Turns lines into events, and keeps in its state what the report needs."""
 
-    def __init__(self, state: StreamState, checkout: Path, *, input_includes_cache: bool = False) -> None:
+    def __init__(
+        self, state: StreamState, checkout: Path, *, input_includes_cache: bool = False
+    ) -> None:
         super().__init__(state, checkout)
-        self.announced_wait_s: float | None = None  # how long it said that it would wait, when that was too long
-        self._input_includes_cache = input_includes_cache  # whether `input_tokens` holds the cached ones already
+        # How long it said that it would wait, when that was too long
+        self.announced_wait_s: float | None = None
+        # Whether `input_tokens` holds the cached ones already
+        self._input_includes_cache = input_includes_cache
         self._limit_resets_at_s: float | None = None
         self._message_id = ""
-        self._previous_usage = Usage()  # of the messages before the one in hand
+        # Of the messages before the one in hand
+        self._previous_usage = Usage()
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.parse_line(_LINE_READER, text):
             case None:
-                return ()  # of another kind, or no line of the protocol
+                # Of another kind, or no line of the protocol
+                return ()
             case ClaudeAssistant() as event:
                 return self._handle_assistant(event)
             case ClaudeUser(message):
@@ -145,20 +179,27 @@ class ClaudeStreamParser(StreamParser):
                 return self._handle_result(event)
 
     def _handle_assistant(self, event: ClaudeAssistant) -> Iterator[AgentEvent]:
-        parts = event.message.content if isinstance(event.message.content, tuple) else ()
+        if isinstance(event.message.content, tuple):
+            parts = event.message.content
+        else:
+            parts = ()
+
         if event.parent_tool_use_id is None and not event.is_api_error_message:
             self._add_message_parts(parts)
+
         for part in parts:
             if part.type == "text" and part.text:
                 yield AgentEvent(EventKind.TEXT, part.text)
             elif part.type == "tool_use":
                 yield make_tool_event(part.name, part.input, self._checkout)
+
         if event.message.usage is not None:
             yield self._add_usage(event.message.id, event.message.usage)
 
     def _add_message_parts(self, parts: Iterable[ClaudePart]) -> None:
         """A message may come in several lines; a tool ends it."""
         self._state.mark_progress()
+
         for part in parts:
             if part.type == "text" and part.text is not None:
                 self._state.add_text(part.text)
@@ -170,22 +211,32 @@ class ClaudeStreamParser(StreamParser):
     def _add_usage(self, message_id: str, tokens: ClaudeTokens) -> AgentEvent:
         """What the messages say so far: the output is a guess until the result corrects it."""
         if message_id != self._message_id:
-            self._message_id, self._previous_usage = message_id, self._state.usage or Usage()
+            self._message_id = message_id
+            self._previous_usage = self._state.usage or Usage()
+
         now = self._convert_tokens(tokens)
         self._state.usage = Usage(
             self._previous_usage.input_tokens + now.input_tokens,
             self._previous_usage.cached_input_tokens + now.cached_input_tokens,
             self._previous_usage.output_tokens + now.output_tokens,
         )
+
         return AgentEvent(EventKind.USAGE, usage=self._state.usage)
 
     def _convert_tokens(self, tokens: ClaudeTokens, cost_usd: float | None = None) -> Usage:
-        read, written = (
-            to_token_count(tokens.cache_read_input_tokens),
-            to_token_count(tokens.cache_creation_input_tokens),
+        read = to_token_count(tokens.cache_read_input_tokens)
+        written = to_token_count(tokens.cache_creation_input_tokens)
+        if self._input_includes_cache:
+            beside = 0
+        else:
+            beside = read + written
+
+        return Usage(
+            to_token_count(tokens.input_tokens) + beside,
+            read,
+            to_token_count(tokens.output_tokens),
+            cost_usd,
         )
-        beside = 0 if self._input_includes_cache else read + written
-        return Usage(to_token_count(tokens.input_tokens) + beside, read, to_token_count(tokens.output_tokens), cost_usd)
 
     def _handle_tool_results(self, message: ClaudeMessage) -> Iterator[AgentEvent]:
         for part in message.content if isinstance(message.content, tuple) else ():
@@ -195,16 +246,30 @@ class ClaudeStreamParser(StreamParser):
                 yield from make_result_events(part.content)
 
     def _handle_system(self, event: ClaudeSystem) -> Iterable[AgentEvent]:
-        self._state.version = event.claude_code_version or event.qwen_code_version or self._state.version
+        self._state.version = (
+            event.claude_code_version or event.qwen_code_version or self._state.version
+        )
         if event.subtype == "permission_denied":
-            return (make_notice_event(f"not permitted: {event.tool_name}: {event.message}", failed=True),)
-        if event.subtype == "api_retry":
-            self._state.retry_error = ReportedError(event.error or "its model does not answer", event.error_status)
             return (
-                make_notice_event(f"try {event.attempt} failed: {event.error_status or ''} {event.error}", failed=True),
+                make_notice_event(
+                    f"not permitted: {event.tool_name}: {event.message}", failed=True
+                ),
             )
+
+        if event.subtype == "api_retry":
+            self._state.retry_error = ReportedError(
+                event.error or "its model does not answer", event.error_status
+            )
+            return (
+                make_notice_event(
+                    f"try {event.attempt} failed: {event.error_status or ''} {event.error}",
+                    failed=True,
+                ),
+            )
+
         if event.subtype == "retry" and event.data is not None:
             return self._handle_retry(event.data)
+
         return ()
 
     def _handle_retry(self, retry: QwenRetry) -> Iterable[AgentEvent]:
@@ -224,23 +289,31 @@ class ClaudeStreamParser(StreamParser):
         if result.usage is not None or result.model_usage:
             self._state.usage = self._sum_usage(result)
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
+
         self._state.mark_progress()
         if result.is_success and not _USAGE_LIMIT.match(result.result or ""):
             self._state.replace_message(result.result or "")
             self._state.completed = True
         else:
             self._state.error = result.reported_error._replace(retry_at_s=self._limit_resets_at_s)
+
         yield AgentEvent(EventKind.END, failed=not self._state.completed)
 
     def _sum_usage(self, result: ClaudeResult) -> Usage:
         """All models of the run, those of sub-agents too, where they are listed."""
         if not result.model_usage:
             return self._convert_tokens(result.usage or ClaudeTokens(), result.total_cost_usd)
+
         models = result.model_usage.values()
         read = sum(to_token_count(model.cache_read_input_tokens) for model in models)
         fresh = sum(
-            to_token_count(model.input_tokens) + to_token_count(model.cache_creation_input_tokens) for model in models
+            to_token_count(model.input_tokens) + to_token_count(model.cache_creation_input_tokens)
+            for model in models
         )
+
         return Usage(
-            fresh + read, read, sum(to_token_count(model.output_tokens) for model in models), result.total_cost_usd
+            fresh + read,
+            read,
+            sum(to_token_count(model.output_tokens) for model in models),
+            result.total_cost_usd,
         )

@@ -1,4 +1,6 @@
-"""What a reading keeps of a stream, little whatever its length, and the report that follows from it."""
+"""What a reading keeps of a stream, little whatever its length, and the report that follows from
+it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ class FirstOutputTimer:
         """What a run brought that was stopped for its silence."""
         reason = f"no sign of its model within {self._timeout_s:.0f} s; it may be waiting at a limit of its provider"
         remedy = "if its model is slow to begin, raise `first_sign_s` of the agent"
-        return AgentReport("", Ending.SILENT, reason, remedy=remedy)
+        return AgentReport(answer="", ending=Ending.SILENT, reason=reason, remedy=remedy)
 
 
 MAX_MESSAGE_CHARS = 4_000_000
@@ -60,9 +62,12 @@ MAX_BLOCKERS = 20
 
 
 class StreamState:
-    """One run so far. Its last message is the answer; blockers in earlier ones are kept, the rest is gone.
+    """One run so far.
 
-    `completed` is set by the agent's own mark of a good end alone, and taken back by whatever it does after it.
+    Its last message is the answer; blockers in earlier ones are kept, the rest is gone.
+
+    `completed` is set by the agent's own mark of a good end alone, and taken back by whatever it
+    does after it.
     """
 
     def __init__(self, row: HarnessRow, task: AgentTask, job: JobHandle) -> None:
@@ -70,13 +75,18 @@ class StreamState:
         self.first_output_timer = FirstOutputTimer(job, task.agent.first_output_timeout_s)
         self.usage: Usage | None = None
         self.completed = False
-        self.error: ReportedError | None = None  # its own report of a bad end
-        self.retry_error: ReportedError | None = None  # what it is waiting for, unless it got on
+        # Its own report of a bad end
+        self.error: ReportedError | None = None
+        # What it is waiting for, unless it got on
+        self.retry_error: ReportedError | None = None
         self.stopped_by_us = False
         self.truncated = False
-        self.has_full_answer = False  # the answer was given whole, whatever was missed before
-        self.unreadable_lines = 0  # lines of its protocol of which something could not be read
-        self.version = ""  # of the program, where it says so in its stream
+        # The answer was given whole, whatever was missed before
+        self.has_full_answer = False
+        # Lines of its protocol of which something could not be read
+        self.unreadable_lines = 0
+        # Of the program, where it says so in its stream
+        self.version = ""
         self._phase = task.phase
         self._job = job
         self._message = StringIO()
@@ -85,11 +95,15 @@ class StreamState:
         self._progress_timer: threading.Timer | None = None
 
     def parse_line(self, reader: LineReader[Line], text: str) -> Line | None:
-        """A line of its protocol, or None. What cannot be read is counted, and the answer is cut if it may miss it."""
+        """A line of its protocol, or None.
+
+        What cannot be read is counted, and the answer is cut if it may miss it.
+        """
         found = reader.parse_line(text)
         self.unreadable_lines += found.has_invalid_fields
         if found.loses_text:
             self.mark_text_lost()
+
         return found.line
 
     def mark_text_lost(self) -> None:
@@ -102,6 +116,7 @@ class StreamState:
         self.mark_progress()
         if self._message_ended:
             self._start_message()
+
         piece = text[: MAX_MESSAGE_CHARS - self._message.tell()]
         self.truncated = self.truncated or len(text) > len(piece)
         self._message.write(piece)
@@ -114,12 +129,15 @@ class StreamState:
         if self.answer != text:
             self._start_message()
             self.add_text(text)
-        self.truncated, self.has_full_answer = len(text) > MAX_MESSAGE_CHARS, True
+        self.truncated = len(text) > MAX_MESSAGE_CHARS
+        self.has_full_answer = True
 
     def mark_progress(self) -> None:
         """Its model works: it has not ended, and it waits for nothing."""
         self.first_output_timer.cancel()
-        self.completed, self.error, self.retry_error = False, None, None
+        self.completed = False
+        self.error = None
+        self.retry_error = None
         self.cancel_progress_timer()
 
     def stop(self) -> None:
@@ -150,16 +168,23 @@ class StreamState:
 
     def _start_message(self) -> None:
         text = self.answer
-        self._message, self._message_ended, self.truncated, self.has_full_answer = StringIO(), False, False, False
+        self._message = StringIO()
+        self._message_ended = False
+        self.truncated = False
+        self.has_full_answer = False
         if "BLOCKER:" in text:
             found = parse_answer(text, self._phase, truncated=False).blockers
             self._blockers = [*self._blockers, *found][:MAX_BLOCKERS]
 
 
 class StreamParser:
-    """The reading of a program that speaks of its own end; how it takes in a line is each program's own."""
+    """The reading of a program that speaks of its own end.
 
-    config_error_statuses: tuple[int, ...] = ()  # exit statuses that mean: wrongly set up
+    How it takes in a line is each program's own.
+    """
+
+    # Exit statuses that mean: wrongly set up
+    config_error_statuses: tuple[int, ...] = ()
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
         self._state = state
@@ -175,25 +200,34 @@ class StreamParser:
 def build_stream_report(
     state: StreamState, finished: FinishedRun, config_error_statuses: Collection[int]
 ) -> AgentReport:
-    """What a run brought whose program speaks of its own end. Exit statuses in `unusable` mean: wrongly set up."""
+    """What a run brought whose program speaks of its own end.
+
+    Exit statuses in `unusable` mean: wrongly set up.
+    """
     state.cancel_progress_timer()
     state.first_output_timer.cancel()
-    cut = state.truncated or (
-        finished.skipped_lines > 0 and not state.has_full_answer
-    )  # what was too long may have been text
+    # What was too long may have been text
+    cut = state.truncated or (finished.skipped_lines > 0 and not state.has_full_answer)
     report = AgentReport(
-        state.answer,
-        Ending.COMPLETED,
+        answer=state.answer,
+        ending=Ending.COMPLETED,
         truncated=cut,
         usage=state.usage,
         blockers=state.blockers,
         remark=_describe_unreadable_lines(state),
     )
+
     if finished.exceeded_limit:
-        return msgspec.structs.replace(report, ending=Ending.FAILED, reason=describe_exceeded_limit(finished))
+        return msgspec.structs.replace(
+            report, ending=Ending.FAILED, reason=describe_exceeded_limit(finished)
+        )
+
     trouble = state.error or (None if state.completed else state.retry_error)
-    # One that we stopped may have had to be killed: what it waited for is the reason, not the time that it had.
-    if trouble is not None and (state.stopped_by_us or state.first_output_timer.expired or not finished.timed_out):
+    # One that we stopped may have had to be killed: what it waited for is the reason, not the time
+    # that it had.
+    if trouble is not None and (
+        state.stopped_by_us or state.first_output_timer.expired or not finished.timed_out
+    ):
         meaning = interpret_error(trouble, state.row.sign_in_hint, finished.ended_at_s)
         return msgspec.structs.replace(
             report,
@@ -202,37 +236,64 @@ def build_stream_report(
             retry_at_s=meaning.retry_at_s,
             remedy=meaning.remedy,
         )
+
     if not state.completed and (option := find_unknown_option(finished.stderr)):
         return msgspec.structs.replace(report, **_describe_unknown_option(state.row, option))
+
     if state.first_output_timer.expired and not state.completed:
-        return msgspec.structs.replace(state.first_output_timer.build_report(), remark=report.remark)
+        return msgspec.structs.replace(
+            state.first_output_timer.build_report(), remark=report.remark
+        )
+
     ending, reason = _classify_end(state, finished, config_error_statuses)
-    again_s = find_retry_time_s(finished) if ending is Ending.RATE_LIMITED else None
-    remedy = (
-        state.row.sign_in_hint
-        if ending is Ending.NOT_RUNNABLE and finished.exit_status in config_error_statuses
-        else ""
+    if ending is Ending.RATE_LIMITED:
+        again_s = find_retry_time_s(finished)
+    else:
+        again_s = None
+
+    if ending is Ending.NOT_RUNNABLE and finished.exit_status in config_error_statuses:
+        remedy = state.row.sign_in_hint
+    else:
+        remedy = ""
+
+    return msgspec.structs.replace(
+        report, ending=ending, reason=reason, retry_at_s=again_s, remedy=remedy
     )
-    return msgspec.structs.replace(report, ending=ending, reason=reason, retry_at_s=again_s, remedy=remedy)
 
 
 def _describe_unknown_option(row: HarnessRow, option: str) -> dict[str, object]:
-    """It was started with an option that its version does not have: ours, or one of the configured command."""
-    versions = (
-        f"it was tested with {row.tested_version}; update it: {row.install_instruction}"
-        if row.tested_version
-        else "see its documentation"
-    )
+    """It was started with an option that its version does not have.
+
+    Ours, or one of the configured command.
+    """
+    if row.tested_version:
+        versions = f"it was tested with {row.tested_version}; update it: {row.install_instruction}"
+    else:
+        versions = "see its documentation"
+
     remedy = f"{versions}; or fix `command` in phasegate.toml, if the option is yours"
-    return {"ending": Ending.NOT_RUNNABLE, "reason": f"it does not know the option {option}", "remedy": remedy}
+    return {
+        "ending": Ending.NOT_RUNNABLE,
+        "reason": f"it does not know the option {option}",
+        "remedy": remedy,
+    }
 
 
 def _describe_unreadable_lines(state: StreamState) -> str:
     """What was missed, with the versions: a program that changed its stream is the likely cause."""
     if not state.unreadable_lines:
         return ""
-    lines = "1 line" if state.unreadable_lines == 1 else f"{state.unreadable_lines} lines"
-    version = f"version {state.version}, " if state.version else ""
+
+    if state.unreadable_lines == 1:
+        lines = "1 line"
+    else:
+        lines = f"{state.unreadable_lines} lines"
+
+    if state.version:
+        version = f"version {state.version}, "
+    else:
+        version = ""
+
     return f"{lines} could not be read in full ({version}tested with {state.row.tested_version or 'none'})"
 
 
@@ -241,13 +302,24 @@ def _classify_end(
 ) -> tuple[Ending, str]:
     if state.completed and state.stopped_by_us and not finished.timed_out:
         return Ending.COMPLETED, ""
+
     ending, reason = classify_exit(finished)
     if finished.exit_status in config_error_statuses:
         ending = Ending.NOT_RUNNABLE
     if ending is not Ending.COMPLETED or state.completed:
         return ending, reason
-    if finished.sigterm_sent and not state.stopped_by_us:  # some end with 0 when they are told to
+    # Some end with 0 when they are told to
+    if finished.sigterm_sent and not state.stopped_by_us:
         return Ending.FAILED, describe_early_stop(finished)
-    skipped = f"; {finished.skipped_lines} of its lines were too long to be read" if finished.skipped_lines else ""
-    unread = f"; {_describe_unreadable_lines(state)}" if state.unreadable_lines else ""
+
+    if finished.skipped_lines:
+        skipped = f"; {finished.skipped_lines} of its lines were too long to be read"
+    else:
+        skipped = ""
+
+    if state.unreadable_lines:
+        unread = f"; {_describe_unreadable_lines(state)}"
+    else:
+        unread = ""
+
     return Ending.FAILED, f"it ended without its final result{skipped}{unread}"

@@ -11,7 +11,16 @@ from phasegate.agents.port import AgentEvent, EventKind
 
 MAX_TEXT_CHARS = 2_000
 _WRITE_TOOLS = frozenset(
-    ("write", "edit", "multiedit", "notebookedit", "notebook_edit", "write_file", "replace", "patch")
+    (
+        "write",
+        "edit",
+        "multiedit",
+        "notebookedit",
+        "notebook_edit",
+        "write_file",
+        "replace",
+        "patch",
+    )
 )
 _SHELL_TOOLS = frozenset(("bash", "shell", "run_shell_command", "exec_command"))
 
@@ -31,32 +40,62 @@ class ToolInput(msgspec.Struct, frozen=True):
         return next((path for path in found if isinstance(path, str)), "")
 
 
-def make_tool_event(name: str, tool_input: ToolInput, checkout: Path, *, failed: bool = False) -> AgentEvent:
+def make_tool_event(
+    name: str, tool_input: ToolInput, checkout: Path, *, failed: bool = False
+) -> AgentEvent:
     """What an agent does with a tool of this name."""
     if name.lower() in _SHELL_TOOLS and isinstance(tool_input.command, str):
-        return AgentEvent(EventKind.COMMAND, tool_input.command[:MAX_TEXT_CHARS], failed=failed)
+        return AgentEvent(
+            kind=EventKind.COMMAND, text=tool_input.command[:MAX_TEXT_CHARS], failed=failed
+        )
+
     if name.lower() in _WRITE_TOOLS and tool_input.file:
         return make_file_event(tool_input.file, checkout, failed=failed)
     return AgentEvent(
-        EventKind.TOOL, name[:MAX_TEXT_CHARS], make_relative_path(tool_input.file, checkout), failed=failed
+        kind=EventKind.TOOL,
+        text=name[:MAX_TEXT_CHARS],
+        path=make_relative_path(tool_input.file, checkout),
+        failed=failed,
     )
 
 
-def make_file_event(path: str, checkout: Path, *, removed: bool = False, failed: bool = False) -> AgentEvent:
-    return AgentEvent(EventKind.FILE, path=make_relative_path(path, checkout), removed=removed, failed=failed)
+def make_file_event(
+    path: str, checkout: Path, *, removed: bool = False, failed: bool = False
+) -> AgentEvent:
+    return AgentEvent(
+        kind=EventKind.FILE, path=make_relative_path(path, checkout), removed=removed, failed=failed
+    )
 
 
-def make_notice_event(text: str, *, failed: bool = False, exit_code: int | None = None) -> AgentEvent:
-    return AgentEvent(EventKind.NOTICE, " ".join(text.split())[:MAX_TEXT_CHARS], failed=failed, exit_code=exit_code)
+def make_notice_event(
+    text: str, *, failed: bool = False, exit_code: int | None = None
+) -> AgentEvent:
+    return AgentEvent(
+        kind=EventKind.NOTICE,
+        text=" ".join(text.split())[:MAX_TEXT_CHARS],
+        failed=failed,
+        exit_code=exit_code,
+    )
 
 
-def make_result_events(output: object, *, failed: bool = False, exit_code: int | None = None) -> Iterator[AgentEvent]:
-    """What a tool gave back, as far as that is text or a list of texts; its form is the program's own business."""
-    parts = output if isinstance(output, list) else [output]
+def make_result_events(
+    output: object, *, failed: bool = False, exit_code: int | None = None
+) -> Iterator[AgentEvent]:
+    """What a tool gave back, as far as that is text or a list of texts.
+
+    Its form is the program's own business.
+    """
+    if isinstance(output, list):
+        parts = output
+    else:
+        parts = [output]
+
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
     text = "\n".join(text for text in texts if isinstance(text, str) and text.strip())
     if text or exit_code is not None:
-        yield AgentEvent(EventKind.RESULT, text[:MAX_TEXT_CHARS], failed=failed, exit_code=exit_code)
+        yield AgentEvent(
+            kind=EventKind.RESULT, text=text[:MAX_TEXT_CHARS], failed=failed, exit_code=exit_code
+        )
 
 
 def make_relative_path(path: str, checkout: Path) -> str:

@@ -1,6 +1,9 @@
-"""What an agent's program printed, as people read it: messages, tool calls, and what came back from them, folded.
+"""What an agent's program printed, as people read it.
 
-The lines are read by the harness of the program itself, so a transcript shows what the run was judged by.
+Messages, tool calls, and what came back from them, folded.
+
+The lines are read by the harness of the program itself, so a transcript shows what the run was
+judged by.
 """
 
 from __future__ import annotations
@@ -12,16 +15,21 @@ from phasegate.agents.envelope import Envelope, EnvelopeConfig
 from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, EventKind, Usage, get_harness
 from phasegate.core.display.activity import format_count
 
-MAX_RESULT_LINES = 3  # lines
-MAX_LINE_CHARS = 200  # of a result, and of a line outside of the protocol
+# Lines
+MAX_RESULT_LINES = 3
+# Of a result, and of a line outside of the protocol
+MAX_LINE_CHARS = 200
 
 
 class Transcript:
     """Turns the lines of one run into lines for people, as they come. No line makes it raise."""
 
     def __init__(self, kind: str, checkout: Path, phase: str) -> None:
-        self._parser = get_harness(kind).make_parser(_make_task(kind, checkout, phase), _NullJobHandle())
-        self._partial_line = ""  # a line of a message that came in pieces and has not ended
+        self._parser = get_harness(kind).make_parser(
+            _make_task(kind, checkout, phase), _NullJobHandle()
+        )
+        # A line of a message that came in pieces and has not ended
+        self._partial_line = ""
         self._usage: Usage | None = None
 
     def format_line(self, text: str) -> Iterator[str]:
@@ -30,14 +38,20 @@ class Transcript:
         if not events and text.strip() and not text.lstrip().startswith("{"):
             yield from self._flush_message()
             yield f"? {_shorten_line(text)}"
+
         for event in events:
             yield from self._format_event(event)
 
     def format_end(self) -> Iterator[str]:
         """What is left at the end of the stream, and what was used."""
         yield from self._flush_message()
+
         if used := self._usage:
-            cost = f", ${used.cost_usd:.2f}" if used.cost_usd is not None else ""
+            if used.cost_usd is not None:
+                cost = f", ${used.cost_usd:.2f}"
+            else:
+                cost = ""
+
             yield f"= {format_count(used.input_tokens)} tokens read, {format_count(used.output_tokens)} written{cost}"
 
     def _format_event(self, event: AgentEvent) -> Iterator[str]:
@@ -47,6 +61,7 @@ class Transcript:
         if event.kind is EventKind.USAGE:
             self._usage = event.usage or self._usage
             return
+
         yield from self._flush_message()
         yield from _format_action(event)
 
@@ -78,7 +93,12 @@ def _format_action(event: AgentEvent) -> Iterable[str]:
         case EventKind.NOTICE:
             return (f"! {_indent_text(event.text)}",)
         case EventKind.END if event.failed:
-            return (f"! ended in failure: {_indent_text(event.text)}" if event.text else "! ended in failure",)
+            return (
+                f"! ended in failure: {_indent_text(event.text)}"
+                if event.text
+                else "! ended in failure",
+            )
+
     return ()
 
 
@@ -91,7 +111,9 @@ def _fold_result(text: str) -> Iterator[str]:
 
 
 def _shorten_line(line: str) -> str:
-    return line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..."
+    if len(line) <= MAX_LINE_CHARS:
+        return line
+    return f"{line[:MAX_LINE_CHARS]}..."
 
 
 def _indent_text(text: str) -> str:
@@ -109,5 +131,21 @@ class _NullJobHandle:
 
 
 def _make_task(kind: str, checkout: Path, phase: str) -> AgentTask:
-    envelope = Envelope("", "", 0, None, "", (), str(checkout), EnvelopeConfig(kind, 0, ""))
-    return AgentTask(envelope, AgentConfig(kind), checkout, checkout, Path(), phase)
+    envelope = Envelope(
+        job_id="",
+        feature_slug="",
+        wp_sequence=0,
+        wp_id=None,
+        prompt_path="",
+        context_paths=(),
+        worktree_path=str(checkout),
+        config=EnvelopeConfig(kind=kind, timeout_secs=0, pr_target_branch=""),
+    )
+    return AgentTask(
+        envelope=envelope,
+        agent=AgentConfig(kind),
+        repository=checkout,
+        checkout=checkout,
+        prompt_xml=Path(),
+        phase=phase,
+    )

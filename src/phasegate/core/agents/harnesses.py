@@ -1,7 +1,8 @@
 """The harnesses: everything about an agent program that is data, one row each.
 
-Configuration, templates, hooks, `init`, `agents` and the cage take their words from here. How a program is driven is in
-`agents/`, in a module of the same name as its row. Loaded by cold commands: nothing is imported but `light`.
+Configuration, templates, hooks, `init`, `agents` and the cage take their words from here. How a
+program is driven is in `agents/`, in a module of the same name as its row. Loaded by cold commands:
+nothing is imported but `light`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ACP, COMMAND, SCRIPTED = "acp", "command", "scripted"
+ACP = "acp"
+COMMAND = "command"
+SCRIPTED = "scripted"
 NEXT_CONTEXT_COMMAND = "phasegate next --as context"
 
 
@@ -22,8 +25,10 @@ class HookFile(Light):
     file: str
     event: str
     command: str = "phasegate next --as message"
-    grouped: bool = True  # handlers lie in groups, each with its own `matcher`
-    initial_entries: tuple[tuple[str, int], ...] = ()  # what a file of its own must begin with
+    # Handlers lie in groups, each with its own `matcher`
+    grouped: bool = True
+    # What a file of its own must begin with
+    initial_entries: tuple[tuple[str, int], ...] = ()
     remark: str = ""
 
 
@@ -32,43 +37,68 @@ class McpConfigFile(Light):
 
     file: str
     table: str = "mcpServers"
-    command_is_list: bool = False  # the program and its arguments are one list
+    # The program and its arguments are one list
+    command_is_list: bool = False
     remark: str = ""
 
 
 class HarnessRow(Light):
     """One kind of agent program. CONTRIBUTING.md goes through it member by member."""
 
-    kind: str  # the word in `harness = "..."`, and the name of its module in `agents/`
-    template: str  # the prefix of its system templates
-    default_agent: str = ""  # its name in the configuration that `init` writes; empty: none is written
-    program: str = ""  # the command when none is configured; empty: one must be
-    arguments: tuple[str, ...] = ()  # and what makes it speak, where another module drives it
-    driver: str = ""  # that module, such as `acp`; empty: the one of its own name
-    aliases: tuple[str, ...] = ()  # what else people call it
-    npm_package: str = ""  # of npm
-    install_hint: str = ""  # what to do where there is no package
-    min_version: str = ""  # the oldest version that was seen to work
-    tested_version: str = ""  # the version that tests/agents runs; empty: it was never run by us
-    version_arguments: tuple[str, ...] = ()  # make it print its version
-    key_variables: tuple[str, ...] = ()  # variables that hold a key; one that is set will do
-    setting_variables: tuple[str, ...] = ()  # variables that say where to go with it
-    sign_in_files: tuple[str, ...] = ()  # of the home folder, lent to a job
-    sign_in_hint: str = ""  # what to tell who has neither
-    hosts: tuple[str, ...] = ()  # of its provider: what a job of it reaches where that can be bounded
-    base_url: tuple[str, str, str] = ("", "", "")  # variable, the provider's address, and the key that goes there
-    private_paths: tuple[str, ...] = ()  # what of the home folder no job may see
-    hooks: HookFile | None = None  # None: it has none in a settings file
-    mcp: McpConfigFile | None = None  # None: it takes no server from a file of the repository
-    acp_programs: tuple[str, ...] = ()  # programs that are this one when they speak ACP
-    acp_env: tuple[tuple[str, str], ...] = ()  # what makes it ask before it acts, then
-    repository_programs: tuple[
-        str, ...
-    ] = ()  # of a repository: programs that would see its key, and no switch keeps them out
+    # The word in `harness = "..."`, and the name of its module in `agents/`
+    kind: str
+    # The prefix of its system templates
+    template: str
+    # Its name in the configuration that `init` writes; empty: none is written
+    default_agent: str = ""
+    # The command when none is configured; empty: one must be
+    program: str = ""
+    # And what makes it speak, where another module drives it
+    arguments: tuple[str, ...] = ()
+    # That module, such as `acp`; empty: the one of its own name
+    driver: str = ""
+    # What else people call it
+    aliases: tuple[str, ...] = ()
+    # Of npm
+    npm_package: str = ""
+    # What to do where there is no package
+    install_hint: str = ""
+    # The oldest version that was seen to work
+    min_version: str = ""
+    # The version that tests/agents runs; empty: it was never run by us
+    tested_version: str = ""
+    # Make it print its version
+    version_arguments: tuple[str, ...] = ()
+    # Variables that hold a key; one that is set will do
+    key_variables: tuple[str, ...] = ()
+    # Variables that say where to go with it
+    setting_variables: tuple[str, ...] = ()
+    # Of the home folder, lent to a job
+    sign_in_files: tuple[str, ...] = ()
+    # What to tell who has neither
+    sign_in_hint: str = ""
+    # Of its provider: what a job of it reaches where that can be bounded
+    hosts: tuple[str, ...] = ()
+    # Variable, the provider's address, and the key that goes there
+    base_url: tuple[str, str, str] = ("", "", "")
+    # What of the home folder no job may see
+    private_paths: tuple[str, ...] = ()
+    # None: it has none in a settings file
+    hooks: HookFile | None = None
+    # None: it takes no server from a file of the repository
+    mcp: McpConfigFile | None = None
+    # Programs that are this one when they speak ACP
+    acp_programs: tuple[str, ...] = ()
+    # What makes it ask before it acts, then
+    acp_env: tuple[tuple[str, str], ...] = ()
+    # Of a repository: programs that would see its key, and no switch keeps them out
+    repository_programs: tuple[str, ...] = ()
 
     @property
     def install_instruction(self) -> str:
-        return f"npm install -g {self.npm_package}@latest" if self.npm_package else self.install_hint
+        if self.npm_package:
+            return f"npm install -g {self.npm_package}@latest"
+        return self.install_hint
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -76,10 +106,13 @@ class HarnessRow(Light):
 
     @property
     def command(self) -> tuple[str, ...]:
-        return (self.program, *self.arguments) if self.program else ()
+        if self.program:
+            return (self.program, *self.arguments)
+        return ()
 
 
-# The order is the order of preference: of those found by `init`, the first one writes, the second criticises.
+# The order is the order of preference: of those found by `init`, the first one writes, the second
+# criticises.
 _ROWS = (
     HarnessRow(
         kind="claude_code",
@@ -116,8 +149,14 @@ _ROWS = (
         sign_in_hint="sign in with `codex login`, or set CODEX_API_KEY",
         hosts=("*.openai.com", "chatgpt.com", "*.chatgpt.com"),
         private_paths=(".codex",),
-        hooks=HookFile(".codex/hooks.json", "Stop", remark="Codex asks once whether it may run it: see /hooks there"),
-        mcp=McpConfigFile(".codex/config.toml", "mcp_servers", remark="Codex reads it in a project that it trusts"),
+        hooks=HookFile(
+            ".codex/hooks.json",
+            "Stop",
+            remark="Codex asks once whether it may run it: see /hooks there",
+        ),
+        mcp=McpConfigFile(
+            ".codex/config.toml", "mcp_servers", remark="Codex reads it in a project that it trusts"
+        ),
     ),
     HarnessRow(
         kind="gemini",
@@ -130,18 +169,34 @@ _ROWS = (
         version_arguments=("--version",),
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         setting_variables=(
-            *("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),
+            *(
+                "GOOGLE_GENAI_USE_VERTEXAI",
+                "GOOGLE_GENAI_USE_GCA",
+                "GOOGLE_CLOUD_PROJECT",
+                "GOOGLE_CLOUD_LOCATION",
+            ),
             *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
         ),
         sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
         sign_in_hint="sign in with `gemini`, or set GEMINI_API_KEY",
-        hosts=(  # not all of googleapis.com: anybody has a bucket there
-            *("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
+        # Not all of googleapis.com: anybody has a bucket there
+        hosts=(
+            *(
+                "generativelanguage.googleapis.com",
+                "cloudcode-pa.googleapis.com",
+                "oauth2.googleapis.com",
+            ),
             *("aiplatform.googleapis.com", "accounts.google.com"),
         ),
-        base_url=("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com", "GEMINI_API_KEY"),
+        base_url=(
+            "GOOGLE_GEMINI_BASE_URL",
+            "https://generativelanguage.googleapis.com",
+            "GEMINI_API_KEY",
+        ),
         private_paths=(".gemini",),
-        hooks=HookFile(".gemini/settings.json", "AfterAgent", remark="Gemini CLI 0.26 or later runs it"),
+        hooks=HookFile(
+            ".gemini/settings.json", "AfterAgent", remark="Gemini CLI 0.26 or later runs it"
+        ),
         mcp=McpConfigFile(".gemini/settings.json"),
         acp_programs=("gemini",),
     ),
@@ -157,10 +212,14 @@ _ROWS = (
         sign_in_hint="sign in with `cursor-agent login`, or set CURSOR_API_KEY",
         hosts=("*.cursor.sh", "*.cursor.com"),
         private_paths=(".cursor",),
-        # Its `stop` hook would hand the message to the agent, and so start the next turn by itself: the steps are told
-        # when a session begins (from its documentation; not run).
+        # Its `stop` hook would hand the message to the agent, and so start the next turn by itself:
+        # the steps are told when a session begins (from its documentation; not run).
         hooks=HookFile(
-            ".cursor/hooks.json", "sessionStart", NEXT_CONTEXT_COMMAND, grouped=False, initial_entries=(("version", 1),)
+            ".cursor/hooks.json",
+            "sessionStart",
+            NEXT_CONTEXT_COMMAND,
+            grouped=False,
+            initial_entries=(("version", 1),),
         ),
         mcp=McpConfigFile(".cursor/mcp.json"),
     ),
@@ -174,14 +233,31 @@ _ROWS = (
         tested_version="1.18.33",
         version_arguments=("--version",),
         key_variables=(
-            *("OPENCODE_CONFIG_CONTENT", "OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
-            *("GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY"),
+            *(
+                "OPENCODE_CONFIG_CONTENT",
+                "OPENCODE_API_KEY",
+                "ANTHROPIC_API_KEY",
+                "OPENAI_API_KEY",
+                "GEMINI_API_KEY",
+            ),
+            *(
+                "GOOGLE_GENERATIVE_AI_API_KEY",
+                "OPENROUTER_API_KEY",
+                "GROQ_API_KEY",
+                "MISTRAL_API_KEY",
+            ),
             "DEEPSEEK_API_KEY",
         ),
         sign_in_files=(".local/share/opencode/auth.json",),
         sign_in_hint="sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY",
         hosts=(
-            *("opencode.ai", "*.anthropic.com", "*.openai.com", "generativelanguage.googleapis.com", "openrouter.ai"),
+            *(
+                "opencode.ai",
+                "*.anthropic.com",
+                "*.openai.com",
+                "generativelanguage.googleapis.com",
+                "openrouter.ai",
+            ),
             *("api.groq.com", "api.mistral.ai", "api.deepseek.com"),
         ),
         private_paths=(".local/share/opencode",),
@@ -206,7 +282,12 @@ _ROWS = (
             '`command = ["qwen", "--auth-type", "qwen-oauth"]`'
         ),
         hosts=(
-            *("api.openai.com", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "chat.qwen.ai"),
+            *(
+                "api.openai.com",
+                "dashscope.aliyuncs.com",
+                "dashscope-intl.aliyuncs.com",
+                "chat.qwen.ai",
+            ),
             "portal.qwen.ai",
         ),
         private_paths=(".qwen",),
@@ -224,15 +305,25 @@ _ROWS = (
         npm_package="@github/copilot",
         tested_version="1.0.102",
         version_arguments=("--version",),
-        key_variables=("COPILOT_GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BASE_URL"),
+        key_variables=(
+            "COPILOT_GITHUB_TOKEN",
+            "COPILOT_PROVIDER_API_KEY",
+            "COPILOT_PROVIDER_BASE_URL",
+        ),
         setting_variables=(
-            *("COPILOT_MODEL", "COPILOT_PROVIDER_TYPE", "COPILOT_PROVIDER_WIRE_API", "COPILOT_PROVIDER_MODEL_ID"),
+            *(
+                "COPILOT_MODEL",
+                "COPILOT_PROVIDER_TYPE",
+                "COPILOT_PROVIDER_WIRE_API",
+                "COPILOT_PROVIDER_MODEL_ID",
+            ),
             *("COPILOT_PROVIDER_WIRE_MODEL", "COPILOT_OFFLINE", "COPILOT_GH_HOST"),
         ),
         sign_in_hint="set COPILOT_GITHUB_TOKEN; or COPILOT_PROVIDER_BASE_URL and COPILOT_MODEL for a model of your own",
         hosts=("api.github.com", "*.githubcopilot.com"),
         private_paths=(".copilot",),
-        repository_programs=(".github/hooks",),  # disableAllHooks in its settings does not keep them out
+        # DisableAllHooks in its settings does not keep them out
+        repository_programs=(".github/hooks",),
         acp_programs=("copilot",),
     ),
     HarnessRow(kind=ACP, template="ACP"),
@@ -240,19 +331,33 @@ _ROWS = (
     HarnessRow(kind=SCRIPTED, template="SCRIPTED"),
 )
 HARNESSES: dict[str, HarnessRow] = {row.kind: row for row in _ROWS}
-INSTALLABLE_HARNESSES: dict[str, HarnessRow] = {
-    row.kind: row for row in _ROWS if row.program
-}  # programs that people install
+# Programs that people install
+INSTALLABLE_HARNESSES: dict[str, HarnessRow] = {row.kind: row for row in _ROWS if row.program}
 
 
 def find_harness_kind(name: str) -> str | None:
     """The kind of harness that a person means by this name."""
-    return next((row.kind for row in _ROWS if name in (row.kind, row.default_agent, row.program, *row.aliases)), None)
+    return next(
+        (
+            row.kind
+            for row in _ROWS
+            if name in (row.kind, row.default_agent, row.program, *row.aliases)
+        ),
+        None,
+    )
 
 
 def find_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
-    """What is known of an agent's program. One that is driven by ACP signs in as the harness of its program does."""
+    """What is known of an agent's program.
+
+    One that is driven by ACP signs in as the harness of its program does.
+    """
     if kind != ACP:
         return INSTALLABLE_HARNESSES.get(kind)
-    name = command[0].rpartition("/")[2] if command else ""
+
+    if command:
+        name = command[0].rpartition("/")[2]
+    else:
+        name = ""
+
     return next((row for row in _ROWS if name in row.acp_programs), None)

@@ -9,9 +9,12 @@ ANY_HOST = "*"
 
 
 def is_host_allowed(host: str, port: int, patterns: Iterable[str]) -> bool:
-    """Whether a pattern names this host: `host`, `host:port`, or `*.domain`, which is every name below the domain.
+    """Whether a pattern names this host.
 
-    Without a port 443 is meant. An address is a host like any other: only who lists it lets it through.
+    `host`, `host:port`, or `*.domain`, which is every name below the domain.
+
+    Without a port 443 is meant. An address is a host like any other: only who lists it lets it
+    through.
     """
     host = host.rstrip(".").lower()
     return any(_matches(pattern.lower(), host, port) for pattern in patterns)
@@ -20,8 +23,17 @@ def is_host_allowed(host: str, port: int, patterns: Iterable[str]) -> bool:
 def _matches(pattern: str, host: str, port: int) -> bool:
     if pattern == ANY_HOST:
         return True
-    name, _, number = pattern.rpartition(":") if pattern.rpartition(":")[2].isdigit() else (pattern, "", "")
+
+    if pattern.rpartition(":")[2].isdigit():
+        name, _, number = pattern.rpartition(":")
+    else:
+        name, _, number = (pattern, "", "")
+
     if port != (int(number) if number else HTTPS_PORT):
         return False
+
     name = name.removeprefix("[").removesuffix("]")
-    return host.endswith(name[1:]) and host != name[2:] if name.startswith("*.") else host == name
+    if name.startswith("*."):
+        return host.endswith(name[1:]) and host != name[2:]
+
+    return host == name

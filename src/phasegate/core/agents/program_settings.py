@@ -1,8 +1,10 @@
-"""An agent program's own settings in a repository, with our hook and our MCP server in them, and without.
+"""An agent program's own settings in a repository, with our hook and our MCP server in them, and
+without.
 
-A hook after a turn can show the person a message (`systemMessage`): seen with Claude Code 2.1, Codex 0.166, Gemini CLI
-0.61 and Qwen Code 0.24. Cursor's hook at that point could only send a message to the agent, and so start the next turn
-by itself: there the steps are told to the agent when a session begins (from its documentation; not run).
+A hook after a turn can show the person a message (`systemMessage`): seen with Claude Code 2.1,
+Codex 0.166, Gemini CLI 0.61 and Qwen Code 0.24. Cursor's hook at that point could only send a
+message to the agent, and so start the next turn by itself: there the steps are told to the agent
+when a session begins (from its documentation; not run).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ OUR_HOOK_COMMAND = re.compile(r"(?:\S*/)?(?:phasegate|agileplus) next(?: |$)")
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
-SettingsTree = dict[str, Any]  # another program's file: nothing but our own entry in it is ours to know
+# Another program's file: nothing but our own entry in it is ours to know
+SettingsTree = dict[str, Any]
 
 
 class UnsupportedSettings(ValueError):
@@ -27,12 +30,23 @@ class UnsupportedSettings(ValueError):
 
 def add_hook(text: str | None, hooks: HookFile) -> str:
     """The settings with our hook in them; the same text if it is there already."""
-    settings: SettingsTree = {**dict(hooks.initial_entries)} if text is None else parse_hook_settings(text, hooks)
-    ours = [handler for handler in _handlers(settings, hooks) if OUR_HOOK_COMMAND.match(_command(handler))]
+    settings: SettingsTree = (
+        {**dict(hooks.initial_entries)} if text is None else parse_hook_settings(text, hooks)
+    )
+    ours = [
+        handler
+        for handler in _handlers(settings, hooks)
+        if OUR_HOOK_COMMAND.match(_command(handler))
+    ]
     if text is not None and ours == [_handler(hooks)]:
         return text
+
     _remove_our_handlers(settings, hooks)
-    entry = {"hooks": [_handler(hooks)]} if hooks.grouped else _handler(hooks)
+    if hooks.grouped:
+        entry = {"hooks": [_handler(hooks)]}
+    else:
+        entry = _handler(hooks)
+
     settings.setdefault("hooks", {}).setdefault(hooks.event, []).append(entry)
     return serialize_settings(settings, text)
 
@@ -41,8 +55,12 @@ def remove_hook(text: str, hooks: HookFile) -> str | None:
     """The settings without our hook; None if nothing was in the file but what we put there."""
     if text == add_hook(None, hooks):
         return None
+
     settings = parse_hook_settings(text, hooks)
-    return serialize_settings(settings, text) if _remove_our_handlers(settings, hooks) else text
+    if _remove_our_handlers(settings, hooks):
+        return serialize_settings(settings, text)
+
+    return text
 
 
 def parse_json_object(text: str, file: str) -> SettingsTree:
@@ -53,6 +71,7 @@ def parse_json_object(text: str, file: str) -> SettingsTree:
         raise UnsupportedSettings(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
         raise UnsupportedSettings(f"{file}: {error}") from error
+
     if not isinstance(settings, dict):
         raise UnsupportedSettings(f"{file}: the file is not an object")
     return dict(settings)
@@ -64,11 +83,17 @@ def parse_hook_settings(text: str, hooks: HookFile) -> SettingsTree:
     _require(isinstance(settings.get("hooks", {}), dict), hooks, "hooks", "an object")
     entries = settings.get("hooks", {}).get(hooks.event, [])
     _require(isinstance(entries, list), hooks, f"hooks.{hooks.event}", "a list")
+
     for at, entry in enumerate(entries):
         _require(isinstance(entry, dict), hooks, f"hooks.{hooks.event}[{at}]", "an object")
-        inner = entry.get("hooks", []) if hooks.grouped else []
+        if hooks.grouped:
+            inner = entry.get("hooks", [])
+        else:
+            inner = []
+
         fits = isinstance(inner, list) and all(isinstance(handler, dict) for handler in inner)
         _require(fits, hooks, f"hooks.{hooks.event}[{at}].hooks", "a list of objects")
+
     return settings
 
 
@@ -81,52 +106,91 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> SettingsTree:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
+        raise ValueError(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice"
+        )
+
     return found
 
 
 def _handler(hooks: HookFile) -> SettingsTree:
-    return {"type": "command", "command": hooks.command} if hooks.grouped else {"command": hooks.command}
+    if hooks.grouped:
+        return {"type": "command", "command": hooks.command}
+    return {"command": hooks.command}
 
 
 def _command(handler: SettingsTree) -> str:
     command = handler.get("command", "")
-    return command if isinstance(command, str) else ""
+    if isinstance(command, str):
+        return command
+    return ""
 
 
 def _handlers(settings: SettingsTree, hooks: HookFile) -> list[SettingsTree]:
     entries = settings.get("hooks", {}).get(hooks.event, [])
-    return [handler for entry in entries for handler in entry.get("hooks", [])] if hooks.grouped else [*entries]
+    if hooks.grouped:
+        return [handler for entry in entries for handler in entry.get("hooks", [])]
+    return [*entries]
 
 
 def _remove_our_handlers(settings: SettingsTree, hooks: HookFile) -> bool:
-    """Take out our handlers, and what holds nothing any more because of that; whether there were any."""
+    """Take out our handlers, and what holds nothing any more because of that.
+
+    Whether there were any.
+    """
     if not any(OUR_HOOK_COMMAND.match(_command(handler)) for handler in _handlers(settings, hooks)):
         return False
+
     events: SettingsTree = settings["hooks"]
     events[hooks.event] = [
-        kept for entry in events[hooks.event] if (kept := _strip_our_handlers(entry, hooks)) is not None
+        kept
+        for entry in events[hooks.event]
+        if (kept := _strip_our_handlers(entry, hooks)) is not None
     ]
     if not events[hooks.event]:
         del events[hooks.event]
     if not events:
         del settings["hooks"]
+
     return True
 
 
 def _strip_our_handlers(entry: SettingsTree, hooks: HookFile) -> SettingsTree | None:
     if not hooks.grouped:
-        return None if OUR_HOOK_COMMAND.match(_command(entry)) else entry
-    kept = [handler for handler in entry.get("hooks", []) if not OUR_HOOK_COMMAND.match(_command(handler))]
-    return entry if len(kept) == len(entry.get("hooks", [])) else {**entry, "hooks": kept} if kept else None
+        if OUR_HOOK_COMMAND.match(_command(entry)):
+            return None
+        return entry
+
+    kept = [
+        handler
+        for handler in entry.get("hooks", [])
+        if not OUR_HOOK_COMMAND.match(_command(handler))
+    ]
+    if len(kept) == len(entry.get("hooks", [])):
+        return entry
+    if kept:
+        return {**entry, "hooks": kept}
+
+    return None
 
 
 def serialize_settings(settings: SettingsTree, original: str | None) -> str:
     """The settings as text, indented as they were."""
-    indent = found[1] if original and (found := _INDENT.search(original)) else "  "
+    if original and (found := _INDENT.search(original)):
+        indent = found[1]
+    else:
+        indent = "  "
+
     text = json.dumps(settings, indent=indent, ensure_ascii=original is None or original.isascii())
-    end = "\n" if original is None or original.endswith("\n") else ""
-    return (text + end).replace("\n", "\r\n") if original and "\r\n" in original else text + end
+    if original is None or original.endswith("\n"):
+        end = "\n"
+    else:
+        end = ""
+
+    if original and "\r\n" in original:
+        return (text + end).replace("\n", "\r\n")
+
+    return text + end
 
 
 SERVER_NAME = "phasegate"
@@ -137,12 +201,19 @@ def add_server(text: str | None, place: McpConfigFile) -> str:
     """The settings with our server in them; the same text if it is there already."""
     if place.file.endswith(".toml"):
         return _add_toml_table(text or "", place)
-    settings = parse_json_object(text, place.file) if text is not None else {}
+
+    if text is not None:
+        settings = parse_json_object(text, place.file)
+    else:
+        settings = {}
+
     servers = _servers(settings, place)
     if text is not None and servers.get(SERVER_NAME) == _server_entry(place):
         return text
+
     _refuse_foreign_entry(servers, place)
     settings[place.table] = {**servers, SERVER_NAME: _server_entry(place)}
+
     return serialize_settings(settings, text)
 
 
@@ -152,16 +223,19 @@ def remove_server(text: str, place: McpConfigFile) -> str | None:
         return None
     if place.file.endswith(".toml"):
         return _remove_toml_table(text, place)
+
     settings = parse_json_object(text, place.file)
     servers = _servers(settings, place)
     if SERVER_NAME not in servers:
         return text
+
     _refuse_foreign_entry(servers, place)
     kept = {name: server for name, server in servers.items() if name != SERVER_NAME}
     if kept:
         settings[place.table] = kept
     else:
         del settings[place.table]
+
     return serialize_settings(settings, text)
 
 
@@ -181,7 +255,9 @@ def _servers(settings: SettingsTree, place: McpConfigFile) -> SettingsTree:
 def _refuse_foreign_entry(servers: SettingsTree, place: McpConfigFile) -> None:
     """An entry of our name that is not as we write it is the person's: theirs to change."""
     if SERVER_NAME in servers and servers[SERVER_NAME] != _server_entry(place):
-        raise UnsupportedSettings(f"{place.file}: {place.table}.{SERVER_NAME} is there already, and is another one")
+        raise UnsupportedSettings(
+            f"{place.file}: {place.table}.{SERVER_NAME} is there already, and is another one"
+        )
 
 
 def _render_toml_table(place: McpConfigFile) -> str:
@@ -201,7 +277,12 @@ def _add_toml_table(text: str, place: McpConfigFile) -> str:
     _refuse_foreign_entry(servers, place)
     if SERVER_NAME in servers:
         return text
-    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+
+    if not text:
+        gap = ""
+    else:
+        gap = "\n" if text.endswith("\n") else "\n\n"
+
     return f"{text}{gap}{_render_toml_table(place)}"
 
 
@@ -209,10 +290,15 @@ def _remove_toml_table(text: str, place: McpConfigFile) -> str:
     servers = _read_toml_servers(text, place)
     if SERVER_NAME not in servers:
         return text
+
     _refuse_foreign_entry(servers, place)
     before, ours, after = text.partition(_render_toml_table(place))
     if not ours:
         raise UnsupportedSettings(
             f"{place.file}: {place.table}.{SERVER_NAME} is not written as we write it; take it out by hand"
         )
-    return before.removesuffix("\n") + after if before.endswith("\n\n") else before + after
+
+    if before.endswith("\n\n"):
+        return before.removesuffix("\n") + after
+
+    return before + after

@@ -1,4 +1,7 @@
-"""Which agent serves a role: the one that a person named, else one that is there; a critic is not the writer."""
+"""Which agent serves a role.
+
+The one that a person named, else one that is there; a critic is not the writer.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,33 @@ def choose_agent_for_role(
     requested: str | None = None,
     authors: Sequence[str] = (),
 ) -> str | Refusal:
-    """The agent for a role in a phase. `available` are those that can be started, in the person's order.
+    """The agent for a role in a phase.
 
-    A phase's own entry names who does its work; who judges that work stays the one of the role. `made_by` are those
-    whose work is to be judged, where that is known.
+    `available` are those that can be started, in the person's order.
+
+    A phase's own entry names who does its work; who judges that work stays the one of the role.
+    `made_by` are those whose work is to be judged, where that is known.
     """
     role = _ROLE_ALIASES.get(role, role)
-    named = requested or (roles.get(phase) if _is_phase_work_role(role, phase) else None) or roles.get(role)
+    named = (
+        requested
+        or (roles.get(phase) if _is_phase_work_role(role, phase) else None)
+        or roles.get(role)
+    )
+
     if named is not None:
         if named in available:
             return named
-        return Refusal(f"the agent {named} cannot be started", f"there are: {', '.join(available) or 'none'}; {_HINT}")
+        return Refusal(
+            f"the agent {named} cannot be started",
+            f"there are: {', '.join(available) or 'none'}; {_HINT}",
+        )
+
     if not available:
         return Refusal("no agent can be started", _HINT)
     if role not in JUDGED_ROLE:
         return available[0]
+
     judged = authors or (choose_agent_for_role(JUDGED_ROLE[role], phase, roles, available),)
     return next((name for name in available if name not in judged), available[0])
 

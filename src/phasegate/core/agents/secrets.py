@@ -1,7 +1,8 @@
 """Values that were lent to an agent, found again however they are written down.
 
-Plain, in base64, in hexadecimal, as part of an address, inside JSON, and split over lines or by punctuation. An agent
-that means to can still write a key in a way of its own; what it cannot do is let one slip.
+Plain, in base64, in hexadecimal, as part of an address, inside JSON, and split over lines or by
+punctuation. An agent that means to can still write a key in a way of its own; what it cannot do is
+let one slip.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Iterable
 from urllib.parse import quote_from_bytes
 
 REDACTED_NOTE = "[left out: it holds a key that was lent to an agent]"
-MIN_SECRET_BYTES = 8  # a shorter value would be found where it is not meant
-MIN_REFUSED_SECRET_BYTES = 12  # what is shorter is often a word: it is taken out of logs, but refuses nobody's work
+# A shorter value would be found where it is not meant
+MIN_SECRET_BYTES = 8
+# What is shorter is often a word: it is taken out of logs, but refuses nobody's work
+MIN_REFUSED_SECRET_BYTES = 12
 MIN_SPLIT_SECRET_BYTES = 16
 _NOISE = bytes(range(33)) + string.punctuation.encode() + b"\x7f"
 _ESCAPED_SPACE = re.compile(rb"\\[nrt]")
@@ -29,7 +32,10 @@ def list_encodings(value: bytes) -> frozenset[bytes]:
     as_json = json.dumps(text)[1:-1].encode()
     in_hex = value.hex().encode()
     in_address = quote_from_bytes(value, safe="").encode()
-    return frozenset((value, as_json, in_hex, in_hex.upper(), in_address, *_list_base64_forms(value)))
+
+    return frozenset(
+        (value, as_json, in_hex, in_hex.upper(), in_address, *_list_base64_forms(value))
+    )
 
 
 def strip_whitespace(text: bytes) -> bytes:
@@ -62,16 +68,21 @@ class SecretMatcher:
 
     def redact(self, text: str) -> str:
         """A text that goes on record, or a note in its place where it holds one of them."""
-        return REDACTED_NOTE if self and self.has_secret(text.encode("utf-8", "surrogateescape")) else text
+        if self and self.has_secret(text.encode("utf-8", "surrogateescape")):
+            return REDACTED_NOTE
+        return text
 
     def has_secret(self, text: bytes) -> bool:
         """Whether one of them stands there, in one of its forms, whole or split."""
         if any(form in text for form in self._plain):
             return True
-        text = _ESCAPED_SPACE.sub(b"", text) if b"\\" in text else text
+        if b"\\" in text:
+            text = _ESCAPED_SPACE.sub(b"", text)
+
         pressed = text.translate(None, _NOISE)
         if any(form in pressed for form in self._split):
             return True
+
         digits = _HEX_PREFIX.sub(b"", text.lower()).translate(None, _NOT_HEX)
         return any(form in digits for form in self._hex)
 

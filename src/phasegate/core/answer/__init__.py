@@ -1,1 +1,4 @@
-"""Parse an agent's answer: scan untrusted text for markers, read the JSON result, decide the verdict."""
+"""Parse an agent's answer.
+
+Scan untrusted text for markers, read the JSON result, decide the verdict.
+"""

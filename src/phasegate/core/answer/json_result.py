@@ -1,4 +1,7 @@
-"""The JSON result of an answer: found in untrusted text, decoded strictly, held against the job it answers."""
+"""The JSON result of an answer.
+
+Found in untrusted text, decoded strictly, held against the job it answers.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ class ReportedArtifacts(msgspec.Struct, frozen=True):
 
 
 class AgentResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a response. An optional one may be null, which means: not there. Unknown ones are let be.
+    """The fields of a response.
+
+    An optional one may be null, which means: not there. Unknown ones are let be.
 
     The ids may be missing from an escalation alone: `"success": false` with status "blocked".
     """
@@ -84,7 +89,8 @@ class _MalformedResult(ValueError):
 def check_result(response: AgentResponse, job_id: str, wp_id: str | None) -> list[ResultRefusal]:
     """Every reason to refuse this response as the answer of this job; none if there is none.
 
-    An escalation without ids is this job's: it came out of this job's process. A wrong id is refused all the same.
+    An escalation without ids is this job's: it came out of this job's process. A wrong id is
+    refused all the same.
     """
     reasons = {
         ResultRefusal.ANOTHER_JOB: response.job_id not in (job_id, msgspec.UNSET),
@@ -95,15 +101,23 @@ def check_result(response: AgentResponse, job_id: str, wp_id: str | None) -> lis
 
 
 def find_last_result(text: str, start: int, end: int) -> FoundResult | None:
-    """The last valid result in this stretch; else the last object that was meant as one. None inside another counts."""
+    """The last valid result in this stretch; else the last object that was meant as one.
+
+    None inside another counts.
+    """
     malformed = None
+
     for object_start, object_end, problem in reversed(list(_find_objects(text, start, end))):
         # Once we know what to complain about, only what can be valid is worth decoding.
-        if malformed is None or _count_keys(_REQUIRED_KEYS, text, object_start, object_end) == len(_REQUIRED_KEYS):
+        if malformed is None or _count_keys(_REQUIRED_KEYS, text, object_start, object_end) == len(
+            _REQUIRED_KEYS
+        ):
             found = _decode_object(text, object_start, object_end, problem)
             if found is not None and found.response is not None:
                 return found
+
             malformed = malformed or found
+
     return malformed
 
 
@@ -112,8 +126,9 @@ def _count_keys(keys: tuple[str, ...], text: str, start: int, end: int) -> int:
     return sum(text.find(key, start, end) >= 0 for key in keys)
 
 
-# A step goes over everything up to the next bracket that can stand in JSON, and never back. An object that breaks off
-# is left where it broke: nothing is read twice, so the search is linear, and what was nested in it does not count.
+# A step goes over everything up to the next bracket that can stand in JSON, and never back. An
+# object that breaks off is left where it broke: nothing is read twice, so the search is linear, and
+# what was nested in it does not count.
 _STRING = r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _SCALAR = r"-?[0-9][0-9.eE+-]*+|true|false|null|NaN|-?Infinity"
 _UP_TO_BRACKET = re.compile(rf"(?:[ \t\n\r]++|{_STRING}|{_SCALAR}|[,:])*+([{{}}\[\]])?")
@@ -131,21 +146,27 @@ def _find_objects(text: str, start: int, end: int) -> Iterator[tuple[int, int, s
 def _find_object_end(text: str, start: int, end: int) -> tuple[int, str]:
     """Where the object ends, or where it breaks off and why."""
     open_brackets: list[str] = []
-    deepest, position = 0, start
+    deepest = 0
+    position = start
+
     while step := _UP_TO_BRACKET.match(text, position, end):
-        bracket, position = step[1], step.end()
+        bracket = step[1]
+        position = step.end()
         if bracket is None:
             return position, "is cut off" if position == end else _NOT_JSON
+
         if bracket in _OPENING_BRACKET_OF:
             if open_brackets.pop() != _OPENING_BRACKET_OF[bracket]:
                 return position, _NOT_JSON
             if not open_brackets:
                 break
         elif open_brackets[-1:] == ["{"] and not _is_preceded_by_key(text, step):
-            return position - 1, _NOT_JSON  # perhaps the next object starts here
+            # Perhaps the next object starts here
+            return position - 1, _NOT_JSON
         else:
             open_brackets.append(bracket)
             deepest = max(deepest, len(open_brackets))
+
     return position, f"is nested deeper than {MAX_DEPTH} levels" if deepest > MAX_DEPTH else ""
 
 
@@ -160,8 +181,12 @@ def _decode_object(text: str, start: int, end: int, problem: str) -> FoundResult
         return None
     if not problem and end - start > MAX_RESULT_CHARACTERS:
         problem = f"is longer than {MAX_RESULT_CHARACTERS} characters"
+
     if problem:
-        return FoundResult(start, end, {}, None, f"the JSON object {problem}")
+        return FoundResult(
+            start=start, end=end, fields={}, response=None, problem=f"the JSON object {problem}"
+        )
+
     return _validate_object(text[start:end], start, end)
 
 
@@ -170,17 +195,29 @@ def _validate_object(source: str, start: int, end: int) -> FoundResult | None:
         fields = _load_strict_json(source)
         if not {"success", "job_id"} & fields.keys():
             return None
+
         response = read_value(fields, AgentResponse)
         _require_ids(response)
-        return FoundResult(start, end, fields, response, "")
-    except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
-        return FoundResult(start, end, {}, None, f"the JSON object is malformed: {error}")
+        return FoundResult(start=start, end=end, fields=fields, response=response, problem="")
+    except (ValueError, RecursionError) as error:
+        # Msgspec's ValidationError is a ValueError
+        return FoundResult(
+            start=start,
+            end=end,
+            fields={},
+            response=None,
+            problem=f"the JSON object is malformed: {error}",
+        )
 
 
 def _require_ids(response: AgentResponse) -> None:
-    """A success names its job and its package, so that no other job's can be taken for it; so does a plain failure."""
+    """A success names its job and its package, so that no other job's can be taken for it.
+
+    So does a plain failure.
+    """
     if not response.success and response.status == BLOCKED:
         return
+
     for name in ("job_id", "wp_id"):
         if getattr(response, name) is msgspec.UNSET:
             raise _MalformedResult(f"required field `{name}` is missing")
@@ -194,6 +231,7 @@ def _load_strict_json(source: str) -> dict[str, object]:
         parse_int=_parse_integer,
         parse_float=_parse_finite_float,
     )
+
     # `"\ud800"` is a half character that cannot be stored.
     json.dumps(fields, ensure_ascii=False).encode()
     return fields

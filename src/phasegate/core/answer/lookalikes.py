@@ -1,6 +1,9 @@
-"""`<review` in other spellings: in capitals, with blanks or invisible characters inside, encoded, or with look-alikes.
+"""`<review` in other spellings.
 
-A second verdict in a spelling that does not count must still keep a PASS from counting: it was meant.
+In capitals, with blanks or invisible characters inside, encoded, or with look-alikes.
+
+A second verdict in a spelling that does not count must still keep a PASS from counting: it was
+meant.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
-# Blanks, control and format characters, fillers, variation selectors, combining marks: what no reader sees as a letter.
+# Blanks, control and format characters, fillers, variation selectors, combining marks: what no
+# reader sees as a letter.
 INVISIBLE = (
     "\x00-\x20\x7f-\xa0\xad\u0300-\u036f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u1680\u17b4\u17b5"
     "\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u20d0-\u20f0\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff"
@@ -21,19 +25,30 @@ _BRACKETS = "\uff1c\ufe64\u02c2\u1438\u2329\u3008\u27e8"
 
 
 def _build_letter_class(letter: str) -> str:
-    """A class by what is not in it: one with the range up to U+10FFFF takes forty times as long to compile."""
-    others = "".join(character for character in map(chr, range(0x80)) if character.lower() != letter)
+    """A class by what is not in it.
+
+    One with the range up to U+10FFFF takes forty times as long to compile.
+    """
+    others = "".join(
+        character for character in map(chr, range(0x80)) if character.lower() != letter
+    )
     return f"[^{re.escape(others)}]"
 
 
-# A character that is not ASCII may stand for a letter, but a bracket for none; `spells_review` decides.
-_LETTERS = _ANY_INVISIBLE.join(f"(?![{_BRACKETS}]){_build_letter_class(letter)}" for letter in "review")
+# A character that is not ASCII may stand for a letter, but a bracket for none; `spells_review`
+# decides.
+_LETTERS = _ANY_INVISIBLE.join(
+    f"(?![{_BRACKETS}]){_build_letter_class(letter)}" for letter in "review"
+)
 # What follows the opening bracket: invisible characters, the slash of a closing tag, the letters.
 REVIEW_PATTERN = rf"[{INVISIBLE}/\\\u2044\u2215\uff0f\uff3c]*+{_LETTERS}"
 
-# Letters of other alphabets that look like ours. Full width, mathematical and circled ones are in Unicode's own table.
+# Letters of other alphabets that look like ours. Full width, mathematical and circled ones are in
+# Unicode's own table.
 _HOMOGLYPHS = {"r": "гѓᴦ", "e": "еєҽ", "v": "ѵνᴠ", "i": "іıɩӏ", "w": "ԝѡᴡ"}
-_HOMOGLYPH_TABLE = str.maketrans({twin: letter for letter, twins in _HOMOGLYPHS.items() for twin in twins})
+_HOMOGLYPH_TABLE = str.maketrans(
+    {twin: letter for letter, twins in _HOMOGLYPHS.items() for twin in twins}
+)
 _ENCODED_BRACKETS = {
     "&": r"&(?:amp;)*+(?:[lL][tT]|#0*+60|#[xX]0*+3[cC]);?",
     "%": r"%(?:25)*+3[cC]",
@@ -57,12 +72,18 @@ def find_encoded_reviews(text: str) -> Iterator[int]:
         # Looking for one character is twenty times faster than looking for a pattern.
         if first in text:
             yield from (
-                match.start() for match in _compile_encoded_review(first).finditer(text) if spells_review(match[1])
+                match.start()
+                for match in _compile_encoded_review(first).finditer(text)
+                if spells_review(match[1])
             )
 
 
 @cache
 def _compile_encoded_review(first: str) -> re.Pattern[str]:
-    """The word behind an opening of this kind. Compiled when a text has one: that takes longer than most reading."""
-    # The letters are looked at and not taken: one of these brackets may itself stand where a letter could.
+    """The word behind an opening of this kind.
+
+    Compiled when a text has one: that takes longer than most reading.
+    """
+    # The letters are looked at and not taken: one of these brackets may itself stand where a letter
+    # could.
     return re.compile(f"{_ENCODED_BRACKETS[first]}(?=({REVIEW_PATTERN}))")

@@ -1,4 +1,7 @@
-"""What stands in an answer, before anybody judges it: markers, quoted stretches, the result, the closing block."""
+"""What stands in an answer, before anybody judges it.
+
+Markers, quoted stretches, the result, the closing block.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,14 @@ from typing import NamedTuple
 
 from phasegate.core.answer.block import BLOCK_KINDS, DELIMITER, MAX_ITEMS, check_block
 from phasegate.core.answer.json_result import RESULT_KEYS, FoundResult, find_last_result
-from phasegate.core.answer.scan import MARKER_PATTERN, Marker, QuotedSpan, QuoteKind, ScanResult, scan_markers
+from phasegate.core.answer.scan import (
+    MARKER_PATTERN,
+    Marker,
+    QuotedSpan,
+    QuoteKind,
+    ScanResult,
+    scan_markers,
+)
 from phasegate.core.text.escapes import SEQUENCE_MARK, StrippedText, strip_escapes
 
 _MARKER_LINE = re.compile(rf"\n{SEQUENCE_MARK}*+({MARKER_PATTERN})[ \t{SEQUENCE_MARK}]*+(?=\n|\Z)")
@@ -21,10 +31,12 @@ class ScannedAnswer(NamedTuple):
     text: str
     scan: ScanResult
     result: FoundResult | None
-    result_fence: QuotedSpan | None  # the code fence that holds the result, if one does
+    # The code fence that holds the result, if one does
+    result_fence: QuotedSpan | None
     result_error: str | None
     block_start: int
-    cut_off_reason: str  # how the answer was cut off, in words; empty if it was not
+    # How the answer was cut off, in words; empty if it was not
+    cut_off_reason: str
 
     def line_number_at(self, place: int) -> int:
         return self.text.count("\n", 0, place) + 1
@@ -46,14 +58,29 @@ def scan_answer(text: str, truncated: bool) -> ScannedAnswer:
     found = scan_markers(stripped.text)
     if stripped.marked is not stripped.text:
         found = _reject_assembled_markers(found, stripped)
+
     result = _find_unquoted_result(stripped.text, found)
     block_start = find_closing_block(stripped.text, found.quoted[-1].end if found.quoted else 0)
-    reading = ScannedAnswer(stripped.text, found, result.valid, result.fence, result.error, block_start, "")
-    return reading._replace(cut_off_reason=_describe_cut_off(reading, stripped.has_open_string, truncated))
+    reading = ScannedAnswer(
+        text=stripped.text,
+        scan=found,
+        result=result.valid,
+        result_fence=result.fence,
+        result_error=result.error,
+        block_start=block_start,
+        cut_off_reason="",
+    )
+
+    return reading._replace(
+        cut_off_reason=_describe_cut_off(reading, stripped.has_open_string, truncated)
+    )
 
 
 def _reject_assembled_markers(found: ScanResult, stripped: StrippedText) -> ScanResult:
-    """Markers that were whole before escape sequences were stripped; one that was put together by it is a stray."""
+    """Markers that were whole before escape sequences were stripped.
+
+    One that was put together by it is a stray.
+    """
     whole = Counter(match[1] for match in _MARKER_LINE.finditer("\n" + stripped.marked))
     now = Counter(match[1] for match in _MARKER_LINE.finditer("\n" + stripped.text))
     assembled = {marker for marker, count in now.items() if whole[marker] != count}
@@ -64,15 +91,24 @@ def _reject_assembled_markers(found: ScanResult, stripped: StrippedText) -> Scan
     return found._replace(
         reviews=[marker for marker in found.reviews if is_whole(marker)],
         tasks=[marker for marker in found.tasks if is_whole(marker)],
-        stray_reviews=found.stray_reviews + [marker.start for marker in found.reviews if not is_whole(marker)],
-        stray_tasks=found.stray_tasks + [marker.start for marker in found.tasks if not is_whole(marker)],
+        stray_reviews=found.stray_reviews
+        + [marker.start for marker in found.reviews if not is_whole(marker)],
+        stray_tasks=found.stray_tasks
+        + [marker.start for marker in found.tasks if not is_whole(marker)],
     )
 
 
 def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
-    """The last valid result outside of what is quoted or in a code fence for JSON; else why the last try is none."""
+    """The last valid result outside of what is quoted or in a code fence for JSON.
+
+    Else why the last try is none.
+    """
     error = None
-    mentions = {key: text.rfind(key) for key in RESULT_KEYS} if "{" in text else {}
+    if "{" in text:
+        mentions = {key: text.rfind(key) for key in RESULT_KEYS}
+    else:
+        mentions = {}
+
     while (place := max(mentions.values(), default=-1)) >= 0:
         start, end, home = _find_result_range(text, found, place)
         result = find_last_result(text, start, end)
@@ -80,19 +116,35 @@ def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
             return _ResultSearch(result, home, None)
         if result is not None and error is None:
             error = f"line {text.count(chr(10), 0, result.start) + 1}: {result.problem}"
-        # Each key is looked for again only where it was not: the search never goes over a place twice.
+
+        # Each key is looked for again only where it was not: the search never goes over a place
+        # twice.
         start = min(start, place)
-        mentions = {key: at if at < start else text.rfind(key, 0, start) for key, at in mentions.items()}
+        mentions = {
+            key: at if at < start else text.rfind(key, 0, start) for key, at in mentions.items()
+        }
+
     return _ResultSearch(None, None, error)
 
 
-def _find_result_range(text: str, found: ScanResult, place: int) -> tuple[int, int, QuotedSpan | None]:
-    """The stretch around a place that a result may lie in: between two quoted ones, or in a code fence for JSON."""
+def _find_result_range(
+    text: str, found: ScanResult, place: int
+) -> tuple[int, int, QuotedSpan | None]:
+    """The stretch around a place that a result may lie in.
+
+    Between two quoted ones, or in a code fence for JSON.
+    """
     before, after = found.quoted_around(place)
     if before is None or before.end <= place:
         return before.end if before else 0, after.start if after else len(text), None
-    if before.kind is QuoteKind.FENCE and before.closed and _get_fence_language(text, before) in ("", "json"):
+
+    if (
+        before.kind is QuoteKind.FENCE
+        and before.closed
+        and _get_fence_language(text, before) in ("", "json")
+    ):
         return before.inner_start, before.inner_end, before
+
     return before.start, before.start, before
 
 
@@ -105,19 +157,28 @@ def _describe_cut_off(reading: ScannedAnswer, in_control_string: bool, truncated
         return "output was lost"
     if unclosed := reading.scan.unclosed:
         return f"the {unclosed.kind} that opens on line {reading.line_number_at(unclosed.start)} is never closed"
-    return "a terminal control string is not ended on its line" if in_control_string else ""
+    if in_control_string:
+        return "a terminal control string is not ended on its line"
+    return ""
 
 
 _MAX_LINES_ABOVE_LAST = MAX_ITEMS + 2
 
 
 def find_closing_block(text: str, after: int) -> int:
-    """Where the block starts that ends the text and lies after this place; the length of the text if there is none."""
+    """Where the block starts that ends the text and lies after this place.
+
+    The length of the text if there is none.
+    """
     end = len(text.rstrip(" \t\n"))
+
     if text.endswith(DELIMITER, after, end) and text[end : end + 1] in ("", "\n"):
         for start in _iter_last_line_starts(text, after, end):
             if text.startswith(f"{DELIMITER}\n", start, end):
-                return start if _is_block(text[start:end]) else len(text)
+                if _is_block(text[start:end]):
+                    return start
+                return len(text)
+
     return len(text)
 
 
@@ -126,12 +187,16 @@ def _is_block(text: str) -> bool:
 
 
 def _iter_last_line_starts(text: str, after: int, end: int) -> Iterator[int]:
-    """The starts of the last lines, from the last one up. What shares its line with a quoted stretch starts none."""
+    """The starts of the last lines, from the last one up.
+
+    What shares its line with a quoted stretch starts none.
+    """
     for _ in range(_MAX_LINES_ABOVE_LAST + 1):
         end = text.rfind("\n", after, end)
         if end >= 0:
             yield end + 1
         elif after == 0:
             yield 0
+
         if end < 0:
             return

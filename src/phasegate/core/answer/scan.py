@@ -1,8 +1,10 @@
-"""One pass over an answer from the left: what is quoted is taken out, what is left is searched for markers.
+"""One pass over an answer from the left.
 
-Quoted is what stands in a thought, a code fence, a comment or a CDATA section; the one that opens first wins, and what
-looks like another one inside it is its text. Nothing is cut from the text, places are set apart: so nothing can be
-assembled across a gap, and a gap is never blank.
+What is quoted is taken out, what is left is searched for markers.
+
+Quoted is what stands in a thought, a code fence, a comment or a CDATA section; the one that opens
+first wins, and what looks like another one inside it is its text. Nothing is cut from the text,
+places are set apart: so nothing can be assembled across a gap, and a gap is never blank.
 """
 
 from __future__ import annotations
@@ -57,17 +59,22 @@ class ScanResult(NamedTuple):
     quoted: list[QuotedSpan]
     reviews: list[Marker]
     tasks: list[Marker]
-    stray_reviews: list[int]  # where another `<review` is left, in whatever spelling
+    # Where another `<review` is left, in whatever spelling
+    stray_reviews: list[int]
     stray_tasks: list[int]
 
     @property
     def unclosed(self) -> QuotedSpan | None:
-        return self.quoted[-1] if self.quoted and not self.quoted[-1].closed else None
+        if self.quoted and not self.quoted[-1].closed:
+            return self.quoted[-1]
+        return None
 
     def quoted_around(self, place: int) -> tuple[QuotedSpan | None, QuotedSpan | None]:
         """The last quoted stretch that starts at or before this place, and the next one."""
         count = bisect_right(self.quoted, place, key=lambda quoted: quoted.start)
-        return self.quoted[count - 1] if count else None, self.quoted[count] if count < len(self.quoted) else None
+        return self.quoted[count - 1] if count else None, self.quoted[count] if count < len(
+            self.quoted
+        ) else None
 
     def is_visible(self, place: int) -> bool:
         """Is this place outside of everything that is taken out?"""
@@ -76,23 +83,25 @@ class ScanResult(NamedTuple):
 
 
 def _build_any_case_pattern(word: str) -> str:
-    return "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else re.escape(letter) for letter in word)
+    return "".join(
+        f"[{letter.upper()}{letter}]" if letter.isalpha() else re.escape(letter) for letter in word
+    )
 
 
-_TASK_PATTERN = (
-    rf'<task_status id="(?P<task_id>[0-9]{{1,6}}\.[0-9]{{1,6}})">(?P<status>{"|".join(TaskStatus)})</task_status>'
-)
+_TASK_PATTERN = rf'<task_status id="(?P<task_id>[0-9]{{1,6}}\.[0-9]{{1,6}})">(?P<status>{"|".join(TaskStatus)})</task_status>'
 MARKER_PATTERN = rf"<review>(?P<verdict>{'|'.join(Verdict)})</review>|{_TASK_PATTERN}"
 _EXACT_MARKER = re.compile(rf"(?:{MARKER_PATTERN})[ \t]*+(?=\n|\Z)")
 
-# All of this is possessive and starts with one literal character, which the engine jumps to: no shape of text is slow.
+# All of this is possessive and starts with one literal character, which the engine jumps to: no
+# shape of text is slow.
 _THOUGHT_NAME = _build_any_case_pattern("thought") + r"(?=[\s/>])"
 _TAG_START = re.compile(
     rf"<(?:(?P<comment>!--)|(?P<cdata>{_build_any_case_pattern('![cdata[')})|(?P<thought>{_THOUGHT_NAME}[^<>]*+>)"
     rf"|(?P<task>{_build_any_case_pattern('task_status')})|(?P<review>{REVIEW_PATTERN}))"
 )
 _THOUGHT_TAG = re.compile(rf"<(/?){_THOUGHT_NAME}[^<>]*+>")
-# CommonMark: up to three blanks, three backticks or tildes or more; no backtick in what follows opening backticks.
+# CommonMark: up to three blanks, three backticks or tildes or more; no backtick in what follows
+# opening backticks.
 _FENCE = {
     "`": r" {0,3}+(?P<fence>`{3,}+)[^`\n]*+(?=\n|\Z)",
     "~": r" {0,3}+(?P<fence>~{3,}+)[^\n]*+",
@@ -103,25 +112,35 @@ _FENCE_END = {tick: re.compile(rf"\n {{0,3}}+({tick}{{3,}}+)[ \t]*+(?=\n|\Z)") f
 
 
 def scan_markers(text: str) -> ScanResult:
-    """Find what is quoted and every marker outside of it. The text has LF line ends and no escape sequences."""
-    found = ScanResult([], [], [], [], [])
-    # One character is looked for twenty times faster than a pattern, and from the right twice as fast as from the left.
+    """Find what is quoted and every marker outside of it.
+
+    The text has LF line ends and no escape sequences.
+    """
+    found = ScanResult(quoted=[], reviews=[], tasks=[], stray_reviews=[], stray_tasks=[])
+    # One character is looked for twenty times faster than a pattern, and from the right twice as
+    # fast as from the left.
     ahead = [
         (match.start(), match, search)
         for character, sign, search in _SEARCHES
         if character in text and text.rfind(sign) >= 0 and (match := search(text, 0))
     ]
+
     while ahead:
         _, first, _ = min(ahead, key=itemgetter(0))
         take_out = _QUOTE_PARSERS.get(first.lastgroup or "")
-        position = (
-            _record_marker(found, text, first) if take_out is None else _record_quoted(found, take_out(text, first))
-        )
+        if take_out is None:
+            position = _record_marker(found, text, first)
+        else:
+            position = _record_quoted(found, take_out(text, first))
+
         ahead = list(_advance_searches(ahead, text, position))
+
     return found
 
 
-def _advance_searches(ahead: list[_PendingMatch], text: str, position: int) -> Iterator[_PendingMatch]:
+def _advance_searches(
+    ahead: list[_PendingMatch], text: str, position: int
+) -> Iterator[_PendingMatch]:
     """Each search goes on only when the scan has passed what it found: no place is searched twice."""
     for found in ahead:
         start, _, search = found
@@ -133,7 +152,9 @@ def _advance_searches(ahead: list[_PendingMatch], text: str, position: int) -> I
 
 def _find_next_tag(text: str, position: int) -> re.Match[str] | None:
     first = text.find("<", position)
-    return None if first < 0 else _TAG_START.search(text, first)
+    if first < 0:
+        return None
+    return _TAG_START.search(text, first)
 
 
 def _find_next_fence(tick: str, text: str, position: int) -> re.Match[str] | None:
@@ -142,10 +163,17 @@ def _find_next_fence(tick: str, text: str, position: int) -> re.Match[str] | Non
     return _search_lines(_FENCE_ON_NEW_LINE[tick], tick * 3, text, position)
 
 
-def _search_lines(pattern: re.Pattern[str], sign: str, text: str, position: int) -> re.Match[str] | None:
-    """Search from the first line that has the sign; to look at the start of every line takes twice as long."""
+def _search_lines(
+    pattern: re.Pattern[str], sign: str, text: str, position: int
+) -> re.Match[str] | None:
+    """Search from the first line that has the sign.
+
+    To look at the start of every line takes twice as long.
+    """
     first = text.find(sign, position)
-    return None if first < 0 else pattern.search(text, max(text.rfind("\n", position, first), position))
+    if first < 0:
+        return None
+    return pattern.search(text, max(text.rfind("\n", position, first), position))
 
 
 def _record_quoted(found: ScanResult, quoted: QuotedSpan) -> int:
@@ -155,14 +183,20 @@ def _record_quoted(found: ScanResult, quoted: QuotedSpan) -> int:
 
 def _record_marker(found: ScanResult, text: str, place: re.Match[str]) -> int:
     start = place.start()
-    exact = _EXACT_MARKER.match(text, start) if start == 0 or text[start - 1] == "\n" else None
+    if start == 0 or text[start - 1] == "\n":
+        exact = _EXACT_MARKER.match(text, start)
+    else:
+        exact = None
+
     if exact is None:
         _record_stray(found, place)
         return place.end()
+
     if exact["verdict"]:
         found.reviews.append(Marker(start, exact.end(), "", exact["verdict"]))
     else:
         found.tasks.append(Marker(start, exact.end(), exact["task_id"], exact["status"]))
+
     return exact.end()
 
 
@@ -175,13 +209,30 @@ def _record_stray(found: ScanResult, place: re.Match[str]) -> None:
 
 def _parse_fence(text: str, opening: re.Match[str]) -> QuotedSpan:
     run = opening["fence"]
-    start, inner_start = opening.start("fence"), min(opening.end() + 1, len(text))
+    start = opening.start("fence")
+    inner_start = min(opening.end() + 1, len(text))
     end = opening.end()
+
     while closing := _search_lines(_FENCE_END[run[0]], run, text, end):
         end = closing.end()
         if len(closing[1]) >= len(run):
-            return QuotedSpan(QuoteKind.FENCE, start, end, inner_start, max(inner_start, closing.start()), True)
-    return QuotedSpan(QuoteKind.FENCE, start, len(text), inner_start, len(text), False)
+            return QuotedSpan(
+                kind=QuoteKind.FENCE,
+                start=start,
+                end=end,
+                inner_start=inner_start,
+                inner_end=max(inner_start, closing.start()),
+                closed=True,
+            )
+
+    return QuotedSpan(
+        kind=QuoteKind.FENCE,
+        start=start,
+        end=len(text),
+        inner_start=inner_start,
+        inner_end=len(text),
+        closed=False,
+    )
 
 
 def _parse_thought(text: str, opening: re.Match[str]) -> QuotedSpan:
@@ -189,8 +240,23 @@ def _parse_thought(text: str, opening: re.Match[str]) -> QuotedSpan:
     for tag in _THOUGHT_TAG.finditer(text, opening.end()):
         depth += -1 if tag[1] else 1
         if depth == 0:
-            return QuotedSpan(QuoteKind.THOUGHT, opening.start(), tag.end(), opening.end(), tag.start(), True)
-    return QuotedSpan(QuoteKind.THOUGHT, opening.start(), len(text), opening.end(), len(text), False)
+            return QuotedSpan(
+                kind=QuoteKind.THOUGHT,
+                start=opening.start(),
+                end=tag.end(),
+                inner_start=opening.end(),
+                inner_end=tag.start(),
+                closed=True,
+            )
+
+    return QuotedSpan(
+        kind=QuoteKind.THOUGHT,
+        start=opening.start(),
+        end=len(text),
+        inner_start=opening.end(),
+        inner_end=len(text),
+        closed=False,
+    )
 
 
 def _parse_comment(text: str, opening: re.Match[str]) -> QuotedSpan:
@@ -202,14 +268,36 @@ def _parse_cdata(text: str, opening: re.Match[str]) -> QuotedSpan:
     return _parse_until("]]>", QuoteKind.CDATA, text, opening, opening.end())
 
 
-def _parse_until(delimiter: str, kind: QuoteKind, text: str, opening: re.Match[str], search_from: int) -> QuotedSpan:
+def _parse_until(
+    delimiter: str, kind: QuoteKind, text: str, opening: re.Match[str], search_from: int
+) -> QuotedSpan:
     end = text.find(delimiter, search_from)
     if end < 0:
-        return QuotedSpan(kind, opening.start(), len(text), opening.end(), len(text), False)
-    return QuotedSpan(kind, opening.start(), end + len(delimiter), opening.end(), end, True)
+        return QuotedSpan(
+            kind=kind,
+            start=opening.start(),
+            end=len(text),
+            inner_start=opening.end(),
+            inner_end=len(text),
+            closed=False,
+        )
+
+    return QuotedSpan(
+        kind=kind,
+        start=opening.start(),
+        end=end + len(delimiter),
+        inner_start=opening.end(),
+        inner_end=end,
+        closed=True,
+    )
 
 
-_QUOTE_PARSERS = {"fence": _parse_fence, "thought": _parse_thought, "comment": _parse_comment, "cdata": _parse_cdata}
+_QUOTE_PARSERS = {
+    "fence": _parse_fence,
+    "thought": _parse_thought,
+    "comment": _parse_comment,
+    "cdata": _parse_cdata,
+}
 _SEARCHES: list[tuple[str, str, _Search]] = [
     ("<", "<", _find_next_tag),
     ("`", "```", partial(_find_next_fence, "`")),

@@ -26,7 +26,8 @@ class VerdictResult(NamedTuple):
 
     verdict: Verdict | None
     error: AnswerError | None
-    reason: str  # the error in words that the agent can act on
+    # The error in words that the agent can act on
+    reason: str
 
 
 _SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}
@@ -37,17 +38,23 @@ def decide_verdict(reading: ScannedAnswer, phase: str) -> VerdictResult:
     """The most severe verdict of those given; a foreign one, none, or a doubtful PASS is an error."""
     given = [Verdict(marker.value) for marker in reading.scan.reviews]
     foreign = [verdict for verdict in given if verdict not in ALLOWED_VERDICTS[phase]]
+
     if foreign:
         return _make_error(
-            AnswerError.FOREIGN, f"{foreign[0]} is not a verdict of the phase {phase}. {_format_ending_hint(phase)}"
+            AnswerError.FOREIGN,
+            f"{foreign[0]} is not a verdict of the phase {phase}. {_format_ending_hint(phase)}",
         )
+
     if not given:
         return _decide_without_marker(reading, phase)
+
     worst = max(given, key=_SEVERITY.__getitem__)
     if worst is not Verdict.PASS:
         return VerdictResult(worst, None, "")
+
     for error, objection in _find_objections(reading):
         return _make_error(error, f"PASS does not count: {objection}. {_format_ending_hint(phase)}")
+
     return VerdictResult(Verdict.PASS, None, "")
 
 
@@ -56,18 +63,23 @@ def _make_error(error: AnswerError, reason: str) -> VerdictResult:
 
 
 def _decide_without_marker(reading: ScannedAnswer, phase: str) -> VerdictResult:
-    if phase == "plan" and reading.cut_off_reason:  # a NEEDS_REVISION may be among what was lost
+    # A NEEDS_REVISION may be among what was lost
+    if phase == "plan" and reading.cut_off_reason:
         return _make_error(
-            AnswerError.CUT_OFF, f"the answer is cut off: {reading.cut_off_reason}. {_format_ending_hint(phase)}"
+            AnswerError.CUT_OFF,
+            f"the answer is cut off: {reading.cut_off_reason}. {_format_ending_hint(phase)}",
         )
+
     if phase in _PHASES_WITHOUT_MARKER:
         return VerdictResult(None, None, "")
+
     why = "there is no <review> marker"
     if reading.cut_off_reason:
         why = f"there is no <review> marker, and the answer is cut off: {reading.cut_off_reason}"
     elif reading.scan.stray_reviews:
         line = reading.line_number_at(reading.scan.stray_reviews[0])
         why = f"the <review> on line {line} is not in its exact form, from column 1, alone on its line"
+
     return _make_error(AnswerError.MISSING, f"{why}. {_format_ending_hint(phase)}")
 
 
@@ -75,13 +87,19 @@ def _find_objections(reading: ScannedAnswer) -> Iterator[tuple[AnswerError, str]
     """Every reason why the PASS of this answer does not count."""
     if reading.cut_off_reason:
         yield AnswerError.CUT_OFF, f"the answer is cut off: {reading.cut_off_reason}"
+
     for comment in _find_ambiguous_comments(reading):
         yield (
             AnswerError.DOUBTFUL,
             f"where the comment on line {reading.line_number_at(comment)} ends depends on the reader",
         )
+
     for other in _find_other_reviews(reading):
-        yield AnswerError.DOUBTFUL, f"there is another <review on line {reading.line_number_at(other)}"
+        yield (
+            AnswerError.DOUBTFUL,
+            f"there is another <review on line {reading.line_number_at(other)}",
+        )
+
     if not _is_marker_last(reading):
         yield AnswerError.DOUBTFUL, "it is not the last line"
     if reading.result and reading.result.response and not reading.result.response.success:
@@ -101,17 +119,24 @@ def _find_ambiguous_comments(reading: ScannedAnswer) -> Iterator[int]:
 def _find_other_reviews(reading: ScannedAnswer) -> Iterator[int]:
     yield from (marker.start for marker in reading.scan.reviews[:-1])
     yield from reading.scan.stray_reviews
-    yield from (place for place in find_encoded_reviews(reading.text) if reading.scan.is_visible(place))
+    yield from (
+        place for place in find_encoded_reviews(reading.text) if reading.scan.is_visible(place)
+    )
 
 
 def _is_marker_last(reading: ScannedAnswer) -> bool:
-    """Does nothing follow the last marker but blanks, the JSON result and the closing block, in this order?"""
-    start, end = reading.scan.reviews[-1].end, reading.block_start
-    result, home = reading.result, reading.result_fence
+    """Does nothing follow the last marker but blanks, the JSON result and the closing block, in
+    this order?
+    """
+    start = reading.scan.reviews[-1].end
+    end = reading.block_start
+    result = reading.result
+    home = reading.result_fence
     if result is None or result.start < start:
         return reading.is_blank(start, end)
     if home is None:
         return reading.is_blank(start, result.start) and reading.is_blank(result.end, end)
+
     return (
         reading.is_blank(start, home.start)
         and reading.is_blank(home.inner_start, result.start)
@@ -122,6 +147,11 @@ def _is_marker_last(reading: ScannedAnswer) -> bool:
 
 def _format_ending_hint(phase: str) -> str:
     if not ALLOWED_VERDICTS[phase]:
-        return "Give no <review> marker in this phase: answer with task statuses and the JSON result."
-    markers = " or ".join(f"<review>{verdict}</review>" for verdict in Verdict if verdict in ALLOWED_VERDICTS[phase])
+        return (
+            "Give no <review> marker in this phase: answer with task statuses and the JSON result."
+        )
+
+    markers = " or ".join(
+        f"<review>{verdict}</review>" for verdict in Verdict if verdict in ALLOWED_VERDICTS[phase]
+    )
     return f"End the answer with exactly one of {markers}, from column 1, alone on the last line, and nowhere else."

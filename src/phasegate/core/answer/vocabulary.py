@@ -1,6 +1,7 @@
 """The words of an answer: verdicts, task statuses, and which phase may give which verdict.
 
-They stand apart from the scanner, whose expressions take long to compile: gates and templates need the words alone.
+They stand apart from the scanner, whose expressions take long to compile: gates and templates need
+the words alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The domain chain: every recorded state change, bound to the one before it.
 
-An entry's hash is SHA-256 over the previous hash and all fields of the entry. Each field is preceded by its length, so
-that no two different entries have the same encoding. The chain alone shows that it is consistent; that it is the
-chain which was written is shown by heads that are kept where the writer of the log cannot reach them.
+An entry's hash is SHA-256 over the previous hash and all fields of the entry. Each field is
+preceded by its length, so that no two different entries have the same encoding. The chain alone
+shows that it is consistent; that it is the chain which was written is shown by heads that are kept
+where the writer of the log cannot reach them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _CHAIN_DOMAIN = b"phasegate domain chain 1"
 
 
 class ChainEntry(NamedTuple):
-    """One state change: its place in the chain, its place in its feature's journal, and what happened."""
+    """One state change: its place in the chain, its place in its feature's journal, and what
+    happened.
+    """
 
     position: int
     feature: str
@@ -48,7 +51,10 @@ class ChainBreak(NamedTuple):
 
 
 def encode_fields(fields: Iterable[bytes]) -> bytes:
-    """The fields as one byte string that can be cut in one way only: each behind its length in eight bytes."""
+    """The fields as one byte string that can be cut in one way only.
+
+    Each behind its length in eight bytes.
+    """
     return b"".join(len(field).to_bytes(8, "big") + field for field in fields)
 
 
@@ -62,7 +68,9 @@ def compute_entry_hash(previous: str, entry: ChainEntry) -> str:
     position, feature, seq, ts, kind, payload = entry
     texts = (previous, str(position), feature, str(seq), ts, kind)
     return sha256(
-        encode_fields((_CHAIN_DOMAIN, *(text.encode("utf-8", "surrogatepass") for text in texts), payload))
+        encode_fields(
+            (_CHAIN_DOMAIN, *(text.encode("utf-8", "surrogatepass") for text in texts), payload)
+        )
     ).hexdigest()
 
 
@@ -71,19 +79,27 @@ def find_first_break(
 ) -> ChainBreak | None:
     """The first entry that is not what was written, or None.
 
-    The chain must pass through every one of `heads`, and end in one of `ends` (none: the end is not known).
+    The chain must pass through every one of `heads`, and end in one of `ends` (none: the end is not
+    known).
     """
     wanted: dict[int, list[ChainHead]] = {}
     for head in heads:
         wanted.setdefault(head.entries, []).append(head)
-    previous, count = start, 0
+
+    previous = start
+    count = 0
     if broken := _find_missed_head(0, start, wanted):
         return broken
+
     for link in links:
         count += 1
-        if broken := _find_bad_link(count, previous, link) or _find_missed_head(count, link.hash, wanted):
+        if broken := _find_bad_link(count, previous, link) or _find_missed_head(
+            count, link.hash, wanted
+        ):
             return broken
+
         previous = link.hash
+
     return _find_wrong_end(count, previous, heads, ends)
 
 
@@ -93,24 +109,38 @@ def _find_bad_link(count: int, previous: str, link: ChainLink) -> ChainBreak | N
         return ChainBreak(count, f"is missing: entry {position} follows entry {count - 1}")
     if position < count:
         return ChainBreak(position, "appears twice, or out of order")
+
     if compute_entry_hash(previous, link.entry) != link.hash:
-        return ChainBreak(count, "was changed: its hash does not fit its fields and the entry before")
+        return ChainBreak(
+            count, "was changed: its hash does not fit its fields and the entry before"
+        )
+
     return None
 
 
-def _find_missed_head(count: int, found: str, wanted: dict[int, list[ChainHead]]) -> ChainBreak | None:
+def _find_missed_head(
+    count: int, found: str, wanted: dict[int, list[ChainHead]]
+) -> ChainBreak | None:
     for head in wanted.get(count, ()):
         if head.hash != found:
-            return ChainBreak(count, f"is not the one that was written: its hash differs from {head.kept_in}")
+            return ChainBreak(
+                count, f"is not the one that was written: its hash differs from {head.kept_in}"
+            )
     return None
 
 
-def _find_wrong_end(count: int, found: str, heads: Sequence[ChainHead], ends: Sequence[ChainHead]) -> ChainBreak | None:
+def _find_wrong_end(
+    count: int, found: str, heads: Sequence[ChainHead], ends: Sequence[ChainHead]
+) -> ChainBreak | None:
     furthest = max(heads, key=lambda head: head.entries, default=ChainHead(0, "", "the origin"))
     if furthest.entries > count:
         return ChainBreak(
-            count + 1, f"is missing: {furthest.kept_in} covers {furthest.entries} entries, {count} are left"
+            count + 1,
+            f"is missing: {furthest.kept_in} covers {furthest.entries} entries, {count} are left",
         )
+
     if not ends or any(head.entries == count and head.hash == found for head in ends):
         return None
-    return ChainBreak(furthest.entries + 1, f"was added: {furthest.kept_in} ends at entry {furthest.entries}")
+    return ChainBreak(
+        furthest.entries + 1, f"was added: {furthest.kept_in} ends at entry {furthest.entries}"
+    )

@@ -1,10 +1,13 @@
-"""The trail of one job: what was done, by whom, and how we know. One JSON object a line, each bound to the last.
+"""The trail of one job: what was done, by whom, and how we know.
 
-The fields of a line, in order: `ts`, `actor`, `job`, `action`, the action's own, `agent`, `source`, `prev`,
-`entry_hash`. The actor is the kind of program, `agent` the name under which a person configured it.
-`entry_hash` is SHA-256 over every byte of the line that stands before it, and `prev` is the line before's; the hash
-before the first line comes from feature and job, so that no trail passes for another. (`hash` is not used for it: the
-interface specification has a field of that name in `read_spec`.)
+One JSON object a line, each bound to the last.
+
+The fields of a line, in order: `ts`, `actor`, `job`, `action`, the action's own, `agent`, `source`,
+`prev`, `entry_hash`. The actor is the kind of program, `agent` the name under which a person
+configured it. `entry_hash` is SHA-256 over every byte of the line that stands before it, and `prev`
+is the line before's; the hash before the first line comes from feature and job, so that no trail
+passes for another. (`hash` is not used for it: the interface specification has a field of that name
+in `read_spec`.)
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ import msgspec
 from phasegate.core.audit.chain import ChainBreak, encode_fields
 
 TrailValue = str | int | float | bool | None | list[str]
-RESERVED_FIELDS = frozenset({"ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"})
-PHASEGATE = "phasegate"  # the actor of what we do ourselves
+RESERVED_FIELDS = frozenset(
+    {"ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"}
+)
+# The actor of what we do ourselves
+PHASEGATE = "phasegate"
 
 _TRAIL_DOMAIN = b"phasegate job trail 1"
 _HASH_KEY = b',"entry_hash":"'
@@ -34,9 +40,12 @@ _PREV_LENGTH = len(b'"') + _HASH_LENGTH + len(b'"')
 class Source(StrEnum):
     """How an action is known."""
 
-    OBSERVED = "observed"  # seen by us: the process, the files, the clock
-    REPORTED = "reported"  # said by the agent
-    DERIVED = "derived"  # worked out by us from git
+    # Seen by us: the process, the files, the clock
+    OBSERVED = "observed"
+    # Said by the agent
+    REPORTED = "reported"
+    # Worked out by us from git
+    DERIVED = "derived"
 
 
 class Action(StrEnum):
@@ -73,17 +82,22 @@ class TrailEvent(msgspec.Struct, frozen=True):
     action: Action
     source: Source
     fields: Mapping[str, TrailValue] = {}
-    agent: str = ""  # as configured; empty where it was not the agent
+    # As configured; empty where it was not the agent
+    agent: str = ""
 
 
 class TrailActor(NamedTuple):
-    """Who acts in a job: the actor as the interface specification spells it, and the agent's configured name."""
+    """Who acts in a job: the actor as the interface specification spells it, and the agent's
+    configured name.
+    """
 
     actor: str
     agent: str
 
     def build_event(self, action: Action, source: Source, **fields: TrailValue) -> TrailEvent:
-        return TrailEvent(self.actor, action, source, fields, self.agent)
+        return TrailEvent(
+            actor=self.actor, action=action, source=source, fields=fields, agent=self.agent
+        )
 
 
 def build_agent_actor(harness: str, agent: str) -> TrailActor:
@@ -102,7 +116,9 @@ class TrailLine(NamedTuple):
 
 
 class TrailScan(NamedTuple):
-    """What a trail holds: its whole lines, the hash of the last, bytes of an unfinished one, the first bad one."""
+    """What a trail holds: its whole lines, the hash of the last, bytes of an unfinished one, the
+    first bad one.
+    """
 
     lines: int
     bytes: int
@@ -141,15 +157,23 @@ def _to_json(record: dict[str, TrailValue]) -> bytes:
     """JSON in ASCII: no reader finds a line end, or a terminal a command, in what an agent wrote."""
     try:
         text = msgspec.json.encode(record)
-    except UnicodeEncodeError:  # a file name that is no UTF-8: shown with escapes, the trail stays readable
-        return _to_json({_escape_surrogates(key): _escape_value(value) for key, value in record.items()})
-    return text if text.isascii() else json.dumps(record, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        # A file name that is no UTF-8: shown with escapes, the trail stays readable
+        return _to_json(
+            {_escape_surrogates(key): _escape_value(value) for key, value in record.items()}
+        )
+
+    if text.isascii():
+        return text
+    return json.dumps(record, separators=(",", ":")).encode()
 
 
 def _escape_value(value: TrailValue) -> TrailValue:
     if isinstance(value, str):
         return _escape_surrogates(value)
-    return [_escape_surrogates(text) for text in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_escape_surrogates(text) for text in value]
+    return value
 
 
 def _escape_surrogates(text: str) -> str:
@@ -157,26 +181,48 @@ def _escape_surrogates(text: str) -> str:
 
 
 def scan_trail(data: bytes, previous: str) -> TrailScan:
-    """Check a trail line by line. An unfinished last line is no break: it is what a crash leaves."""
+    """Check a trail line by line.
+
+    An unfinished last line is no break: it is what a crash leaves.
+    """
     whole, newline, torn = data.rpartition(b"\n")
     count = 0
+
     for line in whole.split(b"\n") if newline else ():
         count += 1
         why = _find_line_problem(line, previous)
+
         if why:
-            return TrailScan(count - 1, 0, previous, len(torn), ChainBreak(count, why))
+            return TrailScan(
+                lines=count - 1,
+                bytes=0,
+                hash=previous,
+                partial_bytes=len(torn),
+                broken=ChainBreak(count, why),
+            )
+
         previous = extract_line_hash(line)
-    return TrailScan(count, len(whole) + len(newline), previous, len(torn), None)
+
+    return TrailScan(
+        lines=count,
+        bytes=len(whole) + len(newline),
+        hash=previous,
+        partial_bytes=len(torn),
+        broken=None,
+    )
 
 
 def _find_line_problem(line: bytes, previous: str) -> str:
-    body, key, tail = line[:-_TAIL_LENGTH], line[-_TAIL_LENGTH : -_HASH_LENGTH - 2], line[-_HASH_LENGTH - 2 :]
+    body = line[:-_TAIL_LENGTH]
+    key = line[-_TAIL_LENGTH : -_HASH_LENGTH - 2]
+    tail = line[-_HASH_LENGTH - 2 :]
     if key != _HASH_KEY or tail[-2:] != b'"}':
         return "is not a line that was written here"
     if sha256(body).hexdigest().encode() != tail[:-2]:
         return "was changed: its hash does not fit its bytes"
     if body[-_PREV_LENGTH:] != b'"' + previous.encode() + b'"':
         return "does not follow the line before it: one was removed, added or moved"
+
     return ""
 
 
@@ -198,4 +244,7 @@ def classify_command(line: str) -> Action:
     line = line[:_MAX_COMMAND_CHARS]
     if _TESTS.search(line):
         return Action.RUN_TESTS
-    return Action.RUN_CHECK if _CHECKS.search(line) else Action.RUN_COMMAND
+    if _CHECKS.search(line):
+        return Action.RUN_CHECK
+
+    return Action.RUN_COMMAND

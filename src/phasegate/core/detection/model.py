@@ -1,4 +1,7 @@
-"""What detection says about a project: candidates for its setup, and its check commands, each with the reason."""
+"""What detection says about a project.
+
+Candidates for its setup, and its check commands, each with the reason.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,16 @@ class FoundCommand(NamedTuple):
 
 
 class SetupCandidate(NamedTuple):
-    """A way to set a project up. `builds` says that it compiles sources: its result holds for one tree only."""
+    """A way to set a project up.
 
-    command: str  # empty: nothing is to be installed
+    `builds` says that it compiles sources: its result holds for one tree only.
+    """
+
+    # Empty: nothing is to be installed
+    command: str
     why: str = ""
-    test_command: str = ""  # a test command that goes with this setup alone
+    # A test command that goes with this setup alone
+    test_command: str = ""
     compiles_sources: bool = False
 
 
@@ -26,11 +34,15 @@ class DetectedProject(NamedTuple):
     """One root of a repository: what it is, and how it is set up and checked."""
 
     profile: str
-    name: str  # the project's own
+    # The project's own
+    name: str
     setups: tuple[SetupCandidate, ...]
-    commands: Mapping[str, FoundCommand]  # by purpose, without the setup
-    notes: tuple[str, ...] = ()  # what is installed beside, what is missing
-    root: str = ""  # its folder; empty: the repository's
+    # By purpose, without the setup
+    commands: Mapping[str, FoundCommand]
+    # What is installed beside, what is missing
+    notes: tuple[str, ...] = ()
+    # Its folder; empty: the repository's
+    root: str = ""
 
 
 class MachineInfo(NamedTuple):
@@ -45,7 +57,21 @@ class MachineInfo(NamedTuple):
 
 # The programs that detection asks about.
 PROBED_PROGRAMS = (
-    *("uv", "poetry", "pdm", "npm", "pnpm", "yarn", "bun", "corepack", "mvn", "gradle", "just", "task", "cmake"),
+    *(
+        "uv",
+        "poetry",
+        "pdm",
+        "npm",
+        "pnpm",
+        "yarn",
+        "bun",
+        "corepack",
+        "mvn",
+        "gradle",
+        "just",
+        "task",
+        "cmake",
+    ),
     "golangci-lint",
 )
 PYTHON_COMMANDS = ("python3", *(f"python3.{minor}" for minor in range(15, 7, -1)))

@@ -1,4 +1,7 @@
-"""Which kind of project a folder is, by the names at its root, and what it calls itself. Light: `init` asks."""
+"""Which kind of project a folder is, by the names at its root, and what it calls itself.
+
+Light: `init` asks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ _KIND_MANIFESTS = (
     ("typescript", ("tsconfig.json",)),
     ("python", ("pyproject.toml", "setup.py")),
     ("typescript", ("package.json",)),
-    ("java", ("pom.xml", "settings.gradle", "settings.gradle.kts", "build.gradle", "build.gradle.kts")),
+    (
+        "java",
+        ("pom.xml", "settings.gradle", "settings.gradle.kts", "build.gradle", "build.gradle.kts"),
+    ),
     ("c", ("CMakeLists.txt", "configure.ac", "configure")),
     ("python", ("requirements.txt", "setup.cfg", "Pipfile", "tox.ini")),
 )
@@ -32,28 +38,49 @@ _KIND_MANIFESTS = (
 
 def detect_root_kind(names: Collection[str]) -> str:
     """The profile that the files at a root tell; empty where none does."""
-    return next((kind for kind, telling in _KIND_MANIFESTS if any(name in names for name in telling)), "")
+    return next(
+        (kind for kind, telling in _KIND_MANIFESTS if any(name in names for name in telling)), ""
+    )
 
 
 # Where a project writes its name: the file, and the table and key of a TOML or JSON file.
-NAME_SOURCES = {"pyproject.toml": "project", "package.json": "", "Cargo.toml": "package", "go.mod": ""}
+NAME_SOURCES = {
+    "pyproject.toml": "project",
+    "package.json": "",
+    "Cargo.toml": "package",
+    "go.mod": "",
+}
 
 
 def read_project_name(file: str, text: str) -> str:
-    """What a project calls itself in one of `NAMED_IN`; empty where a look at the lines does not tell."""
+    """What a project calls itself in one of `NAMED_IN`.
+
+    Empty where a look at the lines does not tell.
+    """
     if file == "package.json":
         return _read_json_name(text)
+
     lines = [line.strip() for line in text.splitlines()]
     if file == "go.mod":
-        return next((line.removeprefix("module ").strip() for line in lines if line.startswith("module ")), "")
+        return next(
+            (line.removeprefix("module ").strip() for line in lines if line.startswith("module ")),
+            "",
+        )
+
     table = f"[{NAME_SOURCES[file]}]"
-    inside = lines[lines.index(table) + 1 :] if table in lines else []
+    if table in lines:
+        inside = lines[lines.index(table) + 1 :]
+    else:
+        inside = []
+
     for line in inside:
         if line.startswith("["):
             return ""
+
         key, _, value = line.partition("=")
         if key.strip() == "name":
             return value.split("#")[0].strip().strip("\"'")
+
     return ""
 
 
@@ -62,5 +89,12 @@ def _read_json_name(text: str) -> str:
         about = parse_json(text)
     except (ValueError, RecursionError, StopIteration):
         return ""
-    name = about.get("name") if isinstance(about, dict) else None
-    return name if isinstance(name, str) else ""
+
+    if isinstance(about, dict):
+        name = about.get("name")
+    else:
+        name = None
+
+    if isinstance(name, str):
+        return name
+    return ""

@@ -1,7 +1,7 @@
 """How a Python project is set up and checked: candidates in order, each with its reason.
 
-Locks come first, then what the project declares for its tests. A candidate after which no test is collected has failed,
-and the next is tried: that is decided where commands can be run.
+Locks come first, then what the project declares for its tests. A candidate after which no test is
+collected has failed, and the next is tried: that is decided where commands can be run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from phasegate.core.detection.files import ProjectFiles, get_nested, get_table, list_strings
-from phasegate.core.detection.model import DetectedProject, FoundCommand, MachineInfo, SetupCandidate
+from phasegate.core.detection.model import (
+    DetectedProject,
+    FoundCommand,
+    MachineInfo,
+    SetupCandidate,
+)
 from phasegate.core.detection.python_requirements import (
     RequirementSource,
     expand_group,
@@ -23,11 +28,22 @@ from phasegate.core.detection.python_requirements import (
     read_ini_section,
     read_requirement_lines,
 )
-from phasegate.core.detection.python_tests import build_test_command, find_pytest_plugins, uses_unittest
+from phasegate.core.detection.python_tests import (
+    build_test_command,
+    find_pytest_plugins,
+    uses_unittest,
+)
 from phasegate.core.detection.python_tools import PythonTool, find_python_tools
 from phasegate.core.text.versions import is_version_allowed
 
-PYTHON_MANIFESTS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "tox.ini")
+PYTHON_MANIFESTS = (
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "requirements.txt",
+    "Pipfile",
+    "tox.ini",
+)
 _TOOLS_FOLDER = ".phasegate-tools"
 _EXTENSION_MODULES = re.compile(r"ext_modules|Extension\(|cythonize|cffi_modules|RustExtension")
 _COMPILING_BACKENDS = ("maturin", "scikit_build", "mesonpy", "setuptools_rust")
@@ -50,25 +66,29 @@ def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject 
     """What is known about a Python project; None if it is none."""
     if not files.find_first(*PYTHON_MANIFESTS):
         return None
+
     everything = find_all_sources(files)
     beside = find_python_tools(files, everything)
     kit = _PythonProject(
-        files,
-        machine,
-        _choose_interpreter(files, machine),
-        _is_installable(files),
-        _has_compiled_sources(files),
-        tuple(beside),
-        build_test_command(files, everything),
-        uses_unittest(files, everything),
+        files=files,
+        machine=machine,
+        python=_choose_interpreter(files, machine),
+        is_installable=_is_installable(files),
+        compiles_sources=_has_compiled_sources(files),
+        extra_tools=tuple(beside),
+        test_command=build_test_command(files, everything),
+        is_unittest=uses_unittest(files, everything),
     )
+
     commands = {"test": kit.test_command}
     for tool in beside:
         commands.setdefault(tool.purpose, FoundCommand(tool.command, tool.configured_in))
+
     declared = {parse_package_name(one) for source in everything for one in source.requirements}
     if declared & {"coverage", "pytest-cov"} or files.find_first(".coveragerc"):
         measured = "python3 -m coverage run -m pytest && python3 -m coverage xml"
         commands["coverage"] = FoundCommand(measured, "coverage is configured")
+
     setups = _remove_duplicates(
         [
             *_propose_no_setup(kit, everything),
@@ -77,8 +97,16 @@ def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject 
             *_propose_default(kit),
         ]
     )
+
     notes = (*_report_missing_python(files, machine), *(tool.note for tool in beside if tool.note))
-    return DetectedProject("python", _find_project_name(files), tuple(setups), commands, notes)
+
+    return DetectedProject(
+        profile="python",
+        name=_find_project_name(files),
+        setups=tuple(setups),
+        commands=commands,
+        notes=notes,
+    )
 
 
 def _remove_duplicates(candidates: Iterable[SetupCandidate]) -> list[SetupCandidate]:
@@ -97,26 +125,41 @@ def _find_project_name(files: ProjectFiles) -> str:
     )
     if isinstance(found, str):
         return found
+
     written = re.search(r"""\bname\s*=\s*['"]([\w.-]+)['"]""", files.get_text("setup.py"))
-    return written[1] if written else ""
+    if written:
+        return written[1]
+
+    return ""
 
 
 # --- interpreter and build
 
 
 def _choose_interpreter(files: ProjectFiles, machine: MachineInfo) -> str:
-    """The command of an interpreter that the project asks for: `.python-version`, then `requires-python`."""
+    """The command of an interpreter that the project asks for.
+
+    `.python-version`, then `requires-python`.
+    """
     named = files.get_text(".python-version").strip().split(".")
     if len(named) >= 2 and (wanted := f"python{named[0]}.{named[1]}") in machine.pythons:
         return wanted
+
     asked = find_required_python(files)
-    fitting = [name for name, version in machine.pythons.items() if is_version_allowed(asked, version)]
-    return "python3" if "python3" in fitting or not fitting else fitting[0]
+    fitting = [
+        name for name, version in machine.pythons.items() if is_version_allowed(asked, version)
+    ]
+    if "python3" in fitting or not fitting:
+        return "python3"
+
+    return fitting[0]
 
 
 def _report_missing_python(files: ProjectFiles, machine: MachineInfo) -> list[str]:
     asked = find_required_python(files)
-    if not machine.pythons or any(is_version_allowed(asked, version) for version in machine.pythons.values()):
+    if not machine.pythons or any(
+        is_version_allowed(asked, version) for version in machine.pythons.values()
+    ):
         return []
     return [f"it asks for Python {asked}, and there is none on the PATH: install one"]
 
@@ -128,7 +171,10 @@ def find_required_python(files: ProjectFiles) -> str:
     )
     cfg = read_ini_section(files.get_text("setup.cfg"), "options").get("python_requires", "")
     written = re.search(r"""python_requires\s*=\s*['"]([^'"]+)['"]""", files.get_text("setup.py"))
-    return found if isinstance(found, str) else cfg or (written[1] if written else "")
+    if isinstance(found, str):
+        return found
+
+    return cfg or (written[1] if written else "")
 
 
 def _is_installable(files: ProjectFiles) -> bool:
@@ -138,7 +184,9 @@ def _is_installable(files: ProjectFiles) -> bool:
         and get_nested(tables, "tool", "poetry", "package-mode") is not False
     )
     declared = (
-        "build-system" in tables or "project" in tables or get_nested(tables, "tool", "poetry", "name") is not None
+        "build-system" in tables
+        or "project" in tables
+        or get_nested(tables, "tool", "poetry", "name") is not None
     )
     return bool(files.find_first("setup.py")) or (is_package and declared)
 
@@ -153,12 +201,24 @@ def _has_compiled_sources(files: ProjectFiles) -> bool:
 # --- candidates
 
 
-def _propose_no_setup(kit: _PythonProject, all_sources: list[RequirementSource]) -> Iterator[SetupCandidate]:
-    """A project that declares no requirement needs no setup: its tests run with the Python that is there."""
-    if all_sources or _has_own_requirements(kit.files) or kit.compiles_sources or kit.python != "python3":
+def _propose_no_setup(
+    kit: _PythonProject, all_sources: list[RequirementSource]
+) -> Iterator[SetupCandidate]:
+    """A project that declares no requirement needs no setup.
+
+    Its tests run with the Python that is there.
+    """
+    if (
+        all_sources
+        or _has_own_requirements(kit.files)
+        or kit.compiles_sources
+        or kit.python != "python3"
+    ):
         return
+
     if kit.files.find_first("setup.py", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock"):
         return
+
     yield SetupCandidate("", "it declares no dependencies", _build_source_test_command(kit))
 
 
@@ -178,7 +238,9 @@ def _has_own_requirements(files: ProjectFiles) -> bool:
 def _build_source_test_command(kit: _PythonProject) -> str:
     """The test command for a project that is not installed: its sources are found in src/."""
     has_src = any(path.startswith("src/") for path in kit.files.paths)
-    return f"PYTHONPATH=src {kit.test_command.command}" if has_src else kit.test_command.command
+    if has_src:
+        return f"PYTHONPATH=src {kit.test_command.command}"
+    return kit.test_command.command
 
 
 def _propose_from_locks(kit: _PythonProject) -> Iterator[SetupCandidate]:
@@ -189,24 +251,36 @@ def _propose_from_locks(kit: _PythonProject) -> Iterator[SetupCandidate]:
         yield _propose_with_tool(kit, "poetry", command, "poetry.lock")
     if kit.files.find_first("pdm.lock"):
         yield _propose_with_tool(kit, "pdm", "{} install -q --frozen-lockfile -G :all", "pdm.lock")
+
     locked = _read_pipfile_lock(kit.files)
     if locked:
-        yield _propose_pip_install(kit, RequirementSource("Pipfile.lock", locked, locked))
+        yield _propose_pip_install(
+            kit, RequirementSource(why="Pipfile.lock", arguments=locked, requirements=locked)
+        )
 
 
 def _propose_uv_sync(kit: _PythonProject) -> SetupCandidate:
     """The versions of uv.lock, with the group or the extra that holds the test runner."""
     found = [source for source in find_test_sources(kit.files) if source.kind in ("group", "extra")]
-    options = "".join(f" --{source.kind} {quote_word(source.name)}" for source in found[:1] if source.name != "dev")
+    options = "".join(
+        f" --{source.kind} {quote_word(source.name)}"
+        for source in found[:1]
+        if source.name != "dev"
+    )
     command = f"{{}} sync -q --frozen --python {kit.python}{options}"
     reason = f"uv.lock{', ' + found[0].why if found else ''}"
+
     return _propose_with_tool(kit, "uv", command, reason)
 
 
 def _build_poetry_options(files: ProjectFiles) -> str:
     tables = files.load_toml("pyproject.toml")
-    names = [name for name in get_table(tables, "tool", "poetry", "group") if rank_group_name(name) >= 0]
-    extras = get_nested(tables, "tool", "poetry", "extras") or get_nested(tables, "project", "optional-dependencies")
+    names = [
+        name for name in get_table(tables, "tool", "poetry", "group") if rank_group_name(name) >= 0
+    ]
+    extras = get_nested(tables, "tool", "poetry", "extras") or get_nested(
+        tables, "project", "optional-dependencies"
+    )
     return (f" --with {','.join(names)}" if names else "") + (" --all-extras" if extras else "")
 
 
@@ -214,21 +288,31 @@ def _propose_with_tool(kit: _PythonProject, tool: str, command: str, why: str) -
     """A lock is read by the program that wrote it; where that is not there, it is installed aside."""
     if kit.machine.has_program(tool):
         return _make_candidate(kit, command.format(tool), why)
+
     place = f"{_TOOLS_FOLDER}/{tool}"
     got = f"{kit.python} -m venv {place} && {place}/bin/python -m pip install -q {tool}"
     run = f"{got} && {command.format(f'{place}/bin/{tool}')}"
+
     return _make_candidate(kit, run, f"{why}; {tool} is not on the PATH and is installed aside")
 
 
 def _read_pipfile_lock(files: ProjectFiles) -> tuple[str, ...]:
-    """The versions of a Pipfile.lock as requirements; what has no version, such as a path, is left out."""
+    """The versions of a Pipfile.lock as requirements.
+
+    What has no version, such as a path, is left out.
+    """
     found: dict[str, str] = {}
+
     for section in ("default", "develop"):
         packages = files.load_json("Pipfile.lock").get(section)
         for name, about in packages.items() if isinstance(packages, dict) else ():
-            version, markers = get_nested(about, "version"), get_nested(about, "markers")
+            version = get_nested(about, "version")
+            markers = get_nested(about, "markers")
             if isinstance(version, str):
-                found[name] = f"{name}{version}{f' ; {markers}' if isinstance(markers, str) else ''}"
+                found[name] = (
+                    f"{name}{version}{f' ; {markers}' if isinstance(markers, str) else ''}"
+                )
+
     return tuple(found.values())
 
 
@@ -236,11 +320,26 @@ def _propose_from_declared(kit: _PythonProject) -> Iterator[SetupCandidate]:
     found = find_test_sources(kit.files)
     yield from (_propose_pip_install(kit, source) for source in found)
     groups = get_nested(kit.files.load_toml("pyproject.toml"), "dependency-groups")
-    if len(found) > 1:  # together: an extra for what the tests import, and a group for the runner
+
+    # Together: an extra for what the tests import, and a group for the runner
+    if len(found) > 1:
         yield _propose_pip_install(kit, _combine_sources(found))
     elif isinstance(groups, dict) and not found:
-        held = tuple(one for name in groups if rank_group_name(name) >= 0 for one in expand_group(groups, name))
-        yield _propose_pip_install(kit, RequirementSource("all dependency groups for tests", (*held, "pytest"), held))
+        held = tuple(
+            one
+            for name in groups
+            if rank_group_name(name) >= 0
+            for one in expand_group(groups, name)
+        )
+
+        yield _propose_pip_install(
+            kit,
+            RequirementSource(
+                why="all dependency groups for tests",
+                arguments=(*held, "pytest"),
+                requirements=held,
+            ),
+        )
 
 
 def _combine_sources(found: list[RequirementSource]) -> RequirementSource:
@@ -248,20 +347,40 @@ def _combine_sources(found: list[RequirementSource]) -> RequirementSource:
     for source in found:
         if source.kind != "ci":
             kinds.setdefault(source.kind, source)
+
     arguments = tuple(one for source in kinds.values() for one in source.arguments)
     held = tuple(one for source in kinds.values() for one in source.requirements)
-    return RequirementSource(" and ".join(source.why for source in kinds.values()), arguments, held)
+
+    return RequirementSource(
+        why=" and ".join(source.why for source in kinds.values()),
+        arguments=arguments,
+        requirements=held,
+    )
 
 
 def _propose_default(kit: _PythonProject) -> Iterator[SetupCandidate]:
-    """Nothing says what the tests need: the project itself, the runner, and the plugins that its settings name."""
+    """Nothing says what the tests need.
+
+    The project itself, the runner, and the plugins that its settings name.
+    """
     plugins = find_pytest_plugins(kit.files)
-    own = ("-r", "requirements.txt") if read_requirement_lines(kit.files, "requirements.txt") else ()
+    own = (
+        ("-r", "requirements.txt") if read_requirement_lines(kit.files, "requirements.txt") else ()
+    )
     runner = () if kit.is_unittest else ("pytest", *plugins)
-    named = f" with {', '.join(plugins)}, which its settings of pytest need" if plugins and runner else ""
+    if plugins and runner:
+        named = f" with {', '.join(plugins)}, which its settings of pytest need"
+    else:
+        named = ""
+
     what = "unittest" if kit.is_unittest else "pytest"
     yield _propose_pip_install(
-        kit, RequirementSource(f"no test requirements are declared; {what}{named}", (*own, *runner), runner)
+        kit,
+        RequirementSource(
+            why=f"no test requirements are declared; {what}{named}",
+            arguments=(*own, *runner),
+            requirements=runner,
+        ),
     )
 
 
@@ -271,15 +390,19 @@ def _propose_pip_install(kit: _PythonProject, source: RequirementSource) -> Setu
     words = [word for word in source.arguments if word not in ("-e", "--editable")]
     if kit.is_installable and not any(_is_own_project(word) for word in words):
         arguments += ["-e", "."]
+
     for word in words:
         arguments += ["-e", word] if _is_own_project(word) else [word]
+
     line = _join_arguments(arguments)
     if not line:
         return _make_candidate(kit, "", source.why)
+
     if kit.machine.has_program("uv"):
         made = f"uv venv -q --python {kit.python} .venv && uv pip install -q --python .venv/bin/python {line}"
     else:
         made = f"{kit.python} -m venv .venv && .venv/bin/python -m pip install -q {line}"
+
     return _make_candidate(kit, made, source.why, source.requirements)
 
 
@@ -291,6 +414,7 @@ def _join_arguments(arguments: list[str]) -> str:
     """The arguments in quotes, each requirement once."""
     shown: list[str] = []
     pending = ""
+
     for word in arguments:
         if word in ("-e", "-r", "-c"):
             pending = f"{word} "
@@ -299,23 +423,41 @@ def _join_arguments(arguments: list[str]) -> str:
             pending = ""
             if one not in shown:
                 shown.append(one)
+
     return " ".join(shown)
 
 
-def _make_candidate(kit: _PythonProject, run: str, why: str, brought: Iterable[str] = ()) -> SetupCandidate:
-    """A setup with what linters and type checkers need beside it: that one cannot be had must not stop the tests."""
+def _make_candidate(
+    kit: _PythonProject, run: str, why: str, brought: Iterable[str] = ()
+) -> SetupCandidate:
+    """A setup with what linters and type checkers need beside it.
+
+    That one cannot be had must not stop the tests.
+    """
     there = {parse_package_name(one) for one in brought}
-    wanted = [tool.requirement for tool in kit.extra_tools if parse_package_name(tool.requirement) not in there]
+    wanted = [
+        tool.requirement
+        for tool in kit.extra_tools
+        if parse_package_name(tool.requirement) not in there
+    ]
     if run and wanted:
         words = " ".join(quote_word(one) for one in dict.fromkeys(wanted))
         install = _build_extra_install_command(kit, run)
         run = f"{run} && ({install} {words} || echo 'not installed: '{words})"
-    test = "" if kit.is_installable else _build_source_test_command(kit)
+
+    if kit.is_installable:
+        test = ""
+    else:
+        test = _build_source_test_command(kit)
+
     return SetupCandidate(run, why, test, kit.compiles_sources)
 
 
 def _build_extra_install_command(kit: _PythonProject, run: str) -> str:
-    """What adds a package to the environment that a setup made: one that uv made has no pip of its own."""
+    """What adds a package to the environment that a setup made.
+
+    One that uv made has no pip of its own.
+    """
     if f"{_TOOLS_FOLDER}/uv/" in run:
         return f"{_TOOLS_FOLDER}/uv/bin/uv pip install -q --python .venv/bin/python"
     if kit.machine.has_program("uv"):

@@ -1,7 +1,9 @@
-"""The roots of a repository, each folder that is set up and tested by itself, and what kind of project each is.
+"""The roots of a repository, each folder that is set up and tested by itself, and what kind of
+project each is.
 
-A workspace is one root, whatever packages it has. A nested folder is one only if it has tests and no workspace above
-it claims it: fixtures, examples and web pages have manifests too (one public repository has 1137 of package.json).
+A workspace is one root, whatever packages it has. A nested folder is one only if it has tests and
+no workspace above it claims it: fixtures, examples and web pages have manifests too (one public
+repository has 1137 of package.json).
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from phasegate.core.detection.files import ProjectFiles, get_nested, list_strings
 from phasegate.core.detection.model import DetectedProject, MachineInfo
 from phasegate.core.detection.node import detect_node
-from phasegate.core.detection.other_languages import detect_c, detect_go, detect_java, detect_rust, detect_targets
+from phasegate.core.detection.other_languages import (
+    detect_c,
+    detect_go,
+    detect_java,
+    detect_rust,
+    detect_targets,
+)
 from phasegate.core.detection.project_kind import detect_root_kind
 from phasegate.core.detection.python import detect_python
 from phasegate.core.detection.python_tests import is_test_file
@@ -37,8 +45,15 @@ _TEST_PATHS = {
 
 def find_candidate_roots(paths: Iterable[str]) -> tuple[str, ...]:
     """The repository itself, and each folder with a manifest of its own."""
-    folders = {path.rpartition("/")[0] for path in paths if path.rpartition("/")[2] in _ROOT_MANIFESTS}
-    return ("", *sorted(folder for folder in folders if folder and not _NON_PROJECT_FOLDERS.search(folder))[:MAX_ROOTS])
+    folders = {
+        path.rpartition("/")[0] for path in paths if path.rpartition("/")[2] in _ROOT_MANIFESTS
+    }
+    return (
+        "",
+        *sorted(folder for folder in folders if folder and not _NON_PROJECT_FOLDERS.search(folder))[
+            :MAX_ROOTS
+        ],
+    )
 
 
 def select_root_files(files: ProjectFiles, root: str, others: Collection[str] = ()) -> ProjectFiles:
@@ -51,25 +66,41 @@ def select_root_files(files: ProjectFiles, root: str, others: Collection[str] = 
 
 
 def find_project_roots(files: ProjectFiles, named_roots: Collection[str] = ()) -> tuple[str, ...]:
-    """The roots of a repository, its own first if it is one; those that a person named are always among them."""
+    """The roots of a repository, its own first if it is one.
+
+    Those that a person named are always among them.
+    """
     candidates = find_candidate_roots(files.paths)
     claimed = {root: _read_workspace_members(select_root_files(files, root)) for root in candidates}
     free = [root for root in candidates[1:] if not _is_workspace_member(root, claimed)]
-    tested = {root for root in free if _has_tests(select_root_files(files, root, free))} | {*named_roots}
-    nested = sorted(root for root in tested if root and any(path.startswith(f"{root}/") for path in files.paths))
+    tested = {root for root in free if _has_tests(select_root_files(files, root, free))} | {
+        *named_roots
+    }
+    nested = sorted(
+        root for root in tested if root and any(path.startswith(f"{root}/") for path in files.paths)
+    )
     own = select_root_files(files, "", nested)
-    is_own = not nested or "" in named_roots or (detect_root_kind(own.paths) != "" and _has_tests(own))
+    is_own = (
+        not nested or "" in named_roots or (detect_root_kind(own.paths) != "" and _has_tests(own))
+    )
+
     return (*([""] if is_own else []), *nested)
 
 
 def find_touched_roots(roots: Collection[str], scope: Collection[str]) -> tuple[str, ...]:
-    """The roots that work within a scope can change; all of them where it can be anywhere, or in none."""
+    """The roots that work within a scope can change.
+
+    All of them where it can be anywhere, or in none.
+    """
     found = {root for entry_ in scope for root in _find_reachable_roots(roots, entry_)}
     return tuple(root for root in roots if root in found) or tuple(roots)
 
 
 def _find_reachable_roots(roots: Collection[str], pattern: str) -> Iterator[str]:
-    """Nested roots that a pattern can reach; the repository's own where it can reach outside of them."""
+    """Nested roots that a pattern can reach.
+
+    The repository's own where it can reach outside of them.
+    """
     nested = [root for root in roots if root]
     yield from (root for root in nested if may_overlap(pattern, f"{root}/**"))
     if not any(compile_pattern(f"/{root}").match(pattern.lstrip("/")) for root in nested):
@@ -82,6 +113,7 @@ def _has_tests(files: ProjectFiles) -> bool:
         return any(is_test_file(path) for path in files.paths)
     if (named := _TEST_PATHS.get(kind)) is not None:
         return any(named.search(path) for path in files.paths)
+
     found = detect_project(files, MachineInfo())
     return found is not None and "test" in found.commands
 
@@ -92,10 +124,16 @@ def _is_workspace_member(root: str, members_by_root: dict[str, list[str]]) -> bo
         head = f"{above}/" if above else ""
         if above == root or not root.startswith(head):
             continue
+
         path = root[len(head) :]
-        wanted = any(compile_pattern(f"/{one}").match(path) for one in patterns if not one.startswith("!"))
-        if wanted and not any(compile_pattern(f"/{one[1:]}").match(path) for one in patterns if one.startswith("!")):
+        wanted = any(
+            compile_pattern(f"/{one}").match(path) for one in patterns if not one.startswith("!")
+        )
+        if wanted and not any(
+            compile_pattern(f"/{one[1:]}").match(path) for one in patterns if one.startswith("!")
+        ):
             return True
+
     return False
 
 
@@ -104,14 +142,21 @@ def _read_workspace_members(files: ProjectFiles) -> list[str]:
     workspaces = files.load_json("package.json").get("workspaces")
     found = list_strings(workspaces) + list_strings(get_nested(workspaces, "packages"))
     pnpm = files.get_text("pnpm-workspace.yaml").partition("packages:")[2]
-    found += re.findall(r"^\s*-\s*['\"]?([^'\"\n#]+?)['\"]?\s*$", re.split(r"^\S", pnpm, flags=re.M)[0], re.M)
+    found += re.findall(
+        r"^\s*-\s*['\"]?([^'\"\n#]+?)['\"]?\s*$", re.split(r"^\S", pnpm, flags=re.M)[0], re.M
+    )
     found += list_strings(get_nested(files.load_toml("Cargo.toml"), "workspace", "members"))
-    found += list_strings(get_nested(files.load_toml("pyproject.toml"), "tool", "uv", "workspace", "members"))
+    found += list_strings(
+        get_nested(files.load_toml("pyproject.toml"), "tool", "uv", "workspace", "members")
+    )
     found += re.findall(r"^\s*(?:use\s+)?(\./?[\w./-]*)\s*$", files.get_text("go.work"), re.M)
     found += re.findall(r"<module>\s*([^<\s]+)\s*</module>", files.get_text("pom.xml"))
     gradle = files.get_text("settings.gradle") or files.get_text("settings.gradle.kts")
-    included = re.findall(r"['\"]:?([\w:.-]+)['\"]", " ".join(re.findall(r"^\s*include\b(.*)$", gradle, re.M)))
+    included = re.findall(
+        r"['\"]:?([\w:.-]+)['\"]", " ".join(re.findall(r"^\s*include\b(.*)$", gradle, re.M))
+    )
     found += [name.replace(":", "/") for name in included]
+
     return [one.removeprefix("./").strip("/") for one in found if one.removeprefix("./").strip("/")]
 
 
@@ -126,13 +171,27 @@ _DETECTORS: dict[str, Callable[[ProjectFiles, MachineInfo], DetectedProject | No
 }
 
 
-def detect_project(files: ProjectFiles, machine: MachineInfo, kind: str | None = None) -> DetectedProject | None:
-    """What is known about a project; `kind` is the profile that a person named, whatever the files tell."""
+def detect_project(
+    files: ProjectFiles, machine: MachineInfo, kind: str | None = None
+) -> DetectedProject | None:
+    """What is known about a project.
+
+    `kind` is the profile that a person named, whatever the files tell.
+    """
     found = _DETECTORS[detect_root_kind(files.paths) if kind is None else kind](files, machine)
     if found is None or "test" in found.commands:
         return found
+
     offered = detect_targets(files, machine)
     if offered is None:
         return found
+
     commands = {**offered.commands, **found.commands}
-    return DetectedProject(found.profile, found.name, found.setups, commands, found.notes, found.root)
+    return DetectedProject(
+        profile=found.profile,
+        name=found.name,
+        setups=found.setups,
+        commands=commands,
+        notes=found.notes,
+        root=found.root,
+    )

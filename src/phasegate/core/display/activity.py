@@ -13,12 +13,16 @@ class Activity(NamedTuple):
 
     last: str = ""
     tokens: int = 0
-    message: str = ""  # the end of the message in hand: some programs send it in pieces
+    # The end of the message in hand: some programs send it in pieces
+    message: str = ""
 
     @property
     def line(self) -> str:
         """Both as one line; empty before the first sign."""
-        used = f"{format_count(self.tokens)} tokens" if self.tokens else ""
+        if self.tokens:
+            used = f"{format_count(self.tokens)} tokens"
+        else:
+            used = ""
         return "  ".join(part for part in (self.last, used) if part)
 
 
@@ -40,9 +44,16 @@ def record_action(before: Activity, action: str) -> Activity:
 
 
 def record_message(before: Activity, text: str) -> Activity:
-    """The agent said something, or a piece of it: its last line is shown, but not the fence of a block."""
+    """The agent said something, or a piece of it.
+
+    Its last line is shown, but not the fence of a block.
+    """
     message = f"{before.message}{text}"[-_MAX_MESSAGE_CHARS:]
-    lines = [line for line in message.splitlines() if line.strip() and not line.lstrip().startswith("```")]
+    lines = [
+        line
+        for line in message.splitlines()
+        if line.strip() and not line.lstrip().startswith("```")
+    ]
     return before._replace(last=_shorten_line(lines[-1]) if lines else before.last, message=message)
 
 
@@ -61,4 +72,6 @@ def format_count(number: int) -> str:
 
 def _shorten_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= MAX_LINE_CHARS else f"{line[: MAX_LINE_CHARS - 3]}..."
+    if len(line) <= MAX_LINE_CHARS:
+        return line
+    return f"{line[: MAX_LINE_CHARS - 3]}..."

@@ -21,7 +21,8 @@ from phasegate.core.workflow.workflows import gate_name, resolve_display_name
 
 _MAX_REASON_CHARS = 300
 _MAX_FINDING_LINES = 20
-_REVIEW_MARKER = re.compile(r"<review>\s*\w+\s*</review>")  # for machines; people are told the verdict in words
+# For machines; people are told the verdict in words
+_REVIEW_MARKER = re.compile(r"<review>\s*\w+\s*</review>")
 
 
 class EventText(NamedTuple):
@@ -31,7 +32,9 @@ class EventText(NamedTuple):
     block: str = ""
 
 
-def render_event(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> EventText:
+def render_event(
+    before: Feature | None, event: events.AnyFeatureEvent, after: Feature
+) -> EventText:
     """What an event is to people, given where the feature stood before and stands after it."""
     return EventText(_render_line(before, event, after), _render_block(before, event, after))
 
@@ -44,7 +47,9 @@ def _render_block(before: Feature | None, event: events.AnyFeatureEvent, after: 
     return next_steps(build_state_view(after.workflow), point) or ""
 
 
-def _emission_point(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> str | None:
+def _emission_point(
+    before: Feature | None, event: events.AnyFeatureEvent, after: Feature
+) -> str | None:
     stage = after.workflow.stage
     if isinstance(event, events.Started):
         return "workflow-initialized"
@@ -54,39 +59,67 @@ def _emission_point(before: Feature | None, event: events.AnyFeatureEvent, after
         return "workflow-cancelled"
     if before is None or before.workflow.stage is stage:
         return None
-    points = {Stage.GATE_PASSED: "gate-passed", Stage.GATE_FAILED: "gate-failed", Stage.BLOCKED: "blocker"}
+
+    points = {
+        Stage.GATE_PASSED: "gate-passed",
+        Stage.GATE_FAILED: "gate-failed",
+        Stage.BLOCKED: "blocker",
+    }
     if stage is Stage.GATE_PASSED and not isinstance(event, events.GateChecked):
-        return None  # a blocker behind the gate was resolved: the gate passed before
+        # A blocker behind the gate was resolved: the gate passed before
+        return None
+
     return points.get(stage)
 
 
 def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> str:  # noqa: C901 - a table
     workflow = after.workflow
     standing = before or after
-    phase = "archive" if standing.closing else standing.workflow.phase
+    if standing.closing:
+        phase = "archive"
+    else:
+        phase = standing.workflow.phase
+
     match event:
         case events.Started(feature, type_):
-            # The block that follows asks for a description, in its fixed words: the person sees that there is one.
-            described = f", described as: {_shorten(event.description)}" if event.description else ""
-            return f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}{described}"
+            # The block that follows asks for a description, in its fixed words: the person sees
+            # that there is one.
+            if event.description:
+                described = f", described as: {_shorten(event.description)}"
+            else:
+                described = ""
+
+            return (
+                f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}{described}"
+            )
         case events.JobStarted(_, role, agent):
             return f"{phase}: round {after.round}, {role} by {agent}"
         case events.JobEnded(_, end, reason, _, verdict):
-            said = f": {verdict}" if end is JobEndKind.DONE and verdict else f": {_shorten(reason)}" if reason else ""
+            if end is JobEndKind.DONE and verdict:
+                said = f": {verdict}"
+            else:
+                said = f": {_shorten(reason)}" if reason else ""
+
             return f"{phase}: {end}{said}"
         case events.DocumentsWritten(_, missing):
-            return f"{phase}: documents taken over" + (f", missing: {', '.join(missing)}" if missing else "")
+            return f"{phase}: documents taken over" + (
+                f", missing: {', '.join(missing)}" if missing else ""
+            )
         case events.ScopeViolated(violations):
             return f"{phase}: {_shorten('; '.join(violations))}"
         case events.PackagesPlanned(packages, problems):
             new = [name for name in packages if before is None or name not in before.packages]
-            return f"{phase}: {_shorten('; '.join(problems))}" if problems else f"{phase}: packages {', '.join(new)}"
+            if problems:
+                return f"{phase}: {_shorten('; '.join(problems))}"
+            return f"{phase}: packages {', '.join(new)}"
         case events.PackageStarted(package):
             return f"{package}: begins"
         case events.PackageEnded(package, state, reason):
             return f"{package}: {state}" + (f": {_shorten(reason)}" if reason else "")
         case events.CommandsRan(results):
-            told = (f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items())
+            told = (
+                f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items()
+            )
             return f"{phase}: {', '.join(told) or 'no command to run'}"
         case events.GateChecked(_, _, found):
             return _gate_line(before, after, found)
@@ -115,13 +148,20 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
 
 
 def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
-    """A failed gate is told with what the agent of the next round is told: our finding, else the critic's words."""
+    """A failed gate is told with what the agent of the next round is told.
+
+    Our finding, else the critic's words.
+    """
     passed = after.workflow.stage is Stage.GATE_PASSED
     phase = (before or after).workflow.phase
     if passed:
         return f"{gate_name(phase)} {GateOutcome.PASSED.upper()}"
+
     finding = found or (after.report if after.verdict is not Verdict.PASS else "")
-    reasons = "; ".join(_shorten(text) for text in (after.workflow.reason, _REVIEW_MARKER.sub("", finding)) if text)
+    reasons = "; ".join(
+        _shorten(text) for text in (after.workflow.reason, _REVIEW_MARKER.sub("", finding)) if text
+    )
+
     return f"{gate_name(phase)} {GateOutcome.FAILED.upper()}: {reasons}"
 
 
@@ -133,22 +173,36 @@ def describe_attempt(checked: package_events.AttemptChecked) -> str:
         return f"holds a key that was lent to it: {'; '.join(checked.harvested.leaks)}"
     if checked.validated is None:
         return "changed nothing"
+
     names = ", ".join(failure.partition(":")[0] for failure in checked.validated.failures)
-    return f"failed: {names}" if names else "passed the manifest"
+    if names:
+        return f"failed: {names}"
+
+    return "passed the manifest"
 
 
 def render_package_event(package: str, event: package_events.AnyPackageEvent) -> str:  # noqa: C901 - a table
     """What an event of a work package is to people."""
     match event:
         case package_events.PackageJobStarted(_, role, round_, _, agent, saved):
-            of_delta = f", of what changed since the last one: about {saved} tokens less" if saved else ""
-            return f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "") + of_delta
+            if saved:
+                of_delta = f", of what changed since the last one: about {saved} tokens less"
+            else:
+                of_delta = ""
+
+            return (
+                f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "") + of_delta
+            )
         case package_events.PackageJobEnded(_, end, reason) if reason:
             return f"{package}: {end}: {_shorten(reason)}"
         case package_events.Harvested(leaks=leaks) if leaks:
             return f"{package}: a key that was lent to the agent is in {_shorten('; '.join(leaks))}"
         case package_events.Harvested(commit, violations):
-            taken = "work taken over" if commit else "nothing was changed"
+            if commit:
+                taken = "work taken over"
+            else:
+                taken = "nothing was changed"
+
             return f"{package}: {_shorten('; '.join(violations)) or taken}"
         case package_events.Validated(_, failures):
             names = ", ".join(failure.partition(":")[0] for failure in failures)
@@ -177,11 +231,15 @@ def render_package_event(package: str, event: package_events.AnyPackageEvent) ->
 
 def _shorten(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _MAX_REASON_CHARS else f"{line[:_MAX_REASON_CHARS]} ..."
+    if len(line) <= _MAX_REASON_CHARS:
+        return line
+    return f"{line[:_MAX_REASON_CHARS]} ..."
 
 
 def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str, ...]:
-    """Where a feature stands when a run stops, in words: why, what is kept, and the command that comes next.
+    """Where a feature stands when a run stops, in words.
+
+    Why, what is kept, and the command that comes next.
 
     `naming`: ` --feature SLUG`, where another feature is in work too.
     """
@@ -192,6 +250,7 @@ def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str
     then = f"  then: {commands}"
     branch = f"the work is on feat/{workflow.feature}"
     gate = gate_name(workflow.phase)
+
     match workflow.stage:
         case Stage.BLOCKED:
             remedy = (f"  what to do: {feature.remediation}",) if feature.remediation else ()
@@ -223,7 +282,8 @@ def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str
 
 def _finding_lines(feature: Feature) -> Iterator[str]:
     """What the checks and the reviewer of this round said: a person has to decide on it."""
-    reason, found = feature.workflow.reason, _REVIEW_MARKER.sub("", select_open_findings(feature))
+    reason = feature.workflow.reason
+    found = _REVIEW_MARKER.sub("", select_open_findings(feature))
     lines = [line for line in found.splitlines() if line.strip() and line.strip() not in reason]
     if lines:
         yield "  findings:"
@@ -233,11 +293,18 @@ def _finding_lines(feature: Feature) -> Iterator[str]:
 
 
 def select_open_findings(feature: Feature) -> str:
-    """The findings that a person has to decide on: behind a passed gate something else is in the way."""
+    """The findings that a person has to decide on.
+
+    Behind a passed gate something else is in the way.
+    """
     workflow = feature.workflow
     if workflow.stage is not Stage.BLOCKED or workflow.blocked_at is not Stage.WORKING:
         return ""
-    return feature.report if feature.todo else feature.findings  # a gate that was judged has added its own
+    # A gate that was judged has added its own
+    if feature.todo:
+        return feature.report
+
+    return feature.findings
 
 
 def list_allowed_orders(feature: Feature) -> tuple[str, ...]:
@@ -251,5 +318,13 @@ def list_allowed_orders(feature: Feature) -> tuple[str, ...]:
         "escalate": events.Escalated("why"),
         "cancel": events.Cancelled("why"),
     }
-    orders = tuple(name for name, event in asked.items() if not isinstance(apply_or_refuse(feature, event), Refusal))
-    return ("run", *orders) if decide_feature_actions(feature)[:1] != (FeatureAction(Step.STOP),) else orders
+
+    orders = tuple(
+        name
+        for name, event in asked.items()
+        if not isinstance(apply_or_refuse(feature, event), Refusal)
+    )
+    if decide_feature_actions(feature)[:1] != (FeatureAction(Step.STOP),):
+        return ("run", *orders)
+
+    return orders

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from phasegate.core.display.next_steps import next_steps
 from phasegate.core.workflow.workflows import is_printable, resolve_display_name
 
-ROOT_PLACEHOLDER = "{root}"  # in a command: the way from the person's folder to the root of the repository
+# In a command: the way from the person's folder to the root of the repository
+ROOT_PLACEHOLDER = "{root}"
 _MAX_WIDTH = 76
 _DOCUMENT_SUFFIXES = frozenset({".md", ".rst", ".txt", ".adoc"})
 _CODE_WITHOUT_SUFFIX = frozenset({"Dockerfile", "Gemfile", "Justfile", "Makefile", "Rakefile"})
@@ -26,7 +27,9 @@ class MenuKind(Enum):
 
 
 class MenuEntry(NamedTuple):
-    """A choice, the command that it stands for, and the question whose answer is the command's last argument."""
+    """A choice, the command that it stands for, and the question whose answer is the command's last
+    argument.
+    """
 
     label: str
     command: tuple[str, ...]
@@ -80,10 +83,16 @@ MENU_ENTRIES[MenuKind.BLOCKED] = (
 def choose_menu(state: object, configured: bool, has_code: bool) -> MenuKind:
     """The menu that fits; a state that names no sound workflow counts as none."""
     if next_steps(state) is not None:
-        return MenuKind.BLOCKED if _active_workflow(state).get("stage") == "blocked" else MenuKind.ACTIVE
+        if _active_workflow(state).get("stage") == "blocked":
+            return MenuKind.BLOCKED
+        return MenuKind.ACTIVE
+
     if configured:
         return MenuKind.IDLE
-    return MenuKind.EXISTING if has_code else MenuKind.NEW
+    if has_code:
+        return MenuKind.EXISTING
+
+    return MenuKind.NEW
 
 
 def render_headline(kind: MenuKind, state: object) -> str:
@@ -91,15 +100,26 @@ def render_headline(kind: MenuKind, state: object) -> str:
     active = _active_workflow(state)
     if kind not in (MenuKind.ACTIVE, MenuKind.BLOCKED) or not active:
         return f"PHASEGATE - {kind.value}"
+
     type_ = active.get("type")
     phase = resolve_display_name(active["phases"][active["current_phase_index"]])
-    waits = ", waits for you" if kind is MenuKind.BLOCKED else ""
+    if kind is MenuKind.BLOCKED:
+        waits = ", waits for you"
+    else:
+        waits = ""
+
     return f"PHASEGATE - {type_ if is_printable(type_) else 'workflow'}: {phase}{waits}"
 
 
 def _active_workflow(state: object) -> dict[str, Any]:
-    active = state.get("active_workflow") if isinstance(state, dict) else None
-    return active if isinstance(active, dict) else {}
+    if isinstance(state, dict):
+        active = state.get("active_workflow")
+    else:
+        active = None
+
+    if isinstance(active, dict):
+        return active
+    return {}
 
 
 def render_box(title: str, labels: Sequence[str]) -> str:
@@ -109,6 +129,7 @@ def render_box(title: str, labels: Sequence[str]) -> str:
     width = min(max(len(row) for row in [title, *rows]), _MAX_WIDTH)
     line = f"+{'-' * (width + 2)}+"
     boxed = [f"| {row[:width]:<{width}} |" for row in (title, *rows)]
+
     return "\n".join([line, boxed[0], line, *boxed[1:], line])
 
 
@@ -116,12 +137,21 @@ def parse_choice(answer: str, entries: Sequence[MenuEntry]) -> MenuEntry | None:
     """The entry whose number was typed; None for anything else."""
     typed = answer.strip()
     is_number = typed.isascii() and typed.isdigit() and len(typed) <= len(str(len(entries)))
-    return entries[int(typed) - 1] if is_number and 1 <= int(typed) <= len(entries) else None
+    if is_number and 1 <= int(typed) <= len(entries):
+        return entries[int(typed) - 1]
+    return None
 
 
 def is_code_file(name: str) -> bool:
-    """Whether a file of this name makes a repository one with code: no document, no licence, nothing hidden."""
+    """Whether a file of this name makes a repository one with code.
+
+    No document, no licence, nothing hidden.
+    """
     if name.startswith("."):
         return False
+
     stem, dot, suffix = name.rpartition(".")
-    return f".{suffix.lower()}" not in _DOCUMENT_SUFFIXES if dot and stem else name in _CODE_WITHOUT_SUFFIX
+    if dot and stem:
+        return f".{suffix.lower()}" not in _DOCUMENT_SUFFIXES
+
+    return name in _CODE_WITHOUT_SUFFIX

@@ -1,16 +1,25 @@
-"""Which next steps to suggest. The hook loads this: nothing but our own light modules is imported."""
+"""Which next steps to suggest.
+
+The hook loads this: nothing but our own light modules is imported.
+"""
 
 from __future__ import annotations
 
 from phasegate.core.answer.block import check_block as check_block
 from phasegate.core.answer.block import render_menu
-from phasegate.core.workflow.workflows import is_printable, resolve_display_name, split_phase_key, workflow_noun
+from phasegate.core.workflow.workflows import (
+    is_printable,
+    resolve_display_name,
+    split_phase_key,
+    workflow_noun,
+)
 
 COMPLETE_ITEM = "Complete workflow and merge to main"
 WORKFLOW_STATUS_ITEM = "Show workflow status"
 PROJECT_STATUS_ITEM = "View project status"
 
-# Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak without one.
+# Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak
+# without one.
 _GATE_FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
 _BLOCKER = ("Resolve blocker and retry", "Cancel workflow", WORKFLOW_STATUS_ITEM)
 _COMPLETED = ("Start a new feature", "Run tests", PROJECT_STATUS_ITEM)
@@ -19,9 +28,17 @@ _FALLBACK = ("Show project status", "Start a new workflow")
 _DISCOVER = ("Start a new feature", "Review discovery report", PROJECT_STATUS_ITEM)
 
 DISCOVER = "discover"
-EVENTS = ("workflow-initialized", "gate-passed", "gate-failed", "blocker", "workflow-completed", "workflow-cancelled")
+EVENTS = (
+    "workflow-initialized",
+    "gate-passed",
+    "gate-failed",
+    "blocker",
+    "workflow-completed",
+    "workflow-cancelled",
+)
 
-# "Review {the first} artifacts" after a gate; "Review {the second}" as [2] of a phase agent's own block.
+# "Review {the first} artifacts" after a gate; "Review {the second}" as [2] of a phase agent's own
+# block.
 _REVIEW_SUBJECTS = {
     "00-quick-scan": ("quick scan", "scope estimate"),
     "01-requirements": ("requirements", "requirements documents"),
@@ -48,22 +65,36 @@ _REVIEW_SUBJECTS = {
 def next_steps(state: object, event: str | None = None, phase: str | None = None) -> str | None:
     """The block for a state, or None where nothing is to be said.
 
-    `state` is the parsed state.json, whatever it holds. With `event`: that emission point; with `phase`: that phase
-    agent's own block; with neither: the block of the current phase's agent, unless its gate has failed or the workflow
-    is blocked. Then it is the block of that point: nobody is told to go on.
+    `state` is the parsed state.json, whatever it holds. With `event`: that emission point; with
+    `phase`: that phase agent's own block; with neither: the block of the current phase's agent,
+    unless its gate has failed or the workflow is blocked. Then it is the block of that point:
+    nobody is told to go on.
     """
     if event is not None and event not in EVENTS:
         raise ValueError(f"unknown event: {event!r}; known are {', '.join(EVENTS)}")
+
     workflow = _Workflow.from_state(state)
-    items = _event_items(workflow, event) if event else _agent_items(workflow, phase)
-    return render_menu(items) if items else None
+    if event:
+        items = _event_items(workflow, event)
+    else:
+        items = _agent_items(workflow, phase)
+
+    if items:
+        return render_menu(items)
+
+    return None
 
 
 class _Workflow:
     """The part of state.json that next steps are made from, known to be sound."""
 
     def __init__(
-        self, phases: tuple[str, ...], index: int, type_: object, own_noun: object = None, stage: object = None
+        self,
+        phases: tuple[str, ...],
+        index: int,
+        type_: object,
+        own_noun: object = None,
+        stage: object = None,
     ) -> None:
         self.phases = phases
         self.index = index
@@ -74,17 +105,27 @@ class _Workflow:
     @classmethod
     def from_state(cls, state: object) -> _Workflow | None:
         """The active workflow, or None when there is none or anything that we rely on is malformed."""
-        active = state.get("active_workflow") if isinstance(state, dict) else None
+        if isinstance(state, dict):
+            active = state.get("active_workflow")
+        else:
+            active = None
+
         if not isinstance(active, dict):
             return None
-        phases, index = active.get("phases"), active.get("current_phase_index")
+
+        phases = active.get("phases")
+        index = active.get("current_phase_index")
         if not isinstance(phases, list) or not all(is_printable(key) for key in phases):
             return None
-        if type(index) is not int or not 0 <= index < len(phases):  # True is an int, and no index
+        # True is an int, and no index
+        if type(index) is not int or not 0 <= index < len(phases):
             return None
         if active.get("current_phase", phases[index]) != phases[index]:
             return None
-        return cls(tuple(phases), index, active.get("type"), active.get("noun"), active.get("stage"))
+
+        return cls(
+            tuple(phases), index, active.get("type"), active.get("noun"), active.get("stage")
+        )
 
     def primary_item(self, position: int) -> str:
         """The primary step at a position: go on, or complete."""
@@ -104,38 +145,60 @@ def _event_items(workflow: _Workflow | None, event: str) -> tuple[str, ...] | No
         return _GATE_FAILED
     if event == "blocker":
         return _BLOCKER
-    return _start_items(workflow) if event == "workflow-initialized" else _gate_passed_items(workflow)
+    if event == "workflow-initialized":
+        return _start_items(workflow)
+
+    return _gate_passed_items(workflow)
 
 
 def _start_items(workflow: _Workflow) -> tuple[str, ...] | None:
-    if not isinstance(workflow.type, str) or not (workflow.own_noun is None or is_printable(workflow.own_noun)):
+    if not isinstance(workflow.type, str) or not (
+        workflow.own_noun is None or is_printable(workflow.own_noun)
+    ):
         return None
+
     noun = workflow_noun(workflow.type, str(workflow.own_noun or ""))
     if noun is None:
         return None
+
     first = resolve_display_name(workflow.phases[0])
     return f"Describe your {noun} to begin {first}", "Show workflow phases", WORKFLOW_STATUS_ITEM
 
 
 def _gate_passed_items(workflow: _Workflow) -> tuple[str, ...]:
     primary = workflow.primary_item(workflow.index)
-    reviewed = "all workflow" if primary == COMPLETE_ITEM else _phase_noun(workflow.phases[workflow.index])
+    if primary == COMPLETE_ITEM:
+        reviewed = "all workflow"
+    else:
+        reviewed = _phase_noun(workflow.phases[workflow.index])
     return primary, f"Review {reviewed} artifacts", WORKFLOW_STATUS_ITEM
 
 
 def _agent_items(workflow: _Workflow | None, phase: str | None) -> tuple[str, ...] | None:
     if phase == DISCOVER:
         return _DISCOVER
+
     if workflow is None:
-        return None if phase is None else _FALLBACK
+        if phase is None:
+            return None
+        return _FALLBACK
+
     if phase is None and workflow.stage in ("gate-failed", "blocked"):
-        return _GATE_FAILED if workflow.stage == "gate-failed" else _BLOCKER
+        if workflow.stage == "gate-failed":
+            return _GATE_FAILED
+        return _BLOCKER
+
     current = workflow.phases[workflow.index]
     key = current if phase is None else phase
     if key not in workflow.phases:
         return _FALLBACK
+
     # Another tool may list a phase twice: the current one is then where the index says.
-    position = workflow.index if key == current else workflow.phases.index(key)
+    if key == current:
+        position = workflow.index
+    else:
+        position = workflow.phases.index(key)
+
     return workflow.primary_item(position), review_item(key), WORKFLOW_STATUS_ITEM
 
 
@@ -145,4 +208,8 @@ def review_item(key: str) -> str:
 
 
 def _phase_noun(key: str) -> str:
-    return _REVIEW_SUBJECTS.get(key, ("",))[0] or split_phase_key(key)[1].replace("-", " ").strip() or key
+    return (
+        _REVIEW_SUBJECTS.get(key, ("",))[0]
+        or split_phase_key(key)[1].replace("-", " ").strip()
+        or key
+    )

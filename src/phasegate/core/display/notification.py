@@ -1,4 +1,7 @@
-"""What somebody is told who is not looking: in which shape, signed, and no more than our words and a short reason."""
+"""What somebody is told who is not looking.
+
+In which shape, signed, and no more than our words and a short reason.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,37 @@ from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError
 
 MAX_REASON_CHARS = 200
-PERSON_NEEDED, RUN_ENDED = "person.needed", "run.ended"
-URL_PREFIXES = ("https://", "http://", "ntfy+https://", "ntfy+http://", "slack+https://", "slack+http://", "mailto:")
-_SECRET_PREFIX = "whsec_"  # of the Standard Webhooks specification; the rest is base64
+PERSON_NEEDED = "person.needed"
+RUN_ENDED = "run.ended"
+URL_PREFIXES = (
+    "https://",
+    "http://",
+    "ntfy+https://",
+    "ntfy+http://",
+    "slack+https://",
+    "slack+http://",
+    "mailto:",
+)
+# Of the Standard Webhooks specification; the rest is base64
+_SECRET_PREFIX = "whsec_"  # noqa: S105
 
 
 class Notification(msgspec.Struct, frozen=True):
     """One event, as a program gets it. `id` is the same however often it is looked at."""
 
     id: str
-    type: str  # person.needed or run.ended
+    # Person.needed or run.ended
+    type: str
     timestamp: str
     repository: str
     feature: str
-    package: str  # empty where it is about the feature
-    outcome: str  # blocked, last gate passed, completed, stopped at a gate, failed, DONE
+    # Empty where it is about the feature
+    package: str
+    # Blocked, last gate passed, completed, stopped at a gate, failed, DONE
+    outcome: str
     reason: str
-    command: str  # what a person types next; empty where nothing is to be done
+    # What a person types next; empty where nothing is to be done
+    command: str
 
     @property
     def title(self) -> str:
@@ -54,30 +71,58 @@ class HttpMessage(NamedTuple):
 def shorten_reason(reason: str) -> str:
     """A reason in one line of bounded length, with nothing in it that a terminal would obey."""
     line = escape_unprintable(" ".join(reason.split()))
-    return line if len(line) <= MAX_REASON_CHARS else f"{line[: MAX_REASON_CHARS - 3]}..."
+    if len(line) <= MAX_REASON_CHARS:
+        return line
+    return f"{line[: MAX_REASON_CHARS - 3]}..."
 
 
-def build_http_message(url: str, notification: Notification, timestamp_s: int, secret: str = "") -> HttpMessage:
+def build_http_message(
+    url: str, notification: Notification, timestamp_s: int, secret: str = ""
+) -> HttpMessage:
     """The message in the shape that its address asks for."""
-    shape, _, plain = url.partition("+") if url.startswith(("ntfy+", "slack+")) else ("", "", url)
+    if url.startswith(("ntfy+", "slack+")):
+        shape, _, plain = url.partition("+")
+    else:
+        shape, _, plain = ("", "", url)
+
     if shape == "ntfy":
-        tag = "warning" if notification.type == PERSON_NEEDED else "white_check_mark"
+        if notification.type == PERSON_NEEDED:
+            tag = "warning"
+        else:
+            tag = "white_check_mark"
+
         headers = {
             "Title": _to_ascii_header(notification.title),
             "Tags": tag,
             "Content-Type": "text/plain; charset=utf-8",
         }
         return HttpMessage(plain, notification.text.encode(), headers)
+
     if shape == "slack":
         return HttpMessage(
-            plain, msgspec.json.encode({"text": notification.text}), {"Content-Type": "application/json"}
+            plain,
+            msgspec.json.encode({"text": notification.text}),
+            {"Content-Type": "application/json"},
         )
+
     body = msgspec.json.encode(
-        {"type": notification.type, "timestamp": notification.timestamp, "data": msgspec.structs.asdict(notification)}
+        {
+            "type": notification.type,
+            "timestamp": notification.timestamp,
+            "data": msgspec.structs.asdict(notification),
+        }
     )
-    headers = {"Content-Type": "application/json", "webhook-id": notification.id, "webhook-timestamp": str(timestamp_s)}
+
+    headers = {
+        "Content-Type": "application/json",
+        "webhook-id": notification.id,
+        "webhook-timestamp": str(timestamp_s),
+    }
     if secret:
-        headers["webhook-signature"] = f"v1,{_signature(secret, notification.id, timestamp_s, body)}"
+        headers["webhook-signature"] = (
+            f"v1,{_signature(secret, notification.id, timestamp_s, body)}"
+        )
+
     return HttpMessage(plain, body, headers)
 
 
@@ -86,7 +131,10 @@ def _signature(secret: str, id_: str, timestamp_s: int, body: bytes) -> str:
     try:
         key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
     except binascii.Error as error:
-        raise ConfigError("the secret for webhooks is not base64", f"it looks like {_SECRET_PREFIX}BASE64") from error
+        raise ConfigError(
+            "the secret for webhooks is not base64", f"it looks like {_SECRET_PREFIX}BASE64"
+        ) from error
+
     signed = hmac.digest(key, b"%s.%d.%s" % (id_.encode(), timestamp_s, body), "sha256")
     return base64.b64encode(signed).decode()
 

@@ -9,7 +9,13 @@ _SCP = re.compile(r"^(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?P<path>(?!//)[^\s]+)$")
 _URL = re.compile(
     r"^(?P<scheme>https?|ssh|git)://(?:[^@/\s]*@)?(?P<host>[^/:\s]+|\[[0-9a-fA-F:]+\])(?::(?P<port>\d+))?/(?P<path>[^\s?#]+)$"
 )
-_KIND_BY_HOST_WORD = {"github": "github", "gitlab": "gitlab", "gitea": "gitea", "forgejo": "gitea", "codeberg": "gitea"}
+_KIND_BY_HOST_WORD = {
+    "github": "github",
+    "gitlab": "gitlab",
+    "gitea": "gitea",
+    "forgejo": "gitea",
+    "codeberg": "gitea",
+}
 
 
 class ForgeAddress(NamedTuple):
@@ -29,11 +35,26 @@ def parse_remote_address(remote: str) -> ForgeAddress | None:
     found = _URL.match(remote) or _SCP.match(remote)
     if found is None:
         return None
+
     parts = found.groupdict()
     is_web = str(parts.get("scheme")).startswith("http")
-    port = f":{parts['port']}" if is_web and parts.get("port") else ""
+    if is_web and parts.get("port"):
+        port = f":{parts['port']}"
+    else:
+        port = ""
+
     path = parts["path"].strip("/").removesuffix(".git")
     if path.count("/") < 1 or ".." in path.split("/"):
         return None
-    kind = next((kind for word, kind in _KIND_BY_HOST_WORD.items() if word in parts["host"].lower().split(".")), "")
-    return ForgeAddress(f"{parts['scheme'] if is_web else 'https'}://{parts['host']}{port}", path, kind)
+
+    kind = next(
+        (
+            kind
+            for word, kind in _KIND_BY_HOST_WORD.items()
+            if word in parts["host"].lower().split(".")
+        ),
+        "",
+    )
+    return ForgeAddress(
+        f"{parts['scheme'] if is_web else 'https'}://{parts['host']}{port}", path, kind
+    )

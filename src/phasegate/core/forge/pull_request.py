@@ -1,6 +1,7 @@
 """A pull request: what a forge says of it, what follows from that, and what we write there.
 
-What the forge does not say, or says in words that we do not know, is a *no*: such a pull request is not merged.
+What the forge does not say, or says in words that we do not know, is a *no*: such a pull request is
+not merged.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-MAX_BODY_CHARS = 60_000  # GitHub takes 65 536 characters
+# GitHub takes 65 536 characters
+MAX_BODY_CHARS = 60_000
 MAX_REMARK_CHARS = 4_000
 MAX_REMARKS = 50
 _MARKER_PREFIX = "<!-- phasegate:"
@@ -37,13 +39,16 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     url: str
     state: PullState
-    head: str  # the commit
-    base: str  # the branch
+    # The commit
+    head: str
+    # The branch
+    base: str
     body: str = ""
     draft: bool = False
     merge_commit: str = ""
     queued: bool = False
-    is_branch_deleted: bool = False  # it is open, and its branch is not there any more
+    # It is open, and its branch is not there any more
+    is_branch_deleted: bool = False
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +57,14 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     author: str
     text: str
-    may_write: bool  # whether the author may push to the repository
+    # Whether the author may push to the repository
+    may_write: bool
     path: str = ""
     line: int = 0
-    is_settled: bool = False  # resolved, or about lines that are not there any more
-    thread: str = ""  # where an answer goes
+    # Resolved, or about lines that are not there any more
+    is_settled: bool = False
+    # Where an answer goes
+    thread: str = ""
 
 
 class PullRequestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +72,8 @@ class PullRequestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     pull: PullRequest
     review_decision: ReviewDecision = ReviewDecision.NOT_APPROVED
-    checks_passed: bool | None = None  # None: some are still running, or nothing is known
+    # None: some are still running, or nothing is known
+    checks_passed: bool | None = None
     mergeable: bool | None = None
     remarks: tuple[Remark, ...] = ()
 
@@ -76,7 +85,8 @@ class PullStep(StrEnum):
     FIX = "mend"
     MERGE = "merge"
     MERGED = "merged"
-    STOP = "stop"  # for a person here
+    # For a person here
+    STOP = "stop"
 
 
 class PullDecision(msgspec.Struct, frozen=True):
@@ -87,36 +97,65 @@ class PullDecision(msgspec.Struct, frozen=True):
 
 
 def decide_pull_step(
-    snapshot: PullRequestSnapshot, *, head: str, base: str, handled_remarks: Collection[str], auto_merge: bool
+    snapshot: PullRequestSnapshot,
+    *,
+    head: str,
+    base: str,
+    handled_remarks: Collection[str],
+    auto_merge: bool,
 ) -> PullDecision:
-    """What to do about a pull request whose head must be ours; `known` are the remarks that were dealt with."""
+    """What to do about a pull request whose head must be ours.
+
+    `known` are the remarks that were dealt with.
+    """
     pull = snapshot.pull
     if pull.state is PullState.MERGED:
         return PullDecision(PullStep.MERGED, pull.merge_commit)
     if pull.state is PullState.CLOSED:
         remedy = "reopen it or have it opened anew: resolve; or end the workflow: phasegate cancel"
         return PullDecision(PullStep.STOP, f"{pull.url} was closed without a merge", remedy)
+
     if pull.is_branch_deleted:
         remedy = "have it pushed anew: resolve; or end the workflow: phasegate cancel"
-        return PullDecision(PullStep.STOP, f"the branch of {pull.url} was deleted at the forge", remedy)
+        return PullDecision(
+            PullStep.STOP, f"the branch of {pull.url} was deleted at the forge", remedy
+        )
+
     if pull.base != base:
         remedy = f"set its base back to {base}, then resolve"
-        return PullDecision(PullStep.STOP, f"{pull.url} now goes into {pull.base}, not into {base}", remedy)
+        return PullDecision(
+            PullStep.STOP, f"{pull.url} now goes into {pull.base}, not into {base}", remedy
+        )
+
     if pull.head != head:
-        remedy = "see what was pushed there; to keep it, merge it into the local branch; then resolve"
-        return PullDecision(PullStep.STOP, f"{pull.url} is at {pull.head[:12]}, which nobody here judged", remedy)
+        remedy = (
+            "see what was pushed there; to keep it, merge it into the local branch; then resolve"
+        )
+        return PullDecision(
+            PullStep.STOP, f"{pull.url} is at {pull.head[:12]}, which nobody here judged", remedy
+        )
+
     if due := select_open_remarks(snapshot.remarks, handled_remarks):
         return PullDecision(PullStep.FIX, f"{len(due)} remarks", remarks=due)
+
     waits = _find_wait_reason(snapshot, auto_merge)
-    return PullDecision(PullStep.WAIT, waits) if waits else PullDecision(PullStep.MERGE)
+    if waits:
+        return PullDecision(PullStep.WAIT, waits)
+
+    return PullDecision(PullStep.MERGE)
 
 
-def select_open_remarks(remarks: Iterable[Remark], handled_remarks: Collection[str]) -> tuple[Remark, ...]:
+def select_open_remarks(
+    remarks: Iterable[Remark], handled_remarks: Collection[str]
+) -> tuple[Remark, ...]:
     """The remarks that a next round must deal with: of people who may write, open, and new."""
     due = (
         one
         for one in remarks
-        if one.may_write and not one.is_settled and one.id not in handled_remarks and _is_request(one.text)
+        if one.may_write
+        and not one.is_settled
+        and one.id not in handled_remarks
+        and _is_request(one.text)
     )
     return tuple(sorted(due, key=lambda one: one.id))[:MAX_REMARKS]
 
@@ -136,16 +175,25 @@ def _find_wait_reason(snapshot: PullRequestSnapshot, auto_merge: bool) -> str:
         return "it is a draft"
     if snapshot.review_decision is not ReviewDecision.APPROVED:
         return str(snapshot.review_decision)
+
     if snapshot.checks_passed is not True:
-        return (
-            "checks of the forge have failed" if snapshot.checks_passed is False else "checks of the forge are not done"
-        )
-    return "" if snapshot.mergeable is True else "the forge does not call it mergeable"
+        if snapshot.checks_passed is False:
+            return "checks of the forge have failed"
+        return "checks of the forge are not done"
+
+    if snapshot.mergeable is True:
+        return ""
+
+    return "the forge does not call it mergeable"
 
 
 def format_remark_finding(remark: Remark) -> str:
     """A remark as a finding of a next round: quoted, so that nothing in it is taken for ours."""
-    place = f"{remark.path}:{remark.line}" if remark.line else remark.path
+    if remark.line:
+        place = f"{remark.path}:{remark.line}"
+    else:
+        place = remark.path
+
     text = "\n".join(f"> {line}" for line in remark.text[:MAX_REMARK_CHARS].splitlines())
     return f"Remark of {remark.author} at {place or 'the pull request'}:\n{text}"
 
@@ -153,18 +201,25 @@ def format_remark_finding(remark: Remark) -> str:
 class PullBodyParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the body of a pull request tells."""
 
-    marker: str  # by which it is found again
+    # By which it is found again
+    marker: str
     description: str
-    issue: str = ""  # an issue
-    requirements: Sequence[tuple[str, str, str, str]] = ()  # requirement, packages, commits, tests
-    gates: Sequence[tuple[str, str, str]] = ()  # gate, outcome, phase
-    packages: Sequence[tuple[str, str, str]] = ()  # package, title, commit
+    # An issue
+    issue: str = ""
+    # Requirement, packages, commits, tests
+    requirements: Sequence[tuple[str, str, str, str]] = ()
+    # Gate, outcome, phase
+    gates: Sequence[tuple[str, str, str]] = ()
+    # Package, title, commit
+    packages: Sequence[tuple[str, str, str]] = ()
     cost: str = ""
     chain: str = ""
 
 
 def build_marker(store: str, slug: str) -> str:
-    """The hidden line by which our pull request is told from one that somebody else opened on the same branch."""
+    """The hidden line by which our pull request is told from one that somebody else opened on the
+    same branch.
+    """
     return f"{_MARKER_PREFIX}{store}/{slug} -->"
 
 
@@ -173,15 +228,22 @@ def render_pull_body(parts: PullBodyParts) -> str:
     sections = [
         "## What was asked\n\n" + quote_untrusted(parts.description),
         f"Refers to {parts.issue}." if parts.issue else "",
-        _render_table("Requirements", ("requirement", "packages", "commits", "tests"), parts.requirements),
+        _render_table(
+            "Requirements", ("requirement", "packages", "commits", "tests"), parts.requirements
+        ),
         _render_table("Work packages", ("package", "title", "commit"), parts.packages),
         _render_table("Gates", ("gate", "outcome", "phase"), parts.gates),
         f"Cost: {parts.cost}." if parts.cost else "",
         f"Audit chain: `{parts.chain}` (`phasegate audit verify`)." if parts.chain else "",
     ]
+
     text = "\n\n".join(section for section in sections if section)
     room = MAX_BODY_CHARS - len(parts.marker) - 20
-    cut = text if len(text) <= room else f"{text[:room]}\n\n(cut)"
+    if len(text) <= room:
+        cut = text
+    else:
+        cut = f"{text[:room]}\n\n(cut)"
+
     return f"{cut}\n\n{parts.marker}\n"
 
 
@@ -189,7 +251,9 @@ def _render_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]
     lines = [f"| {' | '.join(_render_cell(field) for field in row)} |" for row in rows]
     if not lines:
         return ""
-    return "\n".join([f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines])
+    return "\n".join(
+        [f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines]
+    )
 
 
 def _render_cell(text: str) -> str:
@@ -207,18 +271,25 @@ def issue_to_description(number: int, title: str, text: str) -> str:
 def find_issue_reference(description: str) -> str:
     """The issue that a description came from, as a forge refers to it; empty if it came from none."""
     found = _ISSUE.match(description)
-    return f"#{found[1]}" if found else ""
+    if found:
+        return f"#{found[1]}"
+    return ""
 
 
 def quote_untrusted(text: str) -> str:
     """Text of others, as a quotation that does nothing."""
-    return "\n".join(f"> {escape_for_forge(line)}" for line in text[:MAX_REMARK_CHARS].splitlines()) or "> (nothing)"
+    return (
+        "\n".join(f"> {escape_for_forge(line)}" for line in text[:MAX_REMARK_CHARS].splitlines())
+        or "> (nothing)"
+    )
 
 
-_JOINER = "\u2060"  # word joiner: not seen, and a forge does not look through it
+# Word joiner: not seen, and a forge does not look through it
+_JOINER = "\u2060"
 _TRIGGERS = re.compile(r"(?<=[@#!&~$%])(?=[\w(])")
 _CLOSING_KEYWORD = re.compile(
-    r"\b(close[sd]?|fix(?:e[sd])?|resolve[sd]?|implement(?:s|ed)?)\b(?=[\s:]+\S*(?:[#/!]|[A-Z]-\d))", re.I
+    r"\b(close[sd]?|fix(?:e[sd])?|resolve[sd]?|implement(?:s|ed)?)\b(?=[\s:]+\S*(?:[#/!]|[A-Z]-\d))",
+    re.I,
 )
 _COMMAND = re.compile(r"^(\s*)/(?=\w)", re.M)
 

@@ -1,1 +1,4 @@
-"""The feature and package state machines: events, state, `decide` (next step) and `apply` (fold an event)."""
+"""The feature and package state machines.
+
+Events, state, `decide` (next step) and `apply` (fold an event).
+"""

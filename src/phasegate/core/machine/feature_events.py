@@ -1,4 +1,7 @@
-"""What can happen to a feature on its way. The journal holds these; `core/machine/feature_machine` reads them."""
+"""What can happen to a feature on its way.
+
+The journal holds these; `core/machine/feature_machine` reads them.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,17 @@ class FeatureLimits(msgspec.Struct, frozen=True):
     revisions: int = 3
     retries: int = 3
     parallel: int = 2
-    pauses: int = MAX_PAUSES  # of one run, for limits of the provider
-    losses: int = MAX_LOSSES  # of one run
+    # Of one run, for limits of the provider
+    pauses: int = MAX_PAUSES
+    # Of one run
+    losses: int = MAX_LOSSES
 
 
 class PhasePlan(msgspec.Struct, frozen=True):
-    """A phase of a workflow as it was when the workflow began: a change of the configuration changes no running one."""
+    """A phase of a workflow as it was when the workflow began.
+
+    A change of the configuration changes no running one.
+    """
 
     key: str
     work: PhaseWork
@@ -40,7 +48,8 @@ class Started(FeatureEvent, frozen=True, tag="started"):
     feature: str
     type: str
     plan: tuple[PhasePlan, ...]
-    base: str  # the branch that the work goes back to
+    # The branch that the work goes back to
+    base: str
     description: str = ""
     noun: str | None = None
     limits: FeatureLimits = FeatureLimits()
@@ -49,9 +58,11 @@ class Started(FeatureEvent, frozen=True, tag="started"):
 
 class JobStarted(FeatureEvent, frozen=True, tag="job-started"):
     job: str
-    role: str  # plan, challenge, review or archive
+    # Plan, challenge, review or archive
+    role: str
     agent: str = ""
-    commit: str = ""  # what a critic or reviewer is shown
+    # What a critic or reviewer is shown
+    commit: str = ""
 
 
 class JobEnded(FeatureEvent, frozen=True, tag="job-ended"):
@@ -63,15 +74,20 @@ class JobEnded(FeatureEvent, frozen=True, tag="job-ended"):
     remediation: str = ""
     verdict: Verdict | None = None
     text: str = ""
-    last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
+    # Of a lost job: when it last gave a sign. Without it, a loss of before they were counted
+    last_seen: str = ""
 
 
 class DocumentsWritten(FeatureEvent, frozen=True, tag="written"):
-    """What a writer left is on the feature's branch. `missing`: documents of the phase that are not there."""
+    """What a writer left is on the feature's branch.
+
+    `missing`: documents of the phase that are not there.
+    """
 
     commit: str
     missing: tuple[str, ...] = ()
-    unchanged: bool = False  # since the round before, whose findings it was to answer
+    # Since the round before, whose findings it was to answer
+    unchanged: bool = False
 
 
 class ScopeViolated(FeatureEvent, frozen=True, tag="strayed"):
@@ -81,7 +97,10 @@ class ScopeViolated(FeatureEvent, frozen=True, tag="strayed"):
 
 
 class PackagesPlanned(FeatureEvent, frozen=True, tag="planned"):
-    """Packages that are to be carried out, each with those that it waits for; or why there are none."""
+    """Packages that are to be carried out, each with those that it waits for.
+
+    Or why there are none.
+    """
 
     packages: Mapping[str, tuple[str, ...]]
     problems: tuple[str, ...] = ()
@@ -101,12 +120,17 @@ class PackageEnded(FeatureEvent, frozen=True, tag="package-ended"):
 
 
 class CommandsRan(FeatureEvent, frozen=True, tag="ran"):
-    """The commands of a phase, each with whether it passed. None at all: a person must say how it was checked."""
+    """The commands of a phase, each with whether it passed.
+
+    None at all: a person must say how it was checked.
+    """
 
     results: Mapping[str, bool]
     findings: str = ""
-    commit: str = ""  # on which they ran
-    lacking: tuple[str, ...] = ()  # those whose program no agent can bring: it is not on this machine
+    # On which they ran
+    commit: str = ""
+    # Those whose program no agent can bring: it is not on this machine
+    lacking: tuple[str, ...] = ()
 
 
 class ReportWritten(FeatureEvent, frozen=True, tag="reported"):
@@ -116,12 +140,16 @@ class ReportWritten(FeatureEvent, frozen=True, tag="reported"):
 
 
 class GateChecked(FeatureEvent, frozen=True, tag="gate-checked"):
-    """What was found at the gate besides commands and verdict: documents, and checks of what they say."""
+    """What was found at the gate besides commands and verdict.
+
+    Documents, and checks of what they say.
+    """
 
     artifacts: tuple[str, ...]
     checks: Mapping[str, bool] = {}
     findings: str = ""
-    alike: str = ""  # a name for all that speaks against it; the same name is the same failure
+    # A name for all that speaks against it; the same name is the same failure
+    alike: str = ""
 
 
 class Advanced(FeatureEvent, frozen=True, tag="advanced"):
@@ -164,7 +192,8 @@ class CompletionRequested(FeatureEvent, frozen=True, tag="completion-asked"):
     """A person, or `run --merge`, wants the workflow closed."""
 
     by: OrderOrigin = OrderOrigin()
-    by_pull_request: bool = False  # the merge is made at a forge
+    # The merge is made at a forge
+    by_pull_request: bool = False
 
 
 class Merged(FeatureEvent, frozen=True, tag="merged"):
@@ -177,7 +206,10 @@ class NotMerged(FeatureEvent, frozen=True, tag="not-merged"):
 
 
 class SentBack(FeatureEvent, frozen=True, tag="sent-back"):
-    """The work is right by itself and wrong on top of what was merged before it: the branch has that now."""
+    """The work is right by itself and wrong on top of what was merged before it.
+
+    The branch has that now.
+    """
 
     reason: str
     findings: str
@@ -201,7 +233,8 @@ class RemarksReceived(FeatureEvent, frozen=True, tag="remarked"):
 class Completed(FeatureEvent, frozen=True, tag="completed"):
     """Everything is tidied up."""
 
-    kept: tuple[str, ...] = ()  # branches that hold what is merged nowhere
+    # Branches that hold what is merged nowhere
+    kept: tuple[str, ...] = ()
 
 
 AnyFeatureEvent = (

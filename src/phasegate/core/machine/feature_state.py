@@ -49,12 +49,20 @@ FIX_STEPS = (Step.FIX, Step.PACKAGES)
 CLOSING_STEPS = (Step.ARCHIVE, Step.HARVEST, Step.MERGE, Step.CLEAN_UP)
 FORGE_STEPS = (Step.PUBLISH, Step.AWAIT, Step.CLEAN_UP)
 FORGE_CLOSING_STEPS = (Step.ARCHIVE, Step.HARVEST, *FORGE_STEPS)
-ROLE_BY_STEP = {Step.WRITE: "plan", Step.CRITICISE: "challenge", Step.REVIEW: "review", Step.ARCHIVE: "archive"}
+ROLE_BY_STEP = {
+    Step.WRITE: "plan",
+    Step.CRITICISE: "challenge",
+    Step.REVIEW: "review",
+    Step.ARCHIVE: "archive",
+}
 ATTESTATION = "attestation"
 
 
 class FeatureAction(msgspec.Struct, frozen=True):
-    """Something to do now. `packages` are those to be started; `note` is why an agent is asked again."""
+    """Something to do now.
+
+    `packages` are those to be started; `note` is why an agent is asked again.
+    """
 
     step: Step
     packages: tuple[str, ...] = ()
@@ -69,35 +77,54 @@ class Feature(msgspec.Struct, frozen=True):
     base: str
     description: str = ""
     limits: FeatureLimits = FeatureLimits()
-    todo: tuple[Step, ...] = ()  # of this round, or of the closing
+    # Of this round, or of the closing
+    todo: tuple[Step, ...] = ()
     closing: bool = False
     archive_round: int = 1
-    archive_rounds_before: int = 0  # a person's last answer
+    # A person's last answer
+    archive_rounds_before: int = 0
     open_job: JobStarted | None = None
     retries: int = 0
     asked_again: bool = False
     pauses: int = 0
-    losses: int = 0  # of the run that is due, one after the other
+    # Of the run that is due, one after the other
+    losses: int = 0
     needs: Mapping[str, tuple[str, ...]] = {}
     packages: Mapping[str, PackageState] = {}
-    blocked: Mapping[str, str] = {}  # why, for each package that is
-    verdict: Verdict | None = None  # of this round's critic or reviewer
-    commands: Mapping[str, bool] = {}  # of this round
-    judged: str = ""  # the commit that the commands ran on and the critic or reviewer saw; no other passes the gate
-    asks_for_word: bool = False  # there is no command: a person is asked how it was checked
-    attested: str = ""  # how a person says that it was checked, where there is no command
-    report: str = ""  # what the commands and the reviewer said: the text of the document that we write
-    findings: str = ""  # of the round before, for the next
-    written: str = ""  # the commit with what the phase's last writer left, since a person last had a say
-    failed_as: str = ""  # how the gate failed in the round before
-    said: str = ""  # by a person who resolved or went back: for every agent until a gate passes where they spoke
-    said_at: int = 0  # the phase that has to pass, by its position
+    # Why, for each package that is
+    blocked: Mapping[str, str] = {}
+    # Of this round's critic or reviewer
+    verdict: Verdict | None = None
+    # Of this round
+    commands: Mapping[str, bool] = {}
+    # The commit that the commands ran on and the critic or reviewer saw; no other passes the gate
+    judged: str = ""
+    # There is no command: a person is asked how it was checked
+    asks_for_word: bool = False
+    # How a person says that it was checked, where there is no command
+    attested: str = ""
+    # What the commands and the reviewer said: the text of the document that we write
+    report: str = ""
+    # Of the round before, for the next
+    findings: str = ""
+    # The commit with what the phase's last writer left, since a person last had a say
+    written: str = ""
+    # How the gate failed in the round before
+    failed_as: str = ""
+    # By a person who resolved or went back: for every agent until a gate passes where they spoke
+    said: str = ""
+    # The phase that has to pass, by its position
+    said_at: int = 0
     remediation: str = ""
-    merged: str = ""  # the commit of the base that holds the work
-    sent_back: bool = False  # from its merge, since a person last had a say
+    # The commit of the base that holds the work
+    merged: str = ""
+    # From its merge, since a person last had a say
+    sent_back: bool = False
     pull: PullOpened | None = None
-    remarks: tuple[AcceptedRemark, ...] = ()  # all that were taken up, the ones without an answer last
-    unanswered: int = 0  # how many of them
+    # All that were taken up, the ones without an answer last
+    remarks: tuple[AcceptedRemark, ...] = ()
+    # How many of them
+    unanswered: int = 0
 
     @property
     def phase(self) -> PhasePlan:
@@ -106,12 +133,17 @@ class Feature(msgspec.Struct, frozen=True):
     @property
     def round(self) -> int:
         """The round that is due, of the phase or of the archive."""
-        return self.archive_round if self.closing else self.workflow.round
+        if self.closing:
+            return self.archive_round
+        return self.workflow.round
 
     @property
     def last_round(self) -> int:
         """The one after which a person decides."""
-        before = self.archive_rounds_before if self.closing else self.workflow.rounds_before
+        if self.closing:
+            before = self.archive_rounds_before
+        else:
+            before = self.workflow.rounds_before
         return before + self.limits.revisions
 
     @property
@@ -128,7 +160,9 @@ def replace_fields(feature: Feature, **fields: object) -> Feature:
 def add_user_note(feature: Feature, note: str, phase_index: int) -> Feature:
     """The feature with what a person said, besides what they said before and no gate has answered."""
     every = "\n".join(part for part in (feature.said, note.strip()) if part)
-    return replace_fields(feature, said=every, said_at=max(phase_index, feature.said_at if feature.said else 0))
+    return replace_fields(
+        feature, said=every, said_at=max(phase_index, feature.said_at if feature.said else 0)
+    )
 
 
 def reset_retry_counters(feature: Feature) -> Feature:

@@ -1,4 +1,7 @@
-"""What can happen to a work package on its way. The journal holds these; `core/machine/package_machine` reads them."""
+"""What can happen to a work package on its way.
+
+The journal holds these; `core/machine/package_machine` reads them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from phasegate.core.answer.vocabulary import TaskStatus, Verdict
 from phasegate.core.workflow.origin import OrderOrigin
 
 _VOLATILE_VALUES = re.compile(
-    r"\b\d+(?:\.\d+)? ?(?:m?s|sec(?:onds?)?|min(?:utes?)?)\b|\b0x[0-9a-f]+\b|\b\d\d:\d\d(?::\d\d)?\b", re.I
+    r"\b\d+(?:\.\d+)? ?(?:m?s|sec(?:onds?)?|min(?:utes?)?)\b|\b0x[0-9a-f]+\b|\b\d\d:\d\d(?::\d\d)?\b",
+    re.I,
 )
 MAX_QUOTE_CHARS = 200
-MAX_PAUSES = 20  # of one run, for limits of the provider
-MAX_LOSSES = 3  # of one run: one that ends whoever drives it would go round for ever
+# Of one run, for limits of the provider
+MAX_PAUSES = 20
+# Of one run: one that ends whoever drives it would go round for ever
+MAX_LOSSES = 3
 
 
 class PackageLimits(msgspec.Struct, frozen=True):
@@ -32,13 +38,20 @@ class PackageLimits(msgspec.Struct, frozen=True):
 class JobEndKind(StrEnum):
     """How an agent's job ended, as we see it."""
 
-    DONE = "done"  # exit code 0 and a valid answer
-    LOST = "lost"  # we died before its end: it is run again, a few times, and that counts as no try
-    TRANSIENT = "transient"  # worth trying again by itself: network, a lock, a rate limit
-    RATE_LIMITED = "rate limited"  # the provider says when it goes on: tried again then, and that counts as no try
-    UNREADABLE = "unreadable"  # the work may be good, the answer is missing or malformed: ask once more
-    BLOCKED = "blocked"  # the agent says that it cannot go on
-    FAILED = "failed"  # a timeout, a crash, a failure response
+    # Exit code 0 and a valid answer
+    DONE = "done"
+    # We died before its end: it is run again, a few times, and that counts as no try
+    LOST = "lost"
+    # Worth trying again by itself: network, a lock, a rate limit
+    TRANSIENT = "transient"
+    # The provider says when it goes on: tried again then, and that counts as no try
+    RATE_LIMITED = "rate limited"
+    # The work may be good, the answer is missing or malformed: ask once more
+    UNREADABLE = "unreadable"
+    # The agent says that it cannot go on
+    BLOCKED = "blocked"
+    # A timeout, a crash, a failure response
+    FAILED = "failed"
 
 
 class PackageEvent(msgspec.Struct, frozen=True, tag=True):
@@ -49,18 +62,24 @@ class PackagePrepared(PackageEvent, frozen=True, tag="prepared"):
     """The package's branch and checkouts are there, from this commit of the feature's branch."""
 
     base: str
-    entrants: tuple[str, ...] = ()  # the agents of a contest, one an attempt; none: there is no contest
-    delta_is_final: bool = False  # whether a review of what changed since the last one is enough for a merge
-    at_forge: bool = False  # whether a pull request shows the work, and merges it
+    # The agents of a contest, one an attempt; none: there is no contest
+    entrants: tuple[str, ...] = ()
+    # Whether a review of what changed since the last one is enough for a merge
+    delta_is_final: bool = False
+    # Whether a pull request shows the work, and merges it
+    at_forge: bool = False
 
 
 class PackageJobStarted(PackageEvent, frozen=True, tag="job-started"):
     job: str
-    role: str  # implement or review
+    # Implement or review
+    role: str
     round: int
     agent_index: int = 0
-    agent: str = ""  # as people know it
-    saved_tokens: int = 0  # of a review of what changed since the last one: by how much its prompt is shorter
+    # As people know it
+    agent: str = ""
+    # Of a review of what changed since the last one: by how much its prompt is shorter
+    saved_tokens: int = 0
 
 
 class PackageJobEnded(PackageEvent, frozen=True, tag="job-ended"):
@@ -69,19 +88,28 @@ class PackageJobEnded(PackageEvent, frozen=True, tag="job-ended"):
     reason: str = ""
     remediation: str = ""
     cleanup: bool = False
-    last_seen: str = ""  # of a lost job: when it last gave a sign. Without it, a loss of before they were counted
-    tasks: tuple[tuple[str, TaskStatus], ...] = ()  # as the implementer reports them
+    # Of a lost job: when it last gave a sign. Without it, a loss of before they were counted
+    last_seen: str = ""
+    # As the implementer reports them
+    tasks: tuple[tuple[str, TaskStatus], ...] = ()
 
 
 class Harvested(PackageEvent, frozen=True, tag="harvested"):
-    """What was taken over from the checkouts: a commit, or none where nothing differs from the base, or violations."""
+    """What was taken over from the checkouts.
+
+    A commit, or none where nothing differs from the base, or violations.
+    """
 
     commit: str = ""
     violations: tuple[str, ...] = ()
-    leaks: tuple[str, ...] = ()  # where a key stood that was lent to the agent
-    remarks: str = ""  # the paper with what a diff would not make plain to the reviewer
-    there: tuple[str, ...] = ()  # where nothing differs from the base: the deliverables that it has already
-    unchanged: bool = False  # the round brought nothing: the commit is that of the round before, or there is none
+    # Where a key stood that was lent to the agent
+    leaks: tuple[str, ...] = ()
+    # The paper with what a diff would not make plain to the reviewer
+    remarks: str = ""
+    # Where nothing differs from the base: the deliverables that it has already
+    there: tuple[str, ...] = ()
+    # The round brought nothing: the commit is that of the round before, or there is none
+    unchanged: bool = False
 
 
 class Validated(PackageEvent, frozen=True, tag="validated"):
@@ -89,10 +117,14 @@ class Validated(PackageEvent, frozen=True, tag="validated"):
 
     commit: str
     failures: tuple[str, ...] = ()
-    without_program: tuple[str, ...] = ()  # of the failed checks, those whose program is not there
-    evidence: str = ""  # the paper with what was found, for the reviewer
-    claims: str = ""  # the paper with what the agents said and is not so
-    alike: str = ""  # the `failure_key` of the failures
+    # Of the failed checks, those whose program is not there
+    without_program: tuple[str, ...] = ()
+    # The paper with what was found, for the reviewer
+    evidence: str = ""
+    # The paper with what the agents said and is not so
+    claims: str = ""
+    # The `failure_key` of the failures
+    alike: str = ""
 
 
 class AttemptChecked(PackageEvent, frozen=True, tag="attempt-judged"):
@@ -111,7 +143,10 @@ class AttemptsCompared(PackageEvent, frozen=True, tag="attempts-compared"):
 
 
 class AttemptSelected(PackageEvent, frozen=True, tag="attempt-taken"):
-    """An attempt's checkout and branch are the package's now; the others are kept under these refs, by attempt."""
+    """An attempt's checkout and branch are the package's now.
+
+    The others are kept under these refs, by attempt.
+    """
 
     attempt: int
     kept: dict[int, str] = {}
@@ -120,8 +155,10 @@ class AttemptSelected(PackageEvent, frozen=True, tag="attempt-taken"):
 class Reviewed(PackageEvent, frozen=True, tag="reviewed"):
     verdict: Verdict
     findings: str = ""
-    delta: bool = False  # it was about what changed since the last review, with the whole by reference
-    alike: str = ""  # the `failure_key` of the findings
+    # It was about what changed since the last review, with the whole by reference
+    delta: bool = False
+    # The `failure_key` of the findings
+    alike: str = ""
 
 
 class AcceptedRemark(msgspec.Struct, frozen=True):
@@ -158,7 +195,10 @@ class PackageMerged(PackageEvent, frozen=True, tag="merged"):
 
 
 class PackageNotMerged(PackageEvent, frozen=True, tag="not-merged"):
-    """The feature's branch could not take the work: a conflict, or checks that fail on the merged tree."""
+    """The feature's branch could not take the work.
+
+    A conflict, or checks that fail on the merged tree.
+    """
 
     reason: str
 
@@ -195,12 +235,19 @@ AnyPackageEvent = (
 
 
 def failure_key(findings: str) -> str:
-    """A name for what went wrong: the same for the same failure, however long it took and wherever it lay in memory."""
+    """A name for what went wrong.
+
+    The same for the same failure, however long it took and wherever it lay in memory.
+    """
     lines = (_VOLATILE_VALUES.sub("", line).strip() for line in findings.splitlines())
-    return sha256("\n".join(line for line in lines if line).encode(errors="surrogateescape")).hexdigest()[:16]
+    return sha256(
+        "\n".join(line for line in lines if line).encode(errors="surrogateescape")
+    ).hexdigest()[:16]
 
 
 def first_line(findings: str) -> str:
     """What was found, in a line."""
     line = next((line.strip() for line in findings.splitlines() if line.strip()), "none was given")
-    return line if len(line) <= MAX_QUOTE_CHARS else f"{line[:MAX_QUOTE_CHARS]}..."
+    if len(line) <= MAX_QUOTE_CHARS:
+        return line
+    return f"{line[:MAX_QUOTE_CHARS]}..."

@@ -1,4 +1,7 @@
-"""Which failures are worth another try, and when. Texts are foreign: all they can buy is a bounded wait."""
+"""Which failures are worth another try, and when.
+
+Texts are foreign: all they can buy is a bounded wait.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,12 @@ if TYPE_CHECKING:
     from phasegate.core.machine.package_machine import PendingWork
 
 MAX_CLASSIFIED_CHARS = 16_000
-EX_TEMPFAIL = 75  # EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
-RETRY_BACKOFF_BASE_S, MAX_RETRY_BACKOFF_S = 2.0, 300.0
-RATE_LIMIT_BACKOFF_BASE_S, MAX_RATE_LIMIT_BACKOFF_S = 30.0, 3600.0
+# EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
+EX_TEMPFAIL = 75
+RETRY_BACKOFF_BASE_S = 2.0
+MAX_RETRY_BACKOFF_S = 300.0
+RATE_LIMIT_BACKOFF_BASE_S = 30.0
+MAX_RATE_LIMIT_BACKOFF_S = 3600.0
 
 
 class Fault(StrEnum):
@@ -36,7 +42,8 @@ class Fault(StrEnum):
         return self not in (Fault.NO_PROGRAM, Fault.PERMANENT)
 
 
-# Each phrase is one that a program prints about itself. A bare "timeout" or "locked" is not enough: tests say that too.
+# Each phrase is one that a program prints about itself. A bare "timeout" or "locked" is not enough:
+# tests say that too.
 _FAULT_PATTERNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
     (
         Fault.RATE_LIMIT,
@@ -73,33 +80,54 @@ _FAULT_PATTERNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
 def classify_failure(exit_status: int | None, text: str) -> Fault:
     """What kind of failure a failed run was, from its exit status and the end of what it printed.
 
-    No exit status (killed by a signal, out of time) is permanent: the same run would end the same way.
+    No exit status (killed by a signal, out of time) is permanent: the same run would end the same
+    way.
     """
     if exit_status is None:
         return Fault.PERMANENT
+
     end = text[-MAX_CLASSIFIED_CHARS:]
     found = next((fault for fault, sign in _FAULT_PATTERNS if sign.search(end)), None)
     if found is not None:
         return found
-    return Fault.TEMPORARY if exit_status == EX_TEMPFAIL else Fault.PERMANENT
+    if exit_status == EX_TEMPFAIL:
+        return Fault.TEMPORARY
+
+    return Fault.PERMANENT
 
 
 def retry_backoff_s(
-    attempt: int, jitter: float, *, base_s: float = RETRY_BACKOFF_BASE_S, cap_s: float = MAX_RETRY_BACKOFF_S
+    attempt: int,
+    jitter: float,
+    *,
+    base_s: float = RETRY_BACKOFF_BASE_S,
+    cap_s: float = MAX_RETRY_BACKOFF_S,
 ) -> float:
-    """Seconds to wait after the `attempt`-th failure (from 1): exponential, full jitter from `chance` in [0, 1)."""
-    exponent = min(max(attempt, 1) - 1, 30)  # 2 ** 30 is above any cap; more would overflow
+    """Seconds to wait after the `attempt`-th failure (from 1).
+
+    Exponential, full jitter from `chance` in [0, 1).
+    """
+    # 2 ** 30 is above any cap; more would overflow
+    exponent = min(max(attempt, 1) - 1, 30)
     ceiling = min(cap_s, base_s * 2.0**exponent)
     return ceiling * min(max(jitter, 0.0), 1.0)
 
 
 def rate_limit_backoff_s(previous_limits: int) -> float:
-    """Seconds to rest at a limit of a provider that does not say when it ends: longer each time in a row."""
-    return min(MAX_RATE_LIMIT_BACKOFF_S, RATE_LIMIT_BACKOFF_BASE_S * 2.0 ** min(max(previous_limits, 0), 30))
+    """Seconds to rest at a limit of a provider that does not say when it ends.
+
+    Longer each time in a row.
+    """
+    return min(
+        MAX_RATE_LIMIT_BACKOFF_S,
+        RATE_LIMIT_BACKOFF_BASE_S * 2.0 ** min(max(previous_limits, 0), 30),
+    )
 
 
 def count_retry(
-    ended: JobEnded | PackageJobEnded, counters: Feature | PendingWork, limits: FeatureLimits | PackageLimits
+    ended: JobEnded | PackageJobEnded,
+    counters: Feature | PendingWork,
+    limits: FeatureLimits | PackageLimits,
 ) -> dict[str, int | bool] | None:
     """What is counted of a run that came to nothing and is made again; None where it is given up.
 
@@ -120,10 +148,17 @@ def count_retry(
             return None
 
 
-def explain_give_up(ended: JobEnded | PackageJobEnded, counters: Feature | PendingWork) -> tuple[str, str]:
+def explain_give_up(
+    ended: JobEnded | PackageJobEnded, counters: Feature | PendingWork
+) -> tuple[str, str]:
     """Reason and remedy where a run is not made again."""
     if ended.end is not JobEndKind.LOST:
         return ended.reason or f"the agent ended as {ended.end}", ended.remediation
+
     why = ended.reason or "the reason is unknown"
     reason = f"the agent's run was lost {counters.losses + 1} times; the last time: {why}"
-    return reason, "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again"
+
+    return (
+        reason,
+        "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again",
+    )

@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
-WAITING_AT_FORGE_SUFFIX = " waits for people"  # the end of a reason: behind the last gate, a pull request
+# The end of a reason: behind the last gate, a pull request
+WAITING_AT_FORGE_SUFFIX = " waits for people"

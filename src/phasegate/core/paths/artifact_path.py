@@ -1,4 +1,7 @@
-"""Names under which artifacts are kept: what may stand in a feature's slug, a job's id and a path below the feature."""
+"""Names under which artifacts are kept.
+
+What may stand in a feature's slug, a job's id and a path below the feature.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def require_slug(slug: str, what: str = "feature slug") -> str:
     """The slug itself; a ConfigError that says what is wrong with it otherwise."""
     problem = find_slug_problem(slug)
     if problem:
-        raise ConfigError(f"{what} '{escape_unprintable(slug[:120])}' {problem}", "for instance 001-user-login")
+        raise ConfigError(
+            f"{what} '{escape_unprintable(slug[:120])}' {problem}", "for instance 001-user-login"
+        )
+
     return slug
 
 
@@ -38,11 +44,16 @@ def find_artifact_path_problem(path: str) -> str:
         return "holds a colon"
     if path.rpartition("/")[2].casefold() == "head":
         return "makes a repository of its folder, to git, with settings that a git in there would follow"
-    return next((problem for part in path.split("/") if (problem := _find_portability_problem(part))), "")
+
+    return next(
+        (problem for part in path.split("/") if (problem := _find_portability_problem(part))), ""
+    )
 
 
 def _find_portability_problem(part: str) -> str:
     """What some systems make of a name that is plain on this one."""
     if part.endswith("."):
         return "has a part that ends with a dot"
-    return "names a device on some systems" if _DEVICE.fullmatch(part) else ""
+    if _DEVICE.fullmatch(part):
+        return "names a device on some systems"
+    return ""

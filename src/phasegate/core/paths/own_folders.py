@@ -1,4 +1,5 @@
 """What below the root of a repository is ours, or steers us. For `init` too: light."""
 
 CONFIG_FILE = "phasegate.toml"
-OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")  # records and caches, checkouts, a view for others
+# Records and caches, checkouts, a view for others
+OWN_FOLDERS = (".phasegate", ".worktrees", ".isdlc")

@@ -1,11 +1,15 @@
-"""Paths inside a repository: which are safe to name at all, and which two would be one file elsewhere."""
+"""Paths inside a repository.
+
+Which are safe to name at all, and which two would be one file elsewhere.
+"""
 
 from __future__ import annotations
 
 import re
 from unicodedata import normalize
 
-MAX_PATH_BYTES, MAX_NAME_BYTES = 1024, 255
+MAX_PATH_BYTES = 1024
+MAX_NAME_BYTES = 255
 # Nearly all paths: nothing below can be wrong with one of these.
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
@@ -22,6 +26,7 @@ def find_path_problem(path: str) -> str | None:
         return "holds a backslash or a backtick"
     if path[0] in "/~-" or path[1:2] == ":":
         return "is absolute, or starts with ~ or -"
+
     return _find_segment_problem(path)
 
 
@@ -33,13 +38,20 @@ def _find_segment_problem(path: str) -> str | None:
         return "names a git directory"
     if any(segment != segment.strip() for segment in segments):
         return "has a part that begins or ends with a blank"
-    if len(path.encode()) > MAX_PATH_BYTES or any(len(segment.encode()) > MAX_NAME_BYTES for segment in segments):
+
+    if len(path.encode()) > MAX_PATH_BYTES or any(
+        len(segment.encode()) > MAX_NAME_BYTES for segment in segments
+    ):
         return "is too long"
+
     return None
 
 
 def _is_git_directory(segment: str) -> bool:
-    """`.git` in any spelling that some file system takes for it: case, trailing dots, short name, stream."""
+    """`.git` in any spelling that some file system takes for it.
+
+    Case, trailing dots, short name, stream.
+    """
     return segment.casefold().partition(":")[0].rstrip(". ") in (".git", "git~1")
 
 

@@ -1,7 +1,8 @@
 """What a work package may change, and what is wrong with what was changed.
 
-A scope lists paths and git-style patterns. A path covers itself and what lies below it, from the root on; a pattern
-follows git (see `glob`). Every entry also stands for the path it spells: `app/[id]/page.tsx` is a file name too.
+A scope lists paths and git-style patterns. A path covers itself and what lies below it, from the
+root on; a pattern follows git (see `glob`). Every entry also stands for the path it spells:
+`app/[id]/page.tsx` is a file name too.
 """
 
 from __future__ import annotations
@@ -15,28 +16,94 @@ import msgspec
 
 from phasegate.core.paths.glob import compile_any, compile_pattern, is_pattern
 from phasegate.core.paths.own_folders import OWN_FOLDERS
-from phasegate.core.paths.repo_path import find_path_problem, fold_path, has_git_directory, list_path_and_parents
+from phasegate.core.paths.repo_path import (
+    find_path_problem,
+    fold_path,
+    has_git_directory,
+    list_path_and_parents,
+)
 
 PROTECTED_PATTERNS = (
     # Phasegate's own settings and words
     *("/phasegate.toml", "/templates/system/**", "/agentd/**", "/.worktreeinclude"),
     # settings, hooks and standing instructions of agent programs, at any depth
-    *(".claude/", ".codex/", ".gemini/", ".cursor/", ".qwen/", ".opencode/", ".agents/", ".aider*", ".mcp.json"),
-    *("opencode.json", "opencode.jsonc", "AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md"),
-    *("GEMINI.md", "QWEN.md", ".cursorrules", ".clinerules", ".windsurfrules", "copilot-instructions.md"),
+    *(
+        ".claude/",
+        ".codex/",
+        ".gemini/",
+        ".cursor/",
+        ".qwen/",
+        ".opencode/",
+        ".agents/",
+        ".aider*",
+        ".mcp.json",
+    ),
+    *(
+        "opencode.json",
+        "opencode.jsonc",
+        "AGENTS.md",
+        "AGENTS.override.md",
+        "CLAUDE.md",
+        "CLAUDE.local.md",
+    ),
+    *(
+        "GEMINI.md",
+        "QWEN.md",
+        ".cursorrules",
+        ".clinerules",
+        ".windsurfrules",
+        "copilot-instructions.md",
+    ),
     # CI
-    *("/.github/workflows/**", "/.github/actions/**", "/.github/CODEOWNERS", "/CODEOWNERS", "/.gitlab-ci.yml"),
-    *("/.gitlab/ci/**", "/.circleci/**", "/.buildkite/**", "/.forgejo/workflows/**", "/.gitea/workflows/**"),
-    *("/azure-pipelines.yml", "/bitbucket-pipelines.yml", "/.travis.yml", "/.drone.yml", "/.woodpecker.yml"),
+    *(
+        "/.github/workflows/**",
+        "/.github/actions/**",
+        "/.github/CODEOWNERS",
+        "/CODEOWNERS",
+        "/.gitlab-ci.yml",
+    ),
+    *(
+        "/.gitlab/ci/**",
+        "/.circleci/**",
+        "/.buildkite/**",
+        "/.forgejo/workflows/**",
+        "/.gitea/workflows/**",
+    ),
+    *(
+        "/azure-pipelines.yml",
+        "/bitbucket-pipelines.yml",
+        "/.travis.yml",
+        "/.drone.yml",
+        "/.woodpecker.yml",
+    ),
     *("Jenkinsfile",),
     # git, and what runs at a commit or when a folder is entered
-    *(".gitattributes", ".gitmodules", ".gitconfig", ".lfsconfig", ".githooks/", ".husky/", ".pre-commit-config.yaml"),
-    *("lefthook.yml", "lefthook.yaml", ".lefthook.yml", ".lintstagedrc*", ".envrc", ".vscode/", ".devcontainer/"),
+    *(
+        ".gitattributes",
+        ".gitmodules",
+        ".gitconfig",
+        ".lfsconfig",
+        ".githooks/",
+        ".husky/",
+        ".pre-commit-config.yaml",
+    ),
+    *(
+        "lefthook.yml",
+        "lefthook.yaml",
+        ".lefthook.yml",
+        ".lintstagedrc*",
+        ".envrc",
+        ".vscode/",
+        ".devcontainer/",
+    ),
 )
 
 
 def is_protected(path: str, patterns: tuple[str, ...] = PROTECTED_PATTERNS) -> bool:
-    """Whether a path steers something. Case does not matter: some file systems do not tell it apart."""
+    """Whether a path steers something.
+
+    Case does not matter: some file systems do not tell it apart.
+    """
     return _compile_folded(patterns).match(fold_path(path)) is not None
 
 
@@ -47,14 +114,45 @@ def _compile_folded(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 LOCK_FILES = frozenset(
     (
-        *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
-        *("Cargo.lock", "poetry.lock", "uv.lock", "pdm.lock", "pylock.toml", "Pipfile.lock", "go.sum", "go.work.sum"),
-        *("composer.lock", "Gemfile.lock", "mix.lock", "pubspec.lock", "Podfile.lock", "Package.resolved"),
+        *(
+            "package-lock.json",
+            "npm-shrinkwrap.json",
+            "yarn.lock",
+            "pnpm-lock.yaml",
+            "bun.lock",
+            "bun.lockb",
+        ),
+        *(
+            "Cargo.lock",
+            "poetry.lock",
+            "uv.lock",
+            "pdm.lock",
+            "pylock.toml",
+            "Pipfile.lock",
+            "go.sum",
+            "go.work.sum",
+        ),
+        *(
+            "composer.lock",
+            "Gemfile.lock",
+            "mix.lock",
+            "pubspec.lock",
+            "Podfile.lock",
+            "Package.resolved",
+        ),
         *("deno.lock", "flake.lock", "gradle.lockfile", "packages.lock.json"),
     )
 )
 LITTER_PATTERNS = (
-    *("__pycache__/", "*.pyc", "node_modules/", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", ".hypothesis/"),
+    *(
+        "__pycache__/",
+        "*.pyc",
+        "node_modules/",
+        ".pytest_cache/",
+        ".mypy_cache/",
+        ".ruff_cache/",
+        ".hypothesis/",
+    ),
     *(".coverage", ".venv/", "*.egg-info/", "target/", ".nyc_output/", ".turbo/", "*.tsbuildinfo"),
     *(".DS_Store", ".gradle/", ".cache/"),
 )
@@ -69,7 +167,8 @@ class ChangeKind(StrEnum):
     MODIFIED = "modified"
     DELETED = "deleted"
     RENAMED = "renamed"
-    OUTSIDE = "outside"  # of the worktree
+    # Of the worktree
+    OUTSIDE = "outside"
     GIT_DIRECTORY = "git-directory"
 
 
@@ -83,7 +182,10 @@ class FileMode(StrEnum):
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """One observed change. The modes tell links and submodules, whatever the kind; "" where there was or is no file."""
+    """One observed change.
+
+    The modes tell links and submodules, whatever the kind; "" where there was or is no file.
+    """
 
     kind: ChangeKind
     path: str
@@ -117,9 +219,12 @@ class Violation(msgspec.Struct, frozen=True, order=True):
 
 
 class Scope:
-    """What may change. `exceptions` were recorded by a person; `set_aside` are files that we put there ourselves.
+    """What may change.
 
-    What `protected` names is covered by an exception for that very path alone, whatever the entries say.
+    `exceptions` were recorded by a person; `set_aside` are files that we put there ourselves.
+
+    What `protected` names is covered by an exception for that very path alone, whatever the entries
+    say.
     """
 
     def __init__(
@@ -134,28 +239,47 @@ class Scope:
         own_folders: Iterable[str] = OWN_FOLDERS,
         protected: Iterable[str] = (),
     ) -> None:
-        self._exceptions, self._protected = frozenset(exceptions), tuple(protected)
+        self._exceptions = frozenset(exceptions)
+        self._protected = tuple(protected)
         self.entries = (*entries, *self._exceptions)
         self.executable = frozenset(executable)
         self.set_aside = frozenset(set_aside)
         self.lock_files = frozenset(lock_files)
         self._paths = frozenset(entry for entry in self.entries if not entry.endswith("/"))
-        self._folders = frozenset(folder for entry in self.entries if (folder := _get_covered_folder(entry)))
-        self._patterns = [entry for entry in self.entries if is_pattern(entry) and not _get_covered_folder(entry)]
+        self._folders = frozenset(
+            folder for entry in self.entries if (folder := _get_covered_folder(entry))
+        )
+        self._patterns = [
+            entry for entry in self.entries if is_pattern(entry) and not _get_covered_folder(entry)
+        ]
         self.litter = tuple(litter)
         self._listed = self._paths | self._folders
         self._entry_by_folded_name = {fold_path(entry): entry for entry in self._listed}
         self._own_folders = frozenset(fold_path(folder.rstrip("/")) for folder in own_folders)
 
     def covers(self, path: str) -> bool:
-        """Whether a path is listed, exactly as it is spelt. A path that is not safe to name, or ours, never is."""
-        if find_path_problem(path) is not None or self.is_in_own_folder(path) or self.find_name_collision(path):
+        """Whether a path is listed, exactly as it is spelt.
+
+        A path that is not safe to name, or ours, never is.
+        """
+        if (
+            find_path_problem(path) is not None
+            or self.is_in_own_folder(path)
+            or self.find_name_collision(path)
+        ):
             return False
+
         if self.needs_approval(path):
             return False
+
         own, *above = list_path_and_parents(path)
-        if own in self._paths or not self._paths.isdisjoint(above) or not self._folders.isdisjoint(above):
+        if (
+            own in self._paths
+            or not self._paths.isdisjoint(above)
+            or not self._folders.isdisjoint(above)
+        ):
             return True
+
         return any(compile_pattern(pattern).match(path) for pattern in self._patterns)
 
     def is_lock_file(self, path: str) -> bool:
@@ -164,7 +288,9 @@ class Scope:
         return is_named_so and find_path_problem(path) is None and not self.is_in_own_folder(path)
 
     def is_in_own_folder(self, path: str) -> bool:
-        """Whether a path would come to lie where we keep records, caches and checkouts, once it is merged."""
+        """Whether a path would come to lie where we keep records, caches and checkouts, once it is
+        merged.
+        """
         return not self._own_folders.isdisjoint(list_path_and_parents(fold_path(path)))
 
     def needs_approval(self, path: str) -> bool:
@@ -189,13 +315,23 @@ class Scope:
                 return None
             if (entry := self._entry_by_folded_name.get(fold_path(name))) is not None:
                 return entry
+
         return None
 
 
 def _get_covered_folder(entry: str) -> str:
-    """The folder of which an entry covers all that lies below, as `src/` and `src/**` do; empty if it is no such."""
-    folder = entry.removesuffix("**") if entry.endswith("/**") else entry
-    return "" if is_pattern(folder) or not folder.endswith("/") else folder[:-1]
+    """The folder of which an entry covers all that lies below, as `src/` and `src/**` do.
+
+    Empty if it is no such.
+    """
+    if entry.endswith("/**"):
+        folder = entry.removesuffix("**")
+    else:
+        folder = entry
+
+    if is_pattern(folder) or not folder.endswith("/"):
+        return ""
+    return folder[:-1]
 
 
 def find_entry_problem(entry: str, own_folders: Iterable[str] = OWN_FOLDERS) -> str | None:
@@ -207,15 +343,22 @@ def find_entry_problem(entry: str, own_folders: Iterable[str] = OWN_FOLDERS) -> 
     return None
 
 
-def find_violations(changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str] = ()) -> list[Violation]:
-    """Every violation in a list of changes, in the order of their paths; empty means that all may be taken over.
+def find_violations(
+    changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str] = ()
+) -> list[Violation]:
+    """Every violation in a list of changes, in the order of their paths.
 
-    `tracked` are the paths of the base tree: an added file that is a twin of one of them, or of another added file,
-    would overwrite it on a file system that does not tell them apart.
+    Empty means that all may be taken over.
+
+    `tracked` are the paths of the base tree: an added file that is a twin of one of them, or of
+    another added file, would overwrite it on a file system that does not tell them apart.
     """
-    found = {violation for change in changes for violation in _find_change_violations(change, scope)}
+    found = {
+        violation for change in changes for violation in _find_change_violations(change, scope)
+    }
     found.update(_find_name_collisions(changes, scope, tracked))
     found.update(_find_bare_repository_parts(changes, scope, tracked))
+
     return sorted(found, key=lambda violation: (violation.path, violation.rule, violation.detail))
 
 
@@ -226,7 +369,9 @@ def list_changed_lock_files(changes: Iterable[FileChange], scope: Scope) -> list
 
 
 def _list_changed_paths(change: FileChange) -> tuple[str, ...]:
-    return (change.path,) if change.old_path is None else (change.old_path, change.path)
+    if change.old_path is None:
+        return (change.path,)
+    return (change.old_path, change.path)
 
 
 def _find_change_violations(change: FileChange, scope: Scope) -> Iterator[Violation]:
@@ -235,7 +380,9 @@ def _find_change_violations(change: FileChange, scope: Scope) -> Iterator[Violat
     elif change.kind is ChangeKind.GIT_DIRECTORY or any(
         has_git_directory(path) for path in _list_changed_paths(change)
     ):
-        yield Violation(change.path, ScopeRule.GIT_DIRECTORY, "the git directory is not for agents to change")
+        yield Violation(
+            change.path, ScopeRule.GIT_DIRECTORY, "the git directory is not for agents to change"
+        )
     else:
         wrong = [path for path in _list_changed_paths(change) if _is_forbidden(path, scope)]
         if wrong:
@@ -250,26 +397,37 @@ def _is_forbidden(path: str, scope: Scope) -> bool:
 
 def _make_path_violation(change: FileChange, wrong: str, scope: Scope) -> Violation:
     """The violation of a path that may not change; a rename names both its ends."""
-    problem, twin = find_path_problem(wrong), scope.find_name_collision(wrong)
+    problem = find_path_problem(wrong)
+    twin = scope.find_name_collision(wrong)
+
     if problem is not None:
-        rule, detail = ScopeRule.UNSAFE_PATH, problem
+        rule = ScopeRule.UNSAFE_PATH
+        detail = problem
     elif scope.is_in_own_folder(wrong):
-        rule, detail = ScopeRule.OUT_OF_SCOPE, f"{change.kind.value}, but that folder is Phasegate's own"
+        rule = ScopeRule.OUT_OF_SCOPE
+        detail = f"{change.kind.value}, but that folder is Phasegate's own"
     elif scope.needs_approval(wrong):
-        rule, detail = ScopeRule.PROTECTED, f"{change.kind.value}, and it is protected: a person must allow the change"
+        rule = ScopeRule.PROTECTED
+        detail = f"{change.kind.value}, and it is protected: a person must allow the change"
     elif twin is not None:
-        rule, detail = ScopeRule.NAME_COLLISION, f"differs from the listed {twin} only in case or Unicode form"
+        rule = ScopeRule.NAME_COLLISION
+        detail = f"differs from the listed {twin} only in case or Unicode form"
     else:
-        rule, detail = ScopeRule.OUT_OF_SCOPE, f"{change.kind.value}, but not in the file scope"
+        rule = ScopeRule.OUT_OF_SCOPE
+        detail = f"{change.kind.value}, but not in the file scope"
+
     if change.old_path is not None:
         detail += f" (renamed from {change.old_path} to {change.path})"
+
     return Violation(change.path, rule, detail, change.old_path)
 
 
 def _find_mode_violations(change: FileChange, scope: Scope) -> Iterator[Violation]:
     """Only plain files, declared executables and links that stay in the tree pass."""
     if FileMode.SUBMODULE in (change.mode, change.old_mode) or change.path == ".gitmodules":
-        yield Violation(change.path, ScopeRule.SUBMODULE, "submodules may not be added, changed or removed")
+        yield Violation(
+            change.path, ScopeRule.SUBMODULE, "submodules may not be added, changed or removed"
+        )
     elif change.kind is ChangeKind.DELETED:
         return
     elif change.mode == FileMode.SYMLINK:
@@ -278,55 +436,92 @@ def _find_mode_violations(change: FileChange, scope: Scope) -> Iterator[Violatio
             yield Violation(change.path, ScopeRule.SYMLINK, problem)
     elif change.mode == FileMode.EXECUTABLE:
         if change.old_mode != FileMode.EXECUTABLE and change.path not in scope.executable:
-            yield Violation(change.path, ScopeRule.MODE, "made executable without being declared in executable_files")
+            yield Violation(
+                change.path,
+                ScopeRule.MODE,
+                "made executable without being declared in executable_files",
+            )
     elif change.mode != FileMode.FILE:
-        yield Violation(change.path, ScopeRule.MODE, f"mode {change.mode} is not one that may be taken over")
+        yield Violation(
+            change.path, ScopeRule.MODE, f"mode {change.mode} is not one that may be taken over"
+        )
 
 
 def find_link_problem(path: str, target: str | None) -> str | None:
     """Why a symbolic link does not surely stay inside the tree; None if it does.
 
-    `..` is followed by name only at the beginning of a target: behind another part it could pass through a link.
+    `..` is followed by name only at the beginning of a target: behind another part it could pass
+    through a link.
     """
     if not target:
         return "is a link to an unknown target"
-    parts = target.removeprefix("./").rstrip("/").split("/") if target != "/" else [target]
+
+    if target != "/":
+        parts = target.removeprefix("./").rstrip("/").split("/")
+    else:
+        parts = [target]
+
     ups = next((n for n, part in enumerate(parts) if part != ".."), len(parts))
     if ups > path.count("/"):
         return "is a link out of the worktree"
+
     rest = "/".join(parts[ups:])
-    return f"is a link whose target {problem}" if rest and (problem := find_path_problem(rest)) else None
+    if rest and (problem := find_path_problem(rest)):
+        return f"is a link whose target {problem}"
+
+    return None
 
 
-def _find_name_collisions(changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str]) -> Iterator[Violation]:
+def _find_name_collisions(
+    changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str]
+) -> Iterator[Violation]:
     """Added paths that fold to the same name as another one that stays."""
     arriving = (ChangeKind.ADDED, ChangeKind.RENAMED)
     leaving = (ChangeKind.DELETED, ChangeKind.RENAMED)
-    added = {change.path for change in changes if change.kind in arriving and not scope.is_litter(change.path)}
+    added = {
+        change.path
+        for change in changes
+        if change.kind in arriving and not scope.is_litter(change.path)
+    }
     if not added:
         return
+
     gone = {_list_changed_paths(change)[0] for change in changes if change.kind in leaving}
     wanted = {fold_path(path) for path in added}
     by_name: dict[str, set[str]] = {}
     for path in added.union(path for path in tracked if path not in gone):
         if (name := fold_path(path)) in wanted:
             by_name.setdefault(name, set()).add(path)
+
     for path in added:
         for other in by_name[fold_path(path)] - {path}:
-            yield Violation(path, ScopeRule.NAME_COLLISION, f"differs from {other} only in case or Unicode form")
+            yield Violation(
+                path, ScopeRule.NAME_COLLISION, f"differs from {other} only in case or Unicode form"
+            )
 
 
 def _find_bare_repository_parts(
     changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str]
 ) -> Iterator[Violation]:
-    """Added paths that make a folder a bare repository: git takes it for one, with its settings, if it has a `HEAD`.
+    """Added paths that make a folder a bare repository.
+
+    Git takes it for one, with its settings, if it has a `HEAD`.
 
     One that has no other part yet counts too: another package could bring the rest.
     """
-    arriving = sorted(change.path for change in changes if change.kind in (ChangeKind.ADDED, ChangeKind.RENAMED))
-    parts = {part: path for path in arriving for part in _list_git_parts(path) if not scope.is_litter(path)}
+    arriving = sorted(
+        change.path for change in changes if change.kind in (ChangeKind.ADDED, ChangeKind.RENAMED)
+    )
+    parts = {
+        part: path
+        for path in arriving
+        for part in _list_git_parts(path)
+        if not scope.is_litter(path)
+    }
+
     if not parts:
         return
+
     heads = {path for path in (*arriving, *tracked) if path.endswith("/HEAD")}
     for part, path in parts.items():
         if f"{part.rpartition('/')[0]}/HEAD" in heads:
@@ -335,7 +530,11 @@ def _find_bare_repository_parts(
 
 
 def _list_git_parts(path: str) -> list[str]:
-    """The path and the folders above it, below the root, that have the name of a part of a git directory."""
+    """The path and the folders above it, below the root, that have the name of a part of a git
+    directory.
+    """
     return [
-        name for name in list_path_and_parents(path) if name.rpartition("/")[2] in _GIT_DIRECTORY_PARTS and "/" in name
+        name
+        for name in list_path_and_parents(path)
+        if name.rpartition("/")[2] in _GIT_DIRECTORY_PARTS and "/" in name
     ]

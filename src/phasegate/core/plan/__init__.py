@@ -1,1 +1,3 @@
-"""Plans: requirements, tasks, work packages, their dependencies, consistency checks and traceability."""
+"""Plans: requirements, tasks, work packages, their dependencies, consistency checks and
+traceability.
+"""

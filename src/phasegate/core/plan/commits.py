@@ -21,7 +21,8 @@ class Commit(NamedTuple):
 def find_unlabelled_commits(package: str, commits: Sequence[Commit]) -> list[Commit]:
     """Those whose first line is neither `WP01: text` nor `feat(WP01): text [FR-AUTH-001]`.
 
-    Any type of the conventional kind will do (`fix`, `test`, `docs` ...); requirement ids in brackets are optional.
+    Any type of the conventional kind will do (`fix`, `test`, `docs` ...); requirement ids in
+    brackets are optional.
     """
     form = re.compile(rf"(?:{re.escape(package)}|{_TYPE}\({re.escape(package)}\)!?): \S")
     return [commit for commit in commits if not form.match(commit.message)]

@@ -17,11 +17,15 @@ from phasegate.core.plan.work_package import PROFILES, WorkPackage, is_requireme
 from phasegate.core.text.finding import LocatedFinding, locate_findings, quote_text, suggest_closest
 from phasegate.core.text.markdown_lines import iter_markdown_lines
 
-SPEC_FILE, TASKS_FILE = "spec.md", "tasks.md"
+SPEC_FILE = "spec.md"
+TASKS_FILE = "tasks.md"
 
 
 class FeatureDocuments(NamedTuple):
-    """A feature's documents, read. `headings` are those of the documents that tasks refer to; None: not there."""
+    """A feature's documents, read.
+
+    `headings` are those of the documents that tasks refer to; None: not there.
+    """
 
     slug: str
     spec: Spec | None
@@ -42,13 +46,17 @@ class ConsistencyReport(msgspec.Struct, frozen=True):
 
 def check_documents(feature: FeatureDocuments) -> ConsistencyReport:
     """Everything that is wrong with a feature's documents, each by itself and together."""
-    requirements = feature.spec.requirements if feature.spec else ()
+    if feature.spec:
+        requirements = feature.spec.requirements
+    else:
+        requirements = ()
+
     return ConsistencyReport(
-        tuple(sorted((*_document_findings(feature), *_cross_findings(feature)))),
-        tuple(_notes(feature)),
-        len(requirements),
-        len(feature.tasks.tasks) if feature.tasks else 0,
-        len(feature.packages),
+        findings=tuple(sorted((*_document_findings(feature), *_cross_findings(feature)))),
+        notes=tuple(_notes(feature)),
+        requirements=len(requirements),
+        tasks=len(feature.tasks.tasks) if feature.tasks else 0,
+        packages=len(feature.packages),
     )
 
 
@@ -62,47 +70,73 @@ def _document_findings(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
 
 
 def _is_spec_kitty_tasks(tasks: TaskList, feature: FeatureDocuments) -> bool:
-    """Whether a tasks.md is spec-kitty's own, without a single id of ours. Its packages are enough to work from."""
+    """Whether a tasks.md is spec-kitty's own, without a single id of ours.
+
+    Its packages are enough to work from.
+    """
     return not tasks.tasks and bool(feature.packages)
 
 
 def _notes(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
     if feature.spec is None:
-        yield LocatedFinding(SPEC_FILE, 0, "no-spec", "there is none: requirement ids are not checked")
+        yield LocatedFinding(
+            SPEC_FILE, 0, "no-spec", "there is none: requirement ids are not checked"
+        )
     elif not feature.spec.annotated:
         ids = len(feature.spec.requirements)
         yield LocatedFinding(
-            SPEC_FILE, 1, "unannotated", f"no annotations: {ids} requirement ids were taken from headings and lists"
+            SPEC_FILE,
+            1,
+            "unannotated",
+            f"no annotations: {ids} requirement ids were taken from headings and lists",
         )
+
     if feature.tasks and _is_spec_kitty_tasks(feature.tasks, feature):
         yield LocatedFinding(
-            TASKS_FILE, 0, "no-tasks", "holds no task with an id such as 1.1: task ids are not checked"
+            TASKS_FILE,
+            0,
+            "no-tasks",
+            "holds no task with an id such as 1.1: task ids are not checked",
         )
 
 
 def _cross_findings(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
-    known = frozenset(requirement.id for requirement in feature.spec.requirements) if feature.spec else None
+    if feature.spec:
+        known = frozenset(requirement.id for requirement in feature.spec.requirements)
+    else:
+        known = None
+
     yield from _reference_findings(feature, known)
-    sound = [(path, reading.package) for path, reading in feature.packages.items() if reading.package]
+    sound = [
+        (path, reading.package) for path, reading in feature.packages.items() if reading.package
+    ]
     for path, package in sound:
         for code, key, message in _package_problems(feature, path, package, known):
             yield LocatedFinding(path, feature.packages[path].key_lines.get(key, 1), code, message)
+
     for at, problem in find_plan_problems([package for _, package in sound]):
         path = sound[at][0]
         line = feature.packages[path].key_lines.get(problem.key, 1)
         yield LocatedFinding(path, line, "plan", f"{problem.key} {problem.message}")
+
     yield from _coverage_findings(feature, [package for _, package in sound])
 
 
-def _reference_findings(feature: FeatureDocuments, known: Collection[str] | None) -> Iterator[LocatedFinding]:
+def _reference_findings(
+    feature: FeatureDocuments, known: Collection[str] | None
+) -> Iterator[LocatedFinding]:
     """What the tasks say they serve must exist."""
     if not feature.tasks:
         return
+
     for task in feature.tasks.tasks:
         for reference in task.spec:
             if message := _reference_problem(reference, known, feature.headings):
                 yield LocatedFinding(
-                    TASKS_FILE, feature.tasks.lines[task.id], "unknown-reference", f"task {task.id} {message}"
+                    TASKS_FILE,
+                    feature.tasks.lines[task.id],
+                    "unknown-reference",
+                    f"task {task.id} {message}",
                 )
 
 
@@ -111,19 +145,20 @@ def _reference_problem(
 ) -> str | None:
     if is_requirement_id(reference):
         missing = known is not None and reference not in known
-        return (
-            f"names {reference}, which is not in {SPEC_FILE}{suggest_closest(reference, known or ())}"
-            if missing
-            else None
-        )
+        if missing:
+            return f"names {reference}, which is not in {SPEC_FILE}{suggest_closest(reference, known or ())}"
+        return None
+
     document, _, heading = reference.partition("#")
     if not document.endswith(".md") or find_path_problem(document):
         return f"names {quote_text(reference)}, which is neither a requirement id nor a document of the feature"
+
     found = headings.get(document)
     if found is None:
         return f"names {quote_text(document)}, which is not there"
     if heading and to_anchor(heading) not in found:
         return f"names {quote_text(reference)}, but {document} has no such heading"
+
     return None
 
 
@@ -131,28 +166,39 @@ def _package_problems(
     feature: FeatureDocuments, path: str, package: WorkPackage, known: Collection[str] | None
 ) -> Iterator[tuple[str, str, str]]:
     """Code, key and message of each name in a package that does not fit the rest of the folder."""
-    name, id_ = path.rpartition("/")[2], package.work_package_id
+    name = path.rpartition("/")[2]
+    id_ = package.work_package_id
     if name != f"{id_}.md" and not name.startswith(f"{id_}-"):
         yield "wrong-name", "work_package_id", f"the file is not named {id_}.md"
     if feature.slug and package.feature_slug != feature.slug:
         message = f"feature_slug is {package.feature_slug}, but the folder is {feature.slug}"
         yield "wrong-slug", "feature_slug", message
+
     if package.profile and package.profile not in PROFILES:
         hint = suggest_closest(package.profile, PROFILES)
-        yield "unknown-profile", "profile", f"there is no language profile {quote_text(package.profile)}{hint}"
+        yield (
+            "unknown-profile",
+            "profile",
+            f"there is no language profile {quote_text(package.profile)}{hint}",
+        )
+
     for requirement in package.requirements if known is not None else ():
         if requirement not in (known or ()):
             message = f"names {requirement}, which is not in {SPEC_FILE}{suggest_closest(requirement, known or ())}"
             yield "unknown-requirement", "requirements", message
+
     for task in package.tasks if feature.tasks and feature.tasks.tasks else ():
         if feature.tasks and task not in feature.tasks.lines:
             yield "unknown-task", "tasks", f"names task {task}, which is not in {TASKS_FILE}"
 
 
-def _coverage_findings(feature: FeatureDocuments, packages: Collection[WorkPackage]) -> Iterator[LocatedFinding]:
+def _coverage_findings(
+    feature: FeatureDocuments, packages: Collection[WorkPackage]
+) -> Iterator[LocatedFinding]:
     """Requirements that nobody will build; asked once there is a plan."""
     if feature.spec is None:
         return
+
     if feature.packages:
         covered = {id_ for package in packages for id_ in package.requirements}
         by = "work package"
@@ -161,9 +207,12 @@ def _coverage_findings(feature: FeatureDocuments, packages: Collection[WorkPacka
         by = "task"
     else:
         return
+
     for requirement in feature.spec.requirements:
         if requirement.id not in covered:
-            yield LocatedFinding(SPEC_FILE, requirement.line, "uncovered", f"{requirement.id} is covered by no {by}")
+            yield LocatedFinding(
+                SPEC_FILE, requirement.line, "uncovered", f"{requirement.id} is covered by no {by}"
+            )
 
 
 _PUNCTUATION = re.compile(r"[^\w\- ]")

@@ -1,4 +1,7 @@
-"""The packages of a plan as a graph: what waits for what and why, what can run side by side, whose scopes overlap."""
+"""The packages of a plan as a graph.
+
+What waits for what and why, what can run side by side, whose scopes overlap.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from phasegate.core.paths.glob import may_overlap
-from phasegate.core.plan.dependencies import compute_dependencies, compute_waves, find_scope_overlaps
+from phasegate.core.plan.dependencies import (
+    compute_dependencies,
+    compute_waves,
+    find_scope_overlaps,
+)
 from phasegate.core.plan.work_package import WorkPackage
 
 _MAX_NAMED = 3
@@ -17,7 +24,8 @@ class ScopeOverlap(msgspec.Struct, frozen=True):
     """Two packages that may change the same paths: they are never in work at the same time."""
 
     packages: tuple[str, str]
-    entries: tuple[tuple[str, str], ...]  # of the first and of the second, that meet
+    # Of the first and of the second, that meet
+    entries: tuple[tuple[str, str], ...]
 
 
 class PackageNode(msgspec.Struct, frozen=True):
@@ -27,8 +35,10 @@ class PackageNode(msgspec.Struct, frozen=True):
     title: str
     state: str
     wave: int
-    dependencies: tuple[str, ...]  # as the package says
-    waits_for: tuple[str, ...]  # these, and those that come first because of an overlap
+    # As the package says
+    dependencies: tuple[str, ...]
+    # These, and those that come first because of an overlap
+    waits_for: tuple[str, ...]
 
 
 class PlanView(msgspec.Struct, frozen=True):
@@ -47,17 +57,20 @@ def build_plan_view(packages: Sequence[WorkPackage], states: Mapping[str, str]) 
     ordered = compute_waves(waits_for)
     nodes = tuple(
         PackageNode(
-            id_,
-            by_id[id_].title,
-            states.get(id_, "PLANNED"),
-            number,
-            by_id[id_].dependencies,
-            _sort_ids(waits_for[id_]),
+            id=id_,
+            title=by_id[id_].title,
+            state=states.get(id_, "PLANNED"),
+            wave=number,
+            dependencies=by_id[id_].dependencies,
+            waits_for=_sort_ids(waits_for[id_]),
         )
         for number, wave in enumerate(ordered, 1)
         for id_ in wave
     )
-    return PlanView(packages[0].feature_slug if packages else "", tuple(ordered), nodes, _find_overlaps(by_id))
+
+    return PlanView(
+        packages[0].feature_slug if packages else "", tuple(ordered), nodes, _find_overlaps(by_id)
+    )
 
 
 def _sort_ids(names: frozenset[str]) -> tuple[str, ...]:
@@ -67,7 +80,8 @@ def _sort_ids(names: frozenset[str]) -> tuple[str, ...]:
 def _find_overlaps(packages: Mapping[str, WorkPackage]) -> tuple[ScopeOverlap, ...]:
     pairs = find_scope_overlaps({id_: package.file_scope for id_, package in packages.items()})
     return tuple(
-        ScopeOverlap(pair, _find_overlapping_entries(packages[pair[0]], packages[pair[1]])) for pair in sorted(pairs)
+        ScopeOverlap(pair, _find_overlapping_entries(packages[pair[0]], packages[pair[1]]))
+        for pair in sorted(pairs)
     )
 
 
@@ -81,26 +95,37 @@ def render_plan(view: PlanView) -> Iterator[str]:
     meetings = {frozenset(overlap.packages): overlap for overlap in view.overlaps}
     nodes = {node.id: node for node in view.packages}
     width = max((len(node.id) for node in view.packages), default=0)
+
     for number, wave in enumerate(view.waves, 1):
         yield f"wave {number}:" + (" side by side" if len(wave) > 1 else "")
         for id_ in wave:
             yield f"  {id_:<{width}}  {nodes[id_].state:<10}  {nodes[id_].title}"
             yield from _edge_lines(nodes[id_], meetings, " " * (width + 4))
+
     if view.overlaps:
         yield f"{_pluralize(len(view.overlaps), 'overlap')} of scope: the later package waits for the earlier"
 
 
 def _pluralize(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    if number == 1:
+        return f"{number} {thing}"
+    return f"{number} {thing}s"
 
 
-def _edge_lines(node: PackageNode, meetings: Mapping[frozenset[str], ScopeOverlap], indent: str) -> Iterator[str]:
+def _edge_lines(
+    node: PackageNode, meetings: Mapping[frozenset[str], ScopeOverlap], indent: str
+) -> Iterator[str]:
     for position, other in enumerate(node.waits_for, 1):
-        corner = "`--" if position == len(node.waits_for) else "|--"
+        if position == len(node.waits_for):
+            corner = "`--"
+        else:
+            corner = "|--"
         yield f"{indent}{corner} after {other}: {'; '.join(_edge_reasons(node, other, meetings))}"
 
 
-def _edge_reasons(node: PackageNode, other: str, meetings: Mapping[frozenset[str], ScopeOverlap]) -> Iterator[str]:
+def _edge_reasons(
+    node: PackageNode, other: str, meetings: Mapping[frozenset[str], ScopeOverlap]
+) -> Iterator[str]:
     if other in node.dependencies:
         yield "depends on it"
     overlap = meetings.get(frozenset((node.id, other)))
@@ -111,5 +136,9 @@ def _edge_reasons(node: PackageNode, other: str, meetings: Mapping[frozenset[str
 def _format_paths(overlap: ScopeOverlap) -> str:
     """The paths that meet: one name where both say the same, or one is inside the other."""
     names = list(dict.fromkeys(max(pair, key=len) for pair in overlap.entries))
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    if len(names) > _MAX_NAMED:
+        more = f" and {len(names) - _MAX_NAMED} more"
+    else:
+        more = ""
+
     return ", ".join(names[:_MAX_NAMED]) + more

@@ -1,4 +1,7 @@
-"""Work packages made from the tasks of a plan: what must be done together, and what can be done side by side."""
+"""Work packages made from the tasks of a plan.
+
+What must be done together, and what can be done side by side.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,25 @@ from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdow
 TASKS_PER_PACKAGE = 6
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
 _TEST_NAME = re.compile(r"test_.*|conftest\.py|.*[._-](?:test|spec|tests)\.[^.]+|.*Tests?\.[^.]+")
-# "Delete `a.py` and the file b.py", "Move a.py to c.py": what is gone afterwards is scope, but nothing to be delivered.
+# "Delete `a.py` and the file b.py", "Move a.py to c.py": what is gone afterwards is scope, but
+# nothing to be delivered.
 _REMOVAL_VERB = re.compile(r"\b(?:delet|remov|mov|renam)(?:e|es|ing)\b", re.I)
-_FILLERS = frozenset(("the", "a", "an", "and", "old", "unused", "obsolete", "file", "files", "module", "test", "both"))
+_FILLERS = frozenset(
+    (
+        "the",
+        "a",
+        "an",
+        "and",
+        "old",
+        "unused",
+        "obsolete",
+        "file",
+        "files",
+        "module",
+        "test",
+        "both",
+    )
+)
 _DOCUMENT = re.compile(r".*\.(?:md|mdx|rst|adoc|txt)|CHANGELOG|README|LICENSE")
 
 
@@ -42,13 +61,14 @@ def plan_packages(
 ) -> tuple[WorkPackage, ...]:
     """Packages for sound tasks, numbered in an order in which they can be done.
 
-    Tasks that share a file, or wait for each other through others that do, are one package; a chain in which each
-    waits only for the one before is joined while it stays small.
+    Tasks that share a file, or wait for each other through others that do, are one package; a chain
+    in which each waits only for the one before is joined while it stays small.
     """
     groups = _TaskGroups(tasks)
     groups.join_cycles()
     groups.join_chains(tasks_per_package)
-    needs, members = groups.dependencies(), groups.members()
+    needs = groups.dependencies()
+    members = groups.members()
     order = [group for wave in compute_waves(needs) for group in wave]
     ids = {group: f"WP{number:02}" for number, group in enumerate(order, 1)}
     common = WorkPackage(
@@ -60,7 +80,11 @@ def plan_packages(
         profile=profile,
         **msgspec.structs.asdict(guidance or Guidance()),
     )
-    return tuple(_build_package(ids[g], members[g], sorted(ids[other] for other in needs[g]), common) for g in order)
+
+    return tuple(
+        _build_package(ids[g], members[g], sorted(ids[other] for other in needs[g]), common)
+        for g in order
+    )
 
 
 class _TaskGroups:
@@ -74,6 +98,7 @@ class _TaskGroups:
         for task in tasks:
             for path in task.files:
                 self._join(owner.setdefault(path, task.id), task.id)
+
         for path, id_ in owner.items():
             for folder in list_path_and_parents(path)[1:]:
                 self._join(owner.get(folder, id_), id_)
@@ -85,7 +110,9 @@ class _TaskGroups:
         return id_
 
     def _join(self, one: str, other: str) -> None:
-        first, second = sorted((self._find_group(one), self._find_group(other)), key=self._position.__getitem__)
+        first, second = sorted(
+            (self._find_group(one), self._find_group(other)), key=self._position.__getitem__
+        )
         self._leader[second] = first
 
     def members(self) -> dict[str, list[Task]]:
@@ -112,30 +139,41 @@ class _TaskGroups:
         needs = self.dependencies()
         waiting = Counter(other for others in needs.values() for other in others)
         size = Counter({group: len(tasks) for group, tasks in self.members().items()})
+
         for group, others in needs.items():
             before = next(iter(others), group)
-            one, two = self._find_group(before), self._find_group(group)
+            one = self._find_group(before)
+            two = self._find_group(group)
             if len(others) == waiting[before] == 1 and size[one] + size[two] <= max_tasks:
                 self._join(before, group)
                 size[self._find_group(group)] = size[one] + size[two]
 
 
-def _build_package(id_: str, tasks: Sequence[Task], dependencies: Iterable[str], common: WorkPackage) -> WorkPackage:
+def _build_package(
+    id_: str, tasks: Sequence[Task], dependencies: Iterable[str], common: WorkPackage
+) -> WorkPackage:
     paths = tuple(dict.fromkeys(path for task in tasks for path in task.files))
     gone = find_removed_files(tasks)
     kinds = {path: classify_file(path) for path in paths if path not in gone}
-    requirements = dict.fromkeys(ref for task in tasks for ref in task.spec if is_requirement_id(ref))
+    requirements = dict.fromkeys(
+        ref for task in tasks for ref in task.spec if is_requirement_id(ref)
+    )
+
     return msgspec.structs.replace(
         common,
         work_package_id=id_,
         title="; ".join(task.title for task in tasks),
         file_scope=paths,
         dependencies=tuple(dependencies),
-        deliverables=Deliverables(**{kind: tuple(p for p in kinds if kinds[p] == kind) for kind in _DELIVERABLE_KINDS}),
+        deliverables=Deliverables(
+            **{kind: tuple(p for p in kinds if kinds[p] == kind) for kind in _DELIVERABLE_KINDS}
+        ),
         requirements=tuple(requirements),
         tasks=tuple(task.id for task in tasks),
         mission="\n".join(task.do or task.title for task in tasks),
-        descriptions={path: text for path, text in _describe_files(tasks).items() if path not in gone},
+        descriptions={
+            path: text for path, text in _describe_files(tasks).items() if path not in gone
+        },
     )
 
 
@@ -143,11 +181,15 @@ _DELIVERABLE_KINDS = ("code", "tests", "documentation")
 
 
 def find_removed_files(tasks: Sequence[Task]) -> frozenset[str]:
-    """The files that are to be gone in the end: those that the last task about them says to delete, move or rename."""
+    """The files that are to be gone in the end.
+
+    Those that the last task about them says to delete, move or rename.
+    """
     gone: set[str] = set()
     for task in tasks:
         removed = _find_removed_by_task(task)
         gone = (gone - set(task.files)) | removed
+
     return frozenset(gone)
 
 
@@ -155,6 +197,7 @@ def _find_removed_by_task(task: Task) -> set[str]:
     """The task's files that stand right behind a word for removing, one or several."""
     known = {name: path for path in task.files for name in (path, path.rpartition("/")[2])}
     found: set[str] = set()
+
     for text in (task.title, task.do):
         for verb in _REMOVAL_VERB.finditer(text):
             for word in text[verb.end() :].split():
@@ -163,6 +206,7 @@ def _find_removed_by_task(task: Task) -> set[str]:
                     found.add(known[name])
                 elif name.lower() not in _FILLERS:
                     break
+
     return found
 
 
@@ -179,30 +223,43 @@ def classify_file(path: str) -> str:
     *folders, name = path.split("/")
     if not _TEST_FOLDERS.isdisjoint(folders) or _TEST_NAME.fullmatch(name):
         return "tests"
-    return "documentation" if _DOCUMENT.fullmatch(name) or folders[:1] == ["docs"] else "code"
+    if _DOCUMENT.fullmatch(name) or folders[:1] == ["docs"]:
+        return "documentation"
+
+    return "code"
 
 
 def read_guidance(plan: str) -> Guidance:
     """The architecture rules and permitted dependencies that a plan.md lists under those headings."""
     rules: list[str] = []
     lists: dict[str, tuple[str, ...]] = {}
+
     for heading, item in _list_items(plan):
         label, _, value = item.partition(":")
         key = collapse_whitespace(label.replace("*", "")).lower()
+
         if heading == "architecture rules":
             rules.append(item)
         elif heading == "dependencies" and key in ("may add", "may not add"):
-            names = (collapse_whitespace(name.replace("*", "").replace("`", "")) for name in value.split(","))
-            lists[key] = tuple(name for name in names if name and name.lower().rstrip(".") != "none")
+            names = (
+                collapse_whitespace(name.replace("*", "").replace("`", ""))
+                for name in value.split(",")
+            )
+            lists[key] = tuple(
+                name for name in names if name and name.lower().rstrip(".") != "none"
+            )
+
     return Guidance(tuple(rules), lists.get("may add", ()), lists.get("may not add", ()))
 
 
 def _list_items(document: str) -> Iterator[tuple[str, str]]:
     """The list items of a document, each with the heading above it, in lower case."""
     heading = ""
+
     for line in iter_markdown_lines(document):
         if line.fence_info is not None:
             continue
+
         text = re.sub(r"<!--.*?-->", "", line.text).strip()
         if text.startswith("#"):
             heading = text.lstrip("#").strip().lower()

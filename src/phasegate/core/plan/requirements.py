@@ -1,4 +1,6 @@
-"""The requirements of a specification, by spec-kitty's annotations. Annotated ids are the authoritative ones.
+"""The requirements of a specification, by spec-kitty's annotations.
+
+Annotated ids are the authoritative ones.
 
     <!-- spec-kitty: validated -->
     <!-- spec-kitty: fr-count: 2 -->
@@ -7,7 +9,8 @@
     - Users can register with email and password
     <!-- /sk:fr -->
 
-An annotation is a comment alone on its line. In code fences, other comments and `code` it is only text.
+An annotation is a comment alone on its line. In code fences, other comments and `code` it is only
+text.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ import msgspec
 
 from phasegate.core.plan.work_package import is_requirement_id
 from phasegate.core.text.finding import Finding, quote_text
-from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdown_lines, remove_code_spans
+from phasegate.core.text.markdown_lines import (
+    collapse_whitespace,
+    iter_markdown_lines,
+    remove_code_spans,
+)
 
 
 class Priority(StrEnum):
@@ -42,7 +49,9 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a specification says about its requirements, and everything that is wrong with how it says it."""
+    """What a specification says about its requirements, and everything that is wrong with how it
+    says it.
+    """
 
     requirements: tuple[Requirement, ...]
     findings: tuple[Finding, ...]
@@ -59,7 +68,9 @@ _COVERAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%")
 _ID = r"((?:FR|NFR|C)(?:-[A-Z0-9]{1,24}){0,6}-[0-9]{1,6})(?![\w-])"
 _SCENARIO = re.compile(r"\s*#{1,6}\s+(?:[A-Za-z]+ )?Scenario\b")
 _ANY_ID = re.compile(r"(?<![\w-])[A-Z]{1,12}(?:-[A-Z0-9]{1,24}){0,6}-[0-9]{1,6}(?![\w-])")
-_LISTED_ID = re.compile(rf"\s*(?:#{{1,6}}|[-*+]|[0-9]{{1,9}}[.)]|\|)\s+(?:\[[ xX]\]\s+)?[*_`]{{0,3}}{_ID}[*_`:|]*(.*)")
+_LISTED_ID = re.compile(
+    rf"\s*(?:#{{1,6}}|[-*+]|[0-9]{{1,9}}[.)]|\|)\s+(?:\[[ xX]\]\s+)?[*_`]{{0,3}}{_ID}[*_`:|]*(.*)"
+)
 _BULLET = re.compile(r"\s*(?:[-*+]|[0-9]{1,9}[.)])\s+(.*)")
 
 
@@ -77,8 +88,12 @@ def _parse_comment(line: str) -> str | None:
     text = line.strip()
     if not (text.startswith("<!--") and text.find("-->") == len(text) - 3 > 3):
         return None
+
     indent = len(line) - len(line.lstrip())
-    return text[4:-3].strip() if indent < 4 and "\t" not in line[:indent] else None
+    if indent < 4 and "\t" not in line[:indent]:
+        return text[4:-3].strip()
+
+    return None
 
 
 class _AnnotationReader:
@@ -95,7 +110,11 @@ class _AnnotationReader:
         self._findings: list[Finding] = []
 
     def read_line(self, number: int, line: str) -> None:
-        words = _parse_comment(line) if "<!--" in line else None
+        if "<!--" in line:
+            words = _parse_comment(line)
+        else:
+            words = None
+
         if words is None:
             self._read_prose(number, line)
         elif words.startswith("spec-kitty:"):
@@ -111,29 +130,44 @@ class _AnnotationReader:
     def _read_prose(self, number: int, line: str) -> None:
         if "<!--" in line and re.search(r"<!--\s*(/?sk:|spec-kitty:)", remove_code_spans(line)):
             self._add_finding(
-                number, "stray-annotation", "this annotation is not alone on its line, and does not count"
+                number,
+                "stray-annotation",
+                "this annotation is not alone on its line, and does not count",
             )
+
         if _SCENARIO.match(line):
             self._with_scenario.update(_ANY_ID.findall(line), [self._open.id] if self._open else [])
+
         found = _LISTED_ID.match(line)
         if self._open is not None:
             self._text.append(_strip_id(line))
             if found and found[1] != self._open.id:
-                self._add_finding(number, "wrong-id", f"{found[1]} is named inside the annotation of {self._open.id}")
+                self._add_finding(
+                    number,
+                    "wrong-id",
+                    f"{found[1]} is named inside the annotation of {self._open.id}",
+                )
         elif found and found[1] not in self._listed:
             self._listed[found[1]] = Requirement(
-                found[1], collapse_whitespace(found[2]).rstrip(" |"), number, annotated=False
+                id=found[1],
+                text=collapse_whitespace(found[2]).rstrip(" |"),
+                line=number,
+                annotated=False,
             )
 
     def _read_header(self, number: int, words: str) -> None:
         key, _, value = words.partition(":")
         if key not in ("validated", "fr-count", "fr-coverage"):
             self._add_finding(
-                number, "unknown-annotation", f"{quote_text(words)} is not validated, fr-count or fr-coverage"
+                number,
+                "unknown-annotation",
+                f"{quote_text(words)} is not validated, fr-count or fr-coverage",
             )
         elif key in self._header:
             self._add_finding(
-                number, "duplicate-annotation", f"{key} appears twice, first in line {self._header[key][0]}"
+                number,
+                "duplicate-annotation",
+                f"{key} appears twice, first in line {self._header[key][0]}",
             )
         else:
             self._header[key] = (number, value.strip())
@@ -141,11 +175,18 @@ class _AnnotationReader:
     def _open_block(self, number: int, words: str) -> None:
         if self._open is not None:
             self._add_finding(
-                number, "nested-annotation", f"{self._open.id} of line {self._open.line} is still open here"
+                number,
+                "nested-annotation",
+                f"{self._open.id} of line {self._open.line} is still open here",
             )
             self._store_block()
+
         found = _OPEN.fullmatch(words)
-        pairs = _ATTRIBUTE.findall(found[1]) if found else []
+        if found:
+            pairs = _ATTRIBUTE.findall(found[1])
+        else:
+            pairs = []
+
         given = dict(pairs)
         if "id" not in given or len(given) != len(pairs) or given.keys() - {"id", "priority"}:
             self._add_finding(
@@ -153,16 +194,25 @@ class _AnnotationReader:
                 "bad-annotation",
                 f'{quote_text(words)} is not of the form sk:fr id="FR-AUTH-001" priority="high"',
             )
+
         if found:
             self._blocks += 1
             self._open = Requirement(
-                given.get("id", ""), "", number, self._parse_priority(number, given.get("priority"))
+                id=given.get("id", ""),
+                text="",
+                line=number,
+                priority=self._parse_priority(number, given.get("priority")),
             )
 
     def _parse_priority(self, number: int, text: str | None) -> Priority | None:
         if text is None or text in tuple(Priority):
-            return None if text is None else Priority(text)
-        self._add_finding(number, "unknown-priority", f"{quote_text(text)} is not one of {', '.join(Priority)}")
+            if text is None:
+                return None
+            return Priority(text)
+
+        self._add_finding(
+            number, "unknown-priority", f"{quote_text(text)} is not one of {', '.join(Priority)}"
+        )
         return None
 
     def _close_block(self, number: int) -> None:
@@ -174,35 +224,58 @@ class _AnnotationReader:
     def _store_block(self) -> None:
         """Take over the requirement that is open."""
         assert self._open is not None
-        requirement = msgspec.structs.replace(self._open, text=collapse_whitespace(" ".join(self._text)))
-        self._open, self._text = None, []
+        requirement = msgspec.structs.replace(
+            self._open, text=collapse_whitespace(" ".join(self._text))
+        )
+        self._open = None
+        self._text = []
+
         if not is_requirement_id(requirement.id):
             self._add_finding(
-                requirement.line, "bad-id", f"{quote_text(requirement.id)} is not an id such as FR-AUTH-001"
+                requirement.line,
+                "bad-id",
+                f"{quote_text(requirement.id)} is not an id such as FR-AUTH-001",
             )
         elif requirement.id in self._annotated:
             first = self._annotated[requirement.id].line
             self._add_finding(
-                requirement.line, "duplicate-id", f"{requirement.id} appears twice, first in line {first}"
+                requirement.line,
+                "duplicate-id",
+                f"{requirement.id} appears twice, first in line {first}",
             )
         else:
             self._annotated[requirement.id] = requirement
             if not requirement.text:
-                self._add_finding(requirement.line, "empty-requirement", f"{requirement.id} says nothing")
+                self._add_finding(
+                    requirement.line, "empty-requirement", f"{requirement.id} says nothing"
+                )
 
     def finish(self) -> Spec:
         if self._open is not None:
-            self._add_finding(self._open.line, "unclosed-annotation", f"{quote_text(self._open.id)} is never closed")
+            self._add_finding(
+                self._open.line,
+                "unclosed-annotation",
+                f"{quote_text(self._open.id)} is never closed",
+            )
             self._store_block()
+
         self._check_count()
         self._check_coverage()
+
         if self._blocks or self._header:
             for listed in self._listed.values():
                 if listed.id not in self._annotated:
                     self._add_finding(
-                        listed.line, "unannotated-id", f"{listed.id} is not annotated, and does not count"
+                        listed.line,
+                        "unannotated-id",
+                        f"{listed.id} is not annotated, and does not count",
                     )
-        found = self._annotated if self._blocks or self._header else self._listed
+
+        if self._blocks or self._header:
+            found = self._annotated
+        else:
+            found = self._listed
+
         return Spec(tuple(found.values()), tuple(sorted(self._findings)))
 
     def _check_count(self) -> None:
@@ -210,26 +283,41 @@ class _AnnotationReader:
         if not line:
             if "validated" in self._header and not self._blocks:
                 self._add_finding(
-                    self._header["validated"][0], "false-count", "validated, but no requirement is annotated"
+                    self._header["validated"][0],
+                    "false-count",
+                    "validated, but no requirement is annotated",
                 )
         elif not (text.isascii() and text.isdigit() and len(text) < 7):
-            self._add_finding(line, "bad-annotation", f"fr-count must be a number, not {quote_text(text)}")
+            self._add_finding(
+                line, "bad-annotation", f"fr-count must be a number, not {quote_text(text)}"
+            )
         elif int(text) != self._blocks:
             self._add_finding(
-                line, "false-count", f"fr-count is {int(text)}, but {self._blocks} requirements are annotated"
+                line,
+                "false-count",
+                f"fr-count is {int(text)}, but {self._blocks} requirements are annotated",
             )
 
     def _check_coverage(self) -> None:
         line, text = self._header.get("fr-coverage", (0, ""))
         if not line:
             return
+
         found = _COVERAGE.fullmatch(text)
         if not found or float(found[1]) > 100:
-            self._add_finding(line, "bad-annotation", f"fr-coverage must be 0% to 100%, not {quote_text(text)}")
+            self._add_finding(
+                line, "bad-annotation", f"fr-coverage must be 0% to 100%, not {quote_text(text)}"
+            )
             return
+
         claimed = float(found[1])
         covered = len(self._with_scenario & self._annotated.keys())
-        if self._with_scenario and self._annotated and abs(claimed - 100 * covered / len(self._annotated)) >= 1:
+
+        if (
+            self._with_scenario
+            and self._annotated
+            and abs(claimed - 100 * covered / len(self._annotated)) >= 1
+        ):
             message = f"fr-coverage is {text}, but {covered} of {len(self._annotated)} requirements have a scenario"
             self._add_finding(line, "false-coverage", message)
 
@@ -238,5 +326,9 @@ def _strip_id(line: str) -> str:
     """A line of a requirement without its bullet and its own id."""
     if found := _LISTED_ID.match(line):
         return found[2]
+
     bullet = _BULLET.match(line)
-    return bullet[1] if bullet else line
+    if bullet:
+        return bullet[1]
+
+    return line

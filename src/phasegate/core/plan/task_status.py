@@ -1,4 +1,6 @@
-"""How far the tasks of a package are, as its agents report: kept as a line of text in the package's row.
+"""How far the tasks of a package are, as its agents report.
+
+Kept as a line of text in the package's row.
 
 Loads nothing: `status` reads these lines.
 """
@@ -29,8 +31,22 @@ def format_task_statuses(tasks: Mapping[str, str]) -> str:
 
 
 def summarize_tasks(packages: Mapping[str, Mapping[str, str]]) -> str:
-    """How many tasks of these packages are completed, and which failed; nothing where there are no tasks."""
+    """How many tasks of these packages are completed, and which failed.
+
+    Nothing where there are no tasks.
+    """
     total = sum(len(tasks) for tasks in packages.values())
     done = sum(status == "COMPLETED" for tasks in packages.values() for status in tasks.values())
-    failed = [f"{id_} {name}" for id_, tasks in packages.items() for name, said in tasks.items() if said == "FAILED"]
-    return f"tasks: {done} of {total} completed" + f"; FAILED: {', '.join(failed)}" * bool(failed) if total else ""
+    failed = [
+        f"{id_} {name}"
+        for id_, tasks in packages.items()
+        for name, said in tasks.items()
+        if said == "FAILED"
+    ]
+
+    if total:
+        return f"tasks: {done} of {total} completed" + f"; FAILED: {', '.join(failed)}" * bool(
+            failed
+        )
+
+    return ""

@@ -1,4 +1,6 @@
-"""TASKS: the tasks of a `tasks.md`, as checkbox lines or YAML blocks; checked as a whole; written back without loss.
+"""TASKS: the tasks of a `tasks.md`, as checkbox lines or YAML blocks.
+
+Checked as a whole; written back without loss.
 
 - [ ] 1.1 Title of the task
   - File: path/one.py, path/two.py
@@ -20,8 +22,19 @@ import msgspec
 from phasegate.core.paths.repo_path import find_path_problem
 from phasegate.core.plan.dependencies import find_cycles
 from phasegate.core.text.finding import Finding, quote_text, suggest_closest
-from phasegate.core.text.markdown_lines import MarkdownLine, collapse_whitespace, iter_markdown_lines
-from phasegate.core.text.yaml_nodes import FieldReader, MalformedDocument, YamlList, YamlMapping, YamlNode, YamlText
+from phasegate.core.text.markdown_lines import (
+    MarkdownLine,
+    collapse_whitespace,
+    iter_markdown_lines,
+)
+from phasegate.core.text.yaml_nodes import (
+    FieldReader,
+    MalformedDocument,
+    YamlList,
+    YamlMapping,
+    YamlNode,
+    YamlText,
+)
 
 ReadYaml = Callable[[str, int], YamlNode]
 
@@ -36,7 +49,10 @@ class Layer(IntEnum):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One task. `spec` holds requirement ids and headings of documents, `depends` ids of other tasks."""
+    """One task.
+
+    `spec` holds requirement ids and headings of documents, `depends` ids of other tasks.
+    """
 
     id: str
     title: str
@@ -53,7 +69,10 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class TaskList(NamedTuple):
-    """All well-formed tasks with their lines, and everything that is wrong. With findings it is no plan."""
+    """All well-formed tasks with their lines, and everything that is wrong.
+
+    With findings it is no plan.
+    """
 
     tasks: tuple[Task, ...]
     lines: dict[str, int]
@@ -67,7 +86,8 @@ class _Draft(NamedTuple):
     id: str
     title: str
     done: bool
-    fields: dict[str, list[str]]  # the lines of each
+    # The lines of each
+    fields: dict[str, list[str]]
 
     def field(self, key: str) -> str:
         """A field's lines as one text."""
@@ -77,94 +97,160 @@ class _Draft(NamedTuple):
 _CHECKBOX = re.compile(r"\s*[-*+] \[([ xX])\] *(.*)")
 _ID = re.compile(r"(\*\*)?([0-9]+(?:\.[0-9A-Za-z]+)*)[.:]?(\*\*)?[.:]?(?:\s+(.*))?")
 _TASK_ID = re.compile(r"[1-9][0-9]{0,3}\.[1-9][0-9]{0,3}")
-_FIELD = re.compile(r"\s+[-*+]\s+[*_`]{0,2}([A-Za-z][A-Za-z ]{0,20}?)[*_`]{0,2}:[*_`]{0,2}(?:\s+(.*))?")
-_LABELS = {"file": "file", "files": "file", "spec": "spec", "specs": "spec", "do": "do"} | dict.fromkeys(
-    ("depends", "depends on", "dependencies"), "depends"
+_FIELD = re.compile(
+    r"\s+[-*+]\s+[*_`]{0,2}([A-Za-z][A-Za-z ]{0,20}?)[*_`]{0,2}:[*_`]{0,2}(?:\s+(.*))?"
 )
+_LABELS = {
+    "file": "file",
+    "files": "file",
+    "spec": "spec",
+    "specs": "spec",
+    "do": "do",
+} | dict.fromkeys(("depends", "depends on", "dependencies"), "depends")
 _LIST_ITEM = re.compile(r"\s*(?:`([^`]*)`|([^,`]+))\s*(?:,|\Z)")
 _EMPTY_VALUES = frozenset(("", "none", "-", "—", "n/a"))
 
 
 def parse_tasks(text: str, read_yaml: ReadYaml) -> TaskList:
-    """The tasks of a document, and all findings in one go: cycles, duplicates, dangling references, unknown layers."""
+    """The tasks of a document, and all findings in one go.
+
+    Cycles, duplicates, dangling references, unknown layers.
+    """
     findings: list[Finding] = []
     tasks: dict[str, Task] = {}
     lines: dict[str, int] = {}
+
     for draft in sorted(_drafts(text, read_yaml, findings), key=lambda draft: draft.line):
         task = _build_task(draft, findings)
         if task is None:
             continue
+
         if task.id in tasks:
             where = f"first in line {lines[task.id]}"
-            findings.append(Finding(draft.line, "duplicate-task", f"task {task.id} appears twice, {where}"))
+            findings.append(
+                Finding(draft.line, "duplicate-task", f"task {task.id} appears twice, {where}")
+            )
         else:
             tasks[task.id], lines[task.id] = task, draft.line
+
     findings += _dependency_findings(tasks, lines)
     return TaskList(tuple(tasks.values()), lines, sorted(findings))
 
 
 def _drafts(text: str, read_yaml: ReadYaml, findings: list[Finding]) -> Iterator[_Draft]:
-    for block, group in groupby(iter_markdown_lines(text), key=lambda line: (line.fence_line, line.fence_info)):
+    for block, group in groupby(
+        iter_markdown_lines(text), key=lambda line: (line.fence_line, line.fence_info)
+    ):
         if block[1] is None:
             yield from _checkbox_drafts(group, findings)
         elif block[1].split(" ")[0].lower() in ("yaml", "yml"):
-            yield from _yaml_drafts("\n".join(line.text for line in group), block[0] + 1, read_yaml, findings)
+            yield from _yaml_drafts(
+                "\n".join(line.text for line in group), block[0] + 1, read_yaml, findings
+            )
 
 
 def _checkbox_drafts(lines: Iterable[MarkdownLine], findings: list[Finding]) -> Iterator[_Draft]:
     draft: _Draft | None = None
     label = ""
+
     for line in lines:
         box = _CHECKBOX.match(line.text)
-        id_found = _ID.fullmatch(box[2].rstrip()) if box else None
+        if box:
+            id_found = _ID.fullmatch(box[2].rstrip())
+        else:
+            id_found = None
+
         if box and id_found:
             if draft:
                 yield draft
+
             title = id_found[4] or ""
             bold_title = id_found[1] and not id_found[3]
             draft = _Draft(
-                line.number, id_found[2], title.replace("**", "") if bold_title else title, box[1] != " ", {}
+                line=line.number,
+                id=id_found[2],
+                title=title.replace("**", "") if bold_title else title,
+                done=box[1] != " ",
+                fields={},
             )
+
             label = ""
         elif box and not line.text[:1].isspace():
-            findings.append(Finding(line.number, "bad-task-id", f"{quote_text(box[2])} has no id such as 1.1"))
+            findings.append(
+                Finding(line.number, "bad-task-id", f"{quote_text(box[2])} has no id such as 1.1")
+            )
         elif draft and line.text[:1].isspace() and line.text.strip():
             label = _read_field_line(draft, label, line, findings)
         elif draft and line.text.strip():
             yield draft
             draft = None
+
     if draft:
         yield draft
 
 
 def _read_field_line(draft: _Draft, label: str, line: MarkdownLine, findings: list[Finding]) -> str:
-    """Read one line below a task: a field, or more of the field above. Gives the field that it belongs to."""
+    """Read one line below a task: a field, or more of the field above.
+
+    Gives the field that it belongs to.
+    """
     found = _FIELD.fullmatch(line.text)
-    name = _LABELS.get(collapse_whitespace(found[1]).lower()) if found else None
+    if found:
+        name = _LABELS.get(collapse_whitespace(found[1]).lower())
+    else:
+        name = None
+
     if found and name:
         if name in draft.fields:
-            findings.append(Finding(line.number, "duplicate-field", f"task {draft.id} has {name} twice"))
+            findings.append(
+                Finding(line.number, "duplicate-field", f"task {draft.id} has {name} twice")
+            )
+
         draft.fields[name] = [found[2] or ""]
         return name
+
     if found and label != "do":
         hint = suggest_closest(found[1].capitalize(), ("File", "Spec", "Do", "Depends"))
-        findings.append(Finding(line.number, "unknown-field", f"{quote_text(found[1])} is not a field of a task{hint}"))
+        findings.append(
+            Finding(
+                line.number,
+                "unknown-field",
+                f"{quote_text(found[1])} is not a field of a task{hint}",
+            )
+        )
     elif label:
         draft.fields[label].append(line.text.strip())
     else:
-        findings.append(Finding(line.number, "unknown-field", f"{quote_text(line.text.strip())} belongs to no field"))
+        findings.append(
+            Finding(
+                line.number, "unknown-field", f"{quote_text(line.text.strip())} belongs to no field"
+            )
+        )
+
     return label
 
 
-def _yaml_drafts(text: str, line: int, read_yaml: ReadYaml, findings: list[Finding]) -> Iterator[_Draft]:
+def _yaml_drafts(
+    text: str, line: int, read_yaml: ReadYaml, findings: list[Finding]
+) -> Iterator[_Draft]:
     try:
         node = read_yaml(text, line)
     except MalformedDocument as error:
-        findings.append(Finding(error.finding.line, "bad-yaml", f"this block {error.finding.message}"))
+        findings.append(
+            Finding(error.finding.line, "bad-yaml", f"this block {error.finding.message}")
+        )
         return
-    if not isinstance(node, YamlList) or not all(isinstance(item, YamlMapping) for item in node.values):
-        findings.append(Finding(line, "bad-yaml", "this block is not a list of tasks: write `- id: 1.1` and so on"))
+
+    if not isinstance(node, YamlList) or not all(
+        isinstance(item, YamlMapping) for item in node.values
+    ):
+        findings.append(
+            Finding(
+                line, "bad-yaml", "this block is not a list of tasks: write `- id: 1.1` and so on"
+            )
+        )
         return
+
     for item in node.values:
         if isinstance(item, YamlMapping):
             yield _yaml_draft(item, findings)
@@ -172,33 +258,44 @@ def _yaml_drafts(text: str, line: int, read_yaml: ReadYaml, findings: list[Findi
 
 def _yaml_draft(item: YamlMapping, findings: list[Finding]) -> _Draft:
     fields = FieldReader(item, findings)
-    id_, title, do, done = (
-        fields.read_required_text("id"),
-        fields.read_text("title"),
-        fields.read_text("do"),
-        fields.read_text("done", "false"),
-    )
+    id_ = fields.read_required_text("id")
+    title = fields.read_text("title")
+    do = fields.read_text("do")
+    done = fields.read_text("done", "false")
     listed = {key: [_list_text(fields, item, key)] for key in ("file", "spec", "depends")}
     fields.report_unknown_keys()
     if done not in ("true", "false"):
         fields.report_problem("done", "must be true or false")
-    return _Draft(item.line, id_, title, done == "true", {**listed, "do": [do]})
+
+    return _Draft(
+        line=item.line, id=id_, title=title, done=done == "true", fields={**listed, "do": [do]}
+    )
 
 
 def _list_text(fields: FieldReader, item: YamlMapping, key: str) -> str:
     """A list as it would stand on a checkbox line; a single value stands there as it is."""
-    return fields.read_text(key) if isinstance(item.values.get(key), YamlText) else _join_list(fields.read_texts(key))
+    if isinstance(item.values.get(key), YamlText):
+        return fields.read_text(key)
+    return _join_list(fields.read_texts(key))
 
 
 def _build_task(draft: _Draft, findings: list[Finding]) -> Task | None:
     """The task that a draft means; None, and a finding, if it has no usable id."""
     if not _TASK_ID.fullmatch(draft.id):
-        findings.append(Finding(draft.line, "bad-task-id", f"{quote_text(draft.id)} is not an id such as 1.1"))
+        findings.append(
+            Finding(draft.line, "bad-task-id", f"{quote_text(draft.id)} is not an id such as 1.1")
+        )
         return None
+
     if int(draft.id.partition(".")[0]) not in tuple(Layer):
         layers = ", ".join(f"{layer.value} {layer.name.lower()}" for layer in Layer)
-        findings.append(Finding(draft.line, "unknown-layer", f"task {draft.id} is in no layer; there are {layers}"))
+        findings.append(
+            Finding(
+                draft.line, "unknown-layer", f"task {draft.id} is in no layer; there are {layers}"
+            )
+        )
         return None
+
     lists = {key: _read_list(draft, key, findings) for key in ("file", "spec", "depends")}
     task = Task(
         id=draft.id,
@@ -209,7 +306,12 @@ def _build_task(draft: _Draft, findings: list[Finding]) -> Task | None:
         depends=lists["depends"],
         done=draft.done,
     )
-    findings += [Finding(draft.line, code, f"task {task.id} {message}") for code, message in _task_problems(task)]
+
+    findings += [
+        Finding(draft.line, code, f"task {task.id} {message}")
+        for code, message in _task_problems(task)
+    ]
+
     return task
 
 
@@ -223,18 +325,28 @@ def _read_list(draft: _Draft, key: str, findings: list[Finding]) -> tuple[str, .
 
 
 def _split_list(text: str, allow_blanks: bool) -> tuple[str, ...] | None:
-    """Values between commas, each alone or in backticks; None if a value has words of comment beside it."""
+    """Values between commas, each alone or in backticks.
+
+    None if a value has words of comment beside it.
+    """
     if text.strip().lower() in _EMPTY_VALUES:
         return ()
-    values, at = [], 0
+
+    values = []
+    at = 0
     text = text.rstrip().removesuffix(",")
+
     while at < len(text):
         found = _LIST_ITEM.match(text, at)
         if not found or (found[2] and not allow_blanks and " " in found[2].strip()):
             return None
+
         values.append(collapse_whitespace(found[1] if found[1] is not None else found[2]))
         at = found.end()
-    return tuple(value.strip("*") if _TASK_ID.fullmatch(value.strip("*")) else value for value in values)
+
+    return tuple(
+        value.strip("*") if _TASK_ID.fullmatch(value.strip("*")) else value for value in values
+    )
 
 
 def _task_problems(task: Task) -> Iterator[tuple[str, str]]:
@@ -242,6 +354,7 @@ def _task_problems(task: Task) -> Iterator[tuple[str, str]]:
         yield "no-title", "has no title"
     if not task.files:
         yield "no-file", "names no file"
+
     for path in task.files:
         problem = find_path_problem(path)
         if problem:
@@ -256,11 +369,13 @@ def _dependency_findings(tasks: dict[str, Task], lines: dict[str, int]) -> Itera
             if other not in tasks:
                 message = f"task {task.id} depends on {quote_text(other)}, which is not a task here"
                 yield Finding(lines[task.id], "dangling-dependency", message)
+
     for cycle in find_cycles({task.id: task.depends for task in tasks.values()}):
         yield Finding(lines[cycle[0]], "cycle", f"dependency cycle: {' -> '.join(cycle)}")
 
 
 def _join_list(values: Iterable[str]) -> str:
     return ", ".join(
-        f"`{value}`" if {",", " "} & {*value} or value.lower() in _EMPTY_VALUES else value for value in values
+        f"`{value}`" if {",", " "} & {*value} or value.lower() in _EMPTY_VALUES else value
+        for value in values
     )

@@ -30,11 +30,13 @@ class CommitLink(msgspec.Struct, frozen=True):
 
 
 class TestLink(msgspec.Struct, frozen=True):
-    __test__ = False  # not a test of ours
+    # Not a test of ours
+    __test__ = False
 
     path: str
     package: str
-    names_it: bool  # the test says the requirement's id
+    # The test says the requirement's id
+    names_it: bool
 
 
 class RequirementTrace(msgspec.Struct, frozen=True):
@@ -57,11 +59,21 @@ class RequirementTrace(msgspec.Struct, frozen=True):
 def trace_requirements(
     requirements: Sequence[Requirement], works: Sequence[PackageTraceData]
 ) -> tuple[RequirementTrace, ...]:
-    """Follow each requirement. What names ids counts for those; what names none, for all that its package serves."""
+    """Follow each requirement.
+
+    What names ids counts for those; what names none, for all that its package serves.
+    """
     named = _build_id_finder([requirement.id for requirement in requirements])
-    commits = [(work.package, commit, named(commit.message)) for work in works for commit in work.commits]
-    tests = [(work.package, path, named(text)) for work in works for path, text in work.tests.items()]
-    return tuple(_trace_requirement(requirement, works, commits, tests) for requirement in requirements)
+    commits = [
+        (work.package, commit, named(commit.message)) for work in works for commit in work.commits
+    ]
+    tests = [
+        (work.package, path, named(text)) for work in works for path, text in work.tests.items()
+    ]
+
+    return tuple(
+        _trace_requirement(requirement, works, commits, tests) for requirement in requirements
+    )
 
 
 def _trace_requirement(
@@ -72,16 +84,18 @@ def _trace_requirement(
 ) -> RequirementTrace:
     id_ = requirement.id
     return RequirementTrace(
-        id_,
-        requirement.text,
-        requirement.priority.value if requirement.priority else None,
-        tuple(work.package.work_package_id for work in works if id_ in work.package.requirements),
-        tuple(
+        id=id_,
+        text=requirement.text,
+        priority=requirement.priority.value if requirement.priority else None,
+        packages=tuple(
+            work.package.work_package_id for work in works if id_ in work.package.requirements
+        ),
+        commits=tuple(
             CommitLink(commit.id, commit.subject, package.work_package_id)
             for package, commit, ids in commits
             if id_ in (ids or package.requirements)
         ),
-        tuple(
+        tests=tuple(
             TestLink(path, package.work_package_id, id_ in ids)
             for package, path, ids in tests
             if id_ in (ids or package.requirements)
@@ -101,10 +115,15 @@ def render_trace(traced: Sequence[RequirementTrace]) -> Iterator[str]:
     for one in traced:
         yield f"{one.id}  {one.text}".rstrip()
         yield f"  packages  {', '.join(one.packages) or '-'}"
-        yield from _list_lines("commits", [f"{commit.id[:10]} {commit.subject}" for commit in one.commits])
-        yield from _list_lines("tests", [f"{test.path}{' (names it)' if test.names_it else ''}" for test in one.tests])
+        yield from _list_lines(
+            "commits", [f"{commit.id[:10]} {commit.subject}" for commit in one.commits]
+        )
+        yield from _list_lines(
+            "tests", [f"{test.path}{' (names it)' if test.names_it else ''}" for test in one.tests]
+        )
         if one.missing:
             yield f"  MISSING   {', '.join(one.missing)}"
+
     yield summarize_trace(traced)
 
 

@@ -1,4 +1,6 @@
-"""A work package: what its front matter says, which states it can be in, and what makes one invalid."""
+"""A work package: what its front matter says, which states it can be in, and what makes one
+invalid.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ class Deliverables(msgspec.Struct, frozen=True):
 
 
 class PackageChecks(msgspec.Struct, frozen=True):
-    """Commands that override the profile's: None leaves the profile's, an empty one is not asked for."""
+    """Commands that override the profile's.
+
+    None leaves the profile's, an empty one is not asked for.
+    """
 
     setup: str | None = None
     build: str | None = None
@@ -54,7 +59,10 @@ class PackageChecks(msgspec.Struct, frozen=True):
 
 
 class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """The front matter of a `WPnn.md`. Fields behind `allowed_dependencies` are ours, and optional in a document."""
+    """The front matter of a `WPnn.md`.
+
+    Fields behind `allowed_dependencies` are ours, and optional in a document.
+    """
 
     work_package_id: str
     title: str
@@ -70,7 +78,8 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
     allowed_dependencies: tuple[str, ...] = ()
     mission: str = ""
     feature_title: str = ""
-    descriptions: Mapping[str, str] = msgspec.field(default_factory=dict)  # of deliverables, by path
+    # Of deliverables, by path
+    descriptions: Mapping[str, str] = msgspec.field(default_factory=dict)
     architecture_rules: tuple[str, ...] = ()
     quality_rules: tuple[str, ...] = ()
     forbidden_dependencies: tuple[str, ...] = ()
@@ -122,7 +131,10 @@ class PackageState(StrEnum):
 
 
 def split_evenly(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:
-    """Contiguous near-equal parts, larger ones first; more parts than items leave empty ones at the end."""
+    """Contiguous near-equal parts, larger ones first.
+
+    More parts than items leave empty ones at the end.
+    """
     size, larger = divmod(len(items), parts)
     ends = [(n + 1) * size + min(n + 1, larger) for n in range(parts)]
     return tuple(tuple(items[start:end]) for start, end in zip([0, *ends], ends, strict=False))
@@ -159,20 +171,31 @@ def find_package_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     yield from _text_problems(package)
     if not 1 <= package.num_agents <= MAX_AGENTS:
         yield PackageProblem("num_agents", f"must be 1 to {MAX_AGENTS}")
+
     least = package.checks.coverage_min
     if least is not None and not (0 <= least <= 100 and round(least, 2) == least):
-        yield PackageProblem("checks.coverage_min", "must be a percentage from 0 to 100 with at most two decimals")
+        yield PackageProblem(
+            "checks.coverage_min", "must be a percentage from 0 to 100 with at most two decimals"
+        )
 
 
 def _name_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     if not _PACKAGE_ID.fullmatch(package.work_package_id):
         yield PackageProblem(
-            "work_package_id", f"must be WP01, WP02 and so on, not {quote_text(package.work_package_id)}"
+            "work_package_id",
+            f"must be WP01, WP02 and so on, not {quote_text(package.work_package_id)}",
         )
+
     if not is_safe_slug(package.feature_slug):
-        yield PackageProblem("feature_slug", f"must be like 001-user-login, not {quote_text(package.feature_slug)}")
+        yield PackageProblem(
+            "feature_slug", f"must be like 001-user-login, not {quote_text(package.feature_slug)}"
+        )
+
     if package.profile and not _PROFILE.fullmatch(package.profile):
-        yield PackageProblem("profile", f"must be the name of a language profile, not {quote_text(package.profile)}")
+        yield PackageProblem(
+            "profile", f"must be the name of a language profile, not {quote_text(package.profile)}"
+        )
+
     if package.work_package_id in package.dependencies:
         yield PackageProblem("dependencies", "names the package itself", package.work_package_id)
 
@@ -180,6 +203,7 @@ def _name_problems(package: WorkPackage) -> Iterator[PackageProblem]:
 def _list_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     """Lists of names: each of its form, none twice."""
     forms = {"dependencies": _PACKAGE_ID, "requirements": _REQUIREMENT_ID, "tasks": _TASK_ID}
+
     for key, form in forms.items():
         values: tuple[str, ...] = getattr(package, key)
         yield from (
@@ -187,8 +211,16 @@ def _list_problems(package: WorkPackage) -> Iterator[PackageProblem]:
             for v in values
             if not form.fullmatch(v)
         )
-    for key in (*forms, "file_scope", "allowed_dependencies", "forbidden_dependencies", "executable_files"):
+
+    for key in (
+        *forms,
+        "file_scope",
+        "allowed_dependencies",
+        "forbidden_dependencies",
+        "executable_files",
+    ):
         yield from _repetition_problems(key, getattr(package, key))
+
     yield from _repetition_problems("deliverables", package.deliverables.all)
 
 
@@ -201,7 +233,10 @@ def _repetition_problems(key: str, values: Sequence[str]) -> Iterator[PackagePro
 
 
 def find_scope_entry_problem(entry: str) -> str | None:
-    """Why an entry of a scope could reach out of the worktree or means nothing; None if it is sound."""
+    """Why an entry of a scope could reach out of the worktree or means nothing.
+
+    None if it is sound.
+    """
     if entry.startswith("!"):
         return "is an exclusion; list what may change instead"
     return find_path_problem(entry.removesuffix("/"))
@@ -210,19 +245,31 @@ def find_scope_entry_problem(entry: str) -> str | None:
 def _scope_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     if not package.file_scope:
         yield PackageProblem("file_scope", "is missing or empty: nothing could change")
+
     for entry in package.file_scope:
         if problem := find_scope_entry_problem(entry):
             yield PackageProblem("file_scope", f"holds {quote_text(entry)}, which {problem}", entry)
+
     scope = package.build_scope()
     for kind in ("code", "tests", "documentation"):
         for path in getattr(package.deliverables, kind):
             if problem := _deliverable_problem(path, scope):
-                yield PackageProblem(f"deliverables.{kind}", f"holds {quote_text(path)}, which {problem}", path)
+                yield PackageProblem(
+                    f"deliverables.{kind}", f"holds {quote_text(path)}, which {problem}", path
+                )
+
     for path in package.executable_files:
         if find_path_problem(path) or not scope.covers(path):
-            yield PackageProblem("executable_files", f"holds {quote_text(path)}, which is not in the file scope", path)
+            yield PackageProblem(
+                "executable_files",
+                f"holds {quote_text(path)}, which is not in the file scope",
+                path,
+            )
+
     for path in package.descriptions.keys() - set(package.deliverables.all):
-        yield PackageProblem("descriptions", f"describes {quote_text(path)}, which is not a deliverable")
+        yield PackageProblem(
+            "descriptions", f"describes {quote_text(path)}, which is not a deliverable"
+        )
 
 
 def _deliverable_problem(path: str, scope: Scope) -> str | None:
@@ -232,13 +279,17 @@ def _deliverable_problem(path: str, scope: Scope) -> str | None:
         return "is a pattern; a deliverable is one file"
     if not scope.covers(path):
         return "is not in the file scope"
-    return "is tool litter that is never taken over" if scope.is_litter(path) else None
+    if scope.is_litter(path):
+        return "is tool litter that is never taken over"
+
+    return None
 
 
 def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     """Words for people and agents: one printable line each; only the mission may be longer."""
     if not package.title.strip():
         yield PackageProblem("title", "is missing")
+
     commands = {f"checks.{name}": getattr(package.checks, name) or "" for name in CHECK_COMMANDS}
     texts = {"title": package.title, "feature_title": package.feature_title, **commands}
     yield from (
@@ -246,6 +297,7 @@ def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
         for key, text in texts.items()
         if not _is_printable_line(text)
     )
+
     for key in (
         "architecture_rules",
         "quality_rules",
@@ -256,6 +308,7 @@ def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
         values: tuple[str, ...] = getattr(package, key)
         if not all(_is_printable_line(value) and value.strip() for value in values):
             yield PackageProblem(key, "must hold lines of printable text, none of them empty")
+
     if not all(_is_printable_line(text) for text in package.descriptions.values()):
         yield PackageProblem("descriptions", "must be one line of printable text each")
     if not all(_is_printable_line(line) for line in package.mission.split("\n")):
@@ -264,4 +317,6 @@ def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
 
 def _is_printable_line(text: str) -> bool:
     """Printable, or at least no control character, no line end and nothing that UTF-8 cannot carry."""
-    return text.isprintable() or not any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in text)
+    return text.isprintable() or not any(
+        c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in text
+    )

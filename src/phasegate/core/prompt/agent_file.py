@@ -1,7 +1,10 @@
-"""Where the prompt section of an agent file goes. Text in, text out; twice gives the same bytes as once.
+"""Where the prompt section of an agent file goes.
 
-Of Markdown it knows level-1 headings at the margin, and the code fences and comments that hide them; a fence that opens
-in a list must be closed too. Lists, tables and the rest matter only at the end of a file: they are no closing line.
+Text in, text out; twice gives the same bytes as once.
+
+Of Markdown it knows level-1 headings at the margin, and the code fences and comments that hide
+them; a fence that opens in a list must be closed too. Lists, tables and the rest matter only at the
+end of a file: they are no closing line.
 """
 
 from __future__ import annotations
@@ -20,15 +23,20 @@ PROGRESS_TITLE = "PROGRESS TRACKING (TASK LIST)"
 SELF_VALIDATION_TITLE = "SELF-VALIDATION"
 OWN_TITLES = (PROMPTS_TITLE, PROTOCOL_TITLE)
 _BYTE_ORDER_MARK = "\ufeff"
-_COMPARED_ENDING_LINES = 3  # the end of a block that is quoted, by which an older text of ours is known as well
+# The end of a block that is quoted, by which an older text of ours is known as well
+_COMPARED_ENDING_LINES = 3
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _TITLE = re.compile(r"#(?:[ \t]+(.*))?$")
 _LIST_MARKS = r"[ \t]*(?:(?:[-+*]|\d{1,9}[.)])[ \t]+)*"
 _FENCE = re.compile(rf"{_LIST_MARKS}(?:(`{{3,}})[^`]*|(~{{3,}}).*)$")
 _UNDERLINE = re.compile(r"=+[ \t]*$")
-_HEADING_OR_RULE = re.compile(r"#{1,6}(?:[ \t]|$)|=+[ \t]*$|(?:\*[ \t]*){3,}$|(?:-[ \t]*){3,}$|(?:_[ \t]*){3,}$")
-_NOT_A_PARAGRAPH = re.compile(r"[ \t]|[-+*](?:[ \t]|$)|\d{1,9}[.)](?:[ \t]|$)|\[\d+\]|[|:\- \t]*$|\|")
+_HEADING_OR_RULE = re.compile(
+    r"#{1,6}(?:[ \t]|$)|=+[ \t]*$|(?:\*[ \t]*){3,}$|(?:-[ \t]*){3,}$|(?:_[ \t]*){3,}$"
+)
+_NOT_A_PARAGRAPH = re.compile(
+    r"[ \t]|[-+*](?:[ \t]|$)|\d{1,9}[.)](?:[ \t]|$)|\[\d+\]|[|:\- \t]*$|\|"
+)
 
 
 class PromptSection(NamedTuple):
@@ -39,11 +47,16 @@ class PromptSection(NamedTuple):
 
 
 class AgentFile(NamedTuple):
-    """An agent file taken apart: the lines that are its author's, and our sections that were among them."""
+    """An agent file taken apart.
+
+    The lines that are its author's, and our sections that were among them.
+    """
 
     text: str
-    byte_order_mark: str  # of the byte order
-    lines: tuple[str, ...]  # with their endings
+    # Of the byte order
+    byte_order_mark: str
+    # With their endings
+    lines: tuple[str, ...]
     sections: tuple[PromptSection, ...]
 
 
@@ -53,35 +66,49 @@ def split_lines(text: str) -> list[str]:
 
 
 def read_agent_file(text: str, expected_section: PromptSection | None = None) -> AgentFile:
-    """Take an agent file apart; one that ends inside a code fence or a comment has no place for a section.
+    """Take an agent file apart.
+
+    One that ends inside a code fence or a comment has no place for a section.
 
     Who knows the section that is due can tell its end from what the author wrote below it.
     """
-    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
+    if text.startswith(_BYTE_ORDER_MARK):
+        mark = _BYTE_ORDER_MARK
+    else:
+        mark = ""
+
     lines = split_lines(text[len(mark) :])
     outline = Outline(lines)
     kept: list[str] = []
     sections: list[PromptSection] = []
     position = 0
+
     for start, title in outline.titles.items():
         if title not in OWN_TITLES:
             continue
+
         _append_after_blank_line(kept, lines[position:start])
         position = outline.find_section_end(start)
         if expected_section is not None and expected_section.title == title:
             position = start + _count_own_lines(lines[start:position], expected_section.text)
+
         sections.append(
             PromptSection(
                 title,
-                "".join(f"{_strip_line_end(line)}\n" for line in _drop_trailing_blank_lines(lines[start:position])),
+                "".join(
+                    f"{_strip_line_end(line)}\n"
+                    for line in _drop_trailing_blank_lines(lines[start:position])
+                ),
             )
         )
+
     _append_after_blank_line(kept, lines[position:])
     if _count_front_matter_lines(kept) != _count_front_matter_lines(lines):
         raise ConfigError(
             "a line `---` below our section would become a part of the front matter",
             "write it as ***, or put a heading of its own above it",
         )
+
     return AgentFile(text, mark, tuple(kept), tuple(sections))
 
 
@@ -102,31 +129,46 @@ def looks_like_orchestrator(file: AgentFile) -> bool:
 def insert_section(file: AgentFile, section: PromptSection) -> str:
     """The file with this section, once and at its place, and with no other section of ours."""
     at = _find_insertion_line(Outline(file.lines), section.title)
-    head, tail = _drop_trailing_blank_lines(file.lines[:at]), _drop_leading_blank_lines(file.lines[at:])
+    head = _drop_trailing_blank_lines(file.lines[:at])
+    tail = _drop_leading_blank_lines(file.lines[at:])
     # That of the first line that says something: blank lines come and go with a section.
     ending = next(
-        (line[len(_strip_line_end(line)) :] for line in file.lines if line.strip() and line != _strip_line_end(line)),
+        (
+            line[len(_strip_line_end(line)) :]
+            for line in file.lines
+            if line.strip() and line != _strip_line_end(line)
+        ),
         "\n",
     )
+
     body = section.text.replace("\n", ending) + ending * bool(tail)
     if head:
-        # The last line may have had no ending, or another one, which would melt into the blank line after it.
+        # The last line may have had no ending, or another one, which would melt into the blank line
+        # after it.
         head[-1] = f"{_strip_line_end(head[-1])}{ending}{ending}"
+
     return "".join([file.byte_order_mark, *head, body, *tail])
 
 
 def find_section_problems(file: AgentFile, section: PromptSection) -> list[str]:
-    """What is wrong, one phrase each: missing, stale, misplaced, repeated, foreign; none: all is as it should be."""
+    """What is wrong, one phrase each.
+
+    Missing, stale, misplaced, repeated, foreign; none: all is as it should be.
+    """
     if insert_section(file, section) == file.text:
         return []
+
     here = [found for found in file.sections if found.title == section.title]
-    phrases = [f"foreign: # {found.title}" for found in file.sections if found.title != section.title]
+    phrases = [
+        f"foreign: # {found.title}" for found in file.sections if found.title != section.title
+    ]
     if not here:
         return [*phrases, f"missing: # {section.title}"]
     if len(here) > 1:
         return [*phrases, f"repeated: # {section.title}"]
     if here[0].text != section.text:
         return [*phrases, f"stale: # {section.title}"]
+
     return phrases or [f"misplaced: # {section.title}"]
 
 
@@ -148,10 +190,20 @@ class Outline:
         return next((n for n, found in self.titles.items() if found == title), None)
 
     def find_section_end(self, start: int) -> int:
-        """Where the section that starts here ends: at the next main heading, the closing line or the file's end."""
+        """Where the section that starts here ends.
+
+        At the next main heading, the closing line or the file's end.
+        """
         following = bisect_right(self._starts, start)
-        heading = self._starts[following] if following < len(self._starts) else len(self)
-        return heading if self.closing_line is None or self.closing_line < start else min(heading, self.closing_line)
+        if following < len(self._starts):
+            heading = self._starts[following]
+        else:
+            heading = len(self)
+
+        if self.closing_line is None or self.closing_line < start:
+            return heading
+
+        return min(heading, self.closing_line)
 
     def _parse_heading_ending_at(self, n: int) -> tuple[int, str] | None:
         """Where a heading starts and its title: `# TITLE`, or a paragraph above a line of `===`."""
@@ -161,18 +213,33 @@ class Outline:
             return n, (match[1] or "").strip(" \t")
         if not _UNDERLINE.match(self._lines[n]):
             return None
+
         start = self._find_paragraph_start(n)
         title = " ".join(line.strip(" \t") for line in self._lines[start:n])
-        return None if start in (None, n) else (start, title)
+        if start in (None, n):
+            return None
+
+        return (start, title)
 
     def _find_paragraph_start(self, end: int) -> int:
-        """The first line of the paragraph whose last line is above `end`; `end` itself where there is none."""
+        """The first line of the paragraph whose last line is above `end`.
+
+        `end` itself where there is none.
+        """
         start = end
         while start and self._is_paragraph_line(start - 1):
             start -= 1
-        above = self._lines[start - 1] if start and start - 1 not in self._hidden else ""
+
+        if start and start - 1 not in self._hidden:
+            above = self._lines[start - 1]
+        else:
+            above = ""
+
         # The line of a list, a table or a menu goes on with what stands right below it.
-        return start if not above.strip() or _HEADING_OR_RULE.match(above) else end
+        if not above.strip() or _HEADING_OR_RULE.match(above):
+            return start
+
+        return end
 
     def _is_paragraph_line(self, n: int) -> bool:
         line = self._lines[n]
@@ -193,69 +260,99 @@ class Outline:
         above = len(_drop_trailing_blank_lines(self._lines[:start]))
         if above and _UNDERLINE.match(self._lines[above - 1]):
             above -= 1
-        return None if start == end or self.titles.get(above - 1) == SELF_VALIDATION_TITLE else start
+        if start == end or self.titles.get(above - 1) == SELF_VALIDATION_TITLE:
+            return None
+
+        return start
 
 
 def _find_insertion_line(outline: Outline, title: str) -> int:
     """The line before which a section goes, in a file that has none of ours."""
     if title == PROTOCOL_TITLE:
-        governance, progress = outline.find_title(GOVERNANCE_TITLE), outline.find_title(PROGRESS_TITLE)
+        governance = outline.find_title(GOVERNANCE_TITLE)
+        progress = outline.find_title(PROGRESS_TITLE)
         if governance is not None:
             return outline.find_section_end(governance)
         if progress is not None:
             return progress
+
     if outline.closing_line is None:
         return len(outline)
+
     validation = outline.find_title(SELF_VALIDATION_TITLE)
-    return outline.closing_line if validation is None else outline.find_section_end(validation)
+    if validation is None:
+        return outline.closing_line
+
+    return outline.find_section_end(validation)
 
 
 def _find_hidden_lines(lines: Sequence[str], front_matter_length: int) -> set[int]:
     """The lines of front matter, code fences and comments. One that is never closed is refused."""
     hidden = set(range(front_matter_length))
-    opened, closes = 0, None
+    opened = 0
+    closes = None
+
     for n in range(front_matter_length, len(lines)):
         fence = None if closes else _FENCE.match(lines[n])
         if fence:
             run = fence[1] or fence[2]
-            opened, closes = n, re.compile(rf"[ \t]*{run[0]}{{{len(run)},}}[ \t]*$")
+            opened = n
+            closes = re.compile(rf"[ \t]*{run[0]}{{{len(run)},}}[ \t]*$")
         elif not closes and lines[n].lstrip(" ").startswith("<!--"):
-            opened, closes = n, re.compile(r".*-->")
+            opened = n
+            closes = re.compile(r".*-->")
+
         if closes:
             hidden.add(n)
-            rest = lines[n].partition("<!--")[2] if opened == n else lines[n]
+            if opened == n:
+                rest = lines[n].partition("<!--")[2]
+            else:
+                rest = lines[n]
+
             closes = None if closes.match(rest) else closes
+
     if closes:
         raise ConfigError(
             f"the code fence or comment that opens in line {opened + 1} is never closed",
             "close it; a section put in behind it would be a part of it",
         )
+
     return hidden
 
 
 def _count_front_matter_lines(lines: Sequence[str]) -> int:
     """How many lines the front matter takes, delimiters included.
 
-    A heading of ours is never inside: else the delimiters that our own sections quote could seem to close it.
+    A heading of ours is never inside: else the delimiters that our own sections quote could seem to
+    close it.
     """
     if not lines or lines[0].rstrip() != "---":
         return 0
+
     for number, line in enumerate(lines[1:], 2):
         title = _TITLE.match(_strip_line_end(line))
         if title and (title[1] or "").strip(" \t") in OWN_TITLES:
             return 0
         if line.rstrip() in ("---", "..."):
             return number
+
     return 0
 
 
 def _count_own_lines(lines: Sequence[str], expected_text: str) -> int:
-    """How many lines of a range are our section's: all, unless it ends in some line as the text that is due does."""
-    ours, texts = expected_text.rstrip("\n").split("\n"), [_strip_line_end(line) for line in lines]
+    """How many lines of a range are our section's.
+
+    All, unless it ends in some line as the text that is due does.
+    """
+    ours = expected_text.rstrip("\n").split("\n")
+    texts = [_strip_line_end(line) for line in lines]
     ending = ours[-_COMPARED_ENDING_LINES:]
     ends = (n for n in range(len(ending), len(texts) + 1) if texts[n - len(ending) : n] == ending)
     end = len(ours) if texts[: len(ours)] == ours else next(ends, None)
-    return len(lines) if end is None else len(lines) - len(_drop_leading_blank_lines(lines[end:]))
+    if end is None:
+        return len(lines)
+
+    return len(lines) - len(_drop_leading_blank_lines(lines[end:]))
 
 
 def _append_after_blank_line(before: list[str], after: Sequence[str]) -> None:

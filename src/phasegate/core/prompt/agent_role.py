@@ -47,33 +47,55 @@ def parse_declared_role(front_matter: Sequence[str], stem: str) -> AgentRole | N
     phases = _parse_phases(entries.get("phases"))
     kind = _parse_kind(_get_scalar(entries, "role"))
     if kind is None:
-        return AgentRole(AgentKind.PHASE_AGENT, phases) if phases else None
+        if phases:
+            return AgentRole(AgentKind.PHASE_AGENT, phases)
+        return None
+
     if kind is AgentKind.SUB_AGENT:
-        return AgentRole(kind, (), _get_status_text(entries, "parent"), _get_status_text(entries, "task"))
+        return AgentRole(
+            kind=kind,
+            phases=(),
+            parent=_get_status_text(entries, "parent"),
+            task=_get_status_text(entries, "task"),
+        )
+
     discovers = DISCOVER_ORCHESTRATOR in (stem, _get_scalar(entries, "name"))
-    return AgentRole(kind, phases, outside_workflows=discovers and kind is AgentKind.SUB_ORCHESTRATOR and not phases)
+    return AgentRole(
+        kind=kind,
+        phases=phases,
+        outside_workflows=discovers and kind is AgentKind.SUB_ORCHESTRATOR and not phases,
+    )
 
 
 def build_section(role: AgentRole, texts: Mapping[str, str]) -> PromptSection:
     """The section that is due to a role, made from the shipped texts by their names."""
     if role.kind is AgentKind.ORCHESTRATOR:
         return PromptSection(PROTOCOL_TITLE, texts["prompt-emission-protocol"])
+
     if role.kind is AgentKind.SUB_AGENT:
         return PromptSection(
             PROMPTS_TITLE,
-            fill_placeholders(texts["sub-agent"], {"STATUS": _render_status_block(role), "PARENT": role.parent}),
+            fill_placeholders(
+                texts["sub-agent"], {"STATUS": _render_status_block(role), "PARENT": role.parent}
+            ),
         )
+
     if role.outside_workflows:
         return PromptSection(PROMPTS_TITLE, texts["discover-orchestrator"])
     if not role.phases:
         return PromptSection(PROMPTS_TITLE, texts["any-phase"])
+
     blocks = [
-        fill_placeholders(texts["phase-block"], {"PHASE": key, "REVIEW": review_item(key)}) for key in role.phases
+        fill_placeholders(texts["phase-block"], {"PHASE": key, "REVIEW": review_item(key)})
+        for key in role.phases
     ]
     keys = " or ".join(f"`phasegate next --phase {key}`" for key in role.phases)
+
     return PromptSection(
         PROMPTS_TITLE,
-        fill_placeholders(texts["phase-agent"], {"COMMANDS": keys, "BLOCKS": "\n".join(blocks).rstrip("\n")}),
+        fill_placeholders(
+            texts["phase-agent"], {"COMMANDS": keys, "BLOCKS": "\n".join(blocks).rstrip("\n")}
+        ),
     )
 
 
@@ -82,23 +104,33 @@ def _render_status_block(role: AgentRole) -> str:
         return render_status(role.task, role.parent).rstrip("\n")
     except ValueError as error:
         hint = "leave the words `complete. Returning results to` to the block"
-        raise ConfigError(f"`task: {role.task}` and `parent: {role.parent}` make no status block", hint) from error
+        raise ConfigError(
+            f"`task: {role.task}` and `parent: {role.parent}` make no status block", hint
+        ) from error
 
 
 def _parse_entries(lines: Sequence[str]) -> dict[str, list[str]]:
-    """The few entries that we read, as their value and the list items below them; all others are skipped."""
+    """The few entries that we read, as their value and the list items below them.
+
+    All others are skipped.
+    """
     entries: dict[str, list[str]] = {}
     current: list[str] = []
+
     for line in lines:
-        entry, item = _ENTRY.match(line), _LIST_ITEM.match(line)
+        entry = _ENTRY.match(line)
+        item = _LIST_ITEM.match(line)
+
         if entry and entry[1] in _KEYS:
             if entry[1] in entries:
                 raise ConfigError(f"the front matter sets `{entry[1]}` twice", "keep one of them")
+
             current = entries[entry[1]] = [entry[2] or ""]
         elif item:
             current.append(item[1])
         elif line.strip() and not line.lstrip().startswith("#"):
             current = []
+
     return entries
 
 
@@ -107,7 +139,10 @@ def _unquote(value: str) -> str:
     bare = value.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'":
         return bare[1:-1]
-    return bare.partition(" #")[0].strip() if not bare.startswith("#") else ""
+    if not bare.startswith("#"):
+        return bare.partition(" #")[0].strip()
+
+    return ""
 
 
 def _get_scalar(entries: Mapping[str, list[str]], key: str) -> str:
@@ -117,21 +152,36 @@ def _get_scalar(entries: Mapping[str, list[str]], key: str) -> str:
 def _get_status_text(entries: Mapping[str, list[str]], key: str) -> str:
     """A value that goes into the status block."""
     value = _get_scalar(entries, key)
+
     if value[:1] in ("|", ">"):
-        raise ConfigError(f"`{key}` is not on one line", f"write the words behind `{key}:`; they go into one sentence")
+        raise ConfigError(
+            f"`{key}` is not on one line",
+            f"write the words behind `{key}:`; they go into one sentence",
+        )
+
     if not is_printable(value):
-        what = f"`{key}: {value}` cannot stand in a status block" if value else f"a sub-agent needs `{key}:`"
+        if value:
+            what = f"`{key}: {value}` cannot stand in a status block"
+        else:
+            what = f"a sub-agent needs `{key}:`"
+
         raise ConfigError(what, f"set `{key}` in the front matter, in printable ASCII")
+
     return value
 
 
 def _parse_kind(value: str) -> AgentKind | None:
-    """The kind that a `role` names. A near miss is a mistake; any other word is not meant for us."""
+    """The kind that a `role` names.
+
+    A near miss is a mistake; any other word is not meant for us.
+    """
     if value in [*AgentKind]:
         return AgentKind(value)
+
     close = get_close_matches(value.lower(), [*AgentKind], n=1, cutoff=0.7)
     if close:
         raise ConfigError(f"`role: {value}` is unknown", f"did you mean `role: {close[0]}`?")
+
     return None
 
 
@@ -139,13 +189,20 @@ def _parse_phases(values: Sequence[str] | None) -> tuple[str, ...]:
     """The phase keys of `phases: [a, b]` or of a list below `phases:`."""
     if values is None:
         return ()
-    inline, items = _unquote(values[0]), values[1:]
+
+    inline = _unquote(values[0])
+    items = values[1:]
+
     if inline.startswith("[") and inline.endswith("]") and not items:
         items = [part for part in inline[1:-1].split(",") if part.strip()]
     elif inline:
-        raise ConfigError(f"`phases: {inline}` is not a list", "write it like `phases: [06-implementation]`")
+        raise ConfigError(
+            f"`phases: {inline}` is not a list", "write it like `phases: [06-implementation]`"
+        )
+
     phases = tuple(_unquote(item) for item in items)
     wrong = find_phases_problem(phases)
     if wrong:
         raise ConfigError(f"`phases`: {wrong}", "write it like `phases: [06-implementation]`")
+
     return phases

@@ -16,20 +16,35 @@ class DocumentSelection(NamedTuple):
     reason: str
 
 
-def select_document(front_matter: YamlMapping | MalformedDocument | None, listed_by_name: bool) -> DocumentSelection:
-    """Decide about one document by its front matter. What cannot be read is not given, and says so."""
+def select_document(
+    front_matter: YamlMapping | MalformedDocument | None, listed_by_name: bool
+) -> DocumentSelection:
+    """Decide about one document by its front matter.
+
+    What cannot be read is not given, and says so.
+    """
     if isinstance(front_matter, MalformedDocument):
         return DocumentSelection(
-            False, f"its front matter {front_matter.finding.message} (line {front_matter.finding.line})"
+            False,
+            f"its front matter {front_matter.finding.message} (line {front_matter.finding.line})",
         )
+
     if front_matter is None:
-        return DocumentSelection(listed_by_name, "listed by name" if listed_by_name else "it has no front matter")
+        return DocumentSelection(
+            listed_by_name, "listed by name" if listed_by_name else "it has no front matter"
+        )
+
     fields = FieldReader(front_matter)
     audience = [name.strip().lower() for name in fields.read_text_or_texts("audience")]
     if fields.findings:
-        return DocumentSelection(False, f"its {fields.findings[0].message} (line {fields.findings[0].line})")
+        return DocumentSelection(
+            False, f"its {fields.findings[0].message} (line {fields.findings[0].line})"
+        )
+
     if AGENTS_AUDIENCE in audience:
         return DocumentSelection(True, f"its audience is {', '.join(audience)}")
+
     return DocumentSelection(
-        False, f"its audience is {', '.join(audience) or 'not stated'}; add `audience: [{AGENTS_AUDIENCE}]`"
+        False,
+        f"its audience is {', '.join(audience) or 'not stated'}; add `audience: [{AGENTS_AUDIENCE}]`",
     )

@@ -1,4 +1,7 @@
-"""What goes into a prompt of limited size: which items whole, which cut, which not at all. Nothing silently."""
+"""What goes into a prompt of limited size: which items whole, which cut, which not at all.
+
+Nothing silently.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,12 @@ from phasegate.core.prompt.hidden_characters import quote_name
 from phasegate.core.text.token_estimate import estimate_tokens
 from phasegate.core.text.xml import encode_forbidden, escape_text, is_xml_safe
 
-MIN_CUT_TOKENS = 200  # less than this of an item helps nobody
+# Less than this of an item helps nobody
+MIN_CUT_TOKENS = 200
 RESERVE_DIVISOR = (
-    4  # a quarter of the room is kept for what changes, so that the rest stays the same from round to round
+    # A quarter of the room is kept for what changes, so that the rest stays the same from round to
+    # round
+    4
 )
 
 
@@ -25,13 +31,19 @@ class _PieceTraits(NamedTuple):
 
 
 class PieceKind(Enum):
-    """What a piece of context is. Priority: who gets room first. Place: where it stands; what changes comes last."""
+    """What a piece of context is.
 
-    ROLE = _PieceTraits(4, 1, ItemType.ARTIFACT, False)  # the agent file of the phase
+    Priority: who gets room first. Place: where it stands; what changes comes last.
+    """
+
+    # The agent file of the phase
+    ROLE = _PieceTraits(4, 1, ItemType.ARTIFACT, False)
     FILE = _PieceTraits(6, 2, ItemType.FILE, False)
-    ARTIFACT = _PieceTraits(5, 3, ItemType.ARTIFACT, False)  # a document of an earlier phase
+    # A document of an earlier phase
+    ARTIFACT = _PieceTraits(5, 3, ItemType.ARTIFACT, False)
     THOUGHT = _PieceTraits(7, 4, ItemType.THOUGHT, False)
-    REVISED = _PieceTraits(3, 5, ItemType.ARTIFACT, True)  # a document of this phase, which rounds revise
+    # A document of this phase, which rounds revise
+    REVISED = _PieceTraits(3, 5, ItemType.ARTIFACT, True)
     TASKS = _PieceTraits(2, 6, ItemType.ARTIFACT, True)
     FINDINGS = _PieceTraits(1, 7, ItemType.ARTIFACT, True)
 
@@ -84,70 +96,115 @@ def estimate_item_tokens(item: ContextItem) -> int:
 
 
 def get_display_name(piece: ContextPiece) -> str:
-    return piece.kind.value.item_type if piece.name is None else piece.name
+    if piece.name is None:
+        return piece.kind.value.item_type
+    return piece.name
 
 
-def fit_context(pieces: Sequence[ContextPiece], max_tokens: int | None, marker: str) -> FittedContext:
-    """Fit the pieces into the room by their priorities; `marker` is put where one is cut. Without a room, all fit.
+def fit_context(
+    pieces: Sequence[ContextPiece], max_tokens: int | None, marker: str
+) -> FittedContext:
+    """Fit the pieces into the room by their priorities; `marker` is put where one is cut.
 
-    If all fit, all go in. Else what changes between rounds goes first, and the rest shares what is left of the room,
-    or of three quarters of it: so it is cut in the same place in the next round, and prompt caches still hit.
+    Without a room, all fit.
+
+    If all fit, all go in. Else what changes between rounds goes first, and the rest shares what is
+    left of the room, or of three quarters of it: so it is cut in the same place in the next round,
+    and prompt caches still hit.
     """
     costs = [estimate_item_tokens(piece.item) for piece in pieces]
-    if max_tokens is None or (sum(costs) <= max_tokens and not any(piece.unread_bytes for piece in pieces)):
-        kept = [_KeptPiece(index, piece.item, costs[index], None) for index, piece in enumerate(pieces)]
+
+    if max_tokens is None or (
+        sum(costs) <= max_tokens and not any(piece.unread_bytes for piece in pieces)
+    ):
+        kept = [
+            _KeptPiece(index, piece.item, costs[index], None) for index, piece in enumerate(pieces)
+        ]
     else:
         kept = _fit_by_priority(pieces, costs, max_tokens, marker)
+
     return _order_kept(pieces, kept)
 
 
-def _fit_by_priority(pieces: Sequence[ContextPiece], costs: Sequence[int], room: int, marker: str) -> list[_KeptPiece]:
-    ranked = sorted(range(len(pieces)), key=lambda index: (pieces[index].kind.value.priority, index))
+def _fit_by_priority(
+    pieces: Sequence[ContextPiece], costs: Sequence[int], room: int, marker: str
+) -> list[_KeptPiece]:
+    ranked = sorted(
+        range(len(pieces)), key=lambda index: (pieces[index].kind.value.priority, index)
+    )
     changing = [index for index in ranked if pieces[index].kind.value.is_volatile]
     lasting = [index for index in ranked if not pieces[index].kind.value.is_volatile]
     first = _place_pieces(pieces, costs, changing, room, marker)
     used = sum(kept.tokens for kept in first)
-    kept_free = max(used, room // RESERVE_DIVISOR) if changing else 0
+    if changing:
+        kept_free = max(used, room // RESERVE_DIVISOR)
+    else:
+        kept_free = 0
+
     return first + _place_pieces(pieces, costs, lasting, room - kept_free, marker)
 
 
 def _place_pieces(
-    pieces: Sequence[ContextPiece], costs: Sequence[int], ranked: Sequence[int], room: int, marker: str
+    pieces: Sequence[ContextPiece],
+    costs: Sequence[int],
+    ranked: Sequence[int],
+    room: int,
+    marker: str,
 ) -> list[_KeptPiece]:
     kept: list[_KeptPiece] = []
     wanted = sum(costs[index] for index in ranked)
+
     for index in ranked:
         wanted -= costs[index]
         if costs[index] <= room and not pieces[index].unread_bytes:
             found: _KeptPiece | None = _KeptPiece(index, pieces[index].item, costs[index], None)
-        else:  # a piece that is cut leaves the others what they need, or half of the room
-            found = _shorten_piece(index, pieces[index], min(room, max(room - wanted, room // 2)), marker)
+        else:
+            # A piece that is cut leaves the others what they need, or half of the room
+            found = _shorten_piece(
+                index, pieces[index], min(room, max(room - wanted, room // 2)), marker
+            )
+
         if found:
             kept.append(found)
             room -= found.tokens
+
     return kept
 
 
 def _shorten_piece(position: int, piece: ContextPiece, room: int, marker: str) -> _KeptPiece | None:
     frame = estimate_item_tokens(ContextItem(piece.kind.value.item_type, piece.name))
-    short = shorten_text(get_display_name(piece), piece.content, piece.unread_bytes, room - frame, marker)
+    short = shorten_text(
+        get_display_name(piece), piece.content, piece.unread_bytes, room - frame, marker
+    )
     if short is None:
         return None
+
     item = ContextItem(piece.kind.value.item_type, piece.name, short.text)
     return _KeptPiece(position, item, estimate_item_tokens(item), short.cut)
 
 
-def shorten_text(name: str, text: str, unread_bytes: int, max_tokens: int, marker: str) -> ShortenedText | None:
-    """The head of a text with the marker behind it, within the room; None if too little would be left to be of use."""
+def shorten_text(
+    name: str, text: str, unread_bytes: int, max_tokens: int, marker: str
+) -> ShortenedText | None:
+    """The head of a text with the marker behind it, within the room.
+
+    None if too little would be left to be of use.
+    """
     total = _count_bytes(text) + unread_bytes
     room = max_tokens - _estimate_rendered_tokens(
         marker.format(name=quote_name(name), shown=total, total=total, line=total), False
     )
-    head = _take_head(text, room) if room >= MIN_CUT_TOKENS else ""
+    if room >= MIN_CUT_TOKENS:
+        head = _take_head(text, room)
+    else:
+        head = ""
+
     if not head:
         return None
+
     shown = _count_bytes(head)
     note = marker.format(name=quote_name(name), shown=shown, total=total, line=head.count("\n"))
+
     return ShortenedText(head + note, Truncation(name, shown, total))
 
 
@@ -163,14 +220,20 @@ def _take_head(text: str, room: int) -> str:
     """As many whole lines as fit; of a first line that does not fit, its start."""
     plain = is_xml_safe(text)
     end = 0
+
     while end < len(text):
         stop = text.find("\n", end) + 1 or len(text)
         cost = _estimate_rendered_tokens(text[end:stop], plain)
         if cost > room:
             break
+
         room -= cost
         end = stop
-    return text[:end] if end else _take_line_start(text[: text.find("\n") + 1 or len(text)], room, plain)
+
+    if end:
+        return text[:end]
+
+    return _take_line_start(text[: text.find("\n") + 1 or len(text)], room, plain)
 
 
 def _take_line_start(line: str, room: int, plain: bool) -> str:
@@ -187,6 +250,11 @@ def _estimate_rendered_tokens(text: str, plain: bool) -> int:
 def _order_kept(pieces: Sequence[ContextPiece], kept: Iterable[_KeptPiece]) -> FittedContext:
     ordered = sorted(kept, key=lambda one: (pieces[one.position].kind.value.position, one.position))
     present = {one.position for one in ordered}
-    left_out = tuple(get_display_name(piece) for index, piece in enumerate(pieces) if index not in present)
+    left_out = tuple(
+        get_display_name(piece) for index, piece in enumerate(pieces) if index not in present
+    )
     cut = tuple(one.cut for one in ordered if one.cut)
-    return FittedContext(tuple(one.item for one in ordered), cut, left_out, sum(one.tokens for one in ordered))
+
+    return FittedContext(
+        tuple(one.item for one in ordered), cut, left_out, sum(one.tokens for one in ordered)
+    )

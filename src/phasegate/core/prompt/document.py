@@ -9,7 +9,13 @@ from xml.parsers import expat
 
 import msgspec
 
-from phasegate.core.text.xml import decode_forbidden, encode_forbidden, escape_attribute, escape_text, is_xml_safe
+from phasegate.core.text.xml import (
+    decode_forbidden,
+    encode_forbidden,
+    escape_attribute,
+    escape_text,
+    is_xml_safe,
+)
 from phasegate.errors import MalformedPrompt
 from phasegate.typed import read_value
 
@@ -21,7 +27,10 @@ class ItemType(StrEnum):
 
 
 class ContextItem(msgspec.Struct, frozen=True, omit_defaults=False):
-    """One thing that the agent is shown: a file of the repository, a document of an earlier phase, a thought."""
+    """One thing that the agent is shown.
+
+    A file of the repository, a document of an earlier phase, a thought.
+    """
 
     type: ItemType = ItemType.ARTIFACT
     name: str | None = None
@@ -36,7 +45,9 @@ def _parse_item_type(value: str) -> ItemType:
         return ItemType(value)
     except ValueError:
         allowed = ", ".join(ItemType)
-        raise MalformedPrompt(f"{value!r} is not a type of a context item", f"use one of {allowed}") from None
+        raise MalformedPrompt(
+            f"{value!r} is not a type of a context item", f"use one of {allowed}"
+        ) from None
 
 
 def _raise_missing_instructions() -> str:
@@ -73,7 +84,10 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> UnifiedPrompt:
-        """Read JSON of the published schema. Properties that the schema does not name are passed over."""
+        """Read JSON of the published schema.
+
+        Properties that the schema does not name are passed over.
+        """
         try:
             return read_value(json.loads(text), cls)
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
@@ -81,12 +95,20 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, object]:
         """Plain data of the published schema; what is absent is left out."""
-        plain: dict[str, object] = {} if self.system_prompt is None else {"system_prompt": self.system_prompt}
-        return plain | {"context": [_item_to_dict(item) for item in self.context], "instructions": self.instructions}
+        plain: dict[str, object] = (
+            {} if self.system_prompt is None else {"system_prompt": self.system_prompt}
+        )
+        return plain | {
+            "context": [_item_to_dict(item) for item in self.context],
+            "instructions": self.instructions,
+        }
 
 
 def _item_to_dict(item: ContextItem) -> dict[str, str]:
-    name = {} if item.name is None else {"name": item.name}
+    if item.name is None:
+        name = {}
+    else:
+        name = {"name": item.name}
     return {"type": item.type.value, **name, "content": item.content}
 
 
@@ -95,7 +117,10 @@ def _item_to_dict(item: ContextItem) -> dict[str, str]:
 
 def render_head(system_prompt: str | None) -> str:
     """Everything before the first context item."""
-    system = "" if system_prompt is None else render_element("system_prompt", system_prompt)
+    if system_prompt is None:
+        system = ""
+    else:
+        system = render_element("system_prompt", system_prompt)
     return f"<prompt>\n{system}<context>\n"
 
 
@@ -105,22 +130,34 @@ def render_tail(instructions: str) -> str:
 
 
 def render_element(tag: str, content: str, name: str | None = None) -> str:
-    """One element with its text, on lines of its own; the text itself gets no blank and no line end added."""
+    """One element with its text, on lines of its own.
+
+    The text itself gets no blank and no line end added.
+    """
     plain = is_xml_safe(content)
-    text = content if plain else encode_forbidden(content)
+    if plain:
+        text = content
+    else:
+        text = encode_forbidden(content)
+
     return f"{render_start_tag(tag, name, plain)}{escape_text(text)}{render_end_tag(tag)}"
 
 
 def render_start_tag(tag: str, name: str | None, content_is_plain: bool) -> str:
     """The start tag. `escaped` names the parts of the element that are spelled."""
     name_is_plain = name is None or is_xml_safe(name)
-    spelled = [word for word, is_plain in (("name", name_is_plain), ("content", content_is_plain)) if not is_plain]
+    spelled = [
+        word
+        for word, is_plain in (("name", name_is_plain), ("content", content_is_plain))
+        if not is_plain
+    ]
     attribute = ""
     if name is not None:
-        attribute = (
-            f" {_get_name_attribute(tag)}='{escape_attribute(name if name_is_plain else encode_forbidden(name))}'"
-        )
-    return f"<{tag}{attribute} escaped='{' '.join(spelled)}'>" if spelled else f"<{tag}{attribute}>"
+        attribute = f" {_get_name_attribute(tag)}='{escape_attribute(name if name_is_plain else encode_forbidden(name))}'"
+    if spelled:
+        return f"<{tag}{attribute} escaped='{' '.join(spelled)}'>"
+
+    return f"<{tag}{attribute}>"
 
 
 def render_end_tag(tag: str) -> str:
@@ -128,7 +165,9 @@ def render_end_tag(tag: str) -> str:
 
 
 def _get_name_attribute(tag: str) -> str:
-    return "path" if tag == ItemType.FILE else "name"
+    if tag == ItemType.FILE:
+        return "path"
+    return "name"
 
 
 # --- reading
@@ -136,11 +175,19 @@ def _get_name_attribute(tag: str) -> str:
 _PARENT = {"prompt": "", "system_prompt": "prompt", "context": "prompt", "instructions": "prompt"}
 _PARENT |= dict.fromkeys(ItemType, "context")
 _TEXT_ELEMENTS = frozenset({"system_prompt", "instructions", *ItemType})
-_ESCAPED_FORMS = {"": (), "name": ("name",), "content": ("content",), "name content": ("name", "content")}
+_ESCAPED_FORMS = {
+    "": (),
+    "name": ("name",),
+    "content": ("content",),
+    "name content": ("name", "content"),
+}
 
 
 class _PromptParser:
-    """One reading of one prompt. No document type, no entity of its own, nothing that we never write."""
+    """One reading of one prompt.
+
+    No document type, no entity of its own, nothing that we never write.
+    """
 
     def __init__(self) -> None:
         self._open: list[str] = []
@@ -155,7 +202,9 @@ class _PromptParser:
         parser.EndElementHandler = self._handle_end
         parser.CharacterDataHandler = self._handle_text
         parser.StartDoctypeDeclHandler = lambda *_: self._refuse("a document type is not allowed")
-        parser.ProcessingInstructionHandler = lambda *_: self._refuse("a processing instruction is not allowed")
+        parser.ProcessingInstructionHandler = lambda *_: self._refuse(
+            "a processing instruction is not allowed"
+        )
         parser.CommentHandler = lambda _: self._refuse("a comment is not allowed")
 
     def parse(self, text: str) -> UnifiedPrompt:
@@ -163,18 +212,26 @@ class _PromptParser:
             self._parser.Parse(text.encode(), True)
         except (expat.ExpatError, UnicodeEncodeError) as error:
             raise MalformedPrompt(f"not the XML of a prompt: {error}") from error
+
         if "instructions" not in self._fields:
             self._refuse("there are no instructions")
-        return UnifiedPrompt(self._fields.get("system_prompt"), tuple(self._items), self._fields["instructions"])
+        return UnifiedPrompt(
+            self._fields.get("system_prompt"), tuple(self._items), self._fields["instructions"]
+        )
 
     def _handle_start(self, tag: str, attributes: dict[str, str]) -> None:
         parent = self._open[-1] if self._open else ""
         if _PARENT.get(tag) != parent:
-            self._refuse(f"<{tag}> does not belong into <{parent}>" if parent else f"the root is <{tag}>")
+            self._refuse(
+                f"<{tag}> does not belong into <{parent}>" if parent else f"the root is <{tag}>"
+            )
+
         if tag in _PARENT and tag not in tuple(ItemType):
             if tag in self._seen:
                 self._refuse(f"a second <{tag}>")
+
             self._seen.add(tag)
+
         self._open.append(tag)
         self._attributes = attributes
         self._text = []
@@ -189,6 +246,7 @@ class _PromptParser:
         self._open.pop()
         if tag not in _TEXT_ELEMENTS:
             return
+
         name, content = self._decode_element(tag, "".join(self._text))
         if tag in ("system_prompt", "instructions"):
             self._fields[tag] = content
@@ -198,14 +256,22 @@ class _PromptParser:
     def _decode_element(self, tag: str, content: str) -> tuple[str | None, str]:
         attributes = dict(self._attributes)
         escaped = _ESCAPED_FORMS.get(attributes.pop("escaped", ""))
-        name = attributes.pop(_get_name_attribute(tag), None) if tag in tuple(ItemType) else None
+        if tag in tuple(ItemType):
+            name = attributes.pop(_get_name_attribute(tag), None)
+        else:
+            name = None
+
         if escaped is None or attributes or ("name" in escaped and name is None):
             self._refuse(f"<{tag}> has an attribute that is not ours")
+
         try:
-            name = decode_forbidden(name) if name is not None and "name" in escaped else name
+            if name is not None and "name" in escaped:
+                name = decode_forbidden(name)
             return name, decode_forbidden(content) if "content" in escaped else content
         except ValueError:
             self._refuse(f"<{tag}> has a wrong escape")
 
     def _refuse(self, what: str) -> NoReturn:
-        raise MalformedPrompt(f"not the XML of a prompt: {what} (line {self._parser.CurrentLineNumber})")
+        raise MalformedPrompt(
+            f"not the XML of a prompt: {what} (line {self._parser.CurrentLineNumber})"
+        )

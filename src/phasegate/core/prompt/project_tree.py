@@ -12,10 +12,14 @@ import msgspec
 from phasegate.core.prompt.hidden_characters import quote_name
 from phasegate.core.text.token_estimate import estimate_tokens
 
-MAX_ENTRIES_PER_FOLDER = 60  # entries of one folder; the rest is counted
-_MAX_JOINED_FOLDERS = 8  # folders on one row
-_LAST_CHARACTER = "\U0010ffff"  # sorts behind every other character
-_MAX_MISSES = 20  # folders that do not fit, until no other is tried
+# Entries of one folder; the rest is counted
+MAX_ENTRIES_PER_FOLDER = 60
+# Folders on one row
+_MAX_JOINED_FOLDERS = 8
+# Sorts behind every other character
+_LAST_CHARACTER = "\U0010ffff"
+# Folders that do not fit, until no other is tried
+_MAX_MISSES = 20
 
 
 class FoldPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +54,10 @@ class _Folder:
 
 
 class _Row(NamedTuple):
-    """One line of the tree, and the folder that it stands for; `counts` says what is not shown below it."""
+    """One line of the tree, and the folder that it stands for.
+
+    `counts` says what is not shown below it.
+    """
 
     depth: int
     label: str
@@ -59,11 +66,15 @@ class _Row(NamedTuple):
 
 
 def render_project_tree(paths: Iterable[str], remaining_tokens: int, phrases: FoldPhrases) -> str:
-    """The tree of the paths. Folders are opened level by level while there is room; the others show what they hold."""
+    """The tree of the paths.
+
+    Folders are opened level by level while there is room; the others show what they hold.
+    """
     root = _Row(-1, "", folder=_build_root(paths))
     opened: dict[int, list[_Row]] = {}
     waiting = deque([root])
     misses = 0
+
     while waiting and misses < _MAX_MISSES:
         row = waiting.popleft()
         rows = _find_fitting_rows(
@@ -72,12 +83,14 @@ def render_project_tree(paths: Iterable[str], remaining_tokens: int, phrases: Fo
             remaining_tokens,
             phrases,
         )
+
         if rows is None:
             misses += 1
         else:
             remaining_tokens -= _estimate_folded_tokens(rows)
             opened[id(row.folder)] = rows
             waiting.extend(inner for inner in rows if inner.folder)
+
     return "\n".join(_render_lines(root, opened))
 
 
@@ -87,46 +100,67 @@ def _build_root(paths: Iterable[str]) -> _Folder:
     folders: defaultdict[str, _Folder] = defaultdict(_Folder)
     mixed: set[str] = set()
     at = 0
+
     while at < len(listed):
         folder = listed[at].rpartition("/")[0]
-        end = at + 1 if folder in mixed else _find_run_end(listed, at, folder)
+        if folder in mixed:
+            end = at + 1
+        else:
+            end = _find_run_end(listed, at, folder)
+
         if end == at + 1:
             mixed.add(folder)
+
         start = len(folder) + 1 if folder else 0
         folders[folder].add_files(
             [path[start:] for path in listed[at : min(end, at + MAX_ENTRIES_PER_FOLDER)]], end - at
         )
         at = end
+
     return _link_folders(folders)
 
 
 def _find_run_end(listed: list[str], at: int, folder: str) -> int:
-    """Where the paths below a folder end, if all of them lie directly in it; else just behind the first one."""
+    """Where the paths below a folder end, if all of them lie directly in it.
+
+    Else just behind the first one.
+    """
     below = folder + "/" if folder else ""
     end = bisect_left(listed, below + _LAST_CHARACTER, at)
     slashes = "".join(listed[at:end]).count("/")
-    return end if slashes == (end - at) * below.count("/") else at + 1
+    if slashes == (end - at) * below.count("/"):
+        return end
+
+    return at + 1
 
 
 def _link_folders(folders: defaultdict[str, _Folder]) -> _Folder:
-    """Put every folder into the one above it, the deepest first: what lies below has the longer name."""
+    """Put every folder into the one above it, the deepest first.
+
+    What lies below has the longer name.
+    """
     root = folders[""]
     for name in [*folders]:
         while name and (name := name.rpartition("/")[0]) not in folders:
             folders[name] = _Folder()
+
     for name in sorted(filter(None, folders), key=len, reverse=True):
         parent, _, last = name.rpartition("/")
         folders[parent].add_folder(last, folders[name])
+
     return root
 
 
-def _find_fitting_rows(row: _Row, limits: Iterable[int], max_tokens: int, phrases: FoldPhrases) -> list[_Row] | None:
+def _find_fitting_rows(
+    row: _Row, limits: Iterable[int], max_tokens: int, phrases: FoldPhrases
+) -> list[_Row] | None:
     """The rows below a folder, as many of them as one of the limits allows and the room takes."""
     assert row.folder is not None
     for limit in limits:
         rows = _build_rows(row.folder, row.depth + 1, limit, phrases)
         if _estimate_folded_tokens(rows) <= max_tokens:
             return rows
+
     return None
 
 
@@ -138,8 +172,14 @@ def _build_rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -
     rows += [_Row(depth, quote_name(name)) for name in sorted(folder.files)[:room] if name]
     rest = [folder.folders[name] for name in names[limit:]]
     files = sum(one.file_count for one in rest) + max(0, folder.own_count - room)
+
     if rest or files:
-        rows.append(_Row(depth, "", _format_counts(files, sum(one.folder_count + 1 for one in rest), phrases)))
+        rows.append(
+            _Row(
+                depth, "", _format_counts(files, sum(one.folder_count + 1 for one in rest), phrases)
+            )
+        )
+
     return rows
 
 
@@ -149,12 +189,24 @@ def _make_folder_row(depth: int, name: str, folder: _Folder, phrases: FoldPhrase
     while not folder.files and len(folder.folders) == 1 and len(parts) < _MAX_JOINED_FOLDERS:
         [(inner, folder)] = folder.folders.items()
         parts.append(quote_name(inner))
-    return _Row(depth, "/".join(parts) + "/", _format_counts(folder.file_count, folder.folder_count, phrases), folder)
+
+    return _Row(
+        depth,
+        "/".join(parts) + "/",
+        _format_counts(folder.file_count, folder.folder_count, phrases),
+        folder,
+    )
 
 
 def _format_counts(files: int, folders: int, phrases: FoldPhrases) -> str:
-    phrase = phrases.nested if folders else phrases.files
-    return phrase.format(files=f"{files:_}".replace("_", " "), folders=f"{folders:_}".replace("_", " "))
+    if folders:
+        phrase = phrases.nested
+    else:
+        phrase = phrases.files
+
+    return phrase.format(
+        files=f"{files:_}".replace("_", " "), folders=f"{folders:_}".replace("_", " ")
+    )
 
 
 def _estimate_folded_tokens(rows: list[_Row]) -> int:
@@ -166,7 +218,11 @@ def _render_lines(root: _Row, opened: dict[int, list[_Row]]) -> Iterator[str]:
     stack = [*reversed(opened.get(id(root.folder), []))]
     while stack:
         row = stack.pop()
-        below = opened.get(id(row.folder)) if row.folder else None
+        if row.folder:
+            below = opened.get(id(row.folder))
+        else:
+            below = None
+
         yield _render_line(row, folded=below is None)
         stack.extend(reversed(below or []))
 

@@ -32,7 +32,10 @@ class AgentPhase(StrEnum):
 
 
 class TemplateName(NamedTuple):
-    """Which agent and phase a template is for. Only checked names become one, so that none can leave the folder."""
+    """Which agent and phase a template is for.
+
+    Only checked names become one, so that none can leave the folder.
+    """
 
     agent: str
     phase: AgentPhase
@@ -42,18 +45,24 @@ class TemplateName(NamedTuple):
         return f"{self.agent}-{self.phase}.md"
 
 
-PUBLISHED_AGENTS = ("GEMINI", "CLAUDE", "CODEX", "BASE")  # the enumeration of the published schema
+# The enumeration of the published schema
+PUBLISHED_AGENTS = ("GEMINI", "CLAUDE", "CODEX", "BASE")
 
 
 def describe_schema_mismatch(agent: str) -> str:
-    """How the metadata of an agent's template stand to the published schema; nothing to say where they are valid."""
+    """How the metadata of an agent's template stand to the published schema.
+
+    Nothing to say where they are valid.
+    """
     if agent in PUBLISHED_AGENTS:
         return ""
     return f"{agent} is none of {', '.join(PUBLISHED_AGENTS)}, which the published schema lists: an agent of your own"
 
 
 class SystemTemplateMetadata(msgspec.Struct, frozen=True):
-    """What a template is for, and the variables that it names, in the order of their first appearance."""
+    """What a template is for, and the variables that it names, in the order of their first
+    appearance.
+    """
 
     agent: str
     phase: AgentPhase
@@ -61,7 +70,9 @@ class SystemTemplateMetadata(msgspec.Struct, frozen=True):
 
 
 class FilledTemplate(NamedTuple):
-    """A filled template; which of our variables had no value, and which placeholders are none of ours."""
+    """A filled template; which of our variables had no value, and which placeholders are none of
+    ours.
+    """
 
     text: str
     missing: tuple[str, ...]
@@ -70,26 +81,35 @@ class FilledTemplate(NamedTuple):
 
 def resolve_template_prefix(agent: str) -> str:
     """The prefix of an agent that is named by its harness or by the prefix itself, in any case."""
-    return HARNESSES[agent].template if agent in HARNESSES else agent.upper()
+    if agent in HARNESSES:
+        return HARNESSES[agent].template
+    return agent.upper()
 
 
 def parse_template_name(agent: object, phase: object) -> TemplateName | None:
     """The checked name; None for an agent that is not upper case and an unknown phase."""
     if not isinstance(agent, str) or not isinstance(phase, str) or not _AGENT.fullmatch(agent):
         return None
-    return TemplateName(agent, AgentPhase(phase)) if phase in tuple(AgentPhase) else None
+    if phase in tuple(AgentPhase):
+        return TemplateName(agent, AgentPhase(phase))
+    return None
 
 
 def parse_file_name(file_name: str) -> TemplateName | None:
     """The inverse of `file_name`."""
     match = _FILE_NAME.fullmatch(file_name)
-    return parse_template_name(match[1], match[2]) if match else None
+    if match:
+        return parse_template_name(match[1], match[2])
+    return None
 
 
 def fill_template(template: str, values: Mapping[str, str], missing_note: str) -> FilledTemplate:
-    """Fill each placeholder once. Values go in untouched: a `{{TASKS}}` inside a value is that value's text.
+    """Fill each placeholder once.
 
-    A variable of ours without a value leaves the note, with its name for `{name}`. Any other placeholder stays.
+    Values go in untouched: a `{{TASKS}}` inside a value is that value's text.
+
+    A variable of ours without a value leaves the note, with its name for `{name}`. Any other
+    placeholder stays.
     """
     absent: dict[str, None] = {}
 
@@ -97,10 +117,15 @@ def fill_template(template: str, values: Mapping[str, str], missing_note: str) -
         name = match[1]
         if name in values:
             return values[name]
+
         absent[name] = None
-        return missing_note.replace("{name}", name) if name in TEMPLATE_VARIABLES else match[0]
+        if name in TEMPLATE_VARIABLES:
+            return missing_note.replace("{name}", name)
+
+        return match[0]
 
     text = _PLACEHOLDER.sub(value, template)
+
     return FilledTemplate(
         text,
         tuple(n for n in absent if n in TEMPLATE_VARIABLES),
@@ -109,7 +134,10 @@ def fill_template(template: str, values: Mapping[str, str], missing_note: str) -
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
-    """A shipped text with every placeholder filled. One without a value is a mistake of ours, and a KeyError."""
+    """A shipped text with every placeholder filled.
+
+    One without a value is a mistake of ours, and a KeyError.
+    """
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 

@@ -25,10 +25,18 @@ _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 def lint_template(phase: AgentPhase, template: str) -> list[Finding]:
     """Everything that is wrong with a template, in the order of its lines."""
-    found = [*_check_sections(template), *_check_placeholders(phase, template), *_check_markers(phase, template)]
+    found = [
+        *_check_sections(template),
+        *_check_placeholders(phase, template),
+        *_check_markers(phase, template),
+    ]
     if "<thought>" not in template:
-        found.append(Finding(1, "no-thought", "say that reasoning goes into <thought>, which is removed"))
-    return sorted(found, key=lambda finding: finding.line)  # a lack is reported at line 1
+        found.append(
+            Finding(1, "no-thought", "say that reasoning goes into <thought>, which is removed")
+        )
+
+    # A lack is reported at line 1
+    return sorted(found, key=lambda finding: finding.line)
 
 
 def _check_sections(template: str) -> Iterator[Finding]:
@@ -37,7 +45,9 @@ def _check_sections(template: str) -> Iterator[Finding]:
         and "~~~" not in template
         and all(f"\n## {section}\n" in template for section in REQUIRED_SECTIONS)
     ):
-        return  # the usual case, at a tenth of the time
+        # The usual case, at a tenth of the time
+        return
+
     titles = set(_iter_titles(template.split("\n")))
     for section in REQUIRED_SECTIONS:
         if section.casefold() not in titles:
@@ -47,6 +57,7 @@ def _check_sections(template: str) -> Iterator[Finding]:
 def _iter_titles(lines: Sequence[str]) -> Iterator[str]:
     """The titles of the headings, of any level, outside code fences."""
     fence = ""
+
     for line in lines:
         start = line.lstrip(" ")[:3]
         if start in ("```", "~~~"):
@@ -61,7 +72,10 @@ def _check_placeholders(phase: AgentPhase, template: str) -> Iterator[Finding]:
         name = match[1]
         seen.add(name)
         if name not in TEMPLATE_VARIABLES:
-            yield Finding(_line_number_at(template, match.start()), *_describe_unknown_placeholder(name))
+            yield Finding(
+                _line_number_at(template, match.start()), *_describe_unknown_placeholder(name)
+            )
+
     for name in MANDATORY_VARIABLES[phase]:
         if name not in seen:
             yield Finding(1, "missing-placeholder", f"there is no {{{{{name}}}}}")
@@ -69,8 +83,15 @@ def _check_placeholders(phase: AgentPhase, template: str) -> Iterator[Finding]:
 
 def _describe_unknown_placeholder(name: str) -> tuple[str, str]:
     if _NAME.fullmatch(name):
-        return "unknown-placeholder", f"{{{{{name}}}}} is not a variable; there are {', '.join(TEMPLATE_VARIABLES)}"
-    return "malformed-placeholder", f"{{{{{name}}}}} is never filled; a placeholder is upper case without blanks"
+        return (
+            "unknown-placeholder",
+            f"{{{{{name}}}}} is not a variable; there are {', '.join(TEMPLATE_VARIABLES)}",
+        )
+
+    return (
+        "malformed-placeholder",
+        f"{{{{{name}}}}} is never filled; a placeholder is upper case without blanks",
+    )
 
 
 def _check_markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
@@ -80,17 +101,29 @@ def _check_markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
                 yield Finding(1, "missing-marker", f"<review>{verdict}</review> is not asked for")
         elif verdict in template and (match := _VERDICT_WORD[verdict].search(template)):
             line = _line_number_at(template, match.start())
-            yield Finding(line, "foreign-verdict", f"{verdict} is not an answer of the phase {phase}")
+            yield Finding(
+                line, "foreign-verdict", f"{verdict} is not an answer of the phase {phase}"
+            )
+
     if phase is AgentPhase.IMPLEMENT:
         yield from _check_task_markers(template)
 
 
 def _check_task_markers(template: str) -> Iterator[Finding]:
     if (at := template.find("<review")) >= 0:
-        yield Finding(_line_number_at(template, at), "foreign-verdict", "an implementer gives no verdict: no <review>")
+        yield Finding(
+            _line_number_at(template, at),
+            "foreign-verdict",
+            "an implementer gives no verdict: no <review>",
+        )
+
     for status in TaskStatus:
         if '<task_status id="' not in template or f">{status}</task_status>" not in template:
-            yield Finding(1, "missing-marker", f'<task_status id="X.Y">{status}</task_status> is not asked for')
+            yield Finding(
+                1,
+                "missing-marker",
+                f'<task_status id="X.Y">{status}</task_status> is not asked for',
+            )
 
 
 def _line_number_at(text: str, offset: int) -> int:

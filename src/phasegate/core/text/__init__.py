@@ -1,1 +1,4 @@
-"""Text primitives that other packages build on: escapes, YAML nodes, XML, Markdown lines, light types for fast commands."""
+"""Text primitives that other packages build on.
+
+Escapes, YAML nodes, XML, Markdown lines, light types for fast commands.
+"""

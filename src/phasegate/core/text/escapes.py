@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# As ECMA-48 has them, but none goes over a line end: so none can hide a line. The `open` groups match, empty, where
-# nothing ends a control string on its line. Nothing here can go back: a flood of ESC costs its length.
+# As ECMA-48 has them, but none goes over a line end: so none can hide a line. The `open` groups
+# match, empty, where nothing ends a control string on its line. Nothing here can go back: a flood
+# of ESC costs its length.
 _SEQUENCE = re.compile(
     "\x1b(?:"
-    r"\][^\x07\x1b\r\n]*+(?:\x07|\x1b\\|(?P<open_osc>))"  # OSC: titles, links, the clipboard
-    r"|[PX^_][^\x1b\r\n]*+(?:\x1b\\|(?P<open_string>))"  # DCS, SOS, PM, APC
-    r"|\[[0-?]*+[ -/]*+[@-~]?"  # CSI: colours, the cursor, erasing
-    r"|[ -/]*+[0-~]?)"  # two or three characters, or a lone ESC
+    # OSC: titles, links, the clipboard
+    r"\][^\x07\x1b\r\n]*+(?:\x07|\x1b\\|(?P<open_osc>))"
+    # DCS, SOS, PM, APC
+    r"|[PX^_][^\x1b\r\n]*+(?:\x1b\\|(?P<open_string>))"
+    # CSI: colours, the cursor, erasing
+    r"|\[[0-?]*+[ -/]*+[@-~]?"
+    # Two or three characters, or a lone ESC
+    r"|[ -/]*+[0-~]?)"
 )
 _STRING_START = re.compile("\x1b[]PX^_]")
 _C1 = re.compile("[\x80-\x9f]")
 _UTF8_C1 = re.compile(rb"\xc2[\x80-\x9f]")
-# What is left and still moves a cursor, rings, turns the direction of writing, or cannot be written at all.
+# What is left and still moves a cursor, rings, turns the direction of writing, or cannot be written
+# at all.
 _UNSAFE_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -25,11 +31,15 @@ SEQUENCE_MARK = "\x1b"
 
 
 class StrippedText(NamedTuple):
-    """A text without escape sequences, and `marked`: the same text with one ESC in place of each sequence."""
+    """A text without escape sequences, and `marked`.
+
+    The same text with one ESC in place of each sequence.
+    """
 
     text: str
     marked: str
-    has_open_string: bool  # a control string was not ended on its line: what it would swallow is unknown
+    # A control string was not ended on its line: what it would swallow is unknown
+    has_open_string: bool
 
 
 def strip_escapes(text: str) -> StrippedText:
@@ -38,6 +48,7 @@ def strip_escapes(text: str) -> StrippedText:
     if "\x1b" not in text:
         text = _normalize_line_ends(text)
         return StrippedText(text, text, False)
+
     marked = _normalize_line_ends(_SEQUENCE.sub(SEQUENCE_MARK, text))
     return StrippedText(marked.replace(SEQUENCE_MARK, ""), marked, _has_open_string(text))
 
@@ -51,10 +62,13 @@ def _convert_c1_controls(text: str) -> str:
     """Each character of C1 as the ESC sequence that it stands for."""
     if text.isascii():
         return text
-    # As bytes the question whether there is one is three times faster than as a class of characters.
+
+    # As bytes the question whether there is one is three times faster than as a class of
+    # characters.
     data = text.encode("utf-8", "replace")
     if b"\xc2" not in data or _UTF8_C1.search(data) is None:
         return text
+
     return _C1.sub(lambda match: "\x1b" + chr(ord(match[0]) - 0x40), text)
 
 
@@ -65,4 +79,6 @@ def _has_open_string(text: str) -> bool:
 
 
 def _normalize_line_ends(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    if "\r" in text:
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text

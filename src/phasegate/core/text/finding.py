@@ -36,7 +36,10 @@ def locate_findings(path: str, findings: Iterable[Finding]) -> Iterator[LocatedF
 
 def quote_text(text: str, max_characters: int = MAX_QUOTED_CHARACTERS) -> str:
     """Foreign text in quotes, on one line, cut, with nothing in it that a terminal would obey."""
-    cut = text if len(text) <= max_characters else f"{text[:max_characters]}..."
+    if len(text) <= max_characters:
+        cut = text
+    else:
+        cut = f"{text[:max_characters]}..."
     return f"'{escape_unprintable(cut)}'"
 
 
@@ -49,7 +52,11 @@ def raise_on_findings(path: str, findings: Iterable[Finding]) -> None:
 
 def suggest_closest(word: str, known: Iterable[str]) -> str:
     """A question that suggests the known word nearest to a misspelt one; empty if none is near."""
-    from difflib import get_close_matches  # costs more to load than most checks cost to run
+    # Costs more to load than most checks cost to run
+    from difflib import get_close_matches
 
     near = get_close_matches(word[:100], list(known), n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
+    if near:
+        return f"; did you mean `{near[0]}`?"
+
+    return ""

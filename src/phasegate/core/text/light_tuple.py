@@ -1,4 +1,7 @@
-"""Values for the commands that must start at once: `typing` and `dataclasses` load half the standard library."""
+"""Values for the commands that must start at once.
+
+`typing` and `dataclasses` load half the standard library.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ if TYPE_CHECKING:
 else:
 
     class Light:
-        """Stands for a NamedTuple where a value is only made and read. Its fields are its annotations."""
+        """Stands for a NamedTuple where a value is only made and read.
+
+        Its fields are its annotations.
+        """
 
         def __init__(self, *values: object, **named: object) -> None:
             fields = self.__class__.__annotations__

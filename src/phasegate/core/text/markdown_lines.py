@@ -24,19 +24,32 @@ def iter_markdown_lines(text: str, first_line: int = 1) -> Iterator[MarkdownLine
 
     A fence or a comment that is never closed runs to the end, as CommonMark has it.
     """
-    mark, info, opened, commented = "", "", 0, False
-    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), first_line):
+    mark = ""
+    info = ""
+    opened = 0
+    commented = False
+
+    for number, line in enumerate(
+        text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), first_line
+    ):
         if commented:
             commented = "-->" not in line
             continue
-        found = _FENCE.match(line) if "```" in line or "~~~" in line else None
+
+        if "```" in line or "~~~" in line:
+            found = _FENCE.match(line)
+        else:
+            found = None
+
         if mark:
             if found and found[1].startswith(mark) and not found[2].strip():
                 mark = ""
             else:
                 yield MarkdownLine(number, line, info, opened)
         elif found and "`" not in found[2]:
-            mark, info, opened = found[1], found[2].strip(), number
+            mark = found[1]
+            info = found[2].strip()
+            opened = number
         else:
             yield MarkdownLine(number, line, None)
             commented = "<!--" in line and _leaves_comment_open(line)

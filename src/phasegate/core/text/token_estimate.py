@@ -1,34 +1,53 @@
 """How many tokens a text may cost, counted offline and on the safe side.
 
-Vendors' tokenizers differ and are not all public, so this is an estimate: a weighted count of words, letters, digits,
-punctuation and scripts. The weights were fitted so that it is not below the largest of six public tokenizers on code,
-prose, CJK and base64, and at most twice above it. Random letters, rare ideographs and random punctuation can cost more.
+Vendors' tokenizers differ and are not all public, so this is an estimate: a weighted count of
+words, letters, digits, punctuation and scripts. The weights were fitted so that it is not below the
+largest of six public tokenizers on code, prose, CJK and base64, and at most twice above it. Random
+letters, rare ideographs and random punctuation can cost more.
 """
 
 from __future__ import annotations
 
-# Thousandths of a token. A class is a set of bytes of UTF-8; beyond ASCII of lead bytes, so a character counts once.
+# Thousandths of a token. A class is a set of bytes of UTF-8; beyond ASCII of lead bytes, so a
+# character counts once.
 _WEIGHTS = {
-    b"U": 550,  # A-Z
-    b"d": 1750,  # 0-9: some tokenizers take digits one by one, and base64 is full of them
-    b"p": 150,  # ASCII punctuation and control characters, besides the run below
+    # A-Z
+    b"U": 550,
+    # 0-9: some tokenizers take digits one by one, and base64 is full of them
+    b"d": 1750,
+    # ASCII punctuation and control characters, besides the run below
+    b"p": 150,
     b" ": 70,
-    b"n": 70,  # LF
-    b"t": 340,  # TAB, CR
-    b"L": 1300,  # Latin with marks
-    b"G": 1050,  # Greek, Cyrillic
-    b"S": 2210,  # Armenian, Hebrew, Arabic and others of two bytes
-    b"I": 1480,  # Indic, Thai, Vietnamese and others of three bytes
-    b"Y": 950,  # punctuation, arrows, boxes
-    b"K": 1250,  # kana, CJK punctuation
-    b"H": 1440,  # ideographs
-    b"O": 1620,  # Hangul
-    b"F": 1200,  # full-width forms, private use
-    b"M": 3500,  # emoji and others of four bytes
+    # LF
+    b"n": 70,
+    # TAB, CR
+    b"t": 340,
+    # Latin with marks
+    b"L": 1300,
+    # Greek, Cyrillic
+    b"G": 1050,
+    # Armenian, Hebrew, Arabic and others of two bytes
+    b"S": 2210,
+    # Indic, Thai, Vietnamese and others of three bytes
+    b"I": 1480,
+    # Punctuation, arrows, boxes
+    b"Y": 950,
+    # Kana, CJK punctuation
+    b"K": 1250,
+    # Ideographs
+    b"H": 1440,
+    # Hangul
+    b"O": 1620,
+    # Full-width forms, private use
+    b"F": 1200,
+    # Emoji and others of four bytes
+    b"M": 3500,
 }
 _LOWERCASE_LETTER = 270
-_WORD_RUN = 420  # each run of ASCII letters
-_CAMEL_CASE_STEP = 900  # each step from a small to a capital letter
+# Each run of ASCII letters
+_WORD_RUN = 420
+# Each step from a small to a capital letter
+_CAMEL_CASE_STEP = 900
 _PUNCTUATION_RUN = 1070
 _LEAD_BYTE_CLASSES = (
     (0xCA, "L"),
@@ -44,16 +63,23 @@ _LEAD_BYTE_CLASSES = (
 
 
 def estimate_tokens(text: str) -> int:
-    """Meant never to be below the real count. The sum over the lines of a text is at least that of the text."""
+    """Meant never to be below the real count.
+
+    The sum over the lines of a text is at least that of the text.
+    """
     return -(-_estimate_millitokens(text.encode("utf-8", "surrogatepass")) // 1000)
 
 
 def _estimate_millitokens(raw: bytes) -> int:
     classes = raw.translate(_BYTE_CLASSES)
-    left = classes.translate(None, b"l")  # the rest is counted one by one, which is slow for what is frequent
+    # The rest is counted one by one, which is slow for what is frequent
+    left = classes.translate(None, b"l")
     singles = _LOWERCASE_LETTER * (len(classes) - len(left))
     singles += sum(weight * left.count(kind) for kind, weight in _WEIGHTS.items())
-    runs = _WORD_RUN * _count_runs(raw, _LETTER_MASK) + _PUNCTUATION_RUN * _count_runs(raw, _PUNCTUATION_MASK)
+    runs = _WORD_RUN * _count_runs(raw, _LETTER_MASK) + _PUNCTUATION_RUN * _count_runs(
+        raw, _PUNCTUATION_MASK
+    )
+
     return singles + runs + _CAMEL_CASE_STEP * classes.count(b"lU")
 
 
@@ -67,12 +93,17 @@ def _classify_byte(byte: int) -> str:
     if byte >= 0xF0:
         return "M"
     if byte >= 0x80:
-        return next(
-            (kind for last, kind in _LEAD_BYTE_CLASSES if 0xC0 <= byte <= last), "c"
-        )  # c: inside a character, counts nothing
+        # C: inside a character, counts nothing
+        return next((kind for last, kind in _LEAD_BYTE_CLASSES if 0xC0 <= byte <= last), "c")
+
     character = chr(byte)
     if character.isalnum():
-        return "d" if character.isdigit() else "U" if character.isupper() else "l"
+        if character.isdigit():
+            return "d"
+        if character.isupper():
+            return "U"
+        return "l"
+
     return {" ": " ", "\n": "n", "\t": "t", "\r": "t"}.get(character, "p")
 
 

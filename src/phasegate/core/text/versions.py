@@ -1,4 +1,6 @@
-"""Versions compared: an agent program's with those that we know, a Python's with the range that a project asks for."""
+"""Versions compared: an agent program's with those that we know, a Python's with the range that a
+project asks for.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +17,43 @@ class VersionStatus(StrEnum):
     TOO_OLD = "too old"
     OLDER = "older than tested"
     NEWER = "newer than tested"
-    UNKNOWN = "unknown"  # it, or what to compare it with
+    # It, or what to compare it with
+    UNKNOWN = "unknown"
 
 
 def compare_version(version: str, oldest: str, tested: str) -> VersionStatus:
     """Compare by the numbers: what comes after them (`-beta.4`) is the same version."""
-    found, newest = _parse_numbers(version), _parse_numbers(tested)
+    found = _parse_numbers(version)
+    newest = _parse_numbers(tested)
     if not found or not newest:
         return VersionStatus.UNKNOWN
     if found == newest:
         return VersionStatus.TESTED
     if found > newest:
         return VersionStatus.NEWER
-    return VersionStatus.TOO_OLD if found < _parse_numbers(oldest) else VersionStatus.OLDER
+    if found < _parse_numbers(oldest):
+        return VersionStatus.TOO_OLD
+
+    return VersionStatus.OLDER
 
 
 def _parse_numbers(version: str) -> tuple[int, ...]:
     found = _NUMBERS.match(version.removeprefix("v"))
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    if found:
+        return tuple(int(part) for part in found[0].split("."))
+    return ()
 
 
-_VERSION_BOUND = re.compile(r"\s*(~=|===?|!=|<=|>=|<|>|\^|~)?\s*v?(\d+)(?:\.(\d+|\*))?(?:\.(\d+|\*))?")
+_VERSION_BOUND = re.compile(
+    r"\s*(~=|===?|!=|<=|>=|<|>|\^|~)?\s*v?(\d+)(?:\.(\d+|\*))?(?:\.(\d+|\*))?"
+)
 
 
 def is_version_allowed(version_range: str, version: tuple[int, int]) -> bool:
-    """Whether a version such as (3, 12) is in a range such as `>=3.9,<4`. What cannot be read forbids nothing."""
+    """Whether a version such as (3, 12) is in a range such as `>=3.9,<4`.
+
+    What cannot be read forbids nothing.
+    """
     return all(_satisfies_bound(part, version) for part in version_range.split(",") if part.strip())
 
 
@@ -47,13 +61,22 @@ def _satisfies_bound(part: str, version: tuple[int, int]) -> bool:
     found = _VERSION_BOUND.match(part)
     if found is None:
         return True
-    sign, major, minor, patch = found[1] or "==", int(found[2]), found[3], found[4]
+
+    sign = found[1] or "=="
+    major = int(found[2])
+    minor = found[3]
+    patch = found[4]
     bound = (major, 0 if minor in (None, "*") else int(minor))
+
     if sign in ("^", "~", "~="):
-        only_major = sign == "^" or (sign == "~=" and patch is None) or (sign == "~" and minor is None)
+        only_major = (
+            sign == "^" or (sign == "~=" and patch is None) or (sign == "~" and minor is None)
+        )
         return version >= bound and version[0] == major and (only_major or version == bound)
+
     if minor in (None, "*") and sign in ("==", "===", "!="):
         return (version[0] == major) is (sign != "!=")
+
     return {
         "==": version == bound,
         "===": version == bound,

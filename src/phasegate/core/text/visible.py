@@ -7,4 +7,6 @@ def escape_unprintable(text: str, keep: str = "") -> str:
     """The text with every character that cannot be seen written as an escape, but those in `keep`."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )

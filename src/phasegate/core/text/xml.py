@@ -1,8 +1,8 @@
 r"""Text as XML carries it, and a reversible spelling for the characters that XML cannot carry.
 
-XML 1.0 has no place for most control characters, lone surrogates, U+FFFE and U+FFFF. Such a character is spelled
-`\u{hex}`, and a literal `\u{` beside it as `\u{5c}u{`, so that reading is unambiguous. Only a text that needs it is
-spelled; its element says so.
+XML 1.0 has no place for most control characters, lone surrogates, U+FFFE and U+FFFF. Such a
+character is spelled `\u{hex}`, and a literal `\u{` beside it as `\u{5c}u{`, so that reading is
+unambiguous. Only a text that needs it is spelled; its element says so.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ def is_xml_safe(text: str) -> bool:
     """Whether XML can carry every character of the text."""
     try:
         return is_xml_safe_utf8(text.encode())
-    except UnicodeEncodeError:  # a lone surrogate
+    except UnicodeEncodeError:
+        # A lone surrogate
         return False
 
 
 def is_xml_safe_utf8(raw: bytes) -> bool:
     """The same for text that is known to be valid UTF-8."""
-    # One memchr a control character is the quickest scan: 0.3 ns a byte for all 29, a regular expression takes 5.
+    # One memchr a control character is the quickest scan: 0.3 ns a byte for all 29, a regular
+    # expression takes 5.
     if any(map(raw.__contains__, _FORBIDDEN_CONTROLS)):
         return False
     return 0xEF not in raw or (b"\xef\xbf\xbe" not in raw and b"\xef\xbf\xbf" not in raw)
@@ -45,12 +47,18 @@ def decode_forbidden(text: str) -> str:
 
 
 def escape_text(text: str) -> str:
-    """Text for the inside of an element. A bare CR would be read as LF, so it goes in as a reference."""
+    """Text for the inside of an element.
+
+    A bare CR would be read as LF, so it goes in as a reference.
+    """
     return escape_utf8(text.encode()).decode()
 
 
 def escape_utf8(raw: bytes) -> bytes:
-    """The same on UTF-8 bytes, which may be cut anywhere; wide strings would take ten times as long."""
+    """The same on UTF-8 bytes, which may be cut anywhere.
+
+    Wide strings would take ten times as long.
+    """
     raw = raw.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")
     return raw.replace(b"\r", b"&#13;")
 
@@ -63,4 +71,6 @@ def escape_attribute(text: str) -> str:
 
 def _encode_match(match: re.Match[str]) -> str:
     found = match[0]
-    return "\\u{5c}u{" if found == "\\u{" else f"\\u{{{ord(found):x}}}"
+    if found == "\\u{":
+        return "\\u{5c}u{"
+    return f"\\u{{{ord(found):x}}}"

@@ -57,20 +57,33 @@ class SplitDocument(NamedTuple):
 
 
 def split_front_matter(text: str) -> SplitDocument:
-    """Cut a document behind its front matter, which begins in line 1 or not at all; `Malformed` if it never ends."""
+    """Cut a document behind its front matter, which begins in line 1 or not at all.
+
+    `Malformed` if it never ends.
+    """
     first, _, rest = text.removeprefix("\ufeff").partition("\n")
     if first.rstrip() != FENCE:
         return SplitDocument(None, text, 1)
+
     end = _CLOSING_FENCE.search(rest)
     if end is None:
-        raise MalformedDocument(1, "the front matter that opens here is not closed by a line of three hyphens")
-    return SplitDocument(rest[: end.start()], rest[end.end() + 1 :], 3 + rest.count("\n", 0, end.start()))
+        raise MalformedDocument(
+            1, "the front matter that opens here is not closed by a line of three hyphens"
+        )
+
+    return SplitDocument(
+        rest[: end.start()], rest[end.end() + 1 :], 3 + rest.count("\n", 0, end.start())
+    )
 
 
 class FieldReader:
-    """Reads a mapping field by field, and remembers everything that was wrong instead of stopping at the first."""
+    """Reads a mapping field by field, and remembers everything that was wrong instead of stopping
+    at the first.
+    """
 
-    def __init__(self, entries: YamlMapping, findings: list[Finding] | None = None, prefix: str = "") -> None:
+    def __init__(
+        self, entries: YamlMapping, findings: list[Finding] | None = None, prefix: str = ""
+    ) -> None:
         self._entries = entries
         self._prefix = prefix
         self._keys_read: list[str] = []
@@ -87,21 +100,27 @@ class FieldReader:
             return default
         if isinstance(node, YamlText):
             return node.value
+
         self.report_problem(key, "must be one value, not a list or a mapping")
         return default
 
     def read_optional_text(self, key: str) -> str | None:
         """A single value, or None where the key is absent: an empty value says something too."""
         value = self.read_text(key)
-        return value if key in self._entries.values else None
+        if key in self._entries.values:
+            return value
+        return None
 
     def read_required_text(self, key: str) -> str:
         """A single value that must be there and not be empty."""
         value = self.read_text(key)
+
         if not value.strip():
             self.report_problem(
-                key, "is missing" if key not in self._entries.values else "must be one value, not empty"
+                key,
+                "is missing" if key not in self._entries.values else "must be one value, not empty",
             )
+
         return value
 
     def read_texts(self, key: str) -> tuple[str, ...]:
@@ -111,6 +130,7 @@ class FieldReader:
             return ()
         if isinstance(node, YamlList) and all(isinstance(item, YamlText) for item in node.values):
             return tuple(item.value for item in node.values if isinstance(item, YamlText))
+
         self.report_problem(key, "must be a list of single values, such as [one, two]")
         return ()
 
@@ -136,17 +156,24 @@ class FieldReader:
             return None
         if isinstance(node, YamlMapping):
             return FieldReader(node, self.findings, f"{self._prefix}{key}.")
+
         self.report_problem(key, "must be a mapping, such as {key: value}")
         return None
 
     def read_text_mapping(self, key: str) -> dict[str, str]:
         """A mapping from names that are not known beforehand to single values."""
         below = self.read_nested(key)
-        return {} if below is None else {name: below.read_text(name) for name in below._entries.values}
+        if below is None:
+            return {}
+        return {name: below.read_text(name) for name in below._entries.values}
 
     def report_problem(self, key: str, message: str, value: str | None = None) -> None:
-        """Record what is wrong with a field, at the line of the value concerned where that can be told."""
-        self.findings.append(Finding(self._find_line(key, value), "front-matter", f"{self._prefix}{key} {message}"))
+        """Record what is wrong with a field, at the line of the value concerned where that can be
+        told.
+        """
+        self.findings.append(
+            Finding(self._find_line(key, value), "front-matter", f"{self._prefix}{key} {message}")
+        )
 
     def report_unknown_keys(self, ignored: Iterable[str] = ()) -> None:
         """Record every key that nobody asked for, with the one that was probably meant."""
@@ -163,8 +190,18 @@ class FieldReader:
         node = self._entries.values.get(top)
         if rest and isinstance(node, YamlMapping):
             return FieldReader(node)._find_line(rest, value)
+
         if isinstance(node, YamlList) and value is not None:
-            at = next((item.line for item in node.values if isinstance(item, YamlText) and item.value == value), None)
+            at = next(
+                (
+                    item.line
+                    for item in node.values
+                    if isinstance(item, YamlText) and item.value == value
+                ),
+                None,
+            )
+
             if at is not None:
                 return at
+
         return self._entries.key_lines.get(top, self._entries.line)

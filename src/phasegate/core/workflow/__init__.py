@@ -1,1 +1,3 @@
-"""Workflows and phases as data, the gate decision, the lifecycle of a workflow, and spending limits."""
+"""Workflows and phases as data, the gate decision, the lifecycle of a workflow, and spending
+limits.
+"""

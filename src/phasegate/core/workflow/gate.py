@@ -1,4 +1,7 @@
-"""What a gate demands and what the evidence leads to. No verdict overrides a missing document or failed check."""
+"""What a gate demands and what the evidence leads to.
+
+No verdict overrides a missing document or failed check.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ BLOCKING_VERDICTS = frozenset({Verdict.REJECTED, Verdict.MAJOR_ISSUES})
 
 class GateOutcome(StrEnum):
     PASSED = "passed"
-    FAILED = "failed"  # a revision round may mend it
-    BLOCKED = "blocked"  # a person must decide
+    # A revision round may mend it
+    FAILED = "failed"
+    # A person must decide
+    BLOCKED = "blocked"
 
 
 class GateDemands(msgspec.Struct, frozen=True):
@@ -40,22 +45,34 @@ class GateResult(msgspec.Struct, frozen=True):
 
 
 def evaluate_gate(demands: GateDemands, evidence: GateEvidence) -> GateResult:
-    """Decide a gate: documents first, then commands, then the verdict. What was not shown counts as failed."""
+    """Decide a gate: documents first, then commands, then the verdict.
+
+    What was not shown counts as failed.
+    """
     reasons = (
         *(f"{name} is missing" for name in demands.artifacts if name not in evidence.artifacts),
-        *(_command_failure(name, evidence) for name in demands.commands if evidence.commands.get(name) is not True),
+        *(
+            _command_failure(name, evidence)
+            for name in demands.commands
+            if evidence.commands.get(name) is not True
+        ),
         *_verdict_failure(demands, evidence),
     )
+
     if evidence.verdict in BLOCKING_VERDICTS:
         return GateResult(GateOutcome.BLOCKED, reasons)
     return GateResult(GateOutcome.FAILED if reasons else GateOutcome.PASSED, reasons)
 
 
 def _command_failure(name: str, evidence: GateEvidence) -> str:
-    return f"{name} failed" if name in evidence.commands else f"{name} was not run"
+    if name in evidence.commands:
+        return f"{name} failed"
+    return f"{name} was not run"
 
 
 def _verdict_failure(demands: GateDemands, evidence: GateEvidence) -> tuple[str, ...]:
     if evidence.verdict is Verdict.PASS or (evidence.verdict is None and not demands.verdict):
         return ()
-    return ("there is no verdict",) if evidence.verdict is None else (f"the verdict is {evidence.verdict}",)
+    if evidence.verdict is None:
+        return ("there is no verdict",)
+    return (f"the verdict is {evidence.verdict}",)

@@ -11,7 +11,12 @@ from enum import StrEnum
 import msgspec
 
 from phasegate.core.workflow.gate import GateOutcome, GateResult
-from phasegate.core.workflow.workflows import DESCRIPTION_NOUNS, UNMERGED_WORKFLOWS, find_phases_problem, gate_name
+from phasegate.core.workflow.workflows import (
+    DESCRIPTION_NOUNS,
+    UNMERGED_WORKFLOWS,
+    find_phases_problem,
+    gate_name,
+)
 
 
 class Stage(StrEnum):
@@ -36,12 +41,16 @@ class Workflow(msgspec.Struct, frozen=True):
     phases: tuple[str, ...]
     index: int = 0
     stage: Stage = Stage.WORKING
-    round: int = 1  # of the phase; a person's answer begins another one, and no number comes twice
+    # Of the phase; a person's answer begins another one, and no number comes twice
+    round: int = 1
     noun: str | None = None
     reason: str = ""
-    blocked_at: Stage = Stage.WORKING  # what is tried again when the blocker is resolved
-    rounds_before: int = 0  # those before a person's last answer: the limit counts from there
-    used: tuple[int, ...] = ()  # the last round of each phase that was left, by its position: numbers go on after that
+    # What is tried again when the blocker is resolved
+    blocked_at: Stage = Stage.WORKING
+    # Those before a person's last answer: the limit counts from there
+    rounds_before: int = 0
+    # The last round of each phase that was left, by its position: numbers go on after that
+    used: tuple[int, ...] = ()
 
     @property
     def phase(self) -> str:
@@ -71,28 +80,41 @@ WorkflowOrRefusal = Workflow | Refusal
 
 
 def start(
-    existing: Iterable[Workflow], feature: str, type_: str, phases: tuple[str, ...], noun: str | None = None
+    existing: Iterable[Workflow],
+    feature: str,
+    type_: str,
+    phases: tuple[str, ...],
+    noun: str | None = None,
 ) -> WorkflowOrRefusal:
     """A new workflow at its first phase, unless the feature has an active one."""
     if any(workflow.feature == feature and workflow.is_active for workflow in existing):
-        return Refusal(f"feature {feature} has an active workflow", "go on with it, or cancel it first")
+        return Refusal(
+            f"feature {feature} has an active workflow", "go on with it, or cancel it first"
+        )
+
     wrong = find_phases_problem(phases)
     if wrong:
         return Refusal(f"workflow {type_}: {wrong}")
-    return Workflow(feature, type_, phases, noun=noun)
+
+    return Workflow(feature=feature, type=type_, phases=phases, noun=noun)
 
 
 def apply_gate(workflow: Workflow, result: GateResult, limit: int) -> WorkflowOrRefusal:
-    """The gate was checked. A failed one may be revised until the limit of rounds is used up; then a person decides."""
+    """The gate was checked.
+
+    A failed one may be revised until the limit of rounds is used up; then a person decides.
+    """
     if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED}:
         return _refuse(workflow, "check its gate")
     if result.outcome is GateOutcome.PASSED:
         return _move_to(workflow, Stage.GATE_PASSED)
+
     reason = "; ".join(result.reasons)
     if result.outcome is GateOutcome.BLOCKED:
         return _move_to(workflow, Stage.BLOCKED, reason)
     if workflow.round >= workflow.rounds_before + limit:
         return _move_to(workflow, Stage.BLOCKED, f"{reason}; all {limit} rounds are used up")
+
     return _move_to(workflow, Stage.GATE_FAILED, reason)
 
 
@@ -111,19 +133,31 @@ def go_back(workflow: Workflow, phase: str, why: str) -> WorkflowOrRefusal:
         return Refusal("going back needs a reason", 'back PHASE "why"')
     if not workflow.is_active:
         return _refuse(workflow, "go back")
+
     earlier = workflow.phases[: workflow.index]
     if phase not in earlier:
-        there = f"earlier are: {', '.join(earlier)}" if earlier else "this is the first phase"
+        if earlier:
+            there = f"earlier are: {', '.join(earlier)}"
+        else:
+            there = "this is the first phase"
+
         return Refusal(f"cannot go back: {phase} is not before {workflow.phase}", there)
+
     return _enter_phase(workflow, workflow.phases.index(phase))
 
 
 def _enter_phase(workflow: Workflow, index: int) -> Workflow:
-    """The workflow at the first of a phase's rounds; a phase that was worked on before counts on from there."""
+    """The workflow at the first of a phase's rounds.
+
+    A phase that was worked on before counts on from there.
+    """
     used = [*workflow.used, *([0] * (len(workflow.phases) - len(workflow.used)))]
     used[workflow.index] = workflow.round
     before = used[index]
-    begun = msgspec.structs.replace(workflow, stage=Stage.WORKING, round=before + 1, rounds_before=before, reason="")
+    begun = msgspec.structs.replace(
+        workflow, stage=Stage.WORKING, round=before + 1, rounds_before=before, reason=""
+    )
+
     return msgspec.structs.replace(begun, index=index, used=tuple(used), blocked_at=Stage.WORKING)
 
 
@@ -140,21 +174,33 @@ def escalate(workflow: Workflow, why: str) -> WorkflowOrRefusal:
         return Refusal("an escalation needs a reason")
     if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED, Stage.GATE_PASSED}:
         return _refuse(workflow, "escalate")
+
     blocked = _move_to(workflow, Stage.BLOCKED, why.strip())
-    # Behind a passed gate it is the way on that is blocked, a merge for instance: the gate need not pass again.
+    # Behind a passed gate it is the way on that is blocked, a merge for instance: the gate need not
+    # pass again.
     passed = workflow.stage is Stage.GATE_PASSED
-    return msgspec.structs.replace(blocked, blocked_at=Stage.GATE_PASSED if passed else Stage.WORKING)
+
+    return msgspec.structs.replace(
+        blocked, blocked_at=Stage.GATE_PASSED if passed else Stage.WORKING
+    )
 
 
 def resolve(workflow: Workflow, how: str) -> WorkflowOrRefusal:
-    """A person has resolved the blocker: the blocked step is tried again, a phase in a new round, with all tries."""
+    """A person has resolved the blocker.
+
+    The blocked step is tried again, a phase in a new round, with all tries.
+    """
     if not how.strip():
         return Refusal("say how the blocker was resolved")
     if workflow.stage is not Stage.BLOCKED:
         return _refuse(workflow, "resolve", "nothing is blocked")
+
     resumed = msgspec.structs.replace(workflow, stage=workflow.blocked_at, reason=how.strip())
     if workflow.blocked_at is Stage.WORKING:
-        return msgspec.structs.replace(resumed, round=workflow.round + 1, rounds_before=workflow.round)
+        return msgspec.structs.replace(
+            resumed, round=workflow.round + 1, rounds_before=workflow.round
+        )
+
     return msgspec.structs.replace(resumed, blocked_at=Stage.WORKING)
 
 
@@ -175,25 +221,32 @@ def complete(workflow: Workflow) -> WorkflowOrRefusal:
 
 
 def build_state_view(workflow: Workflow | None) -> dict[str, object]:
-    """What state.json shows: the fields of the read contract; `noun` only for a type of the user's own.
+    """What state.json shows.
 
-    `stage` is there only where going on would be wrong: a failed gate, a blocker. A reader of the block is then told
-    what to do about that.
+    The fields of the read contract; `noun` only for a type of the user's own.
+
+    `stage` is there only where going on would be wrong: a failed gate, a blocker. A reader of the
+    block is then told what to do about that.
     """
     if workflow is None or not workflow.is_active:
         return {"active_workflow": None}
+
     view: dict[str, object] = {
         "type": workflow.type,
         "phases": list(workflow.phases),
         "current_phase": workflow.phase,
         "current_phase_index": workflow.index,
         "artifact_folder": workflow.feature,
-        "phase_status": {key: _phase_status(workflow, position) for position, key in enumerate(workflow.phases)},
+        "phase_status": {
+            key: _phase_status(workflow, position) for position, key in enumerate(workflow.phases)
+        },
     }
+
     if workflow.noun is not None and workflow.type not in DESCRIPTION_NOUNS:
         view["noun"] = workflow.noun
     if workflow.stage in (Stage.GATE_FAILED, Stage.BLOCKED):
         view["stage"] = str(workflow.stage)
+
     return {"active_workflow": view}
 
 
@@ -209,14 +262,18 @@ def choose_workflow(workflows: Iterable[Workflow], feature: str | None) -> Workf
         return Refusal(f"feature {feature} has no active workflow", _active_features_hint(active))
     if len(active) == 1:
         return next(iter(active.values()))
+
     return Refusal(
-        "no workflow is active" if not active else "several features are in work", _active_features_hint(active)
+        "no workflow is active" if not active else "several features are in work",
+        _active_features_hint(active),
     )
 
 
 def _active_features_hint(active: Iterable[str]) -> str:
     names = ", ".join(sorted(active))
-    return f"choose with --feature: {names}" if names else 'begin one: phasegate run feature "..."'
+    if names:
+        return f"choose with --feature: {names}"
+    return 'begin one: phasegate run feature "..."'
 
 
 def _move_to(workflow: Workflow, stage: Stage, reason: str = "") -> Workflow:
@@ -232,4 +289,6 @@ def _phase_status(workflow: Workflow, position: int) -> str:
         return "completed"
     if position > workflow.index:
         return "pending"
-    return "completed" if workflow.stage is Stage.GATE_PASSED else "in_progress"
+    if workflow.stage is Stage.GATE_PASSED:
+        return "completed"
+    return "in_progress"

@@ -6,10 +6,14 @@ import msgspec
 
 
 class OrderOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The person, the door that they came through, the agent that asked. All empty: recorded before it was kept."""
+    """The person, the door that they came through, the agent that asked.
+
+    All empty: recorded before it was kept.
+    """
 
     person: str = ""
-    door: str = ""  # cli, or whichever other one; `engine` where the engine goes on by itself
+    # Cli, or whichever other one; `engine` where the engine goes on by itself
+    door: str = ""
     agent: str = ""
 
 

@@ -12,14 +12,21 @@ from phasegate.core.workflow.workflows import split_phase_key
 class PhaseWork(StrEnum):
     """How a phase is carried out."""
 
-    PLANNING = "planning"  # a writer with `plan`, then a critic with `challenge`
-    PACKAGES = "packages"  # work packages with `implement`, each with `review`
-    REVIEW = "review"  # `review` of the whole feature
-    COMMANDS = "commands"  # commands first, then `review` of what they printed
+    # A writer with `plan`, then a critic with `challenge`
+    PLANNING = "planning"
+    # Work packages with `implement`, each with `review`
+    PACKAGES = "packages"
+    # `review` of the whole feature
+    REVIEW = "review"
+    # Commands first, then `review` of what they printed
+    COMMANDS = "commands"
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A phase's work and the evidence its gate demands: documents in the feature's folder, commands by name."""
+    """A phase's work and the evidence its gate demands.
+
+    Documents in the feature's folder, commands by name.
+    """
 
     work: PhaseWork
     artifacts: tuple[str, ...]
@@ -30,7 +37,8 @@ def _planning(*artifacts: str) -> Phase:
     return Phase(PhaseWork.PLANNING, artifacts)
 
 
-# Commands are names in a language profile. 12 to 15 have none by default: the user's own, or a person's attestation.
+# Commands are names in a language profile. 12 to 15 have none by default: the user's own, or a
+# person's attestation.
 PHASES: dict[str, Phase] = {
     "00-quick-scan": _planning("quick-scan.md"),
     "01-requirements": _planning("proposal.md", "spec.md"),
@@ -57,26 +65,45 @@ TASKS_FILE = "tasks.md"
 
 
 def get_phase(key: str) -> Phase:
-    """A phase's work; a phase of a user's own is reviewed by default: the strictest kind that needs no set-up."""
+    """A phase's work; a phase of a user's own is reviewed by default.
+
+    The strictest kind that needs no set-up.
+    """
     return PHASES.get(key) or Phase(PhaseWork.REVIEW, (f"REVIEW-{split_phase_key(key)[0]}.md",))
 
 
-def required_artifacts(key: str, phases: tuple[str, ...], custom: tuple[str, ...] | None = None) -> tuple[str, ...]:
-    """The documents that must exist before the gate of a phase passes, in the workflow that it stands in.
+def required_artifacts(
+    key: str, phases: tuple[str, ...], custom: tuple[str, ...] | None = None
+) -> tuple[str, ...]:
+    """The documents that must exist before the gate of a phase passes, in the workflow that it
+    stands in.
 
-    A person may name others (`own`). Without tasks.md no packages could be made, whatever they name.
+    A person may name others (`own`). Without tasks.md no packages could be made, whatever they
+    name.
     """
-    named = get_phase(key).artifacts if custom is None else custom
+    if custom is None:
+        named = get_phase(key).artifacts
+    else:
+        named = custom
+
     needs_tasks = key == _last_planning_phase(phases) and TASKS_FILE not in named
-    return (*named, TASKS_FILE) if needs_tasks else named
+    if needs_tasks:
+        return (*named, TASKS_FILE)
+
+    return named
 
 
 def _last_planning_phase(phases: tuple[str, ...]) -> str | None:
     """The planning phase after which packages are made: it must deliver tasks.md."""
     before: list[str] = []
+
     for key in phases:
         if get_phase(key).work is PhaseWork.PACKAGES:
-            return before[-1] if before else None
+            if before:
+                return before[-1]
+            return None
+
         if get_phase(key).work is PhaseWork.PLANNING:
             before.append(key)
+
     return None

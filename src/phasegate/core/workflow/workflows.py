@@ -1,4 +1,7 @@
-"""Phases and workflows as data: their keys, names, order. Light enough for the hook: it imports nothing."""
+"""Phases and workflows as data: their keys, names, order.
+
+Light enough for the hook: it imports nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,13 @@ WORKFLOWS: dict[str, tuple[str, ...]] = {
         "08-code-review",
     ),
     "test-run": ("11-local-testing", "07-testing"),
-    "test-generate": ("05-test-strategy", "06-implementation", "11-local-testing", "07-testing", "08-code-review"),
+    "test-generate": (
+        "05-test-strategy",
+        "06-implementation",
+        "11-local-testing",
+        "07-testing",
+        "08-code-review",
+    ),
     "full-lifecycle": (
         "01-requirements",
         "03-architecture",
@@ -65,8 +74,17 @@ UNMERGED_WORKFLOWS = frozenset({"test-run"})
 
 
 def is_printable(text: object) -> bool:
-    """Whether a text can stand in a block: a non-empty string of printable ASCII without blanks at its ends."""
-    return isinstance(text, str) and text.isascii() and text.isprintable() and text != "" and text == text.strip()
+    """Whether a text can stand in a block.
+
+    A non-empty string of printable ASCII without blanks at its ends.
+    """
+    return (
+        isinstance(text, str)
+        and text.isascii()
+        and text.isprintable()
+        and text != ""
+        and text == text.strip()
+    )
 
 
 def split_phase_key(key: str) -> tuple[str, str]:
@@ -95,7 +113,10 @@ def gate_name(key: str) -> str:
 
 
 def workflow_noun(workflow_type: str, custom_noun: str | None = None) -> str | None:
-    """What the person describes at the start of a workflow of this type; None when it starts by itself."""
+    """What the person describes at the start of a workflow of this type.
+
+    None when it starts by itself.
+    """
     if workflow_type in DESCRIPTION_NOUNS:
         return DESCRIPTION_NOUNS[workflow_type]
     return custom_noun or DEFAULT_NOUN
@@ -105,9 +126,14 @@ def find_phases_problem(phases: tuple[str, ...]) -> str | None:
     """What is wrong with a list of phases, in words; None when nothing is."""
     if not phases:
         return "a workflow needs at least one phase"
+
     for key in phases:
         number, name = split_phase_key(key)
         if not is_printable(key) or not number.isalnum() or not name:
             return f"{key!r} is not a phase key; write it like 06-implementation"
+
     doubled = [key for position, key in enumerate(phases) if key in phases[:position]]
-    return f"phase {doubled[0]} is listed twice" if doubled else None
+    if doubled:
+        return f"phase {doubled[0]} is listed twice"
+
+    return None

@@ -1,7 +1,10 @@
-"""Setup and all checks on a tree before any work is done on it: without an agent, in a clean checkout, in the cage.
+"""Setup and all checks on a tree before any work is done on it.
 
-What it finds is kept: `phasegate check` shows it, `run` and `dispatch` know it before the first agent is paid, and
-every later check is compared with it. The first run on a tree that no agent wrote also fills the cache of setups.
+Without an agent, in a clean checkout, in the cage.
+
+What it finds is kept: `phasegate check` shows it, `run` and `dispatch` know it before the first
+agent is paid, and every later check is compared with it. The first run on a tree that no agent
+wrote also fills the cache of setups.
 """
 
 from __future__ import annotations
@@ -45,12 +48,12 @@ from phasegate.workspace.repository import read_refs
 from phasegate.workspace.submodules import describe_incomplete_content
 from phasegate.workspace.tree_diff import diff_trees, resolve_tree
 
-BASELINE_LOCK_TIMEOUT_S = (
-    6 * 3600.0
-)  # another package takes the same baseline meanwhile; a lock never outlives its process
+# Another package takes the same baseline meanwhile; a lock never outlives its process
+BASELINE_LOCK_TIMEOUT_S = 6 * 3600.0
 TESTS_FOUND = "tests found"
 _MAX_OUTPUT_LINES = 12
-OnCommand = Callable[[str, str], None]  # what a command is for, and its line
+# What a command is for, and its line
+OnCommand = Callable[[str, str], None]
 
 
 class CheckRow(NamedTuple):
@@ -68,7 +71,8 @@ class CheckRow(NamedTuple):
     remedy: str
     notes: tuple[str, ...]
     log: str
-    output: tuple[str, ...]  # the lines that matter
+    # The lines that matter
+    output: tuple[str, ...]
 
     @property
     def is_failed(self) -> bool:
@@ -86,13 +90,15 @@ class BaselineReport(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     profile: str
     name: str
-    commands: dict[str, str]  # those that were run, by purpose
+    # Those that were run, by purpose
+    commands: dict[str, str]
     reasons: dict[str, str]
     notes: tuple[str, ...]
     checks: tuple[CheckResult, ...]
     logs: str
     test_functions: int | None = None
-    is_cached: bool = False  # its setup, when this was found out
+    # Its setup, when this was found out
+    is_cached: bool = False
 
     @property
     def baseline(self) -> Baseline:
@@ -106,26 +112,27 @@ class BaselineReport(msgspec.Struct, frozen=True, kw_only=True):
         return next((check for check in self.checks if check.name == name), None)
 
 
-# Made here, in one thread: of two that decode a type for the first time, one can see it half made, and crash.
+# Made here, in one thread: of two that decode a type for the first time, one can see it half made,
+# and crash.
 
 
 def make_check_rows(report: BaselineReport) -> tuple[CheckRow, ...]:
     """Each check with its command, why it was chosen, and the lines of output that matter."""
     return tuple(
         CheckRow(
-            report.root,
-            one.name,
-            str(one.outcome),
-            one.summary,
-            report.commands.get(one.name, ""),
-            report.reasons.get(one.name, ""),
-            one.tests.executed if one.tests else None,
-            one.tests.failing if one.tests else (),
-            one.duration_s,
-            one.remedy,
-            one.notes,
-            one.log,
-            _select_output_lines(one),
+            root=report.root,
+            name=one.name,
+            outcome=str(one.outcome),
+            summary=one.summary,
+            command=report.commands.get(one.name, ""),
+            why=report.reasons.get(one.name, ""),
+            tests=one.tests.executed if one.tests else None,
+            failing=one.tests.failing if one.tests else (),
+            duration_s=one.duration_s,
+            remedy=one.remedy,
+            notes=one.notes,
+            log=one.log,
+            output=_select_output_lines(one),
         )
         for one in report.checks
     )
@@ -138,7 +145,9 @@ def _select_output_lines(one: CheckResult) -> tuple[str, ...]:
     return tuple(line for line in one.excerpt.splitlines() if line.strip())[-_MAX_OUTPUT_LINES:]
 
 
-def check_branch(project: Project, branch: str, on_command: OnCommand, *, force: bool) -> tuple[BaselineReport, ...]:
+def check_branch(
+    project: Project, branch: str, on_command: OnCommand, *, force: bool
+) -> tuple[BaselineReport, ...]:
     """Check the head of a branch of the person's, at each of its roots."""
     commit = read_refs(project.repository, BRANCH_PREFIX + branch)[BRANCH_PREFIX + branch]
     return make_whole_base(project, commit).get_reports(on_command, force=force)
@@ -154,132 +163,222 @@ class BaseTree:
     """The tree that the work on a package begins from, and the person's tree that it goes back to."""
 
     def __init__(self, project: Project, package: WorkPackage, start: str) -> None:
-        self.project, self.package, self.start = project, package, start
+        self.project = project
+        self.package = package
+        self.start = start
         self.cache = SetupCache(project.location.data_folder / "setups")
-        self.keeps_report = True  # the report, for later
-        # A tree that no agent wrote. None where history does not tell: then nothing is kept, and nothing is trusted.
+        # The report, for later
+        self.keeps_report = True
+        # A tree that no agent wrote. None where history does not tell: then nothing is kept, and
+        # nothing is trusted.
         self.user_commit = find_latest_user_commit(project.repository, start, package.feature_slug)
 
     def find_setup_place(self, commit: str, plan: CommandPlan) -> SetupCacheSlot | None:
-        """Where the setup of a commit's tree lies: that of the person's tree, if nothing that it reads was changed."""
+        """Where the setup of a commit's tree lies.
+
+        That of the person's tree, if nothing that it reads was changed.
+        """
         if self.user_commit is None:
             return None
+
         key = self._make_setup_key(self.user_commit, plan.root)
         if key is None:
             return None
         if commit == self.user_commit:
             return SetupCacheSlot(self.cache, key, may_fill=True)
-        changed = {one.path for one in diff_trees(self.project.repository.place(), self.user_commit, commit)}
+
+        changed = {
+            one.path
+            for one in diff_trees(self.project.repository.place(), self.user_commit, commit)
+        }
         if changed & find_setup_inputs(self.project, (self.user_commit, commit), plan):
             return None
         if self.cache.find_entry(key) is None and self.start != self.user_commit:
-            BaseTree(self.project, self.package, self.user_commit).get_reports()  # it fills the cache
+            # It fills the cache
+            BaseTree(self.project, self.package, self.user_commit).get_reports()
+
         return SetupCacheSlot(self.cache, key)
 
     def copy_setup(self, folder: Path, final_folder: Path) -> PlacedFiles:
-        """Copy what the setups made of the person's tree into a checkout of `start` that will be moved to `home`."""
+        """Copy what the setups made of the person's tree into a checkout of `start` that will be
+        moved to `home`.
+        """
         laid = NO_PLACED_FILES
-        for plan in [one.plan for one in make_check_plans(self.project, self.package, self.start, self.start)]:
-            key = self._make_setup_key(self.user_commit, plan.root) if self.user_commit else None
+
+        for plan in [
+            one.plan for one in make_check_plans(self.project, self.package, self.start, self.start)
+        ]:
+            if self.user_commit:
+                key = self._make_setup_key(self.user_commit, plan.root)
+            else:
+                key = None
+
             is_there = is_plain_folder(folder, plan.root)
-            made = self.cache.copy_into(key, folder / plan.root, final_folder / plan.root) if key and is_there else None
+            if key and is_there:
+                made = self.cache.copy_into(key, folder / plan.root, final_folder / plan.root)
+            else:
+                made = None
+
             if made is not None:
                 paths = tuple(f"{plan.root}/{path}".lstrip("/") for path in made[1])
                 laid = PlacedFiles(
-                    (*laid.paths, *paths), (*laid.programs, *find_programs(folder, paths, plan.bin_folders))
+                    (*laid.paths, *paths),
+                    (*laid.programs, *find_programs(folder, paths, plan.bin_folders)),
                 )
+
         return laid
 
     def _make_setup_key(self, commit: str, root: str) -> str | None:
         """The name of a root's setup in the person's tree; None if it is none there."""
         plans = [
-            one.plan for one in make_check_plans(self.project, self.package, commit, commit) if one.plan.root == root
+            one.plan
+            for one in make_check_plans(self.project, self.package, commit, commit)
+            if one.plan.root == root
         ]
-        tree = " ".join([resolve_tree(self.project.repository.place(), commit), *self._list_environment(commit)])
-        return make_cache_key(tree, plans[0]) if plans else None
+        tree = " ".join(
+            [resolve_tree(self.project.repository.place(), commit), *self._list_environment(commit)]
+        )
+        if plans:
+            return make_cache_key(tree, plans[0])
+
+        return None
 
     def _list_environment(self, commit: str) -> tuple[str, ...]:
-        """With another sandbox or a submodule more, a setup makes something else and checks find something else."""
+        """With another sandbox or a submodule more, a setup makes something else and checks find
+        something else.
+        """
         return (self.project.config.run.sandbox.value, *self._list_incomplete_submodules(commit))
 
     def _list_incomplete_submodules(self, commit: str) -> tuple[str, ...]:
-        return tuple(escape_unprintable(line) for line in describe_incomplete_content(self.project.repository, commit))
+        return tuple(
+            escape_unprintable(line)
+            for line in describe_incomplete_content(self.project.repository, commit)
+        )
 
-    def get_reports(self, on_command: OnCommand | None = None, *, force: bool = False) -> tuple[BaselineReport, ...]:
+    def get_reports(
+        self, on_command: OnCommand | None = None, *, force: bool = False
+    ) -> tuple[BaselineReport, ...]:
         """What the checks say about each root of the start; found out once for a commit and a plan."""
         base = self._find_known_base()
         planned = make_check_plans(self.project, self.package, base.start, base.start)
         return tuple(base._get_report(one, on_command, force=force) for one in planned)
 
     def _find_known_base(self) -> BaseTree:
-        """Where only documents of features were added to the person's commit, that one is looked at: it is known."""
+        """Where only documents of features were added to the person's commit, that one is looked
+        at: it is known.
+        """
         if self.user_commit is None or self.user_commit == self.start:
             return self
-        changed = diff_trees(self.project.repository.place(), self.user_commit, self.start)
-        are_documents = all(one.path.startswith(f"{self.project.config.paths.features}/") for one in changed)
-        return BaseTree(self.project, self.package, self.user_commit) if are_documents else self
 
-    def _get_report(self, planned: CheckPlan, on_command: OnCommand | None, *, force: bool) -> BaselineReport:
+        changed = diff_trees(self.project.repository.place(), self.user_commit, self.start)
+        are_documents = all(
+            one.path.startswith(f"{self.project.config.paths.features}/") for one in changed
+        )
+        if are_documents:
+            return BaseTree(self.project, self.package, self.user_commit)
+
+        return self
+
+    def _get_report(
+        self, planned: CheckPlan, on_command: OnCommand | None, *, force: bool
+    ) -> BaselineReport:
         plan = msgspec.structs.replace(planned.plan, code=())
         name = hashlib.sha256(
-            msgspec.json.encode([self.start, plan, os.environ.get("PATH", ""), *self._list_environment(self.start)])
+            msgspec.json.encode(
+                [self.start, plan, os.environ.get("PATH", ""), *self._list_environment(self.start)]
+            )
         ).hexdigest()
         path = self.project.location.data_folder / "baselines" / f"{name}.json"
         if not force and (known := self._read_valid_report(path, plan)) is not None:
             return known
+
         self.project.location.locks_folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         with named_lock(
-            self.project.location.locks_folder, f"base-{name[:16]}", BASELINE_LOCK_TIMEOUT_S, self.project.stop
+            self.project.location.locks_folder,
+            f"base-{name[:16]}",
+            BASELINE_LOCK_TIMEOUT_S,
+            self.project.stop,
         ):
             if not force and (known := self._read_valid_report(path, plan)) is not None:
                 return known
+
             made = self._make_report(planned._replace(plan=plan), name[:16], on_command)
             path.parent.mkdir(mode=0o700, exist_ok=True)
             if self.keeps_report and not _has_transient_fault(made):
                 replace_file(path, msgspec.json.encode(made))
+
             return made
 
     def _read_valid_report(self, path: Path, plan: CommandPlan) -> BaselineReport | None:
-        """What was found out before. Where its setup was dropped from the cache since, it is found out anew.
+        """What was found out before.
 
-        Else every check of every package would set up for itself: only the person's own tree fills the cache.
+        Where its setup was dropped from the cache since, it is found out anew.
+
+        Else every check of every package would set up for itself: only the person's own tree fills
+        the cache.
         """
         known = _read_report(path)
-        return known if known is None or not known.is_cached or self._is_setup_cached(plan) else None
+        if known is None or not known.is_cached or self._is_setup_cached(plan):
+            return known
+        return None
 
     def _is_setup_cached(self, plan: CommandPlan) -> bool:
         kept = self.find_setup_place(self.start, plan)
         return kept is not None and kept.may_fill and self.cache.find_entry(kept.key) is not None
 
-    def _make_report(self, planned: CheckPlan, name: str, on_command: OnCommand | None) -> BaselineReport:
+    def _make_report(
+        self, planned: CheckPlan, name: str, on_command: OnCommand | None
+    ) -> BaselineReport:
         room = self.project.location.data_folder / "rooms" / f"base-{name}"
         logs = self.project.location.data_folder / "checks" / f"{self.start[:12]}-{name}"
         for folder in (room, logs):
             if folder.exists():
                 remove_tree(folder)
+
             folder.mkdir(parents=True, mode=0o700)
+
         export_tree(self.project.repository, self.start, room / "tree", with_git=True)
         runner = make_runner(self.project, room / "job", "base", on_command)
-        kept, is_persons = self.find_setup_place(self.start, planned.plan), self.start == self.user_commit
-        bench = PlanRunner(planned.plan, room / "tree", runner, kept, is_user_tree=is_persons, logs=logs)
-        checks = [*bench.run_checks(get_requested_purposes(planned.plan)), *_check_test_count(bench)]
+        kept = self.find_setup_place(self.start, planned.plan)
+        is_persons = self.start == self.user_commit
+        bench = PlanRunner(
+            planned.plan, room / "tree", runner, kept, is_user_tree=is_persons, logs=logs
+        )
+        checks = [
+            *bench.run_checks(get_requested_purposes(planned.plan)),
+            *_check_test_count(bench),
+        ]
         remove_tree(room)
         made = _build_report(
-            self.start, planned, bench, tuple(checks), logs, self._list_incomplete_submodules(self.start)
+            self.start,
+            planned,
+            bench,
+            tuple(checks),
+            logs,
+            self._list_incomplete_submodules(self.start),
         )
+
         return msgspec.structs.replace(made, is_cached=self._is_setup_cached(planned.plan))
 
 
-def make_runner(project: Project, folder: Path, kind: str, on_command: OnCommand | None = None) -> CommandRunner:
-    """A build may ask git for its version: the clean checkout's git borrows the objects of the repository."""
-    stores, tag = tuple(list_object_stores(project.repository)), f"{kind}-{project.clock.new_id()}"
-    level, hosts = get_sandbox_level(project), project.config.run.setup_hosts
+def make_runner(
+    project: Project, folder: Path, kind: str, on_command: OnCommand | None = None
+) -> CommandRunner:
+    """A build may ask git for its version.
+
+    The clean checkout's git borrows the objects of the repository.
+    """
+    stores = tuple(list_object_stores(project.repository))
+    tag = f"{kind}-{project.clock.new_id()}"
+    level = get_sandbox_level(project)
+    hosts = project.config.run.setup_hosts
     run = SandboxedRunner(folder, tag, level, project.stop, stores, make_job_limits(project), hosts)
 
     def shown(command: Command, /) -> CommandResult:
         """Who watches sees what runs and for how long."""
         if on_command is not None:
             on_command(command.purpose, command.argv[-1])
+
         project.running_commands[tag] = RunningCommand(command.purpose, project.clock.monotonic_s())
         try:
             return run(command)
@@ -309,14 +408,24 @@ def _build_report(
     logs: Path,
     extra_notes: tuple[str, ...],
 ) -> BaselineReport:
-    detected, plan = planned.detected, planned.plan
-    setup = bench.setup_result.candidate if bench.setup_result else None
-    commands = {purpose: line for purpose, line in plan.commands.items() if purpose in [check.name for check in checks]}
+    detected = planned.detected
+    plan = planned.plan
+    if bench.setup_result:
+        setup = bench.setup_result.candidate
+    else:
+        setup = None
+
+    commands = {
+        purpose: line
+        for purpose, line in plan.commands.items()
+        if purpose in [check.name for check in checks]
+    }
     reasons = {**plan.reasons}
     if setup is not None and setup.command:
         commands[Purpose.SETUP], reasons[Purpose.SETUP] = setup.command, setup.why
     if setup is not None and setup.test_command:
         commands[Purpose.TEST] = setup.test_command
+
     return BaselineReport(
         commit=commit,
         root=plan.root,
@@ -333,9 +442,15 @@ def _build_report(
 
 def _check_test_count(bench: PlanRunner) -> list[CheckResult]:
     """Far fewer tests than test functions is no success, green or not."""
-    functions, found = bench.plan.test_functions, bench.setup_result.collected if bench.setup_result else None
+    functions = bench.plan.test_functions
+    if bench.setup_result:
+        found = bench.setup_result.collected
+    else:
+        found = None
+
     if not functions or found is None or found.tests >= MIN_COLLECTED_RATIO * functions:
         return []
+
     what = f"the test command finds {found.tests} tests, the test files have {functions} test functions"
     return [
         failed_check(
@@ -347,14 +462,20 @@ def _check_test_count(bench: PlanRunner) -> list[CheckResult]:
 
 
 def refuse_unusable_base(project: Project, report: BaselineReport) -> None:
-    """Say what no agent can fix before one is paid: a failing setup, tests that cannot run, a red base if asked."""
-    setup, test = report.find_check(Purpose.SETUP), report.find_check(Purpose.TEST)
+    """Say what no agent can fix before one is paid.
+
+    A failing setup, tests that cannot run, a red base if asked.
+    """
+    setup = report.find_check(Purpose.SETUP)
+    test = report.find_check(Purpose.TEST)
+
     if setup is not None and setup.outcome is CheckOutcome.FAILED:
         raise _make_base_error(
             report,
             setup,
             f'{setup.remedy} Or set your own: setup = "..." in {_name_config_table(report)} of phasegate.toml.',
         )
+
     if (
         test is not None
         and test.outcome is CheckOutcome.FAILED
@@ -366,10 +487,14 @@ def refuse_unusable_base(project: Project, report: BaselineReport) -> None:
             test,
             f'set test = "..." in {_name_config_table(report)} of phasegate.toml; an empty one asks for none',
         )
+
     if (few := report.find_check(TESTS_FOUND)) is not None:
         raise _make_base_error(
-            report, few, f'set test = "..." in {_name_config_table(report)} of phasegate.toml; what you set is believed'
+            report,
+            few,
+            f'set test = "..." in {_name_config_table(report)} of phasegate.toml; what you set is believed',
         )
+
     if project.config.already_failing is AlreadyFailingPolicy.STOP and report.failures:
         names = ", ".join(check.name for check in report.failures)
         raise EnvironmentUnavailable(
@@ -383,22 +508,35 @@ def _ran_no_tests(test: CheckResult) -> bool:
 
 
 def _has_unrunnable_tests(report: BaselineReport, test: CheckResult) -> bool:
-    """Whether the tests that are there cannot be run. A script of the repository's own may be the agent's to write."""
-    return bool(report.test_functions) or (test.fault is Fault.NO_PROGRAM and "/" not in test.summary)
+    """Whether the tests that are there cannot be run.
+
+    A script of the repository's own may be the agent's to write.
+    """
+    return bool(report.test_functions) or (
+        test.fault is Fault.NO_PROGRAM and "/" not in test.summary
+    )
 
 
 def _name_config_table(report: BaselineReport) -> str:
-    return f'[checks.NAME] with root = "{report.root}"' if report.root else f"[checks.{report.profile or 'NAME'}]"
+    if report.root:
+        return f'[checks.NAME] with root = "{report.root}"'
+    return f"[checks.{report.profile or 'NAME'}]"
 
 
-def _make_base_error(report: BaselineReport, check: CheckResult, hint: str) -> EnvironmentUnavailable:
+def _make_base_error(
+    report: BaselineReport, check: CheckResult, hint: str
+) -> EnvironmentUnavailable:
     line = report.commands.get(check.name, "")
-    offline = (
-        "the setup could not reach the network, so nothing was tested"
-        if check.fault is Fault.NETWORK
-        else f"{check.name} fails on the base: {check.summary}"
-    )
+    if check.fault is Fault.NETWORK:
+        offline = "the setup could not reach the network, so nothing was tested"
+    else:
+        offline = f"{check.name} fails on the base: {check.summary}"
+
     tail = "\n".join(f"    {line}" for line in check.excerpt.splitlines()[-8:])
-    told = f"\n  whole output: {check.log}" if check.log else ""
+    if check.log:
+        told = f"\n  whole output: {check.log}"
+    else:
+        told = ""
+
     notes = "".join(f"\n  note: {note}" for note in report.notes if check.name == Purpose.SETUP)
     return EnvironmentUnavailable(f"{offline}: {line}\n{tail}".rstrip(": \n") + told + notes, hint)

@@ -35,7 +35,8 @@ class PackageChecker(NamedTuple):
 
     project: Project
     package: WorkPackage
-    start: str  # the commit that the work began from
+    # The commit that the work began from
+    start: str
 
     def check_commit(self, commit: str) -> Evidence:
         """What holds of a commit of the package."""
@@ -55,7 +56,9 @@ class PackageChecker(NamedTuple):
             asks[0].cache_slot,
             other_roots=asks[1:],
         )
+
         _refuse_environment_faults(evidence.checks)
+
         return evidence
 
     @property
@@ -63,12 +66,20 @@ class PackageChecker(NamedTuple):
         """The clean checkout that was checked last."""
         return self._folder / "tree"
 
-    def run_checks(self, commit: str, purposes: Collection[str], lines: Iterable[str] = ()) -> Evidence:
+    def run_checks(
+        self, commit: str, purposes: Collection[str], lines: Iterable[str] = ()
+    ) -> Evidence:
         """What commands of the project, and command lines of the person's own, say about a commit."""
-        base, plans = self._base, self._make_plans(commit)
+        base = self._base
+        plans = self._make_plans(commit)
         self._export_commit(commit)
-        # Where nothing was changed there is nothing to compare with: a run of the tests says what they say.
-        baselines = {one.root: one.baseline for one in base.get_reports()} if commit != self.start else {}
+        # Where nothing was changed there is nothing to compare with: a run of the tests says what
+        # they say.
+        if commit != self.start:
+            baselines = {one.root: one.baseline for one in base.get_reports()}
+        else:
+            baselines = {}
+
         benches = [
             PlanRunner(
                 plan,
@@ -80,10 +91,14 @@ class PackageChecker(NamedTuple):
             )
             for plan in plans
         ]
+
         checks = [check for bench in benches for check in bench.run_checks(purposes)]
         _refuse_environment_faults(checks)
-        if not any(check.name == Purpose.SETUP and check.outcome is CheckOutcome.FAILED for check in checks):
+        if not any(
+            check.name == Purpose.SETUP and check.outcome is CheckOutcome.FAILED for check in checks
+        ):
             checks += [benches[0].run_custom_command(line) for line in lines]
+
         return Evidence(tuple(checks))
 
     def refuse_unusable_base(self) -> None:
@@ -111,7 +126,9 @@ class PackageChecker(NamedTuple):
         export_tree(self.project.repository, commit, self._folder / "tree", with_git=True)
 
     def _make_plans(self, commit: str) -> list[CommandPlan]:
-        return [one.plan for one in make_check_plans(self.project, self.package, self.start, commit)]
+        return [
+            one.plan for one in make_check_plans(self.project, self.package, self.start, commit)
+        ]
 
     def _describe_work(self, commit: str) -> HarvestedWork:
         repository = self.project.repository
@@ -120,9 +137,13 @@ class PackageChecker(NamedTuple):
             package=self.package.work_package_id,
             checkout=self._folder / "tree",
             deliverables=self.package.deliverables.all,
-            changed_paths=tuple(one.path for one in diff_trees(repository.place(), self.start, commit)),
+            changed_paths=tuple(
+                one.path for one in diff_trees(repository.place(), self.start, commit)
+            ),
             commits=tuple(commits),
-            added_content=tuple(find_added_lines(self.project, self.start, [one.id for one in commits])),
+            added_content=tuple(
+                find_added_lines(self.project, self.start, [one.id for one in commits])
+            ),
             blobs=list_blobs(repository, commit),
         )
 
@@ -130,23 +151,43 @@ class PackageChecker(NamedTuple):
 def find_added_lines(project: Project, start: str, commits: list[str]) -> Iterator[AddedContent]:
     """What each commit brought in, so that a secret taken out again later is still seen."""
     place = project.repository.place()
+
     for before, commit in zip([start, *commits], commits, strict=False):
-        changed = [one for one in diff_trees(place, before, commit) if one.new and one.new.mode != "160000"]
+        changed = [
+            one for one in diff_trees(place, before, commit) if one.new and one.new.mode != "160000"
+        ]
         ids = [version.object_id for one in changed for version in (one.old, one.new) if version]
         contents = read_blobs(place, ids)
+
         for one in changed:
-            old = contents[one.old.object_id] if one.old else None
+            if one.old:
+                old = contents[one.old.object_id]
+            else:
+                old = None
+
             assert one.new is not None
             yield AddedContent(one.path, keep_added_lines(old, contents[one.new.object_id]), commit)
 
 
 def _refuse_environment_faults(checks: Iterable[CheckResult]) -> None:
-    """A setup that the machine or the network failed says nothing about the work: a person can mend it, no agent."""
-    for setup in (check for check in checks if check.name == Purpose.SETUP and check.outcome is CheckOutcome.FAILED):
+    """A setup that the machine or the network failed says nothing about the work.
+
+    A person can mend it, no agent.
+    """
+    for setup in (
+        check
+        for check in checks
+        if check.name == Purpose.SETUP and check.outcome is CheckOutcome.FAILED
+    ):
         if setup.fault is None or not (setup.fault.is_transient or _DISK_FULL in setup.excerpt):
             continue
+
         is_offline = setup.fault is Fault.NETWORK
-        why = "could not reach the network" if is_offline else f"failed ({setup.fault}: {_last_line(setup)})"
+        if is_offline:
+            why = "could not reach the network"
+        else:
+            why = f"failed ({setup.fault}: {_last_line(setup)})"
+
         raise EnvironmentUnavailable(
             f"the setup {why}, so nothing was tested: {' '.join(setup.argv[2:])}",
             'dispatch again when it can; if the tests need nothing installed, leave it out: setup = "" in the '
@@ -159,25 +200,37 @@ def _last_line(check: CheckResult) -> str:
 
 
 def choose_profile(project: Project, requested: str, root_files: Iterable[str]) -> Profile | None:
-    """The profile that a package names, else what its repository looks like, else the only one that is configured."""
+    """The profile that a package names, else what its repository looks like, else the only one that
+    is configured.
+    """
     kind = requested or detect_root_kind(frozenset(root_files))
     configured = [name for name in project.config.checks if name in PROFILES]
     if kind not in PROFILES and not requested and len(configured) == 1:
         kind = configured[0]
-    return load_profile(kind) if requested or kind in PROFILES else None
+    if requested or kind in PROFILES:
+        return load_profile(kind)
+
+    return None
 
 
 def describe_evidence(evidence: Evidence) -> str:
     """The evidence as a reviewer reads it."""
     lines = [render_note("evidence"), ""]
+
     for check in evidence.checks:
         lines.append(f"- {check.name}: {check.outcome} - {check.summary}")
         if check.argv:
-            status = "" if check.exit_status is None else f", exit status {check.exit_status}"
+            if check.exit_status is None:
+                status = ""
+            else:
+                status = f", exit status {check.exit_status}"
+
             lines.append(f"  - ran `{' '.join(check.argv)}`{status}")
+
         lines += [f"  - {remark}" for remark in check.notes]
         if check.excerpt and check.outcome is CheckOutcome.FAILED:
             lines += ["", *(f"      {line}" for line in check.excerpt.splitlines()), ""]
+
     return "\n".join(lines) + "\n"
 
 

@@ -24,66 +24,107 @@ class CheckPlan(NamedTuple):
     detected: DetectedProject | None
 
 
-def make_check_plans(project: Project, package: WorkPackage, start: str, commit: str) -> tuple[CheckPlan, ...]:
-    """The plans for a commit that began from `start`, one for each root that the package's scope touches.
+def make_check_plans(
+    project: Project, package: WorkPackage, start: str, commit: str
+) -> tuple[CheckPlan, ...]:
+    """The plans for a commit that began from `start`, one for each root that the package's scope
+    touches.
 
-    Work that takes a check or a root away, or makes a root look like one of another kind, is not spared the check.
+    Work that takes a check or a root away, or makes a root look like one of another kind, is not
+    spared the check.
     """
     began = detect_roots(project, start, default_kind=package.profile or None)
     kinds = {root: seen.detected.profile for root, seen in began.items() if seen.detected}
-    now = began if start == commit else detect_roots(project, commit, kinds, package.profile or None)
+    if start == commit:
+        now = began
+    else:
+        now = detect_roots(project, commit, kinds, package.profile or None)
+
     roots = find_touched_roots([*dict.fromkeys((*began, *now))], package.file_scope)
-    return tuple(_make_plan(project, package, root, began.get(root), now.get(root)) for root in roots)
+    return tuple(
+        _make_plan(project, package, root, began.get(root), now.get(root)) for root in roots
+    )
 
 
 def _make_plan(
-    project: Project, package: WorkPackage, root: str, at_start: DetectedRoot | None, at_commit: DetectedRoot | None
+    project: Project,
+    package: WorkPackage,
+    root: str,
+    at_start: DetectedRoot | None,
+    at_commit: DetectedRoot | None,
 ) -> CheckPlan:
-    seen = [
-        one.detected for one in (at_start, at_commit) if one and one.detected
-    ]  # what it asks for now goes before what it did
+    # What it asks for now goes before what it did
+    seen = [one.detected for one in (at_start, at_commit) if one and one.detected]
     detected = seen[-1] if seen else None
     own = resolve_checks(project, package, detected.profile if detected else package.profile, root)
     found = {purpose: one for some in seen for purpose, one in some.commands.items()}
-    set_by_hand = {name: line for name in CHECK_COMMANDS if (line := getattr(own, name)) is not None}
+    set_by_hand = {
+        name: line for name in CHECK_COMMANDS if (line := getattr(own, name)) is not None
+    }
     plan = CommandPlan(
         root=root,
         commands={**{purpose: one.command for purpose, one in found.items()}, **set_by_hand},
-        reasons={**{purpose: one.why for purpose, one in found.items()}, **dict.fromkeys(set_by_hand, "set by hand")},
+        reasons={
+            **{purpose: one.why for purpose, one in found.items()},
+            **dict.fromkeys(set_by_hand, "set by hand"),
+        },
         setups=() if "setup" in set_by_hand else _list_setup_candidates(detected, set_by_hand),
-        test_functions=None if "test" in set_by_hand else _get_test_function_count(at_commit or at_start),
-        coverage_min=own.coverage_min or None,  # 0 asks for nothing
+        test_functions=None
+        if "test" in set_by_hand
+        else _get_test_function_count(at_commit or at_start),
+        # 0 asks for nothing
+        coverage_min=own.coverage_min or None,
         code=package.deliverables.code,
         tolerates_old_failures=project.config.already_failing is AlreadyFailingPolicy.TOLERATE,
     )
+
     return CheckPlan(
-        msgspec.structs.replace(plan, **_read_profile_settings(detected.profile if detected else "")), detected
+        msgspec.structs.replace(
+            plan, **_read_profile_settings(detected.profile if detected else "")
+        ),
+        detected,
     )
 
 
 def _get_test_function_count(seen: DetectedRoot | None) -> int | None:
-    return seen.test_functions if seen else None
+    if seen:
+        return seen.test_functions
+    return None
 
 
-def _list_setup_candidates(detected: DetectedProject | None, set_by_hand: dict[str, str]) -> tuple[SetupCandidate, ...]:
-    """The setups in order; a test command that a person set goes before the one that a setup brings."""
+def _list_setup_candidates(
+    detected: DetectedProject | None, set_by_hand: dict[str, str]
+) -> tuple[SetupCandidate, ...]:
+    """The setups in order; a test command that a person set goes before the one that a setup
+    brings.
+    """
     setups = detected.setups if detected else ()
-    return tuple(one._replace(test_command="") for one in setups) if Purpose.TEST in set_by_hand else setups
+    if Purpose.TEST in set_by_hand:
+        return tuple(one._replace(test_command="") for one in setups)
+    return setups
 
 
-def resolve_checks(project: Project, package: WorkPackage, profile: str, root: str) -> PackageChecks:
-    """The package's own checks over those that the person set for its root, else for the root's profile."""
+def resolve_checks(
+    project: Project, package: WorkPackage, profile: str, root: str
+) -> PackageChecks:
+    """The package's own checks over those that the person set for its root, else for the root's
+    profile.
+    """
     tables = project.config.checks
     at_root = next((table for table in tables.values() if table.root == root), None)
     configured = at_root or tables.get(profile) or ProfileChecks()
     names = (*CHECK_COMMANDS, "coverage_min")
     chosen = {name: getattr(package.checks, name) for name in names}
-    return PackageChecks(**{n: getattr(configured, n) if value is None else value for n, value in chosen.items()})
+
+    return PackageChecks(
+        **{n: getattr(configured, n) if value is None else value for n, value in chosen.items()}
+    )
 
 
 def _read_profile_settings(name: str) -> dict[str, tuple[str, ...]]:
     if name not in PROFILES:
         return {}
+
     profile = load_profile(name)
     found = {
         "lock_files": profile.lock_files,

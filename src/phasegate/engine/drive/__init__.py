@@ -1,1 +1,4 @@
-"""Drive features and packages: orders from users, the step loop, resuming after a crash, detached runs, forge polling."""
+"""Drive features and packages.
+
+Orders from users, the step loop, resuming after a crash, detached runs, forge polling.
+"""

@@ -14,19 +14,28 @@ from phasegate.engine.steps.package_steps import uses_package_pull_requests
 
 
 def start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
-    """Begin a workflow for each open issue with a label of `starts` that had none; the features. None is run."""
+    """Begin a workflow for each open issue with a label of `starts` that had none; the features.
+
+    None is run.
+    """
     starts = project.config.forge.starts
     if not starts:
         return []
-    forge, begun = open_forge(project).forge, []
+
+    forge = open_forge(project).forge
+    begun = []
     features = (read_feature(store, slug) for slug in store.features())
     known = {find_issue_reference(feature.description) for feature in features if feature}
+
     for label, workflow in starts.items():
         for issue in forge.list_issues(label):
             wish = issue_to_description(issue.number, issue.title, issue.text)
             if find_issue_reference(wish) not in known:
                 known.add(find_issue_reference(wish))
-                begun.append(start_workflow(project, store, workflow, wish, by=project.make_origin("forge")))
+                begun.append(
+                    start_workflow(project, store, workflow, wish, by=project.make_origin("forge"))
+                )
+
     return begun
 
 
@@ -35,6 +44,7 @@ def list_features_at_forge(project: Project, store: RunRecord) -> list[str]:
     steps = (*FORGE_STEPS, Step.PACKAGES) if uses_package_pull_requests(project) else FORGE_STEPS
     active = (one.feature for one in read_workflows(store) if one.is_active)
     features = ((slug, read_feature(store, slug)) for slug in active)
+
     return [
         slug
         for slug, feature in features

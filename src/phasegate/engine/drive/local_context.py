@@ -1,4 +1,7 @@
-"""The desk of a driver on this machine: the store, its trails, and what an agent is told of the record."""
+"""The desk of a driver on this machine.
+
+The store, its trails, and what an agent is told of the record.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,30 @@ def open_local_context(
     project: Project, store: Store, agent: str | None = None, stop: Cancelled | None = None
 ) -> Iterator[DriverContext]:
     """What a driver works with here."""
-    with TrailWriter.create(project.location, store.heads.path.parent, project.clock.new_id()) as trails:
+    with TrailWriter.create(
+        project.location, store.heads.path.parent, project.clock.new_id()
+    ) as trails:
         yield make_driver_context(project, store, trails, agent, stop)
 
 
 def make_driver_context(
-    project: Project, record: WritableStore, trails: TrailSink, agent: str | None = None, stop: Cancelled | None = None
+    project: Project,
+    record: WritableStore,
+    trails: TrailSink,
+    agent: str | None = None,
+    stop: Cancelled | None = None,
 ) -> DriverContext:
     """A desk on this machine, with whichever record and trails."""
     return DriverContext(
-        project,
-        record,
-        trails,
-        lambda feature, work, job: make_request_handler(project, record, feature, work, job),
-        lambda feature, work: RepositoryMonitor(project, record, feature, work),
-        agent,
-        stop or project.stop,
+        project=project,
+        record=record,
+        trails=trails,
+        make_request_handler=lambda feature, work, job: make_request_handler(
+            project, record, feature, work, job
+        ),
+        start_outside_monitor=lambda feature, work: RepositoryMonitor(
+            project, record, feature, work
+        ),
+        agent_override=agent,
+        stop=stop or project.stop,
     )

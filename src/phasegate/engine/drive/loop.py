@@ -1,7 +1,10 @@
-"""One unit of work, a feature or a package, carried on: take the step that is due, record what came of it.
+"""One unit of work, a feature or a package, carried on.
 
-One thread decides and records; the others only run agents. A job is on record before it starts. Whoever ends this in
-between, a person or an error, ends the agents with it; their work is saved, and they are run again next time.
+Take the step that is due, record what came of it.
+
+One thread decides and records; the others only run agents. A job is on record before it starts.
+Whoever ends this in between, a person or an error, ends the agents with it; their work is saved,
+and they are run again next time.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from phasegate.errors import Interrupted, StateConflict
 from phasegate.storage.row_events import job_started_event, trail_sealed_event
 from phasegate.storage.rows import TrailSeal
 
-POLL_INTERVAL_S = 0.2  # whether somebody has cancelled
+# Whether somebody has cancelled
+POLL_INTERVAL_S = 0.2
 S = TypeVar("S")
 E = TypeVar("E")
 
@@ -45,11 +49,15 @@ class UnitLoop(Generic[S, E]):
         steps: UnitSteps[S, E],
         on_agents_changed: Callable[[tuple[str, ...]], None] = lambda _: None,
     ) -> None:
-        self._context, self._journal, self._steps, self._on_agents_changed = context, journal, steps, on_agents_changed
+        self._context = context
+        self._journal = journal
+        self._steps = steps
+        self._on_agents_changed = on_agents_changed
         self._clock = context.project.clock
         self._running_jobs: dict[str, _RunningJob] = {}
         self._reported_limits_s: dict[str, float] = {}
-        self._retry_at_s: dict[AgentRequest, float] = {}  # when a try after an error may begin
+        # When a try after an error may begin
+        self._retry_at_s: dict[AgentRequest, float] = {}
         self._last_wait_notices: tuple[str, ...] = ()
 
     def run_step(self) -> None:
@@ -61,13 +69,18 @@ class UnitLoop(Generic[S, E]):
             self._append_result(self._steps.run(self._journal.state, self._read_step_context()))
 
     def poll(self) -> bool:
-        """Take a step that may find nothing to do yet; whether it found something. What it waits for is told once."""
+        """Take a step that may find nothing to do yet; whether it found something.
+
+        What it waits for is told once.
+        """
         did = self._steps.run(self._journal.state, self._read_step_context())
+
         if did.events:
             self._append_result(did)
         elif did.notices != self._last_wait_notices:
             self._last_wait_notices = did.notices
             self._journal.notify(*did.notices)
+
         return bool(did.events)
 
     def raise_if_stopped(self) -> None:
@@ -75,11 +88,15 @@ class UnitLoop(Generic[S, E]):
             raise Interrupted
 
     def close_lost_jobs(self, reason: str) -> None:
-        """Close the jobs that are open on record and that nobody runs any more; what they left is saved."""
+        """Close the jobs that are open on record and that nobody runs any more.
+
+        What they left is saved.
+        """
         jobs = self._steps.list_open_jobs(self._journal.state)
         project = self._context.project
         for job in jobs:
             clean_up_job(project, job)
+
         self._steps.save_lost_work(self._journal.state)
         if jobs:
             rows = [row for job in jobs if (row := self._context.record.find_job(job)) is not None]
@@ -103,20 +120,32 @@ class UnitLoop(Generic[S, E]):
             self._context.trails.forget(seal.job)
 
     def _append_trail_notes(self, notes: Sequence[TrailNote]) -> Iterator[TrailSeal]:
-        """Go on with the trails of jobs that have ended; the new ends are recorded in the same step.
+        """Go on with the trails of jobs that have ended.
 
-        A crash before that record repeats the step, and its lines: a trail says then that it was recovered in between.
+        The new ends are recorded in the same step.
+
+        A crash before that record repeats the step, and its lines: a trail says then that it was
+        recovered in between.
         """
-        record, trails = self._context.record, self._context.trails
-        for job, of_job in groupby(sorted(notes, key=lambda note: note.job), key=lambda note: note.job):
+        record = self._context.record
+        trails = self._context.trails
+
+        for job, of_job in groupby(
+            sorted(notes, key=lambda note: note.job), key=lambda note: note.job
+        ):
             seal = record.find_seal(job)
             if seal is None:
-                continue  # nobody saw the job's end
+                # Nobody saw the job's end
+                continue
+
             try:
                 trails.reopen(seal)
             except StateConflict as error:
-                self._journal.queue_notices(f"{error.message}; what was found out about the job since is not in it")
+                self._journal.queue_notices(
+                    f"{error.message}; what was found out about the job since is not in it"
+                )
                 continue
+
             trails.append_entries(job, [(note.ts, note.entry) for note in of_job])
             yield trails.close(job)
 
@@ -136,55 +165,88 @@ class UnitLoop(Generic[S, E]):
         while self._journal.due_step == due or pool.is_busy:
             self.raise_if_stopped()
             if self._journal.due_step != due:
-                pool.stop_all()  # one of several has blocked the work: what the others do is not wanted any more
+                # One of several has blocked the work: what the others do is not wanted any more
+                pool.stop_all()
             elif not self._start_due_jobs(pool) and not pool.is_busy:
                 self._context.stop.wait(POLL_INTERVAL_S)
-            came = pool.wait_for_result(POLL_INTERVAL_S) if pool.is_busy else None
+
+            if pool.is_busy:
+                came = pool.wait_for_result(POLL_INTERVAL_S)
+            else:
+                came = None
+
             if came is not None:
                 self._record_job_end(came)
 
     def _start_due_jobs(self, pool: JobPool) -> int:
         """Start every job whose time has come; how many that were."""
         started = 0
+
         for errand in self._steps.list_agent_requests(self._journal.state):
             member = self._choose_available_agent(errand)
             if member is not None:
                 self._start_job(pool, errand, member)
                 started += 1
+
         return started
 
     def _choose_available_agent(self, request: AgentRequest) -> NamedAgent | None:
-        """Who does it now; None while a try must wait, or an agent rests and nobody stands in for it."""
+        """Who does it now; None while a try must wait, or an agent rests and nobody stands in for
+        it.
+        """
         if request.retries:
             if request not in self._retry_at_s:
                 wait_s = retry_backoff_s(request.retries, self._clock.random_fraction())
                 self._journal.notify(f"trying again in {wait_s:.0f} s")
                 self._retry_at_s[request] = self._clock.monotonic_s() + wait_s
+
             if self._clock.monotonic_s() < self._retry_at_s[request]:
                 return None
+
         desk = self._context
         resting = desk.record.rate_limited_agents(self._clock.time_s())
         wanted = desk.agent_override or request.agent_override or None
-        member = choose_agent(desk.project, request.role, request.phase, wanted, resting, request.authors)
+        member = choose_agent(
+            place=desk.project,
+            role=request.role,
+            phase=request.phase,
+            requested=wanted,
+            limited_until_s=resting,
+            authors=request.authors,
+        )
+
         until_s = resting.get(member.name, 0.0)
+
         if until_s and self._reported_limits_s.get(member.name) != until_s:
             self._reported_limits_s[member.name] = until_s
             self._journal.notify(
                 f"{member.name} rests at a limit until {format_time_of_day(until_s)}; it goes on by itself"
             )
-        return None if until_s else member
+
+        if until_s:
+            return None
+
+        return member
 
     def _start_job(self, pool: JobPool, request: AgentRequest, agent: NamedAgent) -> None:
-        desk, job = self._context, self._clock.new_id()
-        assigned = self._steps.assign_job(self._journal.state, request, agent, job, self._read_step_context())
+        desk = self._context
+        job = self._clock.new_id()
+        assigned = self._steps.assign_job(
+            self._journal.state, request, agent, job, self._read_step_context()
+        )
         assigned = assigned._replace(retries=request.retries, retry_reason=request.retry_reason)
         admitted = admit_job(desk, assigned)
         self._journal.record(
-            self._steps.make_started_event(request, assigned), rows=(job_started_event(admitted.started_row),)
+            self._steps.make_started_event(request, assigned),
+            rows=(job_started_event(admitted.started_row),),
         )
-        self._running_jobs[job] = _RunningJob(request, assigned, self._steps.describe_agent(request, assigned))
+        self._running_jobs[job] = _RunningJob(
+            request, assigned, self._steps.describe_agent(request, assigned)
+        )
         self._report_agents()
-        pool.start_job(job, lambda announce: run_job(desk.project, desk.trails, assigned, admitted, announce))
+        pool.start_job(
+            job, lambda announce: run_job(desk.project, desk.trails, assigned, admitted, announce)
+        )
 
     def _record_job_end(self, result: JobResult) -> None:
         """Record how a job ended, with all that follows from it, as one step."""
@@ -194,9 +256,12 @@ class UnitLoop(Generic[S, E]):
             raise result.end
         if assigned.scope != EMPTY_SCOPE:
             self._context.sync_work(assigned)
+
         did = self._steps.apply_job_end(errand, assigned, result.end)
         self._append_result(did._replace(notices=(*did.notices, *result.end.notices)))
         self._context.trails.forget(result.job)
 
     def _report_agents(self) -> None:
-        self._on_agents_changed(tuple(sorted(one.agent_name for one in self._running_jobs.values())))
+        self._on_agents_changed(
+            tuple(sorted(one.agent_name for one in self._running_jobs.values()))
+        )

@@ -1,4 +1,7 @@
-"""What a person can order of a workflow: start it, and take each of its steps by hand. Every door calls these."""
+"""What a person can order of a workflow: start it, and take each of its steps by hand.
+
+Every door calls these.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,11 @@ from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.engine.project.agents import choose_agent, find_startable_agents
 from phasegate.engine.project.ports import RecordReader, RunRecord
 from phasegate.engine.project.project import Project
-from phasegate.engine.steps.feature_merge import list_feature_branches, list_work_names, remove_checkouts
+from phasegate.engine.steps.feature_merge import (
+    list_feature_branches,
+    list_work_names,
+    remove_checkouts,
+)
 from phasegate.engine.steps.feature_steps import FeatureSteps
 from phasegate.engine.steps.workplace import current_branch
 from phasegate.errors import ConfigError, StateConflict
@@ -64,21 +71,43 @@ def start_workflow(
     phases, noun = _find_phases(project, type_)
     description = description.strip()
     if not description and workflow_noun(type_, noun) is not None:
-        raise ConfigError(f"a {type_} needs a description", f'phasegate run {type_} "what you want"')
+        raise ConfigError(
+            f"a {type_} needs a description", f'phasegate run {type_} "what you want"'
+        )
+
     plan = tuple(_plan_phase(project, key, phases) for key in phases)
     if sum(phase.work is PhaseWork.PACKAGES for phase in plan) > 1:
-        raise ConfigError(f"{type_} has two phases of work packages", "keep one of them in its phases")
+        raise ConfigError(
+            f"{type_} has two phases of work packages", "keep one of them in its phases"
+        )
+
     _refuse_without_agents(project, plan, agent)
     base = current_branch(project)
     run = project.config.run
     retries = max(agent.max_retries for agent in find_startable_agents(project).values())
-    limits = FeatureLimits(run.max_revisions, retries, run.parallel, losses=MAX_LOSSES)
+    limits = FeatureLimits(
+        revisions=run.max_revisions, retries=retries, parallel=run.parallel, losses=MAX_LOSSES
+    )
     with named_lock(project.location.locks_folder, "start"):
         slug = _make_free_slug(project, store, description or type_)
         with feature_lock(project.location.locks_folder, slug, f"start {type_}", project.now()):
             journal = open_feature_journal(project, store, slug)
-            _record_order(journal, Started(slug, type_, plan, base, description, noun, limits, by))
+            _record_order(
+                journal,
+                Started(
+                    feature=slug,
+                    type=type_,
+                    plan=plan,
+                    base=base,
+                    description=description,
+                    noun=noun,
+                    limits=limits,
+                    by=by,
+                ),
+            )
+
             store.anchor()
+
     return slug
 
 
@@ -90,22 +119,29 @@ def select_feature(project: Project, store: RunRecord, feature: str | None) -> s
         if workflows and not any(one.is_active for one in workflows):
             _refresh_state_view(project, store, workflows[0].feature)
         raise StateConflict(found.reason, found.hint)
+
     return found.feature
 
 
 def _refresh_state_view(project: Project, store: RunRecord, slug: str) -> None:
-    """A death between the last record and its view leaves a workflow in state.json that nobody would go on with."""
+    """A death between the last record and its view leaves a workflow in state.json that nobody
+    would go on with.
+    """
     with feature_lock(project.location.locks_folder, slug, "show its end", project.now()):
         feature = read_feature(store, slug)
         write_state_view(project.root, feature.workflow if feature else None)
 
 
-def advance_phase(project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN) -> Feature:
+def advance_phase(
+    project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN
+) -> Feature:
     """On to the next phase, from a passed gate."""
     return _lock_and_record(project, store, slug, "advance", Advanced(by))
 
 
-def retry_phase(project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN) -> Feature:
+def retry_phase(
+    project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN
+) -> Feature:
     """One more round of the phase, after a failed gate."""
     return _lock_and_record(project, store, slug, "retry", Retried(by))
 
@@ -125,10 +161,20 @@ def resolve_blocker(
 
 
 def return_to_phase(
-    project: Project, store: RunRecord, slug: str, phase: str, reason: str, by: OrderOrigin = UNKNOWN_ORIGIN
+    project: Project,
+    store: RunRecord,
+    slug: str,
+    phase: str,
+    reason: str,
+    by: OrderOrigin = UNKNOWN_ORIGIN,
 ) -> Feature:
-    """To an earlier phase, by its key, number or name; its gate and those behind it must pass again."""
-    return _lock_and_record(project, store, slug, "back", WentBack(_find_phase_key(store, slug, phase), reason, by))
+    """To an earlier phase, by its key, number or name.
+
+    Its gate and those behind it must pass again.
+    """
+    return _lock_and_record(
+        project, store, slug, "back", WentBack(_find_phase_key(store, slug, phase), reason, by)
+    )
 
 
 def _find_phase_key(reader: RecordReader, slug: str, phase: str) -> str:
@@ -176,11 +222,24 @@ def execute_order(
         "cancel": Cancelled(order.text, by),
         "complete": CompletionRequested(by, merges_at_forge(project)),
     }
+
     if order.name not in events:
         raise ConfigError(f"there is no order {order.name!r}", f"known are: {', '.join(events)}")
+
     if order.name in ORDERS_NEEDING_TEXT and not order.text.strip():
-        raise ConfigError(f"{order.name} needs a text", "say how it was resolved, or why; it is kept on record")
-    feature = _lock_and_record(project, store, slug, order.name, events[order.name], seen_seq)
+        raise ConfigError(
+            f"{order.name} needs a text", "say how it was resolved, or why; it is kept on record"
+        )
+
+    feature = _lock_and_record(
+        project=project,
+        store=store,
+        slug=slug,
+        command=order.name,
+        event=events[order.name],
+        seen_seq=seen_seq,
+    )
+
     if order.name == "cancel":
         remove_checkouts(project, slug, list_work_names(feature))
 
@@ -194,20 +253,31 @@ def add_notice(project: Project, store: RunRecord, slug: str, text: str) -> None
 def refuse_if_incomplete(reader: RecordReader, slug: str) -> None:
     """Say what is missing before a workflow can be completed, if something is."""
     feature = read_feature(reader, slug)
-    refused = lifecycle.complete(feature.workflow) if feature else Refusal(f"feature {slug} has no workflow")
+    if feature:
+        refused = lifecycle.complete(feature.workflow)
+    else:
+        refused = Refusal(f"feature {slug} has no workflow")
+
     if isinstance(refused, Refusal):
-        raise StateConflict(refused.reason, refused.hint or "phasegate status shows what is missing")
+        raise StateConflict(
+            refused.reason, refused.hint or "phasegate status shows what is missing"
+        )
 
 
 def check_gate(project: Project, store: RunRecord, slug: str) -> tuple[Feature, GateResult]:
-    """Check the gate of the current phase. It is on record only when the work of the phase is done."""
+    """Check the gate of the current phase.
+
+    It is on record only when the work of the phase is done.
+    """
     with lock_feature_journal(project, store, slug, "gate") as journal:
         feature = journal.state
-        ensure_feature_branch(project.repository, slug, feature.base)  # nothing may have been carried out yet
+        # Nothing may have been carried out yet
+        ensure_feature_branch(project.repository, slug, feature.base)
         found = FeatureSteps(project, slug).check_gate(feature)
         result = evaluate_phase_gate(feature, found)
         if feature.workflow.stage is Stage.WORKING and feature.todo[:1] == (Step.GATE,):
             feature = journal.record(found)
+
         return feature, result
 
 
@@ -215,7 +285,11 @@ def describe_workload(feature: Feature) -> str:
     """How many phases and agent runs lie ahead, and the limits."""
     runs = sum(_count_agent_runs(phase) for phase in feature.plan) + feature.workflow.merges
     packages = any(phase.work is PhaseWork.PACKAGES for phase in feature.plan)
-    more = ", and at least 2 for each work package" if packages else ""
+    if packages:
+        more = ", and at least 2 for each work package"
+    else:
+        more = ""
+
     limits = feature.limits
     return (
         f"{_pluralize(len(feature.plan), 'phase')}; at least {_pluralize(runs, 'agent run')}{more}. "
@@ -234,13 +308,20 @@ def _count_agent_runs(phase: PhasePlan) -> int:
 
 
 def _lock_and_record(
-    project: Project, store: RunRecord, slug: str, command: str, event: AnyFeatureEvent, seen_seq: int | None = None
+    project: Project,
+    store: RunRecord,
+    slug: str,
+    command: str,
+    event: AnyFeatureEvent,
+    seen_seq: int | None = None,
 ) -> Feature:
     with lock_feature_journal(project, store, slug, command, seen_seq) as journal:
         return _record_order(journal, event)
 
 
-def _record_order(journal: UnitJournal[Feature, AnyFeatureEvent], event: AnyFeatureEvent) -> Feature:
+def _record_order(
+    journal: UnitJournal[Feature, AnyFeatureEvent], event: AnyFeatureEvent
+) -> Feature:
     after = apply_or_refuse(journal.state if journal.is_started else None, event)
     if isinstance(after, Refusal):
         raise StateConflict(after.reason, after.hint or "phasegate status shows where it stands")
@@ -251,24 +332,38 @@ def _find_phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | N
     own = project.config.workflows.get(type_)
     if own is not None:
         return own.phases, own.noun
+
     if type_ not in WORKFLOWS:
         known = (*WORKFLOWS, *project.config.workflows)
         raise ConfigError(
-            f"there is no workflow {type_!r}{suggest_closest(type_, known)}", f"known are: {', '.join(known)}"
+            f"there is no workflow {type_!r}{suggest_closest(type_, known)}",
+            f"known are: {', '.join(known)}",
         )
+
     return WORKFLOWS[type_], None
 
 
 def _plan_phase(project: Project, key: str, phases: tuple[str, ...]) -> PhasePlan:
     """What a phase does and demands: as shipped, or as the person configured it."""
-    shipped, own = get_phase(key), project.config.phases.get(key)
+    shipped = get_phase(key)
+    own = project.config.phases.get(key)
     artifacts = required_artifacts(key, phases, own.artifacts if own is not None else None)
-    commands = own.commands if own is not None and own.commands is not None else shipped.commands
-    work = PhaseWork.COMMANDS if commands and shipped.work is PhaseWork.REVIEW else shipped.work
+    if own is not None and own.commands is not None:
+        commands = own.commands
+    else:
+        commands = shipped.commands
+
+    if commands and shipped.work is PhaseWork.REVIEW:
+        work = PhaseWork.COMMANDS
+    else:
+        work = shipped.work
+
     return PhasePlan(key, work, artifacts, commands)
 
 
-def _refuse_without_agents(project: Project, plan: tuple[PhasePlan, ...], agent: str | None) -> None:
+def _refuse_without_agents(
+    project: Project, plan: tuple[PhasePlan, ...], agent: str | None
+) -> None:
     """Before anything begins, there is somebody for each role."""
     roles = {
         PhaseWork.PLANNING: ("plan", "challenge"),
@@ -276,6 +371,7 @@ def _refuse_without_agents(project: Project, plan: tuple[PhasePlan, ...], agent:
         PhaseWork.REVIEW: ("review",),
         PhaseWork.COMMANDS: ("review",),
     }
+
     for phase in plan:
         for role in roles[phase.work]:
             choose_agent(project, role, phase.key, agent)
@@ -283,11 +379,16 @@ def _refuse_without_agents(project: Project, plan: tuple[PhasePlan, ...], agent:
 
 def _make_free_slug(project: Project, reader: RecordReader, description: str) -> str:
     """The next number, and the first words of the description."""
-    taken = [*reader.features(), *list_features(project.root, specs_folder=project.config.paths.features)]
+    taken = [
+        *reader.features(),
+        *list_features(project.root, specs_folder=project.config.paths.features),
+    ]
     taken += [
-        ref.removeprefix(f"{BRANCH_PREFIX}feat/") for ref in read_refs(project.repository, f"{BRANCH_PREFIX}feat/")
+        ref.removeprefix(f"{BRANCH_PREFIX}feat/")
+        for ref in read_refs(project.repository, f"{BRANCH_PREFIX}feat/")
     ]
     numbers = [int(found[1]) for name in taken if (found := re.match(r"([0-9]{3,6})-", name))]
     plain = unicodedata.normalize("NFKD", description).encode("ascii", "ignore").decode().lower()
     words = re.findall(r"[a-z0-9]+", plain)[:_MAX_SLUG_WORDS] or ["feature"]
+
     return f"{max(numbers, default=0) + 1:03}-{'-'.join(words)[:_MAX_SLUG_CHARS].rstrip('-')}"

@@ -1,7 +1,10 @@
-"""A work package carried through implementation, manifest, review and merge: decide, act, record, again.
+"""A work package carried through implementation, manifest, review and merge.
 
-Every act is idempotent or recorded before and after, so that a dispatcher that was killed is followed by one that goes
-on. The rules say what is next (`core/machine/package_machine`); nothing here decides about the work.
+Decide, act, record, again.
+
+Every act is idempotent or recorded before and after, so that a dispatcher that was killed is
+followed by one that goes on. The rules say what is next (`core/machine/package_machine`); nothing
+here decides about the work.
 """
 
 from __future__ import annotations
@@ -11,7 +14,12 @@ from threading import Event as Cancelled
 from typing import NamedTuple
 
 from phasegate.core.display.event_lines import render_package_event
-from phasegate.core.machine.package_events import MAX_LOSSES, AnyPackageEvent, PackageLimits, PackageResolved
+from phasegate.core.machine.package_events import (
+    MAX_LOSSES,
+    AnyPackageEvent,
+    PackageLimits,
+    PackageResolved,
+)
 from phasegate.core.machine.package_machine import PACKAGE_FORGE_STEPS, PackageRun, PackageStep
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
@@ -41,7 +49,8 @@ from phasegate.sandbox.request import SandboxLevel
 from phasegate.storage.lock import feature_lock, named_lock
 from phasegate.storage.store import Store
 
-MERGE_LOCK_TIMEOUT_S = 6 * 3600.0  # others check their merged trees meanwhile; a lock never outlives its process
+# Others check their merged trees meanwhile; a lock never outlives its process
+MERGE_LOCK_TIMEOUT_S = 6 * 3600.0
 ReportLine = Callable[[str], None]
 
 
@@ -53,16 +62,21 @@ class Progress(NamedTuple):
     round: int
     rounds: int
     step: PackageStep
-    agents: tuple[str, ...] = ()  # at work now
+    # At work now
+    agents: tuple[str, ...] = ()
 
 
 ReportProgress = Callable[[Progress], None]
 
 
 class Stopped(NamedTuple):
-    """The run ended because `project.stop` was set: what its agents left is saved, and it can be gone on with."""
+    """The run ended because `project.stop` was set.
 
-    work: str  # a feature, or a package
+    What its agents left is saved, and it can be gone on with.
+    """
+
+    # A feature, or a package
+    work: str
 
 
 def dispatch_package(
@@ -76,14 +90,25 @@ def dispatch_package(
     stop: Cancelled | None = None,
     by: OrderOrigin = UNKNOWN_ORIGIN,
 ) -> PackageReport | Stopped:
-    """Carry a package to DONE or BLOCKED, from wherever it stands. `show` hears of each change of what is going on."""
+    """Carry a package to DONE or BLOCKED, from wherever it stands.
+
+    `show` hears of each change of what is going on.
+    """
     with open_local_context(project, store, agent, stop) as desk:
         try:
-            report = drive_package(desk, planned, by, report_line, report_progress, list_sandbox_warnings(project))
+            report = drive_package(
+                context=desk,
+                planned=planned,
+                by=by,
+                report_line=report_line,
+                report_progress=report_progress,
+                notices=list_sandbox_warnings(project),
+            )
         except Interrupted:
             return Stopped(planned.package.work_package_id)
         finally:
             store.anchor()
+
     notify_package_end(project, store, report)
     return report
 
@@ -101,35 +126,56 @@ def drive_package(
 
     `look_once`: at the forge, and start no agent.
     """
-    project, package = context.project, planned.package
+    project = context.project
+    package = planned.package
     refuse_if_not_ready(context.record, planned)
     name = f"{package.feature_slug}-{package.work_package_id}"
-    with feature_lock(project.location.locks_folder, name, f"dispatch {package.work_package_id}", project.now()):
+    with feature_lock(
+        project.location.locks_folder, name, f"dispatch {package.work_package_id}", project.now()
+    ):
         phase = find_package_phase(context.record, package.feature_slug)
         member = choose_agent(project, "implement", phase, context.agent_override)
         settings = member.settings
         planned = complete_package_document(project, context.record, planned, settings.timeout_s)
-        place = PackageWorkspace(project, planned, max(package.num_agents, settings.num_agents), phase)
-        limits = PackageLimits(
-            project.config.run.max_review_cycles, settings.max_retries, place.agent_count, losses=MAX_LOSSES
+        place = PackageWorkspace(
+            project, planned, max(package.num_agents, settings.num_agents), phase
         )
+        limits = PackageLimits(
+            rounds=project.config.run.max_review_cycles,
+            retries=settings.max_retries,
+            agents=place.agent_count,
+            losses=MAX_LOSSES,
+        )
+
         said = _read_user_remarks(context, package.feature_slug)
-        steps = PackageSteps(place, said, _list_contestants(context, member) if place.agent_count == 1 else ())
+        steps = PackageSteps(
+            place, said, _list_contestants(context, member) if place.agent_count == 1 else ()
+        )
         teller = _ProgressReporter(package.work_package_id, report_line, report_progress)
         unit = PackageUnit(package, limits, phase)
-        journal = UnitJournal(context.record, project.clock, unit, teller.on_transitions, teller.on_notice)
+        journal = UnitJournal(
+            context.record, project.clock, unit, teller.on_transitions, teller.on_notice
+        )
         journal.start_timing()
         teller.run = journal.state
         with journal.finish_on_exit():
             _run_steps(
-                context, journal, UnitLoop(context, journal, steps, teller.on_agents_changed), by, notices, poll_once
+                context=context,
+                journal=journal,
+                loop=UnitLoop(context, journal, steps, teller.on_agents_changed),
+                by=by,
+                notices=notices,
+                poll_once=poll_once,
             )
+
         return _make_report(planned, journal.state)
 
 
 def _read_user_remarks(context: DriverContext, slug: str) -> str:
     feature = read_feature(context.record, slug)
-    return feature.said if feature else ""
+    if feature:
+        return feature.said
+    return ""
 
 
 def _run_steps(
@@ -140,27 +186,37 @@ def _run_steps(
     notices: Sequence[str],
     poll_once: bool,
 ) -> None:
-    """Go on from what the journal says: a job that nobody saw the end of is run again, from a clean beginning."""
+    """Go on from what the journal says.
+
+    A job that nobody saw the end of is run again, from a clean beginning.
+    """
     loop.close_lost_jobs("the dispatcher died before its end")
     if journal.state.state is PackageState.BLOCKED:
         journal.record(PackageResolved("dispatched again by a person", by))
     if notices:
         journal.notify(*notices)
+
     patience = ForgePoller(context.project, journal, loop, poll_once)
     while (step := journal.state.step) is not PackageStep.STOP:
         if poll_once and step not in (*PACKAGE_FORGE_STEPS, PackageStep.CLEAN):
             return
+
         loop.raise_if_stopped()
         if step is not PackageStep.MERGE and step not in PACKAGE_FORGE_STEPS:
             loop.run_step()
             continue
-        # One package of a feature after the other: each checks its merged tree once, however many there are.
-        name, locks = f"merge-{journal.unit.slug}", context.project.location.locks_folder
+
+        # One package of a feature after the other: each checks its merged tree once, however many
+        # there are.
+        name = f"merge-{journal.unit.slug}"
+        locks = context.project.location.locks_folder
         with named_lock(locks, name, MERGE_LOCK_TIMEOUT_S, context.project.stop):
             if step is PackageStep.MERGE:
                 loop.run_step()
                 continue
+
             found = patience.poll()
+
         if not found and not patience.wait_for_next_poll():
             return
 
@@ -168,24 +224,31 @@ def _run_steps(
 def _list_contestants(context: DriverContext, default_agent: NamedAgent) -> tuple[str, ...]:
     """The agents that each try a whole package, one an attempt; none where one tries it once."""
     config = context.project.config
-    named = (default_agent.name,) if context.agent_override else config.run.contest or (default_agent.name,)
+    named = (
+        (default_agent.name,)
+        if context.agent_override
+        else config.run.contest or (default_agent.name,)
+    )
     agents = {default_agent.name: default_agent.settings, **config.agents}
     entrants = tuple(name for name in named for _ in range(agents[name].attempts))
-    return entrants if len(entrants) > 1 else ()
+    if len(entrants) > 1:
+        return entrants
+
+    return ()
 
 
 def _make_report(planned: PlannedPackage, run: PackageRun) -> PackageReport:
     package = planned.package
     return PackageReport(
-        package.work_package_id,
-        package.feature_slug,
-        run.state,
-        run.round,
-        package.branch,
-        run.commit,
-        run.reason,
-        run.remediation,
-        run.pull.url if run.pull else "",
+        package=package.work_package_id,
+        feature=package.feature_slug,
+        state=run.state,
+        round=run.round,
+        branch=package.branch,
+        commit=run.commit,
+        reason=run.reason,
+        remediation=run.remediation,
+        pr_url=run.pull.url if run.pull else "",
     )
 
 
@@ -194,24 +257,32 @@ def list_sandbox_warnings(project: Project) -> tuple[str, ...]:
     found = probe_level(SandboxLevel.WORKTREE)
     if get_sandbox_level(project) is not None or found.is_supported:
         return ()
-    return (f"no sandbox holds here ({found.problem}): what agents change elsewhere is found afterwards",)
+    return (
+        f"no sandbox holds here ({found.problem}): what agents change elsewhere is found afterwards",
+    )
 
 
 class _ProgressReporter:
     """Tells a watcher what goes on with a package."""
 
     def __init__(self, name: str, report_line: ReportLine, report_progress: ReportProgress) -> None:
-        self._name, self._report_line, self._report_progress = name, report_line, report_progress
+        self._name = name
+        self._report_line = report_line
+        self._report_progress = report_progress
         self._agents: tuple[str, ...] = ()
         self.run = PackageRun()
 
-    def on_transitions(self, transitions: Sequence[Transition[PackageRun, AnyPackageEvent]]) -> None:
+    def on_transitions(
+        self, transitions: Sequence[Transition[PackageRun, AnyPackageEvent]]
+    ) -> None:
         for before, event, after in transitions:
             if line := render_package_event(self._name, event):
                 self._report_line(line)
             if before is not None and before.state is not after.state:
                 self._report_line(f"{self._name} {before.state} -> {after.state}")
+
             self.run = after
+
         self.on_agents_changed(self._agents)
 
     def on_notice(self, text: str) -> None:
@@ -219,4 +290,13 @@ class _ProgressReporter:
 
     def on_agents_changed(self, agents: tuple[str, ...]) -> None:
         self._agents, run = agents, self.run
-        self._report_progress(Progress(self._name, run.state, run.round, run.last_round, run.step, agents))
+        self._report_progress(
+            Progress(
+                package=self._name,
+                state=run.state,
+                round=run.round,
+                rounds=run.last_round,
+                step=run.step,
+                agents=agents,
+            )
+        )

@@ -1,4 +1,7 @@
-"""Temporal as both sides of a fleet need it: the connection, the form of values, the names of queues."""
+"""Temporal as both sides of a fleet need it.
+
+The connection, the form of values, the names of queues.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ class FleetPayloadConverter(CompositePayloadConverter):
     def __init__(self) -> None:
         known = DefaultPayloadConverter().converters.values()
         super().__init__(
-            *(MsgspecPayloadConverter() if isinstance(one, JSONPlainPayloadConverter) else one for one in known)
+            *(
+                MsgspecPayloadConverter() if isinstance(one, JSONPlainPayloadConverter) else one
+                for one in known
+            )
         )
 
 
@@ -74,12 +80,16 @@ async def connect_to_temporal(project: Project) -> Client:
     """The Temporal server that the settings name."""
     fleet = project.config.fleet
     converter = DataConverter(payload_converter_class=FleetPayloadConverter)
+
     try:
-        return await Client.connect(fleet.server, namespace=fleet.namespace, data_converter=converter)
+        return await Client.connect(
+            fleet.server, namespace=fleet.namespace, data_converter=converter
+        )
     except (RuntimeError, RPCError) as error:
         reason = str(error).partition(":")[0][:200]
         raise EnvironmentUnavailable(
-            f"no Temporal server answers at {fleet.server}: {reason}", "start it, or set server in [fleet]"
+            f"no Temporal server answers at {fleet.server}: {reason}",
+            "start it, or set server in [fleet]",
         ) from error
 
 
@@ -93,11 +103,19 @@ def fleet_remote(project: Project) -> Remote:
     name = project.config.forge.remote
     if url := read_remote_url(project.repository, name):
         return Remote(url)
-    raise ConfigError(f"there is no remote {name!r}", "a fleet exchanges code by a remote: git remote add")
+    raise ConfigError(
+        f"there is no remote {name!r}", "a fleet exchanges code by a remote: git remote add"
+    )
 
 
 async def run_on_fleet(
-    project: Project, type_: str | None, description: str, feature: str | None, options: RunOptions, *, wait: bool
+    project: Project,
+    type_: str | None,
+    description: str,
+    feature: str | None,
+    options: RunOptions,
+    *,
+    wait: bool,
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet; and wait for its end, if wanted."""
     client = await connect_to_temporal(project)
@@ -107,11 +125,17 @@ async def run_on_fleet(
         else:
             _check_base_is_pushed(project)
             _check_open_feature_limit(project, record)
-            slug = orders.start_workflow(project, record, type_, description, options.agent, options.by)
-    handle = await _start_workflow(client, project, slug, options, "merges" if options.merge else None)
+            slug = orders.start_workflow(
+                project, record, type_, description, options.agent, options.by
+            )
+
+    handle = await _start_workflow(
+        client, project, slug, options, "merges" if options.merge else None
+    )
     queue = fleet_queue_name(project)
     if not wait:
         return FleetRun(slug, queue)
+
     try:
         return FleetRun(slug, queue, await handle.result())
     except WorkflowFailureError as error:
@@ -121,23 +145,36 @@ async def run_on_fleet(
 
 def failure_reason(failure: WorkflowFailureError) -> tuple[str, str]:
     """Why a feature could not be carried on, and what to do about it, as the worker said it."""
-    cause = failure.cause.cause if isinstance(failure.cause, ActivityError) else failure.cause
+    if isinstance(failure.cause, ActivityError):
+        cause = failure.cause.cause
+    else:
+        cause = failure.cause
+
     if isinstance(cause, ApplicationError):
         return cause.message, str(cause.details[0]) if cause.details else ""
     return str(cause or failure.cause), ""
 
 
 async def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: bool) -> None:
-    """Have the step that runs ended, and decided anew. `is_end`: the feature is ended, and is to be cleared up."""
+    """Have the step that runs ended, and decided anew.
+
+    `is_end`: the feature is ended, and is to be cleared up.
+    """
     client = await connect_to_temporal(project)
     if ends_feature:
         await _start_workflow(client, project, slug, RunOptions(by=by), "ordered")
         return
+
     try:
-        await client.get_workflow_handle(f"{fleet_queue_name(project)} {slug}").signal(FeatureWorkflow.ordered)
+        await client.get_workflow_handle(f"{fleet_queue_name(project)} {slug}").signal(
+            FeatureWorkflow.ordered
+        )
     except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:  # nobody is at work on it
-            raise EnvironmentUnavailable(f"the Temporal server does not take it: {error}") from error
+        # Nobody is at work on it
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise EnvironmentUnavailable(
+                f"the Temporal server does not take it: {error}"
+            ) from error
 
 
 async def _start_workflow(
@@ -149,10 +186,18 @@ async def _start_workflow(
     policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> WorkflowHandle[FeatureWorkflow, Stage]:
     """The workflow of a feature, begun if it does not run; told what is wanted."""
-    queue, fleet = fleet_queue_name(project), project.config.fleet
+    queue = fleet_queue_name(project)
+    fleet = project.config.fleet
     order = FleetRunRequest(
-        slug, queue, fleet.lost_after_s, fleet.home_within_s, options.agent, options.merge, options.by
+        slug=slug,
+        queue=queue,
+        lost_after_s=fleet.lost_after_s,
+        home_within_s=fleet.home_within_s,
+        agent=options.agent,
+        merge=options.merge,
+        by=options.by,
     )
+
     return await client.start_workflow(
         FeatureWorkflow.run,
         order,
@@ -165,28 +210,47 @@ async def _start_workflow(
 
 def _check_open_feature_limit(project: Project, record: RecordReader) -> None:
     """One repository does not take all workers: what is begun is ended first."""
-    most, active = project.config.fleet.open_features, sum(one.is_active for one in read_workflows(record))
+    most = project.config.fleet.open_features
+    active = sum(one.is_active for one in read_workflows(record))
+
     if active >= most:
         raise StateConflict(
-            f"{active} features are open, and open_features in [fleet] is {most}", "wait until one ends, or raise it"
+            f"{active} features are open, and open_features in [fleet] is {most}",
+            "wait until one ends, or raise it",
         )
 
 
 async def resume_features(project: Project) -> tuple[ResumedFeature, ...]:
-    """Begin every feature again that has something left to be done without a person, as the bucket says."""
-    client, found = await connect_to_temporal(project), list[ResumedFeature]()
+    """Begin every feature again that has something left to be done without a person, as the bucket
+    says.
+    """
+    client = await connect_to_temporal(project)
+    found = list[ResumedFeature]()
     with open_fleet_record(project) as record:
         record.sync_all_features()
         rows = [row for row in record.workflows() if row.stage not in ENDED_STAGE_NAMES]
+
     for row in rows:
-        outcome, is_last = "waits for a person", row.position == len(row.phases.split()) - 1
+        outcome = "waits for a person"
+        is_last = row.position == len(row.phases.split()) - 1
+
         if derive_standing(row.stage, is_last_phase=is_last, has_worker=False) == "stopped":
             try:
-                await _start_workflow(client, project, row.feature, RunOptions(), None, WorkflowIDConflictPolicy.FAIL)
+                await _start_workflow(
+                    client=client,
+                    project=project,
+                    slug=row.feature,
+                    options=RunOptions(),
+                    signal=None,
+                    policy=WorkflowIDConflictPolicy.FAIL,
+                )
+
                 outcome = "begun again"
             except WorkflowAlreadyStartedError:
                 outcome = "is begun already"
+
         found.append(ResumedFeature(row.feature, outcome))
+
     return tuple(found)
 
 
@@ -195,4 +259,6 @@ def _check_base_is_pushed(project: Project) -> None:
     base = current_branch(project)
     here = project.refs.fetch(base).get(base)
     if get_remote_branch(project.repository, fleet_remote(project), base) != here:
-        raise StateConflict(f"{base} is not at the remote as it is here", f"push it first: git push origin {base}")
+        raise StateConflict(
+            f"{base} is not at the remote as it is here", f"push it first: git push origin {base}"
+        )

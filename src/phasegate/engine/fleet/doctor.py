@@ -18,7 +18,8 @@ from phasegate.errors import EnvironmentUnavailable, PhasegateError
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
 
-MAX_CLOCK_SKEW_S = 60.0  # S3 itself refuses requests with more than 15 minutes
+# S3 itself refuses requests with more than 15 minutes
+MAX_CLOCK_SKEW_S = 60.0
 SERVER_TIMEOUT_S = 10.0
 
 
@@ -43,11 +44,17 @@ def _iter_checks(project: Project) -> Iterator[FleetCheck]:
             yield FleetCheck(name, True, check(project))
         except PhasegateError as error:
             yield FleetCheck(name, False, error.message, error.hint)
+
     for agent in survey_agents(FolderConfig(project.root, project.config)):
         if agent.configured:
             lacking = "; ".join(one.what for one in agent.missing)
             remedy = "; ".join(one.remedy for one in agent.missing)
-            yield FleetCheck(f"agent {agent.name}", agent.can_start and not lacking, lacking or agent.path, remedy)
+            yield FleetCheck(
+                f"agent {agent.name}",
+                agent.can_start and not lacking,
+                lacking or agent.path,
+                remedy,
+            )
 
 
 def _packages(_project: Project) -> str:
@@ -66,28 +73,41 @@ def _server(project: Project) -> str:
 
 
 def _bucket(project: Project) -> str:
-    """An object of this machine's own is made, refused a second time, and replaced only as it was read."""
-    bucket, path = (
-        open_bucket(project.config.storage, os.environ, FINAL_COPY_TIMEOUT_S),
-        f"doctor/{socket.gethostname()}",
-    )
+    """An object of this machine's own is made, refused a second time, and replaced only as it was
+    read.
+    """
+    bucket = open_bucket(project.config.storage, os.environ, FINAL_COPY_TIMEOUT_S)
+    path = f"doctor/{socket.gethostname()}"
     bucket.create(path, b"made\n")
     made = bucket.get(path)
     if made is None:
-        raise EnvironmentUnavailable(f"{bucket.address} does not give back what it took", "use another S3 server")
+        raise EnvironmentUnavailable(
+            f"{bucket.address} does not give back what it took", "use another S3 server"
+        )
+
     was_replaced = bucket.replace(path, project.now().encode(), made.etag)
-    if bucket.create(path, b"again\n") or not was_replaced or bucket.replace(path, b"late\n", made.etag):
+    if (
+        bucket.create(path, b"again\n")
+        or not was_replaced
+        or bucket.replace(path, b"late\n", made.etag)
+    ):
         raise EnvironmentUnavailable(
             f"{bucket.address} has no conditional writes",
             "a fleet needs a server with If-None-Match and If-Match on PUT",
         )
+
     now = bucket.get(path)
-    skew_s = time.time() - now.modified_at_s if now else 0.0
+    if now:
+        skew_s = time.time() - now.modified_at_s
+    else:
+        skew_s = 0.0
+
     if abs(skew_s) > MAX_CLOCK_SKEW_S:
-        raise EnvironmentUnavailable(f"the clock here is {skew_s:+.0f} s off that of the bucket", "set the clock")
-    return (
-        f"{make_bucket_address(project.config.storage)} takes conditional writes; clocks differ by {abs(skew_s):.0f} s"
-    )
+        raise EnvironmentUnavailable(
+            f"the clock here is {skew_s:+.0f} s off that of the bucket", "set the clock"
+        )
+
+    return f"{make_bucket_address(project.config.storage)} takes conditional writes; clocks differ by {abs(skew_s):.0f} s"
 
 
 def _remote(project: Project) -> str:
@@ -96,17 +116,26 @@ def _remote(project: Project) -> str:
 
     remote = fleet_remote(project)
     if why := find_push_problem(project.repository, remote):
-        raise EnvironmentUnavailable(f"{remote.url} takes no push: {why}", "see the address and your rights there")
+        raise EnvironmentUnavailable(
+            f"{remote.url} takes no push: {why}", "see the address and your rights there"
+        )
+
     return f"{remote.url} takes pushes"
 
 
 def _sandbox(project: Project) -> str:
     wanted = project.config.run.sandbox.value
-    levels = [level for level in (SandboxLevel.OFFLINE, SandboxLevel.WORKTREE) if wanted in ("auto", level.value)]
+    levels = [
+        level
+        for level in (SandboxLevel.OFFLINE, SandboxLevel.WORKTREE)
+        if wanted in ("auto", level.value)
+    ]
     held = next((level for level in levels if probe_level(level).is_supported), None)
+
     if held is None:
         raise EnvironmentUnavailable(
             f"no sandbox holds here: {probe_level(levels[0]).problem if levels else wanted}",
             "install bubblewrap and allow user namespaces",
         )
+
     return f"{held} holds"

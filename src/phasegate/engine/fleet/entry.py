@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 def run_on_fleet(
-    project: Project, type_: str | None, description: str, feature: str | None, options: RunOptions, *, wait: bool
+    project: Project,
+    type_: str | None,
+    description: str,
+    feature: str | None,
+    options: RunOptions,
+    *,
+    wait: bool,
 ) -> FleetRun:
     """Start a feature, or go on with one, on the fleet."""
     require_temporal()
@@ -35,6 +41,7 @@ def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: 
         asyncio.run(signal_order(project, slug, by, ends_feature=ends_feature))
     except EnvironmentUnavailable as error:
         return error.message
+
     return ""
 
 

@@ -1,4 +1,7 @@
-"""What the server knows of a fleet now: which worker is at which feature, and which queues nobody serves."""
+"""What the server knows of a fleet now.
+
+Which worker is at which feature, and which queues nobody serves.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,12 @@ from phasegate.engine.views.overview import UnservedQueue
 from phasegate.errors import EnvironmentUnavailable
 
 SERVER_TIMEOUT_S = 5.0
-POLLER_MAX_AGE = timedelta(seconds=70)  # a worker that lives asks for work every minute
+# A worker that lives asks for work every minute
+POLLER_MAX_AGE = timedelta(seconds=70)
 ALL_WORKERS_BUSY = "every worker has enough to do"
 _MAX_CONCURRENT = 16
-WorkersByFeature = dict[str, tuple[str, str]]  # by feature: which worker is at it, and when it gave a sign last
+# By feature: which worker is at it, and when it gave a sign last
+WorkersByFeature = dict[str, tuple[str, str]]
 
 
 class QueueWait(NamedTuple):
@@ -51,14 +56,20 @@ async def query_fleet_state(project: Project) -> tuple[WorkersByFeature, tuple[U
         return await asyncio.wait_for(_describe_fleet(project), SERVER_TIMEOUT_S)
     except (TimeoutError, RPCError) as error:
         server = project.config.fleet.server
-        raise EnvironmentUnavailable(f"the Temporal server at {server} does not say: {error}") from error
+        raise EnvironmentUnavailable(
+            f"the Temporal server at {server} does not say: {error}"
+        ) from error
 
 
 async def check_namespace(project: Project) -> None:
     """Whether the server answers and has the namespace of the settings."""
-    client, fleet = await connect_to_temporal(project), project.config.fleet
+    client = await connect_to_temporal(project)
+    fleet = project.config.fleet
+
     try:
-        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+        await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=client.namespace)
+        )
     except RPCError as error:
         raise EnvironmentUnavailable(
             f"{fleet.server} has no namespace {fleet.namespace}: {error.message}",
@@ -67,11 +78,9 @@ async def check_namespace(project: Project) -> None:
 
 
 async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[UnservedQueue, ...]]:
-    client, beginning, limit = (
-        await connect_to_temporal(project),
-        f"{fleet_queue_name(project)} ",
-        asyncio.Semaphore(_MAX_CONCURRENT),
-    )
+    client = await connect_to_temporal(project)
+    beginning = f"{fleet_queue_name(project)} "
+    limit = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def described(id_: str) -> tuple[str, DescribeWorkflowExecutionResponse]:
         async with limit:
@@ -80,47 +89,97 @@ async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[Uns
 
     running = client.list_workflows('ExecutionStatus = "Running"')
     ids = [one.id async for one in running if one.id.startswith(beginning)]
-    works, waits = WorkersByFeature(), set[QueueWait]()
+    works = WorkersByFeature()
+    waits = set[QueueWait]()
+
     for slug, said in await asyncio.gather(*map(described, ids)):
         waits |= (waiting := {*_find_waits(slug, said)})
-        works[slug] = NO_WORKER_YET, max((one.since for one in waiting), default=format_timestamp(time.time()))
+        works[slug] = (
+            NO_WORKER_YET,
+            max((one.since for one in waiting), default=format_timestamp(time.time())),
+        )
+
         for one in said.pending_activities:
             is_begun = one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
             if is_begun and one.activity_type.name == "take_step":
-                works[slug] = one.last_worker_identity, _first_timestamp(one.last_heartbeat_time, one.last_started_time)
+                works[slug] = (
+                    one.last_worker_identity,
+                    _first_timestamp(one.last_heartbeat_time, one.last_started_time),
+                )
+
     return works, tuple([one async for one in _find_unserved_queues(client, waits)])
 
 
 def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
     """The queues that a feature waits in for somebody to take its step, or its workflow."""
     found = list[QueueWait]()
+
     for one in description.pending_activities:
-        refused, queue = one.last_failure, one.activity_options.task_queue.name
-        told = [json.loads(detail.data) for detail in refused.application_failure_info.details.payloads]
-        since = told[0] if told else _first_timestamp(one.scheduled_time)
+        refused = one.last_failure
+        queue = one.activity_options.task_queue.name
+        told = [
+            json.loads(detail.data) for detail in refused.application_failure_info.details.payloads
+        ]
+        if told:
+            since = told[0]
+        else:
+            since = _first_timestamp(one.scheduled_time)
+
         if refused.message or one.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED:
-            found.append(QueueWait(queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, since, slug, refused.message))
-    if description.HasField("pending_workflow_task") and not description.pending_workflow_task.HasField("started_time"):
+            found.append(
+                QueueWait(
+                    queue=queue,
+                    type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+                    since=since,
+                    feature=slug,
+                    why=refused.message,
+                )
+            )
+
+    if description.HasField(
+        "pending_workflow_task"
+    ) and not description.pending_workflow_task.HasField("started_time"):
         since = _first_timestamp(description.pending_workflow_task.original_scheduled_time)
         queue = description.execution_config.task_queue.name
-        found.append(QueueWait(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, since, slug))
+        found.append(
+            QueueWait(
+                queue=queue, type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, since=since, feature=slug
+            )
+        )
+
     return found
 
 
-async def _find_unserved_queues(client: Client, waits: set[QueueWait]) -> AsyncIterator[UnservedQueue]:
-    """Workers without room do not ask for features; whether there are workers the queue of all of them says."""
+async def _find_unserved_queues(
+    client: Client, waits: set[QueueWait]
+) -> AsyncIterator[UnservedQueue]:
+    """Workers without room do not ask for features.
+
+    Whether there are workers the queue of all of them says.
+    """
     for name, type_ in sorted({wait[:2] for wait in waits}):
         queue = TaskQueue(name=name.removesuffix(ADOPTION_SUFFIX))
-        request = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=type_)
+        request = DescribeTaskQueueRequest(
+            namespace=client.namespace, task_queue=queue, task_queue_type=type_
+        )
         pollers = (await client.workflow_service.describe_task_queue(request)).pollers
         lately = datetime.now(UTC) - POLLER_MAX_AGE
         is_served = any(one.last_access_time.ToDatetime(UTC) > lately for one in pollers)
-        default = ALL_WORKERS_BUSY if is_served and name.endswith(ADOPTION_SUFFIX) else ""
-        of_it = [wait._replace(why=wait.why or default) for wait in waits if wait[:2] == (name, type_)]
+        if is_served and name.endswith(ADOPTION_SUFFIX):
+            default = ALL_WORKERS_BUSY
+        else:
+            default = ""
+
+        of_it = [
+            wait._replace(why=wait.why or default) for wait in waits if wait[:2] == (name, type_)
+        ]
         for why in sorted({wait.why for wait in of_it if wait.why or not is_served}):
             told = [wait for wait in of_it if wait.why == why]
             yield UnservedQueue(
-                name, min(wait.since for wait in told), tuple(sorted({wait.feature for wait in told})), why
+                name,
+                min(wait.since for wait in told),
+                tuple(sorted({wait.feature for wait in told})),
+                why,
             )
 
 

@@ -1,4 +1,7 @@
-"""Whether and how a job may start: caps, who stands in, whom its agent may ask. The driver's part of a job."""
+"""Whether and how a job may start: caps, who stands in, whom its agent may ask.
+
+The driver's part of a job.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,14 @@ class DriverContext(NamedTuple):
     project: Project
     record: RunRecord
     trails: TrailSink
-    make_request_handler: Callable[
-        [str, str, str], SpoolRequestHandler
-    ]  # the requests of a job: its feature, its package or phase, its id
+    # The requests of a job: its feature, its package or phase, its id
+    make_request_handler: Callable[[str, str, str], SpoolRequestHandler]
     start_outside_monitor: Callable[[str, str], OutsideMonitor]
-    agent_override: str | None  # that does it all, whatever the configuration says
+    # That does it all, whatever the configuration says
+    agent_override: str | None
     stop: Cancelled
-    sync_work: Callable[[JobAssignment], None] = sync_checkout  # what a job has left, before its end is recorded
+    # What a job has left, before its end is recorded
+    sync_work: Callable[[JobAssignment], None] = sync_checkout
 
 
 class CapReached(NamedTuple):
@@ -52,25 +56,34 @@ class CapReached(NamedTuple):
 class Admission(NamedTuple):
     """What a worker is given besides the order itself."""
 
-    started_row: JobRow  # the job as the journal knows it from its start on
+    # The job as the journal knows it from its start on
+    started_row: JobRow
     cap_reached: CapReached | None
-    has_fallback: bool  # another agent goes on, should this one run into a limit
-    consecutive_limits: int  # how often in a row it came to one
+    # Another agent goes on, should this one run into a limit
+    has_fallback: bool
+    # How often in a row it came to one
+    consecutive_limits: int
     handle_request: SpoolRequestHandler
     start_outside_monitor: Callable[[], OutsideMonitor]
 
 
 def admit_job(context: DriverContext, assigned: JobAssignment) -> Admission:
     """What holds for a job that is to start now."""
-    project, feature, work = context.project, assigned.feature, assigned.package_id
-    resting, fallback = context.record.rate_limited_agents(project.clock.time_s()), assigned.settings.fallback
+    project = context.project
+    feature = assigned.feature
+    work = assigned.package_id
+    resting = context.record.rate_limited_agents(project.clock.time_s())
+    fallback = assigned.settings.fallback
+
     return Admission(
-        _make_started_row(project, assigned),
-        _check_caps(project, context.record, feature),
-        fallback is not None and fallback not in resting,
-        context.record.count_consecutive_limits(assigned.agent),
-        context.make_request_handler(feature, work or assigned.workflow_phase, assigned.job_id),
-        lambda: context.start_outside_monitor(feature, work),
+        started_row=_make_started_row(project, assigned),
+        cap_reached=_check_caps(project, context.record, feature),
+        has_fallback=fallback is not None and fallback not in resting,
+        consecutive_limits=context.record.count_consecutive_limits(assigned.agent),
+        handle_request=context.make_request_handler(
+            feature, work or assigned.workflow_phase, assigned.job_id
+        ),
+        start_outside_monitor=lambda: context.start_outside_monitor(feature, work),
     )
 
 
@@ -80,20 +93,22 @@ def _check_caps(project: Project, record: RecordReader, feature: str) -> CapReac
     full = find_reached_cap(caps, record.total_spent(feature), record.total_spent())
     if full is None:
         return None
+
     reason, key = full
     remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
+
     return CapReached(f"a limit is reached: {reason}", remedy)
 
 
 def _make_started_row(project: Project, assigned: JobAssignment) -> JobRow:
     return JobRow(
-        assigned.feature,
-        assigned.job_id,
-        assigned.package_id,
-        assigned.phase,
-        assigned.round,
-        assigned.agent,
-        project.now(),
+        feature=assigned.feature,
+        id=assigned.job_id,
+        wp=assigned.package_id,
+        phase=assigned.phase,
+        round=assigned.round,
+        agent=assigned.agent,
+        started=project.now(),
         workflow_phase=assigned.workflow_phase,
         model=assigned.settings.model or "",
     )

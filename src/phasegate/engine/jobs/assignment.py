@@ -34,40 +34,60 @@ class JobAssignment(NamedTuple):
     agent: str
     settings: AgentSettings
     feature: str
-    package: WorkPackage | None  # None: a run for the whole feature
-    phase: str  # plan, challenge, implement, review or archive
-    workflow_phase: str  # the key, such as 06-implementation
+    # None: a run for the whole feature
+    package: WorkPackage | None
+    # Plan, challenge, implement, review or archive
+    phase: str
+    # The key, such as 06-implementation
+    workflow_phase: str
     round: int
     max_rounds: int
     checkout: Path
-    package_document: Path | None  # WPnn.md in the checkout
+    # WPnn.md in the checkout
+    package_document: Path | None
     instructions: str
     pieces: Sequence[ContextPiece]
     paths: Sequence[str]
-    context_documents: tuple[Path, ...] = ()  # the documents that the envelope names
+    # The documents that the envelope names
+    context_documents: tuple[Path, ...] = ()
     share: AgentShare | None = None
-    documents_to_write: tuple[str, ...] = ()  # to be written by a planner: their skeletons are in the prompt
-    scope: Scope = EMPTY_SCOPE  # what it may change
-    reviewed_commit: str = ""  # what a critic or reviewer of a phase is shown
-    prepared_prompt: str = ""  # the whole of it, where it is not put together from the parts above
-    saved_tokens: int = 0  # by how much it is shorter than one about the whole work
-    asked_again: bool = False  # the answer before this run could not be used
-    setup_programs: tuple[Path, ...] = ()  # those of the setup in the checkout: they go on PATH
+    # To be written by a planner: their skeletons are in the prompt
+    documents_to_write: tuple[str, ...] = ()
+    # What it may change
+    scope: Scope = EMPTY_SCOPE
+    # What a critic or reviewer of a phase is shown
+    reviewed_commit: str = ""
+    # The whole of it, where it is not put together from the parts above
+    prepared_prompt: str = ""
+    # By how much it is shorter than one about the whole work
+    saved_tokens: int = 0
+    # The answer before this run could not be used
+    asked_again: bool = False
+    # Those of the setup in the checkout: they go on PATH
+    setup_programs: tuple[Path, ...] = ()
     own_checkout: Assignment | None = (
-        None  # the checkout, where what it leaves there is looked at; None: it is thrown away
+        # The checkout, where what it leaves there is looked at; None: it is thrown away
+        None
     )
-    entries_before_start: tuple[tuple[str, TrailEvent], ...] = ()  # what we did for it before its start, with the time
-    retries: int = 0  # how often it was tried before
-    retry_reason: str = ""  # why the run before this one did not count
+    # What we did for it before its start, with the time
+    entries_before_start: tuple[tuple[str, TrailEvent], ...] = ()
+    # How often it was tried before
+    retries: int = 0
+    # Why the run before this one did not count
+    retry_reason: str = ""
 
     @property
     def package_id(self) -> str:
-        return self.package.work_package_id if self.package else ""
+        if self.package:
+            return self.package.work_package_id
+        return ""
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that are this job's alone. Agents that share a package share its tasks."""
-        return self.package.tasks if self.package and self.phase == "implement" and self.share is None else ()
+        if self.package and self.phase == "implement" and self.share is None:
+            return self.package.tasks
+        return ()
 
 
 class JobEnd(NamedTuple):
@@ -79,11 +99,16 @@ class JobEnd(NamedTuple):
     cleanup_required: bool
     answer: Answer
     finished: FinishedRun
-    rows: tuple[NewEvent, ...]  # for the journal, in the same step as the end
-    usage: Usage | None = None  # as the agent says
-    retry_at_s: float | None = None  # when a limit ends, where that is known
-    blockers: tuple[str, ...] = ()  # that it named, wherever
-    notices: tuple[str, ...] = ()  # what people are to know of it
+    # For the journal, in the same step as the end
+    rows: tuple[NewEvent, ...]
+    # As the agent says
+    usage: Usage | None = None
+    # When a limit ends, where that is known
+    retry_at_s: float | None = None
+    # That it named, wherever
+    blockers: tuple[str, ...] = ()
+    # What people are to know of it
+    notices: tuple[str, ...] = ()
 
 
 def interpret_job_end(
@@ -96,38 +121,54 @@ def interpret_job_end(
 ) -> JobEnd:
     """What the end of a run means, by the rules.
 
-    `limits_before`: how often in a row the agent came to a limit before. Where nobody says when it ends, the agent
-    rests longer each time, and its fallback steps in at once.
+    `limits_before`: how often in a row the agent came to a limit before. Where nobody says when it
+    ends, the agent rests longer each time, and its fallback steps in at once.
     """
     answer = parse_answer(report.answer, assigned.phase, truncated=report.truncated)
-    is_limited, said_s = report.ending in (Ending.RATE_LIMITED, Ending.SILENT), report.retry_at_s or 0.0
-    again_s = said_s if said_s > now_s or not is_limited else now_s + rate_limit_backoff_s(consecutive_limits)
+    is_limited = report.ending in (Ending.RATE_LIMITED, Ending.SILENT)
+    said_s = report.retry_at_s or 0.0
+    if said_s > now_s or not is_limited:
+        again_s = said_s
+    else:
+        again_s = now_s + rate_limit_backoff_s(consecutive_limits)
+
     blockers = (*report.blockers, *answer.blockers, *find_blockers(finished.stderr))
     seen = ObservedEnd(
-        assigned.job_id,
-        assigned.package_id or None,
-        assigned.phase,
-        report.ending is Ending.COMPLETED,
-        is_limited or report.ending is Ending.TRANSIENT,
-        report.reason,
-        report.remedy or _suggest_remedy(assigned, report.ending, finished.exceeded_limit),
-        blockers,
-        describe_early_stop(finished) if finished.sigterm_sent else "",
-        again_s if is_limited else 0.0,
-        assigned.tasks,
-        assigned.asked_again,
+        job=assigned.job_id,
+        package=assigned.package_id or None,
+        role=assigned.phase,
+        completed=report.ending is Ending.COMPLETED,
+        transient=is_limited or report.ending is Ending.TRANSIENT,
+        reason=report.reason,
+        remedy=report.remedy or _suggest_remedy(assigned, report.ending, finished.exceeded_limit),
+        blockers=blockers,
+        stop_reason=describe_early_stop(finished) if finished.sigterm_sent else "",
+        limit_reset_at_s=again_s if is_limited else 0.0,
+        tasks=assigned.tasks,
+        asked_again=assigned.asked_again,
     )
+
     until = datetime.fromtimestamp(again_s).astimezone().isoformat(timespec="seconds")
-    end, reason, remediation = classify_job_end(seen, answer, RateLimitWait(now_s, until, has_fallback))
-    cleanup = end is JobEndKind.BLOCKED and bool(answer.response and answer.response.cleanup_required)
+    end, reason, remediation = classify_job_end(
+        seen, answer, RateLimitWait(now_s, until, has_fallback)
+    )
+    cleanup = end is JobEndKind.BLOCKED and bool(
+        answer.response and answer.response.cleanup_required
+    )
     again = again_s or None
     told = _truncate_reason(reason), _truncate_reason(remediation)
+
     return JobEnd(end, *told, cleanup, answer, finished, (), report.usage, again, blockers)
 
 
 def _truncate_reason(text: str) -> str:
-    """What is recorded of an agent's words and shown with its package; the whole is in the job's log."""
-    return text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]} [...]"
+    """What is recorded of an agent's words and shown with its package.
+
+    The whole is in the job's log.
+    """
+    if len(text) <= MAX_REASON_CHARS:
+        return text
+    return f"{text[:MAX_REASON_CHARS]} [...]"
 
 
 def _suggest_remedy(assigned: JobAssignment, ending: Ending, exceeded_limit: str) -> str:

@@ -1,4 +1,7 @@
-"""Agents at work side by side: each job in a thread of its own, its end handed to the one thread that waits."""
+"""Agents at work side by side.
+
+Each job in a thread of its own, its end handed to the one thread that waits.
+"""
 
 from __future__ import annotations
 
@@ -78,5 +81,6 @@ class JobPool:
     def _run_job(self, job: str, work: JobFunction) -> None:
         try:
             self._results.put(JobResult(job, work(self._register_job)))
-        except BaseException as error:  # the thread that waits raises it
+        except BaseException as error:
+            # The thread that waits raises it
             self._results.put(JobResult(job, error))

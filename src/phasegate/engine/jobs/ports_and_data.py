@@ -12,12 +12,17 @@ from pathlib import Path
 from phasegate.errors import EnvironmentUnavailable
 
 PORTS_PER_JOB = 10
-_FIRST_PORT, _PORT_BLOCKS = 20_000, 1_000  # below the ports that the system gives out by itself
+# Below the ports that the system gives out by itself
+_FIRST_PORT = 20_000
+_PORT_BLOCKS = 1_000
 
 
 @contextmanager
 def reserve_ports_and_data(folder: Path, locks: Path) -> Iterator[dict[str, str]]:
-    """Variables of a job that may start servers: ports that no other job of this repository has, and a data folder."""
+    """Variables of a job that may start servers.
+
+    Ports that no other job of this repository has, and a data folder.
+    """
     data = folder / "data"
     data.mkdir(mode=0o700, exist_ok=True)
     locks.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -28,19 +33,29 @@ def reserve_ports_and_data(folder: Path, locks: Path) -> Iterator[dict[str, str]
 
 @contextmanager
 def _reserve_ports(locks: Path) -> Iterator[range]:
-    """A block of free ports, ours while the lock on its file lasts. Another program may still take one: bind early."""
+    """A block of free ports, ours while the lock on its file lasts.
+
+    Another program may still take one: bind early.
+    """
     first = int.from_bytes(os.urandom(2)) % _PORT_BLOCKS
+
     for block in (*range(first, _PORT_BLOCKS), *range(first)):
-        ports = range(_FIRST_PORT + block * PORTS_PER_JOB, _FIRST_PORT + (block + 1) * PORTS_PER_JOB)
+        ports = range(
+            _FIRST_PORT + block * PORTS_PER_JOB, _FIRST_PORT + (block + 1) * PORTS_PER_JOB
+        )
         with (locks / f"ports-{block}").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
+
             if all(map(_is_port_free, ports)):
                 yield ports
                 return
-    raise EnvironmentUnavailable("no free ports are left for this job", "end what listens on ports 20000 to 29999")
+
+    raise EnvironmentUnavailable(
+        "no free ports are left for this job", "end what listens on ports 20000 to 29999"
+    )
 
 
 def _is_port_free(port: int) -> bool:
@@ -50,4 +65,5 @@ def _is_port_free(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
+
     return True

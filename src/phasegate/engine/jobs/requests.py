@@ -1,4 +1,6 @@
-"""What an agent inside a job may ask for: what a person is shown, of its own feature alone; and artifacts, through us.
+"""What an agent inside a job may ask for.
+
+What a person is shown, of its own feature alone; and artifacts, through us.
 
 The texts and objects are those of the commands that a person calls.
 """
@@ -28,7 +30,11 @@ from phasegate.core.answer.block import parse_menu
 from phasegate.core.display.next_steps import EVENTS, next_steps
 from phasegate.core.plan.work_package import is_package_id
 from phasegate.core.text.light_json import to_plain_data
-from phasegate.engine.journal.artifacts import StoredArtifact, read_artifact_versions, store_artifact
+from phasegate.engine.journal.artifacts import (
+    StoredArtifact,
+    read_artifact_versions,
+    store_artifact,
+)
 from phasegate.engine.journal.asking import ask_question, find_question
 from phasegate.engine.journal.feature import read_state_view
 from phasegate.engine.notify.notifier import notify_question
@@ -44,12 +50,13 @@ from phasegate.storage.record import WritableStore
 
 MAX_ARTIFACTS = 200
 MAX_ARTIFACT_BYTES = 20_000_000
-MAX_HISTORY_FACTOR = 4  # of all of it: what was replaced is kept too
+# Of all of it: what was replaced is kept too
+MAX_HISTORY_FACTOR = 4
 
 
-def make_request_handler(
+def make_request_handler(  # noqa: C901 - a table
     project: Project, store: WritableStore, feature: str, work: str, job: str
-) -> SpoolRequestHandler:  # noqa: C901 - a table
+) -> SpoolRequestHandler:
     """The one who answers the requests of a job: `work` is its package, or else its phase."""
     asked = _FeatureRequests(project, store, feature, work)
 
@@ -57,6 +64,7 @@ def make_request_handler(
         slug = getattr(request, "feature_slug", None)
         if slug not in (None, feature):
             return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
+
         match request:
             case NextRequest():
                 return asked.show_next(request)
@@ -72,7 +80,14 @@ def make_request_handler(
                 data = ArtifactFiles(project.root).read(feature, request.relative_path)
                 return SpoolAnswer(0, data.decode(errors="replace"))
             case AskRequest():
-                return _handle_question(project, store, feature, work, job, request)
+                return _handle_question(
+                    project=project,
+                    store=store,
+                    feature=feature,
+                    work=work,
+                    job=job,
+                    request=request,
+                )
             case ArtifactListRequest():
                 return asked.list_artifacts(request)
 
@@ -83,14 +98,21 @@ class _FeatureRequests:
     """Answers about one feature."""
 
     def __init__(self, project: Project, store: WritableStore, feature: str, work: str) -> None:
-        self._project, self._feature, self._work = project, feature, work
+        self._project = project
+        self._feature = feature
+        self._work = work
         self._store = self._reader = store
         self.features_folder = project.config.paths.features.rstrip("/")
 
     def show_next(self, request: NextRequest) -> SpoolAnswer:
         if request.event is not None and (request.phase is not None or request.event not in EVENTS):
-            raise ConfigError("--event is one of " + ", ".join(EVENTS), "and it goes without --phase")
-        block = next_steps(read_state_view(self._reader, self._feature), request.event, request.phase)
+            raise ConfigError(
+                "--event is one of " + ", ".join(EVENTS), "and it goes without --phase"
+            )
+
+        block = next_steps(
+            read_state_view(self._reader, self._feature), request.event, request.phase
+        )
         data: dict[str, object] = {"block": block, "items": parse_menu(block) if block else []}
         return _make_answer(data, (block or "").removesuffix("\n"), request.as_json)
 
@@ -98,29 +120,52 @@ class _FeatureRequests:
         if request.package:
             cards = find_package_cards(self._reader, request.package, self._feature)
             return _make_answer(cards, render_packages(cards).removesuffix("\n"), request.as_json)
+
         found = _hide_other_features(
             build_overview(self._reader, str(self._project.root), self._feature), self._feature
         )
-        return _make_answer(found, render_overview(found, chosen=True).removesuffix("\n"), request.as_json)
+        return _make_answer(
+            found, render_overview(found, chosen=True).removesuffix("\n"), request.as_json
+        )
 
     def list_worktrees(self, request: WorktreeListRequest) -> SpoolAnswer:
-        cards = [card for card in planned_cards(self._reader, self._feature) if request.include_all or card.is_ready]
-        text = render_worktrees(cards, self._project.config.paths.worktrees, show_all=request.include_all)
+        cards = [
+            card
+            for card in planned_cards(self._reader, self._feature)
+            if request.include_all or card.is_ready
+        ]
+        text = render_worktrees(
+            cards, self._project.config.paths.worktrees, show_all=request.include_all
+        )
         return _make_answer(cards, text, request.as_json)
 
     def write_artifact(self, request: ArtifactWriteRequest) -> SpoolAnswer:
-        content, path = request.content.encode(), request.relative_path
-        if collect_lent_secrets(self._project).has_secret(path.encode("utf-8", "surrogateescape") + b"\n" + content):
-            raise ConfigError("it holds a key that was lent to this job", "take it out, and write it again")
+        content = request.content.encode()
+        path = request.relative_path
+
+        if collect_lent_secrets(self._project).has_secret(
+            path.encode("utf-8", "surrogateescape") + b"\n" + content
+        ):
+            raise ConfigError(
+                "it holds a key that was lent to this job", "take it out, and write it again"
+            )
+
         _check_artifact_path(self._work, path)
-        _check_artifact_quota(read_artifact_versions(self._store, self._feature), self._work, path, content)
+        _check_artifact_quota(
+            read_artifact_versions(self._store, self._feature), self._work, path, content
+        )
         kept = store_artifact(self._project.document_store, path, content, self._work)
         self._store.append_unconditionally(self._feature, self._project.now(), [kept])
-        return SpoolAnswer(0, f"wrote {self.features_folder}/{self._feature}/{path} ({len(content)} bytes)\n")
+
+        return SpoolAnswer(
+            0, f"wrote {self.features_folder}/{self._feature}/{path} ({len(content)} bytes)\n"
+        )
 
     def list_artifacts(self, request: ArtifactListRequest) -> SpoolAnswer:
         found = ArtifactFiles(self._project.root).list_artifacts(self._feature)
-        return _make_answer({"artifacts": found}, render_artifacts(found, self.features_folder), request.as_json)
+        return _make_answer(
+            {"artifacts": found}, render_artifacts(found, self.features_folder), request.as_json
+        )
 
 
 def _hide_other_features(found: Overview, feature: str) -> Overview:
@@ -144,40 +189,70 @@ def _check_spec(request: SpecCheckRequest) -> SpoolAnswer:
         path = Path(folder) / (Path(request.path).name or "spec.md")
         path.write_text(request.content, encoding="utf-8")
         report = check_documents(path)
+
     named = render_report(report).replace(str(path), request.path)
     shown = _make_answer(report_as_dict(report), named, request.as_json)
-    return shown._replace(exit_status=1 if report.findings else 0, stdout=shown.stdout.replace(str(path), request.path))
+
+    return shown._replace(
+        exit_status=1 if report.findings else 0,
+        stdout=shown.stdout.replace(str(path), request.path),
+    )
 
 
 def _handle_question(
     project: Project, store: WritableStore, feature: str, work: str, job: str, request: AskRequest
 ) -> SpoolAnswer:
     """A question put on record, or whether one was answered."""
-    work = work if is_package_id(work) else ""  # what is asked in a phase is asked for the feature
+    # What is asked in a phase is asked for the feature
+    work = work if is_package_id(work) else ""
+
     if not request.question_id:
         id_ = ask_question(project, store, feature, work, job, request.text, request.options)
-        notify_question(project, store, feature, work, id_, request.text)
+        notify_question(
+            project=project, store=store, slug=feature, work=work, id_=id_, text=request.text
+        )
         return SpoolAnswer(0, f"{id_} {project.config.run.question_wait_s}\n")
+
     found = find_question(store, request.question_id, feature)
     if found.work != work:
         return SpoolAnswer(2, stderr="phasegate: that is not a question of this job\n")
-    return SpoolAnswer(NO_ANSWER_EXIT) if found.answer is None else SpoolAnswer(0, f"{found.answer}\n")
+    if found.answer is None:
+        return SpoolAnswer(NO_ANSWER_EXIT)
+
+    return SpoolAnswer(0, f"{found.answer}\n")
 
 
 def _check_artifact_path(work: str, path: str) -> None:
-    """An agent's artifacts lie in the folder of its package or phase: the documents that others rely on are not its."""
+    """An agent's artifacts lie in the folder of its package or phase.
+
+    The documents that others rely on are not its.
+    """
     if not path.startswith(f"{work}/"):
-        whose = "as in the document" if is_package_id(work) else "documents are written in the checkout"
+        if is_package_id(work):
+            whose = "as in the document"
+        else:
+            whose = "documents are written in the checkout"
+
         raise ConfigError(f"{path} is not below {work}/", f"write evidence there; {whose}")
 
 
-def _check_artifact_quota(versions: Sequence[StoredArtifact], work: str, path: str, content: bytes) -> None:
-    """All artifacts of a package together are bounded, and so are those that others took the place of."""
+def _check_artifact_quota(
+    versions: Sequence[StoredArtifact], work: str, path: str, content: bytes
+) -> None:
+    """All artifacts of a package together are bounded, and so are those that others took the place
+    of.
+    """
     own = [one for one in versions if one.work == work]
     there = {one.path: one.bytes for one in own if one.path != path}
+
     if len(there) >= MAX_ARTIFACTS:
-        raise ConfigError(f"{work} has {len(there)} artifacts (limit {MAX_ARTIFACTS})", "put several into one file")
-    size, ever = sum(there.values()) + len(content), sum(one.bytes for one in own) + len(content)
+        raise ConfigError(
+            f"{work} has {len(there)} artifacts (limit {MAX_ARTIFACTS})",
+            "put several into one file",
+        )
+
+    size = sum(there.values()) + len(content)
+    ever = sum(one.bytes for one in own) + len(content)
     if size > MAX_ARTIFACT_BYTES or ever > MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES:
         why = f"the artifacts of {work} would have {size} bytes (limit {MAX_ARTIFACT_BYTES})"
         raise ConfigError(why, "keep what a reviewer needs, and leave the rest out")

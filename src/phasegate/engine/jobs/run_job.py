@@ -1,4 +1,7 @@
-"""One run of one agent: prompt, envelope, cage, trail, answer. What it did to the files is for others to judge."""
+"""One run of one agent: prompt, envelope, cage, trail, answer.
+
+What it did to the files is for others to judge.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +75,15 @@ def run_job(
     admitted: Admission,
     register_job: Callable[[SandboxedJob], None] = lambda cage: None,
 ) -> JobEnd:
-    """Run an agent to its end. It can change its checkout and its spool; where no sandbox sees to it, we look."""
+    """Run an agent to its end.
+
+    It can change its checkout and its spool; where no sandbox sees to it, we look.
+    """
     if admitted.cap_reached is not None:
-        return _end_refused_job(project, trails, assigned, admitted.started_row, admitted.cap_reached)
+        return _end_refused_job(
+            project, trails, assigned, admitted.started_row, admitted.cap_reached
+        )
+
     folder = project.jobs_folder / assigned.job_id
     folder.mkdir(parents=True, mode=0o700)
     harness = get_harness(assigned.settings.harness)
@@ -84,7 +93,11 @@ def run_job(
     task = msgspec.structs.replace(task, sandboxed=level is not SandboxLevel.NONE)
     launch = harness.launch(task)
     trail = JobTrail(trails, assigned, project.now)
-    person_home = Path.home() if assigned.settings.sign_in else None
+    if assigned.settings.sign_in:
+        person_home = Path.home()
+    else:
+        person_home = None
+
     with (
         RequestSpool(folder / "spool") as spool,
         lend_sign_in(launch.sign_in_files, person_home, folder / "home") as sign_in,
@@ -102,7 +115,9 @@ def run_job(
             tools=assigned.setup_programs,
             limits=make_job_limits(project),
         )
-        # The checkout's own git borrows the objects of the person's repository: to be read, never written.
+
+        # The checkout's own git borrows the objects of the person's repository: to be read, never
+        # written.
         readable = (*request.readable, *list_object_stores(project.repository))
         writable = (*request.writable, Path(own["PHASEGATE_DATA"]))
         request = request._replace(env={**own, **request.env}, writable=writable)
@@ -111,44 +126,84 @@ def run_job(
         )
         request, broker = _restrict_network(trail, assigned, launch, request)
         _log_start(trail, assigned, request, prompt)
+
         for text in hidden:
-            trail.write(TrailEvent("phasegate", Action.NOTICE, Source.OBSERVED, {"text": text}))
-        watch = admitted.start_outside_monitor() if level is SandboxLevel.NONE else None
+            trail.write(
+                TrailEvent(
+                    actor="phasegate",
+                    action=Action.NOTICE,
+                    source=Source.OBSERVED,
+                    fields={"text": text},
+                )
+            )
+
+        if level is SandboxLevel.NONE:
+            watch = admitted.start_outside_monitor()
+        else:
+            watch = None
+
         live = LiveTrail(trail.agent, trail.write, project.clock.monotonic_s)
         with spool.serve_in_background(_log_artifact_writes(trail, admitted.handle_request)):
             cage = SandboxedJob(request)
-            register_job(cage)  # whoever started this may stop it from another thread
+            # Whoever started this may stop it from another thread
+            register_job(cage)
             hear = _make_event_handler(project, assigned.job_id, live, request.secrets)
-            report, finished = run_agent(cage, harness.make_parser(task, cage), hear, trail.log_signal)
+            report, finished = run_agent(
+                cage, harness.make_parser(task, cage), hear, trail.log_signal
+            )
+
     ended_at = project.now()
     live.flush_command()
-    trail.log_agent_actions(_find_agent_actions(project, assigned), ended_at, Redactor(request.secrets).redact_text)
+    trail.log_agent_actions(
+        _find_agent_actions(project, assigned), ended_at, Redactor(request.secrets).redact_text
+    )
     report = redact_report(report, request.secrets)
     if broker is not None and broker.refused_hosts and report.ending is not Ending.COMPLETED:
-        report = msgspec.structs.replace(report, remedy=_suggest_hosts(assigned, report, broker.refused_hosts))
+        report = msgspec.structs.replace(
+            report, remedy=_suggest_hosts(assigned, report, broker.refused_hosts)
+        )
+
     project.activities.pop(assigned.job_id, None)
     if not folder.is_dir():
-        raise StateConflict(f"{folder} was removed while its job ran", "run again: the job is done again")
+        raise StateConflict(
+            f"{folder} was removed while its job ran", "run again: the job is done again"
+        )
+
     _remove_private_folders(folder)
     (folder / ANSWER_FILE).write_text(report.answer, encoding="utf-8", errors="replace")
     ended = interpret_job_end(
-        assigned, report, finished, admitted.has_fallback, project.clock.time_s(), admitted.consecutive_limits
+        assigned=assigned,
+        report=report,
+        finished=finished,
+        has_fallback=admitted.has_fallback,
+        now_s=project.clock.time_s(),
+        consecutive_limits=admitted.consecutive_limits,
     )
+
     ended = ended._replace(notices=hidden)
     live.note_blockers(ended.blockers)
     trail.log_end(ended, ended_at)
+
     if watch is not None and (changed := watch.list_changes()):
         ended = block_for_outside_changes(ended, changed)
-        trail.write(trail.agent.build_event(Action.SCOPE_VIOLATION, Source.OBSERVED, detail=ended.reason))
+        trail.write(
+            trail.agent.build_event(Action.SCOPE_VIOLATION, Source.OBSERVED, detail=ended.reason)
+        )
+
     return ended._replace(
-        rows=(_make_end_row(project, admitted.started_row, ended, prompt), trail_sealed_event(trail.close()))
+        rows=(
+            _make_end_row(project, admitted.started_row, ended, prompt),
+            trail_sealed_event(trail.close()),
+        )
     )
 
 
 def _restrict_network(
     trail: JobTrail, assigned: JobAssignment, launch: Launch, request: JobRequest
 ) -> tuple[JobRequest, EgressProxy | None]:
-    """The request with a way out to its provider only, where a network of its own can be made and that is known."""
+    """The request with a way out to its provider only, where a network of its own can be made and
+    that is known.
+    """
     settings = assigned.settings
     row = resolve_harness_row(settings.harness, settings.command) or HARNESSES[settings.harness]
     outward = EgressPolicy(row, settings.hosts, launch.pass_env)
@@ -156,7 +211,10 @@ def _restrict_network(
         return request, None
 
     def note(reached: ConnectionAttempt) -> None:
-        fields: dict[str, TrailValue] = {"host": f"{reached.host}:{reached.port}", "allowed": reached.allowed}
+        fields: dict[str, TrailValue] = {
+            "host": f"{reached.host}:{reached.port}",
+            "allowed": reached.allowed,
+        }
         trail.write(trail.agent.build_event(Action.REACH_HOST, Source.OBSERVED, **fields))
 
     return add_egress_proxy(request, outward, note)
@@ -165,7 +223,9 @@ def _restrict_network(
 def _suggest_hosts(assigned: JobAssignment, report: AgentReport, refused: Sequence[str]) -> str:
     names = ", ".join(escape_unprintable(name) for name in refused[:MAX_NAMES_SHOWN])
     hint = f"it was not let through to {names}: if that is wanted, set `hosts` in [agents.{assigned.agent}]"
-    return f"{report.remedy}; {hint}" if report.remedy else hint
+    if report.remedy:
+        return f"{report.remedy}; {hint}"
+    return hint
 
 
 def _make_event_handler(
@@ -194,35 +254,64 @@ def _log_artifact_writes(trail: JobTrail, answer: SpoolRequestHandler) -> SpoolR
                 "hash": sha256_hex(data),
             }
             trail.write(trail.agent.build_event(Action.WRITE_ARTIFACT, Source.OBSERVED, **fields))
+
         return said
 
     return answered
 
 
 def _find_agent_actions(project: Project, assigned: JobAssignment) -> list[AgentAction]:
-    """What the agent left; nothing where that cannot be told: whoever takes the work over will say why."""
-    found = find_checkout(project.repository, assigned.own_checkout) if assigned.own_checkout else None
+    """What the agent left; nothing where that cannot be told.
+
+    Whoever takes the work over will say why.
+    """
+    if assigned.own_checkout:
+        found = find_checkout(project.repository, assigned.own_checkout)
+    else:
+        found = None
+
     if found is None:
         return []
+
     try:
         seen = observe_checkout(found, litter=assigned.scope.litter)
-        return [] if isinstance(seen, CheckoutTooLarge) else list_agent_actions(found, seen)
+        if isinstance(seen, CheckoutTooLarge):
+            return []
+        return list_agent_actions(found, seen)
     except StateConflict:
         return []
 
 
 def _end_refused_job(
-    project: Project, trails: TrailSink, assigned: JobAssignment, started: JobRow, refused: CapReached
+    project: Project,
+    trails: TrailSink,
+    assigned: JobAssignment,
+    started: JobRow,
+    refused: CapReached,
 ) -> JobEnd:
     """The end of a job that a cap kept from its start. Its trail says so."""
     trail = JobTrail(trails, assigned, project.now)
-    trail.write(PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=f"not started: {refused.reason}"))
+    trail.write(
+        PHASEGATE_ACTOR.build_event(
+            Action.NOTICE, Source.OBSERVED, text=f"not started: {refused.reason}"
+        )
+    )
     rows = (
         job_ended_event(started._replace(ended=project.now(), outcome=str(JobEndKind.BLOCKED))),
         trail_sealed_event(trail.close()),
     )
-    answer, nothing = parse_answer("", assigned.phase), FinishedRun(None, "", "")
-    return JobEnd(JobEndKind.BLOCKED, refused.reason, refused.remedy, False, answer, nothing, rows)
+    answer = parse_answer("", assigned.phase)
+    nothing = FinishedRun(exit_status=None, stdout="", stderr="")
+
+    return JobEnd(
+        outcome=JobEndKind.BLOCKED,
+        reason=refused.reason,
+        remediation=refused.remedy,
+        cleanup_required=False,
+        answer=answer,
+        finished=nothing,
+        rows=rows,
+    )
 
 
 def clean_up_job(project: Project, job: str) -> None:
@@ -241,7 +330,10 @@ def read_last_seen(project: Project, row: JobRow) -> str:
     """
     logs = (project.jobs_folder / row.id / name for name in LOG_FILES)
     moments_s = [path.stat().st_mtime for path in logs if path.exists()]
-    return max(row.started, min(format_timestamp(max(moments_s)), project.now())) if moments_s else row.started
+    if moments_s:
+        return max(row.started, min(format_timestamp(max(moments_s)), project.now()))
+
+    return row.started
 
 
 def make_lost_row(row: JobRow, last_seen: str) -> NewEvent:
@@ -265,30 +357,44 @@ def _write_prompt(
     text = assigned.prepared_prompt
     if not text:
         made = _assemble_prompt(project, assigned, harness)
-        text, hidden = made.prompt.to_xml(), made.hidden
+        text = made.prompt.to_xml()
+        hidden = made.hidden
+
     path.write_text(text, encoding="utf-8")
     project.document_store.put(text.encode())
+
     return path, _describe_hidden_characters(hidden)
 
 
 def _describe_hidden_characters(hidden: Sequence[HiddenCharacter]) -> tuple[str, ...]:
     if not hidden:
         return ()
-    places = ", ".join(dict.fromkeys(f"{quote_name(one.item)}:{one.line}" for one in hidden[:MAX_NAMES_SHOWN]))
-    more = f" and {len(hidden) - MAX_NAMES_SHOWN} more" if len(hidden) > MAX_NAMES_SHOWN else ""
-    return (f"{HIDDEN_CHARACTERS_PREFIX} were shown to the agent as escapes; look at them: {places}{more}",)
+
+    places = ", ".join(
+        dict.fromkeys(f"{quote_name(one.item)}:{one.line}" for one in hidden[:MAX_NAMES_SHOWN])
+    )
+    if len(hidden) > MAX_NAMES_SHOWN:
+        more = f" and {len(hidden) - MAX_NAMES_SHOWN} more"
+    else:
+        more = ""
+
+    return (
+        f"{HIDDEN_CHARACTERS_PREFIX} were shown to the agent as escapes; look at them: {places}{more}",
+    )
 
 
-def _assemble_prompt(project: Project, assigned: JobAssignment, harness: Harness) -> AssembledPrompt:
+def _assemble_prompt(
+    project: Project, assigned: JobAssignment, harness: Harness
+) -> AssembledPrompt:
     template = assigned.settings.template or harness.row.template
     paths = project.config.paths
     request = PromptRequest(
-        template,
-        assigned.phase,
-        assigned.instructions,
-        project.root,
-        assigned.paths,
-        assigned.documents_to_write,
+        agent=template,
+        phase=assigned.phase,
+        instructions=assigned.instructions,
+        root=project.root,
+        paths=assigned.paths,
+        output_documents=assigned.documents_to_write,
         configured_agents=(template,),
         project_file=paths.project,
         templates_folder=paths.templates,
@@ -296,30 +402,53 @@ def _assemble_prompt(project: Project, assigned: JobAssignment, harness: Harness
     return assemble_prompt(request, assigned.pieces)
 
 
-def _make_task(project: Project, assigned: JobAssignment, harness: Harness, prompt: Path) -> AgentTask:
-    package, settings = assigned.package, assigned.settings
+def _make_task(
+    project: Project, assigned: JobAssignment, harness: Harness, prompt: Path
+) -> AgentTask:
+    package = assigned.package
+    settings = assigned.settings
     document = assigned.package_document or prompt
-    places = RunPaths(project.root, project.worktrees_folder, assigned.checkout, document, assigned.context_documents)
+    places = RunPaths(
+        repository=project.root,
+        worktrees=project.worktrees_folder,
+        checkout=assigned.checkout,
+        prompt=document,
+        context=assigned.context_documents,
+    )
+
     config = EnvelopeConfig(
-        harness.row.kind,
-        int(settings.timeout_s),
-        f"feat/{assigned.feature}",
-        assigned.share.agent_count if assigned.share else 1,
-        assigned.max_rounds,
+        kind=harness.row.kind,
+        timeout_secs=int(settings.timeout_s),
+        pr_target_branch=f"feat/{assigned.feature}",
+        num_agents=assigned.share.agent_count if assigned.share else 1,
+        max_review_cycles=assigned.max_rounds,
     )
-    of_package = EnvelopePackage(package.work_package_id, package.sequence) if package else None
+
+    if package:
+        of_package = EnvelopePackage(package.work_package_id, package.sequence)
+    else:
+        of_package = None
+
     envelope = make_envelope(
-        assigned.job_id, assigned.feature, places, config, of_package, assigned.share, assigned.phase
+        job_id=assigned.job_id,
+        feature_slug=assigned.feature,
+        paths=places,
+        config=config,
+        package=of_package,
+        share=assigned.share,
+        role=assigned.phase,
     )
+
     agent = AgentConfig(
-        assigned.agent,
-        settings.command,
-        settings.env,
-        settings.scenario or "",
-        settings.model or "",
-        settings.first_sign_s,
-        settings.mcp_tools,
+        name=assigned.agent,
+        command=settings.command,
+        env=settings.env,
+        scenario=settings.scenario or "",
+        model=settings.model or "",
+        first_output_timeout_s=settings.first_sign_s,
+        mcp_tools=settings.mcp_tools,
     )
+
     return AgentTask(
         envelope=envelope,
         agent=agent,
@@ -347,10 +476,16 @@ def _log_start(trail: JobTrail, assigned: JobAssignment, request: JobRequest, pr
         timeout_s=request.timeout_s,
         prompt_sha256=sha256_hex(prompt.read_bytes()),
     )
+
     trail.write(msgspec.structs.replace(started, agent=assigned.agent))
+
     if assigned.retry_reason:
-        fields: dict[str, TrailValue] = {"attempt": assigned.retries + 1, "reason": assigned.retry_reason}
+        fields: dict[str, TrailValue] = {
+            "attempt": assigned.retries + 1,
+            "reason": assigned.retry_reason,
+        }
         trail.write(PHASEGATE_ACTOR.build_event(Action.RETRY, Source.OBSERVED, **fields))
+
     trail.log_documents(assigned.pieces)
 
 

@@ -1,7 +1,9 @@
-"""A step is a function from values to events: what it may know, what comes of it. Whoever drives it records that.
+"""A step is a function from values to events: what it may know, what comes of it.
 
-The steps of phases and of packages are of this form. They see no store and no lock, so they can be carried out
-elsewhere, or in a test without either.
+Whoever drives it records that.
+
+The steps of phases and of packages are of this form. They see no store and no lock, so they can be
+carried out elsewhere, or in a test without either.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ S_contra = TypeVar("S_contra", contravariant=True)
 E = TypeVar("E")
 
 
-CHECKS_RAN = "checks.ran"  # by us, before the job that is told of them: lines for the beginning of its trail
+# By us, before the job that is told of them: lines for the beginning of its trail
+CHECKS_RAN = "checks.ran"
 
 
 class UnitWorker(NamedTuple):
     """Who worked at a unit last: what is found out about the work belongs into that job's trail."""
 
     job: str
-    agent: str  # as configured
+    # As configured
+    agent: str
     agent_index: int = 0
 
 
@@ -43,18 +47,29 @@ class TrailNote(NamedTuple):
 class StepContext(NamedTuple):
     """What a step may know of the record."""
 
-    started_at: str = ""  # when the feature was started, or its plan loaded
-    package_documents: Mapping[str, str] = {}  # the text of each package's document, as it was loaded last
+    # When the feature was started, or its plan loaded
+    started_at: str = ""
+    # The text of each package's document, as it was loaded last
+    package_documents: Mapping[str, str] = {}
     packages: tuple[PackageRow, ...] = ()
-    scope_exceptions: tuple[ScopeException, ...] = ()  # for a package
-    claims: tuple[AgentClaim, ...] = ()  # of a package's agents
-    spent: Spending = Spending()  # on a feature
-    chain_head: str = ""  # the head of the audit chain, for a feature
-    artifacts: tuple[StoredArtifact, ...] = ()  # that agents stored, of the package or of the whole feature
-    workers: tuple[UnitWorker, ...] = ()  # the implementers of a package; of a feature, whoever had the last job
-    check_entries: tuple[tuple[str, TrailEvent], ...] = ()  # what we ran for the next job of a feature, with its time
-    state_json: str = ""  # what state.json shows of the feature
-    user_answers: tuple[str, ...] = ()  # of people, to what its agents asked
+    # For a package
+    scope_exceptions: tuple[ScopeException, ...] = ()
+    # Of a package's agents
+    claims: tuple[AgentClaim, ...] = ()
+    # On a feature
+    spent: Spending = Spending()
+    # The head of the audit chain, for a feature
+    chain_head: str = ""
+    # That agents stored, of the package or of the whole feature
+    artifacts: tuple[StoredArtifact, ...] = ()
+    # The implementers of a package; of a feature, whoever had the last job
+    workers: tuple[UnitWorker, ...] = ()
+    # What we ran for the next job of a feature, with its time
+    check_entries: tuple[tuple[str, TrailEvent], ...] = ()
+    # What state.json shows of the feature
+    state_json: str = ""
+    # Of people, to what its agents asked
+    user_answers: tuple[str, ...] = ()
 
 
 class StepResult(NamedTuple, Generic[E]):
@@ -63,24 +78,32 @@ class StepResult(NamedTuple, Generic[E]):
     events: tuple[E, ...]
     rows: tuple[NewEvent, ...] = ()
     notices: tuple[str, ...] = ()
-    command_durations_s: Mapping[str, float] = {}  # of its time, in seconds: each command that was run
+    # Of its time, in seconds: each command that was run
+    command_durations_s: Mapping[str, float] = {}
     trail_notes: tuple[TrailNote, ...] = ()
 
 
 class AgentRequest(NamedTuple):
     """A run of an agent that is due."""
 
-    role: str  # plan, challenge, implement, compare, review or archive
-    phase: str  # the key, such as 06-implementation
+    # Plan, challenge, implement, compare, review or archive
+    role: str
+    # The key, such as 06-implementation
+    phase: str
     round: int
     agent_index: int = 0
     retries: int = 0
     asked_again: bool = False
-    retry_reason: str = ""  # why the last try did not count
-    agent_override: str = ""  # who does it, whatever the roles say
-    is_attempt: bool = False  # of a contest: `agent_index` is its number
-    authors: tuple[str, ...] = ()  # whose work is judged, if it is not that of the role
-    candidates: tuple[int, ...] = ()  # the attempts that are compared: A, B and so on
+    # Why the last try did not count
+    retry_reason: str = ""
+    # Who does it, whatever the roles say
+    agent_override: str = ""
+    # Of a contest: `agent_index` is its number
+    is_attempt: bool = False
+    # Whose work is judged, if it is not that of the role
+    authors: tuple[str, ...] = ()
+    # The attempts that are compared: A, B and so on
+    candidates: tuple[int, ...] = ()
 
 
 class UnitSteps(Protocol[S_contra, E]):
@@ -90,10 +113,18 @@ class UnitSteps(Protocol[S_contra, E]):
         """Do what is due, where no agent does it."""
 
     def list_agent_requests(self, state: S_contra) -> Sequence[AgentRequest]:
-        """The runs of agents that could start now; none where no agent is needed, or all are at work."""
+        """The runs of agents that could start now.
+
+        None where no agent is needed, or all are at work.
+        """
 
     def assign_job(
-        self, state: S_contra, request: AgentRequest, agent: NamedAgent, job: str, context: StepContext
+        self,
+        state: S_contra,
+        request: AgentRequest,
+        agent: NamedAgent,
+        job: str,
+        context: StepContext,
     ) -> JobAssignment:
         """Prepare the place of a job, and say what its agent is told."""
 
@@ -103,14 +134,19 @@ class UnitSteps(Protocol[S_contra, E]):
     def describe_agent(self, request: AgentRequest, assigned: JobAssignment) -> str:
         """Who is at work, as people know it."""
 
-    def apply_job_end(self, request: AgentRequest, assigned: JobAssignment, job_end: JobEnd) -> StepResult[E]:
+    def apply_job_end(
+        self, request: AgentRequest, assigned: JobAssignment, job_end: JobEnd
+    ) -> StepResult[E]:
         """What follows from a job's end."""
 
     def list_open_jobs(self, state: S_contra) -> Sequence[str]:
         """The jobs that were started and have no end on record."""
 
     def save_lost_work(self, state: S_contra) -> None:
-        """Save what open jobs left that nobody runs any more; their places are as before their start."""
+        """Save what open jobs left that nobody runs any more.
+
+        Their places are as before their start.
+        """
 
     def make_lost_event(self, job: str, reason: str, last_seen: str) -> E:
         """The event of the end of a job that nobody saw."""

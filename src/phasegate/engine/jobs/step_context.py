@@ -41,6 +41,7 @@ def read_step_context(record: RecordReader, slug: str, package: str = "") -> Ste
     claims: list[AgentClaim] = []
     started: dict[int, PackageJobStarted] = {}
     checked: list[tuple[str, TrailEvent]] = []
+
     for recorded in record.events(slug):
         begun = begun or recorded.ts
         if recorded.kind == PLAN_LOADED and not package:
@@ -52,31 +53,39 @@ def read_step_context(record: RecordReader, slug: str, package: str = "") -> Ste
         elif recorded.kind == CHECKS_RAN and not package:
             checked += read_json(recorded.payload, list[tuple[str, TrailEvent]])
         elif recorded.kind == JOB_STARTED and read_json(recorded.payload, _JobStart).wp == package:
-            checked = []  # they are in the trail of this job
+            # They are in the trail of this job
+            checked = []
         elif package and recorded.kind == PACKAGE_STEP:
             started = _update_implementers(started, recorded.payload, package)
+
     return StepContext(
-        begun,
-        documents,
-        () if package else tuple(record.packages(slug)),
-        tuple(one for one in allowed if one.package == package),
-        tuple(one for one in claims if package in ("", one.package)),
-        Spending() if package else record.total_spent(slug),
-        "" if package else record.chain_head().hash,
-        read_artifacts(record, slug, package),
-        tuple(_list_implementers(record, started) if package else _find_last_worker(record, slug)),
-        tuple(checked),
-        format_state(read_state_view(record, slug)),
-        read_answers(record, slug, package),
+        started_at=begun,
+        package_documents=documents,
+        packages=() if package else tuple(record.packages(slug)),
+        scope_exceptions=tuple(one for one in allowed if one.package == package),
+        claims=tuple(one for one in claims if package in ("", one.package)),
+        spent=Spending() if package else record.total_spent(slug),
+        chain_head="" if package else record.chain_head().hash,
+        artifacts=read_artifacts(record, slug, package),
+        workers=tuple(
+            _list_implementers(record, started) if package else _find_last_worker(record, slug)
+        ),
+        check_entries=tuple(checked),
+        state_json=format_state(read_state_view(record, slug)),
+        user_answers=read_answers(record, slug, package),
     )
 
 
 def _update_implementers(
     started: dict[int, PackageJobStarted], payload: bytes, package: str
 ) -> dict[int, PackageJobStarted]:
-    """The last implementers of a package, by the index of their agents; of a contest, the one that was taken."""
+    """The last implementers of a package, by the index of their agents.
+
+    Of a contest, the one that was taken.
+    """
     if b"job-started" not in payload and b"attempt-taken" not in payload:
         return started
+
     name, event = read_package_step(payload)
     match event:
         case PackageJobStarted(role="implement") if name == package:
@@ -84,10 +93,13 @@ def _update_implementers(
             return {**of_round, event.agent_index: event}
         case AttemptSelected() if name == package and event.attempt in started:
             return {0: started[event.attempt]}
+
     return started
 
 
-def _list_implementers(record: RecordReader, started: Mapping[int, PackageJobStarted]) -> Iterator[UnitWorker]:
+def _list_implementers(
+    record: RecordReader, started: Mapping[int, PackageJobStarted]
+) -> Iterator[UnitWorker]:
     for index, one in sorted(started.items()):
         if (row := record.find_job(one.job)) is not None:
             yield UnitWorker(one.job, row.agent, index)

@@ -1,4 +1,7 @@
-"""What is found out about a job after its end, as lines of its trail: what was taken over, our own checks, claims."""
+"""What is found out about a job after its end, as lines of its trail.
+
+What was taken over, our own checks, claims.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,15 @@ from phasegate.workspace.harvest import Harvest
 
 
 class TrailNoteBuilder:
-    """The lines that a step has for the trails of those who did the work. Made when the step begins."""
+    """The lines that a step has for the trails of those who did the work.
+
+    Made when the step begins.
+    """
 
     def __init__(self, project: Project, workers: Sequence[UnitWorker]) -> None:
-        self._project, self._workers, self._started_at = project, workers, project.now()
+        self._project = project
+        self._workers = workers
+        self._started_at = project.now()
         self._notes: list[TrailNote] = []
 
     @property
@@ -38,17 +46,30 @@ class TrailNoteBuilder:
         return tuple(sorted(self._notes, key=lambda note: note.ts))
 
     def add_commits(self, harvests: Sequence[Harvest], before: str) -> None:
-        """What is on the branch of the work since a commit: an agent's own, cut down to its scope, or ours.
+        """What is on the branch of the work since a commit.
 
-        Git is asked, not only the harvests, one an agent: after a crash there may be nothing left to harvest.
+        An agent's own, cut down to its scope, or ours.
+
+        Git is asked, not only the harvests, one an agent: after a crash there may be nothing left
+        to harvest.
         """
-        sources = {one.id: (index, one.agent_commit) for index, taken in enumerate(harvests) for one in taken.commits}
+        sources = {
+            one.id: (index, one.agent_commit)
+            for index, taken in enumerate(harvests)
+            for one in taken.commits
+        }
+
         for commit in commits_between(self._project.repository, before, harvests[-1].tip):
             index, source = sources.get(commit.id, (None, None))
             own: dict[str, TrailValue] = {"taken_from": source} if source else {}
             line = PHASEGATE_ACTOR.build_event(
-                Action.COMMIT, Source.DERIVED, sha=commit.id, message=_first_line(commit.message), **own
+                Action.COMMIT,
+                Source.DERIVED,
+                sha=commit.id,
+                message=_first_line(commit.message),
+                **own,
             )
+
             self._add(index, line)
 
     def add_violations(self, texts: Iterable[str], agent_index: int | None = None) -> None:
@@ -57,7 +78,10 @@ class TrailNoteBuilder:
 
     def add_merge(self, sha: str, message: str) -> None:
         self._add(
-            None, PHASEGATE_ACTOR.build_event(Action.COMMIT, Source.OBSERVED, sha=sha, message=_first_line(message))
+            None,
+            PHASEGATE_ACTOR.build_event(
+                Action.COMMIT, Source.OBSERVED, sha=sha, message=_first_line(message)
+            ),
         )
 
     def add_checks(self, evidence: Evidence, commit: str, evidence_hash: str = "") -> None:
@@ -69,7 +93,9 @@ class TrailNoteBuilder:
         for claim, truth in claims:
             for worker in self._workers:
                 if worker.job == job:
-                    self._add(worker.agent_index, None, Action.FALSE_CLAIM, claimed=claim, seen=truth)
+                    self._add(
+                        worker.agent_index, None, Action.FALSE_CLAIM, claimed=claim, seen=truth
+                    )
 
     def _add(
         self,
@@ -79,11 +105,17 @@ class TrailNoteBuilder:
         at: str = "",
         **fields: TrailValue,
     ) -> None:
-        """`done` by us, or without it what the agent itself did; for one agent, or for all that had a part in it."""
+        """`done` by us, or without it what the agent itself did.
+
+        For one agent, or for all that had a part in it.
+        """
         ts = at or self._project.now()
+
         for worker in self._workers:
             if agent_index in (None, worker.agent_index):
-                line = entry or self._find_doer(worker).build_event(action, Source.OBSERVED, **fields)
+                line = entry or self._find_doer(worker).build_event(
+                    action, Source.OBSERVED, **fields
+                )
                 self._notes.append(TrailNote(worker.job, ts, line))
 
     def _find_doer(self, worker: UnitWorker) -> TrailActor:
@@ -95,16 +127,34 @@ def _first_line(message: str) -> str:
     return message.partition("\n")[0][:MAX_TEXT_CHARS]
 
 
-def make_check_entries(evidence: Evidence, commit: str, evidence_hash: str, now: str) -> list[tuple[str, TrailEvent]]:
-    """Our checks of a commit as lines, each with its time: what ran and its end, how many tests, where to read more."""
+def make_check_entries(
+    evidence: Evidence, commit: str, evidence_hash: str, now: str
+) -> list[tuple[str, TrailEvent]]:
+    """Our checks of a commit as lines, each with its time.
+
+    What ran and its end, how many tests, where to read more.
+    """
     lines = []
+
     for check in evidence.checks:
         if check.outcome is not CheckOutcome.NOT_REQUESTED:
-            action = Action.RUN_TESTS if check.name in (Purpose.TEST, Purpose.COVERAGE) else Action.RUN_CHECK
+            if check.name in (Purpose.TEST, Purpose.COVERAGE):
+                action = Action.RUN_TESTS
+            else:
+                action = Action.RUN_CHECK
+
             done = PHASEGATE_ACTOR.build_event(
-                action, Source.OBSERVED, **dict(_check_fields(check)), commit=commit, evidence=evidence_hash
+                action,
+                Source.OBSERVED,
+                **dict(_check_fields(check)),
+                commit=commit,
+                evidence=evidence_hash,
             )
-            lines.append((min(format_timestamp(check.ended_at_s), now) if check.ended_at_s else now, done))
+
+            lines.append(
+                (min(format_timestamp(check.ended_at_s), now) if check.ended_at_s else now, done)
+            )
+
     return sorted(lines, key=lambda line: line[0])
 
 
@@ -118,6 +168,7 @@ def _check_fields(check: CheckResult) -> Iterator[tuple[str, TrailValue]]:
     if check.tests is not None:
         yield "tests", check.tests.executed
         yield "tests_failed", check.tests.failed
+
     yield "outcome", str(check.outcome)
     if check.outcome is CheckOutcome.FAILED:
         yield "summary", check.summary

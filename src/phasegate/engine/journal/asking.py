@@ -24,24 +24,52 @@ from phasegate.storage.record import WritableStore
 from phasegate.storage.rows import NewEvent
 from phasegate.typed import read_json
 
-MAX_TEXT_CHARS, MAX_OPTION_CHARS, MAX_OPTIONS, MAX_OPEN_QUESTIONS = 4_000, 200, 8, 20
+MAX_TEXT_CHARS = 4_000
+MAX_OPTION_CHARS = 200
+MAX_OPTIONS = 8
+MAX_OPEN_QUESTIONS = 20
 
 
 def ask_question(
-    project: Project, store: WritableStore, feature: str, work: str, job: str, text: str, options: Sequence[str]
+    project: Project,
+    store: WritableStore,
+    feature: str,
+    work: str,
+    job: str,
+    text: str,
+    options: Sequence[str],
 ) -> str:
     """Put a question of an agent on record; its id."""
     text = text.strip()
     if not text or len(text) > MAX_TEXT_CHARS:
-        raise ConfigError(f"a question has 1 to {MAX_TEXT_CHARS} characters", "ask one thing, in plain words")
-    if len(options) > MAX_OPTIONS or any(not 0 < len(one.strip()) <= MAX_OPTION_CHARS for one in options):
-        raise ConfigError(f"at most {MAX_OPTIONS} options of 1 to {MAX_OPTION_CHARS} characters", "leave some out")
-    if collect_lent_secrets(project).has_secret("\n".join((text, *options)).encode("utf-8", "replace")):
+        raise ConfigError(
+            f"a question has 1 to {MAX_TEXT_CHARS} characters", "ask one thing, in plain words"
+        )
+
+    if len(options) > MAX_OPTIONS or any(
+        not 0 < len(one.strip()) <= MAX_OPTION_CHARS for one in options
+    ):
+        raise ConfigError(
+            f"at most {MAX_OPTIONS} options of 1 to {MAX_OPTION_CHARS} characters", "leave some out"
+        )
+
+    if collect_lent_secrets(project).has_secret(
+        "\n".join((text, *options)).encode("utf-8", "replace")
+    ):
         raise ConfigError("it holds a key that was lent to this job", "take it out, and ask again")
+
     if len(read_open_questions(store, feature)) >= MAX_OPEN_QUESTIONS:
-        raise ConfigError(f"{MAX_OPEN_QUESTIONS} questions of {feature} are open", "decide yourself, and say so")
-    asked = AskedQuestion(project.clock.new_id()[:8], job, work, text, tuple(options))
-    store.append_unconditionally(feature, project.now(), [NewEvent(QUESTION_ASKED, msgspec.json.encode(asked))])
+        raise ConfigError(
+            f"{MAX_OPEN_QUESTIONS} questions of {feature} are open", "decide yourself, and say so"
+        )
+
+    asked = AskedQuestion(
+        id=project.clock.new_id()[:8], job=job, work=work, text=text, options=tuple(options)
+    )
+    store.append_unconditionally(
+        feature, project.now(), [NewEvent(QUESTION_ASKED, msgspec.json.encode(asked))]
+    )
+
     return asked.id
 
 
@@ -49,39 +77,67 @@ def find_question(reader: StoreReader, id_prefix: str, feature: str | None = Non
     """The question of that id; the beginning of it is enough if only one begins so."""
     slugs = [slug for slug in reader.features() if feature in (None, slug)]
     found = [
-        one for slug in slugs for one in read_questions(reader, slug) if id_prefix and one.id.startswith(id_prefix)
+        one
+        for slug in slugs
+        for one in read_questions(reader, slug)
+        if id_prefix and one.id.startswith(id_prefix)
     ]
+
     if len(found) != 1:
-        why = "several questions begin" if found else "no question begins"
+        if found:
+            why = "several questions begin"
+        else:
+            why = "no question begins"
+
         raise ConfigError(f"{why} with {id_prefix!r}", "phasegate status lists the open ones")
+
     return found[0]
 
 
 def answer_question(
-    project: Project, store: WritableStore, id_prefix: str, text: str, by: OrderOrigin, feature: str | None = None
+    project: Project,
+    store: WritableStore,
+    id_prefix: str,
+    text: str,
+    by: OrderOrigin,
+    feature: str | None = None,
 ) -> AgentQuestion:
-    """Answer a question, once. Its agent gets the answer if it still waits, else the next one in its place does."""
+    """Answer a question, once.
+
+    Its agent gets the answer if it still waits, else the next one in its place does.
+    """
     text = text.strip()
     if not text or len(text) > MAX_TEXT_CHARS:
-        raise ConfigError(f"an answer has 1 to {MAX_TEXT_CHARS} characters", 'phasegate answer QUESTION "..."')
+        raise ConfigError(
+            f"an answer has 1 to {MAX_TEXT_CHARS} characters", 'phasegate answer QUESTION "..."'
+        )
+
     while True:
         question = find_question(store, id_prefix, feature)
         seq = store.last_seq(question.feature)
         question = find_question(store, question.id, question.feature)
         if question.answer is not None:
-            raise StateConflict(f"{question.id} was answered before: {question.answer}", "phasegate status")
+            raise StateConflict(
+                f"{question.id} was answered before: {question.answer}", "phasegate status"
+            )
+
         given = NewEvent(QUESTION_ANSWERED, msgspec.json.encode(GivenAnswer(question.id, text, by)))
         try:
             store.append(question.feature, seq, project.now(), [given])
         except MovedOn:
             continue
+
         return question._replace(answer=text, by=by.person)
 
 
 def read_answers(record: RecordReader, feature: str, work: str) -> tuple[str, ...]:
-    """What people answered to the agents of a package, or (empty) of the feature itself: for those that come after."""
+    """What people answered to the agents of a package, or (empty) of the feature itself.
+
+    For those that come after.
+    """
     asked: dict[str, AskedQuestion] = {}
     told: list[str] = []
+
     for recorded in record.events(feature):
         if recorded.kind == QUESTION_ASKED:
             question = read_json(recorded.payload, AskedQuestion)
@@ -90,4 +146,5 @@ def read_answers(record: RecordReader, feature: str, work: str) -> tuple[str, ..
             given = read_json(recorded.payload, GivenAnswer)
             if (found := asked.get(given.id)) and found.work == work:
                 told.append(f"Asked: {found.text}\nAnswered: {given.text}")
+
     return tuple(told)

@@ -1,4 +1,6 @@
-"""The entries of the journal that tell of features, packages and agents: their kinds, and how they are read.
+"""The entries of the journal that tell of features, packages and agents.
+
+Their kinds, and how they are read.
 
 Whoever only reads the record needs this, and none of the workshops that wrote it.
 """
@@ -22,9 +24,13 @@ LOG_FILES = ("stdout.log", "stderr.log")
 
 SCOPE_ALLOWED = "scope.allowed"
 
-FEATURE_STEP, PACKAGE_STEP, PLAN_LOADED = "workflow.happened", "package.happened", "plan.loaded"
-AGENT_CLAIMED, AGENT_CLAIMED_FALSELY = "agent.claimed", "agent.claimed-falsely"
-ANSWER_FILE = "answer.txt"  # in the folder of a job: the last words of its agent
+FEATURE_STEP = "workflow.happened"
+PACKAGE_STEP = "package.happened"
+PLAN_LOADED = "plan.loaded"
+AGENT_CLAIMED = "agent.claimed"
+AGENT_CLAIMED_FALSELY = "agent.claimed-falsely"
+# In the folder of a job: the last words of its agent
+ANSWER_FILE = "answer.txt"
 
 
 class _FeatureStep(msgspec.Struct, frozen=True):
@@ -37,7 +43,8 @@ class _PackageStep(msgspec.Struct, frozen=True):
 
 
 class _LoadedPlan(msgspec.Struct, frozen=True):
-    documents: dict[str, str]  # the text of each WPnn.md, by package: what is run is what was loaded
+    # The text of each WPnn.md, by package: what is run is what was loaded
+    documents: dict[str, str]
 
 
 class AskedQuestion(msgspec.Struct, frozen=True):
@@ -89,21 +96,27 @@ STEP_TIMED = "step.timed"
 
 
 class StepTimed(msgspec.Struct, frozen=True):
-    """A step that was due, from the moment when it became so, in this run, to the one when it was not any longer."""
+    """A step that was due, from the moment when it became so, in this run, to the one when it was
+    not any longer.
+    """
 
-    work: str  # a package; empty for a step of the feature
-    phase: str  # the key, such as 06-implementation
+    # A package; empty for a step of the feature
+    work: str
+    # The key, such as 06-implementation
+    phase: str
     step: str
     round: int
     started: str
     duration_s: float
-    parts: Mapping[str, float] = {}  # of it, in seconds: each command that was run
+    # Of it, in seconds: each command that was run
+    parts: Mapping[str, float] = {}
 
 
 class Notice(msgspec.Struct, frozen=True):
     """A fact that leads to no other step, and that a person should know."""
 
-    work: str  # a package; empty for the whole feature
+    # A package; empty for the whole feature
+    work: str
     text: str
 
 
@@ -117,16 +130,23 @@ def encode_notice(work: str, text: str) -> NewEvent:
 
 def read_step_timed(recorded: RecordedEvent) -> StepTimed | None:
     """The step that a record of the journal tells the time of, if it does."""
-    return read_json(recorded.payload, StepTimed) if recorded.kind == STEP_TIMED else None
+    if recorded.kind == STEP_TIMED:
+        return read_json(recorded.payload, StepTimed)
+    return None
 
 
 def read_notice(recorded: RecordedEvent) -> Notice | None:
     """The notice that a record of the journal is, if it is one."""
-    return read_json(recorded.payload, Notice) if recorded.kind == NOTICE_KIND else None
+    if recorded.kind == NOTICE_KIND:
+        return read_json(recorded.payload, Notice)
+    return None
 
 
 class ScopeException(msgspec.Struct, frozen=True):
-    """A path that a package may change besides its scope; with `content`, only to what a person saw."""
+    """A path that a package may change besides its scope.
+
+    With `content`, only to what a person saw.
+    """
 
     package: str
     path: str
@@ -142,5 +162,6 @@ class AgentClaim(msgspec.Struct, frozen=True):
     round: int
     agent_index: int
     agent: str
-    duration_s: float  # by our clock
+    # By our clock
+    duration_s: float
     said: AgentResponse

@@ -1,11 +1,18 @@
-"""A feature's events and where they lead: every step is one durable record, and state.json is its view."""
+"""A feature's events and where they lead.
+
+Every step is one durable record, and state.json is its view.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from phasegate.core.machine.feature_events import AnyFeatureEvent, GateChecked
-from phasegate.core.machine.feature_machine import apply_feature_event, decide_feature_actions, fold_feature_events
+from phasegate.core.machine.feature_machine import (
+    apply_feature_event,
+    decide_feature_actions,
+    fold_feature_events,
+)
 from phasegate.core.machine.feature_outcomes import evaluate_phase_gate
 from phasegate.core.machine.feature_state import Feature, Step
 from phasegate.core.workflow.lifecycle import Stage, Workflow, build_state_view
@@ -17,7 +24,8 @@ from phasegate.storage.row_events import gate_judged_event, workflow_changed_eve
 from phasegate.storage.rows import GateRow, NewEvent, RecordedEvent, WorkflowRow
 from phasegate.storage.state_view import write_state_view
 
-_USER_STEPS = (Step.STOP, Step.COMPLETE)  # for a person
+# For a person
+_USER_STEPS = (Step.STOP, Step.COMPLETE)
 
 
 def read_feature(reader: RecordReader, slug: str) -> Feature | None:
@@ -30,20 +38,35 @@ def read_feature(reader: RecordReader, slug: str) -> Feature | None:
 def read_workflows(reader: RecordReader) -> list[Workflow]:
     """Every feature's workflow, the one started, moved or chosen last first."""
     return [
-        Workflow(row.feature, row.type, tuple(row.phases.split()), row.position, Stage(row.stage), row.round, row.noun)
+        Workflow(
+            feature=row.feature,
+            type=row.type,
+            phases=tuple(row.phases.split()),
+            index=row.position,
+            stage=Stage(row.stage),
+            round=row.round,
+            noun=row.noun,
+        )
         for row in reader.workflows()
     ]
 
 
 def make_feature_option(reader: RecordReader, slug: str) -> str:
-    """What a hint must carry so that it can be typed as it stands: ` --feature SLUG` beside another feature in work."""
+    """What a hint must carry so that it can be typed as it stands.
+
+    ` --feature SLUG` beside another feature in work.
+    """
     others = any(one.is_active and one.feature != slug for one in read_workflows(reader))
-    return f" --feature {slug}" if others else ""
+    if others:
+        return f" --feature {slug}"
+    return ""
 
 
 def read_state_view(reader: RecordReader, slug: str) -> dict[str, object]:
     """What state.json would hold if this were the only feature."""
-    return build_state_view(next((one for one in read_workflows(reader) if one.feature == slug), None))
+    return build_state_view(
+        next((one for one in read_workflows(reader) if one.feature == slug), None)
+    )
 
 
 class FeatureUnit:
@@ -56,7 +79,9 @@ class FeatureUnit:
         self._gates = 0
 
     def read_event(self, recorded: RecordedEvent) -> AnyFeatureEvent | None:
-        return read_feature_step(recorded.payload) if recorded.kind == FEATURE_STEP else None
+        if recorded.kind == FEATURE_STEP:
+            return read_feature_step(recorded.payload)
+        return None
 
     def encode_event(self, event: AnyFeatureEvent) -> NewEvent:
         return encode_feature_step(event)
@@ -71,36 +96,45 @@ class FeatureUnit:
         assert after is not None, "a feature begins with its start"
         return after
 
-    def make_rows(self, transitions: Sequence[Transition[Feature, AnyFeatureEvent]], ts: str) -> Iterator[NewEvent]:
+    def make_rows(
+        self, transitions: Sequence[Transition[Feature, AnyFeatureEvent]], ts: str
+    ) -> Iterator[NewEvent]:
         for before, event, _ in transitions:
             if isinstance(event, GateChecked) and before is not None:
                 self._gates += 1
                 yield gate_judged_event(_make_gate_row(before, event, self._gates, ts))
+
         if transitions and (
-            transitions[0].before is None or _view_fields(transitions[0].before) != _view_fields(transitions[-1].after)
+            transitions[0].before is None
+            or _view_fields(transitions[0].before) != _view_fields(transitions[-1].after)
         ):
             yield make_workflow_row(transitions[-1].after, ts)
 
     def find_due_step(self, state: Feature) -> DueStep | None:
         step = decide_feature_actions(state)[0].step
-        return (
-            None
-            if step in _USER_STEPS
-            else DueStep("archive" if state.closing else state.workflow.phase, step, state.round)
-        )
+        if step in _USER_STEPS:
+            return None
+        return DueStep("archive" if state.closing else state.workflow.phase, step, state.round)
 
 
-def open_feature_journal(project: Project, record: RunRecord, slug: str) -> UnitJournal[Feature, AnyFeatureEvent]:
+def open_feature_journal(
+    project: Project, record: RunRecord, slug: str
+) -> UnitJournal[Feature, AnyFeatureEvent]:
     """The journal of a feature; state.json follows it."""
 
     def heard(taken: Sequence[Transition[Feature, AnyFeatureEvent]]) -> None:
-        if taken and (taken[0].before is None or _view_fields(taken[0].before) != _view_fields(taken[-1].after)):
+        if taken and (
+            taken[0].before is None
+            or _view_fields(taken[0].before) != _view_fields(taken[-1].after)
+        ):
             write_feature_view(project, record, taken[-1].after)
 
     return UnitJournal(record, project.clock, FeatureUnit(slug), heard)
 
 
-def make_default_feature(project: Project, record: RunRecord, journal: UnitJournal[Feature, AnyFeatureEvent]) -> None:
+def make_default_feature(
+    project: Project, record: RunRecord, journal: UnitJournal[Feature, AnyFeatureEvent]
+) -> None:
     """Make a feature the default of later commands, and the one that state.json shows."""
     feature = journal.state
     first = next(iter(record.workflows()), None)
@@ -117,14 +151,30 @@ def write_feature_view(project: Project, reader: RecordReader, feature: Feature)
 
 
 def _make_gate_row(feature: Feature, event: GateChecked, number: int, ts: str) -> GateRow:
-    result, workflow = evaluate_phase_gate(feature, event), feature.workflow
+    result = evaluate_phase_gate(feature, event)
+    workflow = feature.workflow
     reasons = "\n".join(result.reasons)
-    return GateRow(workflow.feature, number, workflow.phase, workflow.round, str(result.outcome), reasons, ts)
+    return GateRow(
+        feature=workflow.feature,
+        number=number,
+        phase=workflow.phase,
+        round=workflow.round,
+        outcome=str(result.outcome),
+        reasons=reasons,
+        at=ts,
+    )
 
 
 def _view_fields(feature: Feature) -> tuple[object, ...]:
     workflow = feature.workflow
-    return workflow.index, workflow.stage, workflow.round, workflow.reason, feature.remediation, feature.merged
+    return (
+        workflow.index,
+        workflow.stage,
+        workflow.round,
+        workflow.reason,
+        feature.remediation,
+        feature.merged,
+    )
 
 
 def make_workflow_row(feature: Feature, ts: str) -> NewEvent:
@@ -132,18 +182,18 @@ def make_workflow_row(feature: Feature, ts: str) -> NewEvent:
     workflow = feature.workflow
     return workflow_changed_event(
         WorkflowRow(
-            workflow.feature,
-            workflow.type,
-            feature.description,
-            feature.base,
-            " ".join(workflow.phases),
-            workflow.index,
-            str(workflow.stage),
-            workflow.round,
-            workflow.reason,
-            feature.remediation,
-            workflow.noun,
-            ts,
-            feature.merged,
+            feature=workflow.feature,
+            type=workflow.type,
+            description=feature.description,
+            base=feature.base,
+            phases=" ".join(workflow.phases),
+            position=workflow.index,
+            stage=str(workflow.stage),
+            round=workflow.round,
+            reason=workflow.reason,
+            remediation=feature.remediation,
+            noun=workflow.noun,
+            since=ts,
+            merged=feature.merged,
         )
     )

@@ -11,7 +11,12 @@ from phasegate.core.machine.package_events import (
     PackageLimits,
     PackagePrepared,
 )
-from phasegate.core.machine.package_machine import PackageRun, PackageStep, apply_package_event, fold_package_events
+from phasegate.core.machine.package_machine import (
+    PackageRun,
+    PackageStep,
+    apply_package_event,
+    fold_package_events,
+)
 from phasegate.core.plan.dependencies import compute_dependencies, find_plan_problems
 from phasegate.core.plan.task_status import encode_task_statuses
 from phasegate.core.plan.work_package import PackageState, WorkPackage, is_safe_slug
@@ -49,38 +54,62 @@ def load_plan(project: Project, record: RunRecord, folder: Path) -> list[WorkPac
     slug = folder.resolve().name
     if not is_safe_slug(slug):
         raise ConfigError(f"{slug!r} is not a feature folder", "name it like 001-user-login")
+
     paths = sorted((folder / "tasks").glob("WP*.md"))
     if not paths:
-        raise ConfigError(f"{folder / 'tasks'} holds no WPnn.md", "write one a package, see `phasegate spec check`")
+        raise ConfigError(
+            f"{folder / 'tasks'} holds no WPnn.md",
+            "write one a package, see `phasegate spec check`",
+        )
+
     load_documents(project, record, slug, {path.stem: read_document_text(path) for path in paths})
     return [one.package for one in read_planned_packages(record, slug).values()]
 
 
-def load_documents(project: Project, record: RunRecord, slug: str, documents: Mapping[str, str]) -> None:
-    """Put the packages of a feature on record, each given as the text of its WPnn.md. What is no plan is refused."""
+def load_documents(
+    project: Project, record: RunRecord, slug: str, documents: Mapping[str, str]
+) -> None:
+    """Put the packages of a feature on record, each given as the text of its WPnn.md.
+
+    What is no plan is refused.
+    """
     known = [row.id for row in record.packages(slug)]
-    record.append_unconditionally(slug, project.now(), make_plan_events(slug, documents, known, project.now()))
+    record.append_unconditionally(
+        slug, project.now(), make_plan_events(slug, documents, known, project.now())
+    )
 
 
-def make_plan_events(slug: str, documents: Mapping[str, str], known_ids: Collection[str], ts: str) -> list[NewEvent]:
-    """The record of a plan, with a row for each package that is not known yet. What is no plan is refused."""
+def make_plan_events(
+    slug: str, documents: Mapping[str, str], known_ids: Collection[str], ts: str
+) -> list[NewEvent]:
+    """The record of a plan, with a row for each package that is not known yet.
+
+    What is no plan is refused.
+    """
     packages = [load_package(text, f"{name}.md", slug) for name, text in documents.items()]
     names = [*documents]
     for at, problem in find_plan_problems(packages):
-        raise ConfigError(f"{names[at]}.md: {problem.key} {problem.message}", "fix the plan, then load it again")
-    texts = {package.work_package_id: documents[name] for name, package in zip(names, packages, strict=True)}
+        raise ConfigError(
+            f"{names[at]}.md: {problem.key} {problem.message}", "fix the plan, then load it again"
+        )
+
+    texts = {
+        package.work_package_id: documents[name]
+        for name, package in zip(names, packages, strict=True)
+    }
     fresh = (package for package in packages if package.work_package_id not in known_ids)
     rows = [
         PackageRow(
-            slug,
-            one.work_package_id,
-            one.title,
-            PackageState.PLANNED,
+            feature=slug,
+            id=one.work_package_id,
+            title=one.title,
+            state=PackageState.PLANNED,
             since=ts,
             tasks=encode_task_statuses(one.tasks, {}),
         )
         for one in fresh
     ]
+
     return [encode_plan(texts), *map(package_changed_event, rows)]
 
 
@@ -97,28 +126,46 @@ def parse_planned_packages(slug: str, documents: Mapping[str, str]) -> dict[str,
     packages = [load_package(text, f"{name}.md", slug) for name, text in documents.items()]
     waits_for = compute_dependencies(packages)
     return {
-        p.work_package_id: PlannedPackage(p, documents[p.work_package_id], waits_for[p.work_package_id])
+        p.work_package_id: PlannedPackage(
+            p, documents[p.work_package_id], waits_for[p.work_package_id]
+        )
         for p in packages
     }
 
 
 def find_package(reader: RecordReader, package_id: str, feature: str | None) -> PlannedPackage:
     """The package of that id; the feature must be named when several have one."""
-    features = [feature] if feature else reader.features()
+    if feature:
+        features = [feature]
+    else:
+        features = reader.features()
+
     found = [
-        every[package_id] for slug in features if slug and package_id in (every := read_planned_packages(reader, slug))
+        every[package_id]
+        for slug in features
+        if slug and package_id in (every := read_planned_packages(reader, slug))
     ]
     if len(found) == 1:
         return found[0]
+
     if found:
         slugs = ", ".join(one.package.feature_slug for one in found)
-        raise ConfigError(f"several features have a {package_id}", f"choose one with --feature: {slugs}")
-    known = [f"{slug} {name}" for slug in reader.features() if slug for name in read_planned_packages(reader, slug)]
-    hint = (
-        f"there are: {', '.join(known[:MAX_PACKAGES_LISTED])}"
-        if known
-        else "load a plan: phasegate plan load kitty-specs/NNN-name"
-    )
+        raise ConfigError(
+            f"several features have a {package_id}", f"choose one with --feature: {slugs}"
+        )
+
+    known = [
+        f"{slug} {name}"
+        for slug in reader.features()
+        if slug
+        for name in read_planned_packages(reader, slug)
+    ]
+
+    if known:
+        hint = f"there are: {', '.join(known[:MAX_PACKAGES_LISTED])}"
+    else:
+        hint = "load a plan: phasegate plan load kitty-specs/NNN-name"
+
     where = f" in {feature}" if feature else ""
     raise ConfigError(f"there is no package {package_id}{where}", hint)
 
@@ -126,11 +173,13 @@ def find_package(reader: RecordReader, package_id: str, feature: str | None) -> 
 def read_start_commits(reader: RecordReader, slug: str) -> dict[str, str]:
     """The commit from which each package of a feature was begun, by package."""
     found: dict[str, str] = {}
+
     for recorded in reader.events(slug):
         if recorded.kind == PACKAGE_STEP:
             package, event = read_package_step(recorded.payload)
             if isinstance(event, PackagePrepared):
                 found.setdefault(package, event.base)
+
     return found
 
 
@@ -138,14 +187,20 @@ class PackageUnit:
     """A package, for its journal."""
 
     def __init__(self, package: WorkPackage, limits: PackageLimits, phase: str) -> None:
-        self.slug, self.work = package.feature_slug, package.work_package_id
-        self._title, self._tasks, self._limits, self._phase = package.title, package.tasks, limits, phase
+        self.slug = package.feature_slug
+        self.work = package.work_package_id
+        self._title = package.title
+        self._tasks = package.tasks
+        self._limits = limits
+        self._phase = phase
 
     def read_event(self, recorded: RecordedEvent) -> AnyPackageEvent | None:
         if recorded.kind != PACKAGE_STEP:
             return None
         package, event = read_package_step(recorded.payload)
-        return event if package == self.work else None
+        if package == self.work:
+            return event
+        return None
 
     def encode_event(self, event: AnyPackageEvent) -> NewEvent:
         return encode_package_step(self.work, event)
@@ -156,37 +211,65 @@ class PackageUnit:
     def apply(self, state: PackageRun | None, event: AnyPackageEvent) -> PackageRun:
         return apply_package_event(state or PackageRun(limits=self._limits), event)
 
-    def make_rows(self, transitions: Sequence[Transition[PackageRun, AnyPackageEvent]], ts: str) -> Iterator[NewEvent]:
+    def make_rows(
+        self, transitions: Sequence[Transition[PackageRun, AnyPackageEvent]], ts: str
+    ) -> Iterator[NewEvent]:
         if transitions and _row_fields(transitions[0].before) != _row_fields(transitions[-1].after):
             yield package_changed_event(self._make_row(transitions[-1].after, ts))
 
     def find_due_step(self, state: PackageRun) -> DueStep | None:
-        return None if state.step is PackageStep.STOP else DueStep(self._phase, state.step, state.round)
+        if state.step is PackageStep.STOP:
+            return None
+        return DueStep(self._phase, state.step, state.round)
 
     def _make_row(self, run: PackageRun, ts: str) -> PackageRow:
         is_blocked = run.state is PackageState.BLOCKED
-        reason, remediation = (run.reason, run.remediation) if is_blocked else ("", "")
+        if is_blocked:
+            reason, remediation = (run.reason, run.remediation)
+        else:
+            reason, remediation = ("", "")
+
         tasks = encode_task_statuses(self._tasks, dict(run.tasks))
-        return PackageRow(self.slug, self.work, self._title, run.state, run.round, reason, remediation, ts, tasks)
+        return PackageRow(
+            feature=self.slug,
+            id=self.work,
+            title=self._title,
+            state=run.state,
+            round=run.round,
+            reason=reason,
+            remediation=remediation,
+            since=ts,
+            tasks=tasks,
+        )
 
 
 def _row_fields(run: PackageRun | None) -> tuple[object, ...]:
-    return (run.state, run.round, run.reason, run.remediation, run.tasks) if run else ()
+    if run:
+        return (run.state, run.round, run.reason, run.remediation, run.tasks)
+    return ()
 
 
 def refuse_if_not_ready(reader: RecordReader, planned: PlannedPackage) -> None:
     """A package starts when all that it waits for is DONE."""
     states = {row.id: row.state for row in reader.packages(planned.package.feature_slug)}
     missing = sorted(name for name in planned.waits_for if states.get(name) != PackageState.DONE)
+
     if missing:
         waits = ", ".join(f"{name} ({states.get(name, 'unknown')})" for name in missing)
-        raise StateConflict(f"{planned.package.work_package_id} waits for {waits}", "dispatch those first")
+        raise StateConflict(
+            f"{planned.package.work_package_id} waits for {waits}", "dispatch those first"
+        )
 
 
 def find_package_phase(reader: RecordReader, feature: str) -> str:
-    """The phase that a feature's packages are carried out in; without a workflow, that of the shipped ones."""
+    """The phase that a feature's packages are carried out in.
+
+    Without a workflow, that of the shipped ones.
+    """
     phases = next((row.phases.split() for row in reader.workflows() if row.feature == feature), [])
-    return next((key for key in phases if get_phase(key).work is PhaseWork.PACKAGES), "06-implementation")
+    return next(
+        (key for key in phases if get_phase(key).work is PhaseWork.PACKAGES), "06-implementation"
+    )
 
 
 class PackageReport(NamedTuple):
@@ -200,7 +283,8 @@ class PackageReport(NamedTuple):
     commit: str
     reason: str
     remediation: str
-    pr_url: str = ""  # of the pull request that there is; what an agent says of one is a claim
+    # Of the pull request that there is; what an agent says of one is a claim
+    pr_url: str = ""
 
     @property
     def accepted(self) -> bool:

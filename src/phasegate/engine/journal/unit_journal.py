@@ -1,7 +1,9 @@
-"""The journal of a unit of work, a feature or a package: its events, where they lead, and how long each step took.
+"""The journal of a unit of work, a feature or a package.
 
-Every record is one durable step. Only whoever holds the unit's lock writes; others may write about other units of the
-same feature meanwhile.
+Its events, where they lead, and how long each step took.
+
+Every record is one durable step. Only whoever holds the unit's lock writes; others may write about
+other units of the same feature meanwhile.
 """
 
 from __future__ import annotations
@@ -62,7 +64,10 @@ class WorkUnit(Protocol[S, E]):
 
 
 class UnitJournal(Generic[S, E]):
-    """One unit's events and the state that they make. `heard` is told of each record, `noted` of each notice."""
+    """One unit's events and the state that they make.
+
+    `heard` is told of each record, `noted` of each notice.
+    """
 
     def __init__(
         self,
@@ -72,11 +77,15 @@ class UnitJournal(Generic[S, E]):
         on_recorded: Callable[[Sequence[Transition[S, E]]], None] = lambda _: None,
         on_notice: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._journal, self._clock, self.unit = journal, clock, unit
-        self._on_recorded, self._on_notice = on_recorded, on_notice
+        self._journal = journal
+        self._clock = clock
+        self.unit = unit
+        self._on_recorded = on_recorded
+        self._on_notice = on_notice
         self._notices: list[str] = []
         self._timed_step: DueStep | None = None
-        self._step_started_s, self._step_started_at = 0.0, ""
+        self._step_started_s = 0.0
+        self._step_started_at = ""
         self._is_timing = False
         self.reload()
 
@@ -98,7 +107,9 @@ class UnitJournal(Generic[S, E]):
         """Take in what is on record: an interrupted step may be, or may not."""
         recorded = list(self._journal.events(self.unit.slug))
         self._seq = recorded[-1].seq if recorded else 0
-        self._state = self.unit.fold(event for one in recorded if (event := self.unit.read_event(one)) is not None)
+        self._state = self.unit.fold(
+            event for one in recorded if (event := self.unit.read_event(one)) is not None
+        )
 
     def start_timing(self) -> None:
         """From now on record how long each step takes."""
@@ -106,7 +117,10 @@ class UnitJournal(Generic[S, E]):
         self._restart_step_timer(self._clock.monotonic_s(), format_timestamp(self._clock.time_s()))
 
     def record(
-        self, *events: E, rows: Sequence[NewEvent] = (), command_durations_s: Mapping[str, float] | None = None
+        self,
+        *events: E,
+        rows: Sequence[NewEvent] = (),
+        command_durations_s: Mapping[str, float] | None = None,
     ) -> S:
         """Append what happened as one durable step, with what is to be told, and take it in."""
         taken: list[Transition[S, E]] = []
@@ -115,16 +129,29 @@ class UnitJournal(Generic[S, E]):
             after = self.unit.apply(state, event)
             taken.append(Transition(state, event, after))
             state = after
+
         ts = format_timestamp(self._clock.time_s())
         own = [*map(self.unit.encode_event, events), *rows, *self.unit.make_rows(taken, ts)]
-        is_next = self._is_timing and state is not None and self.unit.find_due_step(state) != self._timed_step
+        is_next = (
+            self._is_timing
+            and state is not None
+            and self.unit.find_due_step(state) != self._timed_step
+        )
         moment_s = self._clock.monotonic_s()
         self._append(
-            ts, [*own, *self._drain_notices(), *(self._make_timing(moment_s, command_durations_s) if is_next else ())]
+            ts,
+            [
+                *own,
+                *self._drain_notices(),
+                *(self._make_timing(moment_s, command_durations_s) if is_next else ()),
+            ],
         )
+
         self._state = state
         if is_next:
-            self._restart_step_timer(moment_s, ts)  # the record itself is part of what follows
+            # The record itself is part of what follows
+            self._restart_step_timer(moment_s, ts)
+
         self._on_recorded(taken)
         return self.state
 
@@ -141,7 +168,9 @@ class UnitJournal(Generic[S, E]):
 
     @contextmanager
     def finish_on_exit(self) -> Iterator[None]:
-        """Record what waits, and the time of a step that is not done, when a run ends, is stopped or fails."""
+        """Record what waits, and the time of a step that is not done, when a run ends, is stopped
+        or fails.
+        """
         with self.finish_on_error():
             yield
         self._finish()
@@ -152,36 +181,57 @@ class UnitJournal(Generic[S, E]):
         try:
             yield
         except (Interrupted, PhasegateError):
-            with suppress(PhasegateError):  # the one that ended the run is told
+            # The one that ended the run is told
+            with suppress(PhasegateError):
                 self._finish()
             raise
 
     def _finish(self) -> None:
-        waiting = [*self._drain_notices(), *(self._make_timing(self._clock.monotonic_s()) if self._is_timing else ())]
+        waiting = [
+            *self._drain_notices(),
+            *(self._make_timing(self._clock.monotonic_s()) if self._is_timing else ()),
+        ]
         self._is_timing = False
         if waiting:
             self._append(format_timestamp(self._clock.time_s()), waiting)
 
     def _drain_notices(self) -> list[NewEvent]:
-        waiting, self._notices = self._notices, []
+        waiting = self._notices
+        self._notices = []
         return [encode_notice(self.unit.work, text) for text in waiting]
 
-    def _make_timing(self, now_s: float, command_durations_s: Mapping[str, float] | None = None) -> list[NewEvent]:
+    def _make_timing(
+        self, now_s: float, command_durations_s: Mapping[str, float] | None = None
+    ) -> list[NewEvent]:
         if self._timed_step is None:
             return []
+
         took_s = round(now_s - self._step_started_s, 3)
         return [
             encode_step_timed(
-                StepTimed(self.unit.work, *self._timed_step, self._step_started_at, took_s, command_durations_s or {})
+                StepTimed(
+                    self.unit.work,
+                    *self._timed_step,
+                    self._step_started_at,
+                    took_s,
+                    command_durations_s or {},
+                )
             )
         ]
 
     def _restart_step_timer(self, started_s: float, started_at: str) -> None:
-        self._timed_step = self.unit.find_due_step(self._state) if self._state is not None else None
-        self._step_started_s, self._step_started_at = started_s, started_at
+        if self._state is not None:
+            self._timed_step = self.unit.find_due_step(self._state)
+        else:
+            self._timed_step = None
+        self._step_started_s = started_s
+        self._step_started_at = started_at
 
     def _append(self, ts: str, events: Sequence[NewEvent]) -> None:
-        """Append behind what this journal has seen. What others put there meanwhile must not be of this unit."""
+        """Append behind what this journal has seen.
+
+        What others put there meanwhile must not be of this unit.
+        """
         while True:
             try:
                 self._seq = self._journal.append(self.unit.slug, self._seq, ts, events)
@@ -190,4 +240,5 @@ class UnitJournal(Generic[S, E]):
                 for recorded in self._journal.events(self.unit.slug, self._seq):
                     if self.unit.read_event(recorded) is not None:
                         raise
+
                     self._seq = recorded.seq

@@ -1,4 +1,7 @@
-"""How a notification gets to its receivers: a command, webhooks, ntfy, Slack, mail. Side by side, and soon over."""
+"""How a notification gets to its receivers: a command, webhooks, ntfy, Slack, mail.
+
+Side by side, and soon over.
+"""
 
 from __future__ import annotations
 
@@ -42,22 +45,32 @@ def send_test_notification(project: Project) -> tuple[DeliveryResult, ...]:
     """Tell everybody that this is a test."""
     if not (project.config.notify.command or project.config.notify.urls):
         raise ConfigError("no receiver is set", "set command or urls in [notify] of phasegate.toml")
+
     id_ = project.clock.new_id()
     what = ("", "", "this is a test", "", "phasegate status")
-    return send_notification(project, Notification(id_, RUN_ENDED, project.now(), project.root.name, *what))
+
+    return send_notification(
+        project, Notification(id_, RUN_ENDED, project.now(), project.root.name, *what)
+    )
 
 
 def send_notification(project: Project, notification: Notification) -> tuple[DeliveryResult, ...]:
     """Send to every receiver, side by side; no longer than a few seconds, whatever they do."""
-    notify, moment_s = project.config.notify, int(project.clock.time_s())
+    notify = project.config.notify
+    moment_s = int(project.clock.time_s())
     errands = [*_make_deliveries(project, notify, notification, moment_s)]
     ends: dict[str, str] = {}
-    threads = [Thread(target=_run_delivery, args=(ends, name, errand), daemon=True) for name, errand in errands]
+    threads = [
+        Thread(target=_run_delivery, args=(ends, name, errand), daemon=True)
+        for name, errand in errands
+    ]
     for thread in threads:
         thread.start()
+
     until_s = project.clock.monotonic_s() + SEND_TIMEOUT_S
     for thread in threads:
         thread.join(max(0.0, until_s - project.clock.monotonic_s()))
+
     return tuple(DeliveryResult(name, ends.get(name, _TIMED_OUT)) for name, _ in errands)
 
 
@@ -70,9 +83,10 @@ def _run_delivery(failures: dict[str, str], name: str, deliver: Callable[[], Non
         failures[name] = error.message
     except (OSError, ValueError, smtplib.SMTPException) as error:
         cause = getattr(error, "reason", error)
-        failures[name] = (
-            _TIMED_OUT if isinstance(cause, TimeoutError) else shorten_reason(str(cause) or type(error).__name__)
-        )
+        if isinstance(cause, TimeoutError):
+            failures[name] = _TIMED_OUT
+        else:
+            failures[name] = shorten_reason(str(cause) or type(error).__name__)
     else:
         failures[name] = ""
 
@@ -83,26 +97,52 @@ def _make_deliveries(
     """Each receiver by a name without what may be secret in its address, and how it is told."""
     if notify.command:
         yield notify.command[0], lambda: _run_command(project, notify.command, notification)
+
     for number, given in enumerate(notify.urls, 1):
-        url = os.environ.get(given[1:], "") if given.startswith("$") else given
-        shown = given if given.startswith("$") else f"{url.partition(':')[0]}: address {number}"
+        if given.startswith("$"):
+            url = os.environ.get(given[1:], "")
+        else:
+            url = given
+
+        if given.startswith("$"):
+            shown = given
+        else:
+            shown = f"{url.partition(':')[0]}: address {number}"
+
         if not url.startswith(URL_PREFIXES):
-            yield shown, _make_refuser(f"{given} is not set" if not url else "no address of a known kind")
+            yield (
+                shown,
+                _make_refuser(f"{given} is not set" if not url else "no address of a known kind"),
+            )
         elif url.startswith("mailto:"):
             yield url, _make_mailer(notify, url.removeprefix("mailto:"), notification)
         else:
-            yield shown, _make_poster(url, notification, moment_s, os.environ.get(notify.secret_env or "", ""))
+            yield (
+                shown,
+                _make_poster(
+                    url, notification, moment_s, os.environ.get(notify.secret_env or "", "")
+                ),
+            )
 
 
 def _run_command(project: Project, command: Iterable[str], notification: Notification) -> None:
     data = msgspec.json.encode(notification)
     done = run_program(
-        [*command], cwd=project.root, env=os.environ, stdin=data, timeout_s=SEND_TIMEOUT_S, max_output_bytes=65536
+        [*command],
+        cwd=project.root,
+        env=os.environ,
+        stdin=data,
+        timeout_s=SEND_TIMEOUT_S,
+        max_output_bytes=65536,
     )
+
     if done.timed_out:
         raise ConfigError(f"it did not end within {SEND_TIMEOUT_S:g} s")
+
     if not done.ok:
-        raise ConfigError(f"it ended with {done.exit_code if done.exit_code is not None else f'signal {done.signal}'}")
+        raise ConfigError(
+            f"it ended with {done.exit_code if done.exit_code is not None else f'signal {done.signal}'}"
+        )
 
 
 class _RefuseRedirects(HTTPRedirectHandler):
@@ -112,7 +152,9 @@ class _RefuseRedirects(HTTPRedirectHandler):
         return None
 
 
-def _make_poster(url: str, notification: Notification, moment_s: int, secret: str) -> Callable[[], None]:
+def _make_poster(
+    url: str, notification: Notification, moment_s: int, secret: str
+) -> Callable[[], None]:
     def post() -> None:
         message = build_http_message(url, notification, moment_s, secret)
         request = Request(message.url, message.body, message.headers, method="POST")  # noqa: S310 - by SHAPES
@@ -121,11 +163,17 @@ def _make_poster(url: str, notification: Notification, moment_s: int, secret: st
     return post
 
 
-def _make_mailer(notify: NotifySettings, receiver: str, notification: Notification) -> Callable[[], None]:
+def _make_mailer(
+    notify: NotifySettings, receiver: str, notification: Notification
+) -> Callable[[], None]:
     def mail() -> None:
         message = EmailMessage()
         message["From"] = notify.mail_from or f"phasegate@{socket.gethostname()}"
-        message["To"], message["Subject"], message["Date"] = receiver, notification.title, formatdate()
+        message["To"], message["Subject"], message["Date"] = (
+            receiver,
+            notification.title,
+            formatdate(),
+        )
         message["Message-ID"] = f"<{notification.id}@phasegate>"
         message.set_content(notification.text)
         host, _, port = notify.smtp.partition(":")

@@ -1,1 +1,4 @@
-"""An opened repository: configuration, ports, agents, forge, secrets. Everything else receives a Project."""
+"""An opened repository: configuration, ports, agents, forge, secrets.
+
+Everything else receives a Project.
+"""

@@ -1,4 +1,7 @@
-"""The active workflow as `.isdlc/state.json` tells it, whoever wrote it. Light enough for the hook."""
+"""The active workflow as `.isdlc/state.json` tells it, whoever wrote it.
+
+Light enough for the hook.
+"""
 
 from __future__ import annotations
 
@@ -8,4 +11,6 @@ from phasegate.storage.state_file import find_state_file, read_state_file
 def read_active_state(folder: str) -> object:
     """What the state file of the repository around a folder holds; None without a readable one."""
     path = find_state_file(folder)
-    return read_state_file(path) if path else None
+    if path:
+        return read_state_file(path)
+    return None

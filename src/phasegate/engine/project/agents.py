@@ -1,4 +1,7 @@
-"""The agents of a repository: those that are configured and can be started; where none is configured, those found."""
+"""The agents of a repository.
+
+Those that are configured and can be started; where none is configured, those found.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +61,12 @@ def can_start_agent(place: ConfiguredFolder, agent: AgentSettings) -> bool:
 def find_agent_program(place: ConfiguredFolder, agent: AgentSettings) -> str | None:
     """Where the agent's program lies, as a job will find it; None where it is missing."""
     command = get_agent_command(agent)
-    return (
-        find_program(command[0], path=filter_search_path(os.environ.get("PATH", "")), cwd=place.root)
-        if command
-        else None
-    )
+    if command:
+        return find_program(
+            command[0], path=filter_search_path(os.environ.get("PATH", "")), cwd=place.root
+        )
+
+    return None
 
 
 def choose_agent(
@@ -75,15 +79,26 @@ def choose_agent(
 ) -> NamedAgent:
     """The agent that serves a role in a phase, or an error that says how to get one.
 
-    One that rests at a limit is stood in for by its fallback, or by that one's; where all of them rest, the one that
-    rests least is named.
+    One that rests at a limit is stood in for by its fallback, or by that one's; where all of them
+    rest, the one that rests least is named.
     """
     agents = find_startable_agents(place)
-    name = choose_agent_for_role(role, phase, place.config.roles, tuple(agents), requested, authors)
+    name = choose_agent_for_role(
+        role=role,
+        phase=phase,
+        roles=place.config.roles,
+        available=tuple(agents),
+        requested=requested,
+        authors=authors,
+    )
+
     if isinstance(name, Refusal):
         raise ConfigError(name.reason, name.hint)
+
     until_s = limited_until_s or {}
-    name = min(_walk_fallbacks(agents, name), key=lambda one: until_s.get(one, 0.0))  # of equals the first
+    # Of equals the first
+    name = min(_walk_fallbacks(agents, name), key=lambda one: until_s.get(one, 0.0))
+
     return NamedAgent(name, agents[name])
 
 

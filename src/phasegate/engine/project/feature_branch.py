@@ -1,4 +1,7 @@
-"""The branch of a feature: its documents, read from its head and put on top of it. Nothing here needs a checkout."""
+"""The branch of a feature: its documents, read from its head and put on top of it.
+
+Nothing here needs a checkout.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,14 @@ class FeatureBranch(NamedTuple):
         return commits[self.name]
 
     def list_documents(self, commit: str | None = None) -> dict[str, str]:
-        """The documents of the feature's folder, by their names in it, each with the id of its content.
+        """The documents of the feature's folder, by their names in it, each with the id of its
+        content.
 
         A link is none: what it leads to is not what a critic is shown.
         """
-        return self._select_folder(list_blobs(self.project.repository, commit or self.read_head(), include_links=False))
+        return self._select_folder(
+            list_blobs(self.project.repository, commit or self.read_head(), include_links=False)
+        )
 
     def list_files(self) -> tuple[str, ...]:
         """All that lies in the feature's folder, by its names in it."""
@@ -53,59 +59,111 @@ class FeatureBranch(NamedTuple):
 
     def _select_folder(self, blobs: Mapping[str, str]) -> dict[str, str]:
         prefix = f"{self.folder}/"
-        return {path.removeprefix(prefix): blob for path, blob in blobs.items() if path.startswith(prefix)}
+        return {
+            path.removeprefix(prefix): blob
+            for path, blob in blobs.items()
+            if path.startswith(prefix)
+        }
 
     def read_documents(self, blobs: Mapping[str, str]) -> dict[str, str]:
-        """The text of documents, given with the ids of their content. What is no text of sensible size is not given."""
+        """The text of documents, given with the ids of their content.
+
+        What is no text of sensible size is not given.
+        """
         contents = read_blobs(self.project.repository.place(), blobs.values())
         return dict(_decode_documents({name: contents[blob] for name, blob in blobs.items()}))
 
-    def find_present_documents(self, wanted: tuple[str, ...], commit: str | None = None) -> tuple[str, ...]:
-        """Which of the wanted documents are there and not empty; `specs/` is there if one lies in it.
+    def find_present_documents(
+        self, wanted: tuple[str, ...], commit: str | None = None
+    ) -> tuple[str, ...]:
+        """Which of the wanted documents are there and not empty.
+
+        `specs/` is there if one lies in it.
 
         What cannot be read cannot be shown to a critic, so it is not there.
         """
-        full = {name for name, text in self.read_documents(self.list_documents(commit)).items() if text.strip()}
+        full = {
+            name
+            for name, text in self.read_documents(self.list_documents(commit)).items()
+            if text.strip()
+        }
         return tuple(name for name in wanted if name in full or _has_file_below(name, full))
 
-    def list_changes_since(self, judged_commit: str, head: str, *expected_paths: str) -> tuple[str, ...]:
-        """What is not as it was in the commit that was judged, but for what is expected; nothing if none was."""
-        found = diff_trees(self.project.repository.place(), judged_commit, head) if judged_commit else ()
+    def list_changes_since(
+        self, judged_commit: str, head: str, *expected_paths: str
+    ) -> tuple[str, ...]:
+        """What is not as it was in the commit that was judged, but for what is expected.
+
+        Nothing if none was.
+        """
+        found = (
+            diff_trees(self.project.repository.place(), judged_commit, head)
+            if judged_commit
+            else ()
+        )
         expected = Scope(expected_paths)
         return tuple(one.path for one in found if not expected.covers(one.path))
 
     def commit_files(self, files: Mapping[str, bytes | None], message: str) -> str:
-        """Put files (None: gone) on the branch in one commit; the head after it. What is there already makes none."""
+        """Put files (None: gone) on the branch in one commit; the head after it.
+
+        What is there already makes none.
+        """
         for _ in range(_MAX_TRIES):
             head = self.read_head()
             changed = self._select_changed(head, files)
             if not changed:
                 return head
+
             commit = self._write_commit(head, changed, message)
             if self.project.refs.move(self.name, head, commit):
                 return commit
+
         raise StateConflict(f"{self.name} keeps moving", "run again")
 
     def fast_forward(self, commit: str) -> bool:
         """Move the branch on to a commit that has it in its history; False if it has not."""
-        repository, head = self.project.repository, self.read_head()
+        repository = self.project.repository
+        head = self.read_head()
         if is_ancestor(repository, commit, head):
             return True
-        return is_ancestor(repository, head, commit) and self.project.refs.move(self.name, head, commit)
 
-    def _select_changed(self, head: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+        return is_ancestor(repository, head, commit) and self.project.refs.move(
+            self.name, head, commit
+        )
+
+    def _select_changed(
+        self, head: str, files: Mapping[str, bytes | None]
+    ) -> dict[str, bytes | None]:
         blobs = list_blobs(self.project.repository, head)
         algorithm = self.project.repository.hash_name
-        ids = {path: None if data is None else _blob_id(data, algorithm) for path, data in files.items()}
+        ids = {
+            path: None if data is None else _blob_id(data, algorithm)
+            for path, data in files.items()
+        }
         return {path: data for path, data in files.items() if blobs.get(path) != ids[path]}
 
     def _write_commit(self, head: str, files: Mapping[str, bytes | None], message: str) -> str:
-        repository, signature = self.project.repository, self.project.make_signature()
+        repository = self.project.repository
+        signature = self.project.make_signature()
         write_blobs(repository, (data for data in files.values() if data is not None))
         paths = {
-            path: None if data is None else _make_version(data, repository.hash_name) for path, data in files.items()
+            path: None if data is None else _make_version(data, repository.hash_name)
+            for path, data in files.items()
         }
-        (commit,) = write_commits(repository, [NewCommit((head,), signature, signature, message, paths)])
+        (commit,) = write_commits(
+            repository,
+            [
+                NewCommit(
+                    parents=(head,),
+                    author=signature,
+                    committer=signature,
+                    message=message,
+                    paths=paths,
+                )
+            ],
+        )
+
         return commit
 
 

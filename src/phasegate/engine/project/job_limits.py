@@ -10,7 +10,9 @@ from phasegate.sandbox.request import MIB, JobLimits, SandboxLevel
 def get_sandbox_level(project: Project) -> SandboxLevel | None:
     """The configured level; None when the strongest one is to be taken."""
     sandbox = project.config.run.sandbox
-    return None if sandbox is SandboxMode.AUTO else SandboxLevel(sandbox.value)
+    if sandbox is SandboxMode.AUTO:
+        return None
+    return SandboxLevel(sandbox.value)
 
 
 def make_job_limits(project: Project) -> JobLimits:

@@ -33,21 +33,31 @@ class SystemClock:
 
 
 class LocalRefs:
-    """Fulfils `ports.Refs` for the person's repository. A checkout of theirs that stands on a branch goes along."""
+    """Fulfils `ports.Refs` for the person's repository.
+
+    A checkout of theirs that stands on a branch goes along.
+    """
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
     def fetch(self, *branches: str) -> Mapping[str, str]:
         found = read_refs(self._repository, *(BRANCH_PREFIX + branch for branch in branches))
-        return {branch: found[BRANCH_PREFIX + branch] for branch in branches if BRANCH_PREFIX + branch in found}
+        return {
+            branch: found[BRANCH_PREFIX + branch]
+            for branch in branches
+            if BRANCH_PREFIX + branch in found
+        }
 
     def move(self, branch: str, old: str, new: str) -> bool:
         return move_branch(self._repository, branch, old, new)
 
 
 class FileDocumentStore:
-    """Fulfils `ports.Papers`: files under their hashes, and beside them those that have a name for people."""
+    """Fulfils `ports.Papers`.
+
+    Files under their hashes, and beside them those that have a name for people.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -68,6 +78,7 @@ class FileDocumentStore:
             raise StateConflict(
                 f"the paper {path} cannot be read: {error.strerror}", "put it back, then run"
             ) from error
+
         if hashlib.sha256(data).hexdigest() != digest:
             raise StateConflict(f"the paper {path} was changed", "put it back as it was, then run")
         return data

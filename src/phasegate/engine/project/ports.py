@@ -1,6 +1,9 @@
-"""What the engine needs from outside: small interfaces, each with a local implementation and one in memory for tests.
+"""What the engine needs from outside.
 
-Steps see `Papers` and `Clock`; a worker that runs an agent sees `TrailSink` too; only a driver sees the record.
+Small interfaces, each with a local implementation and one in memory for tests.
+
+Steps see `Papers` and `Clock`; a worker that runs an agent sees `TrailSink` too; only a driver sees
+the record.
 """
 
 from __future__ import annotations
@@ -12,7 +15,15 @@ from typing import Protocol
 from phasegate.core.audit.chain import ChainHead
 from phasegate.core.audit.trail import TrailEvent
 from phasegate.core.workflow.spending import Spending
-from phasegate.storage.rows import GateRow, JobRow, NewEvent, PackageRow, RecordedEvent, TrailSeal, WorkflowRow
+from phasegate.storage.rows import (
+    GateRow,
+    JobRow,
+    NewEvent,
+    PackageRow,
+    RecordedEvent,
+    TrailSeal,
+    WorkflowRow,
+)
 
 
 class Journal(Protocol):
@@ -21,7 +32,8 @@ class Journal(Protocol):
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events as one durable step; the number of the last one.
 
-        Raises MovedOn, and appends nothing, if the feature's last event is not number `expected_seq`.
+        Raises MovedOn, and appends nothing, if the feature's last event is not number
+        `expected_seq`.
         """
 
     def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]:
@@ -36,7 +48,10 @@ class RecordReader(Protocol):
     def last_seq(self, feature: str) -> int: ...
 
     def last_seqs(self) -> dict[str, int]:
-        """The number of every feature's last event, as far as it is known here: nobody else is asked."""
+        """The number of every feature's last event, as far as it is known here.
+
+        Nobody else is asked.
+        """
 
     def chain_head(self) -> ChainHead:
         """The end of the audit chain."""
@@ -69,7 +84,10 @@ class RunRecord(Journal, RecordReader, Protocol):
         """Append events that do not depend on what the feature's last step was."""
 
     def anchor(self) -> None:
-        """Make what was recorded hard to change unseen. To be done when a run ends and a gate is decided."""
+        """Make what was recorded hard to change unseen.
+
+        To be done when a run ends and a gate is decided.
+        """
 
 
 class TrailSink(Protocol):
@@ -100,10 +118,16 @@ class Refs(Protocol):
 
 
 class DocumentStore(Protocol):
-    """What one step writes and a later one reads: evidence, remarks, claims, prompts. By content, for any machine."""
+    """What one step writes and a later one reads: evidence, remarks, claims, prompts.
+
+    By content, for any machine.
+    """
 
     def put(self, data: bytes, name: str = "") -> str:
-        """Keep a paper; its hash. Where papers are files, `name` is the one under which people find it."""
+        """Keep a paper; its hash.
+
+        Where papers are files, `name` is the one under which people find it.
+        """
 
     def get(self, digest: str) -> bytes:
         """The paper of that hash; raises StateConflict if it is gone or not what it was."""
@@ -127,4 +151,8 @@ class Clock(Protocol):
 
 def format_timestamp(moment_s: float) -> str:
     """A moment as every record writes it."""
-    return datetime.fromtimestamp(moment_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(moment_s, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

@@ -16,7 +16,9 @@ from phasegate.engine.project.ports import Clock, DocumentStore, Refs, format_ti
 from phasegate.errors import ConfigError
 from phasegate.sandbox.job import StopEvent
 from phasegate.storage.location import Location, find_linked_worktree_git_dir, locate_repository
-from phasegate.storage.store import Store as Store  # doors name the type
+
+# Doors name the type
+from phasegate.storage.store import Store as Store
 from phasegate.storage.store import open_store
 from phasegate.storage.trail_recovery import recover_trails
 from phasegate.workspace.objects import Signature
@@ -30,13 +32,17 @@ class Project(NamedTuple):
     repository: Repository
     location: Location
     config: Config
-    stop: StopEvent  # set when the run that uses this is to end
+    # Set when the run that uses this is to end
+    stop: StopEvent
     refs: Refs
     document_store: DocumentStore
-    activities: MutableMapping[str, Activity]  # of the jobs that run now, by id; the latest is last
-    running_commands: MutableMapping[str, RunningCommand]  # of our checks, that run now
+    # Of the jobs that run now, by id; the latest is last
+    activities: MutableMapping[str, Activity]
+    # Of our checks, that run now
+    running_commands: MutableMapping[str, RunningCommand]
     clock: Clock = SystemClock()
-    worktree_git_dir: Path | None = None  # the git directory of the linked worktree that the person is in
+    # The git directory of the linked worktree that the person is in
+    worktree_git_dir: Path | None = None
 
     @property
     def jobs_folder(self) -> Path:
@@ -69,17 +75,34 @@ def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project
     config = load_config(location.root, os.environ, flags).config
     repository = open_repository(location.root)
     papers = FileDocumentStore(location.data_folder)
-    refs, standing = LocalRefs(repository), find_linked_worktree_git_dir(start)
+    refs = LocalRefs(repository)
+    standing = find_linked_worktree_git_dir(start)
+
     return Project(
-        location.root, repository, location, config, StopEvent(), refs, papers, {}, {}, worktree_git_dir=standing
+        root=location.root,
+        repository=repository,
+        location=location,
+        config=config,
+        stop=StopEvent(),
+        refs=refs,
+        document_store=papers,
+        activities={},
+        running_commands={},
+        worktree_git_dir=standing,
     )
 
 
 @contextmanager
 def open_project_store(project: Project) -> Iterator[Store]:
-    """The store, for writing. What a dead process left unfinished in the trails is finished first."""
+    """The store, for writing.
+
+    What a dead process left unfinished in the trails is finished first.
+    """
     if project.location.fleet_copy:
-        raise ConfigError("the fleet's record is only read here", "give orders at the command line, with --fleet")
+        raise ConfigError(
+            "the fleet's record is only read here", "give orders at the command line, with --fleet"
+        )
+
     new_id = project.clock.new_id
     with open_store(project.location, new_id(), project.now()) as store:
         recover_trails(store, project.location, new_id(), project.now())
@@ -91,6 +114,8 @@ def _copy_to_bucket(project: Project) -> AbstractContextManager[None]:
     """Copy the record to a bucket meanwhile, where one is set."""
     if not project.config.storage.is_set:
         return nullcontext()
-    from phasegate.engine.bucket import copy_in_background  # few use it, and it loads obstore
+
+    # Few use it, and it loads obstore
+    from phasegate.engine.bucket import copy_in_background
 
     return copy_in_background(project.location, project.config.storage, project.clock.new_id())

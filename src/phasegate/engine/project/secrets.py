@@ -1,4 +1,7 @@
-"""What the agents of a project are lent: found anew from the environment and the sign-ins, and never kept."""
+"""What the agents of a project are lent.
+
+Found anew from the environment and the sign-ins, and never kept.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ from phasegate.files import read_regular_file
 
 def collect_lent_secrets(project: Project) -> SecretMatcher:
     """Every secret that some agent of this project is lent."""
-    return SecretMatcher(secret for agent in project.config.agents.values() for secret in _collect_agent_secrets(agent))
+    return SecretMatcher(
+        secret
+        for agent in project.config.agents.values()
+        for secret in _collect_agent_secrets(agent)
+    )
 
 
 def _collect_agent_secrets(agent: AgentSettings) -> Iterator[bytes]:

@@ -1,4 +1,7 @@
-"""The repository around a folder, as far as commands need it that do not work on a feature: its root, its settings."""
+"""The repository around a folder, as far as commands need it that do not work on a feature.
+
+Its root, its settings.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,14 @@ def load_settings(folder: Path, flags: Mapping[str, str] | None = None) -> Effec
 
 
 def find_template_prefix(config: Config, agent: str) -> tuple[str, tuple[str, ...]]:
-    """The prefix of an agent's templates, named by its configured name, its harness or the prefix itself.
+    """The prefix of an agent's templates, named by its configured name, its harness or the prefix
+    itself.
 
     And the prefixes that the configuration names: BASE stands in for them.
     """
     settings = config.agents.get(agent)
     if settings is None:
         return resolve_template_prefix(agent), ()
+
     prefix = settings.template or resolve_template_prefix(settings.harness)
     return prefix, (prefix,)

@@ -1,1 +1,4 @@
-"""The steps of a feature and of a package, as functions from values to events. No store, no locks."""
+"""The steps of a feature and of a package, as functions from values to events.
+
+No store, no locks.
+"""

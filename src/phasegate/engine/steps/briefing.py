@@ -18,7 +18,11 @@ from phasegate.engine.jobs.step import AgentRequest, StepContext
 from phasegate.engine.journal.artifacts import StoredArtifact, make_artifact_pieces
 from phasegate.engine.project.agents import NamedAgent
 from phasegate.engine.project.feature_branch import FeatureBranch
-from phasegate.engine.steps.context_documents import ContextDocument, agent_file_pieces, read_context_documents
+from phasegate.engine.steps.context_documents import (
+    ContextDocument,
+    agent_file_pieces,
+    read_context_documents,
+)
 from phasegate.engine.steps.workplace import PackageWorkspace
 from phasegate.prompts.shipped_texts import render_instructions, render_note
 from phasegate.workspace.commit_log import diff_commits, list_blobs
@@ -26,7 +30,8 @@ from phasegate.workspace.merge import find_fork_point
 from phasegate.workspace.removal import place_file
 
 CHANGELOG = "CHANGELOG.md"
-DIFF_NAME, FULL_DIFF_FILE = "change.diff", "phasegate-change.diff"
+DIFF_NAME = "change.diff"
+FULL_DIFF_FILE = "phasegate-change.diff"
 WRITER_ROLES = ("plan", "archive")
 _TEMPLATE_BY_ROLE = {"review": "feature-review"}
 _PACKAGES_PREFIX = "tasks/"
@@ -43,10 +48,17 @@ def build_package_job(
     user_message: str = "",
     programs: tuple[str, ...] = (),
 ) -> JobAssignment:
-    """A new job for a package, in this folder. `said`: by a person, to all agents; `programs`: those of the setup."""
+    """A new job for a package, in this folder.
+
+    `said`: by a person, to all agents; `programs`: those of the setup.
+    """
     place_file(folder, workspace.document_name, workspace.document)
     implements = request.role == "implement"
-    share = workspace.share(request.agent_index) if implements else None
+    if implements:
+        share = workspace.share(request.agent_index)
+    else:
+        share = None
+
     scope = workspace.scope(request.agent_index, context.scope_exceptions)
     documents = read_context_documents(
         workspace.project, workspace.package.feature_slug, workspace.base_commit(), folder
@@ -58,6 +70,7 @@ def build_package_job(
     }
     if programs:
         values["NOTE"] = f"{render_note('ready')}\n{values['NOTE']}"
+
     stored = make_artifact_pieces(workspace.project.document_store, context.artifacts)
     pieces = (*_package_pieces(workspace, run, request, documents), *stored)
     saved = 0
@@ -65,6 +78,7 @@ def build_package_job(
         shorter = tuple(_delta_pieces(workspace, run, pieces, folder))
         saved = max(_count_tokens(pieces) - _count_tokens(shorter), 0)
         pieces = shorter if saved else pieces
+
     return JobAssignment(
         job_id=job,
         agent=agent.name,
@@ -108,6 +122,7 @@ def build_comparison_job(
         "COUNT": str(len(run.candidates)),
         "LETTERS": letters,
     }
+
     return JobAssignment(
         job_id=job,
         agent=agent.name,
@@ -130,8 +145,11 @@ def _comparison_pieces(
     workspace: PackageWorkspace, run: PackageRun, start: str, folder: Path
 ) -> Iterator[ContextPiece]:
     yield ContextPiece(PieceKind.TASKS, workspace.document_name, workspace.document)
-    for document in read_context_documents(workspace.project, workspace.package.feature_slug, start, folder):
+    for document in read_context_documents(
+        workspace.project, workspace.package.feature_slug, start, folder
+    ):
         yield ContextPiece(PieceKind.ARTIFACT, document.name, document.text)
+
     for name, one in run.candidates.items():
         assert one.harvested is not None
         assert one.validated is not None
@@ -142,13 +160,23 @@ def _comparison_pieces(
 
 
 def _package_template_values(
-    workspace: PackageWorkspace, run: PackageRun, request: AgentRequest, share: AgentShare | None, user_message: str
+    workspace: PackageWorkspace,
+    run: PackageRun,
+    request: AgentRequest,
+    share: AgentShare | None,
+    user_message: str,
 ) -> dict[str, str]:
     package = workspace.package
     notes = [*_reason_notes(request, run.findings, user_message)]
+
     if share is not None:
         files = ", ".join(share.deliverables)
-        notes.append(render_note("share", INDEX=str(share.agent_index), COUNT=str(share.agent_count), FILES=files))
+        notes.append(
+            render_note(
+                "share", INDEX=str(share.agent_index), COUNT=str(share.agent_count), FILES=files
+            )
+        )
+
     return {
         "WP_ID": package.work_package_id,
         "TITLE": package.title,
@@ -166,6 +194,7 @@ def _reason_notes(request: AgentRequest, findings: str, user_message: str) -> It
         yield render_note("revision", BEFORE=str(request.round - 1))
     elif request.round == 1:
         yield render_note("first")
+
     if user_message:
         yield render_note("decided")
     if request.retry_reason:
@@ -173,23 +202,32 @@ def _reason_notes(request: AgentRequest, findings: str, user_message: str) -> It
 
 
 def _package_pieces(
-    workspace: PackageWorkspace, run: PackageRun, request: AgentRequest, documents: tuple[ContextDocument, ...]
+    workspace: PackageWorkspace,
+    run: PackageRun,
+    request: AgentRequest,
+    documents: tuple[ContextDocument, ...],
 ) -> Iterator[ContextPiece]:
     """What the agent is shown besides the code: the package, the feature's documents, the findings."""
     yield ContextPiece(PieceKind.TASKS, workspace.document_name, workspace.document)
     yield from agent_file_pieces(workspace.phase)
     for document in documents:
         yield ContextPiece(PieceKind.ARTIFACT, document.name, document.text)
+
     if request.role == "review":
         yield ContextPiece(
             PieceKind.REVISED,
             DIFF_NAME,
             diff_commits(workspace.project.repository, workspace.base_commit(), run.commit),
         )
-        papers = [workspace.project.document_store.get(paper).decode() for paper in run.review_documents]
-        yield from (ContextPiece(PieceKind.REVISED, "evidence.md", evidence) for evidence in papers[:1])
+        papers = [
+            workspace.project.document_store.get(paper).decode() for paper in run.review_documents
+        ]
+        yield from (
+            ContextPiece(PieceKind.REVISED, "evidence.md", evidence) for evidence in papers[:1]
+        )
         if remarks := "".join((*papers[1:], *_task_remarks(workspace.package.tasks, run))):
             yield ContextPiece(PieceKind.REVISED, "remarks.md", remarks)
+
     yield from _findings_piece(request, run.findings)
 
 
@@ -199,6 +237,7 @@ def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
         reported = dict(run.tasks)
         said = (f"{name} {reported.get(name, 'without a status')}" for name in tasks)
         yield f"- {render_note('tasks', STATUSES=', '.join(said))}\n"
+
     if run.reported_failed_tasks:
         yield f"- {render_note('doubted', TASKS=', '.join(run.reported_failed_tasks))}\n"
 
@@ -206,7 +245,10 @@ def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
 def _delta_pieces(
     workspace: PackageWorkspace, run: PackageRun, full: Iterable[ContextPiece], folder: Path
 ) -> Iterator[ContextPiece]:
-    """The same, but of the change only what is new since the last review; the whole lies beside the work, as a file."""
+    """The same, but of the change only what is new since the last review.
+
+    The whole lies beside the work, as a file.
+    """
     for piece in full:
         if piece.name == DIFF_NAME:
             place_file(folder, FULL_DIFF_FILE, piece.content)
@@ -214,7 +256,10 @@ def _delta_pieces(
             yield piece._replace(name="since-last-review.diff", content=new)
         elif piece.kind is not PieceKind.FINDINGS:
             yield piece
-    so_far = "\n\n".join(f"# Review {number}\n\n{text}" for number, text in enumerate(run.review_findings, 1))
+
+    so_far = "\n\n".join(
+        f"# Review {number}\n\n{text}" for number, text in enumerate(run.review_findings, 1)
+    )
     yield ContextPiece(PieceKind.FINDINGS, "findings-so-far.md", so_far)
 
 
@@ -229,7 +274,9 @@ def _findings_piece(request: AgentRequest, findings: str) -> Iterator[ContextPie
 
 def _decision_piece(user_message: str) -> Iterator[ContextPiece]:
     if user_message:
-        yield ContextPiece(PieceKind.FINDINGS, "decision.md", render_note("decision", WORDS=user_message))
+        yield ContextPiece(
+            PieceKind.FINDINGS, "decision.md", render_note("decision", WORDS=user_message)
+        )
 
 
 def build_phase_job(
@@ -250,6 +297,7 @@ def build_phase_job(
         "JOB_ID": job,
         "DOCUMENTS": ", ".join(documents) or "-",
     }
+
     return JobAssignment(
         job_id=job,
         agent=agent.name,
@@ -268,7 +316,9 @@ def build_phase_job(
             *make_artifact_pieces(project.document_store, artifacts),
         ),
         paths=tuple(
-            path for path in list_blobs(project.repository, commit) if not _is_in_features_folder(branch, path)
+            path
+            for path in list_blobs(project.repository, commit)
+            if not _is_in_features_folder(branch, path)
         ),
         documents_to_write=documents if writes else (),
         scope=writer_scope(branch, role) if writes else EMPTY_SCOPE,
@@ -278,16 +328,26 @@ def build_phase_job(
 
 def writer_scope(branch: FeatureBranch, role: str) -> Scope:
     """What a writer may change."""
-    return Scope(_writable_paths(branch, role), lock_files=(), litter=branch.project.config.run.tool_litter)
+    return Scope(
+        _writable_paths(branch, role), lock_files=(), litter=branch.project.config.run.tool_litter
+    )
 
 
 def _writable_paths(branch: FeatureBranch, role: str) -> tuple[str, ...]:
-    return (CHANGELOG, branch.folder) if role == "archive" else (branch.folder,)
+    if role == "archive":
+        return (CHANGELOG, branch.folder)
+    return (branch.folder,)
 
 
-def _phase_template_values(branch: FeatureBranch, feature: Feature, request: AgentRequest) -> Mapping[str, str]:
+def _phase_template_values(
+    branch: FeatureBranch, feature: Feature, request: AgentRequest
+) -> Mapping[str, str]:
     phase = feature.phase.key
-    kind = "of_commands" if feature.phase.work is PhaseWork.COMMANDS else "whole_feature"
+    if feature.phase.work is PhaseWork.COMMANDS:
+        kind = "of_commands"
+    else:
+        kind = "whole_feature"
+
     return {
         "FEATURE": branch.slug,
         "PHASE": phase,
@@ -308,15 +368,27 @@ def _phase_pieces(
     """The context, in no order: its kind says where each piece stands."""
     yield from agent_file_pieces(feature.phase.key)
     yield ContextPiece(PieceKind.ARTIFACT, "request.md", _request_text(feature))
-    named = {name: blob for name, blob in branch.list_documents(commit).items() if _is_prompt_document(name)}
+    named = {
+        name: blob
+        for name, blob in branch.list_documents(commit).items()
+        if _is_prompt_document(name)
+    }
+
     for name, text in branch.read_documents(named).items():
-        yield ContextPiece(PieceKind.REVISED if _is_phase_document(name, feature) else PieceKind.ARTIFACT, name, text)
+        yield ContextPiece(
+            PieceKind.REVISED if _is_phase_document(name, feature) else PieceKind.ARTIFACT,
+            name,
+            text,
+        )
+
     if request.role in ("review", "archive"):
         repository = branch.project.repository
         diff = diff_commits(repository, find_fork_point(repository, feature.base, commit), commit)
         yield ContextPiece(PieceKind.REVISED, "change.diff", diff)
+
     if request.role == "review" and feature.report:
         yield ContextPiece(PieceKind.REVISED, "evidence.md", feature.report)
+
     yield from _findings_piece(request, feature.findings)
     yield from _decision_piece(feature.said)
 
@@ -332,9 +404,15 @@ def _is_prompt_document(name: str) -> bool:
 
 
 def _is_phase_document(name: str, feature: Feature) -> bool:
-    return any(name == one or (one.endswith("/") and name.startswith(one)) for one in feature.phase.artifacts)
+    return any(
+        name == one or (one.endswith("/") and name.startswith(one))
+        for one in feature.phase.artifacts
+    )
 
 
 def _is_in_features_folder(branch: FeatureBranch, path: str) -> bool:
-    """The features' folders change from round to round: they are not part of the tree that a prompt begins with."""
+    """The features' folders change from round to round.
+
+    They are not part of the tree that a prompt begins with.
+    """
     return path.startswith(f"{branch.project.config.paths.features}/")

@@ -1,4 +1,7 @@
-"""Which documents an agent is given: the feature's own by name, others by the audience in their front matter."""
+"""Which documents an agent is given.
+
+The feature's own by name, others by the audience in their front matter.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,14 @@ from phasegate.prompts.feature_folder import UnreadableDocument, read_document_t
 from phasegate.prompts.front_matter import read_document
 
 FEATURE_DOCUMENTS = (
-    *("proposal.md", "spec.md", "impact-analysis.md", "trace-analysis.md", "architecture.md", "plan.md"),
+    *(
+        "proposal.md",
+        "spec.md",
+        "impact-analysis.md",
+        "trace-analysis.md",
+        "architecture.md",
+        "plan.md",
+    ),
     *("test-strategy.md", "upgrade-plan.md"),
 )
 SPECS_PREFIX = "specs/"
@@ -31,20 +41,40 @@ class ContextDocument(NamedTuple):
     text: str
 
 
-def read_context_documents(project: Project, slug: str, commit: str, checkout: Path) -> tuple[ContextDocument, ...]:
-    """The documents of a feature and of the project that are meant for agents. What cannot be read is not given.
+def read_context_documents(
+    project: Project, slug: str, commit: str, checkout: Path
+) -> tuple[ContextDocument, ...]:
+    """The documents of a feature and of the project that are meant for agents.
 
-    The feature's own come from the commit that the work began with; where it has none, from the person's folder.
+    What cannot be read is not given.
+
+    The feature's own come from the commit that the work began with; where it has none, from the
+    person's folder.
     """
     branch = FeatureBranch(project, slug)
-    named = {name: blob for name, blob in branch.list_documents(commit).items() if _is_feature_document(name)}
+    named = {
+        name: blob
+        for name, blob in branch.list_documents(commit).items()
+        if _is_feature_document(name)
+    }
+
     if named:
-        own = _select_documents(branch.read_documents(named), checkout / branch.folder, by_name=True)
+        own = _select_documents(
+            branch.read_documents(named), checkout / branch.folder, by_name=True
+        )
     else:
         own = _select_documents(
-            _read_texts(project.features_folder / slug, FEATURE_DOCUMENTS), project.features_folder / slug, by_name=True
+            _read_texts(project.features_folder / slug, FEATURE_DOCUMENTS),
+            project.features_folder / slug,
+            by_name=True,
         )
-    return (*own, *_select_documents(_read_texts(project.root, PROJECT_DOCUMENTS), project.root, by_name=False))
+
+    return (
+        *own,
+        *_select_documents(
+            _read_texts(project.root, PROJECT_DOCUMENTS), project.root, by_name=False
+        ),
+    )
 
 
 def agent_file_pieces(phase: str) -> Iterator[ContextPiece]:
@@ -64,14 +94,18 @@ def _read_texts(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
             found[name] = read_document_text(folder / name)
         except UnreadableDocument:
             continue
+
     return found
 
 
-def _select_documents(texts: Mapping[str, str], folder: Path, by_name: bool) -> Iterator[ContextDocument]:
+def _select_documents(
+    texts: Mapping[str, str], folder: Path, by_name: bool
+) -> Iterator[ContextDocument]:
     for name, text in texts.items():
         try:
             front = read_document(text).front_matter
         except MalformedDocument:
             continue
+
         if select_document(front, by_name).is_given:
             yield ContextDocument(name, folder / name, text)

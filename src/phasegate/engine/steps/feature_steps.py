@@ -31,11 +31,20 @@ from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets
 from phasegate.engine.steps.briefing import WRITER_ROLES, build_phase_job, writer_scope
-from phasegate.engine.steps.feature_merge import clean_up_feature, merge_feature, skipped_hook_notices
+from phasegate.engine.steps.feature_merge import (
+    clean_up_feature,
+    merge_feature,
+    skipped_hook_notices,
+)
 from phasegate.engine.steps.harvest import AgentChanges, harvest_documents
 from phasegate.engine.steps.planning import PackagePlanner, check_plan
 from phasegate.engine.steps.validate import select_latest_claims
-from phasegate.engine.steps.workplace import STATE_FOLDER, copy_for_review, raise_if_unsaved, write_state_file
+from phasegate.engine.steps.workplace import (
+    STATE_FOLDER,
+    copy_for_review,
+    raise_if_unsaved,
+    write_state_file,
+)
 from phasegate.prompts.shipped_texts import render_report
 from phasegate.storage.rows import NewEvent, PackageRow
 from phasegate.workspace.checkout import Assignment, find_checkout
@@ -59,9 +68,10 @@ class FeatureSteps:
     """Fulfils `steps.Steps` for a feature."""
 
     def __init__(self, project: Project, slug: str) -> None:
-        self._project, self._branch = project, FeatureBranch(project, slug)
+        self._project = project
+        self._branch = FeatureBranch(project, slug)
 
-    def run(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
+    def run(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:  # noqa: C901
         match feature.todo[0]:
             case Step.HARVEST:
                 return self._harvest_documents(feature, context)
@@ -78,24 +88,39 @@ class FeatureSteps:
             case Step.MERGE:
                 notes = TrailNoteBuilder(self._project, context.workers)
                 merged = merge_feature(self._project, feature, notes)
-                skipped = skipped_hook_notices(self._project) if isinstance(merged, Merged) else ()
-                return StepResult((merged,), notices=skipped, trail_notes=notes.entries)
-            case Step.PUBLISH | Step.AWAIT | Step.CLEAN_UP if feature.pull or feature.todo[0] is Step.PUBLISH:
+                if isinstance(merged, Merged):
+                    skipped = skipped_hook_notices(self._project)
+                else:
+                    skipped = ()
+
+                return StepResult(events=(merged,), notices=skipped, trail_notes=notes.entries)
+            case Step.PUBLISH | Step.AWAIT | Step.CLEAN_UP if (
+                feature.pull or feature.todo[0] is Step.PUBLISH
+            ):
                 return self._run_forge_step(feature, context)
             case Step.CLEAN_UP:
                 return StepResult((clean_up_feature(self._project, feature),))
             case step:
                 raise AssertionError(f"{step} is not ours to carry out")
 
-    def _run_forge_step(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
-        """A pull request is published, looked at, and done with. Nothing of a forge is loaded where there is none."""
+    def _run_forge_step(
+        self, feature: Feature, context: StepContext
+    ) -> StepResult[AnyFeatureEvent]:
+        """A pull request is published, looked at, and done with.
+
+        Nothing of a forge is loaded where there is none.
+        """
         from phasegate.engine.steps.feature_pull import FeaturePullRequest, delete_remote_branch
 
         if feature.todo[0] is Step.CLEAN_UP:
             notices = delete_remote_branch(self._project, feature)
             return StepResult((clean_up_feature(self._project, feature),), notices=notices)
+
         steps = FeaturePullRequest(self._project, feature, context)
-        return steps.publish() if feature.todo[0] is Step.PUBLISH else steps.poll()
+        if feature.todo[0] is Step.PUBLISH:
+            return steps.publish()
+
+        return steps.poll()
 
     # --- agents
 
@@ -103,26 +128,68 @@ class FeatureSteps:
         role = ROLE_BY_STEP.get(feature.todo[0])
         if role is None or feature.open_job is not None:
             return ()
-        again, retries = feature.asked_again, feature.retries
-        reason = feature.workflow.reason if again or retries else ""
-        return (AgentRequest(role, feature.phase.key, feature.round, 0, retries, again, reason),)
+
+        again = feature.asked_again
+        retries = feature.retries
+        if again or retries:
+            reason = feature.workflow.reason
+        else:
+            reason = ""
+
+        return (
+            AgentRequest(
+                role=role,
+                phase=feature.phase.key,
+                round=feature.round,
+                agent_index=0,
+                retries=retries,
+                asked_again=again,
+                retry_reason=reason,
+            ),
+        )
 
     def assign_job(
-        self, feature: Feature, request: AgentRequest, agent: NamedAgent, job: str, context: StepContext
+        self,
+        feature: Feature,
+        request: AgentRequest,
+        agent: NamedAgent,
+        job: str,
+        context: StepContext,
     ) -> JobAssignment:
-        """A critic sees a copy that is thrown away. What the commands ran on is what a reviewer sees."""
+        """A critic sees a copy that is thrown away.
+
+        What the commands ran on is what a reviewer sees.
+        """
         assignment = self._assignment(feature)
+
         if request.role in WRITER_ROLES:
             commit = self._branch.read_head()
-            checkout = ensure_checkout(self._project.repository, assignment, self.checkout_options())
-            folder, aside = checkout.folder, checkout.record.set_aside
+            checkout = ensure_checkout(
+                self._project.repository, assignment, self.checkout_options()
+            )
+            folder = checkout.folder
+            aside = checkout.record.set_aside
         else:
             commit = feature.judged or self._branch.read_head()
-            folder, aside = copy_for_review(self._project, assignment.name, commit), (STATE_FOLDER,)
-        write_state_file(folder, context.state_json, list_blobs(self._project.repository, commit), aside)
+            folder = copy_for_review(self._project, assignment.name, commit)
+            aside = (STATE_FOLDER,)
+
+        write_state_file(
+            folder, context.state_json, list_blobs(self._project.repository, commit), aside
+        )
         for words in context.user_answers:
             feature = add_user_note(feature, words, feature.workflow.index)
-        briefed = build_phase_job(self._branch, feature, request, agent, job, folder, commit, context.artifacts)
+
+        briefed = build_phase_job(
+            branch=self._branch,
+            feature=feature,
+            request=request,
+            agent=agent,
+            job=job,
+            folder=folder,
+            commit=commit,
+            artifacts=context.artifacts,
+        )
         return briefed._replace(
             own_checkout=assignment if request.role in WRITER_ROLES else None,
             entries_before_start=context.check_entries,
@@ -140,13 +207,21 @@ class FeatureSteps:
         answer = job_end.answer
         if request.role not in WRITER_ROLES:
             remove_tree(assigned.checkout)
+
         event = JobEnded(
-            assigned.job_id, job_end.outcome, job_end.reason, job_end.remediation, answer.verdict, answer.text
+            job=assigned.job_id,
+            end=job_end.outcome,
+            reason=job_end.reason,
+            remediation=job_end.remediation,
+            verdict=answer.verdict,
+            text=answer.text,
         )
         return StepResult((event,), job_end.rows)
 
     def list_open_jobs(self, feature: Feature) -> tuple[str, ...]:
-        return (feature.open_job.job,) if feature.open_job else ()
+        if feature.open_job:
+            return (feature.open_job.job,)
+        return ()
 
     def save_lost_work(self, feature: Feature) -> None:
         found = find_checkout(self._project.repository, self._assignment(feature))
@@ -154,41 +229,62 @@ class FeatureSteps:
             raise_if_unsaved(reset_checkout(found, self.checkout_options()))
 
     def make_lost_event(self, job: str, reason: str, last_seen: str) -> JobEnded:
-        return JobEnded(job, JobEndKind.LOST, reason, last_seen=last_seen)
+        return JobEnded(job=job, end=JobEndKind.LOST, reason=reason, last_seen=last_seen)
 
     # --- what we do ourselves
 
-    def _harvest_documents(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
+    def _harvest_documents(
+        self, feature: Feature, context: StepContext
+    ) -> StepResult[AnyFeatureEvent]:
         notes = TrailNoteBuilder(self._project, context.workers)
         assignment = self._assignment(feature)
         checkout = ensure_checkout(self._project.repository, assignment, self.checkout_options())
         scope = writer_scope(self._branch, "archive" if feature.closing else "plan")
         title = f"{assignment.work_id}: documents, round {feature.round}"
         left = AgentChanges(
-            checkout, scope, title, self._project.make_signature(), lent_secrets=collect_lent_secrets(self._project)
+            checkout,
+            scope,
+            title,
+            self._project.make_signature(),
+            lent_secrets=collect_lent_secrets(self._project),
         )
+
         if against := harvest_documents(self._branch, left, notes):
-            # Nothing is taken over. What was written is saved; where it cannot be, it stays, and that is told too.
+            # Nothing is taken over. What was written is saved; where it cannot be, it stays, and
+            # that is told too.
             renewed = reset_checkout(checkout, self.checkout_options())
-            kept = (f"{renewed.folder} is kept: {renewed.reason}",) if isinstance(renewed, UnsavedWork) else ()
+            kept = (
+                (f"{renewed.folder} is kept: {renewed.reason}",)
+                if isinstance(renewed, UnsavedWork)
+                else ()
+            )
             return StepResult((ScopeViolated((*against, *kept)),), trail_notes=notes.entries)
+
         raise_if_unsaved(
             remove_checkout(
-                checkout, self._project.make_signature(), collect_lent_secrets(self._project), keep_for_reuse=True
+                checkout,
+                self._project.make_signature(),
+                collect_lent_secrets(self._project),
+                keep_for_reuse=True,
             )
         )
+
         delete_merged_branch(self._project.repository, assignment.branch, self._branch.name)
         wanted = () if feature.closing else feature.phase.artifacts
         there = self._branch.find_present_documents(wanted)
         missing = tuple(name for name in wanted if name not in there)
         head = self._branch.read_head()
+
         return StepResult(
             (DocumentsWritten(head, missing, not feature.closing and head == feature.written),),
             trail_notes=notes.entries,
         )
 
     def _run_commands(self, feature: Feature) -> StepResult[AnyFeatureEvent]:
-        """A phase that has no command may have been given some since: that is what its stop asks for."""
+        """A phase that has no command may have been given some since.
+
+        That is what its stop asks for.
+        """
         phase = feature.phase
         own = self._project.config.phases.get(phase.key)
         commands = phase.commands or (own.commands if own else None) or ()
@@ -196,19 +292,28 @@ class FeatureSteps:
         start = find_fork_point(self._project.repository, feature.base, head)
         ran, evidence = run_phase_commands(self._project, self._branch.slug, start, head, commands)
         paper = self._project.document_store.put(describe_evidence(evidence).encode())
-        seen = NewEvent(CHECKS_RAN, msgspec.json.encode(make_check_entries(evidence, head, paper, self._project.now())))
-        return StepResult((ran,), (seen,), command_durations_s=sum_durations_s(evidence))
+        seen = NewEvent(
+            CHECKS_RAN,
+            msgspec.json.encode(make_check_entries(evidence, head, paper, self._project.now())),
+        )
+
+        return StepResult(
+            events=(ran,), rows=(seen,), command_durations_s=sum_durations_s(evidence)
+        )
 
     def _write_report(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
         """Write the document of a phase in which no agent writes one."""
         phase = feature.phase
-        text = (
-            self._render_implementation_report(context)
-            if phase.work is PhaseWork.PACKAGES
-            else _render_review_report(feature)
-        )
+        if phase.work is PhaseWork.PACKAGES:
+            text = self._render_implementation_report(context)
+        else:
+            text = _render_review_report(feature)
+
         path = f"{self._branch.folder}/{_report_file_name(feature)}"
-        commit = self._branch.commit_files({path: text.encode()}, f"{phase.key}: {_report_file_name(feature)}\n")
+        commit = self._branch.commit_files(
+            {path: text.encode()}, f"{phase.key}: {_report_file_name(feature)}\n"
+        )
+
         return StepResult((ReportWritten(commit),))
 
     def _render_implementation_report(self, context: StepContext) -> str:
@@ -222,21 +327,41 @@ class FeatureSteps:
         return render_report("implementation", values)
 
     def check_gate(self, feature: Feature) -> GateChecked:
-        """What is found at the gate of the phase now: its documents, and whether the tasks can be carried out.
+        """What is found at the gate of the phase now.
+
+        Its documents, and whether the tasks can be carried out.
 
         What was judged must be what is there: somebody may have moved the branch meanwhile.
         """
-        branch, phase = self._branch, feature.phase
+        branch = self._branch
+        phase = feature.phase
         head = branch.read_head()
         there = branch.find_present_documents(phase.artifacts, head)
-        problems = check_plan(branch, head) if TASKS_FILE in there else ()
-        checks = {"plan of tasks": not problems} if TASKS_FILE in there else {}
-        ours = () if phase.work is PhaseWork.PLANNING else (f"{branch.folder}/{_report_file_name(feature)}",)
+        if TASKS_FILE in there:
+            problems = check_plan(branch, head)
+        else:
+            problems = ()
+
+        if TASKS_FILE in there:
+            checks = {"plan of tasks": not problems}
+        else:
+            checks = {}
+
+        ours = (
+            ()
+            if phase.work is PhaseWork.PLANNING
+            else (f"{branch.folder}/{_report_file_name(feature)}",)
+        )
         if later := branch.list_changes_since(feature.judged, head, *ours):
             checks[REVIEWED_TREE_CHECK] = False
-            problems = (*problems, f"changed on {branch.name} after it was judged: {format_names(later)}")
+            problems = (
+                *problems,
+                f"changed on {branch.name} after it was judged: {format_names(later)}",
+            )
+
         found = "\n".join(problems)
         said = f"{there} {checks} {dict(feature.commands)} {feature.verdict}\n{found}\n{feature.report}"
+
         return GateChecked(there, checks, found, failure_key(said))
 
     # --- what the steps share
@@ -246,9 +371,14 @@ class FeatureSteps:
 
     def checkout_options(self) -> CheckoutOptions:
         """With what the checkout of a writer is made."""
-        signature, worktrees = self._project.make_signature(), self._project.worktrees_folder
+        signature = self._project.make_signature()
+        worktrees = self._project.worktrees_folder
         return CheckoutOptions(
-            signature.who, signature, (STATE_FOLDER,), worktrees=worktrees, lent=collect_lent_secrets(self._project)
+            agent=signature.who,
+            signature=signature,
+            set_aside=(STATE_FOLDER,),
+            worktrees=worktrees,
+            lent=collect_lent_secrets(self._project),
         )
 
 
@@ -261,23 +391,37 @@ def _render_package_row(row: PackageRow) -> str:
 
 def _render_package_section(row: PackageRow, context: StepContext) -> str:
     """The statuses of a package's tasks, and what its agents said they built in the last round."""
-    claims = select_latest_claims([one for one in context.claims if one.package == row.id], row.round)
+    claims = select_latest_claims(
+        [one for one in context.claims if one.package == row.id], row.round
+    )
     summary = " ".join(one.said.summary or "" for one in claims).replace("<", "&lt;")
-    tasks = "\n".join(f"| {name} | {status or NO_STATUS} |" for name, status in decode_task_statuses(row.tasks).items())
+    tasks = "\n".join(
+        f"| {name} | {status or NO_STATUS} |"
+        for name, status in decode_task_statuses(row.tasks).items()
+    )
     said = collapse_whitespace(summary)[:MAX_SUMMARY_CHARS] or "-"
-    form = "implementation-package" if tasks else "implementation-package-plain"
+    if tasks:
+        form = "implementation-package"
+    else:
+        form = "implementation-package-plain"
+
     return render_report(
-        form, {"WP_ID": row.id, "TITLE": collapse_whitespace(row.title), "TASKS": tasks, "SUMMARY": said}
+        form,
+        {"WP_ID": row.id, "TITLE": collapse_whitespace(row.title), "TASKS": tasks, "SUMMARY": said},
     )
 
 
 def _report_file_name(feature: Feature) -> str:
     phase = feature.phase
-    return phase.artifacts[0] if phase.artifacts else f"{gate_name(phase.key).replace('GATE', 'REVIEW')}.md"
+    if phase.artifacts:
+        return phase.artifacts[0]
+    return f"{gate_name(phase.key).replace('GATE', 'REVIEW')}.md"
 
 
 def _render_review_report(feature: Feature) -> str:
-    commands = (f"{name} {'passed' if passed else 'failed'}" for name, passed in feature.commands.items())
+    commands = (
+        f"{name} {'passed' if passed else 'failed'}" for name, passed in feature.commands.items()
+    )
     return render_report(
         "review",
         {

@@ -1,4 +1,7 @@
-"""What agents left in their checkouts: judged by the scope, taken over, remarked on for the reviewer."""
+"""What agents left in their checkouts.
+
+Judged by the scope, taken over, remarked on for the reviewer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,13 @@ from phasegate.checks.secrets import find_secrets
 from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
 from phasegate.core.machine.package_events import AnyPackageEvent, Harvested
 from phasegate.core.machine.package_machine import PackageRun
-from phasegate.core.paths.scope import LITTER_PATTERNS, Scope, Violation, find_violations, list_changed_lock_files
+from phasegate.core.paths.scope import (
+    LITTER_PATTERNS,
+    Scope,
+    Violation,
+    find_violations,
+    list_changed_lock_files,
+)
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.checks.manifest import find_added_lines
 from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN
@@ -35,10 +44,13 @@ from phasegate.workspace.tree_diff import diff_trees
 def harvest_package(
     workspace: PackageWorkspace, run: PackageRun, context: StepContext, *, is_resumed: bool = False
 ) -> StepResult[AnyPackageEvent]:
-    """Look at every checkout; if all of them are within their scope, join them on the package's branch.
+    """Look at every checkout.
 
-    `is_resumed`: a dispatcher before this one saw the agents end. If nothing is found then, a power failure may have
-    taken it: that is no round that changed nothing, and another one goes on without a person.
+    If all of them are within their scope, join them on the package's branch.
+
+    `is_resumed`: a dispatcher before this one saw the agents end. If nothing is found then, a power
+    failure may have taken it: that is no round that changed nothing, and another one goes on
+    without a person.
     """
     notes = TrailNoteBuilder(workspace.project, context.workers)
     title = f"{workspace.package.work_package_id}: {workspace.package.title}"
@@ -53,44 +65,97 @@ def harvest_package(
         )
         for index, checkout in enumerate(workspace.ensure_checkouts())
     ]
+
     for index in range(workspace.agent_count):
         workspace.disarm_checkout(index)
+
     strayed = [
-        tuple(_add_owner(workspace, index, text) for text in left.find_violations()) for index, left in enumerate(found)
+        tuple(_add_owner(workspace, index, text) for text in left.find_violations())
+        for index, left in enumerate(found)
     ]
     for index, texts in enumerate(strayed):
         notes.add_violations(texts, index)
-    violations = tuple(text for texts in strayed for text in texts) or tuple(_find_conflicting_lock_files(found))
+
+    violations = tuple(text for texts in strayed for text in texts) or tuple(
+        _find_conflicting_lock_files(found)
+    )
     if violations:
         return StepResult((Harvested(violations=violations),), trail_notes=notes.entries)
-    if leaking := [(left.checkout, texts) for left in found if (texts := tuple(dict.fromkeys(left.find_leaks())))]:
-        renewed = [reset_checkout(checkout, workspace.checkout_options()) for checkout, _ in leaking]
-        kept = tuple(f"{one.folder} is not reset: {one.reason}" for one in renewed if isinstance(one, UnsavedWork))
+
+    if leaking := [
+        (left.checkout, texts)
+        for left in found
+        if (texts := tuple(dict.fromkeys(left.find_leaks())))
+    ]:
+        renewed = [
+            reset_checkout(checkout, workspace.checkout_options()) for checkout, _ in leaking
+        ]
+        kept = tuple(
+            f"{one.folder} is not reset: {one.reason}"
+            for one in renewed
+            if isinstance(one, UnsavedWork)
+        )
         leaks = tuple(text for _, texts in leaking for text in texts)[:MAX_NAMES_SHOWN]
         notes.add_violations(f"{text}: it holds a key that was lent to the agent" for text in leaks)
-        return StepResult((Harvested(leaks=leaks),), (), kept, trail_notes=notes.entries)
+        return StepResult(
+            events=(Harvested(leaks=leaks),), rows=(), notices=kept, trail_notes=notes.entries
+        )
+
     taken = [left.commit_to_branch() for left in found]
-    remarks = (*(remark for left in found for remark in left.remarks()), *_renamed_commit_remarks(workspace, taken))
-    paper = write_remarks(workspace.project, remarks, workspace.evidence_path(run.round, ".remarks"))
+    remarks = (
+        *(remark for left in found for remark in left.remarks()),
+        *_renamed_commit_remarks(workspace, taken),
+    )
+    paper = write_remarks(
+        workspace.project, remarks, workspace.evidence_path(run.round, ".remarks")
+    )
     notes.add_commits(taken, run.commit or found[0].checkout.start)
     tip = taken[-1].tip
-    commit = tip if diff_trees(workspace.project.repository.place(), found[0].checkout.base, tip) else ""
+    if diff_trees(workspace.project.repository.place(), found[0].checkout.base, tip):
+        commit = tip
+    else:
+        commit = ""
+
     base = () if commit else workspace.blobs_of(found[0].checkout.base)
-    there = tuple(path for path in workspace.package.deliverables.all if path in base)[:MAX_NAMES_SHOWN]
-    event = Harvested(commit, remarks=paper, there=there, unchanged=commit == run.previous_commit and not is_resumed)
-    return StepResult((event,), notices=remarks, trail_notes=notes.entries)
+    there = tuple(path for path in workspace.package.deliverables.all if path in base)[
+        :MAX_NAMES_SHOWN
+    ]
+    event = Harvested(
+        commit=commit,
+        remarks=paper,
+        there=there,
+        unchanged=commit == run.previous_commit and not is_resumed,
+    )
+
+    return StepResult(events=(event,), notices=remarks, trail_notes=notes.entries)
 
 
 def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
     """A paper for the reviewer with these remarks; none at all is no paper."""
-    return project.document_store.put("".join(f"- {remark}\n" for remark in remarks).encode(), name) if remarks else ""
+    if remarks:
+        return project.document_store.put(
+            "".join(f"- {remark}\n" for remark in remarks).encode(), name
+        )
+    return ""
 
 
-def _renamed_commit_remarks(workspace: PackageWorkspace, harvests: Sequence[Harvest]) -> Iterator[str]:
-    """The commits that got the package's name in front, for the reviewer to know that it is not the agent's."""
-    titles = [one.message.partition("\n")[0] for harvest in harvests for one in harvest.commits if one.message_changed]
+def _renamed_commit_remarks(
+    workspace: PackageWorkspace, harvests: Sequence[Harvest]
+) -> Iterator[str]:
+    """The commits that got the package's name in front, for the reviewer to know that it is not the
+    agent's.
+    """
+    titles = [
+        one.message.partition("\n")[0]
+        for harvest in harvests
+        for one in harvest.commits
+        if one.message_changed
+    ]
+
     if titles:
-        yield render_note("renamed", WP_ID=workspace.package.work_package_id, COMMITS=summarize_paths(titles))
+        yield render_note(
+            "renamed", WP_ID=workspace.package.work_package_id, COMMITS=summarize_paths(titles)
+        )
 
 
 def _add_owner(workspace: PackageWorkspace, index: int, violation: str) -> str:
@@ -101,6 +166,7 @@ def _add_owner(workspace: PackageWorkspace, index: int, violation: str) -> str:
         share = workspace.share(other)
         if share is not None and path in share.deliverables:
             return f"{violation}; it is the file of agent {other}"
+
     return violation
 
 
@@ -123,7 +189,10 @@ def render_violations(violations: Sequence[Violation]) -> Iterator[str]:
 
 def summarize_paths(paths: Sequence[str]) -> str:
     """The first of these paths, and how many more there are."""
-    more = [f"and {len(paths) - MAX_NAMES_SHOWN} more"] if len(paths) > MAX_NAMES_SHOWN else []
+    if len(paths) > MAX_NAMES_SHOWN:
+        more = [f"and {len(paths) - MAX_NAMES_SHOWN} more"]
+    else:
+        more = []
     return ", ".join([*map(escape_unprintable, paths[:MAX_NAMES_SHOWN]), *more])
 
 
@@ -139,25 +208,37 @@ class AgentChanges:
         litter: tuple[str, ...] = LITTER_PATTERNS,
         lent_secrets: SecretMatcher = NO_SECRETS,
     ) -> None:
-        self.checkout, self._lent_secrets = checkout, lent_secrets
-        self._scope, self._title, self._committer = scope, title, committer
-        self._observation: Observation | CheckoutTooLarge = observe_checkout(checkout, litter=litter)
+        self.checkout = checkout
+        self._lent_secrets = lent_secrets
+        self._scope = scope
+        self._title = title
+        self._committer = committer
+        self._observation: Observation | CheckoutTooLarge = observe_checkout(
+            checkout, litter=litter
+        )
 
     @property
     def versions(self) -> Mapping[str, DiskEntry | None]:
-        return {} if isinstance(self._observation, CheckoutTooLarge) else self._observation.versions
+        if isinstance(self._observation, CheckoutTooLarge):
+            return {}
+        return self._observation.versions
 
     def find_violations(self) -> Iterator[str]:
         if isinstance(self._observation, CheckoutTooLarge):
             yield f"the checkout holds more than {self._observation.limit} {self._observation.what}"
             return
-        outside = find_violations(self._observation.changes, self._scope, self._observation.tracked_files)
+
+        outside = find_violations(
+            self._observation.changes, self._scope, self._observation.tracked_files
+        )
         yield from map(self._lent_secrets.redact, render_violations(outside))
 
     def find_leaks(self) -> Iterator[str]:
         """Where a key stands that was lent to the agent."""
         if not isinstance(self._observation, CheckoutTooLarge):
-            yield from find_leaks(self.checkout, self._observation, self._is_deliverable, self._lent_secrets)
+            yield from find_leaks(
+                self.checkout, self._observation, self._is_deliverable, self._lent_secrets
+            )
 
     def remarks(self) -> Iterator[str]:
         """What is no violation, and for the reviewer to know."""
@@ -172,41 +253,61 @@ class AgentChanges:
                 yield render_note(name, FILES=self._lent_secrets.redact(summarize_paths(paths)))
 
     def _is_deliverable(self, path: str) -> bool:
-        return not self._scope.is_litter(path) and (self._scope.covers(path) or self._scope.is_lock_file(path))
+        return not self._scope.is_litter(path) and (
+            self._scope.covers(path) or self._scope.is_lock_file(path)
+        )
 
     def commit_to_branch(self) -> Harvest:
-        """The work's branch, with what this agent may deliver put on it. A second time is no harm."""
+        """The work's branch, with what this agent may deliver put on it.
+
+        A second time is no harm.
+        """
         assert not isinstance(self._observation, CheckoutTooLarge)
         taken = harvest_checkout(
-            self.checkout, self._observation, self._is_deliverable, committer=self._committer, title=self._title
+            self.checkout,
+            self._observation,
+            self._is_deliverable,
+            committer=self._committer,
+            title=self._title,
         )
+
         if isinstance(taken, RefMoved) and taken.actual is None:
             raise missing_branch_error(self.checkout.repository, self.checkout.assignment.branch)
         if not isinstance(taken, Harvest):
             raise StateConflict(f"the work could not be taken over: {taken}", "try it again")
+
         return taken
 
 
 _MAX_ATTEMPTS = 5
 
 
-def harvest_documents(branch: FeatureBranch, changes: AgentChanges, notes: TrailNoteBuilder) -> tuple[str, ...]:
-    """Take over what a writer left, if it is within its scope; what stands against it. A second time is no harm.
+def harvest_documents(
+    branch: FeatureBranch, changes: AgentChanges, notes: TrailNoteBuilder
+) -> tuple[str, ...]:
+    """Take over what a writer left, if it is within its scope; what stands against it.
 
-    Documents are shown to other agents and merged: where something looks like a secret nothing is taken, and it is
-    told where.
+    A second time is no harm.
+
+    Documents are shown to other agents and merged: where something looks like a secret nothing is
+    taken, and it is told where.
     """
-    leaks = (f"{where}: it holds a key that was lent to the agent" for where in changes.find_leaks())
+    leaks = (
+        f"{where}: it holds a key that was lent to the agent" for where in changes.find_leaks()
+    )
     if violations := (*changes.find_violations(), *leaks):
         notes.add_violations(violations)
         return violations
+
     taken = changes.commit_to_branch()
     if secrets := _find_committed_secrets(branch, changes.checkout.start, taken.tip):
         notes.add_violations(secrets)
         return secrets
+
     notes.add_commits([taken], changes.checkout.start)
     if not branch.fast_forward(taken.tip):
         _merge_branch(branch, changes.checkout.assignment.branch)
+
     return ()
 
 
@@ -214,22 +315,30 @@ def _find_committed_secrets(branch: FeatureBranch, start: str, tip: str) -> tupl
     commits = [one.id for one in commits_between(branch.project.repository, start, tip)]
     found = find_secrets(find_added_lines(branch.project, start, commits))
     return tuple(
-        f"{secret.kind} in {escape_unprintable(secret.path)}:{secret.line}" for secret in found if not secret.is_allowed
+        f"{secret.kind} in {escape_unprintable(secret.path)}:{secret.line}"
+        for secret in found
+        if not secret.is_allowed
     )
 
 
 def _merge_branch(branch: FeatureBranch, source: str) -> None:
     """Somebody moved the feature's branch meanwhile: both histories are kept."""
-    project, target = branch.project, branch.name
+    project = branch.project
+    target = branch.name
+
     for _ in range(_MAX_ATTEMPTS):
-        made = prepare_merge(project.repository, source, target, f"merge {source}\n", project.make_signature())
+        made = prepare_merge(
+            project.repository, source, target, f"merge {source}\n", project.make_signature()
+        )
         if isinstance(made, MergeConflict):
             raise StateConflict(
                 f"{source} and {target} changed the same files: {', '.join(made.paths)}",
                 f"merge {source} into {target} by hand, then run again",
             )
+
         if isinstance(made, AlreadyMerged):
             return
         if project.refs.move(target, made.target_commit, made.commit):
             return
+
     raise StateConflict(f"{target} keeps moving", "run again")

@@ -1,4 +1,7 @@
-"""What a package's document says of the project around it; and documents that others wrote, made whole."""
+"""What a package's document says of the project around it.
+
+And documents that others wrote, made whole.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,16 @@ PLANNING_DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md
 def build_package_plan(
     branch: FeatureBranch, package: WorkPackage, commit: str, texts: Mapping[str, str]
 ) -> PackagePlan:
-    """What a commit says for the documents of packages: the commands that our checks will run, for the agent to try
-    first; the language; what the feature's documents (`texts`) say.
+    """What a commit says for the documents of packages.
+
+    The commands that our checks will run, for the agent to try first; the language; what the
+    feature's documents (`texts`) say.
     """
     project = branch.project
     files = read_project_files(project, commit)
-    profile = choose_profile(project, package.profile, (path for path in files.paths if "/" not in path))
+    profile = choose_profile(
+        project, package.profile, (path for path in files.paths if "/" not in path)
+    )
     facts = collect_language_facts(profile.name if profile else "", files)
     asked = {
         f"{name} in {one.plan.root}" if one.plan.root else name: line
@@ -40,6 +47,7 @@ def build_package_plan(
         for name, line in one.plan.commands.items()
         if line
     }
+
     return PackagePlan(
         created="",
         base_branch=branch.name,
@@ -57,21 +65,36 @@ def build_package_plan(
 def complete_package_document(
     project: Project, record: RecordReader, planned_package: PlannedPackage, timeout_s: float
 ) -> PlannedPackage:
-    """A package whose document lacks nothing that an agent must know. One that we wrote ourselves is as it was."""
+    """A package whose document lacks nothing that an agent must know.
+
+    One that we wrote ourselves is as it was.
+    """
     if has_all_sections(planned_package.document):
         return planned_package
-    package, branch = planned_package.package, FeatureBranch(project, planned_package.package.feature_slug)
+
+    package, branch = (
+        planned_package.package,
+        FeatureBranch(project, planned_package.package.feature_slug),
+    )
     _, commit = resolve_branch_and_head(project, branch.name)
     texts = branch.read_documents(
-        {name: blob for name, blob in branch.list_documents(commit).items() if name in PLANNING_DOCUMENTS}
+        {
+            name: blob
+            for name, blob in branch.list_documents(commit).items()
+            if name in PLANNING_DOCUMENTS
+        }
     )
+
     plan = msgspec.structs.replace(
         build_package_plan(branch, package, commit, texts),
         created=next(iter(record.events(branch.slug))).ts,
         package_ids=tuple(read_planned_packages(record, branch.slug)),
         timeout_s=int(timeout_s),
     )
-    return planned_package._replace(document=complete_document(planned_package.document, package, plan))
+
+    return planned_package._replace(
+        document=complete_document(planned_package.document, package, plan)
+    )
 
 
 def extract_requirement_texts(spec: str) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""From the plan of a feature to its work packages, and from findings to one more package that mends them."""
+"""From the plan of a feature to its work packages, and from findings to one more package that mends
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from phasegate.core.workflow.phases import TASKS_FILE, PhaseWork
 from phasegate.core.workflow.workflows import gate_name
 from phasegate.engine.checks.manifest import choose_profile
 from phasegate.engine.jobs.step import StepContext, StepResult
-from phasegate.engine.journal.package import PlannedPackage, make_plan_events, parse_planned_packages
+from phasegate.engine.journal.package import (
+    PlannedPackage,
+    make_plan_events,
+    parse_planned_packages,
+)
 from phasegate.engine.project.agents import choose_agent
 from phasegate.engine.project.feature_branch import FeatureBranch
 from phasegate.engine.project.project import Project
@@ -55,36 +61,59 @@ class PackagePlanner(NamedTuple):
         known = parse_planned_packages(self.branch.slug, self.context.package_documents)
         if known and self.feature.packages:
             return StepResult((_planned_event(known),))
+
         texts = self.branch.read_documents(self.branch.list_documents())
-        by_hand = {name: text for name, text in texts.items() if name.startswith("tasks/WP") and name.endswith(".md")}
+        by_hand = {
+            name: text
+            for name, text in texts.items()
+            if name.startswith("tasks/WP") and name.endswith(".md")
+        }
         if TASKS_FILE not in texts and by_hand:
             return self._load_documents(
                 {name.removeprefix("tasks/").removesuffix(".md"): by_hand[name] for name in by_hand}
             )
+
         tasks = parse_tasks(texts.get(TASKS_FILE, ""), read_yaml)
         if problems := describe_task_problems(tasks):
             return StepResult((PackagesPlanned({}, problems),))
+
         packages = self._packages_from_tasks(tasks, texts)
         return self._load_documents(
-            self._write_documents(packages, texts) if not known else self._replan(packages, texts, known)
+            self._write_documents(packages, texts)
+            if not known
+            else self._replan(packages, texts, known)
         )
 
     def _replan(
-        self, packages: Iterable[WorkPackage], texts: Mapping[str, str], existing: Mapping[str, PlannedPackage]
+        self,
+        packages: Iterable[WorkPackage],
+        texts: Mapping[str, str],
+        existing: Mapping[str, PlannedPackage],
     ) -> dict[str, str]:
-        """A plan after another one. A package that is asked for the same is the one before; others get new numbers.
+        """A plan after another one.
+
+        A package that is asked for the same is the one before; others get new numbers.
 
         So what is done need not be done again, and no number means two things.
         """
-        before = [(_comparable_content(one.document, self.branch.slug), name) for name, one in existing.items()]
+        before = [
+            (_comparable_content(one.document, self.branch.slug), name)
+            for name, one in existing.items()
+        ]
         planned = {one.work_package_id: one for one in packages}
         texts_of = self._render_documents(planned.values(), texts)
-        wanted = {name: _comparable_content(text, self.branch.slug) for name, text in texts_of.items()}
-        same = {name: next((old for asked, old in before if asked == wanted[name]), "") for name in planned}
+        wanted = {
+            name: _comparable_content(text, self.branch.slug) for name, text in texts_of.items()
+        }
+        same = {
+            name: next((old for asked, old in before if asked == wanted[name]), "")
+            for name in planned
+        }
         free = count(1 + max(one.package.sequence for one in existing.values()))
         names = {name: same[name] or f"WP{next(free):02}" for name in planned}
         fresh = [_renumber(one, names) for name, one in planned.items() if not same[name]]
         kept = {names[name]: existing[names[name]].document for name in planned if same[name]}
+
         return {**kept, **(self._write_documents(fresh, texts) if fresh else {})}
 
     def add_fix_package(self) -> StepResult[AnyFeatureEvent]:
@@ -97,17 +126,31 @@ class PackagePlanner(NamedTuple):
         ]
         if waiting:
             return StepResult((_planned_event(known),))
+
         package = self._make_fix_package([one.package for one in known.values()])
         texts = self.branch.read_documents(self.branch.list_documents())
         documents = {name: one.document for name, one in known.items() if self._is_in_feature(name)}
+
         return self._load_documents({**documents, **self._write_documents([package], texts)})
 
     @property
     def _fix_title(self) -> str:
-        name = "asked_title" if self._is_requested_by_user else "mend_title"
+        if self._is_requested_by_user:
+            name = "asked_title"
+        else:
+            name = "mend_title"
+
         feature = self.feature
-        closing = len(feature.packages) if self._is_sent_back else len(feature.remarks)
-        number = closing if feature.closing else feature.workflow.round - 1
+        if self._is_sent_back:
+            closing = len(feature.packages)
+        else:
+            closing = len(feature.remarks)
+
+        if feature.closing:
+            number = closing
+        else:
+            number = feature.workflow.round - 1
+
         return f"{render_note(name, GATE=self._finding_source)} ({number})"
 
     @property
@@ -116,11 +159,16 @@ class PackagePlanner(NamedTuple):
         pull = self.feature.pull
         if self._is_sent_back:
             return f"merge into {self.feature.base}"
-        return f"pull request {pull.number}" if self.feature.closing and pull else gate_name(self.feature.phase.key)
+        if self.feature.closing and pull:
+            return f"pull request {pull.number}"
+
+        return gate_name(self.feature.phase.key)
 
     @property
     def _is_sent_back(self) -> bool:
-        """Whether it was not a person at the forge who found something, but the tests of the merged tree."""
+        """Whether it was not a person at the forge who found something, but the tests of the merged
+        tree.
+        """
         return self.feature.closing and self.feature.sent_back and not self.feature.unanswered
 
     @property
@@ -136,10 +184,14 @@ class PackagePlanner(NamedTuple):
         number = 1 + max(one.sequence for one in others)
         scope = dict.fromkeys(path for one in others for path in one.file_scope)
         kinds = {
-            kind: tuple(dict.fromkeys(path for one in others for path in getattr(one.deliverables, kind)))
+            kind: tuple(
+                dict.fromkeys(path for one in others for path in getattr(one.deliverables, kind))
+            )
             for kind in ("code", "tests", "documentation")
         }
+
         findings = "\n\n".join(part for part in (self.feature.findings, self.feature.said) if part)
+
         return WorkPackage(
             work_package_id=f"WP{number:02}",
             title=self._fix_title,
@@ -149,13 +201,17 @@ class PackagePlanner(NamedTuple):
             deliverables=Deliverables(**kinds),
             requirements=tuple(dict.fromkeys(name for one in others for name in one.requirements)),
             mission=render_note(
-                "asked" if self._is_requested_by_user else "mend", GATE=self._finding_source, FINDINGS=findings
+                "asked" if self._is_requested_by_user else "mend",
+                GATE=self._finding_source,
+                FINDINGS=findings,
             ),
             profile=others[0].profile,
             checks=others[0].checks,
         )
 
-    def _packages_from_tasks(self, tasks: TaskList, texts: Mapping[str, str]) -> tuple[WorkPackage, ...]:
+    def _packages_from_tasks(
+        self, tasks: TaskList, texts: Mapping[str, str]
+    ) -> tuple[WorkPackage, ...]:
         profile = self._detect_profile()
         return plan_packages(
             tasks.tasks,
@@ -165,23 +221,38 @@ class PackagePlanner(NamedTuple):
             guidance=read_guidance(texts.get("plan.md", "")),
         )
 
-    def _write_documents(self, packages: Iterable[WorkPackage], texts: Mapping[str, str]) -> dict[str, str]:
+    def _write_documents(
+        self, packages: Iterable[WorkPackage], texts: Mapping[str, str]
+    ) -> dict[str, str]:
         """The document of each package, on the feature's branch."""
         documents = self._render_documents(packages, texts)
-        files = {f"{self.branch.folder}/tasks/{name}.md": text.encode() for name, text in documents.items()}
-        self.branch.commit_files(files, f"{self.feature.phase.key}: work packages {', '.join(documents)}\n")
+        files = {
+            f"{self.branch.folder}/tasks/{name}.md": text.encode()
+            for name, text in documents.items()
+        }
+        self.branch.commit_files(
+            files, f"{self.feature.phase.key}: work packages {', '.join(documents)}\n"
+        )
+
         return documents
 
-    def _render_documents(self, packages: Iterable[WorkPackage], texts: Mapping[str, str]) -> dict[str, str]:
+    def _render_documents(
+        self, packages: Iterable[WorkPackage], texts: Mapping[str, str]
+    ) -> dict[str, str]:
         packages = list(packages)
-        whole = WorkPackage(work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=())
+        whole = WorkPackage(
+            work_package_id="feature", title="", feature_slug=self.branch.slug, file_scope=()
+        )
         plan = build_package_plan(self.branch, whole, self.branch.read_head(), texts)
         plan = msgspec.structs.replace(
             plan,
             created=self.context.started_at,
             package_ids=tuple(package.work_package_id for package in packages),
-            timeout_s=int(choose_agent(self.project, "implement", self.feature.phase.key).settings.timeout_s),
+            timeout_s=int(
+                choose_agent(self.project, "implement", self.feature.phase.key).settings.timeout_s
+            ),
         )
+
         return {package.work_package_id: render_package(package, plan) for package in packages}
 
     def _load_documents(self, documents: Mapping[str, str]) -> StepResult[AnyFeatureEvent]:
@@ -190,7 +261,10 @@ class PackagePlanner(NamedTuple):
             rows = make_plan_events(self.branch.slug, documents, known, self.project.now())
         except ConfigError as error:
             return StepResult((PackagesPlanned({}, (error.message,)),))
-        return StepResult((_planned_event(parse_planned_packages(self.branch.slug, documents)),), tuple(rows))
+
+        return StepResult(
+            (_planned_event(parse_planned_packages(self.branch.slug, documents)),), tuple(rows)
+        )
 
     def _detect_profile(self) -> Profile | None:
         paths = list_blobs(self.project.repository, self.branch.read_head())
@@ -198,36 +272,54 @@ class PackagePlanner(NamedTuple):
 
 
 def _comparable_content(document: str, slug: str) -> tuple[WorkPackage, list[str]]:
-    """What a package's document asks for, without its number: the rest of it tells of the project as it is by then."""
+    """What a package's document asks for, without its number.
+
+    The rest of it tells of the project as it is by then.
+    """
     package = load_package(document, "WPnn.md", slug)
     marks = tuple(f"- **{id_}:**" for id_ in package.requirements)
     asked = msgspec.structs.replace(package, work_package_id="", dependencies=())
+
     return asked, [line for line in document.splitlines() if marks and line.startswith(marks)]
 
 
 def _renumber(package: WorkPackage, names: Mapping[str, str]) -> WorkPackage:
     waits = tuple(names[name] for name in package.dependencies)
-    return msgspec.structs.replace(package, work_package_id=names[package.work_package_id], dependencies=waits)
+    return msgspec.structs.replace(
+        package, work_package_id=names[package.work_package_id], dependencies=waits
+    )
 
 
 def check_plan(branch: FeatureBranch, commit: str) -> tuple[str, ...]:
     """What is wrong with the tasks on a commit, before any agent starts to work on them."""
     named = branch.list_documents(commit)
-    texts = branch.read_documents({TASKS_FILE: named[TASKS_FILE]}) if TASKS_FILE in named else {}
+    if TASKS_FILE in named:
+        texts = branch.read_documents({TASKS_FILE: named[TASKS_FILE]})
+    else:
+        texts = {}
+
     if TASKS_FILE not in texts:
         return (f"{TASKS_FILE} is missing",)
+
     tasks = parse_tasks(texts[TASKS_FILE], read_yaml)
     if problems := describe_task_problems(tasks):
         return problems
+
     packages = plan_packages(tasks.tasks, branch.slug)
-    return tuple(f"{TASKS_FILE}: {problem.key} {problem.message}" for _, problem in find_plan_problems(packages))
+    return tuple(
+        f"{TASKS_FILE}: {problem.key} {problem.message}"
+        for _, problem in find_plan_problems(packages)
+    )
 
 
 def describe_task_problems(tasks: TaskList) -> tuple[str, ...]:
     """Why tasks are no plan, in words."""
     if not tasks.tasks and not tasks.findings:
         return (f"{TASKS_FILE} holds no task",)
-    return tuple(f"{TASKS_FILE}, line {found.line}: {found.message}" for found in tasks.findings[:_MAX_PROBLEMS])
+    return tuple(
+        f"{TASKS_FILE}, line {found.line}: {found.message}"
+        for found in tasks.findings[:_MAX_PROBLEMS]
+    )
 
 
 def _planned_event(packages: Mapping[str, PlannedPackage]) -> PackagesPlanned:

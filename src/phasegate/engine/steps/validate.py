@@ -9,7 +9,12 @@ import msgspec
 
 from phasegate.checks.evidence import Evidence
 from phasegate.checks.false_claims import FalseClaim, ObservedFacts, find_false_claims
-from phasegate.core.machine.package_events import AnyPackageEvent, JobEndKind, Validated, failure_key
+from phasegate.core.machine.package_events import (
+    AnyPackageEvent,
+    JobEndKind,
+    Validated,
+    failure_key,
+)
 from phasegate.core.machine.retry import Fault
 from phasegate.core.plan.commits import Commit
 from phasegate.engine.checks.manifest import PackageChecker, describe_evidence, describe_failures
@@ -40,20 +45,35 @@ class _FalseClaimsEntry(msgspec.Struct, frozen=True):
 def build_claim_events(
     workspace: PackageWorkspace, assigned: JobAssignment, agent_index: int, ended: JobEnd
 ) -> tuple[NewEvent, ...]:
-    """The event that keeps what an implementer's result says, if it counts, for the step that records its end."""
+    """The event that keeps what an implementer's result says, if it counts, for the step that
+    records its end.
+    """
     said = ended.answer.response
+
     if (
         said is None
         or ended.outcome not in (JobEndKind.DONE, JobEndKind.BLOCKED)
         or said.success != (ended.outcome is JobEndKind.DONE)
     ):
         return ()
+
     words = {name: (getattr(said, name) or "")[:_MAX_TEXT_CHARS] or None for name in _TEXT_FIELDS}
-    steps = tuple(step[:_MAX_TEXT_CHARS] for step in (said.next_steps or ())[:_MAX_NEXT_STEPS]) or None
+    steps = (
+        tuple(step[:_MAX_TEXT_CHARS] for step in (said.next_steps or ())[:_MAX_NEXT_STEPS]) or None
+    )
     # An escalation need not name its job: it is this one's.
     said = msgspec.structs.replace(said, job_id=assigned.job_id, next_steps=steps, **words)
-    package, took_s = workspace.package.work_package_id, ended.finished.duration_s
-    kept = AgentClaim(package, assigned.round, agent_index, assigned.agent, took_s, said)
+    package = workspace.package.work_package_id
+    took_s = ended.finished.duration_s
+    kept = AgentClaim(
+        package=package,
+        round=assigned.round,
+        agent_index=agent_index,
+        agent=assigned.agent,
+        duration_s=took_s,
+        said=said,
+    )
+
     return (NewEvent(AGENT_CLAIMED, msgspec.json.encode(kept)),)
 
 
@@ -66,16 +86,34 @@ class ClaimComparison(NamedTuple):
 
 
 def compare_claims(
-    workspace: PackageWorkspace, agent_claims: Iterable[AgentClaim], checker: PackageChecker, evidence: Evidence
+    workspace: PackageWorkspace,
+    agent_claims: Iterable[AgentClaim],
+    checker: PackageChecker,
+    evidence: Evidence,
 ) -> ClaimComparison:
-    """Compare what was said in a round with what is: an event for each job that said what is not so."""
-    found = [(one, claims) for one in agent_claims if (claims := _find_false_claims(workspace, one, checker, evidence))]
+    """Compare what was said in a round with what is.
+
+    An event for each job that said what is not so.
+    """
+    found = [
+        (one, claims)
+        for one in agent_claims
+        if (claims := _find_false_claims(workspace, one, checker, evidence))
+    ]
     told = tuple(_render_claim(workspace, one, claim) for one, claims in found for claim in claims)
     wrong = [
-        _FalseClaimsEntry(one.package, one.round, str(one.said.job_id), one.agent, tuple(claims))
+        _FalseClaimsEntry(
+            package=one.package,
+            round=one.round,
+            job=str(one.said.job_id),
+            agent=one.agent,
+            claims=tuple(claims),
+        )
         for one, claims in found
     ]
+
     rows = tuple(NewEvent(AGENT_CLAIMED_FALSELY, msgspec.json.encode(one)) for one in wrong)
+
     return ClaimComparison(told, rows, tuple((one.job, one.claims) for one in wrong))
 
 
@@ -86,7 +124,10 @@ def select_latest_claims(claims: Iterable[AgentClaim], round_: int) -> list[Agen
 
 
 def _render_claim(workspace: PackageWorkspace, one: AgentClaim, claim: FalseClaim) -> str:
-    who = f"{one.agent} (agent {one.agent_index})" if workspace.agent_count > 1 else one.agent
+    if workspace.agent_count > 1:
+        who = f"{one.agent} (agent {one.agent_index})"
+    else:
+        who = one.agent
     return render_note("claim", AGENT=who, CLAIM=claim.claim, TRUTH=claim.truth)
 
 
@@ -106,9 +147,9 @@ def _find_false_claims(
 def _agent_commits(workspace: PackageWorkspace, one: AgentClaim) -> tuple[Commit, ...]:
     """The agent's own commits, by the ids that it knows them by."""
     seen = observe_checkout(workspace.ensure_checkout(one.agent_index), litter=workspace.litter)
-    return (
-        () if isinstance(seen, CheckoutTooLarge) else tuple(Commit(own.id, own.message) for own in seen.history.commits)
-    )
+    if isinstance(seen, CheckoutTooLarge):
+        return ()
+    return tuple(Commit(own.id, own.message) for own in seen.history.commits)
 
 
 def validate_commit(
@@ -118,23 +159,38 @@ def validate_commit(
     agent_claims: Iterable[AgentClaim],
     workers: Sequence[UnitWorker],
 ) -> tuple[Validated, StepResult[AnyPackageEvent]]:
-    """Check a commit of a package, or of an attempt at it: what was found, and all that is to be recorded with it."""
+    """Check a commit of a package, or of an attempt at it.
+
+    What was found, and all that is to be recorded with it.
+    """
     notes = TrailNoteBuilder(workspace.project, workers)
     checker = PackageChecker(workspace.project, workspace.package, workspace.base_commit())
     evidence = checker.check_commit(commit)
     found = compare_claims(workspace, agent_claims, checker, evidence)
-    paper = workspace.project.document_store.put(describe_evidence(evidence).encode(), workspace.evidence_path(round_))
+    paper = workspace.project.document_store.put(
+        describe_evidence(evidence).encode(), workspace.evidence_path(round_)
+    )
     notes.add_checks(evidence, commit, paper)
     for job, claims in found.false_by_job:
         notes.add_false_claims(job, claims)
+
     lacking = tuple(check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM)
     failures = describe_failures(evidence)
     event = Validated(
-        commit,
-        failures,
-        lacking,
-        paper,
-        write_remarks(workspace.project, found.remarks, workspace.evidence_path(round_, ".claims")),
-        failure_key("\n".join(failures)) if failures else "",
+        commit=commit,
+        failures=failures,
+        without_program=lacking,
+        evidence=paper,
+        claims=write_remarks(
+            workspace.project, found.remarks, workspace.evidence_path(round_, ".claims")
+        ),
+        alike=failure_key("\n".join(failures)) if failures else "",
     )
-    return event, StepResult((event,), found.rows, found.remarks, sum_durations_s(evidence), notes.entries)
+
+    return event, StepResult(
+        events=(event,),
+        rows=found.rows,
+        notices=found.remarks,
+        command_durations_s=sum_durations_s(evidence),
+        trail_notes=notes.entries,
+    )

@@ -1,4 +1,7 @@
-"""Where a package is worked on: its checkouts, what each agent may change there, and what is kept about its rounds."""
+"""Where a package is worked on.
+
+Its checkouts, what each agent may change there, and what is kept about its rounds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,12 @@ from phasegate.git import Identity
 from phasegate.storage.state_file import STATE_PATH
 from phasegate.workspace.agent_git_writer import remove_dangerous_git_files
 from phasegate.workspace.checkout import Assignment, Checkout, find_checkout
-from phasegate.workspace.checkout_creation import NO_PLACED_FILES, CheckoutOptions, CheckoutPopulator, PlacedFiles
+from phasegate.workspace.checkout_creation import (
+    NO_PLACED_FILES,
+    CheckoutOptions,
+    CheckoutPopulator,
+    PlacedFiles,
+)
 from phasegate.workspace.checkout_lifecycle import UnsavedWork, ensure_checkout, update_checkout
 from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.export import export_tree
@@ -51,9 +59,13 @@ class PackageWorkspace:
         phase: str,
         attempt: int | None = None,
     ) -> None:
-        self.project, self.agent_count, self.phase = project, agent_count, phase
-        self._planned_package, self._attempt = planned_package, attempt
-        self.package, self.document = planned_package.package, planned_package.document
+        self.project = project
+        self.agent_count = agent_count
+        self.phase = phase
+        self._planned_package = planned_package
+        self._attempt = attempt
+        self.package = planned_package.package
+        self.document = planned_package.document
         self.blobs_of = lru_cache(maxsize=4)(lambda commit: list_blobs(project.repository, commit))
 
     @cached_property
@@ -88,11 +100,12 @@ class PackageWorkspace:
         return PackageWorkspace(self.project, self._planned_package, 1, self.phase, number)
 
     def checkout_options(self) -> CheckoutOptions:
-        signature, worktrees = self.signature(), self.project.worktrees_folder
+        signature = self.signature()
+        worktrees = self.project.worktrees_folder
         return CheckoutOptions(
-            signature.who,
-            signature,
-            (self.document_name, STATE_FOLDER),
+            agent=signature.who,
+            signature=signature,
+            set_aside=(self.document_name, STATE_FOLDER),
             litter=self.litter,
             worktrees=worktrees,
             lent=self.lent_secrets,
@@ -103,7 +116,10 @@ class PackageWorkspace:
         """The checkout of an agent, made if it is not there, with the package's document in it."""
         checkout = find_checkout(self.project.repository, self.assignment(index))
         if checkout is None:
-            checkout = ensure_checkout(self.project.repository, self.assignment(index), self.checkout_options())
+            checkout = ensure_checkout(
+                self.project.repository, self.assignment(index), self.checkout_options()
+            )
+
         place_file(checkout.folder, self.document_name, self.document)
         return checkout
 
@@ -123,7 +139,10 @@ class PackageWorkspace:
             remove_dangerous_git_files(found, self._user)
 
     def base_commit(self) -> str:
-        """The commit that the work is measured from: the head of the feature's branch when the checkout was made."""
+        """The commit that the work is measured from.
+
+        The head of the feature's branch when the checkout was made.
+        """
         return self.ensure_checkout(0).base
 
     # --- what an agent may do
@@ -131,20 +150,25 @@ class PackageWorkspace:
     def share(self, index: int) -> AgentShare | None:
         if self.agent_count == 1:
             return None
-        return AgentShare(index, self.agent_count, split_evenly(self.package.deliverables.all, self.agent_count)[index])
+        return AgentShare(
+            index,
+            self.agent_count,
+            split_evenly(self.package.deliverables.all, self.agent_count)[index],
+        )
 
     def scope(self, index: int, exceptions: tuple[ScopeException, ...]) -> Scope:
         """What an agent may change; of several, each owns its part of the deliverables alone."""
         allowed = allowed_paths(exceptions, self.ensure_checkout(index).folder)
         protected = protected_paths(self.project)
-        share, own = self.share(index), (*OWN_FOLDERS, self.project.config.paths.worktrees)
+        share = self.share(index)
+        own = (*OWN_FOLDERS, self.project.config.paths.worktrees)
         if share is None:
             return self.package.build_scope(allowed, self.litter, own, protected)
+
         executable = [path for path in self.package.executable_files if path in share.deliverables]
-        aside, entries = (
-            (self.document_name,),
-            (*share.deliverables, *(self._undelivered_files() if index == 0 else ())),
-        )
+        aside = (self.document_name,)
+        entries = (*share.deliverables, *(self._undelivered_files() if index == 0 else ()))
+
         return Scope(
             entries,
             executable=executable,
@@ -157,22 +181,40 @@ class PackageWorkspace:
 
     def _undelivered_files(self) -> list[str]:
         """Files in scope that nobody is to deliver, such as those to be deleted: the first agent's."""
-        mine = [path for path in self.package.file_scope if not is_pattern(path) and not path.endswith("/")]
+        mine = [
+            path
+            for path in self.package.file_scope
+            if not is_pattern(path) and not path.endswith("/")
+        ]
         return [path for path in mine if path not in self.package.deliverables.all]
 
     @cached_property
     def litter(self) -> tuple[str, ...]:
-        """What tools leave behind: as the person configured it, and as the package's profile knows it."""
+        """What tools leave behind.
+
+        As the person configured it, and as the package's profile knows it.
+        """
         profile = choose_profile(
-            self.project, self.package.profile, [entry.name for entry in self.project.root.iterdir()]
+            self.project,
+            self.package.profile,
+            [entry.name for entry in self.project.root.iterdir()],
         )
-        return tuple(dict.fromkeys((*self.project.config.run.tool_litter, *(profile.litter if profile else ()))))
+        return tuple(
+            dict.fromkeys(
+                (*self.project.config.run.tool_litter, *(profile.litter if profile else ()))
+            )
+        )
 
     # --- papers about a round
 
     def evidence_path(self, round_: int, suffix: str = "") -> str:
         """Where a person finds what our checks found in a round, or of which kind the paper is."""
-        package, attempt = self.package, "" if self._attempt is None else f"-try{self._attempt + 1}"
+        package = self.package
+        if self._attempt is None:
+            attempt = ""
+        else:
+            attempt = f"-try{self._attempt + 1}"
+
         return f"evidence/{package.feature_slug}/{package.work_package_id}-{round_}{attempt}{suffix}.md"
 
 
@@ -181,9 +223,12 @@ def write_state_file(
 ) -> None:
     """Lay the workflow's state where prompts name it, in a place that is never harvested.
 
-    A repository that tracks such a folder keeps its own; so does a checkout that was made before we set it aside.
+    A repository that tracks such a folder keeps its own; so does a checkout that was made before we
+    set it aside.
     """
-    if STATE_FOLDER in set_aside and not any(path.startswith(f"{STATE_FOLDER}/") for path in tracked):
+    if STATE_FOLDER in set_aside and not any(
+        path.startswith(f"{STATE_FOLDER}/") for path in tracked
+    ):
         place_folder(folder, STATE_FOLDER, {STATE_NAME: state})
 
 
@@ -207,25 +252,44 @@ def current_branch(project: Project) -> str:
 
 
 def resolve_branch_and_head(project: Project, *preferred: str) -> tuple[str, str]:
-    """The first of these branches that is there, and its head; else those of the branch that the person has checked
-    out. Only then must they have one.
+    """The first of these branches that is there, and its head.
+
+    Else those of the branch that the person has checked out. Only then must they have one.
     """
-    head = ((project.worktree_git_dir or project.repository.git_dir) / "HEAD").read_text(encoding="utf-8").strip()
-    current = [head.removeprefix("ref: " + BRANCH_PREFIX)] if head.startswith("ref: " + BRANCH_PREFIX) else []
+    head = (
+        ((project.worktree_git_dir or project.repository.git_dir) / "HEAD")
+        .read_text(encoding="utf-8")
+        .strip()
+    )
+    if head.startswith("ref: " + BRANCH_PREFIX):
+        current = [head.removeprefix("ref: " + BRANCH_PREFIX)]
+    else:
+        current = []
+
     names = (*preferred, *current)
-    found = project.refs.fetch(*names) if names else {}
+    if names:
+        found = project.refs.fetch(*names)
+    else:
+        found = {}
+
     for name in names:
         if name in found:
             return name, found[name]
+
     if not current:
-        raise StateConflict("HEAD is detached", "check out the branch that the feature is to be based on")
+        raise StateConflict(
+            "HEAD is detached", "check out the branch that the feature is to be based on"
+        )
+
     raise StateConflict(f"{current[0]} has no commit yet", "commit something first")
 
 
 def raise_if_unsaved(result: object) -> None:
     """A checkout whose work cannot be saved is for a person to look into."""
     if isinstance(result, UnsavedWork):
-        raise StateConflict(f"{result.folder} cannot be reset: {result.reason}", "look into it, then try again")
+        raise StateConflict(
+            f"{result.folder} cannot be reset: {result.reason}", "look into it, then try again"
+        )
 
 
 def make_checkout_preparer(project: Project, package: WorkPackage) -> CheckoutPopulator:
@@ -236,17 +300,24 @@ def make_checkout_preparer(project: Project, package: WorkPackage) -> CheckoutPo
         base = BaseTree(project, package, commit)
         if base.user_commit is None:
             return NO_PLACED_FILES
+
         made = base.copy_setup(folder, home)
         brought = copy_included_files(
             project.root, list_included_files(project.repository, base.user_commit, own), folder
         )
+
         return made._replace(
-            paths=tuple(path for path in (*made.paths, *brought) if not _is_deliverable(package, path))
+            paths=tuple(
+                path for path in (*made.paths, *brought) if not _is_deliverable(package, path)
+            )
         )
 
     return furnish
 
 
 def _is_deliverable(package: WorkPackage, path: str) -> bool:
-    """Whether the package is to deliver it, or something below it: then it is the agent's, whoever made it first."""
+    """Whether the package is to deliver it, or something below it.
+
+    Then it is the agent's, whoever made it first.
+    """
     return any(due == path or due.startswith(f"{path}/") for due in package.deliverables.all)

@@ -1,4 +1,7 @@
-"""Agent files in a person's folders: copied, checked and mended, without following a link or leaving half a file."""
+"""Agent files in a person's folders.
+
+Copied, checked and mended, without following a link or leaving half a file.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,12 @@ from typing import NamedTuple
 
 from phasegate.errors import ConfigError
 from phasegate.files.durable_write import replace_file_at
-from phasegate.files.text_file import TextFile, read_text_file, unreadable_file_error, unusable_file_error
+from phasegate.files.text_file import (
+    TextFile,
+    read_text_file,
+    unreadable_file_error,
+    unusable_file_error,
+)
 from phasegate.prompts.agent_files import AgentFileCheck, ShippedAgentFile, check_agent_file
 from phasegate.prompts.agent_files import load_shipped_files as load_shipped_files
 
@@ -27,14 +35,20 @@ class AgentFileChange(NamedTuple):
 
 
 def install_agent_files(folder: Path, force: bool) -> list[AgentFileChange]:
-    """Copy the shipped files into a folder. One that differs from ours is kept, unless `force` is given."""
+    """Copy the shipped files into a folder.
+
+    One that differs from ours is kept, unless `force` is given.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"cannot make the folder {folder}: {error.strerror}", "name a folder you may write"
         ) from error
-    return _write_changes([_plan_install(folder / f"{file.name}.md", file, force) for file in load_shipped_files()])
+
+    return _write_changes(
+        [_plan_install(folder / f"{file.name}.md", file, force) for file in load_shipped_files()]
+    )
 
 
 def sync_agent_files(paths: Sequence[Path]) -> list[AgentFileChange]:
@@ -48,14 +62,21 @@ def check_agent_files(paths: Sequence[Path]) -> dict[Path, list[str]]:
 
 
 def find_agent_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that are named, and the Markdown files of the folders and their subfolders; a README there is none."""
+    """The files that are named, and the Markdown files of the folders and their subfolders.
+
+    A README there is none.
+    """
     for path in paths:
         if not os.path.lexists(path):
             raise ConfigError(f"there is no {path}", "name a Markdown file, or a folder of them")
+
     found = {path: [*_find_markdown_files(path)] if path.is_dir() else [path] for path in paths}
     for path, files in found.items():
         if not files:
-            raise ConfigError(f"there is no Markdown file in {path}", "name a Markdown file, or a folder of them")
+            raise ConfigError(
+                f"there is no Markdown file in {path}", "name a Markdown file, or a folder of them"
+            )
+
     return list(dict.fromkeys(file for files in found.values() for file in sorted(files)))
 
 
@@ -63,7 +84,12 @@ def _find_markdown_files(path: Path) -> Iterator[Path]:
     for folder, subfolders, names in os.walk(path, onerror=_raise_unreadable):
         if links := [name for name in subfolders if (Path(folder) / name).is_symlink()]:
             raise unusable_file_error(Path(folder) / links[0], "is a symbolic link to a folder")
-        yield from (Path(folder) / name for name in names if name.endswith(".md") and name.lower() != "readme.md")
+
+        yield from (
+            Path(folder) / name
+            for name in names
+            if name.endswith(".md") and name.lower() != "readme.md"
+        )
 
 
 def _raise_unreadable(error: OSError) -> None:
@@ -77,12 +103,14 @@ def _read_stored(path: Path) -> TextFile:
 def _plan_install(path: Path, file: ShippedAgentFile, force: bool) -> AgentFileChange:
     if not os.path.lexists(path):
         return AgentFileChange(path, "written", file.text)
+
     stored = _read_stored(path)
     if stored.text == file.text:
         return AgentFileChange(path, "unchanged")
-    return (
-        AgentFileChange(path, "replaced", file.text, stored.mode) if force else AgentFileChange(path, "kept (differs)")
-    )
+    if force:
+        return AgentFileChange(path, "replaced", file.text, stored.mode)
+
+    return AgentFileChange(path, "kept (differs)")
 
 
 def _plan_sync(path: Path) -> AgentFileChange:
@@ -90,7 +118,9 @@ def _plan_sync(path: Path) -> AgentFileChange:
     examined = _examine_file(stored.text, path)
     if not examined.findings:
         return AgentFileChange(path, "unchanged")
-    return AgentFileChange(path, f"synced ({'; '.join(examined.findings)})", examined.corrected_text, stored.mode)
+    return AgentFileChange(
+        path, f"synced ({'; '.join(examined.findings)})", examined.corrected_text, stored.mode
+    )
 
 
 def _find_problems(path: Path) -> list[str]:
@@ -122,4 +152,6 @@ def _write_change(change: AgentFileChange) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        raise ConfigError(f"cannot write {change.path}: {error.strerror}", "check the folder's permissions") from error
+        raise ConfigError(
+            f"cannot write {change.path}: {error.strerror}", "check the folder's permissions"
+        ) from error

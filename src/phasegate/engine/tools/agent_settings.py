@@ -1,4 +1,6 @@
-"""Our own entry in the settings of an agent program, a hook or an MCP server, and nothing else in them."""
+"""Our own entry in the settings of an agent program, a hook or an MCP server, and nothing else in
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ _NEW_FILE_MODE = 0o644
 
 
 class SettingsEntry(NamedTuple):
-    """An entry of ours in a file: how it is put in, and taken out. `by_hand` is what a person would do instead."""
+    """An entry of ours in a file: how it is put in, and taken out.
+
+    `by_hand` is what a person would do instead.
+    """
 
     what: str
     file: str
@@ -39,7 +44,11 @@ def hook_entry(hooks: HookFile) -> SettingsEntry:
     """`phasegate next` in a program's hooks."""
     by_hand = f"run this in a hook of your own: {hooks.command}"
     return SettingsEntry(
-        "hook", hooks.file, lambda text: add_hook(text, hooks), lambda text: remove_hook(text, hooks), by_hand
+        what="hook",
+        file=hooks.file,
+        insert=lambda text: add_hook(text, hooks),
+        remove=lambda text: remove_hook(text, hooks),
+        manual_hint=by_hand,
     )
 
 
@@ -47,7 +56,11 @@ def server_entry(place: McpConfigFile) -> SettingsEntry:
     """`phasegate mcp` among a program's MCP servers."""
     by_hand = f"add a server of your own with this command: {' '.join(SERVER_COMMAND)}"
     return SettingsEntry(
-        "server", place.file, lambda text: add_server(text, place), lambda text: remove_server(text, place), by_hand
+        what="server",
+        file=place.file,
+        insert=lambda text: add_server(text, place),
+        remove=lambda text: remove_server(text, place),
+        manual_hint=by_hand,
     )
 
 
@@ -63,28 +76,55 @@ class SettingsChange(NamedTuple):
 
 def plan_install(root: Path, entry: SettingsEntry) -> SettingsChange:
     """What putting our entry in would change."""
-    path, stored = root / entry.file, _read_stored(root / entry.file)
+    path = root / entry.file
+    stored = _read_stored(root / entry.file)
     try:
         text = entry.insert(stored.text if stored else None)
     except UnsupportedSettings as error:
         raise _refusal_error(entry, error) from error
+
     if stored is None:
-        return SettingsChange(path, "written", None, text, _NEW_FILE_MODE)
-    outcome = "unchanged" if text == stored.text else f"{entry.what} added"
-    return SettingsChange(path, outcome, stored.text, text, stored.mode)
+        return SettingsChange(
+            path=path, outcome="written", before=None, after=text, mode=_NEW_FILE_MODE
+        )
+
+    if text == stored.text:
+        outcome = "unchanged"
+    else:
+        outcome = f"{entry.what} added"
+
+    return SettingsChange(
+        path=path, outcome=outcome, before=stored.text, after=text, mode=stored.mode
+    )
 
 
 def plan_removal(root: Path, entry: SettingsEntry) -> SettingsChange:
-    """What taking our entry out would change; a file that holds nothing else, because we made it, goes too."""
-    path, stored = root / entry.file, _read_stored(root / entry.file)
+    """What taking our entry out would change.
+
+    A file that holds nothing else, because we made it, goes too.
+    """
+    path = root / entry.file
+    stored = _read_stored(root / entry.file)
     if stored is None:
-        return SettingsChange(path, "not there", None, None, _NEW_FILE_MODE)
+        return SettingsChange(
+            path=path, outcome="not there", before=None, after=None, mode=_NEW_FILE_MODE
+        )
+
     try:
         text = entry.remove(stored.text)
     except UnsupportedSettings as error:
         raise _refusal_error(entry, error) from error
-    outcome = "removed" if text is None else "unchanged" if text == stored.text else f"{entry.what} removed"
-    return SettingsChange(path, outcome, stored.text, text, stored.mode)
+
+    if text is None:
+        outcome = "removed"
+    elif text == stored.text:
+        outcome = "unchanged"
+    else:
+        outcome = f"{entry.what} removed"
+
+    return SettingsChange(
+        path=path, outcome=outcome, before=stored.text, after=text, mode=stored.mode
+    )
 
 
 def apply_change(change: SettingsChange) -> None:
@@ -94,15 +134,19 @@ def apply_change(change: SettingsChange) -> None:
     if change.after is not None:
         _write_file(change.path, change.after, change.mode)
         return
+
     change.path.unlink()
     try:
         change.path.parent.rmdir()
     except OSError:
-        return  # it holds more, or is the repository itself
+        # It holds more, or is the repository itself
+        return
 
 
 def _read_stored(path: Path) -> TextFile | None:
-    return read_text_file(path, MAX_SETTINGS_BYTES) if os.path.lexists(path) else None
+    if os.path.lexists(path):
+        return read_text_file(path, MAX_SETTINGS_BYTES)
+    return None
 
 
 def _refusal_error(entry: SettingsEntry, error: UnsupportedSettings) -> ConfigError:
@@ -119,5 +163,6 @@ def _write_file(path: Path, text: str, mode: int) -> None:
             os.close(folder)
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{path} cannot be written: {error.strerror}", "check what is in its place, and the permissions"
+            f"{path} cannot be written: {error.strerror}",
+            "check what is in its place, and the permissions",
         ) from error

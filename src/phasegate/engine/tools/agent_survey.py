@@ -1,6 +1,9 @@
-"""What there is of agents here: programs, versions, sign-ins, roles, and the sandbox that each will have.
+"""What there is of agents here.
 
-Of keys and sign-ins only the names are looked at: whether a variable is set, whether a file is there.
+Programs, versions, sign-ins, roles, and the sandbox that each will have.
+
+Of keys and sign-ins only the names are looked at: whether a variable is set, whether a file is
+there.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ from phasegate.storage.location import find_main_worktree
 
 MAX_CONCURRENT = 4
 NO_SIGN_IN = "neither a sign-in nor a key was found"
-_PHASE_BY_ROLE = {"implement": "06-implementation", "review": "06-implementation"}  # where a role has but one
+# Where a role has but one
+_PHASE_BY_ROLE = {"implement": "06-implementation", "review": "06-implementation"}
 _NO_VERSION = ProgramVersion(problem="it has no way to say it")
 
 
@@ -63,18 +67,26 @@ class AgentSurvey(NamedTuple):
     configured: bool
     can_start: bool
     command: tuple[str, ...]
-    path: str  # empty: not found
-    version: str  # empty: `version_unknown` says why
+    # Empty: not found
+    path: str
+    # Empty: `version_unknown` says why
+    version: str
     version_unknown: str
-    tested: str  # empty: it was never run by us
-    version_standing: str  # tested, older or newer than tested, too old, or unknown
-    update: str  # how to get a newer one; empty: there is no need
-    sign_in: tuple[str, ...]  # names of what is there: files below the home folder, variables
+    # Empty: it was never run by us
+    tested: str
+    # Tested, older or newer than tested, too old, or unknown
+    version_standing: str
+    # How to get a newer one; empty: there is no need
+    update: str
+    # Names of what is there: files below the home folder, variables
+    sign_in: tuple[str, ...]
     roles: tuple[str, ...]
     stands_in_for: tuple[str, ...]
-    sandbox: str  # empty: the configured level does not hold
+    # Empty: the configured level does not hold
+    sandbox: str
     sandbox_gaps: tuple[str, ...]
-    hosts: tuple[str, ...]  # that its jobs can reach; `*`: the network is open to it
+    # That its jobs can reach; `*`: the network is open to it
+    hosts: tuple[str, ...]
     missing: tuple[MissingPrerequisite, ...]
 
 
@@ -88,9 +100,18 @@ def survey_agents(folder: FolderConfig) -> tuple[AgentSurvey, ...]:
     """Every configured agent, then every program that we know and nobody configured."""
     agents = {**folder.config.agents, **_unconfigured_agents(folder.config)}
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        versions = dict(zip(agents, pool.map(lambda agent: _read_version(folder, agent), agents.values()), strict=True))
+        versions = dict(
+            zip(
+                agents,
+                pool.map(lambda agent: _read_version(folder, agent), agents.values()),
+                strict=True,
+            )
+        )
+
     roles = _roles_by_agent(folder)
-    return tuple(_survey_agent(folder, name, agent, versions[name], roles) for name, agent in agents.items())
+    return tuple(
+        _survey_agent(folder, name, agent, versions[name], roles) for name, agent in agents.items()
+    )
 
 
 def _unconfigured_agents(config: Config) -> dict[str, AgentSettings]:
@@ -103,14 +124,26 @@ def _unconfigured_agents(config: Config) -> dict[str, AgentSettings]:
 
 
 def _survey_agent(
-    folder: FolderConfig, name: str, agent: AgentSettings, version: ProgramVersion, roles: Mapping[str, tuple[str, ...]]
+    folder: FolderConfig,
+    name: str,
+    agent: AgentSettings,
+    version: ProgramVersion,
+    roles: Mapping[str, tuple[str, ...]],
 ) -> AgentSurvey:
     known = resolve_harness_row(agent.harness, agent.command)
     sign_in = tuple(_find_sign_ins(agent, known))
     level, why_not = _choose_level(folder.config, agent)
-    tested = known.tested_version if known and agent.harness != ACP else ""
+    if known and agent.harness != ACP:
+        tested = known.tested_version
+    else:
+        tested = ""
+
     standing = compare_version(version.number, known.min_version if known else "", tested)
-    update = known.install_instruction if known and standing in (VersionStatus.OLDER, VersionStatus.TOO_OLD) else ""
+    if known and standing in (VersionStatus.OLDER, VersionStatus.TOO_OLD):
+        update = known.install_instruction
+    else:
+        update = ""
+
     missing = (
         *_missing_program(folder, agent, known),
         *(
@@ -119,7 +152,11 @@ def _survey_agent(
             else ()
         ),
         *_missing_sign_in(agent, known, sign_in),
-        *((MissingPrerequisite(why_not, "install bubblewrap, or set another `sandbox` in [run]"),) if why_not else ()),
+        *(
+            (MissingPrerequisite(why_not, "install bubblewrap, or set another `sandbox` in [run]"),)
+            if why_not
+            else ()
+        ),
     )
     return AgentSurvey(
         name=name,
@@ -135,7 +172,9 @@ def _survey_agent(
         update=update,
         sign_in=sign_in,
         roles=roles.get(name, ()),
-        stands_in_for=tuple(one for one, other in folder.config.agents.items() if other.fallback == name),
+        stands_in_for=tuple(
+            one for one, other in folder.config.agents.items() if other.fallback == name
+        ),
         sandbox=str(level or ""),
         sandbox_gaps=probe_level(level).gaps if level else (),
         hosts=_reachable_hosts(agent, known or HARNESSES[agent.harness], level),
@@ -144,31 +183,46 @@ def _survey_agent(
 
 
 def _read_version(folder: FolderConfig, agent: AgentSettings) -> ProgramVersion:
-    """Asked of the program itself, in the strongest cage there is: it needs neither network nor anything of ours."""
-    arguments, path = HARNESSES[agent.harness].version_arguments, find_agent_program(folder, agent)
+    """Asked of the program itself, in the strongest cage there is.
+
+    It needs neither network nor anything of ours.
+    """
+    arguments = HARNESSES[agent.harness].version_arguments
+    path = find_agent_program(folder, agent)
     if path is None:
         return ProgramVersion(problem="it was not found")
     if not arguments:
         return _NO_VERSION
+
     _, *own = resolve_repository_files(folder.root, agent.command or get_agent_command(agent)[:1])
     return probe_version((path, *own, *arguments), choose_level(None, needs_network=False))
 
 
 def _choose_level(config: Config, agent: AgentSettings) -> tuple[SandboxLevel | None, str]:
-    """The level that a job of this agent will have here, or why it cannot have the one that was asked for."""
+    """The level that a job of this agent will have here, or why it cannot have the one that was
+    asked for.
+    """
     sandbox = config.run.sandbox
-    wanted = None if sandbox is SandboxMode.AUTO else SandboxLevel(sandbox.value)
+    if sandbox is SandboxMode.AUTO:
+        wanted = None
+    else:
+        wanted = SandboxLevel(sandbox.value)
+
     try:
         return choose_level(wanted, needs_network=agent.harness != SCRIPTED), ""
     except EnvironmentUnavailable as error:
         return None, error.message
 
 
-def _reachable_hosts(agent: AgentSettings, row: HarnessRow, level: SandboxLevel | None) -> tuple[str, ...]:
+def _reachable_hosts(
+    agent: AgentSettings, row: HarnessRow, level: SandboxLevel | None
+) -> tuple[str, ...]:
     if agent.harness == SCRIPTED or level is None:
         return ()
     is_known = EgressPolicy(row, agent.hosts, ()).has_known_hosts
-    return (*row.hosts, *agent.hosts) if can_restrict_hosts(level, is_known) else (ANY_HOST,)
+    if can_restrict_hosts(level, is_known):
+        return (*row.hosts, *agent.hosts)
+    return (ANY_HOST,)
 
 
 def _find_sign_ins(agent: AgentSettings, row: HarnessRow | None) -> Iterator[str]:
@@ -185,13 +239,16 @@ def _missing_program(
         scenario = agent.scenario or next(iter(agent.command), "")
         if not scenario or not (folder.root / scenario).is_file():
             yield MissingPrerequisite(
-                f"its scenario {scenario or 'is not set'}".strip(), "set `scenario` to a file that exists"
+                f"its scenario {scenario or 'is not set'}".strip(),
+                "set `scenario` to a file that exists",
             )
     elif find_agent_program(folder, agent) is None:
         own = f"its command {get_agent_command(agent)[0]!r} is not there"
-        remedy = (
-            row.install_instruction if row and not agent.command else "install it, or fix `command` in phasegate.toml"
-        )
+        if row and not agent.command:
+            remedy = row.install_instruction
+        else:
+            remedy = "install it, or fix `command` in phasegate.toml"
+
         yield MissingPrerequisite(own, remedy)
 
 
@@ -203,7 +260,10 @@ def _missing_sign_in(
 
 
 def find_missing_sign_in(agent: AgentSettings) -> MissingPrerequisite | None:
-    """What an agent's own program lacks to reach its model. A command of the person's may know another way to it."""
+    """What an agent's own program lacks to reach its model.
+
+    A command of the person's may know another way to it.
+    """
     known = resolve_harness_row(agent.harness, agent.command)
     if agent.command and agent.harness != ACP:
         return None
@@ -211,12 +271,18 @@ def find_missing_sign_in(agent: AgentSettings) -> MissingPrerequisite | None:
 
 
 def list_usable_agents(folder: FolderConfig) -> Iterator[str]:
-    """The agents that can do a job here: the program answers, somebody is signed in, and the sandbox holds."""
+    """The agents that can do a job here.
+
+    The program answers, somebody is signed in, and the sandbox holds.
+    """
     for one in survey_agents(folder):
         agent = folder.config.agents.get(one.name)
         knows_a_way = agent is not None and find_missing_sign_in(agent) is None
         missing = [each for each in one.missing if not (knows_a_way and each.what == NO_SIGN_IN)]
-        is_caged = one.sandbox not in ("", SandboxLevel.NONE) or folder.config.run.sandbox is SandboxMode.NONE
+        is_caged = (
+            one.sandbox not in ("", SandboxLevel.NONE)
+            or folder.config.run.sandbox is SandboxMode.NONE
+        )
         if one.can_start and is_caged and not missing:
             yield one.name
 
@@ -226,6 +292,10 @@ def _roles_by_agent(folder: FolderConfig) -> dict[str, tuple[str, ...]]:
     names = tuple(find_startable_agents(folder))
     roles = folder.config.roles
     phases = [role for role in roles if role not in PROMPT_PHASES]
-    serves = {role: choose_agent_for_role(role, _PHASE_BY_ROLE.get(role, ""), roles, names) for role in PROMPT_PHASES}
+    serves = {
+        role: choose_agent_for_role(role, _PHASE_BY_ROLE.get(role, ""), roles, names)
+        for role in PROMPT_PHASES
+    }
     serves |= {phase: choose_agent_for_role("plan", phase, roles, names) for phase in phases}
+
     return {name: tuple(role for role, by in serves.items() if by == name) for name in names}

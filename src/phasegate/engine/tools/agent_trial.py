@@ -1,6 +1,9 @@
-"""One small question to an agent and back, the way that every job goes: prompt, cage, trail, record.
+"""One small question to an agent and back, the way that every job goes.
 
-It is asked in an empty repository that is thrown away. What it costs counts towards the limits, like any other job.
+Prompt, cage, trail, record.
+
+It is asked in an empty repository that is thrown away. What it costs counts towards the limits,
+like any other job.
 """
 
 from __future__ import annotations
@@ -44,13 +47,16 @@ class RoundTrip(NamedTuple):
 
     agent: str
     ok: bool
-    reason: str  # why not
+    # Why not
+    reason: str
     remedy: str
-    answer: str  # what came back, shortened
+    # What came back, shortened
+    answer: str
     duration_s: float
     usage: Usage | None
     job: str
-    logs: str  # the folder
+    # The folder
+    logs: str
 
 
 def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
@@ -62,36 +68,55 @@ def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
         open_local_context(project, store) as desk,
         _empty_repository(project, job) as folder,
     ):
-        assigned = _build_job(project, job, member, folder, render_instructions("round-trip", {"WORD": word}))
+        assigned = _build_job(
+            project, job, member, folder, render_instructions("round-trip", {"WORD": word})
+        )
         admitted = admit_job(desk, assigned)
-        store.append_unconditionally(assigned.feature, project.now(), [job_started_event(admitted.started_row)])
+        store.append_unconditionally(
+            assigned.feature, project.now(), [job_started_event(admitted.started_row)]
+        )
         ended = _run_trial_job(desk, assigned, admitted)
         store.append_unconditionally(assigned.feature, project.now(), ended.rows)
         desk.trails.forget(job)
+
     store.anchor()
     return _make_result(project, assigned, ended, word)
 
 
-def ask_agent(project: Project, store: Store, member: NamedAgent, commit: str, text: str) -> tuple[str, str]:
-    """Ask an agent in a copy of a commit that is thrown away: the job, and its answer. A run that fails is an error."""
+def ask_agent(
+    project: Project, store: Store, member: NamedAgent, commit: str, text: str
+) -> tuple[str, str]:
+    """Ask an agent in a copy of a commit that is thrown away: the job, and its answer.
+
+    A run that fails is an error.
+    """
     job = project.clock.new_id()
     folder = project.worktrees_folder / f".ask-{job}"
     exclude_folder_from_git(project.repository, project.worktrees_folder)
+
     try:
         export_tree(project.repository, commit, folder, with_git=True)
         with open_local_context(project, store) as desk:
-            assigned = _build_job(project, job, member, folder, text)._replace(feature=f"discover-{project.now()[:10]}")
+            assigned = _build_job(project, job, member, folder, text)._replace(
+                feature=f"discover-{project.now()[:10]}"
+            )
             admitted = admit_job(desk, assigned)
-            store.append_unconditionally(assigned.feature, project.now(), [job_started_event(admitted.started_row)])
+            store.append_unconditionally(
+                assigned.feature, project.now(), [job_started_event(admitted.started_row)]
+            )
             ended = _run_trial_job(desk, assigned, admitted)
             store.append_unconditionally(assigned.feature, project.now(), ended.rows)
             desk.trails.forget(job)
     finally:
         if folder.exists():
             remove_tree(folder)
+
     store.anchor()
     if ended.outcome is not JobEndKind.DONE:
-        raise StateConflict(f"{member.name} gave no answer: {ended.reason or ended.outcome}", ended.remediation)
+        raise StateConflict(
+            f"{member.name} gave no answer: {ended.reason or ended.outcome}", ended.remediation
+        )
+
     return job, ended.answer.text
 
 
@@ -101,11 +126,18 @@ def _find_member(project: Project, name: str) -> NamedAgent:
     by_kind = {str(agent.harness): agent for agent in known.values()}
     choices = {**by_kind, **known, **project.config.agents}
     if name not in choices:
-        raise ConfigError(f"there is no agent {name}", suggest_name(name, {**known, **project.config.agents}))
+        raise ConfigError(
+            f"there is no agent {name}", suggest_name(name, {**known, **project.config.agents})
+        )
+
     if not can_start_agent(project, choices[name]):
-        raise ConfigError(f"the program of the agent {name} is not there", "phasegate agents says how to get it")
+        raise ConfigError(
+            f"the program of the agent {name} is not there", "phasegate agents says how to get it"
+        )
+
     if (missing := find_missing_sign_in(choices[name])) is not None:
         raise ConfigError(f"{name} was not started: {missing.what}", missing.remedy)
+
     return NamedAgent(name, _with_time_limit(choices[name]))
 
 
@@ -113,7 +145,9 @@ def _with_time_limit(agent: AgentSettings) -> AgentSettings:
     return msgspec.structs.replace(agent, timeout_s=min(agent.timeout_s, MAX_TIMEOUT_S))
 
 
-def _build_job(project: Project, job: str, member: NamedAgent, folder: Path, text: str) -> JobAssignment:
+def _build_job(
+    project: Project, job: str, member: NamedAgent, folder: Path, text: str
+) -> JobAssignment:
     return JobAssignment(
         job_id=job,
         agent=member.name,
@@ -138,7 +172,10 @@ def _empty_repository(project: Project, job: str) -> Iterator[Path]:
     """A checkout with nothing in it: nothing of the person's code is sent anywhere."""
     exclude_folder_from_git(project.repository, project.worktrees_folder)
     nobody = Signature(FALLBACK_IDENTITY, 0)
-    commit = write_commits(project.repository, [NewCommit((), nobody, nobody, "nothing", {})])[0]
+    commit = write_commits(
+        project.repository,
+        [NewCommit(parents=(), author=nobody, committer=nobody, message="nothing", paths={})],
+    )[0]
     folder = project.worktrees_folder / f".test-{job}"
     try:
         yield export_tree(project.repository, commit, folder, with_git=True).folder
@@ -149,13 +186,16 @@ def _empty_repository(project: Project, job: str) -> Iterator[Path]:
 def _run_trial_job(context: DriverContext, assigned: JobAssignment, admitted: Admission) -> JobEnd:
     """In a thread, so that Ctrl-C ends the agent too; a job that was cut short is closed on record."""
     project = context.project
+
     try:
         with JobPool() as crew:
             crew.start_job(
-                assigned.job_id, lambda announce: run_job(project, context.trails, assigned, admitted, announce)
+                assigned.job_id,
+                lambda announce: run_job(project, context.trails, assigned, admitted, announce),
             )
             while (came := crew.wait_for_result(_POLL_INTERVAL_S)) is None:
                 pass
+
             if isinstance(came.end, BaseException):
                 raise came.end
             return came.end
@@ -170,9 +210,24 @@ def _make_result(project: Project, assigned: JobAssignment, ended: JobEnd, word:
     answer = ended.answer.text.strip()
     ok = ended.outcome is JobEndKind.DONE and word in answer
     other = "it answered, but not with the word that it was asked for"
-    reason = "" if ok else (other if ended.outcome is JobEndKind.DONE else ended.reason or str(ended.outcome))
-    wait = "wait until then" if ended.outcome is JobEndKind.RATE_LIMITED else ""
-    remedy = "" if ok else ended.remediation or wait or "read the log of the job, or try another model"
+
+    if ok:
+        reason = ""
+    elif ended.outcome is JobEndKind.DONE:
+        reason = other
+    else:
+        reason = ended.reason or str(ended.outcome)
+
+    if ended.outcome is JobEndKind.RATE_LIMITED:
+        wait = "wait until then"
+    else:
+        wait = ""
+
+    if ok:
+        remedy = ""
+    else:
+        remedy = ended.remediation or wait or "read the log of the job, or try another model"
+
     return RoundTrip(
         agent=assigned.agent,
         ok=ok,

@@ -1,4 +1,6 @@
-"""The repository of a demo, from the files that ship with us, and what must hold when its feature is merged."""
+"""The repository of a demo, from the files that ship with us, and what must hold when its feature
+is merged.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ DemoCheck = tuple[str, bool]
 
 def check_merged_demo(project: Project, store: Store, slug: str, code: int) -> Iterator[DemoCheck]:
     """Each claim about a finished demo, and whether it holds."""
-    root, feature = project.root, read_feature(store, slug)
+    root = project.root
+    feature = read_feature(store, slug)
     completed = feature is not None and feature.workflow.stage is Stage.COMPLETED and code == 0
     yield f"the workflow is completed: {len(store.gates(slug))} checks of gates", completed
     failed = [gate.phase for gate in store.gates(slug) if gate.outcome == "failed"]
@@ -33,15 +36,24 @@ def check_merged_demo(project: Project, store: Store, slug: str, code: int) -> I
     yield "three packages are done, one of them after a requested change", rounds == expected
     yield "two packages ran at the same time", _ran_concurrently(store.jobs(slug), "WP01", "WP02")
     merged = run_git(root, "log", "--first-parent", "--format=%s", "main").splitlines()
-    yield "main has one new commit, the merge", merged[1:] == ["Begin"] and merged[0].startswith(slug)
-    tested = run_program([sys.executable, "-B", "-m", "unittest"], cwd=root, env=build_environment())
+    yield (
+        "main has one new commit, the merge",
+        merged[1:] == ["Begin"] and merged[0].startswith(slug),
+    )
+    tested = run_program(
+        [sys.executable, "-B", "-m", "unittest"], cwd=root, env=build_environment()
+    )
     yield "the tests pass on main", tested.exit_code == 0 and b"Ran 7 tests" in tested.stderr
     clean = (
         run_git(root, "status", "--porcelain") == ""
         and run_git(root, "branch", "--format=%(refname:short)") == "main\n"
     )
     yield "the checkout is clean, and no branch is left", clean
-    left = [path.name for path in project.worktrees_folder.iterdir() if not path.name.startswith(".pool")]
+    left = [
+        path.name
+        for path in project.worktrees_folder.iterdir()
+        if not path.name.startswith(".pool")
+    ]
     yield "no worktree is left", not left
     audit = verify_audit(project.location)
     yield f"the audit trail verifies: {audit.entries} entries", not audit.problems
@@ -49,7 +61,9 @@ def check_merged_demo(project: Project, store: Store, slug: str, code: int) -> I
 
 def _ran_concurrently(jobs: list[JobRow], one: str, other: str) -> bool:
     """Whether jobs of two packages ran at the same time, by our own clock."""
-    spans = {name: [(job.started, job.ended) for job in jobs if job.wp == name] for name in (one, other)}
+    spans = {
+        name: [(job.started, job.ended) for job in jobs if job.wp == name] for name in (one, other)
+    }
     return any(a[0] < b[1] and b[0] < a[1] for a in spans[one] for b in spans[other])
 
 
@@ -59,24 +73,35 @@ def make_demo_project(folder: Path, parts: tuple[str, ...], scenario: str) -> Pr
     with as_file(files("phasegate.prompts") / "demo") as shipped:
         for part in parts:
             shutil.copytree(shipped / part, root, dirs_exist_ok=True)
+
         shutil.copyfile(shipped / scenario, root / "scenario.toml")
+
     (root / "gitignore.txt").rename(root / ".gitignore")
     for path in root.glob("*.py.txt"):
         path.rename(path.with_suffix(""))
+
     run_git(root, "init", "--quiet", "--initial-branch=main")
     run_git(root, "config", "user.name", "Demo")
     run_git(root, "config", "user.email", "demo@example.invalid")
     run_git(root, "add", "--all")
     run_git(root, "commit", "--quiet", "-m", "Begin")
     project = open_project(root)
+
     # The heads of the audit trail are kept outside the repository; those of a demo go with it.
-    return project._replace(location=project.location._replace(state_home=folder / "state" / "phasegate"))
+    return project._replace(
+        location=project.location._replace(state_home=folder / "state" / "phasegate")
+    )
 
 
 def run_git(folder: Path, *arguments: str) -> str:
     """What git answers, with nothing of the person's own settings."""
-    done = run_program(["git", *arguments], cwd=folder, env=build_environment(values={"GIT_CONFIG_GLOBAL": os.devnull}))
+    done = run_program(
+        ["git", *arguments],
+        cwd=folder,
+        env=build_environment(values={"GIT_CONFIG_GLOBAL": os.devnull}),
+    )
     if done.exit_code:
         said = done.stderr.decode(errors="replace").strip()
         raise EnvironmentUnavailable(f"git {arguments[0]}: {said}", "try it by hand: git init")
+
     return done.stdout.decode(errors="replace")

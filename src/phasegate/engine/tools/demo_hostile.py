@@ -1,4 +1,7 @@
-"""`phasegate demo --hostile`: agents that misbehave, one a package, and the line that says how each was stopped."""
+"""`phasegate demo --hostile`.
+
+Agents that misbehave, one a package, and the line that says how each was stopped.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ _MAX_REASON_CHARS = 160
 
 
 class HostileAgent(NamedTuple):
-    """An agent that misbehaves, the file it is to write, and a word of the reason for which it is stopped."""
+    """An agent that misbehaves, the file it is to write, and a word of the reason for which it is
+    stopped.
+    """
 
     package: str
     what: str
@@ -35,7 +40,12 @@ class HostileAgent(NamedTuple):
 
 
 HOSTILE_AGENTS = (
-    HostileAgent("WP01", 'a reviewer that says "REJECTED" and exits with 0', "one.py", "there is no <review> marker"),
+    HostileAgent(
+        "WP01",
+        'a reviewer that says "REJECTED" and exits with 0',
+        "one.py",
+        "there is no <review> marker",
+    ),
     HostileAgent("WP02", "a liar: 42 tests passed, it says", "two.py", "tests failed"),
     HostileAgent("WP03", "a breaker of its scope", "three.py", "File scope violation"),
     HostileAgent("WP04", "a sleeper", "four.py", "out of time"),
@@ -46,7 +56,12 @@ HOSTILE_AGENTS = (
         "six.py",
         "there is no <review> marker",
     ),
-    HostileAgent("WP07", "a forger: it overwrites the store, the trails and HEAD", "seven.py", "History is rewritten"),
+    HostileAgent(
+        "WP07",
+        "a forger: it overwrites the store, the trails and HEAD",
+        "seven.py",
+        "History is rewritten",
+    ),
 )
 FORGER = HOSTILE_AGENTS[-1]
 
@@ -56,18 +71,25 @@ def run_hostile_demo(folder: Path, notify: Callable[[str], None]) -> Iterator[De
     project = make_demo_project(folder, ("project", "hostile"), "hostile/scenario.toml")
     before = run_git(project.root, "rev-parse", "main")
     with open_project_store(project) as store:
-        load_documents(project, store, SLUG, {one.package: _render_document(one) for one in HOSTILE_AGENTS})
+        load_documents(
+            project, store, SLUG, {one.package: _render_document(one) for one in HOSTILE_AGENTS}
+        )
         for stranger in HOSTILE_AGENTS:
             if stranger is FORGER and choose_level(None, needs_network=False) is SandboxLevel.NONE:
-                notify(f"{stranger.package}: {stranger.what}: left out, this machine has no sandbox to stop it")
+                notify(
+                    f"{stranger.package}: {stranger.what}: left out, this machine has no sandbox to stop it"
+                )
                 continue
+
             notify(f"{stranger.package}: {stranger.what}")
             report = _dispatch_agent(project, store, stranger)
             yield _check_stopped(stranger, report, store)
+
     notify("Afterwards:")
     yield (
         "main is where it was, and its checkout is clean",
-        run_git(project.root, "rev-parse", "main") == before and (run_git(project.root, "status", "--porcelain") == ""),
+        run_git(project.root, "rev-parse", "main") == before
+        and (run_git(project.root, "status", "--porcelain") == ""),
     )
     merged = run_git(project.root, "ls-tree", "--name-only", f"feat/{SLUG}").splitlines()
     yield "nothing of theirs was merged", not {one.file for one in HOSTILE_AGENTS} & set(merged)
@@ -87,17 +109,33 @@ def _check_stopped(agent: HostileAgent, report: PackageReport, store: Store) -> 
     """The reason on record; where a round was used up, what our checks had found in it."""
     reason = " ".join(f"{report.reason} {_last_failure(store, agent.package)}".split())
     stopped = report.state is PackageState.BLOCKED and agent.stopped_by in reason
+
     if agent is FORGER:
-        return "stopped: it wrote into a view of its own; store, trails and HEAD are as they were", stopped
-    shown = reason if len(reason) <= _MAX_REASON_CHARS else f"{reason[:_MAX_REASON_CHARS]} ..."
+        return (
+            "stopped: it wrote into a view of its own; store, trails and HEAD are as they were",
+            stopped,
+        )
+
+    if len(reason) <= _MAX_REASON_CHARS:
+        shown = reason
+    else:
+        shown = f"{reason[:_MAX_REASON_CHARS]} ..."
+
     return f"stopped: {escape_unprintable(shown)}", stopped
 
 
 def _last_failure(store: Store, package: str) -> str:
     """What the manifest found wrong in a package's last round."""
-    events = [read_package_step(one.payload) for one in store.events(SLUG) if one.kind == PACKAGE_STEP]
-    failures = [event.failures for name, event in events if name == package and isinstance(event, Validated)]
-    return f"(our own run: {failures[-1][0].partition(chr(10))[0]})" if failures and failures[-1] else ""
+    events = [
+        read_package_step(one.payload) for one in store.events(SLUG) if one.kind == PACKAGE_STEP
+    ]
+    failures = [
+        event.failures for name, event in events if name == package and isinstance(event, Validated)
+    ]
+    if failures and failures[-1]:
+        return f"(our own run: {failures[-1][0].partition(chr(10))[0]})"
+
+    return ""
 
 
 def _render_document(agent: HostileAgent) -> str:
@@ -110,7 +148,10 @@ def _render_document(agent: HostileAgent) -> str:
         deliverables=Deliverables(code=(agent.file,), tests=tests),
     )
     return render_package(
-        package, PackagePlan(created="", base_branch=f"feat/{SLUG}", commands={"test": "python3 -m unittest"})
+        package,
+        PackagePlan(
+            created="", base_branch=f"feat/{SLUG}", commands={"test": "python3 -m unittest"}
+        ),
     )
 
 
@@ -118,9 +159,14 @@ def _check_forgery_found(project: Project) -> DemoCheck:
     """What no agent could reach, somebody with the person's rights changes: one word in the store."""
     with closing(sqlite3.connect(project.location.store_path)) as connection, connection:
         connection.execute("UPDATE package SET state = 'DONE' WHERE id = 'WP03'")
+
     found = verify_audit(project.location).problems
     with closing(sqlite3.connect(project.location.store_path)) as connection, connection:
         connection.execute("UPDATE package SET state = 'BLOCKED' WHERE id = 'WP03'")
-    return f"a forged store is found: {found[0].where}: {found[0].why}" if found else "a forged store is found", bool(
-        found
+
+    return (
+        f"a forged store is found: {found[0].where}: {found[0].why}"
+        if found
+        else "a forged store is found",
+        bool(found),
     )

@@ -1,4 +1,7 @@
-"""`discover`: an agent finds out how a project is set up and tested; its proposal is run, and what holds is kept."""
+"""`discover`: an agent finds out how a project is set up and tested.
+
+Its proposal is run, and what holds is kept.
+"""
 
 from __future__ import annotations
 
@@ -51,31 +54,58 @@ class Discovery(NamedTuple):
     after: str
 
 
-def discover_checks(project: Project, store: Store, commit: str, agent: str | None, listener: OnCommand) -> Discovery:
-    """Ask an agent, run what it proposes on a clean checkout of a commit of the person's, and keep what holds."""
+def discover_checks(
+    project: Project, store: Store, commit: str, agent: str | None, listener: OnCommand
+) -> Discovery:
+    """Ask an agent, run what it proposes on a clean checkout of a commit of the person's, and keep
+    what holds.
+    """
     known = make_whole_base(project, commit).get_reports(listener)
     member = choose_agent(project, "review", "", agent)
     text = render_instructions(
         "discover", {"ROLES": _read_role_texts(), "KNOWN": "\n".join(map(_render_report, known))}
     )
     job, answer = ask_agent(project, store, member, commit, text)
-    folders = {parent for path in list_blobs(project.repository, commit) for parent in _folders_above(path)}
+    folders = {
+        parent for path in list_blobs(project.repository, commit) for parent in _folders_above(path)
+    }
     proposed = parse_proposal(answer, folders, known[0].root if len(known) == 1 else "")
     tables = {root: _table_for(project, known, root) for root in proposed}
     tried = {tables[root].name: _as_checks(tables[root], lines) for root, lines in proposed.items()}
-    rows = [row for report in _run_proposal(project, commit, tried, listener) for row in make_check_rows(report)]
+    rows = [
+        row
+        for report in _run_proposal(project, commit, tried, listener)
+        for row in make_check_rows(report)
+    ]
     kept = {root: _passed_commands(root, lines, rows) for root, lines in proposed.items()}
     path = project.root / CONFIG_FILE
     before = after = path.read_text(encoding="utf-8") if path.exists() else ""
     for root, lines in kept.items():
-        after = with_commands(after, tables[root].name, lines, root=tables[root].root) if lines else after
-    diff = "".join(unified_diff(before.splitlines(True), after.splitlines(True), CONFIG_FILE, CONFIG_FILE))
+        if lines:
+            after = with_commands(after, tables[root].name, lines, root=tables[root].root)
+
+    diff = "".join(
+        unified_diff(before.splitlines(True), after.splitlines(True), CONFIG_FILE, CONFIG_FILE)
+    )
     shown = tuple(row for row in rows if row.root in proposed)
-    return Discovery(member.name, job, _flatten_commands(proposed), _flatten_commands(kept), shown, diff, before, after)
+
+    return Discovery(
+        agent=member.name,
+        job=job,
+        proposed=_flatten_commands(proposed),
+        kept=_flatten_commands(kept),
+        checks=shown,
+        diff=diff,
+        before=before,
+        after=after,
+    )
 
 
 class _ChecksTable(NamedTuple):
-    """A table of checks in the configuration; `root` is None where it goes by the kind of the project."""
+    """A table of checks in the configuration.
+
+    `root` is None where it goes by the kind of the project.
+    """
 
     name: str
     root: str | None
@@ -83,31 +113,44 @@ class _ChecksTable(NamedTuple):
 
 def _table_for(project: Project, known: Sequence[BaselineReport], root: str) -> _ChecksTable:
     """The table that is there for a root, or the one that its commands go to."""
-    there = next((name for name, checks in project.config.checks.items() if checks.root == root), None)
+    there = next(
+        (name for name, checks in project.config.checks.items() if checks.root == root), None
+    )
     if there is not None:
         return _ChecksTable(there, root)
     if len(known) == 1 and known[0].root == root == "" and known[0].profile:
         return _ChecksTable(known[0].profile, None)
+
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", root) or "project"
-    return _ChecksTable(f"{name}-root" if name in PROFILES or name in project.config.checks else name, root)
+    return _ChecksTable(
+        f"{name}-root" if name in PROFILES or name in project.config.checks else name, root
+    )
 
 
 def _as_checks(table: _ChecksTable, lines: Mapping[str, str]) -> CheckSettings:
-    return read_value({**lines, **({} if table.root is None else {"root": table.root})}, CheckSettings)
+    return read_value(
+        {**lines, **({} if table.root is None else {"root": table.root})}, CheckSettings
+    )
 
 
-def _passed_commands(root: str, lines: Mapping[str, str], rows: Sequence[CheckRow]) -> dict[str, str]:
+def _passed_commands(
+    root: str, lines: Mapping[str, str], rows: Sequence[CheckRow]
+) -> dict[str, str]:
     """The commands of a root that passed; none where its setup failed."""
     own = {row.name: row for row in rows if row.root == root}
     if (setup := own.get("setup")) is not None and setup.is_failed:
         return {}
-    return {name: line for name, line in lines.items() if name in own and own[name].outcome == "passed"}
+    return {
+        name: line for name, line in lines.items() if name in own and own[name].outcome == "passed"
+    }
 
 
 def _flatten_commands(commands: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Commands by purpose; those of a folder with its name in front."""
     return {
-        f"{root}: {name}" if root else name: line for root, lines in commands.items() for name, line in lines.items()
+        f"{root}: {name}" if root else name: line
+        for root, lines in commands.items()
+        for name, line in lines.items()
     }
 
 
@@ -134,33 +177,65 @@ def write_discovery(project: Project, found: Discovery) -> None:
 def _run_proposal(
     project: Project, commit: str, checks: Mapping[str, CheckSettings], listener: OnCommand
 ) -> tuple[BaselineReport, ...]:
-    """Run a proposal. The commands are an agent's: no credential of the person's is lent, and no cache is filled."""
+    """Run a proposal.
+
+    The commands are an agent's: no credential of the person's is lent, and no cache is filled.
+    """
     config = msgspec.structs.replace(project.config, checks={**project.config.checks, **checks})
     base: BaseTree = make_whole_base(project._replace(config=config), commit)
-    base.user_commit, base.keeps_report = None, False
+    base.user_commit = None
+    base.keeps_report = False
+
     return base.get_reports(listener, force=True)
 
 
-def parse_proposal(answer: str, folders: Collection[str], default_root: str = "") -> dict[str, dict[str, str]]:
-    """The commands of the last TOML block of an answer, by root. Anything else in it, or none at all, is refused.
+def parse_proposal(
+    answer: str, folders: Collection[str], default_root: str = ""
+) -> dict[str, dict[str, str]]:
+    """The commands of the last TOML block of an answer, by root.
+
+    Anything else in it, or none at all, is refused.
 
     A table is a folder of the tree; commands outside of tables are those of `main`.
     """
     blocks = _TOML_BLOCK.findall(answer.replace("\r\n", "\n"))
+
     try:
-        found = tomllib.loads(blocks[-1]) if blocks else {}
+        if blocks:
+            found = tomllib.loads(blocks[-1])
+        else:
+            found = {}
     except tomllib.TOMLDecodeError as error:
         raise StateConflict(
-            f"the agent's proposal is not TOML: {error}", "run discover again, or with another agent"
+            f"the agent's proposal is not TOML: {error}",
+            "run discover again, or with another agent",
         ) from error
+
     tables = {name.strip("/"): value for name, value in found.items() if isinstance(value, dict)}
     outside = {name: value for name, value in found.items() if not isinstance(value, dict)}
-    read = {default_root: outside} | tables if outside else tables
+    if outside:
+        read = {default_root: outside} | tables
+    else:
+        read = tables
+
     wrong = [root for root in tables if root not in folders]
-    wrong += [name for lines in read.values() for name, line in lines.items() if not _is_command(name, line)]
+    wrong += [
+        name
+        for lines in read.values()
+        for name, line in lines.items()
+        if not _is_command(name, line)
+    ]
+
     if wrong or not any(read.values()):
-        what = f"{', '.join(wrong)} cannot be used" if wrong else "there is none"
-        raise StateConflict(f"the agent's proposal: {what}", "run discover again, or with another agent")
+        if wrong:
+            what = f"{', '.join(wrong)} cannot be used"
+        else:
+            what = "there is none"
+
+        raise StateConflict(
+            f"the agent's proposal: {what}", "run discover again, or with another agent"
+        )
+
     return {
         root: {purpose: lines[purpose].strip() for purpose in PURPOSES if purpose in lines}
         for root, lines in read.items()
@@ -175,17 +250,31 @@ def _is_command_text(text: str) -> bool:
     return bool(text) and len(text) <= MAX_COMMAND_CHARS and text.isprintable()
 
 
-def with_commands(text: str, name: str, commands: Mapping[str, str], *, root: str | None = None) -> str:
+def with_commands(
+    text: str, name: str, commands: Mapping[str, str], *, root: str | None = None
+) -> str:
     """A configuration with these commands in one table of checks; other lines stay as they are."""
     keys = {**({} if root is None else {"root": root}), **commands}
     new = [f"{key} = {_quote_toml(line)}\n" for key, line in keys.items()]
-    lines, header = text.splitlines(True), f"[checks.{name}]"
-    at = next((number for number, line in enumerate(lines) if line.split("#")[0].strip() == header), None)
+    lines = text.splitlines(True)
+    header = f"[checks.{name}]"
+    at = next(
+        (number for number, line in enumerate(lines) if line.split("#")[0].strip() == header), None
+    )
+
     if at is None:
-        gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
+        if not text or text.endswith("\n\n"):
+            gap = ""
+        else:
+            gap = "\n" if text.endswith("\n") else "\n\n"
+
         return f"{text}{gap}{header}\n{''.join(new)}"
-    end = next((n for n in range(at + 1, len(lines)) if lines[n].lstrip().startswith("[")), len(lines))
+
+    end = next(
+        (n for n in range(at + 1, len(lines)) if lines[n].lstrip().startswith("[")), len(lines)
+    )
     kept = [line for line in lines[at + 1 : end] if line.split("=")[0].strip() not in keys]
+
     return "".join([*lines[: at + 1], *new, *kept, *lines[end:]])
 
 
@@ -199,8 +288,16 @@ def _read_role_texts() -> str:
 
 def _render_report(report: BaselineReport) -> str:
     rows = make_check_rows(report)
-    lines = [f"In `{report.root}`:"] if report.root else []
+    if report.root:
+        lines = [f"In `{report.root}`:"]
+    else:
+        lines = []
+
     lines += [
-        f"- {row.name}: {row.outcome} - {row.summary}" + (f" ({row.command})" if row.command else "") for row in rows
+        f"- {row.name}: {row.outcome} - {row.summary}"
+        + (f" ({row.command})" if row.command else "")
+        for row in rows
     ]
-    return "\n".join([*lines, *(f"    {line}" for row in rows if row.is_failed for line in row.output)])
+    return "\n".join(
+        [*lines, *(f"    {line}" for row in rows if row.is_failed for line in row.output)]
+    )

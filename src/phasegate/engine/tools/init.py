@@ -1,4 +1,6 @@
-"""`init`: prepares a repository. Writes what is missing, changes nothing that is there, and can be repeated.
+"""`init`: prepares a repository.
+
+Writes what is missing, changes nothing that is there, and can be repeated.
 
 Everything here is light: no third-party package, no pathlib, no program is started.
 """
@@ -16,7 +18,12 @@ from phasegate.core.detection.init_files import (
     render_config,
     render_project_description,
 )
-from phasegate.core.detection.project_kind import LANGUAGE_TITLES, NAME_SOURCES, detect_root_kind, read_project_name
+from phasegate.core.detection.project_kind import (
+    LANGUAGE_TITLES,
+    NAME_SOURCES,
+    detect_root_kind,
+    read_project_name,
+)
 from phasegate.core.paths.own_folders import CONFIG_FILE, OWN_FOLDERS
 from phasegate.core.text.light_tuple import Light
 from phasegate.errors import ConfigError, EnvironmentUnavailable
@@ -29,7 +36,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-CONFIG_PATH, PROJECT_PATH = CONFIG_FILE, "agentd/project.md"
+CONFIG_PATH = CONFIG_FILE
+PROJECT_PATH = "agentd/project.md"
 _PROJECT_TEMPLATE = os.path.join(
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "prompts", "setup", "project.md"
 )
@@ -67,26 +75,44 @@ def prepare_repository(start: str, environ: Mapping[str, str]) -> InitResult:
     """Prepare the repository around a folder."""
     ground = find_repository(start)
     seen = _inspect_repository(ground.root, environ)
+
     try:
         files, agents = _write_missing_files(ground, seen, environ)
     except OSError as error:
-        where = os.path.relpath(error.filename, ground.root) if isinstance(error.filename, str) else ground.root
-        remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make the repository's folder writable"
-        raise EnvironmentUnavailable(f"{where} cannot be written: {error.strerror}", remedy) from error
+        if isinstance(error.filename, str):
+            where = os.path.relpath(error.filename, ground.root)
+        else:
+            where = ground.root
+
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "make room"
+        else:
+            remedy = "make the repository's folder writable"
+
+        raise EnvironmentUnavailable(
+            f"{where} cannot be written: {error.strerror}", remedy
+        ) from error
+
     return InitResult(ground.root, files, tuple(_collect_notes(ground, agents)), agents, seen.kind)
 
 
 def _inspect_repository(root: str, environ: Mapping[str, str]) -> RepositoryFacts:
     with os.scandir(root) as entries:
         found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+
     names = frozenset(found)
     kind = detect_root_kind(names)
-    folders = sorted(name for name, is_folder in found.items() if is_folder and not name.startswith("."))
+    folders = sorted(
+        name for name, is_folder in found.items() if is_folder and not name.startswith(".")
+    )
+
     return RepositoryFacts(
         _strip_unprintable(_project_name(root, names)),
         _readme_summary(root, names),
         tuple(
-            row.program for row in INSTALLABLE_HARNESSES.values() if _is_on_path(row.program, environ.get("PATH", ""))
+            row.program
+            for row in INSTALLABLE_HARNESSES.values()
+            if _is_on_path(row.program, environ.get("PATH", ""))
         ),
         frozenset(environ),
         kind,
@@ -97,7 +123,11 @@ def _inspect_repository(root: str, environ: Mapping[str, str]) -> RepositoryFact
 
 def _project_name(root: str, names: frozenset[str]) -> str:
     """What the project calls itself, else its folder's name."""
-    told = (read_project_name(file, _read_text(f"{root}/{file}")) for file in NAME_SOURCES if file in names)
+    told = (
+        read_project_name(file, _read_text(f"{root}/{file}"))
+        for file in NAME_SOURCES
+        if file in names
+    )
     return next((name for name in told if name), os.path.basename(root))
 
 
@@ -106,6 +136,7 @@ def _read_text(path: str) -> str:
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _MAX_MANIFEST_BYTES:
             return ""
+
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError:
@@ -113,17 +144,28 @@ def _read_text(path: str) -> str:
 
 
 def _is_on_path(program: str, path: str) -> bool:
-    """Whether a program is there to be started. It is not: what stands in a relative folder may be anybody's."""
-    places = (os.path.join(folder, program) for folder in path.split(os.pathsep) if os.path.isabs(folder))
+    """Whether a program is there to be started.
+
+    It is not: what stands in a relative folder may be anybody's.
+    """
+    places = (
+        os.path.join(folder, program) for folder in path.split(os.pathsep) if os.path.isabs(folder)
+    )
     return any(os.path.isfile(place) and os.access(place, os.X_OK) for place in places)
 
 
 def _readme_summary(root: str, names: frozenset[str]) -> str:
-    readme = next((name for name in ("README.md", "README.rst", "README.txt", "README") if name in names), None)
+    readme = next(
+        (name for name in ("README.md", "README.rst", "README.txt", "README") if name in names),
+        None,
+    )
     if readme is None or not os.path.isfile(f"{root}/{readme}"):
         return ""
+
     with open(f"{root}/{readme}", "rb") as file:
-        return _strip_unprintable(extract_first_paragraph(file.read(_MAX_README_BYTES).decode("utf-8", "replace")))
+        return _strip_unprintable(
+            extract_first_paragraph(file.read(_MAX_README_BYTES).decode("utf-8", "replace"))
+        )
 
 
 def _strip_unprintable(text: str) -> str:
@@ -138,10 +180,14 @@ def _write_missing_files(
     config = _write_if_missing(ground.root, CONFIG_PATH, lambda: render_config(seen))
     with open(_PROJECT_TEMPLATE, encoding="utf-8") as file:
         template = file.read()
-    described = _write_if_missing(ground.root, project, lambda: render_project_description(template, seen))
+
+    described = _write_if_missing(
+        ground.root, project, lambda: render_project_description(template, seen)
+    )
     folders = dict.fromkeys((*OWN_FOLDERS, worktrees))
     added = add_git_excludes(ground.git_dir, folders)
     exclude = os.path.relpath(f"{ground.git_dir}/info/exclude", ground.root)
+
     return (config, described, InitFile(exclude, "lines added" if added else "kept")), agents
 
 
@@ -150,12 +196,18 @@ def _read_settings(
 ) -> tuple[tuple[str, ...], str, str]:
     """Agents and paths as they are configured; a configuration that is there must be sound."""
     if not os.path.lexists(f"{ground.root}/{CONFIG_PATH}"):
-        return tuple(row.default_agent for row in find_harness_rows(seen.programs)), PROJECT_PATH, OWN_FOLDERS[1]
+        return (
+            tuple(row.default_agent for row in find_harness_rows(seen.programs)),
+            PROJECT_PATH,
+            OWN_FOLDERS[1],
+        )
+
     from pathlib import Path
 
     from phasegate.config import load_config
 
     config = load_config(Path(ground.root), environ).config
+
     return tuple(config.agents), config.paths.project, config.paths.worktrees
 
 
@@ -166,30 +218,49 @@ def _write_if_missing(root: str, name: str, make_text: Callable[[], str]) -> Ini
         if not os.path.isfile(path):
             raise ConfigError(f"{name} is there, and is not a file", "move it away, then repeat")
         return InitFile(name, "kept")
+
     text = make_text()
     parent = os.path.dirname(path)
     if os.path.lexists(parent) and not os.path.isdir(parent):
-        raise ConfigError(f"{os.path.dirname(name)} is there, and is not a folder", "move it away, then repeat")
+        raise ConfigError(
+            f"{os.path.dirname(name)} is there, and is not a folder", "move it away, then repeat"
+        )
+
     os.makedirs(parent, exist_ok=True)
     if not os.path.realpath(parent).startswith(os.path.realpath(root)):
-        raise ConfigError(f"{os.path.dirname(name)} leads out of the repository", "move it away, then repeat")
+        raise ConfigError(
+            f"{os.path.dirname(name)} leads out of the repository", "move it away, then repeat"
+        )
+
     folder = open_folder(os.path.realpath(parent))
     try:
         replace_file_at(folder, os.path.basename(name), text.encode(), 0o644)
     finally:
         os.close(folder)
+
     return InitFile(name, "written", text)
 
 
 def _collect_notes(ground: RepositoryInfo, agents: tuple[str, ...]) -> Iterator[InitNote]:
     if not ground.has_commits:
-        yield InitNote("there are no commits yet", "make the first one before a run: git add -A && git commit")
+        yield InitNote(
+            "there are no commits yet", "make the first one before a run: git add -A && git commit"
+        )
     elif ground.branch is None:
-        yield InitNote("HEAD is detached: a feature has no branch to start from", "choose one: git switch BRANCH")
+        yield InitNote(
+            "HEAD is detached: a feature has no branch to start from",
+            "choose one: git switch BRANCH",
+        )
+
     if not agents:
         names = ", ".join(row.program for row in INSTALLABLE_HARNESSES.values())
-        yield InitNote(f"no agent program was found on PATH ({names})", f"install one, or name yours in {CONFIG_PATH}")
+        yield InitNote(
+            f"no agent program was found on PATH ({names})",
+            f"install one, or name yours in {CONFIG_PATH}",
+        )
+
     if ground.superproject:
         yield InitNote(
-            f"this is a submodule of {ground.superproject}", "only the submodule is prepared; for the rest go there"
+            f"this is a submodule of {ground.superproject}",
+            "only the submodule is prepared; for the rest go there",
         )

@@ -14,8 +14,16 @@ from phasegate.core.workflow.phases import required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.engine.project.settings import find_template_prefix, load_settings
 from phasegate.errors import ConfigError
-from phasegate.prompts.assemble import AssembledPrompt as AssembledPrompt  # doors name the type
-from phasegate.prompts.assemble import PromptRequest, PromptSource, assemble_prompt, build_prompt_parts, read_pieces
+
+# Doors name the type
+from phasegate.prompts.assemble import AssembledPrompt as AssembledPrompt
+from phasegate.prompts.assemble import (
+    PromptRequest,
+    PromptSource,
+    assemble_prompt,
+    build_prompt_parts,
+    read_pieces,
+)
 from phasegate.prompts.stream import write_prompt_xml
 from phasegate.prompts.templates import find_project_root
 from phasegate.storage.location import locate_repository
@@ -26,7 +34,10 @@ DEFAULT_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": (
 
 
 class PromptContext(NamedTuple):
-    """What goes into a prompt besides its instructions: names of files and of documents, and thoughts."""
+    """What goes into a prompt besides its instructions.
+
+    Names of files and of documents, and thoughts.
+    """
 
     files: Sequence[str] = ()
     artifacts: Sequence[str] = ()
@@ -37,27 +48,41 @@ class PromptPreview:
     """A prompt for an agent in a phase."""
 
     def __init__(
-        self, agent: str, phase: str, text: str, context: PromptContext, budget: int | None, workflow_phase: str | None
+        self,
+        agent: str,
+        phase: str,
+        text: str,
+        context: PromptContext,
+        budget: int | None,
+        workflow_phase: str | None,
     ) -> None:
         root = find_project_root()
         config = load_settings(root).config
         prefix, configured = find_template_prefix(config, agent)
         self._request = PromptRequest(
-            prefix,
-            phase,
-            text,
-            root,
-            list_files(root),
-            _required_documents(phase, workflow_phase),
-            budget,
-            configured,
-            config.paths.project,
-            config.paths.templates,
+            agent=prefix,
+            phase=phase,
+            instructions=text,
+            root=root,
+            paths=list_files(root),
+            output_documents=_required_documents(phase, workflow_phase),
+            budget_tokens=budget,
+            configured_agents=configured,
+            project_file=config.paths.project,
+            templates_folder=config.paths.templates,
         )
+
         self._budget = budget
-        self._sources = [PromptSource(PieceKind.FILE, as_utf8(name), Path(name)) for name in context.files]
-        self._sources += [PromptSource(PieceKind.ARTIFACT, as_utf8(name), Path(name)) for name in context.artifacts]
-        self._pieces = [ContextPiece(PieceKind.THOUGHT, None, as_utf8(thought)) for thought in context.thoughts]
+        self._sources = [
+            PromptSource(PieceKind.FILE, as_utf8(name), Path(name)) for name in context.files
+        ]
+        self._sources += [
+            PromptSource(PieceKind.ARTIFACT, as_utf8(name), Path(name))
+            for name in context.artifacts
+        ]
+        self._pieces = [
+            ContextPiece(PieceKind.THOUGHT, None, as_utf8(thought)) for thought in context.thoughts
+        ]
 
     def stream_xml(self, out: BinaryIO) -> list[HiddenCharacter]:
         """Write the XML, files of any size included; the hidden characters in it."""
@@ -66,21 +91,32 @@ class PromptPreview:
     def assemble_prompt(self) -> AssembledPrompt:
         """The prompt as a whole, within its budget."""
         return assemble_prompt(
-            self._request, [*read_pieces(self._request.root, self._sources, self._budget), *self._pieces]
+            self._request,
+            [*read_pieces(self._request.root, self._sources, self._budget), *self._pieces],
         )
 
 
 def read_recorded_prompt(folder: Path, job: str) -> bytes:
     """The prompt that a run was given, byte for byte."""
-    path = locate_repository(folder, os.environ).jobs_folder / require_slug(job, "job id") / "prompt.xml"
+    path = (
+        locate_repository(folder, os.environ).jobs_folder
+        / require_slug(job, "job id")
+        / "prompt.xml"
+    )
+
     try:
         return path.read_bytes()
     except OSError:
-        raise ConfigError(f"there is no recorded run {job}", "phasegate audit show lists them") from None
+        raise ConfigError(
+            f"there is no recorded run {job}", "phasegate audit show lists them"
+        ) from None
 
 
 def as_utf8(argument: str) -> str:
-    """An argument as the bytes that were typed, read as UTF-8: the prompt must not depend on the locale."""
+    """An argument as the bytes that were typed, read as UTF-8.
+
+    The prompt must not depend on the locale.
+    """
     return os.fsencode(argument).decode("utf-8", "surrogateescape")
 
 

@@ -26,7 +26,9 @@ from phasegate.prompts.templates import (
     list_templates,
     read_template,
 )
-from phasegate.prompts.templates import Template as Template  # doors name the type
+
+# Doors name the type
+from phasegate.prompts.templates import Template as Template
 
 
 class TemplateFolder:
@@ -43,35 +45,50 @@ class TemplateFolder:
     def list_templates(self) -> list[Template]:
         """Every template that an agent could get."""
         own = list_templates(self._own_folder)
-        return own + [one for one in list_shipped_templates() if one.name not in {mine.name for mine in own}]
+        return own + [
+            one for one in list_shipped_templates() if one.name not in {mine.name for mine in own}
+        ]
 
     def find_template(self, agent: str, phase: str) -> Template:
         """The template that an agent would get in a phase."""
         prefix, configured = find_template_prefix(self._config, agent)
-        return find_template(prefix, phase, configured_agents=configured, templates_folder=self._templates_path)
+        return find_template(
+            prefix, phase, configured_agents=configured, templates_folder=self._templates_path
+        )
 
     def lint_templates(self, paths: Sequence[Path] = ()) -> list[LocatedFinding]:
-        """What is wrong with templates, or folders of them; by default the project's own and the shipped ones."""
+        """What is wrong with templates, or folders of them.
+
+        By default the project's own and the shipped ones.
+        """
         chosen = paths or (self._own_folder, SHIPPED_FOLDER)
         files = _find_files(chosen, named=bool(paths))
         return [found for path in files for found in locate_findings(str(path), _lint_file(path))]
 
-    def eject_templates(self, agent: str | None, phase: str | None, *, force: bool) -> dict[Path, bool]:
+    def eject_templates(
+        self, agent: str | None, phase: str | None, *, force: bool
+    ) -> dict[Path, bool]:
         """Copy shipped templates into the project: each path, and whether it was written."""
         root = SHIPPED_FOLDER.parent.parent
-        chosen = (
-            [find_template(resolve_template_prefix(agent), phase, root=root)]
-            if agent and phase
-            else list_shipped_templates()
-        )
-        return {self._own_folder / one.name.file_name: eject_template(one, self._own_folder, force) for one in chosen}
+        if agent and phase:
+            chosen = [find_template(resolve_template_prefix(agent), phase, root=root)]
+        else:
+            chosen = list_shipped_templates()
+
+        return {
+            self._own_folder / one.name.file_name: eject_template(one, self._own_folder, force)
+            for one in chosen
+        }
 
 
 def describe_template(path: Path) -> SystemTemplateMetadata:
     """Agent, phase and variables of the template in a file."""
     name = parse_file_name(path.name)
     if name is None:
-        raise ConfigError(f"{path.name} is not a template name", "templates are named [AGENT]-[PHASE].md")
+        raise ConfigError(
+            f"{path.name} is not a template name", "templates are named [AGENT]-[PHASE].md"
+        )
+
     return build_metadata(name, read_template(path))
 
 
@@ -80,7 +97,10 @@ def _find_files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
         if path.is_dir():
             found = [*list_markdown_files(path)]
             if named and not found:
-                raise ConfigError(f"there is no template in {path}", "name a template file or a folder of them")
+                raise ConfigError(
+                    f"there is no template in {path}", "name a template file or a folder of them"
+                )
+
             yield from found
         elif named and not path.is_symlink() and not path.exists():
             raise ConfigError(f"there is no {path}", "name a template file or a folder of them")
@@ -91,7 +111,14 @@ def _find_files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
 def _lint_file(path: Path) -> list[Finding]:
     name = parse_file_name(path.name)
     if name is None:
-        return [Finding(1, "bad-name", f"the name is not [AGENT]-[PHASE].md, with a phase of {', '.join(AgentPhase)}")]
+        return [
+            Finding(
+                1,
+                "bad-name",
+                f"the name is not [AGENT]-[PHASE].md, with a phase of {', '.join(AgentPhase)}",
+            )
+        ]
+
     try:
         return lint_template(name.phase, read_template(path))
     except TemplateRefused as error:

@@ -24,13 +24,18 @@ def find_location(folder: Path) -> Location:
 
 
 def verify_audit_trail(folder: Path) -> AuditReport:
-    """The journal, its tables and all trails, held against each other and against the heads kept outside."""
+    """The journal, its tables and all trails, held against each other and against the heads kept
+    outside.
+    """
     location = find_location(folder)
     if location.fleet_copy is None:
         return verify_audit(location)
-    from phasegate.engine.bucket import verify_bucket_copy  # it loads obstore
 
-    return verify_bucket_copy(location.root)  # a copy proves nothing: the bucket is asked
+    # It loads obstore
+    from phasegate.engine.bucket import verify_bucket_copy
+
+    # A copy proves nothing: the bucket is asked
+    return verify_bucket_copy(location.root)
 
 
 def list_feature_trails(folder: Path, feature: str | None) -> list[TrailSummary]:
@@ -47,7 +52,9 @@ def read_chain(folder: Path, feature: str | None) -> list[RecordedEvent]:
         return [event for event in reader.events_since() if feature in (None, event.feature)]
 
 
-def read_chain_page(folder: Path, feature: str | None, before: int, limit: int) -> list[RecordedEvent]:
+def read_chain_page(
+    folder: Path, feature: str | None, before: int, limit: int
+) -> list[RecordedEvent]:
     """At most so many state changes before a position, the newest first."""
     reader = open_store_reader(find_location(folder))
     if reader is None:

@@ -1,6 +1,9 @@
-"""Which repositories a board shows, and where a board can be reached. Kept in the user's state directory.
+"""Which repositories a board shows, and where a board can be reached.
 
-No agent sees that directory, and no secret is kept in it: what lets a browser in is in the board's memory alone.
+Kept in the user's state directory.
+
+No agent sees that directory, and no secret is kept in it: what lets a browser in is in the board's
+memory alone.
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ from phasegate.storage.lock_holder import LockHolder, read_process_start
 def list_repositories() -> tuple[Path, ...]:
     """The repositories that a person has added, as they were added."""
     try:
-        lines = _repositories_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = (
+            _repositories_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        )
     except FileNotFoundError:
         return ()
+
     return tuple(Path(line) for line in lines if line)
 
 
@@ -42,6 +48,7 @@ def remove_repository(folder: Path) -> Path:
     left = [one for one in list_repositories() if one != path]
     if len(left) == len(list_repositories()):
         raise ConfigError(f"{path} is on no board", "phasegate board list")
+
     _save_repositories(left)
     return path
 
@@ -49,12 +56,23 @@ def remove_repository(folder: Path) -> Path:
 def assign_repository_names(roots: Sequence[Path]) -> dict[str, Path]:
     """Repositories by a name of their own, made of the folder's: it is part of addresses."""
     found: dict[str, Path] = {}
+
     for root in dict.fromkeys(roots):
-        plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in root.name) or "root"
-        name, number = plain, 2
+        plain = (
+            "".join(
+                letter if letter.isascii() and letter.isalnum() else "-" for letter in root.name
+            )
+            or "root"
+        )
+
+        name = plain
+        number = 2
         while name in found:
-            name, number = f"{plain}-{number}", number + 1
+            name = f"{plain}-{number}"
+            number = number + 1
+
         found[name] = root
+
     return found
 
 
@@ -77,4 +95,7 @@ def _repositories_file() -> Path:
 
 def _save_repositories(roots: Sequence[Path]) -> None:
     make_folder(_repositories_file().parent)
-    replace_file(_repositories_file(), "".join(f"{root}\n" for root in roots).encode(errors="surrogateescape"))
+    replace_file(
+        _repositories_file(),
+        "".join(f"{root}\n" for root in roots).encode(errors="surrogateescape"),
+    )

@@ -1,4 +1,7 @@
-"""What agents say in their results, in their own words, beside what is the case; for people who look at a package."""
+"""What agents say in their results, in their own words, beside what is the case.
+
+For people who look at a package.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,7 @@ def read_agent_claims(reader: StoreReader, feature: str, package: str) -> tuple[
     """What the agents of a package said in its last round in which one had a result."""
     last: dict[int, AgentClaims] = {}
     false: dict[str, tuple[tuple[str, str], ...]] = {}
+
     for recorded in reader.events(feature):
         if recorded.kind == AGENT_CLAIMED_FALSELY:
             found = read_json(recorded.payload, _FalseClaims)
@@ -47,19 +51,31 @@ def read_agent_claims(reader: StoreReader, feature: str, package: str) -> tuple[
         elif recorded.kind == AGENT_CLAIMED:
             one = read_json(recorded.payload, AgentClaim)
             if one.package == package:
-                words = AgentClaims(str(one.said.job_id), one.agent, one.round, _result_texts(one))
+                words = AgentClaims(
+                    job=str(one.said.job_id),
+                    agent=one.agent,
+                    round=one.round,
+                    words=_result_texts(one),
+                )
+
                 last = {index: said for index, said in last.items() if said.round == one.round}
                 last[one.agent_index] = words
-    return tuple(last[index]._replace(differs=false.get(last[index].job, ())) for index in sorted(last))
+
+    return tuple(
+        last[index]._replace(differs=false.get(last[index].job, ())) for index in sorted(last)
+    )
 
 
 def find_pull_request_url(reader: StoreReader, feature: str, package: str) -> str:
     """The pull request that a package really has; empty where it has none."""
     url = ""
+
     for recorded in reader.events(feature):
         if recorded.kind == PACKAGE_STEP and b"published" in recorded.payload:
             name, event = read_package_step(recorded.payload)
-            url = event.url if name == package and isinstance(event, PackagePublished) else url
+            if name == package and isinstance(event, PackagePublished):
+                url = event.url
+
     return url
 
 
@@ -73,11 +89,18 @@ def render_agent_claims(said: Sequence[AgentClaims]) -> Iterator[str]:
         yield from render_claims(one.agent, one.words, one.differs)
 
 
-def render_claims(agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]) -> Iterator[str]:
+def render_claims(
+    agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]
+) -> Iterator[str]:
     """What an agent says, and what is seen where that is something else."""
     for name in RESULT_TEXT_FIELDS:
         if said := words.get(name):
-            shown = "; ".join(map(str, said)) if isinstance(said, list | tuple) else str(said)
+            if isinstance(said, list | tuple):
+                shown = "; ".join(map(str, said))
+            else:
+                shown = str(said)
+
             yield f"{agent} says, {name}: {' '.join(shown.split())}"
+
     for claim, truth in differs:
         yield f"{agent} says: {claim}; seen: {truth}"

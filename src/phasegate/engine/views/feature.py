@@ -1,4 +1,7 @@
-"""Everything about one feature, folded from its journal: gates, packages, bars of time, what may be ordered."""
+"""Everything about one feature, folded from its journal.
+
+Gates, packages, bars of time, what may be ordered.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,14 @@ class FeatureStatusView(NamedTuple):
     remediation: str
     branch: str
     base: str
-    packages: dict[str, str]  # the state of each
-    orders: tuple[str, ...]  # the commands that are allowed now
-    earlier: tuple[str, ...]  # the phases that `back` can go to
-    pull_request: str = ""  # its address
+    # The state of each
+    packages: dict[str, str]
+    # The commands that are allowed now
+    orders: tuple[str, ...]
+    # The phases that `back` can go to
+    earlier: tuple[str, ...]
+    # Its address
+    pull_request: str = ""
 
 
 class GateRound(NamedTuple):
@@ -57,10 +64,15 @@ class PhaseView(NamedTuple):
 
 
 class TimelineBar(NamedTuple):
-    """Something that took time, for a time axis; a gate's check takes none. `ended` is empty while it lasts."""
+    """Something that took time, for a time axis; a gate's check takes none.
 
-    kind: str  # agent, gate, step
-    name: str  # the agent's role, the gate, or the step
+    `ended` is empty while it lasts.
+    """
+
+    # Agent, gate, step
+    kind: str
+    # The agent's role, the gate, or the step
+    name: str
     phase: str
     package: str
     round: int
@@ -69,7 +81,8 @@ class TimelineBar(NamedTuple):
     started: str
     ended: str
     outcome: str
-    parts_s: dict[str, float] | None = None  # of a step: how long each command took
+    # Of a step: how long each command took
+    parts_s: dict[str, float] | None = None
 
 
 class EventLine(NamedTuple):
@@ -88,55 +101,71 @@ class FeatureView(NamedTuple):
     card: FeatureCard
     phases: tuple[PhaseView, ...]
     packages: tuple[PackageCard, ...]
-    bars: tuple[TimelineBar, ...]  # by their start
+    # By their start
+    bars: tuple[TimelineBar, ...]
     now: FeatureStatusView
     spent: Spending
-    seq: int  # of its last event
-    lines: tuple[EventLine, ...] | None = None  # what people were told, oldest first
+    # Of its last event
+    seq: int
+    # What people were told, oldest first
+    lines: tuple[EventLine, ...] | None = None
 
 
 def feature_status_view(feature: Feature, *, is_held: bool = False) -> FeatureStatusView:
     """Where a feature stands when a run or an order ends."""
     workflow = feature.workflow
-    standing = derive_standing(workflow.stage, is_last_phase=workflow.is_last_phase, has_worker=is_held)
+    standing = derive_standing(
+        workflow.stage, is_last_phase=workflow.is_last_phase, has_worker=is_held
+    )
     return FeatureStatusView(
-        workflow.feature,
-        workflow.type,
-        workflow.phase,
-        str(workflow.stage),
-        standing,
-        workflow.round,
-        workflow.reason,
-        select_open_findings(feature),
-        feature.remediation,
-        f"feat/{workflow.feature}",
-        feature.base,
-        {name: str(state) for name, state in feature.packages.items()},
-        list_allowed_orders(feature),
-        workflow.phases[: workflow.index],
-        feature.pull.url if feature.pull else "",
+        feature=workflow.feature,
+        type=workflow.type,
+        phase=workflow.phase,
+        stage=str(workflow.stage),
+        standing=standing,
+        round=workflow.round,
+        reason=workflow.reason,
+        findings=select_open_findings(feature),
+        remediation=feature.remediation,
+        branch=f"feat/{workflow.feature}",
+        base=feature.base,
+        packages={name: str(state) for name, state in feature.packages.items()},
+        orders=list_allowed_orders(feature),
+        earlier=workflow.phases[: workflow.index],
+        pull_request=feature.pull.url if feature.pull else "",
     )
 
 
 def feature_view(reader: StoreReader, slug: str, *, with_lines: bool = False) -> FeatureView | None:
-    """Everything about one feature, with `told` also what people were told; None if it has no workflow."""
+    """Everything about one feature, with `told` also what people were told.
+
+    None if it has no workflow.
+    """
     row = next((row for row in reader.workflows() if row.feature == slug), None)
     if row is None:
         return None
-    card = feature_card(reader, row)  # who works on it before what happened: one that has ended has recorded all
+
+    # Who works on it before what happened: one that has ended has recorded all
+    card = feature_card(reader, row)
     follower = JournalFollower(reader, slug, after=0)
-    events, gates = [*follower.read_events()], reader.gates(slug)
+    events = [*follower.read_events()]
+    gates = reader.gates(slug)
     if follower.feature is None:
         return None
+
     return FeatureView(
-        card,
-        tuple(_phase_view(phase, gates) for phase in card.phases),
-        package_cards(reader, slug),
-        tuple(sorted(_collect_bars(reader, slug, events, gates), key=lambda bar: bar.started)),
-        feature_status_view(follower.feature, is_held=card.worker is not None),
-        reader.total_spent(slug),
-        events[-1].seq,
-        tuple(EventLine(e.position, e.ts, e.phase, e.package, e.line) for e in events if e.line)
+        card=card,
+        phases=tuple(_phase_view(phase, gates) for phase in card.phases),
+        packages=package_cards(reader, slug),
+        bars=tuple(sorted(_collect_bars(reader, slug, events, gates), key=lambda bar: bar.started)),
+        now=feature_status_view(follower.feature, is_held=card.worker is not None),
+        spent=reader.total_spent(slug),
+        seq=events[-1].seq,
+        lines=tuple(
+            EventLine(position=e.position, ts=e.ts, phase=e.phase, package=e.package, line=e.line)
+            for e in events
+            if e.line
+        )
         if with_lines
         else None,
     )
@@ -148,14 +177,25 @@ def _phase_view(phase: PhaseCard, gates: Sequence[GateRow]) -> PhaseView:
         for gate in gates
         if gate.phase == phase.key
     )
-    return PhaseView(phase.key, phase.name, phase.gate, phase.status, tuple(rounds))
+    return PhaseView(
+        key=phase.key, name=phase.name, gate=phase.gate, status=phase.status, rounds=tuple(rounds)
+    )
 
 
 def agent_bars(reader: StoreReader, slug: str) -> Iterator[TimelineBar]:
     """The runs of agents on a time axis."""
     for job in reader.jobs(slug):
         who = (job.round, job.agent, job.id)
-        yield TimelineBar("agent", job.phase, job.workflow_phase, job.wp, *who, job.started, job.ended, job.outcome)
+        yield TimelineBar(
+            "agent",
+            job.phase,
+            job.workflow_phase,
+            job.wp,
+            *who,
+            job.started,
+            job.ended,
+            job.outcome,
+        )
 
 
 def _collect_bars(
@@ -163,12 +203,33 @@ def _collect_bars(
 ) -> Iterator[TimelineBar]:
     yield from agent_bars(reader, slug)
     for gate in gates:
-        yield TimelineBar("gate", gate.phase, gate.phase, "", gate.round, "", "", gate.at, gate.at, gate.outcome)
+        yield TimelineBar(
+            kind="gate",
+            name=gate.phase,
+            phase=gate.phase,
+            package="",
+            round=gate.round,
+            agent="",
+            job="",
+            started=gate.at,
+            ended=gate.at,
+            outcome=gate.outcome,
+        )
+
     for step in (event.event for event in events):
         if isinstance(step, StepTimed):
             times = (step.started, _add_seconds(step.started, step.duration_s))
             yield TimelineBar(
-                "step", step.step, step.phase, step.work, step.round, "", "", *times, "", dict(step.parts)
+                "step",
+                step.step,
+                step.phase,
+                step.work,
+                step.round,
+                "",
+                "",
+                *times,
+                "",
+                dict(step.parts),
             )
 
 

@@ -1,4 +1,7 @@
-"""The journal, followed while it grows: what people are told comes from the record and nowhere else."""
+"""The journal, followed while it grows.
+
+What people are told comes from the record and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,22 @@ POLL_INTERVAL_S = 0.1
 
 
 class StreamEvent(NamedTuple):
-    """One record of the journal: where it stands, what it is, and how it is told. `position` is the cursor."""
+    """One record of the journal: where it stands, what it is, and how it is told.
+
+    `position` is the cursor.
+    """
 
     position: int
     feature: str
     seq: int
     ts: str
     kind: str
-    package: str  # empty for what concerns the whole feature
-    phase: str  # of the workflow, when it happened; empty without one
-    event: object  # typed; None for kinds that only the engine reads
+    # Empty for what concerns the whole feature
+    package: str
+    # Of the workflow, when it happened; empty without one
+    phase: str
+    # Typed; None for kinds that only the engine reads
+    event: object
     line: str = ""
     block: str = ""
 
@@ -51,12 +60,19 @@ EventListener = Callable[[StreamEvent], None]
 class JournalFollower:
     """Reads the journal of one feature, or of all, from a cursor on, and folds it as it goes."""
 
-    def __init__(self, reader: StoreReader, slug: str | None = None, *, after: int | None = None) -> None:
-        """`after`: the position behind which events are handed out; None for what comes from now on."""
-        self._reader, self._slug = reader, slug
+    def __init__(
+        self, reader: StoreReader, slug: str | None = None, *, after: int | None = None
+    ) -> None:
+        """`after`: the position behind which events are handed out.
+
+        None for what comes from now on.
+        """
+        self._reader = reader
+        self._slug = slug
         self._cursor = self._after = 0
         self._features: dict[str, Feature | None] = {}
         self.running_jobs: dict[str, JobRow] = {}
+
         if after is None:
             for event in self.read_events():
                 self._after = event.position
@@ -72,7 +88,11 @@ class JournalFollower:
         """What came since the last time."""
         for recorded in self._read_recorded():
             event = self._to_stream_event(recorded)
-            self._cursor = recorded.seq if self._slug else recorded.position
+            if self._slug:
+                self._cursor = recorded.seq
+            else:
+                self._cursor = recorded.position
+
             if recorded.position > self._after:
                 yield event
 
@@ -81,12 +101,21 @@ class JournalFollower:
         return (event for event in self.read_events() if event.line or event.block)
 
     def _read_recorded(self) -> Iterator[RecordedEvent]:
-        return self._reader.events(self._slug, self._cursor) if self._slug else self._reader.events_since(self._cursor)
+        if self._slug:
+            return self._reader.events(self._slug, self._cursor)
+        return self._reader.events_since(self._cursor)
 
     def _to_stream_event(self, recorded: RecordedEvent) -> StreamEvent:
         package, event, told = self._decode_entry(recorded)
         feature = self._features.get(recorded.feature)
-        phase = "" if feature is None else "archive" if feature.closing else feature.workflow.phase
+
+        if feature is None:
+            phase = ""
+        elif feature.closing:
+            phase = "archive"
+        else:
+            phase = feature.workflow.phase
+
         return StreamEvent(*recorded[:5], package, phase, event, *told)
 
     def _decode_entry(self, recorded: RecordedEvent) -> tuple[str, object, EventText]:
@@ -96,25 +125,35 @@ class JournalFollower:
             return package, of_package, EventText(render_package_event(package, of_package))
         if recorded.kind == FEATURE_STEP:
             return self._apply_feature_step(recorded)
+
         if (notice := read_notice(recorded)) is not None:
-            return notice.work, notice, EventText(f"{notice.work}: {notice.text}" if notice.work else notice.text)
+            return (
+                notice.work,
+                notice,
+                EventText(f"{notice.work}: {notice.text}" if notice.work else notice.text),
+            )
+
         if (timed := read_step_timed(recorded)) is not None:
             return timed.work, timed, EventText()
         if recorded.kind in (QUESTION_ASKED, QUESTION_ANSWERED):
             return _decode_question(recorded)
         if recorded.kind not in ROW_TYPES_BY_KIND:
             return "", None, EventText()
+
         row = decode_row(recorded.feature, recorded.kind, recorded.payload)
         if not isinstance(row, JobRow):
             return "", row, EventText()
+
         if row.ended:
             self.running_jobs.pop(row.id, None)
         else:
             self.running_jobs[row.id] = row
+
         return row.wp, row, EventText()
 
     def _apply_feature_step(self, recorded: RecordedEvent) -> tuple[str, object, EventText]:
-        event, before = read_feature_step(recorded.payload), self._features.get(recorded.feature)
+        event = read_feature_step(recorded.payload)
+        before = self._features.get(recorded.feature)
         after = self._features[recorded.feature] = apply_feature_event(before, event)
         return "", event, render_event(before, event, after) if after is not None else EventText()
 
@@ -125,35 +164,51 @@ def _decode_question(recorded: RecordedEvent) -> tuple[str, object, EventText]:
         asked = read_json(recorded.payload, AskedQuestion)
         where = f"{asked.work}: " if asked.work else ""
         then = f'phasegate answer {asked.id} "..." --feature {recorded.feature}'
-        return asked.work, asked, EventText(f"{where}asks: {' '.join(asked.text.split())[:300]} ({then})")
+        return (
+            asked.work,
+            asked,
+            EventText(f"{where}asks: {' '.join(asked.text.split())[:300]} ({then})"),
+        )
+
     given = read_json(recorded.payload, GivenAnswer)
     return "", given, EventText(f"answered {given.id}: {' '.join(given.text.split())[:300]}")
 
 
 class ChangeDetector:
-    """Tells which features of a repository have moved since the last look: their journal, or who works on them."""
+    """Tells which features of a repository have moved since the last look.
+
+    Their journal, or who works on them.
+    """
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
-        self._changes, self._position = -1, 0
+        self._changes = -1
+        self._position = 0
         self._workers: dict[str, LockHolder] = {}
 
     def find_changed_features(self) -> set[str]:
         """The features that have moved; the first look names all of them."""
         workers = list_live_holders(self._reader.location.locks_folder)
-        found = {name.rpartition("-WP")[0] or name for name, _ in {*workers.items()} ^ {*self._workers.items()}}
+        found = {
+            name.rpartition("-WP")[0] or name
+            for name, _ in {*workers.items()} ^ {*self._workers.items()}
+        }
         self._workers = workers
         changes = self._reader.data_version()
         if changes != self._changes:
             moved = self._reader.features_changed_since(self._position)
             self._changes, self._position = changes, max((self._position, *moved.values()))
             found |= moved.keys()
+
         return found
 
 
 def compute_stamp(reader: StoreReader, feature: str = "") -> object:
     """Differs when anything has moved that a view of a feature, or of all, is made of."""
-    position = reader.last_seq(feature) if feature else reader.chain_head().entries
+    if feature:
+        position = reader.last_seq(feature)
+    else:
+        position = reader.chain_head().entries
     return position, tuple(list_live_holders(reader.location.locks_folder).items())
 
 
@@ -166,7 +221,10 @@ def follow_feature(
     *,
     from_now: bool = True,
 ) -> Iterator[None]:
-    """Tell what happens to a feature while the block runs, and at its end what is left; `look` is called often."""
+    """Tell what happens to a feature while the block runs, and at its end what is left.
+
+    `look` is called often.
+    """
     follower = JournalFollower(reader, slug, after=None if from_now else 0)
     ended = Event()
 
@@ -174,10 +232,12 @@ def follow_feature(
         while not ended.wait(POLL_INTERVAL_S):
             for told in follower.read_reported_events():
                 listener(told)
+
             on_poll(follower)
 
     thread = Thread(target=follow, name=f"follow {slug}", daemon=True)
     thread.start()
+
     try:
         yield
     finally:

@@ -22,8 +22,14 @@ def find_overlaps(folder: str, bases: Mapping[str, str]) -> tuple[FeatureOverlap
         repository = open_repository(Path(folder))
         names = {slug: base for slug, base in [*bases.items()][:MAX_FEATURES] if base}
         heads = read_refs(
-            repository, *(BRANCH_PREFIX + name for slug, base in names.items() for name in (f"feat/{slug}", base))
+            repository,
+            *(
+                BRANCH_PREFIX + name
+                for slug, base in names.items()
+                for name in (f"feat/{slug}", base)
+            ),
         )
+
         begun = {slug: head for slug in names if (head := heads.get(f"{BRANCH_PREFIX}feat/{slug}"))}
         changed = {
             slug: list_changed_paths(repository, base, head)
@@ -32,6 +38,7 @@ def find_overlaps(folder: str, bases: Mapping[str, str]) -> tuple[FeatureOverlap
         }
     except (PhasegateError, OSError):
         return ()
+
     return tuple(
         one._replace(conflicts=_find_conflicts(repository, begun[one.first], begun[one.second]))
         for one in find_feature_overlaps(changed)

@@ -16,7 +16,8 @@ from phasegate.engine.views.package import planned_cards
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 
-_TEXT_FIELDS = ("description", "how", "why", "reason")  # the field in which an order keeps what a person said
+# The field in which an order keeps what a person said
+_TEXT_FIELDS = ("description", "how", "why", "reason")
 
 
 class RecordedOrder(NamedTuple):
@@ -39,7 +40,8 @@ class ReportView(NamedTuple):
     questions: tuple[AgentQuestion, ...]
     jobs: tuple[JobRow, ...]
     requirements: tuple[RequirementTrace, ...]
-    untraced: str  # why no requirement could be followed
+    # Why no requirement could be followed
+    untraced: str
     audit: AuditReport
 
 
@@ -48,26 +50,40 @@ def report_view(project: Project, reader: StoreReader, slug: str) -> ReportView:
     view = feature_view(reader, slug, with_lines=True)
     if view is None:
         raise ConfigError(f"nothing is recorded of a workflow {slug}", "phasegate status")
+
     orders = [
-        RecordedOrder(event.ts, type(event.event).__name__, _order_text(event.event), by.person, by.door, by.agent)
+        RecordedOrder(
+            ts=event.ts,
+            order=type(event.event).__name__,
+            said=_order_text(event.event),
+            person=by.person,
+            door=by.door,
+            agent=by.agent,
+        )
         for event in JournalFollower(reader, slug, after=0).read_events()
         if isinstance(by := getattr(event.event, "by", None), OrderOrigin) and by.person
     ]
+
     try:
-        requirements, untraced = trace_feature(project, slug).requirements, ""
+        requirements = trace_feature(project, slug).requirements
+        untraced = ""
     except ConfigError as error:
-        requirements, untraced = (), error.message
+        requirements = ()
+        untraced = error.message
+
     return ReportView(
-        view,
-        planned_cards(reader, slug),
-        tuple(orders),
-        read_questions(reader, slug),
-        tuple(reader.jobs(slug)),
-        requirements,
-        untraced,
-        verify_audit_trail(project.root),
+        view=view,
+        packages=planned_cards(reader, slug),
+        orders=tuple(orders),
+        questions=read_questions(reader, slug),
+        jobs=tuple(reader.jobs(slug)),
+        requirements=requirements,
+        untraced=untraced,
+        audit=verify_audit_trail(project.root),
     )
 
 
 def _order_text(event: object) -> str:
-    return next((text for name in _TEXT_FIELDS if isinstance(text := getattr(event, name, None), str)), "")
+    return next(
+        (text for name in _TEXT_FIELDS if isinstance(text := getattr(event, name, None), str)), ""
+    )

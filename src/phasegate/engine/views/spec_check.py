@@ -10,7 +10,9 @@ from phasegate.prompts.feature_folder import check_feature_path
 
 
 def check_documents(path: Path) -> ConsistencyReport:
-    """Every finding in a specification, a tasks.md, a WPnn.md, or a feature's folder with all of them."""
+    """Every finding in a specification, a tasks.md, a WPnn.md, or a feature's folder with all of
+    them.
+    """
     return check_feature_path(path)
 
 
@@ -31,8 +33,14 @@ def render_report(report: ConsistencyReport) -> str:
     lines = [_render_finding(found) for found in report.findings] + [
         f"{_render_finding(note)} (note)" for note in report.notes
     ]
-    counts = f"{report.requirements} requirements, {report.tasks} tasks, {report.packages} work packages"
-    last = f"{len(report.findings)} findings in {counts}" if report.findings else f"no findings in {counts}"
+    counts = (
+        f"{report.requirements} requirements, {report.tasks} tasks, {report.packages} work packages"
+    )
+    if report.findings:
+        last = f"{len(report.findings)} findings in {counts}"
+    else:
+        last = f"no findings in {counts}"
+
     return "\n".join([*lines, last])
 
 

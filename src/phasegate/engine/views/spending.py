@@ -35,7 +35,8 @@ class FeatureTile(NamedTuple):
     card: FeatureCard
     since: str
     spent: SpentBy
-    at_work: tuple[str, ...]  # what runs now: package or phase, role, agent
+    # What runs now: package or phase, role, agent
+    at_work: tuple[str, ...]
 
 
 def summarize_spending(reader: StoreReader) -> SpendingView:
@@ -51,7 +52,10 @@ def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
     used = {one.name: one for one in summarize_spending(reader).features}
     at_work: dict[str, list[str]] = {}
     for job in reader.running_jobs():
-        at_work.setdefault(job.feature, []).append(f"{job.wp or job.workflow_phase}: {job.phase} by {job.agent}")
+        at_work.setdefault(job.feature, []).append(
+            f"{job.wp or job.workflow_phase}: {job.phase} by {job.agent}"
+        )
+
     return tuple(
         FeatureTile(
             feature_card(reader, row),
@@ -63,11 +67,20 @@ def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
     )
 
 
-def _sum_by_name(rows: Iterable[tuple[str, tuple[str, str, str, str, int, int, float, float]]]) -> tuple[SpentBy, ...]:
+def _sum_by_name(
+    rows: Iterable[tuple[str, tuple[str, str, str, str, int, int, float, float]]],
+) -> tuple[SpentBy, ...]:
     found: dict[str, SpentBy] = {}
     for name, (*_, runs, tokens, cost_usd, seconds) in rows:
         one = found.get(name, SpentBy(name))
         found[name] = SpentBy(
-            name, one.runs + runs, one.tokens + tokens, one.cost_usd + cost_usd, one.seconds + seconds
+            name=name,
+            runs=one.runs + runs,
+            tokens=one.tokens + tokens,
+            cost_usd=one.cost_usd + cost_usd,
+            seconds=one.seconds + seconds,
         )
-    return tuple(sorted(found.values(), key=lambda one: (-one.cost_usd, -one.tokens, -one.seconds, one.name)))
+
+    return tuple(
+        sorted(found.values(), key=lambda one: (-one.cost_usd, -one.tokens, -one.seconds, one.name))
+    )

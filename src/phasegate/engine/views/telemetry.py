@@ -1,6 +1,9 @@
-"""Spans and measures of features, made from the record: a crash loses none, and a replay gives the same ids.
+"""Spans and measures of features, made from the record.
 
-Names and attributes follow OpenTelemetry's conventions for generative AI and CI/CD. No prompt, answer or description.
+A crash loses none, and a replay gives the same ids.
+
+Names and attributes follow OpenTelemetry's conventions for generative AI and CI/CD. No prompt,
+answer or description.
 """
 
 from __future__ import annotations
@@ -45,9 +48,15 @@ class MetricView(NamedTuple):
 
 
 def collect_spans(reader: StoreReader, feature: str | None = None) -> Iterator[SpanView]:
-    """Everything that has ended, of one feature or of all; parents of what still runs come when they have ended."""
+    """Everything that has ended, of one feature or of all.
+
+    Parents of what still runs come when they have ended.
+    """
     for row in reader.workflows():
-        if feature in (None, row.feature) and (view := feature_view(reader, row.feature)) is not None:
+        if (
+            feature in (None, row.feature)
+            and (view := feature_view(reader, row.feature)) is not None
+        ):
             yield from _FeatureSpans(reader, view).build_spans()
 
 
@@ -59,13 +68,20 @@ def collect_metrics(reader: StoreReader) -> Iterator[MetricView]:
         yield MetricView("gen_ai.client.token.usage", "{token}", tokens, names)
         yield MetricView("gen_ai.client.operation.duration", "s", seconds, names)
         yield MetricView("phasegate.cost_usd", "USD", cost_usd, names)
+
     for row in reader.workflows():
         of_feature: dict[str, Attribute] = {"phasegate.feature": row.feature}
         outcomes = Counter((gate.phase, gate.outcome) for gate in reader.gates(row.feature))
         for (phase, outcome), times in outcomes.items():
             told = {**of_feature, "phasegate.phase": phase, "phasegate.outcome": outcome}
             yield MetricView("phasegate.gate.outcomes", "{check}", times, told)
-        yield MetricView("phasegate.waiting_for_person.duration", "s", _sum_waiting_s(reader, row.feature), of_feature)
+
+        yield MetricView(
+            "phasegate.waiting_for_person.duration",
+            "s",
+            _sum_waiting_s(reader, row.feature),
+            of_feature,
+        )
 
 
 def read_start_time(reader: StoreReader) -> str:
@@ -76,39 +92,63 @@ def read_start_time(reader: StoreReader) -> str:
 def _sum_waiting_s(reader: StoreReader, slug: str) -> float:
     """How long a feature has waited for its person, each time until they decided."""
     feature: Feature | None = None
-    since, total_s = "", 0.0
+    since = ""
+    total_s = 0.0
+
     for one in reader.events(slug):
         if one.kind != FEATURE_STEP:
             continue
+
         feature = apply_feature_event(feature, read_feature_step(one.payload))
         if since and not _is_waiting(feature):
-            total_s += (datetime.fromisoformat(one.ts) - datetime.fromisoformat(since)).total_seconds()
-        since = (since or one.ts) if _is_waiting(feature) else ""
+            total_s += (
+                datetime.fromisoformat(one.ts) - datetime.fromisoformat(since)
+            ).total_seconds()
+
+        if _is_waiting(feature):
+            since = since or one.ts
+        else:
+            since = ""
+
     return max(0.0, total_s)
 
 
 def _is_waiting(feature: Feature | None) -> bool:
     if feature is None or feature.closing:
         return False
+
     workflow = feature.workflow
-    return derive_standing(str(workflow.stage), is_last_phase=workflow.is_last_phase, has_worker=False) == "waiting"
+    return (
+        derive_standing(str(workflow.stage), is_last_phase=workflow.is_last_phase, has_worker=False)
+        == "waiting"
+    )
 
 
 class _FeatureSpans:
     def __init__(self, reader: StoreReader, view: FeatureView) -> None:
-        self._view, self._slug = view, view.card.feature
+        self._view = view
+        self._slug = view.card.feature
         self._store = reader.store_id
         self._jobs = {job.id: job for job in reader.jobs(self._slug)}
         self._trace = self._hash_id("trace")[:32]
 
     def build_spans(self) -> Iterator[SpanView]:
-        bars, card = self._view.bars, self._view.card
+        bars = self._view.bars
+        card = self._view.card
         ended = max((bar.ended for bar in bars), default="")
+
         if bars and card.stage in ("completed", "cancelled"):
             about = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": card.type}
             yield self._make_span(
-                "feature", "", f"invoke_workflow {card.type}", bars[0].started, ended, about, card.stage != "completed"
+                "feature",
+                "",
+                f"invoke_workflow {card.type}",
+                bars[0].started,
+                ended,
+                about,
+                card.stage != "completed",
             )
+
         for phase in self._view.phases:
             own = [bar for bar in bars if bar.phase == phase.key]
             if phase.status == "completed" and own and phase.rounds:
@@ -117,27 +157,50 @@ class _FeatureSpans:
                     "phasegate.rounds": len(phase.rounds),
                 }
                 yield self._make_span(
-                    phase.key, "feature", f"phase {phase.key}", own[0].started, phase.rounds[-1].at, rounds
+                    phase.key,
+                    "feature",
+                    f"phase {phase.key}",
+                    own[0].started,
+                    phase.rounds[-1].at,
+                    rounds,
                 )
+
         yield from (self._bar_span(bar) for bar in bars if bar.ended)
 
     def _bar_span(self, bar: TimelineBar) -> SpanView:
         about: dict[str, Attribute] = {"phasegate.round": bar.round}
-        phase = (
-            bar.phase if any(one.key == bar.phase for one in self._view.phases) else "feature"
-        )  # such as the archive
+        # Such as the archive
+        if any(one.key == bar.phase for one in self._view.phases):
+            phase = bar.phase
+        else:
+            phase = "feature"
+
         if bar.package:
             about["phasegate.package"] = bar.package
+
         if bar.kind == "agent":
             told = {**about, **_job_attributes(self._jobs[bar.job])}
             name = f"invoke_agent {bar.agent}"
-            return self._make_span(bar.job, phase, name, bar.started, bar.ended, told, bar.outcome != "done")
+            return self._make_span(
+                bar.job, phase, name, bar.started, bar.ended, told, bar.outcome != "done"
+            )
+
         key = f"{bar.kind} {bar.name} {bar.package} {bar.round} {bar.started}"
         if bar.kind == "gate":
-            about |= {"gen_ai.evaluation.name": bar.name, "gen_ai.evaluation.score.label": bar.outcome}
+            about |= {
+                "gen_ai.evaluation.name": bar.name,
+                "gen_ai.evaluation.score.label": bar.outcome,
+            }
             return self._make_span(
-                key, bar.phase, f"gate {bar.name}", bar.started, bar.ended, about, bar.outcome != "passed"
+                key,
+                bar.phase,
+                f"gate {bar.name}",
+                bar.started,
+                bar.ended,
+                about,
+                bar.outcome != "passed",
             )
+
         return self._make_span(key, phase, f"step {bar.name}", bar.started, bar.ended, about)
 
     def _make_span(
@@ -150,9 +213,22 @@ class _FeatureSpans:
         attributes: Mapping[str, Attribute],
         failed: bool = False,
     ) -> SpanView:
-        above = self._hash_id(parent)[:16] if parent else ""
+        if parent:
+            above = self._hash_id(parent)[:16]
+        else:
+            above = ""
+
         attributes = {**attributes, "phasegate.feature": self._slug}
-        return SpanView(self._trace, self._hash_id(key)[:16], above, name, started, ended, attributes, failed)
+        return SpanView(
+            trace=self._trace,
+            id=self._hash_id(key)[:16],
+            parent=above,
+            name=name,
+            started=started,
+            ended=ended,
+            attributes=attributes,
+            failed=failed,
+        )
 
     def _hash_id(self, key: str) -> str:
         return hashlib.sha256("\0".join((self._store, self._slug, key)).encode()).hexdigest()

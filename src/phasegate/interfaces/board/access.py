@@ -1,7 +1,10 @@
-"""Who gets in. Stands in front of everything: what it refuses has reached no page and no order.
+"""Who gets in.
 
-A browser sends requests on behalf of any page, and names can be made to lead to 127.0.0.1. So the host must be ours, a
-change must come from a page of ours, and everything needs the session that a one-time link from the terminal began.
+Stands in front of everything: what it refuses has reached no page and no order.
+
+A browser sends requests on behalf of any page, and names can be made to lead to 127.0.0.1. So the
+host must be ours, a change must come from a page of ours, and everything needs the session that a
+one-time link from the terminal began.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MAX_BODY_BYTES = 64_000  # bytes
+# Bytes
+MAX_BODY_BYTES = 64_000
 PAGE_SECRET_HEADER = b"x-phasegate"
 _SAFE_METHODS = ("GET", "HEAD")
 _CONTENT_SECURITY_POLICY = (
@@ -31,7 +35,9 @@ _SECURITY_HEADERS = (
 
 
 class BoardCredentials:
-    """The secrets of one board: a link that lets one browser in, its session, and what its pages prove themselves by.
+    """The secrets of one board.
+
+    A link that lets one browser in, its session, and what its pages prove themselves by.
 
     They are in no file and no environment: an agent on this machine may reach the port.
     """
@@ -68,17 +74,20 @@ class AccessMiddleware:
     """The outermost application."""
 
     def __init__(self, app: ASGIApp, credentials: BoardCredentials) -> None:
-        self._app, self._credentials = app, credentials
+        self._app = app
+        self._credentials = credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
-            return None  # a websocket, of which there is none: the server refuses it
+            # A websocket, of which there is none: the server refuses it
+            return None
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_SECURITY_HEADERS]
+
             await send(message)
 
         headers = _Headers(scope["headers"])
@@ -86,11 +95,22 @@ class AccessMiddleware:
             return await _send_text(guarded, *refusal)
         if scope["path"] == "/enter":
             return await self._open_session(scope, guarded)
-        if not _is_same_secret(headers.get_cookie(self._credentials.cookie_name), self._credentials.session_token):
-            return await _send_text(guarded, 401, "Open the link that `phasegate board` printed in its terminal.")
-        body = await _read_body(receive) if scope["method"] not in _SAFE_METHODS else b""
+
+        if not _is_same_secret(
+            headers.get_cookie(self._credentials.cookie_name), self._credentials.session_token
+        ):
+            return await _send_text(
+                guarded, 401, "Open the link that `phasegate board` printed in its terminal."
+            )
+
+        if scope["method"] not in _SAFE_METHODS:
+            body = await _read_body(receive)
+        else:
+            body = b""
+
         if body is None:
             return await _send_text(guarded, 413, "That is too long.")
+
         return await self._app(scope, _replay_body(body, receive), guarded)
 
     def _check_request(self, scope: Scope, headers: _Headers) -> tuple[int, str] | None:
@@ -99,24 +119,33 @@ class AccessMiddleware:
             [f"localhost:{self._credentials.port}"],
         ):
             return 403, "This is not the address of the board."
+
         if headers.get_all(b"sec-fetch-site") not in ([], ["same-origin"], ["none"]):
             return 403, "Another site asks for this."
         if scope["method"] in _SAFE_METHODS:
             return None
         if headers.get_all(b"origin") != [f"http://{headers.get_all(b'host')[0]}"]:
             return 403, "Another site asks for this."
-        if not _is_same_secret(next(iter(headers.get_all(PAGE_SECRET_HEADER)), ""), self._credentials.page_secret):
+
+        if not _is_same_secret(
+            next(iter(headers.get_all(PAGE_SECRET_HEADER)), ""), self._credentials.page_secret
+        ):
             return 403, "This did not come from a page of the board. Load the page again."
+
         return None
 
     async def _open_session(self, scope: Scope, send: Send) -> None:
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if not self._credentials.consume_token(token):
-            return await _send_text(send, 401, "This link was used before. The board's terminal shows the next one.")
+            return await _send_text(
+                send, 401, "This link was used before. The board's terminal shows the next one."
+            )
+
         print(f"opened in a browser; for another one: {self._credentials.sign_in_url}", flush=True)
         cookie = f"{self._credentials.cookie_name}={self._credentials.session_token}; HttpOnly; SameSite=Strict; Path=/"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
+
         return await send({"type": "http.response.body", "body": b""})
 
 
@@ -132,7 +161,10 @@ class _Headers:
             found = SimpleCookie("; ".join(self.get_all(b"cookie"))).get(name)
         except CookieError:
             return ""
-        return found.value if found else ""
+
+        if found:
+            return found.value
+        return ""
 
 
 def _is_same_secret(given: str, expected: str) -> bool:
@@ -142,10 +174,12 @@ def _is_same_secret(given: str, expected: str) -> bool:
 async def _read_body(receive: Receive) -> bytes | None:
     """The whole body; None if it is too long, or the client has gone."""
     body: bytes = b""
+
     while True:
         message = await receive()
         if message["type"] != "http.request":
             return None
+
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
             return None
@@ -158,7 +192,9 @@ def _replay_body(body: bytes, receive: Receive) -> Receive:
     parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
-        return parts.pop() if parts else await receive()
+        if parts:
+            return parts.pop()
+        return await receive()
 
     return replayed
 

@@ -23,7 +23,8 @@ from phasegate.interfaces.html.svg import (
 )
 
 MAX_EVENT_LINES = 40
-_ORDER_BUTTONS = {  # how a button is called, and what it asks before it is done
+# How a button is called, and what it asks before it is done
+_ORDER_BUTTONS = {
     "complete": ("Merge into {base}", "Archive {feature} and merge it into {base}?"),
     "resolve": ("Resolved: try again", ""),
     "advance": ("On to the next phase", ""),
@@ -61,6 +62,7 @@ def render_feature_page(
         for role, taken in roles.items()
     ]
     no_packages = tag("p.quiet", "The plan has no work packages yet.")
+
     return join_html(
         render_feature_header(view),
         *(render_question(repository, one) for one in questions),
@@ -77,8 +79,17 @@ def render_feature_page(
         ),
         render_panel(
             "Where the time went",
-            tag("p.legend", f"agents worked {share:.0%} of it", *legend, tag("span.key between", "our checks")),
-            render_gantt(build_feature_rows(view, to_package), now_s, lambda job: build_path(repository, "job", job)),
+            tag(
+                "p.legend",
+                f"agents worked {share:.0%} of it",
+                *legend,
+                tag("span.key between", "our checks"),
+            ),
+            render_gantt(
+                build_feature_rows(view, to_package),
+                now_s,
+                lambda job: build_path(repository, "job", job),
+            ),
         ),
     )
 
@@ -98,7 +109,10 @@ def render_feature_header(view: FeatureView) -> Html:
         "tokens": f"{view.spent.tokens:,}".replace(",", " ") if view.spent.tokens else "–",
         "cost": format_cost(view.spent.cost_usd),
     }
-    where = describe_merge(card.type, card.stage, card.base, card.merged) or join_html("into ", tag("code", card.base))
+
+    where = describe_merge(card.type, card.stage, card.base, card.merged) or join_html(
+        "into ", tag("code", card.base)
+    )
     facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in numbers.items()]
     begun = view.bars[0].started if view.bars else ""
     title = tag(
@@ -114,22 +128,33 @@ def render_feature_header(view: FeatureView) -> Html:
             render_time(begun, with_day=True),
         ),
     )
+
     return tag("div.head", title, tag("dl.numbers", *facts))
 
 
 def _render_event_line(ts: str, text: str) -> Html:
-    kind = (
-        "is-good" if "PASSED" in text or "merged" in text else "is-bad" if "FAILED" in text or "BLOCKED" in text else ""
-    )
+    if "PASSED" in text or "merged" in text:
+        kind = "is-good"
+    elif "FAILED" in text or "BLOCKED" in text:
+        kind = "is-bad"
+    else:
+        kind = ""
+
     return tag("li", {"class": kind or None}, render_time(ts), " ", text)
 
 
 def render_decision(
-    repository: str, standing: FeatureStatusView, seq: int, *, is_working: bool, with_link: bool = False
+    repository: str,
+    standing: FeatureStatusView,
+    seq: int,
+    *,
+    is_working: bool,
+    with_link: bool = False,
 ) -> Html:
     """What a feature waits for, why, and the buttons for it; nothing where it has ended."""
     if standing.standing == "ended":
         return Html("")
+
     orders = (
         ("stop",)
         if is_working
@@ -139,35 +164,48 @@ def render_decision(
             if order in standing.orders and (order != "run" or standing.standing == "stopped")
         )
     )
+
     title = {"working": "Agents are at work", "stopped": "Nobody is at work on this"}.get(
         standing.standing, "Your decision"
     )
-    named = tag("a", {"href": build_path(repository, "feature", standing.feature)}, standing.feature)
+    named = tag(
+        "a", {"href": build_path(repository, "feature", standing.feature)}, standing.feature
+    )
     why = standing.reason or (
         f"In {standing.phase}.{'' if is_working else ' Whatever was done counts; it goes on from there.'}"
         if standing.standing != "waiting"
         else "Its last gate has passed. Nothing has been merged yet."
     )
-    findings = (
-        tag(
+
+    if standing.findings:
+        findings = tag(
             "details",
             {"open": with_link, "id": f"findings-{seq}", "hx-morph-skip": True},
             tag("summary", "Findings"),
             tag("pre", standing.findings),
         )
-        if standing.findings
-        else None
-    )
+    else:
+        findings = None
+
     box = f"said-{standing.feature}"
     reason = join_html(
         tag("label", {"for": box}, "Reason, kept on record"),
         tag("textarea", {"name": "text", "id": box, "rows": 2, "hx-morph-skip": True}),
     )
-    buttons = [_render_order_button(repository, standing, order, is_first=at == 0) for at, order in enumerate(orders)]
+    buttons = [
+        _render_order_button(repository, standing, order, is_first=at == 0)
+        for at, order in enumerate(orders)
+    ]
+
     if "back" in orders:
         phases = [tag("option", {"value": key}, key) for key in reversed(standing.earlier)]
-        which = tag("select", {"name": "phase", "aria-label": f"Earlier phase of {standing.feature}"}, *phases)
+        which = tag(
+            "select",
+            {"name": "phase", "aria-label": f"Earlier phase of {standing.feature}"},
+            *phases,
+        )
         buttons.insert(orders.index("back") + 1, which)
+
     return tag(
         "section",
         {"class": f"decision is-{standing.standing}", "aria-label": f"{title}: {standing.feature}"},
@@ -184,17 +222,23 @@ def render_decision(
     )
 
 
-def _render_order_button(repository: str, standing: FeatureStatusView, order: str, *, is_first: bool) -> Html:
+def _render_order_button(
+    repository: str, standing: FeatureStatusView, order: str, *, is_first: bool
+) -> Html:
     names = {"base": standing.base, "feature": standing.feature}
     label, asked = (text.format(**names) for text in _ORDER_BUTTONS[order])
     return tag(
         "button",
         {
-            # Its own, so that the page does not turn it into another button: one whose order is still on its way
-            # would take no click.
+            # Its own, so that the page does not turn it into another button: one whose order is
+            # still on its way would take no click.
             "id": f"{order}-{repository}-{standing.feature}",
             "type": "button",
-            "class": "primary" if is_first and order != "stop" else "danger" if order == "cancel" else None,
+            "class": "primary"
+            if is_first and order != "stop"
+            else "danger"
+            if order == "cancel"
+            else None,
             "hx-post": build_path(repository, "feature", standing.feature, "order", order),
             "hx-include": "closest form",
             "hx-target": "#notice",
@@ -213,13 +257,18 @@ def render_question(repository: str, question: AgentQuestion) -> Html:
         for option in question.options
     ]
     box = f"answer-{question.id}"
+
     return tag(
         "section.decision is-waiting",
         {"aria-label": f"Question {question.id}"},
         tag(
             "h2",
             "An agent asks: ",
-            tag("a", {"href": build_path(repository, "job", question.job)}, question.work or question.feature),
+            tag(
+                "a",
+                {"href": build_path(repository, "job", question.job)},
+                question.work or question.feature,
+            ),
         ),
         tag("p", question.text),
         tag(
@@ -234,7 +283,10 @@ def render_question(repository: str, question: AgentQuestion) -> Html:
 
 
 def render_stuck_package(repository: str, blocked: PendingDecision) -> Html:
-    """A package that was dispatched by hand and is blocked: why, and what to type when that is mended."""
+    """A package that was dispatched by hand and is blocked.
+
+    Why, and what to type when that is mended.
+    """
     href = build_path(repository, "feature", blocked.feature, blocked.package)
     return tag(
         "section.decision is-waiting",
@@ -242,7 +294,11 @@ def render_stuck_package(repository: str, blocked: PendingDecision) -> Html:
         tag("h2", "Blocked: ", tag("a", {"href": href}, f"{blocked.package} of {blocked.feature}")),
         tag("p", blocked.reason),
         tag("p", tag("b", "What to do: "), blocked.remediation) if blocked.remediation else None,
-        tag("p", "Then: ", tag("code", f"phasegate dispatch {blocked.package} --feature {blocked.feature}")),
+        tag(
+            "p",
+            "Then: ",
+            tag("code", f"phasegate dispatch {blocked.package} --feature {blocked.feature}"),
+        ),
     )
 
 
@@ -253,7 +309,11 @@ def render_decisions_page(
 ) -> Html:
     """Everything that waits for a person, with its reasons."""
     boxes = [render_question(place, one) for place, one in questions]
-    boxes += [render_decision(place, now, seq, is_working=False, with_link=True) for place, now, seq in waiting]
+    boxes += [
+        render_decision(place, now, seq, is_working=False, with_link=True)
+        for place, now, seq in waiting
+    ]
     boxes += [render_stuck_package(place, one) for place, one in stuck_packages]
     nothing = tag("p.quiet", "Nothing waits for you.")
+
     return join_html(tag("h1", "Decisions"), *boxes, None if boxes else nothing)

@@ -9,18 +9,31 @@ from urllib.parse import quote, urlencode
 from phasegate.interfaces.html.markup import Child, Html, tag
 
 MAX_TILES = 50
-_NAV_PAGES = {"/": "Features", "/decisions": "Decisions", "/timeline": "Timeline", "/audit": "Audit"}
+_NAV_PAGES = {
+    "/": "Features",
+    "/decisions": "Decisions",
+    "/timeline": "Timeline",
+    "/audit": "Audit",
+}
 _HTMX_CONFIG = '{"includeIndicatorCSS":false,"allowEval":false,"extensions":"sse"}'
-_STANDING_LABELS = {"waiting": "waiting for you", "working": "in work", "stopped": "stopped", "ended": "ended"}
+_STANDING_LABELS = {
+    "waiting": "waiting for you",
+    "working": "in work",
+    "stopped": "stopped",
+    "ended": "ended",
+}
 
 
 class PageShell(NamedTuple):
     """What is around every page."""
 
-    path: str  # with its query
+    # With its query
+    path: str
     page_secret: str
-    repositories: Sequence[str]  # the names of the repositories
-    repository: str = ""  # the one that the page is about
+    # The names of the repositories
+    repositories: Sequence[str]
+    # The one that the page is about
+    repository: str = ""
     feature: str = ""
     waiting_count: int = 0
 
@@ -43,6 +56,7 @@ def render_page(shell: PageShell, title: str, *content: Child) -> Html:
         "hx-select": "#main",
         "hx-swap": "outerMorph",
     }
+
     head = tag(
         "head",
         tag("meta", {"charset": "utf-8"}),
@@ -52,8 +66,12 @@ def render_page(shell: PageShell, title: str, *content: Child) -> Html:
         tag("link", {"rel": "stylesheet", "href": "/static/board.css"}),
         tag("link", {"rel": "icon", "href": "/static/board.svg"}),
         # Not deferred: htmx would begin before its extension is there.
-        *(tag("script", {"src": f"/static/{name}"}) for name in ("htmx.min.js", "hx-sse.min.js", "board.js")),
+        *(
+            tag("script", {"src": f"/static/{name}"})
+            for name in ("htmx.min.js", "hx-sse.min.js", "board.js")
+        ),
     )
+
     header = tag(
         "header",
         tag("a.skip", {"href": "#main"}, "Skip to the content"),
@@ -62,24 +80,40 @@ def render_page(shell: PageShell, title: str, *content: Child) -> Html:
         tag("nav", {"aria-label": "Pages"}, *_render_nav_links(shell)),
         tag("span", live, "live"),
     )
+
     body = {"hx-headers:inherited": f'{{"X-Phasegate":"{shell.page_secret}"}}'}
     main = tag("main", {"id": "main", "tabindex": -1}, again, *content)
     notice = tag("div", {"id": "notice", "role": "status", "aria-live": "polite"})
-    return Html("<!doctype html>" + tag("html", {"lang": "en"}, head, tag("body", body, header, notice, main)))
+
+    return Html(
+        "<!doctype html>"
+        + tag("html", {"lang": "en"}, head, tag("body", body, header, notice, main))
+    )
 
 
 def _render_nav_links(shell: PageShell) -> Iterator[Html]:
     here = shell.path.partition("?")[0]
     for path, name in _NAV_PAGES.items():
-        count = tag("span.count", shell.waiting_count) if path == "/decisions" and shell.waiting_count else None
+        if path == "/decisions" and shell.waiting_count:
+            count = tag("span.count", shell.waiting_count)
+        else:
+            count = None
+
         yield tag(
-            "a", {"href": path, "aria-current": "page" if path == here else None}, name, " " if count else None, count
+            "a",
+            {"href": path, "aria-current": "page" if path == here else None},
+            name,
+            " " if count else None,
+            count,
         )
 
 
 def render_notice(text: str, hint: str = "", *, is_error: bool = False) -> Html:
     """What became of an order."""
-    hints = tag("span.quiet", f" {hint}") if hint else None
+    if hint:
+        hints = tag("span.quiet", f" {hint}")
+    else:
+        hints = None
     return tag("p", {"class": "notice is-bad" if is_error else "notice"}, text, hints)
 
 
@@ -91,13 +125,17 @@ def render_panel(title: str, *content: Child, aside: Child = None) -> Html:
 
 def format_cost(cost_usd: float) -> str:
     """Dollars as people write them; a dash where no agent reported any."""
-    return f"${cost_usd:.2f}" if cost_usd >= 0.005 else "–"
+    if cost_usd >= 0.005:
+        return f"${cost_usd:.2f}"
+    return "–"
 
 
 def render_standing(standing: str) -> Html:
     """Whether it is in work, waits, is stopped or has ended."""
     return tag(
-        "span", {"class": f"pill is-{standing or 'unknown'}"}, _STANDING_LABELS.get(standing, standing or "not ours")
+        "span",
+        {"class": f"pill is-{standing or 'unknown'}"},
+        _STANDING_LABELS.get(standing, standing or "not ours"),
     )
 
 

@@ -14,11 +14,15 @@ from phasegate.interfaces.board.access import AccessMiddleware, BoardCredentials
 from phasegate.interfaces.board.app import Board, build_app
 
 MAX_CONNECTIONS = 200
-REQUEST_TIMEOUT_S = 10.0  # for a client to say what it wants
+# For a client to say what it wants
+REQUEST_TIMEOUT_S = 10.0
 
 
 class _IdleTimeoutProtocol(H11Protocol):
-    """Closes a connection that does not come to ask anything: many of them would keep everybody else out."""
+    """Closes a connection that does not come to ask anything.
+
+    Many of them would keep everybody else out.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -33,17 +37,23 @@ def open_socket(port: int) -> socket.socket:
     """A socket on loopback that listens; with 0, on any free port."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
     try:
         found.bind(("127.0.0.1", port))
-        found.listen(MAX_CONNECTIONS)  # before the link is printed: who is quick waits, and is not refused
+        # Before the link is printed: who is quick waits, and is not refused
+        found.listen(MAX_CONNECTIONS)
     except OSError:
         found.close()
         raise
+
     return found
 
 
 def serve_board(
-    start_root: Path | None, listener: socket.socket, credentials: BoardCredentials, on_ready: Callable[[], None]
+    start_root: Path | None,
+    listener: socket.socket,
+    credentials: BoardCredentials,
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve until a signal ends it."""
     board = Board(start_root, credentials)
@@ -59,5 +69,6 @@ def serve_board(
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=16_384,
     )
+
     on_ready()
     uvicorn.Server(config).run(sockets=[listener])

@@ -16,66 +16,140 @@ from phasegate.errors import EnvironmentUnavailable, PhasegateError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# name -> (module below this package, object in it, help line). The help page shows the lines without loading any.
+# name -> (module below this package, object in it, help line). The help page shows the lines
+# without loading any.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "advance": ("workflow", "advance", "Move on to the next phase after a passed gate."),
-    "agent-file": ("agent_file", "agent_file", "List, copy and fix agent files and their prompt sections."),
-    "agents": ("agents", "agents", "Show which agents can be started here and what they lack; try one."),
-    "answer": ("answer", "answer", "Answer the question of an agent; or read what an agent's answer says."),
+    "agent-file": (
+        "agent_file",
+        "agent_file",
+        "List, copy and fix agent files and their prompt sections.",
+    ),
+    "agents": (
+        "agents",
+        "agents",
+        "Show which agents can be started here and what they lack; try one.",
+    ),
+    "answer": (
+        "answer",
+        "answer",
+        "Answer the question of an agent; or read what an agent's answer says.",
+    ),
     "artifact": ("artifact", "artifact", "Write, read and list the artifacts of a feature."),
     "ask": ("answer", "ask", "Ask a person, from inside a job."),
-    "audit": ("audit", "audit", "Show the audit trails, and verify that nothing in them was changed."),
+    "audit": (
+        "audit",
+        "audit",
+        "Show the audit trails, and verify that nothing in them was changed.",
+    ),
     "back": ("workflow", "back", "Take a feature back to an earlier phase, with the reason."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
     "board": ("board", "board", "Serve a board for the browser, on this machine only."),
     "cancel": ("workflow", "cancel", "End the workflow without a merge; its branches are kept."),
-    "check": ("check", "check", "Set the project up and run all checks on the base, without an agent."),
+    "check": (
+        "check",
+        "check",
+        "Set the project up and run all checks on the base, without an agent.",
+    ),
     "complete": ("workflow", "complete", "Archive the feature and merge it, after its last gate."),
-    "completion": ("completion", "completion", "Print the completion script for bash, zsh or fish."),
-    "config": ("config", "config", "Show the configuration in effect, and where each value comes from."),
+    "completion": (
+        "completion",
+        "completion",
+        "Print the completion script for bash, zsh or fish.",
+    ),
+    "config": (
+        "config",
+        "config",
+        "Show the configuration in effect, and where each value comes from.",
+    ),
     "demo": ("demo", "demo", "Show the product at work in a throw-away folder."),
     "discover": (
         "discover",
         "discover",
         "Let an agent find out how the project is set up and tested; keep what holds.",
     ),
-    "dispatch": ("dispatch", "dispatch", "Carry a work package through implementation, checks, review and merge."),
+    "dispatch": (
+        "dispatch",
+        "dispatch",
+        "Carry a work package through implementation, checks, review and merge.",
+    ),
     "escalate": ("workflow", "escalate", "Stop the workflow for a person."),
-    "fleet": ("fleet", "fleet", "Try a fleet on one machine, see what it lacks, begin its features again."),
+    "fleet": (
+        "fleet",
+        "fleet",
+        "Try a fleet on one machine, see what it lacks, begin its features again.",
+    ),
     "gate": ("workflow", "gate", "Check the gate of the current phase now."),
     "hook": ("hook", "hook", "Put `phasegate next` into an agent's own hooks, or take it out."),
     "init": ("init", "init", "Prepare this repository: settings, project description."),
     "mcp": ("mcp", "mcp", "Serve this repository to an agent program, by MCP on stdio."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
-    "notify": ("notify", "notify", "Try who would be told when a person is needed or a run has ended."),
-    "otel": ("otel", "otel", "Give spans and measures of the record to an OpenTelemetry collector."),
+    "notify": (
+        "notify",
+        "notify",
+        "Try who would be told when a person is needed or a run has ended.",
+    ),
+    "otel": (
+        "otel",
+        "otel",
+        "Give spans and measures of the record to an OpenTelemetry collector.",
+    ),
     "package": ("package", "package", "List the work packages of a feature, or show one."),
-    "plan": ("plan", "plan", "Load a feature's work packages, and show how they depend on each other."),
+    "plan": (
+        "plan",
+        "plan",
+        "Load a feature's work packages, and show how they depend on each other.",
+    ),
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
     "report": ("report", "report", "Write one page about a feature, to keep beside its merge."),
     "resolve": ("workflow", "resolve", "Say how a blocker was resolved."),
     "retry": ("workflow", "retry", "Start another round of the phase after a failed gate."),
     "run": ("run", "run", "Start a workflow, or continue one, until it needs you."),
     "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
-    "show": ("show", "show_subject", "Show a package, a phase or a job: its diff, prompt, log, answer, evidence."),
+    "show": (
+        "show",
+        "show_subject",
+        "Show a package, a phase or a job: its diff, prompt, log, answer, evidence.",
+    ),
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
     "start": ("run", "start", "Start a workflow without running anything yet."),
     "status": ("status", "status", "Show where things stand."),
     "stop": ("run", "stop", "End a run, wherever it was started."),
     "sync": ("sync", "sync", "Look once at the pull requests: remarks, approvals, merges."),
-    "template": ("template", "template", "List, show, lint, describe and copy system prompt templates."),
+    "template": (
+        "template",
+        "template",
+        "List, show, lint, describe and copy system prompt templates.",
+    ),
     "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
     "worker": ("fleet", "worker", "Carry out features of a fleet in this clone."),
-    "worktree": ("worktree", "worktree", "List the work packages that are ready, and their worktrees."),
+    "worktree": (
+        "worktree",
+        "worktree",
+        "List the work packages that are ready, and their worktrees.",
+    ),
 }
 
 
-COMPLETION_VARIABLE = "_PHASEGATE_COMPLETE"  # set by the script of `completion`
+# Set by the script of `completion`
+COMPLETION_VARIABLE = "_PHASEGATE_COMPLETE"
 # The help page, most wanted first. What is in no section is listed as a tool.
 SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
-    "Look": ("show", "board", "report", "next", "plan", "package", "trace", "audit", "artifact", "worktree", "demo"),
+    "Look": (
+        "show",
+        "board",
+        "report",
+        "next",
+        "plan",
+        "package",
+        "trace",
+        "audit",
+        "artifact",
+        "worktree",
+        "demo",
+    ),
     "Set up": (
         "check",
         "discover",
@@ -135,32 +209,48 @@ def _suggest_command(name: str) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(name, COMMANDS, n=1)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return ""
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="phasegate", message="phasegate %(version)s")
-@click.option("-v", "--verbose", is_flag=True, help="Tell more on stderr, such as a template used instead.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Tell more on stderr, such as a template used instead."
+)
 @click.pass_context
 def app(ctx: click.Context, verbose: bool) -> int | None:
-    """Take a feature through phases and gates, carried out by coding agents and decided by evidence."""
+    """Take a feature through phases and gates, carried out by coding agents and decided by
+    evidence.
+    """
     if verbose:
         import logging
 
         logging.basicConfig(format="phasegate: %(message)s")
         logging.getLogger("phasegate").setLevel(logging.DEBUG)
+
     if ctx.invoked_subcommand is not None:
         return None
+
     from phasegate.interfaces.cli import menu
 
     if menu.is_interactive():
         return menu.show_menu()
+
     click.echo(ctx.get_help())
     return None
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run one command and turn its end into an exit code: 0 done, 1 the answer is no, 2 to 4 an error, 70 our fault."""
+    """Run one command and turn its end into an exit code.
+
+    0 done, 1 the answer is no, 2 to 4 an error, 70 our fault.
+    """
     try:
         result = _invoke(arguments)
     except click.exceptions.Exit as end:
@@ -169,7 +259,8 @@ def run_command(arguments: list[str]) -> int:
         show_usage_error(error)
         return error.exit_code
     except KeyboardInterrupt:
-        print(file=sys.stderr)  # ends the line of the terminal's ^C
+        # Ends the line of the terminal's ^C
+        print(file=sys.stderr)
         return 130
     except PhasegateError as error:
         show_error(error)
@@ -177,16 +268,30 @@ def run_command(arguments: list[str]) -> int:
     except BrokenPipeError:
         return _handle_broken_pipe()
     except OSError as error:
-        return _report_disk_error(error) if error.errno in _DISK_ERRNOS else _report_internal_error(error)
+        if error.errno in _DISK_ERRNOS:
+            return _report_disk_error(error)
+        return _report_internal_error(error)
     except Exception as error:
         return _report_internal_error(error)
-    return result if isinstance(result, int) else 0
+
+    if isinstance(result, int):
+        return result
+    return 0
 
 
 def _invoke(arguments: list[str]) -> object:
-    """What the command returns. Not by click's `main`: that makes a failure of a reader that has gone."""
+    """What the command returns.
+
+    Not by click's `main`: that makes a failure of a reader that has gone.
+    """
     if COMPLETION_VARIABLE in os.environ:
-        return app.main(args=arguments, prog_name="phasegate", complete_var=COMPLETION_VARIABLE, standalone_mode=False)
+        return app.main(
+            args=arguments,
+            prog_name="phasegate",
+            complete_var=COMPLETION_VARIABLE,
+            standalone_mode=False,
+        )
+
     with app.make_context("phasegate", [*arguments]) as context:
         return app.invoke(context)
 
@@ -198,7 +303,10 @@ def _handle_broken_pipe() -> int:
 
 
 def _discard_output() -> None:
-    """What is still buffered goes nowhere: the interpreter flushes stdout at its end, and would complain."""
+    """What is still buffered goes nowhere.
+
+    The interpreter flushes stdout at its end, and would complain.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -213,6 +321,7 @@ def _report_disk_error(error: OSError) -> int:
         "check the disk (space, errors, permissions), or send the output elsewhere; then run again",
     )
     show_error(unavailable)
+
     return unavailable.exit_code
 
 
@@ -225,6 +334,7 @@ def show_usage_error(error: click.ClickException) -> None:
     error.show(file=(shown := StringIO()))
     for line in shown.getvalue().removesuffix("\n").split("\n"):
         print(make_printable(line.expandtabs(4)), file=sys.stderr)
+
     if "unexpected extra argument" in error.format_message() and _takes_free_text(error):
         print("  hint: put what has several words in quotes", file=sys.stderr)
 
@@ -232,8 +342,14 @@ def show_usage_error(error: click.ClickException) -> None:
 def _takes_free_text(error: click.ClickException) -> bool:
     from phasegate.interfaces.cli.render import FreeText
 
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return context is not None and any(isinstance(one.type, FreeText) for one in context.command.params)
+    if isinstance(error, click.UsageError):
+        context = error.ctx
+    else:
+        context = None
+
+    return context is not None and any(
+        isinstance(one.type, FreeText) for one in context.command.params
+    )
 
 
 def _report_internal_error(error: Exception) -> int:
@@ -244,8 +360,14 @@ def _report_internal_error(error: Exception) -> int:
     from phasegate import __version__
 
     with NamedTemporaryFile("w", prefix="phasegate-report-", suffix=".txt", delete=False) as report:
-        report.write(f"phasegate {__version__}, Python {sys.version}\n\n{''.join(format_exception(error))}")
-    print(f"phasegate: internal error ({type(error).__name__}); report saved to {report.name}", file=sys.stderr)
+        report.write(
+            f"phasegate {__version__}, Python {sys.version}\n\n{''.join(format_exception(error))}"
+        )
+
+    print(
+        f"phasegate: internal error ({type(error).__name__}); report saved to {report.name}",
+        file=sys.stderr,
+    )
     return 70
 
 
@@ -253,6 +375,11 @@ def show_error(error: PhasegateError) -> None:
     """Say what happened and what to do next, on stderr; a message may hold names from outside."""
     from phasegate.interfaces.cli.render import make_printable
 
-    hint = f"\n  hint: {make_printable(error.hint)}" if error.hint else ""
-    with suppress(OSError):  # where nobody can be told, the exit code still says it
+    if error.hint:
+        hint = f"\n  hint: {make_printable(error.hint)}"
+    else:
+        hint = ""
+
+    # Where nobody can be told, the exit code still says it
+    with suppress(OSError):
         print(f"phasegate: {make_printable(error.message)}{hint}", file=sys.stderr, flush=True)

@@ -1,4 +1,7 @@
-"""`phasegate agent-file`: the shipped agent files, copies of them, and the prompt sections in anybody's agent files."""
+"""`phasegate agent-file`.
+
+The shipped agent files, copies of them, and the prompt sections in anybody's agent files.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,17 @@ from phasegate.engine.tools.agent_files import (
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.render import json_option, make_printable, print_result
 
-paths_argument = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+paths_argument = click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
 
 
 @click.group("agent-file", cls=Group)
 def agent_file() -> None:
     """List and copy the shipped agent files; put the prompt sections into agent files.
 
-    An agent file is a Markdown prompt for one agent. Its prompt section tells the agent which next steps to suggest
-    when it is done.
+    An agent file is a Markdown prompt for one agent. Its prompt section tells the agent which next
+    steps to suggest when it is done.
     """
 
 
@@ -39,11 +44,19 @@ def list_(as_json: bool) -> None:
       phasegate agent-file list
     """
     files = load_shipped_files()
-    data = [{"name": f.name, "kind": f.role.kind, "phases": f.role.phases, "parent": f.role.parent} for f in files]
+    data = [
+        {"name": f.name, "kind": f.role.kind, "phases": f.role.phases, "parent": f.role.parent}
+        for f in files
+    ]
     width = max(len(file.name) for file in files)
-    serve = {f.name: ", ".join(f.role.phases) or (f"for {f.role.parent}" if f.role.parent else "") for f in files}
+    serve = {
+        f.name: ", ".join(f.role.phases) or (f"for {f.role.parent}" if f.role.parent else "")
+        for f in files
+    }
     print_result(
-        data, "\n".join(f"{f.name:<{width}}  {f.role.kind:<16}  {serve[f.name]}".rstrip() for f in files), as_json
+        data,
+        "\n".join(f"{f.name:<{width}}  {f.role.kind:<16}  {serve[f.name]}".rstrip() for f in files),
+        as_json,
     )
 
 
@@ -97,7 +110,10 @@ def check(paths: tuple[Path, ...], as_json: bool) -> int:
     wrong = {make_printable(path): phrases for path, phrases in found.items() if phrases}
     lines = "\n".join(f"{path}: {'; '.join(phrases)}" for path, phrases in wrong.items())
     print_result({"ok": not wrong, "checked": len(found), "findings": wrong}, lines, as_json)
-    return 1 if wrong else 0
+    if wrong:
+        return 1
+
+    return 0
 
 
 def _show_changes(changes: Sequence[AgentFileChange], as_json: bool) -> None:

@@ -1,4 +1,7 @@
-"""`answer QUESTION "..."`: a person's answer to an agent. `answer parse`: what the parser makes of an agent's."""
+"""`answer QUESTION "..."`: a person's answer to an agent.
+
+`answer parse`: what the parser makes of an agent's.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import FreeText, current_folder, json_option, print_result, read_input
+from phasegate.interfaces.cli.render import (
+    FreeText,
+    current_folder,
+    json_option,
+    print_result,
+    read_input,
+)
 
 
 class AnswerGroup(Group):
@@ -37,7 +46,9 @@ def answer() -> None:
 
 @click.command()
 @click.argument("text", type=FreeText())
-@click.option("--option", multiple=True, metavar="TEXT", help="An answer that it offers; several times.")
+@click.option(
+    "--option", multiple=True, metavar="TEXT", help="An answer that it offers; several times."
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait: the answer is for whoever comes next.")
 def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
     """Ask a person, from inside a job. The agent that asks waits for the answer, then decides itself and says so.
@@ -47,7 +58,8 @@ def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
       phasegate ask "Which table?" --option "the existing one" --option "a new one"
     """
     raise ConfigError(
-        "there is no job here to ask for", "agents ask inside their jobs; people answer: phasegate answer"
+        "there is no job here to ask for",
+        "agents ask inside their jobs; people answer: phasegate answer",
     )
 
 
@@ -67,14 +79,23 @@ def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
     project = open_project(current_folder())
     with open_project_store(project) as store:
         found = answer_question(project, store, question, text, project.make_origin("cli"), feature)
+
     print_result(found, f"{found.feature}: answered {found.id}", as_json)
 
 
 @answer.command()
 @click.option(
-    "--phase", required=True, type=click.Choice([*ALLOWED_VERDICTS]), help="The phase that the answer belongs to."
+    "--phase",
+    required=True,
+    type=click.Choice([*ALLOWED_VERDICTS]),
+    help="The phase that the answer belongs to.",
 )
-@click.option("--json", is_flag=True, expose_value=False, help="Changes nothing: the output is always one JSON object.")
+@click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    help="Changes nothing: the output is always one JSON object.",
+)
 @click.argument("source", metavar="[FILE|-]", default="-")
 def parse(phase: str, source: str) -> int:
     """Print what an answer says as one JSON object.
@@ -89,4 +110,7 @@ def parse(phase: str, source: str) -> int:
     """
     parsed = parse_answer(read_input(source).decode("utf-8", "replace"), phase)
     print_result(parsed, "", as_json=True)
-    return 1 if parsed.error else 0
+    if parsed.error:
+        return 1
+
+    return 0

@@ -19,10 +19,19 @@ from phasegate.interfaces.cli.render import current_folder, json_option, print_r
 
 F = TypeVar("F", bound=Callable[..., Any])
 _slug_option: Callable[[F], F] = click.option(
-    "--feature-slug", "--feature", "slug", required=True, metavar="SLUG", help="The feature, e.g. 001-user-login."
+    "--feature-slug",
+    "--feature",
+    "slug",
+    required=True,
+    metavar="SLUG",
+    help="The feature, e.g. 001-user-login.",
 )
 _path_option: Callable[[F], F] = click.option(
-    "--relative-path", "path", required=True, metavar="PATH", help="The file, relative to the feature's folder."
+    "--relative-path",
+    "path",
+    required=True,
+    metavar="PATH",
+    help="The file, relative to the feature's folder.",
 )
 
 
@@ -50,7 +59,12 @@ def write_command(
     """
     if sum(given is not None for given in (content, source, stdin)) != 1:
         raise click.UsageError("Give exactly one of --content, --file and -.")
-    data = os.fsencode(content) if content is not None else read_input(source or "-")
+
+    if content is not None:
+        data = os.fsencode(content)
+    else:
+        data = read_input(source or "-")
+
     files = ArtifactFiles(current_folder())
     written = files.write(slug, path, data)
     name = f"{files.features_folder}/{slug}/{path}"
@@ -71,12 +85,22 @@ def read_command(slug: str, path: str, as_json: bool) -> None:
     """
     slug = resolve_feature(str(current_folder()), slug)
     data = ArtifactFiles(current_folder()).read(slug, path)
+
     if as_json:
         print_result(
-            {"feature_slug": slug, "relative_path": path, "bytes": len(data), **_encode_content(data)}, "", as_json
+            {
+                "feature_slug": slug,
+                "relative_path": path,
+                "bytes": len(data),
+                **_encode_content(data),
+            },
+            "",
+            as_json,
         )
     elif sys.stdout.isatty():
-        click.echo(escape_unprintable(data.decode("utf-8", "backslashreplace"), keep="\n\t"), nl=False)
+        click.echo(
+            escape_unprintable(data.decode("utf-8", "backslashreplace"), keep="\n\t"), nl=False
+        )
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

@@ -27,10 +27,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from phasegate.engine.views.job import JobView
 
-_OMITTED_FIELDS = ("ts", "actor", "action", "source", "agent", "job", "prev", "entry_hash", "argv", "env", "cwd")
+_OMITTED_FIELDS = (
+    "ts",
+    "actor",
+    "action",
+    "source",
+    "agent",
+    "job",
+    "prev",
+    "entry_hash",
+    "argv",
+    "env",
+    "cwd",
+)
 _HASH_FIELDS = ("hash", "sha", "commit", "evidence", "taken_from", "prompt_sha256", "output_sha256")
 _UNLABELED_FIELDS = ("path", "command", "message", "text", "detail")
-_SHORT_HASH_CHARS, _ACTION_WIDTH = 12, len("scope_violation")
+_SHORT_HASH_CHARS = 12
+_ACTION_WIDTH = len("scope_violation")
 
 
 @click.group(cls=Group)
@@ -39,7 +52,9 @@ def audit() -> None:
 
 
 @audit.command("show")
-@click.option("--job", metavar="ID", help="The entries of this job; the beginning of its id is enough.")
+@click.option(
+    "--job", metavar="ID", help="The entries of this job; the beginning of its id is enough."
+)
 @click.option("--feature", metavar="SLUG", help="Only what belongs to this feature.")
 @click.option("--chain", is_flag=True, help="The chain of state changes instead of the trails.")
 @fleet_view_option(with_trails=True)
@@ -54,8 +69,10 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
       phasegate audit show --chain --feature 001-user-login
     """
     folder = current_folder()
+
     if job is not None:
-        from phasegate.engine.views.job import job_view  # half the engine: `verify` does without
+        # Half the engine: `verify` does without
+        from phasegate.engine.views.job import job_view
 
         view = job_view(find_location(folder), job, feature)
         print_result(view, "\n".join(map(escape_unprintable, _format_job(view))), as_json)
@@ -63,24 +80,39 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
         _show_chain(feature, as_json)
     else:
         found = list_feature_trails(folder, feature)
-        print_result({"trails": found}, "\n".join(map(_format_trail, found)) or _format_no_trails(feature), as_json)
+        print_result(
+            {"trails": found},
+            "\n".join(map(_format_trail, found)) or _format_no_trails(feature),
+            as_json,
+        )
 
 
 def _format_no_trails(feature: str | None) -> str:
-    return f"no trails of {escape_unprintable(feature)}" if feature else "no trails yet"
+    if feature:
+        return f"no trails of {escape_unprintable(feature)}"
+    return "no trails yet"
 
 
 def _show_chain(feature: str | None, as_json: bool) -> None:
     events = read_chain(current_folder(), feature)
     lines = [
-        f"{e.position}  {e.ts}  {e.feature or '-'}  {e.kind}  {e.payload.decode(errors='replace')}" for e in events
+        f"{e.position}  {e.ts}  {e.feature or '-'}  {e.kind}  {e.payload.decode(errors='replace')}"
+        for e in events
     ]
     data = [event._asdict() | {"payload": decode_payload(event)} for event in events]
-    print_result({"chain": data}, "\n".join(map(escape_unprintable, lines)) or "nothing is recorded yet", as_json)
+    print_result(
+        {"chain": data},
+        "\n".join(map(escape_unprintable, lines)) or "nothing is recorded yet",
+        as_json,
+    )
 
 
 @audit.command("verify")
-@click.option("--remote", is_flag=True, help="Check the copy in the bucket that [storage] names, from any machine.")
+@click.option(
+    "--remote",
+    is_flag=True,
+    help="Check the copy in the bucket that [storage] names, from any machine.",
+)
 @json_option
 def verify_command(remote: bool, as_json: bool) -> int:
     """Check the journal, its tables and all trails against each other and against the heads kept outside.
@@ -96,19 +128,34 @@ def verify_command(remote: bool, as_json: bool) -> int:
       PHASEGATE_STORAGE__URL=s3://team-records phasegate audit verify --remote --json
     """
     with show_waiting("verifying"):
-        report = _verify_remotely() if remote else verify_audit_trail(current_folder())
+        if remote:
+            report = _verify_remotely()
+        else:
+            report = verify_audit_trail(current_folder())
+
     print_result(report, "\n".join(_format_report(report)), as_json)
-    return 0 if report.ok else 1
+    if report.ok:
+        return 0
+
+    return 1
 
 
 def _verify_remotely() -> AuditReport:
-    from phasegate.engine.bucket import verify_bucket_copy  # it loads obstore
+    # It loads obstore
+    from phasegate.engine.bucket import verify_bucket_copy
 
     return verify_bucket_copy(current_folder())
 
 
 @audit.command("push")
-@click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=60, show_default=True, metavar="SECONDS")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, 86400),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+)
 @json_option
 def push_command(wait_s: float, as_json: bool) -> int:
     """Copy to the bucket that [storage] names what is not there yet.
@@ -125,24 +172,44 @@ def push_command(wait_s: float, as_json: bool) -> int:
 
     with show_waiting("copying"):
         pushed = push_to_bucket(current_folder(), wait_s)
-    rest = f"; {pushed.waiting} are not there: {pushed.why_not}" if pushed.waiting else ""
-    print_result(pushed, escape_unprintable(f"{pushed.bucket}: {pushed.copied} entries copied{rest}"), as_json)
-    return 1 if pushed.waiting else 0
+
+    if pushed.waiting:
+        rest = f"; {pushed.waiting} are not there: {pushed.why_not}"
+    else:
+        rest = ""
+
+    print_result(
+        pushed,
+        escape_unprintable(f"{pushed.bucket}: {pushed.copied} entries copied{rest}"),
+        as_json,
+    )
+    if pushed.waiting:
+        return 1
+
+    return 0
 
 
 def _format_report(report: AuditReport) -> list[str]:
     notes = [escape_unprintable(f"note: {note}") for note in report.notes]
     if report.ok:
         counted = f"verified: {report.entries} entries, {report.trails} trails"
-        return [counted, *notes] if report.entries else notes or ["nothing is recorded yet"]
+        if report.entries:
+            return [counted, *notes]
+        return notes or ["nothing is recorded yet"]
+
     first, *more = [
-        f"{escape_unprintable(problem.where)}: {escape_unprintable(problem.why)}" for problem in report.problems
+        f"{escape_unprintable(problem.where)}: {escape_unprintable(problem.why)}"
+        for problem in report.problems
     ]
     return [f"NOT VERIFIED. First: {first}", *(f"  also: {line}" for line in more), *notes]
 
 
 def _format_trail(trail: TrailSummary) -> str:
-    work = f"  {_format_job_work(trail.about)}" if trail.about else ""
+    if trail.about:
+        work = f"  {_format_job_work(trail.about)}"
+    else:
+        work = ""
+
     times = f"{trail.first_ts} to {trail.last_ts}"
     return escape_unprintable(
         f"{trail.feature}/{trail.job}{work}  {trail.entries} entries  {times}  {trail.last_action}"
@@ -155,7 +222,11 @@ def _format_job_work(about: JobWork) -> str:
 
 def _format_job(view: JobView) -> Iterator[str]:
     """Who did what for which work and how it ended; then what happened, line by line."""
-    known = f": {_format_job_work(describe_job_work(view.row))}" if view.row else ""
+    if view.row:
+        known = f": {_format_job_work(describe_job_work(view.row))}"
+    else:
+        known = ""
+
     yield f"job {view.job} of {view.feature}{known}"
     width = max((len(str(entry.get("actor", "?"))) for entry in view.entries), default=0)
     yield from (format_trail_entry(entry, width) for entry in view.entries)
@@ -170,7 +241,10 @@ def format_trail_entry(entry: Mapping[str, object], width: int = 0) -> str:
 
 
 def _format_fields(entry: Mapping[str, object]) -> Iterator[str]:
-    """The fields of an entry as people read them: hashes by their beginning, what is long left to `--json`."""
+    """The fields of an entry as people read them.
+
+    Hashes by their beginning, what is long left to `--json`.
+    """
     for name, value in entry.items():
         if name in _HASH_FIELDS:
             yield f"{name} {str(value)[:_SHORT_HASH_CHARS]}"

@@ -32,7 +32,11 @@ def block() -> None:
 @block.command()
 @click.argument("source", metavar="[FILE|-]", default="-")
 @click.option(
-    "--kind", type=click.Choice(BLOCK_KINDS), default="next-steps", show_default=True, help="Which block is due."
+    "--kind",
+    type=click.Choice(BLOCK_KINDS),
+    default="next-steps",
+    show_default=True,
+    help="Which block is due.",
 )
 @json_option
 def check(source: str, kind: str, as_json: bool) -> int:
@@ -49,4 +53,7 @@ def check(source: str, kind: str, as_json: bool) -> int:
     broken = check_block(text, kind)
     lines = "\n".join(f"{name}: {EXPLANATIONS[name]}" for name in broken)
     print_result({"kind": kind, "ok": not broken, "errors": broken}, lines, as_json)
-    return 1 if broken else 0
+    if broken:
+        return 1
+
+    return 0

@@ -13,18 +13,31 @@ import click
 
 from phasegate.engine.project.ports import format_timestamp
 from phasegate.engine.project.settings import find_repository_root
-from phasegate.engine.views.board_registry import add_repository, announce_board, list_repositories, remove_repository
+from phasegate.engine.views.board_registry import (
+    add_repository,
+    announce_board,
+    list_repositories,
+    remove_repository,
+)
 from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import fleet_view_option, keep_fleet_copy_current
-from phasegate.interfaces.cli.render import FLEET_COPY_KEY, current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    FLEET_COPY_KEY,
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 DEFAULT_PORT = 7477
 
 
 @click.group(cls=Group, invoke_without_command=True)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help=f"Where to listen on 127.0.0.1; {DEFAULT_PORT} if it is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help=f"Where to listen on 127.0.0.1; {DEFAULT_PORT} if it is free.",
 )
 @fleet_view_option(with_trails=True)
 @click.pass_context
@@ -51,21 +64,29 @@ def _serve_board(port: int | None) -> None:
         from phasegate.interfaces.board.access import BoardCredentials
         from phasegate.interfaces.board.server import open_socket, serve_board
     except ModuleNotFoundError as error:
-        raise EnvironmentUnavailable(f"{error.name} is not installed", "pip install 'phasegate[board]'") from error
+        raise EnvironmentUnavailable(
+            f"{error.name} is not installed", "pip install 'phasegate[board]'"
+        ) from error
+
     here = _find_start_root()
     if here is None and not list_repositories():
-        raise ConfigError("there is no repository here, and none was added", "phasegate board add PATH")
+        raise ConfigError(
+            "there is no repository here, and none was added", "phasegate board add PATH"
+        )
+
     try:
         try:
             listening = open_socket(DEFAULT_PORT if port is None else port)
         except OSError:
             if port is not None:
                 raise
+
             listening = open_socket(0)
     except OSError as error:
         raise EnvironmentUnavailable(
             f"cannot listen on port {port}: {error.strerror}", "name another --port"
         ) from error
+
     with listening:
         entry = BoardCredentials(listening.getsockname()[1])
         with announce_board(entry.url, format_timestamp(time.time())), keep_fleet_copy_current():
@@ -127,4 +148,6 @@ def list_(as_json: bool) -> None:
       phasegate board list
     """
     roots = [str(root) for root in list_repositories()]
-    print_result({"repositories": roots}, "\n".join(map(make_printable, roots)) or "none was added", as_json)
+    print_result(
+        {"repositories": roots}, "\n".join(map(make_printable, roots)) or "none was added", as_json
+    )

@@ -7,7 +7,11 @@ from click.shell_completion import BashComplete, FishComplete, ShellComplete, Zs
 
 from phasegate.interfaces.cli import COMPLETION_VARIABLE
 
-SHELL_COMPLETERS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+SHELL_COMPLETERS: dict[str, type[ShellComplete]] = {
+    "bash": BashComplete,
+    "zsh": ZshComplete,
+    "fish": FishComplete,
+}
 
 
 @click.command()

@@ -17,7 +17,10 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_from(list_names: Callable[[], Iterable[str]]) -> Completer:
-    """The names that begin as typed. Where they cannot be found out, none: a key press is no place for an error."""
+    """The names that begin as typed.
+
+    Where they cannot be found out, none: a key press is no place for an error.
+    """
 
     def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
@@ -29,14 +32,25 @@ def complete_from(list_names: Callable[[], Iterable[str]]) -> Completer:
 
 
 class PackageIdParam(click.ParamType[str]):
-    """WP01; `wp1` is taken for it. What is no such id stays as it is: the command says what it knows."""
+    """WP01; `wp1` is taken for it.
+
+    What is no such id stays as it is: the command says what it knows.
+    """
 
     name = "package"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         number = value[2:]
-        is_id = value[:2].upper() == "WP" and number.isdecimal() and number.isascii() and len(number) <= _MAX_DIGITS
-        return f"WP{int(number):02}" if is_id else value
+        is_id = (
+            value[:2].upper() == "WP"
+            and number.isdecimal()
+            and number.isascii()
+            and len(number) <= _MAX_DIGITS
+        )
+
+        if is_id:
+            return f"WP{int(number):02}"
+        return value
 
 
 def list_workflow_types() -> Iterable[str]:

@@ -11,10 +11,19 @@ from phasegate.config import EffectiveConfig, ValueSource, iter_effective_values
 from phasegate.engine.project.settings import find_settings_place, load_settings
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 set_option = click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a value for this call: run.parallel=3."
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a value for this call: run.parallel=3.",
 )
 
 
@@ -39,10 +48,16 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
       phasegate config show --set agents.claude.timeout_s=600 --json
     """
     effective = load_settings(current_folder(), _parse_flags(settings))
-    rows = [(".".join(key), value, source) for key, value, source in iter_effective_values(effective)]
-    data = {key: {"value": value, "source": source.layer, "place": source.place} for key, value, source in rows}
+    rows = [
+        (".".join(key), value, source) for key, value, source in iter_effective_values(effective)
+    ]
+    data = {
+        key: {"value": value, "source": source.layer, "place": source.place}
+        for key, value, source in rows
+    }
     text = "\n".join(
-        f"{key} = {make_printable(_format_value(value))}{_format_source(source)}" for key, value, source in rows
+        f"{key} = {make_printable(_format_value(value))}{_format_source(source)}"
+        for key, value, source in rows
     )
     print_result({"file": _format_file(effective), "values": data}, text, as_json)
 
@@ -58,9 +73,17 @@ def path(as_json: bool) -> int:
     """
     place = find_settings_place(current_folder())
     exists = place.file.is_file()
+
     if exists or as_json:
-        print_result({"file": make_printable(place.file), "exists": exists}, make_printable(place.file), as_json)
-        return 0 if exists else 1
+        print_result(
+            {"file": make_printable(place.file), "exists": exists},
+            make_printable(place.file),
+            as_json,
+        )
+        if exists:
+            return 0
+        return 1
+
     print(f"no {place.file.name} here; it would be {make_printable(place.file)}", file=sys.stderr)
     return 1
 
@@ -69,11 +92,15 @@ def _parse_flags(settings: tuple[str, ...]) -> dict[str, str]:
     for setting in settings:
         if "=" not in setting:
             raise ConfigError(f"--set {setting} sets nothing", "write it like --set run.parallel=3")
-    return {key.strip(): value for key, _, value in (setting.partition("=") for setting in settings)}
+    return {
+        key.strip(): value for key, _, value in (setting.partition("=") for setting in settings)
+    }
 
 
 def _format_file(effective: EffectiveConfig) -> str | None:
-    return make_printable(effective.location.file) if effective.has_file else None
+    if effective.has_file:
+        return make_printable(effective.location.file)
+    return None
 
 
 def _format_value(value: object) -> str:
@@ -85,4 +112,6 @@ def _format_value(value: object) -> str:
 
 
 def _format_source(source: ValueSource) -> str:
-    return f"  # {source.layer}: {source.place}" if source.place else ""
+    if source.place:
+        return f"  # {source.layer}: {source.place}"
+    return ""

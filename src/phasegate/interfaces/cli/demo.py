@@ -1,4 +1,6 @@
-"""`phasegate demo`: a feature from one sentence to its merge in a throw-away repository, and what holds at its end."""
+"""`phasegate demo`: a feature from one sentence to its merge in a throw-away repository, and what
+holds at its end.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ DESCRIPTION = "Say goodbye to people in their own language"
 
 
 @click.command()
-@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR and leave it there.")
-@click.option("--hostile", is_flag=True, help="The same with misbehaving agents, and how each was stopped.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR and leave it there."
+)
+@click.option(
+    "--hostile", is_flag=True, help="The same with misbehaving agents, and how each was stopped."
+)
 def demo(keep: Path | None, hostile: bool) -> int:
     """Show the product at work in a throw-away repository.
 
@@ -39,6 +45,7 @@ def demo(keep: Path | None, hostile: bool) -> int:
         folder = keep or Path(room)
         if keep and keep.exists() and any(keep.iterdir()):
             raise ConfigError(f"{keep} is not empty", "name a new folder")
+
         folder.mkdir(parents=True, exist_ok=True)
         if hostile:
             from phasegate.engine.tools.demo_hostile import run_hostile_demo
@@ -46,9 +53,11 @@ def demo(keep: Path | None, hostile: bool) -> int:
             code = _print_claims(run_hostile_demo(folder.resolve(), click.echo))
         else:
             code = _print_claims(_run_demo_feature(folder.resolve()))
+
     if keep:
         shown = shlex.quote(str(keep.resolve()))
         click.echo(f"\nTo look around: export XDG_STATE_HOME={shown}/state; cd {shown}/repository")
+
     return code
 
 
@@ -58,8 +67,12 @@ def _print_claims(claims: Iterator[DemoCheck]) -> int:
     for text, holds in claims:
         click.echo(f"  {'ok ' if holds else 'NO '} {text}")
         failed += not holds
+
     click.echo(f"\n{failed} of the claims above do not hold." if failed else "\nAll of it holds.")
-    return 1 if failed else 0
+    if failed:
+        return 1
+
+    return 0
 
 
 def _run_demo_feature(folder: Path) -> Iterator[DemoCheck]:
@@ -69,8 +82,15 @@ def _run_demo_feature(folder: Path) -> Iterator[DemoCheck]:
         by = project.make_origin("cli")
         slug = orders.start_workflow(project, store, "feature", DESCRIPTION, by=by)
         code = run_and_report(
-            project, store, slug, RunOptions(merge=True, by=by), as_json=False, from_start=True, show_hints=False
+            project,
+            store,
+            slug,
+            RunOptions(merge=True, by=by),
+            as_json=False,
+            from_start=True,
+            show_hints=False,
         )
+
         sys.stdout.flush()
         click.echo("\nWhat holds now:")
         yield from check_merged_demo(project, store, slug, code)

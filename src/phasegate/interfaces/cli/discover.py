@@ -1,4 +1,7 @@
-"""`phasegate discover`: an agent finds out how the project is set up and tested; what holds is written."""
+"""`phasegate discover`.
+
+An agent finds out how the project is set up and tested; what holds is written.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ from phasegate.interfaces.cli.render import json_option, make_printable, print_l
 
 
 @click.command()
-@click.option("--agent", shell_complete=complete_from(list_agent_names), help="The agent to ask; else who reviews.")
+@click.option(
+    "--agent",
+    shell_complete=complete_from(list_agent_names),
+    help="The agent to ask; else who reviews.",
+)
 @click.option("--yes", is_flag=True, help="Write what holds without asking.")
 @json_option
 def discover(agent: str | None, yes: bool, as_json: bool) -> int:
@@ -32,22 +39,55 @@ def discover(agent: str | None, yes: bool, as_json: bool) -> int:
     """
     project = open_project(Path.cwd())
     with open_project_store(project) as store, CheckProgress() as progress:
-        found = discover_branch_checks(project, store, current_branch(project), agent, progress.show_command)
+        found = discover_branch_checks(
+            project, store, current_branch(project), agent, progress.show_command
+        )
+
     is_new = bool(found.diff)
     if not as_json:
         print_line("\n".join(_format_discovery(found)))
-    write = is_new and (yes or (not as_json and click.confirm("Write this to phasegate.toml?", err=True)))
+
+    write = is_new and (
+        yes or (not as_json and click.confirm("Write this to phasegate.toml?", err=True))
+    )
     if write:
         write_discovery(project, found)
+
     if as_json:
-        data = found._asdict() | {"checks": [row._asdict() for row in found.checks], "written": write}
-        print_result({name: value for name, value in data.items() if name not in ("before", "after")}, "", as_json)
-    return 0 if found.kept and (write or not is_new) else 1
+        data = found._asdict() | {
+            "checks": [row._asdict() for row in found.checks],
+            "written": write,
+        }
+        print_result(
+            {name: value for name, value in data.items() if name not in ("before", "after")},
+            "",
+            as_json,
+        )
+
+    if found.kept and (write or not is_new):
+        return 0
+
+    return 1
 
 
 def _format_discovery(found: Discovery) -> list[str]:
     named = [(f"{row.root}: {row.name}" if row.root else row.name, row) for row in found.checks]
-    told = [line for name, row in named if name in found.proposed for line in format_check_row(row._replace(name=name))]
+    told = [
+        line
+        for name, row in named
+        if name in found.proposed
+        for line in format_check_row(row._replace(name=name))
+    ]
+
     dropped = [name for name in found.proposed if name not in found.kept]
-    ends = [f"not kept: {', '.join(dropped)}"] if dropped else []
-    return [f"{make_printable(found.agent)} proposed:", *told, *ends, *map(make_printable, found.diff.splitlines())]
+    if dropped:
+        ends = [f"not kept: {', '.join(dropped)}"]
+    else:
+        ends = []
+
+    return [
+        f"{make_printable(found.agent)} proposed:",
+        *told,
+        *ends,
+        *map(make_printable, found.diff.splitlines()),
+    ]

@@ -13,7 +13,12 @@ from phasegate.engine.drive.package import Progress, Stopped
 from phasegate.engine.drive.package import dispatch_package as carry
 from phasegate.engine.journal.package import PackageReport, find_package
 from phasegate.engine.project.project import open_project, open_project_store
-from phasegate.interfaces.cli.completion_values import PackageIdParam, complete_from, list_agent_names, list_package_ids
+from phasegate.interfaces.cli.completion_values import (
+    PackageIdParam,
+    complete_from,
+    list_agent_names,
+    list_package_ids,
+)
 from phasegate.interfaces.cli.live_display import LiveLines, format_clock, redraw_periodically
 from phasegate.interfaces.cli.options import feature_option
 from phasegate.interfaces.cli.progress import ProgressPrinter, print_warnings_with
@@ -22,7 +27,12 @@ from phasegate.interfaces.cli.run import handle_stop_signals
 
 
 @click.command()
-@click.argument("work_package", type=PackageIdParam(), metavar="WPnn", shell_complete=complete_from(list_package_ids))
+@click.argument(
+    "work_package",
+    type=PackageIdParam(),
+    metavar="WPnn",
+    shell_complete=complete_from(list_package_ids),
+)
 @feature_option
 @click.option(
     "--agent",
@@ -54,22 +64,47 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
         ):
             by = project.make_origin("cli")
             report = carry(
-                project, store, one, agent=agent, report_line=teller.print_line, report_progress=shown, by=by
+                project,
+                store,
+                one,
+                agent=agent,
+                report_line=teller.print_line,
+                report_progress=shown,
+                by=by,
             )
+
             if isinstance(report, Stopped):
-                teller.print_line(f"{work_package}: stopped, its agents too; dispatch it again to continue")
+                teller.print_line(
+                    f"{work_package}: stopped, its agents too; dispatch it again to continue"
+                )
                 raise KeyboardInterrupt
-    print_result(report._asdict(), _format_report(report, f" --feature {report.feature}" if feature else ""), as_json)
-    return 0 if report.accepted else 1
+
+    print_result(
+        report._asdict(),
+        _format_report(report, f" --feature {report.feature}" if feature else ""),
+        as_json,
+    )
+    if report.accepted:
+        return 0
+
+    return 1
 
 
 class _ProgressDisplay:
-    """What is going on, in a line. The clock counts from the beginning of a step; then what an agent did last."""
+    """What is going on, in a line.
+
+    The clock counts from the beginning of a step; then what an agent did last.
+    """
 
     def __init__(
-        self, live: LiveLines, activities: Mapping[str, Activity], commands: Mapping[str, RunningCommand]
+        self,
+        live: LiveLines,
+        activities: Mapping[str, Activity],
+        commands: Mapping[str, RunningCommand],
     ) -> None:
-        self._live, self._activities, self._commands = live, activities, commands
+        self._live = live
+        self._activities = activities
+        self._commands = commands
         self._progress: Progress | None = None
         self._step_started_s = 0.0
 
@@ -81,21 +116,36 @@ class _ProgressDisplay:
 
     def render_lines(self) -> list[str]:
         now = self._progress
-        if now is None:  # the base is looked at before the first step
-            return [self._render_activity().strip()] if self._commands else []
-        who = f" by {', '.join(now.agents)}" if now.agents else ""
+        # The base is looked at before the first step
+        if now is None:
+            if self._commands:
+                return [self._render_activity().strip()]
+            return []
+
+        if now.agents:
+            who = f" by {', '.join(now.agents)}"
+        else:
+            who = ""
+
         passed = format_clock(time.monotonic() - self._step_started_s)
         return [
             f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}{self._render_activity()}"
         ]
 
     def _render_activity(self) -> str:
-        """Of several agents, the one that was heard last; the tokens are those of all that are at work."""
+        """Of several agents, the one that was heard last.
+
+        The tokens are those of all that are at work.
+        """
         of_jobs = [*self._activities.values()]
         if not of_jobs:
             return "".join(f"  {one.line(time.monotonic())}" for one in [*self._commands.values()])
+
         line = of_jobs[-1]._replace(tokens=sum(one.tokens for one in of_jobs)).line
-        return f"  {line}" if line else ""
+        if line:
+            return f"  {line}"
+
+        return ""
 
 
 def _format_report(report: PackageReport, feature_argument: str) -> str:

@@ -11,7 +11,13 @@ import click
 
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.live_display import show_waiting
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_line, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_line,
+    print_result,
+)
 
 
 @click.group(cls=Group)
@@ -21,9 +27,13 @@ def fleet() -> None:
 
 @fleet.command("up")
 @click.option(
-    "--folder", type=click.Path(path_type=Path), help="Where all of it goes; a new temporary folder if unset."
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Where all of it goes; a new temporary folder if unset.",
 )
-@click.option("--workers", type=click.IntRange(1, 8), default=2, show_default=True, help="How many workers.")
+@click.option(
+    "--workers", type=click.IntRange(1, 8), default=2, show_default=True, help="How many workers."
+)
 def up(folder: Path | None, workers: int) -> None:
     """Start a whole small fleet on this machine, to try it: a server, a bucket and workers. Ctrl-C ends all of it.
 
@@ -44,14 +54,29 @@ def up(folder: Path | None, workers: int) -> None:
         signal.signal(number, lambda _number, _frame: ended.set())
 
     def ready(trial: LocalFleet) -> None:
-        print_line(f"the fleet is up: {len(trial.workers)} workers, server {trial.server}, bucket at {trial.endpoint}")
-        print_line(f"  in another terminal: cd {make_printable(trial.clone)} && . {make_printable(trial.variables)}")
+        print_line(
+            f"the fleet is up: {len(trial.workers)} workers, server {trial.server}, bucket at {trial.endpoint}"
+        )
+        print_line(
+            f"  in another terminal: cd {make_printable(trial.clone)} && . {make_printable(trial.variables)}"
+        )
         print_line(
             '  then: phasegate run feature "..." --fleet, and phasegate status --fleet; Ctrl-C here ends all of it'
         )
 
-    where = folder.absolute() if folder else Path(mkdtemp(prefix="phasegate-fleet-"))
-    run_local_fleet(current_folder(), where, workers, lambda text: print_line(text, err=True), ready, ended)
+    if folder:
+        where = folder.absolute()
+    else:
+        where = Path(mkdtemp(prefix="phasegate-fleet-"))
+
+    run_local_fleet(
+        start=current_folder(),
+        folder=where,
+        workers=workers,
+        report_progress=lambda text: print_line(text, err=True),
+        on_ready=ready,
+        ended=ended,
+    )
 
 
 @fleet.command("doctor")
@@ -71,14 +96,23 @@ def doctor(as_json: bool) -> int:
 
     with show_waiting("looking"):
         found = run_fleet_checks(current_folder())
-    lines = (f"{'ok  ' if one.ok else 'LACK'}  {one.name}: {one.found}{_format_remedy(one.remedy)}" for one in found)
+
+    lines = (
+        f"{'ok  ' if one.ok else 'LACK'}  {one.name}: {one.found}{_format_remedy(one.remedy)}"
+        for one in found
+    )
     ok = all(one.ok for one in found)
     print_result({"ok": ok, "checks": found}, "\n".join(map(make_printable, lines)), as_json)
-    return 0 if ok else 1
+    if ok:
+        return 0
+
+    return 1
 
 
 def _format_remedy(text: str) -> str:
-    return f" ({text})" if text else ""
+    if text:
+        return f" ({text})"
+    return ""
 
 
 @fleet.command("resume")
@@ -96,8 +130,12 @@ def resume(as_json: bool) -> int:
 
     with show_waiting("beginning the features again"):
         found = resume_fleet(current_folder())
+
     lines = [f"{one.feature}: {one.outcome}" for one in found]
-    print_result({"features": found}, "\n".join(map(make_printable, lines)) or "no feature is open", as_json)
+    print_result(
+        {"features": found}, "\n".join(map(make_printable, lines)) or "no feature is open", as_json
+    )
+
     return 0
 
 
@@ -113,6 +151,7 @@ def worker() -> None:
     Example:
       phasegate worker
     """
-    from phasegate.engine.fleet.entry import run_worker  # Temporal is loaded by this command alone
+    # Temporal is loaded by this command alone
+    from phasegate.engine.fleet.entry import run_worker
 
     run_worker(current_folder(), lambda queue: print_line(f"at work for: {queue}"))

@@ -9,6 +9,9 @@ class Group(click.Group):
     """A group whose help page shows the first sentence of each command whole, not cut at the edge."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, command.get_short_help_str(limit=1000)) for name, command in sorted(self.commands.items())]
+        rows = [
+            (name, command.get_short_help_str(limit=1000))
+            for name, command in sorted(self.commands.items())
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

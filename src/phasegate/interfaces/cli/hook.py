@@ -9,12 +9,29 @@ from collections.abc import Iterable
 
 import click
 
-from phasegate.core.agents.harnesses import HARNESSES, INSTALLABLE_HARNESSES, HarnessRow, HookFile, find_harness_kind
+from phasegate.core.agents.harnesses import (
+    HARNESSES,
+    INSTALLABLE_HARNESSES,
+    HarnessRow,
+    HookFile,
+    find_harness_kind,
+)
 from phasegate.engine.project.settings import find_repository_root, load_settings
-from phasegate.engine.tools.agent_settings import SettingsChange, apply_change, hook_entry, plan_install, plan_removal
+from phasegate.engine.tools.agent_settings import (
+    SettingsChange,
+    apply_change,
+    hook_entry,
+    plan_install,
+    plan_removal,
+)
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 agent_argument = click.argument("agent", metavar="AGENT")
 
@@ -23,8 +40,9 @@ agent_argument = click.argument("agent", metavar="AGENT")
 def hook() -> None:
     """Put `phasegate next` into an agent program's own hooks in this repository, or take it out.
 
-    AGENT is claude, codex, cursor, gemini, qwen, or the name of an agent in phasegate.toml. After each turn the
-    program then shows the suggested next steps; Cursor is told them when a session begins.
+    AGENT is claude, codex, cursor, gemini, qwen, or the name of an agent in phasegate.toml. After
+    each turn the program then shows the suggested next steps; Cursor is told them when a session
+    begins.
     """
 
 
@@ -40,7 +58,9 @@ def install(agent: str, as_json: bool) -> None:
       phasegate hook install gemini --json
     """
     hooks = find_hooks(agent)
-    _apply_change(plan_install(find_repository_root(current_folder()), hook_entry(hooks)), hooks, as_json)
+    _apply_change(
+        plan_install(find_repository_root(current_folder()), hook_entry(hooks)), hooks, as_json
+    )
     for remark in (hooks.remark, "" if shutil.which("phasegate") else NOT_ON_PATH):
         if remark:
             print(f"phasegate: {remark}", file=sys.stderr)
@@ -60,29 +80,47 @@ def remove(agent: str, as_json: bool) -> None:
       phasegate hook remove claude
     """
     hooks = find_hooks(agent)
-    _apply_change(plan_removal(find_repository_root(current_folder()), hook_entry(hooks)), hooks, as_json)
+    _apply_change(
+        plan_removal(find_repository_root(current_folder()), hook_entry(hooks)), hooks, as_json
+    )
 
 
 def find_hooks(agent: str) -> HookFile:
-    """Where the program that is meant looks for its hooks; an agent of the configuration is known by its own name."""
-    hooks = HARNESSES[resolve_harness_kind(agent, [row for row in INSTALLABLE_HARNESSES.values() if row.hooks])].hooks
+    """Where the program that is meant looks for its hooks.
+
+    An agent of the configuration is known by its own name.
+    """
+    hooks = HARNESSES[
+        resolve_harness_kind(agent, [row for row in INSTALLABLE_HARNESSES.values() if row.hooks])
+    ].hooks
     if hooks is None:
-        raise ConfigError(f"{agent} has no hooks in a settings file", "ask for the steps yourself: phasegate next")
+        raise ConfigError(
+            f"{agent} has no hooks in a settings file", "ask for the steps yourself: phasegate next"
+        )
+
     return hooks
 
 
 def resolve_harness_kind(agent: str, candidates: Iterable[HarnessRow]) -> str:
     """The kind of program that is meant; `fitting` are those that a person may have meant."""
     kind = find_harness_kind(agent) or _find_configured_harness(agent)
+
     if kind is None:
-        known = ", ".join(sorted(name for row in candidates for name in {row.default_agent, row.kind}))
-        raise ConfigError(f"there is no agent {agent}", f"known are: {known}, and the agents in phasegate.toml")
+        known = ", ".join(
+            sorted(name for row in candidates for name in {row.default_agent, row.kind})
+        )
+        raise ConfigError(
+            f"there is no agent {agent}", f"known are: {known}, and the agents in phasegate.toml"
+        )
+
     return kind
 
 
 def _find_configured_harness(agent: str) -> str | None:
     found = load_settings(find_repository_root(current_folder())).config.agents.get(agent)
-    return found.harness if found else None
+    if found:
+        return found.harness
+    return None
 
 
 def _apply_change(change: SettingsChange, hooks: HookFile, as_json: bool) -> None:

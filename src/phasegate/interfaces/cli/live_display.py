@@ -1,7 +1,9 @@
-"""Lines at the bottom of a terminal that say what is going on; what is printed meanwhile stays above them.
+"""Lines at the bottom of a terminal that say what is going on.
 
-Nothing of the terminal is changed but those lines, so there is nothing to put back: they are wiped at the end, however
-the end comes. Elsewhere (a pipe, a log, TERM=dumb) there are none.
+What is printed meanwhile stays above them.
+
+Nothing of the terminal is changed but those lines, so there is nothing to put back: they are wiped
+at the end, however the end comes. Elsewhere (a pipe, a log, TERM=dumb) there are none.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from phasegate.core.display.status import cut_to_width
 from phasegate.interfaces.cli.render import make_printable, print_line
 
 REDRAW_INTERVAL_S = 0.5
-_CLEAR_LINE, _CLEAR_LINE_ABOVE = "\r\x1b[2K", "\x1b[1A\x1b[2K"
-_DEFAULT_COLUMNS, _DEFAULT_ROWS = 80, 24
+_CLEAR_LINE = "\r\x1b[2K"
+_CLEAR_LINE_ABOVE = "\x1b[1A\x1b[2K"
+_DEFAULT_COLUMNS = 80
+_DEFAULT_ROWS = 24
 
 
 class LiveLines:
@@ -26,7 +30,11 @@ class LiveLines:
 
     def __init__(self) -> None:
         self._stream = sys.stderr
-        self._is_live = self._stream is not None and self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_live = (
+            self._stream is not None
+            and self._stream.isatty()
+            and os.environ.get("TERM", "dumb") != "dumb"
+        )
         self._drawn: list[str] = []
         self._lock = RLock()
 
@@ -39,8 +47,13 @@ class LiveLines:
         """Show these lines instead of those before."""
         with self._lock:
             columns, rows = self._read_terminal_size()
-            fitting = [cut_to_width(make_printable(line), columns - 1) for line in lines] if self._is_live else []
-            if len(fitting) >= rows:  # what is above the screen could not be wiped
+            if self._is_live:
+                fitting = [cut_to_width(make_printable(line), columns - 1) for line in lines]
+            else:
+                fitting = []
+
+            # What is above the screen could not be wiped
+            if len(fitting) >= rows:
                 fitting = [*fitting[: rows - 2], f"... and {len(fitting) - rows + 2} lines more"]
             if fitting != self._drawn:
                 self._write(self._build_clear_sequence() + "\n".join(fitting))
@@ -65,7 +78,8 @@ class LiveLines:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except OSError:  # the terminal was closed: the work goes on without a view
+        except OSError:
+            # The terminal was closed: the work goes on without a view
             self._is_live = False
 
     def _read_terminal_size(self) -> tuple[int, int]:
@@ -77,7 +91,9 @@ class LiveLines:
 
 
 @contextmanager
-def redraw_periodically(live: LiveLines, render_lines: Callable[[], Sequence[str]]) -> Iterator[None]:
+def redraw_periodically(
+    live: LiveLines, render_lines: Callable[[], Sequence[str]]
+) -> Iterator[None]:
     """Draw what `lines` says, again and again, while the block runs."""
     ended = Event()
 
@@ -87,6 +103,7 @@ def redraw_periodically(live: LiveLines, render_lines: Callable[[], Sequence[str
 
     ticker = Thread(target=tick, daemon=True)
     ticker.start()
+
     try:
         yield
     finally:
@@ -97,12 +114,17 @@ def redraw_periodically(live: LiveLines, render_lines: Callable[[], Sequence[str
 
 @contextmanager
 def show_waiting(activity: str) -> Iterator[None]:
-    """Say what is waited for and for how long, once it takes longer than a moment; only on a terminal."""
+    """Say what is waited for and for how long, once it takes longer than a moment.
+
+    Only on a terminal.
+    """
     began_s = time.monotonic()
 
     def line() -> list[str]:
         passed_s = time.monotonic() - began_s
-        return [f"{activity}  {format_clock(passed_s)}"] if passed_s >= 1 else []
+        if passed_s >= 1:
+            return [f"{activity}  {format_clock(passed_s)}"]
+        return []
 
     with redraw_periodically(LiveLines(), line):
         yield

@@ -23,7 +23,12 @@ from phasegate.engine.tools.agent_settings import (
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.hook import NOT_ON_PATH, agent_argument, resolve_harness_kind
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 yes_option = click.option("--yes", is_flag=True, help="Change the file without asking.")
 
@@ -43,12 +48,18 @@ def mcp(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
+
     from phasegate.interfaces.mcp.jsonrpc import McpConnection, reserve_stdio
     from phasegate.interfaces.mcp.server import McpServer
 
     server = McpServer(current_folder())
+
     if sys.stdin.isatty():
-        print("phasegate: an agent program starts this and speaks to it; end with Ctrl-D", file=sys.stderr)
+        print(
+            "phasegate: an agent program starts this and speaks to it; end with Ctrl-D",
+            file=sys.stderr,
+        )
+
     McpConnection(*reserve_stdio()).serve(server.handle_call)
 
 
@@ -71,6 +82,7 @@ def install(agent: str, yes: bool, as_json: bool) -> int:
     for remark in (place.remark, "" if shutil.which("phasegate") else NOT_ON_PATH):
         if remark and code == 0:
             print(f"phasegate: {remark}", file=sys.stderr)
+
     return code
 
 
@@ -89,14 +101,23 @@ def remove(agent: str, yes: bool, as_json: bool) -> int:
 
 
 def _find_mcp_settings(agent: str) -> McpConfigFile:
-    place = HARNESSES[resolve_harness_kind(agent, [row for row in INSTALLABLE_HARNESSES.values() if row.mcp])].mcp
+    place = HARNESSES[
+        resolve_harness_kind(agent, [row for row in INSTALLABLE_HARNESSES.values() if row.mcp])
+    ].mcp
     if place is None:
-        raise ConfigError(f"{agent} takes no MCP server from a file of a repository", "add it there: phasegate mcp")
+        raise ConfigError(
+            f"{agent} takes no MCP server from a file of a repository",
+            "add it there: phasegate mcp",
+        )
+
     return place
 
 
 def _confirm_and_apply(
-    plan_change: Callable[[Path, SettingsEntry], SettingsChange], place: McpConfigFile, yes: bool, as_json: bool
+    plan_change: Callable[[Path, SettingsEntry], SettingsChange],
+    place: McpConfigFile,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     """Show the change, and make it if the person agrees."""
     change = plan_change(find_repository_root(current_folder()), server_entry(place))
@@ -104,13 +125,20 @@ def _confirm_and_apply(
     is_change = change.after != change.before
     if is_change and not as_json:
         click.echo("\n".join(_render_diff(change, path)))
+
     if is_change and not yes:
         if as_json or not sys.stdin.isatty():
-            raise ConfigError("nothing was changed: nobody was there to agree", "--yes changes the file without asking")
+            raise ConfigError(
+                "nothing was changed: nobody was there to agree",
+                "--yes changes the file without asking",
+            )
+
         if not click.confirm(f"Change {path}?", err=True):
             return 1
+
     apply_change(change)
     print_result({"path": path, "outcome": change.outcome}, f"{path}: {change.outcome}", as_json)
+
     return 0
 
 
@@ -118,4 +146,7 @@ def _render_diff(change: SettingsChange, path: str) -> list[str]:
     from difflib import unified_diff
 
     before, after = ((text or "").splitlines() for text in (change.before, change.after))
-    return [make_printable(line.rstrip("\n")) for line in unified_diff(before, after, path, path, lineterm="")]
+    return [
+        make_printable(line.rstrip("\n"))
+        for line in unified_diff(before, after, path, path, lineterm="")
+    ]

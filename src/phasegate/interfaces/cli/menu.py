@@ -1,4 +1,7 @@
-"""`phasegate` without arguments on a terminal: a menu that leads to a command. The menu is the suggestion."""
+"""`phasegate` without arguments on a terminal: a menu that leads to a command.
+
+The menu is the suggestion.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ def show_menu() -> int:
     scenario = choose_menu(state, os.path.lexists(place.file), _has_code(place.root))
     entries = MENU_ENTRIES[scenario]
     click.echo(render_box(render_headline(scenario, state), [entry.label for entry in entries]))
+
     try:
         return _run_choice(entries, os.path.relpath(place.root, folder))
     except KeyboardInterrupt:
@@ -54,10 +58,13 @@ def _run_choice(entries: tuple[MenuEntry, ...], root: str) -> int:
         answer = _ask_line(f"Choose 1-{len(entries)}, or q to leave: ")
         if answer in _QUIT_ANSWERS:
             return 0
+
         entry = parse_choice(answer, entries)
         if entry is not None:
             return _run_entry(entry, root)
+
         click.echo("Please type one of the numbers.")
+
     click.echo("No choice was made.")
     return 2
 
@@ -69,7 +76,9 @@ def _run_entry(entry: MenuEntry, root: str) -> int:
         if not answer:
             click.echo("Nothing was done.")
             return 0
+
         command.append(answer)
+
     return _run_command_line(command)
 
 
@@ -81,6 +90,7 @@ def _run_command_line(command: list[str]) -> int:
     if command[0] not in COMMANDS and not command[0].startswith("-"):
         click.echo(f"Not in this version: {shown}")
         return 1
+
     click.echo(f"$ {shown}")
     return run_command(command)
 
@@ -91,17 +101,23 @@ def _ask_line(question: str) -> str:
     line = sys.stdin.buffer.readline(_MAX_ANSWER_BYTES)
     if not line.endswith(b"\n"):
         click.echo()
-    return "".join(letter for letter in line.decode("utf-8", "replace") if letter.isprintable()).strip()
+
+    return "".join(
+        letter for letter in line.decode("utf-8", "replace") if letter.isprintable()
+    ).strip()
 
 
 def _has_code(root: Path) -> bool:
     """Whether there is code below a folder, as far as a quick look tells."""
     seen = 0
+
     for _, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
         if any(is_code_file(name) for name in names):
             return True
+
         seen += len(names) + len(folders)
         if seen > _MAX_FILES_SCANNED:
             return False
+
     return False

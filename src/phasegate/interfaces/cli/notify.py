@@ -6,7 +6,12 @@ import click
 
 from phasegate.engine.notify.send import send_test_notification
 from phasegate.engine.project.project import open_project
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 
 @click.command()
@@ -21,6 +26,12 @@ def notify(as_json: bool) -> int:
       phasegate notify
     """
     sent = send_test_notification(open_project(current_folder()))
-    lines = [make_printable(f"{one.receiver}: {f'not told: {one.why_not}' if one.why_not else 'told'}") for one in sent]
+    lines = [
+        make_printable(f"{one.receiver}: {f'not told: {one.why_not}' if one.why_not else 'told'}")
+        for one in sent
+    ]
     print_result({"sent": sent}, "\n".join(lines), as_json)
-    return 1 if any(one.why_not for one in sent) else 0
+    if any(one.why_not for one in sent):
+        return 1
+
+    return 0

@@ -1,4 +1,6 @@
-"""`--feature SLUG`, which every command takes that concerns one, and `--fleet`, for those that only look."""
+"""`--feature SLUG`, which every command takes that concerns one, and `--fleet`, for those that only
+look.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,25 @@ from phasegate.interfaces.cli.render import FLEET_COPY_KEY, current_folder
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def resolve_feature_callback(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+def resolve_feature_callback(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> str | None:
     """The feature that is meant by what was typed."""
-    return resolve_feature(str(current_folder()), value) if value else value
+    if value:
+        return resolve_feature(str(current_folder()), value)
+    return value
 
 
 def fleet_view_option(*, with_trails: bool) -> Callable[[F], F]:
-    """`--fleet`: from there on the command reads a copy of the fleet's record, as it is now; its trails, if wanted."""
+    """`--fleet`: from there on the command reads a copy of the fleet's record, as it is now.
+
+    Its trails, if wanted.
+    """
 
     def read(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         if value and not ctx.resilient_parsing:
-            from phasegate.engine.fleet.view import update_copy  # it loads obstore
+            # It loads obstore
+            from phasegate.engine.fleet.view import update_copy
 
             with show_waiting("reading the fleet's bucket"):
                 ctx.meta[FLEET_COPY_KEY] = update_copy(current_folder(), trails=with_trails)
@@ -34,7 +44,8 @@ def fleet_view_option(*, with_trails: bool) -> Callable[[F], F]:
     return click.option(
         "--fleet",
         is_flag=True,
-        is_eager=True,  # before the name of a feature is looked up
+        # Before the name of a feature is looked up
+        is_eager=True,
         expose_value=False,
         callback=read,
         help="Features of the fleet, as its bucket has them now; from any machine.",
@@ -46,6 +57,7 @@ def keep_fleet_copy_current() -> AbstractContextManager[None]:
     copy = click.get_current_context().meta.get(FLEET_COPY_KEY)
     if copy is None:
         return nullcontext()
+
     from phasegate.engine.fleet.view import keep_copy_updated
 
     return keep_copy_updated(copy)

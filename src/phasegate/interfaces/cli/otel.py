@@ -1,4 +1,7 @@
-"""`phasegate otel export`: spans and measures of the record, to a collector. Loaded by this command alone."""
+"""`phasegate otel export`: spans and measures of the record, to a collector.
+
+Loaded by this command alone.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,13 @@ import click
 
 from phasegate.engine.views.follow import ChangeDetector
 from phasegate.engine.views.overview import require_reader
-from phasegate.engine.views.telemetry import MetricView, SpanView, collect_metrics, collect_spans, read_start_time
+from phasegate.engine.views.telemetry import (
+    MetricView,
+    SpanView,
+    collect_metrics,
+    collect_spans,
+    read_start_time,
+)
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option
@@ -33,7 +42,9 @@ def otel() -> None:
 
 
 @otel.command()
-@click.option("--endpoint", metavar="URL", help="The collector; without it OTEL_EXPORTER_OTLP_ENDPOINT holds.")
+@click.option(
+    "--endpoint", metavar="URL", help="The collector; without it OTEL_EXPORTER_OTLP_ENDPOINT holds."
+)
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @feature_option
 @json_option
@@ -56,8 +67,10 @@ def export(endpoint: str | None, follow: bool, feature: str | None, as_json: boo
             sent |= {span.id for span in new}
             if not follow:
                 break
+
             while not pulse.find_changed_features():
                 time.sleep(POLL_INTERVAL_S)
+
     print_result({"spans": len(sent)}, f"exported {len(sent)} spans", as_json)
 
 
@@ -70,18 +83,34 @@ def _export_telemetry(
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
     except ModuleNotFoundError as error:
-        raise EnvironmentUnavailable(f"{error.name} is not installed", "pip install 'phasegate[otel]'") from error
+        raise EnvironmentUnavailable(
+            f"{error.name} is not installed", "pip install 'phasegate[otel]'"
+        ) from error
+
     resource = Resource({"service.name": "phasegate"})
-    paths = [f"{endpoint.rstrip('/')}/v1/{what}" if endpoint else None for what in ("traces", "metrics")]
+    paths = [
+        f"{endpoint.rstrip('/')}/v1/{what}" if endpoint else None for what in ("traces", "metrics")
+    ]
     outcomes: list[str] = []
+
     if new_spans:
         outcomes.append(
-            OTLPSpanExporter(endpoint=paths[0]).export([_to_sdk_span(one, resource) for one in new_spans]).name
+            OTLPSpanExporter(endpoint=paths[0])
+            .export([_to_sdk_span(one, resource) for one in new_spans])
+            .name
         )
+
     if measured:
-        outcomes.append(OTLPMetricExporter(endpoint=paths[1]).export(_to_sdk_metrics(measured, since, resource)).name)
+        outcomes.append(
+            OTLPMetricExporter(endpoint=paths[1])
+            .export(_to_sdk_metrics(measured, since, resource))
+            .name
+        )
+
     if any(outcome != "SUCCESS" for outcome in outcomes):
-        raise EnvironmentUnavailable("the collector did not accept it", "check its address: --endpoint")
+        raise EnvironmentUnavailable(
+            "the collector did not accept it", "check its address: --endpoint"
+        )
 
 
 def _to_nanoseconds(ts: str) -> int:
@@ -93,7 +122,9 @@ def _to_sdk_span(view: SpanView, resource: Resource) -> ReadableSpan:
     from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
     def context(id_: str) -> SpanContext:
-        return SpanContext(int(view.trace, 16), int(id_, 16), is_remote=False, trace_flags=TraceFlags(1))
+        return SpanContext(
+            int(view.trace, 16), int(id_, 16), is_remote=False, trace_flags=TraceFlags(1)
+        )
 
     return ReadableSpan(
         view.name,
@@ -111,12 +142,14 @@ def _to_sdk_metrics(measured: Sequence[MetricView], since: str, resource: Resour
     from opentelemetry.sdk.metrics import export as sdk
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    now, begun = time.time_ns(), _to_nanoseconds(since)
+    now = time.time_ns()
+    begun = _to_nanoseconds(since)
     found = []
     for (name, unit), group in groupby(sorted(measured, key=_get_metric_key), key=_get_metric_key):
         points = [sdk.NumberDataPoint(one.attributes, begun, now, one.value) for one in group]
         data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
         found.append(sdk.Metric(name, None, unit, data))
+
     scope = sdk.ScopeMetrics(InstrumentationScope("phasegate"), found, "")
     return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])
 

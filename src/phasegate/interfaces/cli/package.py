@@ -7,10 +7,19 @@ import click
 from phasegate.engine.views.overview import list_features, package_cards, require_reader
 from phasegate.engine.views.package import package_view
 from phasegate.engine.views.status_text import NO_PACKAGES, render_package_line
-from phasegate.interfaces.cli.completion_values import PackageIdParam, complete_from, list_package_ids
+from phasegate.interfaces.cli.completion_values import (
+    PackageIdParam,
+    complete_from,
+    list_package_ids,
+)
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option, fleet_view_option
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 
 @click.group(cls=Group)
@@ -31,12 +40,19 @@ def list_packages(feature: str | None, as_json: bool) -> None:
       phasegate package list --feature 001-user-login --json
     """
     reader = require_reader(str(current_folder()))
-    cards = [card for slug in list_features(reader, feature) for card in package_cards(reader, slug)]
+    cards = [
+        card for slug in list_features(reader, feature) for card in package_cards(reader, slug)
+    ]
     print_result(cards, "\n".join(map(render_package_line, cards)) or NO_PACKAGES, as_json)
 
 
 @package.command("show")
-@click.argument("work_package", type=PackageIdParam(), metavar="WPnn", shell_complete=complete_from(list_package_ids))
+@click.argument(
+    "work_package",
+    type=PackageIdParam(),
+    metavar="WPnn",
+    shell_complete=complete_from(list_package_ids),
+)
 @feature_option
 @fleet_view_option(with_trails=False)
 @json_option

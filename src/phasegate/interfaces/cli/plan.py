@@ -14,7 +14,12 @@ from phasegate.engine.views.overview import open_reader
 from phasegate.engine.views.package import plan_views
 from phasegate.interfaces.cli.group import Group
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 _MAX_OVERLAPS_NAMED = 5
 
@@ -39,9 +44,12 @@ def load(folder: Path, as_json: bool) -> None:
     project = open_project(current_folder())
     with open_project_store(project) as store:
         packages = load_plan(project, store, folder)
+
     lines = [f"{package.work_package_id}  {package.title}" for package in packages]
     print_result(
-        [package.work_package_id for package in packages], "\n".join(make_printable(line) for line in lines), as_json
+        [package.work_package_id for package in packages],
+        "\n".join(make_printable(line) for line in lines),
+        as_json,
     )
     _print_overlaps([overlap.packages for overlap in build_plan_view(packages, {}).overlaps])
 
@@ -50,7 +58,11 @@ def _print_overlaps(pairs: list[tuple[str, str]]) -> None:
     """Say before any agent starts which packages cannot run side by side."""
     if pairs:
         named = ", ".join(f"{one} and {other}" for one, other in pairs[:_MAX_OVERLAPS_NAMED])
-        more = f" and {len(pairs) - _MAX_OVERLAPS_NAMED} more" if len(pairs) > _MAX_OVERLAPS_NAMED else ""
+        if len(pairs) > _MAX_OVERLAPS_NAMED:
+            more = f" and {len(pairs) - _MAX_OVERLAPS_NAMED} more"
+        else:
+            more = ""
+
         print(f"phasegate: scopes overlap, one waits for the other: {named}{more}", file=sys.stderr)
         print("  hint: phasegate plan show", file=sys.stderr)
 
@@ -67,5 +79,7 @@ def show_plan(feature: str | None, as_json: bool) -> None:
       phasegate plan show --feature 001-user-login --json
     """
     views = plan_views(open_reader(str(current_folder())), feature)
-    text = "\n\n".join("\n".join(make_printable(line) for line in render_plan(view)) for view in views)
+    text = "\n\n".join(
+        "\n".join(make_printable(line) for line in render_plan(view)) for view in views
+    )
     print_result({view.feature: view for view in views}, text, as_json)

@@ -1,4 +1,7 @@
-"""What a run prints: progress to stderr, gates and blocks to stdout; a block is always the last thing of all."""
+"""What a run prints: progress to stderr, gates and blocks to stdout.
+
+A block is always the last thing of all.
+"""
 
 from __future__ import annotations
 
@@ -48,17 +51,24 @@ class ProgressPrinter:
     def __call__(self, event: StreamEvent) -> None:
         if self._quiet:
             return
+
         with self._lock:
             if event.line:
-                if event.kind != NOTICE_KIND:  # which leads nowhere: a block before it stays the last one
+                # Which leads nowhere: a block before it stays the last one
+                if event.kind != NOTICE_KIND:
                     self._flush_block(is_last=False)
+
                 is_gate = event.line.startswith("GATE-")
                 self.gates_printed += is_gate
                 self.print_line(event.line, err=not is_gate)
+
             self._block = event.block or self._block
 
     def print_line(self, line: str, *, err: bool = True) -> None:
-        """A line that stays. In a file that stdout goes to, gates and blocks alone would tell no story."""
+        """A line that stays.
+
+        In a file that stdout goes to, gates and blocks alone would tell no story.
+        """
         self.live.print_above(make_printable(line), err=err)
         if err and self._has_log:
             print_line(make_printable(line))
@@ -74,8 +84,12 @@ class ProgressPrinter:
         """Bring the live lines up to date, where there are any."""
         if not self._quiet and follower.feature is not None:
             lines = _render_progress(
-                follower.feature, [*follower.running_jobs.values()], self._activities, self._started_at
+                follower.feature,
+                [*follower.running_jobs.values()],
+                self._activities,
+                self._started_at,
             )
+
             running = [f"  {one.line(time.monotonic())}" for one in [*self._commands.values()]]
             self.live.draw([*lines, *running])
 
@@ -91,27 +105,43 @@ class ProgressPrinter:
         self._flush_block()
 
     def _flush_block(self, *, is_last: bool = True) -> None:
-        """On a terminal a block that something follows is dimmed: progress is read, and the last one stands out."""
+        """On a terminal a block that something follows is dimmed.
+
+        Progress is read, and the last one stands out.
+        """
         if self._block:
             block = self._block.removesuffix("\n")
-            self.live.print_above(block if is_last or not can_use_colours() else f"\x1b[2m{block}\x1b[0m", err=False)
+            self.live.print_above(
+                block if is_last or not can_use_colours() else f"\x1b[2m{block}\x1b[0m", err=False
+            )
             self._block = ""
 
 
 def _render_progress(
-    feature: Feature, jobs: Sequence[JobRow], activities: Mapping[str, Activity], started_at: datetime
+    feature: Feature,
+    jobs: Sequence[JobRow],
+    activities: Mapping[str, Activity],
+    started_at: datetime,
 ) -> Iterator[str]:
     """Phase, packages, what each agent does, for how long, and what it did last."""
-    workflow, now = feature.workflow, datetime.now(UTC)
+    workflow = feature.workflow
+    now = datetime.now(UTC)
     place = f"{resolve_display_name(workflow.phase)} ({workflow.index + 1}/{len(workflow.phases)})"
     yield f"{workflow.feature}  {place}  round {workflow.round}  {format_clock((now - started_at).total_seconds())}"
+
     if feature.packages:
         counts = Counter(feature.packages.values())
-        yield "  packages: " + "  ".join(f"{state} {counts[state]}" for state in PackageState if counts[state])
+        yield "  packages: " + "  ".join(
+            f"{state} {counts[state]}" for state in PackageState if counts[state]
+        )
+
     for job in jobs[:_MAX_JOBS]:
         passed = format_clock((now - datetime.fromisoformat(job.started)).total_seconds())
         doing = activities.get(job.id, Activity()).line
-        yield f"  {job.wp or workflow.phase}  {job.phase} by {job.agent}  {passed}" + (f"  {doing}" if doing else "")
+        yield f"  {job.wp or workflow.phase}  {job.phase} by {job.agent}  {passed}" + (
+            f"  {doing}" if doing else ""
+        )
+
     if len(jobs) > _MAX_JOBS:
         yield f"  and {len(jobs) - _MAX_JOBS} more"
 
@@ -130,7 +160,8 @@ class WarningPrinter(logging.Handler):
 @contextmanager
 def print_warnings_with(printer: ProgressPrinter) -> Iterator[None]:
     """Have the warnings of the product told while the block runs."""
-    logger, handler = logging.getLogger("phasegate"), WarningPrinter(printer)
+    logger = logging.getLogger("phasegate")
+    handler = WarningPrinter(printer)
     logger.addHandler(handler)
     try:
         yield

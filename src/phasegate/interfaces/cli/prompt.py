@@ -30,11 +30,24 @@ def prompt() -> None:
 @click.argument("instructions", required=False)
 @click.option("--phase", help="plan, challenge, implement, review or archive.")
 @click.option("--agent", help="For whom: an agent of the configuration, or claude, codex, ...")
-@click.option("--file", "files", multiple=True, metavar="F", help="A file of the repository, as context.")
-@click.option("--artifact", "artifacts", multiple=True, metavar="F", help="A document of an earlier phase.")
+@click.option(
+    "--file", "files", multiple=True, metavar="F", help="A file of the repository, as context."
+)
+@click.option(
+    "--artifact", "artifacts", multiple=True, metavar="F", help="A document of an earlier phase."
+)
 @click.option("--thought", "thoughts", multiple=True, metavar="TEXT", help="A thought, as context.")
-@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="At most so many tokens, by our estimate.")
-@click.option("--workflow-phase", metavar="KEY", help="Skeletons of what this phase writes, like 01-requirements.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="At most so many tokens, by our estimate.",
+)
+@click.option(
+    "--workflow-phase",
+    metavar="KEY",
+    help="Skeletons of what this phase writes, like 01-requirements.",
+)
 @click.option("--job", metavar="ID", help="The prompt that this recorded run was given; alone.")
 @json_option
 def show(
@@ -64,24 +77,35 @@ def show(
         sys.stdout.buffer.write(read_recorded_prompt(current_folder(), job))
         _end_terminal_line()
         return
+
     if instructions is None or phase is None or agent is None:
         raise click.UsageError("Give --phase, --agent and instructions; or --job alone.")
-    text = read_input("-").decode("utf-8", "surrogateescape") if instructions == "-" else as_utf8(instructions)
-    preview = PromptPreview(agent, phase, text, PromptContext(files, artifacts, thoughts), budget, workflow_phase)
+
+    if instructions == "-":
+        text = read_input("-").decode("utf-8", "surrogateescape")
+    else:
+        text = as_utf8(instructions)
+
+    preview = PromptPreview(
+        agent, phase, text, PromptContext(files, artifacts, thoughts), budget, workflow_phase
+    )
     if budget is None and not as_json:
         hidden = preview.stream_xml(sys.stdout.buffer)
         _end_terminal_line()
         _print_omissions(hidden=hidden)
         return
+
     _print_prompt(preview.assemble_prompt(), as_json)
 
 
 def _print_prompt(assembled: AssembledPrompt, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(_to_data(assembled)))  # in ASCII: a name may hold bytes that are no UTF-8
+        # In ASCII: a name may hold bytes that are no UTF-8
+        click.echo(json.dumps(_to_data(assembled)))
     else:
         sys.stdout.buffer.write(assembled.prompt.to_xml().encode())
         _end_terminal_line()
+
     _print_omissions(assembled.left_out, assembled.cut, assembled.hidden)
 
 
@@ -102,12 +126,22 @@ def _to_data(assembled: AssembledPrompt) -> dict[str, object]:
 
 
 def _print_omissions(
-    left_out: Sequence[str] = (), cut: Sequence[Truncation] = (), hidden: Sequence[HiddenCharacter] = ()
+    left_out: Sequence[str] = (),
+    cut: Sequence[Truncation] = (),
+    hidden: Sequence[HiddenCharacter] = (),
 ) -> None:
     """Say on stderr what the prompt says about itself, in full."""
     for name in left_out:
         click.echo(f"left out: {quote_name(name)}", err=True)
+
     for one in cut:
-        click.echo(f"cut: {quote_name(one.name)}, {one.shown_bytes} of {one.total_bytes} bytes are shown", err=True)
+        click.echo(
+            f"cut: {quote_name(one.name)}, {one.shown_bytes} of {one.total_bytes} bytes are shown",
+            err=True,
+        )
+
     for found in hidden:
-        click.echo(f"hidden character: {quote_name(found.item)}, line {found.line}: {found.character}", err=True)
+        click.echo(
+            f"hidden character: {quote_name(found.item)}, line {found.line}: {found.character}",
+            err=True,
+        )

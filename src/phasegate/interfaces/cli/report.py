@@ -12,13 +12,20 @@ from phasegate.engine.views.report import report_view
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.interfaces.cli.completion_values import complete_from, list_feature_slugs
 from phasegate.interfaces.cli.options import fleet_view_option
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 from phasegate.interfaces.html.report import render_report
 
 
 @click.command()
 @click.argument("feature", shell_complete=complete_from(list_feature_slugs))
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it."
+)
 @fleet_view_option(with_trails=True)
 @json_option
 def report(feature: str, output: Path | None, as_json: bool) -> None:
@@ -34,12 +41,17 @@ def report(feature: str, output: Path | None, as_json: bool) -> None:
     project = open_project(current_folder())
     with require_reader(str(current_folder())) as reader:
         found = report_view(project, reader, feature)
+
     if as_json:
         print_result(found, "", as_json)
         return
+
     path = output or Path(f"{feature}.html")
     try:
         path.write_text(render_report(found, project.now()), encoding="utf-8")
     except OSError as error:
-        raise EnvironmentUnavailable(f"cannot write {path}: {error.strerror}", "name another file with -o") from error
+        raise EnvironmentUnavailable(
+            f"cannot write {path}: {error.strerror}", "name another file with -o"
+        ) from error
+
     print_result({}, f"wrote {make_printable(path)}", as_json)

@@ -28,7 +28,11 @@ from phasegate.engine.project.settings import find_settings_place
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import JournalFollower, follow_feature
 from phasegate.errors import ConfigError, PhasegateError
-from phasegate.interfaces.cli.completion_values import complete_from, list_agent_names, list_workflow_types
+from phasegate.interfaces.cli.completion_values import (
+    complete_from,
+    list_agent_names,
+    list_workflow_types,
+)
 from phasegate.interfaces.cli.live_display import show_waiting
 from phasegate.interfaces.cli.options import feature_option
 from phasegate.interfaces.cli.progress import ProgressPrinter, print_warnings_with
@@ -70,28 +74,44 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
     """
     project = open_project(Path.cwd())
     with open_project_store(project) as store:
-        slug = orders.start_workflow(project, store, type_, description, agent, project.make_origin("cli"))
+        slug = orders.start_workflow(
+            project, store, type_, description, agent, project.make_origin("cli")
+        )
         feature = read_feature(store, slug)
         assert feature is not None
         teller = ProgressPrinter(quiet=as_json)
         for told in JournalFollower(store, slug, after=0).read_reported_events():
             teller(told)
+
         go_on = f"  then: phasegate run{make_feature_option(store, slug)}"
+
     if as_json:
         print_result(feature_status_view(feature), "", as_json)
+
     teller.finish((*_describe_outlook(project, feature), go_on))
     return 0
 
 
 @click.command()
-@click.argument("type_", metavar="[TYPE]", required=False, shell_complete=complete_from(list_workflow_types))
+@click.argument(
+    "type_", metavar="[TYPE]", required=False, shell_complete=complete_from(list_workflow_types)
+)
 @click.argument("description", default="", type=FreeText())
 @feature_option
 @click.option("--step", is_flag=True, help="Stop at each gate.")
 @click.option("--merge", is_flag=True, help="Continue to the merge after the last gate.")
 @_agent_option
-@click.option("--from-issue", type=click.IntRange(1), metavar="N", help="Take issue N of the forge as the description.")
-@click.option("--detach", is_flag=True, help="Let it run in a process of its own, which outlives this terminal.")
+@click.option(
+    "--from-issue",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Take issue N of the forge as the description.",
+)
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Let it run in a process of its own, which outlives this terminal.",
+)
 @click.option("--fleet", is_flag=True, help="Let workers on other machines do it.")
 @json_option
 def run(
@@ -125,34 +145,61 @@ def run(
     project = open_project(Path.cwd())
     if from_issue is not None:
         description = _read_issue_description(project, type_, description, from_issue)
+
     if fleet:
         if step:
             raise ConfigError("--fleet does not stop at each gate", "leave out --step")
+
         wishes = RunOptions(merge=merge, agent=agent, by=project.make_origin("cli"))
         with show_waiting("the fleet is at work"):
             ran = run_on_fleet(project, type_, description, feature, wishes, wait=not detach)
         return _show_fleet_run(ran, as_json)
+
     with open_project_store(project) as store:
-        slug = _choose_feature(project, store, type_, description, feature, agent)
-        wishes = RunOptions(step, merge, agent, project.make_origin("cli"))
+        slug = _choose_feature(
+            project=project,
+            store=store,
+            type_=type_,
+            description=description,
+            feature=feature,
+            agent=agent,
+        )
+
+        wishes = RunOptions(
+            stop_at_gates=step, merge=merge, agent=agent, by=project.make_origin("cli")
+        )
         if not detach:
-            return run_and_report(project, store, slug, wishes, as_json, from_start=type_ is not None)
+            return run_and_report(
+                project, store, slug, wishes, as_json, from_start=type_ is not None
+            )
+
     return _show_detached_run(start_detached(project, slug, wishes), as_json)
 
 
 def _show_fleet_run(ran: FleetRun, as_json: bool) -> int:
-    branch = "" if ran.stage == Stage.COMPLETED else f"\n  its branch: feat/{ran.feature}"
+    if ran.stage == Stage.COMPLETED:
+        branch = ""
+    else:
+        branch = f"\n  its branch: feat/{ran.feature}"
+
     print_result(ran, f"{ran.feature}: {ran.stage or 'given to the fleet'}{branch}", as_json)
-    return 1 if ran.stage in (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED) else 0
+    if ran.stage in (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED):
+        return 1
+    return 0
 
 
-def _read_issue_description(project: Project, type_: str | None, description: str, number: int) -> str:
+def _read_issue_description(
+    project: Project, type_: str | None, description: str, number: int
+) -> str:
     """Only a new workflow takes its description from an issue."""
     if type_ is None or description:
         raise ConfigError(
-            "--from-issue is for a new workflow without a description", "phasegate run fix --from-issue 42"
+            "--from-issue is for a new workflow without a description",
+            "phasegate run fix --from-issue 42",
         )
-    from phasegate.engine.project.forge import read_issue_description  # a forge is loaded only where one is used
+
+    # A forge is loaded only where one is used
+    from phasegate.engine.project.forge import read_issue_description
 
     return read_issue_description(project, number)
 
@@ -167,6 +214,7 @@ def _show_detached_run(run: DetachedRun, as_json: bool) -> int:
     else:
         then = f"  then: phasegate status --feature {run.feature}"
         text = f"{run.feature}: the run has ended already\n  log: {make_printable(run.log)}\n{then}"
+
     print_result(run, text, as_json)
     return run.exit_code or 0
 
@@ -186,14 +234,31 @@ def stop(feature: str | None, as_json: bool) -> int:
     """
     with show_waiting("waiting for the run to end"):
         report = stop_runs(open_project(current_folder()).location, feature)
-    outcome, then = ("has ended", "run") if report.ended else ("is still ending", "status")
-    lines = [make_printable(f"  process {one.pid} ({one.command}) {outcome}") for one in report.processes]
+
+    if report.ended:
+        outcome, then = ("has ended", "run")
+    else:
+        outcome, then = ("is still ending", "status")
+
+    lines = [
+        make_printable(f"  process {one.pid} ({one.command}) {outcome}") for one in report.processes
+    ]
     print_result(
         report,
-        "\n".join((f"{report.feature}: told to stop", *lines, f"  then: phasegate {then} --feature {report.feature}")),
+        "\n".join(
+            (
+                f"{report.feature}: told to stop",
+                *lines,
+                f"  then: phasegate {then} --feature {report.feature}",
+            )
+        ),
         as_json,
     )
-    return 0 if report.ended else 1
+
+    if report.ended:
+        return 0
+
+    return 1
 
 
 def run_and_report(
@@ -206,13 +271,20 @@ def run_and_report(
     from_start: bool = False,
     show_hints: bool = True,
 ) -> int:
-    """Drive a feature and tell what happens. Without `hints` no command is named: nobody could type it here."""
-    teller = ProgressPrinter(quiet=as_json, activities=project.activities, commands=project.running_commands)
+    """Drive a feature and tell what happens.
+
+    Without `hints` no command is named: nobody could type it here.
+    """
+    teller = ProgressPrinter(
+        quiet=as_json, activities=project.activities, commands=project.running_commands
+    )
+
     if from_start and not as_json:
         begun = read_feature(store, slug)
         assert begun is not None
         for line in _describe_outlook(project, begun):
             print_line(line, err=True)
+
     try:
         with (
             print_warnings_with(teller),
@@ -223,43 +295,69 @@ def run_and_report(
     except PhasegateError:
         teller.finish()
         raise
+
     of = make_feature_option(store, slug)
     if isinstance(feature, Stopped):
         then = (f"  then: phasegate run{of}",) if show_hints else ()
-        teller.finish((f"{slug} is stopped; what the agents left is saved, and what was done counts", *then))
+        teller.finish(
+            (f"{slug} is stopped; what the agents left is saved, and what was done counts", *then)
+        )
         raise KeyboardInterrupt
+
     if as_json:
         print_result(feature_status_view(feature), "", as_json)
-    teller.finish(render_stop_summary(feature, of) if show_hints else render_stop_summary(feature, of)[:1])
+
+    teller.finish(
+        render_stop_summary(feature, of) if show_hints else render_stop_summary(feature, of)[:1]
+    )
     stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
-    return 1 if feature.workflow.stage in stopped else 0
+    if feature.workflow.stage in stopped:
+        return 1
+
+    return 0
 
 
 def _describe_outlook(project: Project, feature: Feature) -> Iterator[str]:
-    """What lies ahead. In a linked worktree a person may expect its branch: features start from the main one's."""
+    """What lies ahead.
+
+    In a linked worktree a person may expect its branch: features start from the main one's.
+    """
     yield orders.describe_workload(feature)
-    here = current_folder()  # a demo's repository is elsewhere
-    if find_settings_place(here).root == project.root and os.path.realpath(locate_config(here).root) != str(
-        project.root
-    ):
+    # A demo's repository is elsewhere
+    here = current_folder()
+    if find_settings_place(here).root == project.root and os.path.realpath(
+        locate_config(here).root
+    ) != str(project.root):
         yield f"note: this is a linked worktree; the feature starts from {feature.base}, checked out in {project.root}"
 
 
 def _choose_feature(
-    project: Project, store: Store, type_: str | None, description: str, feature: str | None, agent: str | None
+    project: Project,
+    store: Store,
+    type_: str | None,
+    description: str,
+    feature: str | None,
+    agent: str | None,
 ) -> str:
     if type_ is None:
         return orders.select_feature(project, store, feature)
+
     if feature is not None:
         raise ConfigError(
-            "--feature is for going on with a workflow", "leave out TYPE, or leave out --feature to begin a new one"
+            "--feature is for going on with a workflow",
+            "leave out TYPE, or leave out --feature to begin a new one",
         )
-    return orders.start_workflow(project, store, type_, description, agent, project.make_origin("cli"))
+
+    return orders.start_workflow(
+        project, store, type_, description, agent, project.make_origin("cli")
+    )
 
 
 @contextmanager
 def handle_stop_signals(project: Project) -> Iterator[None]:
-    """SIGTERM is taken as Ctrl-C: agents are ended, what they left is saved, and `run` goes on from there.
+    """SIGTERM is taken as Ctrl-C.
+
+    Agents are ended, what they left is saved, and `run` goes on from there.
 
     A second signal leaves at once: no death does harm.
     """
@@ -268,12 +366,13 @@ def handle_stop_signals(project: Project) -> Iterator[None]:
     def stop(_number: int, _frame: FrameType | None) -> None:
         if heard:
             raise KeyboardInterrupt
-        heard.append(
-            Thread(target=project.stop.set, daemon=True)
-        )  # a handler must not wait for what it has interrupted
+
+        # A handler must not wait for what it has interrupted
+        heard.append(Thread(target=project.stop.set, daemon=True))
         heard[0].start()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+
     try:
         yield
     finally:

@@ -15,12 +15,29 @@ from phasegate.engine.project.project import open_project
 from phasegate.engine.views.claims import render_agent_claims, render_claims
 from phasegate.engine.views.job import JobView
 from phasegate.engine.views.overview import AttemptView, JobRow, require_reader
-from phasegate.engine.views.show import PartKind, Subject, find_subject, follow_log, newest_job_id, read_part
+from phasegate.engine.views.show import (
+    PartKind,
+    Subject,
+    find_subject,
+    follow_log,
+    newest_job_id,
+    read_part,
+)
 from phasegate.errors import ConfigError
-from phasegate.interfaces.cli.completion_values import PackageIdParam, complete_from, list_package_ids
+from phasegate.interfaces.cli.completion_values import (
+    PackageIdParam,
+    complete_from,
+    list_package_ids,
+)
 from phasegate.interfaces.cli.live_display import format_clock
 from phasegate.interfaces.cli.options import feature_option, fleet_view_option
-from phasegate.interfaces.cli.render import FLEET_COPY_KEY, current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    FLEET_COPY_KEY,
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 _PART_HELP = {
     PartKind.DIFF: "What was changed.",
@@ -35,7 +52,8 @@ _POLL_INTERVAL_S = 0.3
 
 def _add_part_options(command: click.Command) -> click.Command:
     options = [
-        click.Option([f"--{kind}", "part"], flag_value=str(kind), help=text) for kind, text in _PART_HELP.items()
+        click.Option([f"--{kind}", "part"], flag_value=str(kind), help=text)
+        for kind, text in _PART_HELP.items()
     ]
     command.params[1:1] = options
     return command
@@ -44,13 +62,20 @@ def _add_part_options(command: click.Command) -> click.Command:
 @_add_part_options
 @click.command("show")
 @click.argument(
-    "subject", type=PackageIdParam(), metavar="WPnn|PHASE|JOB", shell_complete=complete_from(list_package_ids)
+    "subject",
+    type=PackageIdParam(),
+    metavar="WPnn|PHASE|JOB",
+    shell_complete=complete_from(list_package_ids),
 )
-@click.option("--follow", is_flag=True, help="With --log: go on with what comes, until the agent has ended.")
+@click.option(
+    "--follow", is_flag=True, help="With --log: go on with what comes, until the agent has ended."
+)
 @feature_option
 @fleet_view_option(with_trails=True)
 @json_option
-def show_subject(subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool) -> None:
+def show_subject(
+    subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool
+) -> None:
     """Show a package, a phase or a job: where it stands and which agents worked on it, or one thing that is kept of it.
 
     A phase is named by its key, its number or its name; what comes behind the last gate, `archive`; a job by the
@@ -70,7 +95,11 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
       phasegate show WP01 --log --follow --fleet
     """
     if follow and (part != PartKind.LOG or as_json):
-        raise ConfigError("--follow goes with --log, and not with --json", f"phasegate show {subject} --log --follow")
+        raise ConfigError(
+            "--follow goes with --log, and not with --json",
+            f"phasegate show {subject} --log --follow",
+        )
+
     project = open_project(current_folder())
     with require_reader(str(current_folder())) as reader:
         found = find_subject(project, reader, subject, feature)
@@ -80,11 +109,14 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
         if part == PartKind.LOG and (copy := click.get_current_context().meta.get(FLEET_COPY_KEY)):
             _show_trail(copy, found, follow=follow, as_json=as_json)
             return
+
         if follow:
             for line in follow_log(project, found, _wait_for_more):
                 _print_text(line)
             return
+
         kept = read_part(project, reader, found, PartKind(part))
+
     if as_json:
         print_result(kept, "", as_json)
     else:
@@ -92,7 +124,10 @@ def show_subject(subject: str, part: str | None, follow: bool, feature: str | No
 
 
 def _show_trail(fleet_copy: Path, subject: Subject, *, follow: bool, as_json: bool) -> None:
-    """The log of a program stays on its worker; its trail is in the bucket, a part of it while the job runs."""
+    """The log of a program stays on its worker.
+
+    Its trail is in the bucket, a part of it while the job runs.
+    """
     from phasegate.engine.fleet.view import follow_trail
     from phasegate.interfaces.cli.audit import format_trail_entry
 
@@ -101,6 +136,7 @@ def _show_trail(fleet_copy: Path, subject: Subject, *, follow: bool, as_json: bo
     if as_json:
         print_result({"job": job, "entries": [*entries]}, "", as_json)
         return
+
     for entry in entries:
         _print_text(make_printable(format_trail_entry(entry)))
 
@@ -111,7 +147,8 @@ def _wait_for_more() -> bool:
 
 
 def _print_text(text: str) -> None:
-    text = escape_unprintable(text, keep="\n\t") if sys.stdout.isatty() else text
+    if sys.stdout.isatty():
+        text = escape_unprintable(text, keep="\n\t")
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     sys.stdout.flush()
 
@@ -126,24 +163,38 @@ def _format_subject(subject: Subject) -> Iterator[str]:
         yield from map(_format_attempt, card.attempts or ())
         yield from _format_fact("pull request", card.pr_url)
         yield from _format_fact(
-            "saved by delta reviews", f"about {card.saved_tokens} tokens" if card.saved_tokens else ""
+            "saved by delta reviews",
+            f"about {card.saved_tokens} tokens" if card.saved_tokens else "",
         )
         yield from (f"  {line}" for line in render_agent_claims(card.said or ()))
     elif subject.phase is not None:
         yield f"{subject.feature}  {subject.phase.name}  {subject.phase.status}"
         for check in subject.phase.rounds:
-            why = f": {'; '.join(check.reasons)}" if check.reasons else ""
+            if check.reasons:
+                why = f": {'; '.join(check.reasons)}"
+            else:
+                why = ""
+
             yield f"  {subject.phase.gate} round {check.round}: {check.outcome}{why}"
     elif subject.job is not None:
         yield f"{subject.feature}  job {subject.name}"
         yield from _format_job(subject.job)
+
     yield from _format_jobs(subject)
     yield f"  more: phasegate show {_format_name(subject)} {' | '.join(f'--{kind}' for kind in PartKind)}{_format_feature_option(subject)}"
 
 
 def _format_attempt(attempt: AttemptView) -> str:
-    kept = "taken" if attempt.taken else f"kept as {attempt.ref}" if attempt.ref else "not taken"
-    spent = f"{attempt.tokens} tokens" + (f", {attempt.cost_usd:.2f} USD" if attempt.cost_usd else "")
+    if attempt.taken:
+        kept = "taken"
+    elif attempt.ref:
+        kept = f"kept as {attempt.ref}"
+    else:
+        kept = "not taken"
+
+    spent = f"{attempt.tokens} tokens" + (
+        f", {attempt.cost_usd:.2f} USD" if attempt.cost_usd else ""
+    )
     return f"  attempt {attempt.number}  {attempt.agent}  {attempt.outcome}  {spent}  {kept}"
 
 
@@ -155,8 +206,11 @@ def _format_fact(name: str, text: str) -> Iterator[str]:
 def _format_job(view: JobView) -> Iterator[str]:
     if view.row is not None:
         yield f"  {view.row.wp or view.row.workflow_phase}, {view.row.started} to {view.row.ended or 'now'}"
+
     agent = view.row.agent if view.row else "it"
-    yield from (f"  {line}" for line in render_claims(agent, view.claimed or {}, view.claimed_falsely))
+    yield from (
+        f"  {line}" for line in render_claims(agent, view.claimed or {}, view.claimed_falsely)
+    )
     for kept in (view.prompt, *view.logs, view.answer):
         if kept is not None:
             yield f"  {kept.path}  {kept.bytes} bytes"
@@ -164,7 +218,11 @@ def _format_job(view: JobView) -> Iterator[str]:
 
 def _format_jobs(subject: Subject) -> Iterable[str]:
     for job in subject.jobs:
-        package = f"{job.wp}  " if job.wp and subject.package is None else ""
+        if job.wp and subject.package is None:
+            package = f"{job.wp}  "
+        else:
+            package = ""
+
         told = f"{job.phase:<9}  {job.agent}  {job.outcome or 'running'}  {_format_job_duration(job)}  {_format_job_id(job)}"
         yield f"  {package}round {job.round}  {told}"
 
@@ -172,7 +230,9 @@ def _format_jobs(subject: Subject) -> Iterable[str]:
 def _format_job_duration(job: JobRow) -> str:
     if not job.ended:
         return "-"
-    return format_clock((datetime.fromisoformat(job.ended) - datetime.fromisoformat(job.started)).total_seconds())
+    return format_clock(
+        (datetime.fromisoformat(job.ended) - datetime.fromisoformat(job.started)).total_seconds()
+    )
 
 
 def _format_job_id(job: JobRow) -> str:
@@ -180,8 +240,12 @@ def _format_job_id(job: JobRow) -> str:
 
 
 def _format_name(subject: Subject) -> str:
-    return subject.name[:_SHORT_ID_CHARS] if subject.job is not None else subject.name
+    if subject.job is not None:
+        return subject.name[:_SHORT_ID_CHARS]
+    return subject.name
 
 
 def _format_feature_option(subject: Subject) -> str:
-    return f" --feature {subject.feature}" if subject.job is None else ""
+    if subject.job is None:
+        return f" --feature {subject.feature}"
+    return ""

@@ -32,4 +32,7 @@ def check(path: Path, as_json: bool) -> int:
 
     report = check_documents(path)
     print_result(report_as_dict(report), render_report(report), as_json)
-    return 1 if report.findings else 0
+    if report.findings:
+        return 1
+
+    return 0

@@ -8,12 +8,25 @@ from threading import Event
 
 import click
 
-from phasegate.engine.views.overview import StoreReader, build_overview, find_package_cards, open_reader
+from phasegate.engine.views.overview import (
+    StoreReader,
+    build_overview,
+    find_package_cards,
+    open_reader,
+)
 from phasegate.engine.views.status_text import render_overview, render_packages, with_dependencies
 from phasegate.errors import ConfigError, PhasegateError
-from phasegate.interfaces.cli.completion_values import PackageIdParam, complete_from, list_package_ids
+from phasegate.interfaces.cli.completion_values import (
+    PackageIdParam,
+    complete_from,
+    list_package_ids,
+)
 from phasegate.interfaces.cli.live_display import LiveLines, format_clock, redraw_periodically
-from phasegate.interfaces.cli.options import feature_option, fleet_view_option, keep_fleet_copy_current
+from phasegate.interfaces.cli.options import (
+    feature_option,
+    fleet_view_option,
+    keep_fleet_copy_current,
+)
 from phasegate.interfaces.cli.render import current_folder, json_option, print_result
 from phasegate.interfaces.fast_path.status import build_status_page
 
@@ -26,12 +39,16 @@ from phasegate.interfaces.fast_path.status import build_status_page
     required=False,
     shell_complete=complete_from(list_package_ids),
 )
-@click.option("--all", "everything", is_flag=True, help="Every package, also where there are very many.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Every package, also where there are very many."
+)
 @click.option("--watch", is_flag=True, help="Keep it up to date on the terminal; Ctrl-C ends it.")
 @feature_option
 @fleet_view_option(with_trails=False)
 @json_option
-def status(work_package: str | None, everything: bool, watch: bool, feature: str | None, as_json: bool) -> None:
+def status(
+    work_package: str | None, everything: bool, watch: bool, feature: str | None, as_json: bool
+) -> None:
     """Show where things stand: the workflow, its phases and gates, the packages on a board, and what is blocked.
 
     With WPnn: one package with its jobs. On a terminal a column shows its first packages only; --all shows all.
@@ -45,11 +62,16 @@ def status(work_package: str | None, everything: bool, watch: bool, feature: str
       phasegate status --fleet
     """
     folder = str(current_folder())
+
     if watch:
         if work_package or as_json:
-            raise ConfigError("--watch goes with the whole picture alone", "phasegate status --watch")
+            raise ConfigError(
+                "--watch goes with the whole picture alone", "phasegate status --watch"
+            )
+
         with keep_fleet_copy_current():
             _watch_status(folder, feature, everything)
+
     reader = open_reader(folder)
     if work_package:
         cards = find_package_cards(reader, work_package, feature)
@@ -57,11 +79,16 @@ def status(work_package: str | None, everything: bool, watch: bool, feature: str
     else:
         found = build_overview(reader, folder, feature)
         shown = build_status_page(everything)
-        text = render_overview(with_dependencies(found, reader, shown), shown, chosen=feature is not None)
+        text = render_overview(
+            with_dependencies(found, reader, shown), shown, chosen=feature is not None
+        )
+
         if as_json and reader and feature:
-            from phasegate.engine.views.feature import feature_view  # folds the journal: only where it is shown
+            # Folds the journal: only where it is shown
+            from phasegate.engine.views.feature import feature_view
 
             found = found._replace(detail=feature_view(reader, feature))
+
         print_result(found, text.removesuffix("\n"), as_json)
 
 
@@ -76,17 +103,28 @@ def _watch_status(folder: str, feature: str | None, everything: bool) -> None:
             reader = open_reader(folder)
             found = build_overview(reader, folder, feature)
             plain = build_status_page(everything)._replace(style=lambda text, _: text)
-            text = render_overview(with_dependencies(found, reader, plain), plain, chosen=feature is not None)
+            text = render_overview(
+                with_dependencies(found, reader, plain), plain, chosen=feature is not None
+            )
             cards = (found.workflow, *found.others)
-            at_work = [card.feature for card in cards if card is not None and card.standing == "working"]
+            at_work = [
+                card.feature for card in cards if card is not None and card.standing == "working"
+            ]
             return [
                 *text.splitlines(),
-                *(line for slug in at_work if reader for line in _format_running_jobs(reader, slug)),
+                *(
+                    line
+                    for slug in at_work
+                    if reader
+                    for line in _format_running_jobs(reader, slug)
+                ),
             ]
-        except PhasegateError as error:  # it may pass, and a thread must not die of it
+        except PhasegateError as error:
+            # It may pass, and a thread must not die of it
             return [error.message]
 
     live.draw(lines())
+
     try:
         with redraw_periodically(live, lines):
             Event().wait()

@@ -32,11 +32,25 @@ def sync(feature: str | None, as_json: bool) -> int:
     """
     project = open_project(Path.cwd())
     with open_project_store(project) as store:
-        begun = start_labelled_issues(project, store) if feature is None else []
+        if feature is None:
+            begun = start_labelled_issues(project, store)
+        else:
+            begun = []
+
         for slug in begun:
-            print_line(f"{slug}: begun; then: phasegate run{make_feature_option(store, slug)}", err=True)
-        waiting = [] if feature else list_features_at_forge(project, store)
+            print_line(
+                f"{slug}: begun; then: phasegate run{make_feature_option(store, slug)}", err=True
+            )
+
+        if feature:
+            waiting = []
+        else:
+            waiting = list_features_at_forge(project, store)
+
         if feature or not (waiting or project.config.forge.starts):
             waiting = [orders.select_feature(project, store, feature)]
+
         wishes = RunOptions(by=project.make_origin("cli"), poll_once=True)
-        return max((run_and_report(project, store, slug, wishes, as_json) for slug in waiting), default=0)
+        return max(
+            (run_and_report(project, store, slug, wishes, as_json) for slug in waiting), default=0
+        )

@@ -30,15 +30,26 @@ def list_(as_json: bool) -> None:
     """
     found = TemplateFolder(current_folder()).list_templates()
     rows = [
-        {"agent": one.name.agent, "phase": one.name.phase, "source": _describe_source(one), "path": str(one.path)}
+        {
+            "agent": one.name.agent,
+            "phase": one.name.phase,
+            "source": _describe_source(one),
+            "path": str(one.path),
+        }
         for one in found
     ]
-    lines = [f"{row['agent']:10} {row['phase']:10} {row['source']:8} {Path(row['path']).name}" for row in rows]
+
+    lines = [
+        f"{row['agent']:10} {row['phase']:10} {row['source']:8} {Path(row['path']).name}"
+        for row in rows
+    ]
     show_result(rows, "\n".join(lines), as_json)
 
 
 def _describe_source(found: Template) -> str:
-    return "shipped" if found.is_shipped else "project"
+    if found.is_shipped:
+        return "shipped"
+    return "project"
 
 
 @template.command()
@@ -54,8 +65,16 @@ def show(agent: str, phase: str, as_json: bool) -> None:
     """
     found = TemplateFolder(current_folder()).find_template(agent, phase)
     about = build_metadata(found.name, found.text)
-    data = {"agent": about.agent, "phase": about.phase, "variables": about.variables, "source": _describe_source(found)}
-    show_result(data | {"path": str(found.path), "text": found.text}, found.text.rstrip("\n"), as_json)
+    data = {
+        "agent": about.agent,
+        "phase": about.phase,
+        "variables": about.variables,
+        "source": _describe_source(found),
+    }
+
+    show_result(
+        data | {"path": str(found.path), "text": found.text}, found.text.rstrip("\n"), as_json
+    )
 
 
 @template.command("lint")
@@ -74,7 +93,10 @@ def lint_(paths: tuple[str, ...], as_json: bool) -> int:
     found = TemplateFolder(current_folder()).lint_templates([Path(path) for path in paths])
     lines = [f"{one.path}:{one.line}: {one.code} {one.message}" for one in found]
     show_result({"ok": not found, "findings": found}, "\n".join(lines), as_json)
-    return 1 if found else 0
+    if found:
+        return 1
+
+    return 0
 
 
 @template.command("metadata")
@@ -91,7 +113,11 @@ def metadata_(path: Path, as_json: bool) -> None:
     note = describe_schema_mismatch(about.agent)
     text = f"agent: {about.agent}\nphase: {about.phase}\nvariables: {', '.join(about.variables)}"
     data = {"agent": about.agent, "phase": about.phase, "variables": about.variables}
-    show_result({**data, "schema": note} if note else data, f"{text}\nschema: {note}" if note else text, as_json)
+    show_result(
+        {**data, "schema": note} if note else data,
+        f"{text}\nschema: {note}" if note else text,
+        as_json,
+    )
 
 
 @template.command()
@@ -111,11 +137,18 @@ def eject(agent: str | None, phase: str | None, force: bool, as_json: bool) -> i
     """
     if (agent is None) != (phase is None):
         raise click.UsageError("Give both AGENT and PHASE, or neither.")
+
     written = TemplateFolder(current_folder()).eject_templates(agent, phase, force=force)
     lines = [
         f"wrote {shown}" if done else f"kept {shown}, which exists (--force replaces it)"
-        for shown, done in ((make_printable(os.path.relpath(path)), done) for path, done in written.items())
+        for shown, done in (
+            (make_printable(os.path.relpath(path)), done) for path, done in written.items()
+        )
     ]
+
     data = [{"path": str(path), "written": done} for path, done in written.items()]
     show_result(data, "\n".join(lines), as_json)
-    return 0 if all(written.values()) else 1
+    if all(written.values()):
+        return 0
+
+    return 1

@@ -9,11 +9,20 @@ from phasegate.core.plan.trace import render_trace
 from phasegate.engine.project.project import open_project
 from phasegate.engine.views.trace import TraceReport, choose_feature, trace_feature
 from phasegate.interfaces.cli.options import feature_option
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable, print_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Exit 1 unless every requirement has a package, a commit and a test.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Exit 1 unless every requirement has a package, a commit and a test.",
+)
 @feature_option
 @json_option
 def trace(check: bool, feature: str | None, as_json: bool) -> int:
@@ -30,9 +39,15 @@ def trace(check: bool, feature: str | None, as_json: bool) -> int:
     """
     project = open_project(current_folder())
     report = trace_feature(project, choose_feature(project, feature))
-    lines = [*render_trace(report.requirements), *(f"not counted: {problem}" for problem in report.problems)]
+    lines = [
+        *render_trace(report.requirements),
+        *(f"not counted: {problem}" for problem in report.problems),
+    ]
     print_result(_as_data(report), "\n".join(make_printable(line) for line in lines), as_json)
-    return 1 if check and not report.is_complete else 0
+    if check and not report.is_complete:
+        return 1
+
+    return 0
 
 
 def _as_data(report: TraceReport) -> dict[str, object]:

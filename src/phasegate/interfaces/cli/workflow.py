@@ -1,4 +1,7 @@
-"""The steps of a workflow by hand: `gate`, `advance`, `retry`, `escalate`, `resolve`, `back`, `cancel`, `complete`."""
+"""The steps of a workflow by hand.
+
+`gate`, `advance`, `retry`, `escalate`, `resolve`, `back`, `cancel`, `complete`.
+"""
 
 from __future__ import annotations
 
@@ -48,45 +51,70 @@ def _run_order(
     """Carry out one order, and tell what came of it."""
     if fleet:
         return _send_order_to_fleet(feature, as_json, order)
+
     with _open_feature(feature) as (project, store, slug):
         teller = ProgressPrinter(quiet=as_json)
         with follow_feature(store, slug, teller):
             after = order(project, store, slug, project.make_origin("cli"))
+
         if as_json:
             print_result(feature_status_view(after), "", as_json)
+
         teller.finish(render_stop_summary(after, make_feature_option(store, slug)))
+
     return 0
 
 
 def _send_order_to_fleet(
-    feature: str | None, as_json: bool, order: Callable[[Project, RunRecord, str, OrderOrigin], object]
+    feature: str | None,
+    as_json: bool,
+    order: Callable[[Project, RunRecord, str, OrderOrigin], object],
 ) -> int:
     """Record an order, and have the step ended that runs meanwhile."""
-    from phasegate.engine.bucket import open_fleet_record  # it loads obstore
+    # It loads obstore
+    from phasegate.engine.bucket import open_fleet_record
 
     project = open_project(Path.cwd())
     by = project.make_origin("cli")
     with open_fleet_record(project) as record:
         slug = orders.select_feature(project, record, feature)
         order(project, record, slug, by)
-        record.anchor()  # so that every machine hears of it
+        # So that every machine hears of it
+        record.anchor()
         after = read_feature(record, slug)
+
     assert after is not None
     untold = signal_order(project, slug, by, ends_feature=not after.workflow.is_active)
     warning = (f"  a step that runs ends with its next record: {untold}",) if untold else ()
     go_on = ("  then: phasegate run --fleet",) if after.workflow.is_active else ()
-    print_result(feature_status_view(after), "\n".join((render_stop_summary(after, "")[0], *warning, *go_on)), as_json)
+    print_result(
+        feature_status_view(after),
+        "\n".join((render_stop_summary(after, "")[0], *warning, *go_on)),
+        as_json,
+    )
+
     return 0
 
 
-def _print_gate_result(printer: ProgressPrinter, feature: Feature, outcome: str, reasons: Sequence[str]) -> None:
-    """Tell of a gate as a run does: its line, why, and its block. What was recorded just now is told already."""
+def _print_gate_result(
+    printer: ProgressPrinter, feature: Feature, outcome: str, reasons: Sequence[str]
+) -> None:
+    """Tell of a gate as a run does: its line, why, and its block.
+
+    What was recorded just now is told already.
+    """
     if printer.gates_printed:
         return
-    due = f": {feature.workflow.phase} is still in progress" if feature.todo else ""
+
+    if feature.todo:
+        due = f": {feature.workflow.phase} is still in progress"
+    else:
+        due = ""
+
     printer.print_line(f"{gate_name(feature.workflow.phase)} {outcome.upper()}{due}", err=False)
     for reason in reasons:
         printer.print_line(f"  {reason}")
+
     printer.hold_block(next_steps(build_state_view(feature.workflow), f"gate-{outcome}") or "")
 
 
@@ -108,16 +136,26 @@ def gate(feature: str | None, as_json: bool) -> int:
         teller = ProgressPrinter(quiet=as_json)
         with follow_feature(store, slug, teller):
             after, result = orders.check_gate(project, store, slug)
+
         passed = after.workflow.stage is Stage.GATE_PASSED or result.outcome is GateOutcome.PASSED
         outcome = "passed" if passed else "failed"
         reasons = () if passed else result.reasons
+
         if as_json:
-            data = {"gate": gate_name(after.workflow.phase), "outcome": outcome, "reasons": list(reasons)}
+            data = {
+                "gate": gate_name(after.workflow.phase),
+                "outcome": outcome,
+                "reasons": list(reasons),
+            }
             print_result(data, "", as_json)
         else:
             _print_gate_result(teller, after, outcome, reasons)
+
         teller.finish()
-    return 0 if passed else 1
+
+    if passed:
+        return 0
+    return 1
 
 
 @click.command()
@@ -161,7 +199,10 @@ def escalate(why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
       phasegate escalate "the API key of the payment provider is missing"
     """
     return _run_order(
-        feature, as_json, lambda project, store, slug, by: orders.escalate_feature(project, store, slug, why, by), fleet
+        feature,
+        as_json,
+        lambda project, store, slug, by: orders.escalate_feature(project, store, slug, why, by),
+        fleet,
     )
 
 
@@ -181,7 +222,10 @@ def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
       phasegate resolve "deployed to staging and looked at the dashboards"
     """
     return _run_order(
-        feature, as_json, lambda project, store, slug, by: orders.resolve_blocker(project, store, slug, how, by), fleet
+        feature,
+        as_json,
+        lambda project, store, slug, by: orders.resolve_blocker(project, store, slug, how, by),
+        fleet,
     )
 
 
@@ -206,13 +250,17 @@ def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) 
     return _run_order(
         feature,
         as_json,
-        lambda project, store, slug, by: orders.return_to_phase(project, store, slug, phase, why, by),
+        lambda project, store, slug, by: orders.return_to_phase(
+            project, store, slug, phase, why, by
+        ),
         fleet,
     )
 
 
 @click.command()
-@click.option("--reason", metavar="TEXT", type=FreeText(), required=True, help="Why; it is kept on record.")
+@click.option(
+    "--reason", metavar="TEXT", type=FreeText(), required=True, help="Why; it is kept on record."
+)
 @feature_option
 @_fleet_option
 @json_option
@@ -225,22 +273,33 @@ def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     """
     if fleet:
         return _send_order_to_fleet(
-            feature, as_json, lambda project, store, slug, by: orders.cancel_workflow(project, store, slug, reason, by)
+            feature,
+            as_json,
+            lambda project, store, slug, by: orders.cancel_workflow(
+                project, store, slug, reason, by
+            ),
         )
+
     with _open_feature(feature) as (project, store, slug):
         teller = ProgressPrinter(quiet=as_json)
         with follow_feature(store, slug, teller):
             kept = orders.cancel_workflow(project, store, slug, reason, project.make_origin("cli"))
+
         if as_json:
             print_result({"feature": slug, "stage": "cancelled", "kept": list(kept)}, "", as_json)
+
         teller.finish((f"kept: {', '.join(kept) or 'no branch'}",) if not as_json else ())
+
     return 0
 
 
 @click.command()
 @feature_option
 @click.option(
-    "--agent", metavar="NAME", shell_complete=complete_from(list_agent_names), help="Let this agent write the archive."
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_from(list_agent_names),
+    help="Let this agent write the archive.",
 )
 @json_option
 def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
@@ -255,5 +314,9 @@ def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
     with _open_feature(feature) as (project, store, slug):
         orders.refuse_if_incomplete(store, slug)
         return run_and_report(
-            project, store, slug, RunOptions(merge=True, agent=agent, by=project.make_origin("cli")), as_json
+            project,
+            store,
+            slug,
+            RunOptions(merge=True, agent=agent, by=project.make_origin("cli")),
+            as_json,
         )

@@ -32,6 +32,8 @@ def list_worktrees(everything: bool, feature: str | None, as_json: bool) -> None
     """
     below = open_project(current_folder()).config.paths.worktrees
     reader = require_reader(str(current_folder()))
-    cards = [card for slug in list_features(reader, feature) for card in planned_cards(reader, slug)]
+    cards = [
+        card for slug in list_features(reader, feature) for card in planned_cards(reader, slug)
+    ]
     shown = [card for card in cards if everything or card.is_ready]
     print_result(shown, render_worktrees(shown, below, show_all=everything), as_json)

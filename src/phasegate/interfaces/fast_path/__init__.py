@@ -1,1 +1,4 @@
-"""Commands answered before the command line is imported, because they run often: next, init, status."""
+"""Commands answered before the command line is imported, because they run often.
+
+Next, init, status.
+"""

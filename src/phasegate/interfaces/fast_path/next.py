@@ -1,4 +1,7 @@
-"""`phasegate next`: read one file, print the block or nothing. Answered before the command line is loaded."""
+"""`phasegate next`: read one file, print the block or nothing.
+
+Answered before the command line is loaded.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,33 @@ HOOK_FORMATS = {"message": "systemMessage", "context": "additional_context"}
 
 
 def run_fast_path(arguments: list[str]) -> int | None:
-    """Print the block for these arguments; None when the command line must look at them (help, mistakes, --json)."""
+    """Print the block for these arguments.
+
+    None when the command line must look at them (help, mistakes, --json).
+    """
     options = _parse_options(arguments)
     if options is None:
         return None
+
     event, phase, form = options
     block = read_current_block(event, phase)
-    return write_stdout(format_for_hook(block, form)) if block else 0
+    if block:
+        return write_stdout(format_for_hook(block, form))
+
+    return 0
 
 
 def format_for_hook(block: str, hook_format: str | None) -> str:
-    """The block as an agent program's hook must print it: a JSON object. Printable ASCII needs little escaping."""
+    """The block as an agent program's hook must print it: a JSON object.
+
+    Printable ASCII needs little escaping.
+    """
     if hook_format is None:
         return block
-    escaped = block.removesuffix("\n").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+    escaped = (
+        block.removesuffix("\n").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    )
     return f'{{"{HOOK_FORMATS[hook_format]}": "{escaped}"}}\n'
 
 
@@ -34,8 +50,10 @@ def read_current_block(event: str | None, phase: str | None) -> str | None:
     """The block for the repository around the current folder."""
     try:
         state = read_active_state(os.getcwd())
-    except OSError:  # the folder was removed under us
+    except OSError:
+        # The folder was removed under us
         state = None
+
     return next_steps(state, event, phase)
 
 
@@ -43,6 +61,7 @@ def _parse_options(arguments: list[str]) -> tuple[str | None, str | None, str | 
     """Event, phase and form, when the arguments are one plain well-formed option or none."""
     if not arguments:
         return None, None, None
+
     name, sign, value = arguments[0].partition("=")
     if sign and len(arguments) == 1:
         pair = (name, value)
@@ -50,15 +69,21 @@ def _parse_options(arguments: list[str]) -> tuple[str | None, str | None, str | 
         pair = (arguments[0], arguments[1])
     else:
         return None
+
     if pair[0] == "--event" and pair[1] in EVENTS:
         return pair[1], None, None
     if pair[0] == "--as" and pair[1] in HOOK_FORMATS:
         return None, None, pair[1]
-    return (None, pair[1], None) if pair[0] == "--phase" else None
+    if pair[0] == "--phase":
+        return (None, pair[1], None)
+
+    return None
 
 
 def write_stdout(text: str) -> int:
-    """Write in one go; a reader that has gone away is no error of ours, and neither is one that never was."""
+    """Write in one go; a reader that has gone away is no error of ours, and neither is one that
+    never was.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.write(text)
@@ -69,4 +94,5 @@ def write_stdout(text: str) -> int:
         if not isinstance(error, BrokenPipeError):
             print(f"phasegate: cannot write: {error.strerror}", file=sys.stderr)
             return 3
+
     return 0

@@ -28,12 +28,18 @@ def tag(selector: str, *contents: Attributes | Child) -> Html:
     name, _, class_ = selector.partition(".")
     given = f' class="{class_}"' if class_ else ""
     children: list[Child] = []
+
     for one in contents:
         if isinstance(one, Mapping):
             given += "".join(_render_attribute(key, value) for key, value in one.items())
         else:
             children.append(one)
-    return Html(f"<{name}{given}>" if name in _VOID_ELEMENTS else f"<{name}{given}>{join_html(*children)}</{name}>")
+
+    return Html(
+        f"<{name}{given}>"
+        if name in _VOID_ELEMENTS
+        else f"<{name}{given}>{join_html(*children)}</{name}>"
+    )
 
 
 def join_html(*children: Child) -> Html:
@@ -52,4 +58,6 @@ def _render_child(child: Child) -> str:
 def _render_attribute(name: str, value: object) -> str:
     if value is None or value is False:
         return ""
-    return f" {name}" if value is True else f' {name}="{escape(escape_unprintable(str(value)), quote=True)}"'
+    if value is True:
+        return f" {name}"
+    return f' {name}="{escape(escape_unprintable(str(value)), quote=True)}"'

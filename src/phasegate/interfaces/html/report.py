@@ -25,7 +25,9 @@ from phasegate.interfaces.html.svg import (
 def render_report(report: ReportView, made_at: str) -> str:
     """The whole page."""
     view = report.view
-    style = (Path(__file__).parents[1] / "board" / "static" / "board.css").read_text(encoding="utf-8")
+    style = (Path(__file__).parents[1] / "board" / "static" / "board.css").read_text(
+        encoding="utf-8"
+    )
     title = view.card.description or view.card.feature
     head = tag(
         "head",
@@ -33,11 +35,15 @@ def render_report(report: ReportView, made_at: str) -> str:
         tag("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         tag(
             "meta",
-            {"http-equiv": "Content-Security-Policy", "content": "default-src 'none'; style-src 'unsafe-inline'"},
+            {
+                "http-equiv": "Content-Security-Policy",
+                "content": "default-src 'none'; style-src 'unsafe-inline'",
+            },
         ),
         tag("title", f"{title} · Phasegate"),
         tag("style", Html(style)),
     )
+
     main = tag(
         "main",
         render_feature_header(view),
@@ -50,7 +56,9 @@ def render_report(report: ReportView, made_at: str) -> str:
         else None,
         render_panel(
             "Where the time went",
-            render_gantt(build_feature_rows(view, lambda _: None), parse_timestamp(made_at), lambda _: None),
+            render_gantt(
+                build_feature_rows(view, lambda _: None), parse_timestamp(made_at), lambda _: None
+            ),
         ),
         render_panel("Gates", _render_gates(report)),
         render_panel(
@@ -63,11 +71,16 @@ def render_report(report: ReportView, made_at: str) -> str:
         ),
         render_panel(
             "What happened",
-            tag("ol.lines", {"tabindex": 0}, *(_render_event_line(one.ts, one.line) for one in view.lines or ())),
+            tag(
+                "ol.lines",
+                {"tabindex": 0},
+                *(_render_event_line(one.ts, one.line) for one in view.lines or ()),
+            ),
         ),
         render_panel("Audit trail", render_verification(report.audit)),
         tag("p.quiet", "Made by Phasegate at ", render_time(made_at, with_day=True)),
     )
+
     return Html("<!doctype html>" + tag("html", {"lang": "en"}, head, tag("body", main)) + "\n")
 
 
@@ -82,12 +95,16 @@ def _render_event_line(ts: str, line: str) -> Html:
 def _render_requirements(report: ReportView) -> Html:
     names = ("requirement", "what", "packages", "commits", "tests", "missing")
     return render_table(
-        names, [*map(_render_requirement_row, report.requirements)], report.untraced or "There is none."
+        names,
+        [*map(_render_requirement_row, report.requirements)],
+        report.untraced or "There is none.",
     )
 
 
 def _render_requirement_row(requirement: RequirementTrace) -> Html:
-    commits = [tag("div", tag("code", link.id[:12]), f" {link.subject}") for link in requirement.commits]
+    commits = [
+        tag("div", tag("code", link.id[:12]), f" {link.subject}") for link in requirement.commits
+    ]
     return _render_row(
         requirement.id,
         requirement.text,
@@ -100,15 +117,21 @@ def _render_requirement_row(requirement: RequirementTrace) -> Html:
 
 def _render_orders(report: ReportView) -> Html:
     rows = [
-        _render_row(render_time(one.ts, with_day=True), one.order, one.said, one.person, one.door, one.agent)
+        _render_row(
+            render_time(one.ts, with_day=True), one.order, one.said, one.person, one.door, one.agent
+        )
         for one in report.orders
     ]
-    return render_table(("when", "order", "in words", "by", "through", "asked by"), rows, "Nobody is on record.")
+    return render_table(
+        ("when", "order", "in words", "by", "through", "asked by"), rows, "Nobody is on record."
+    )
 
 
 def _render_questions(report: ReportView) -> Html:
     rows = [
-        _render_row(render_time(one.asked, with_day=True), one.work, one.text, one.answer or "–", one.by)
+        _render_row(
+            render_time(one.asked, with_day=True), one.work, one.text, one.answer or "–", one.by
+        )
         for one in report.questions
     ]
     return render_table(("when", "for", "asked", "answered", "by"), rows, "None.")
@@ -116,7 +139,13 @@ def _render_questions(report: ReportView) -> Html:
 
 def _render_gates(report: ReportView) -> Html:
     rows = [
-        _render_row(render_time(one.at, with_day=True), phase.gate, one.round, one.outcome, "; ".join(one.reasons))
+        _render_row(
+            render_time(one.at, with_day=True),
+            phase.gate,
+            one.round,
+            one.outcome,
+            "; ".join(one.reasons),
+        )
         for phase in report.view.phases
         for one in phase.rounds
     ]
@@ -124,7 +153,11 @@ def _render_gates(report: ReportView) -> Html:
 
 
 def _render_job_row(job: JobRow) -> Html:
-    took = format_duration(parse_timestamp(job.ended) - parse_timestamp(job.started)) if job.ended else ""
+    if job.ended:
+        took = format_duration(parse_timestamp(job.ended) - parse_timestamp(job.started))
+    else:
+        took = ""
+
     where = job.wp or job.workflow_phase
     return _render_row(
         render_time(job.started, with_day=True),

@@ -25,7 +25,9 @@ class ToolArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a tool is called with."""
 
 
-FeatureSlug = Annotated[str, Meta(max_length=200, description="e.g. 001-login; the one in work if left out")]
+FeatureSlug = Annotated[
+    str, Meta(max_length=200, description="e.g. 001-login; the one in work if left out")
+]
 TextArgument = Annotated[str, Meta(max_length=20_000)]
 PageNumber = Annotated[int, Meta(ge=1, le=1_000_000)]
 
@@ -38,7 +40,9 @@ class StatusArguments(ToolArguments, frozen=True):
 
 class WaitArguments(ToolArguments, frozen=True):
     feature: FeatureSlug = ""
-    after: Annotated[int, Meta(ge=-1, description="the cursor of the last answer; -1: from now on")] = -1
+    after: Annotated[
+        int, Meta(ge=-1, description="the cursor of the last answer; -1: from now on")
+    ] = -1
     seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 30
 
 
@@ -57,10 +61,14 @@ class StopArguments(ToolArguments, frozen=True):
 
 
 class DecideArguments(ToolArguments, frozen=True):
-    order: Literal["advance", "retry", "resolve", "back", "escalate", "complete", "cancel", "answer"]
+    order: Literal[
+        "advance", "retry", "resolve", "back", "escalate", "complete", "cancel", "answer"
+    ]
     feature: FeatureSlug = ""
     phase: Annotated[str, Meta(max_length=200, description="to go back to")] = ""
-    text: Annotated[str, Meta(max_length=20_000, description="how it was resolved, why, or the answer")] = ""
+    text: Annotated[
+        str, Meta(max_length=20_000, description="how it was resolved, why, or the answer")
+    ] = ""
     question: Annotated[str, Meta(max_length=40, description="to answer: its id")] = ""
 
 
@@ -74,7 +82,9 @@ class ArtifactArguments(ToolArguments, frozen=True):
 
 class ExplainArguments(ToolArguments, frozen=True):
     what: Literal["findings", "diff", "prompt", "log", "answer", "evidence", "trace"]
-    of: Annotated[str, Meta(max_length=200, description="WP01, a phase or a job; not for findings and trace")] = ""
+    of: Annotated[
+        str, Meta(max_length=200, description="WP01, a phase or a job; not for findings and trace")
+    ] = ""
     feature: FeatureSlug = ""
     page: PageNumber = 1
 
@@ -83,7 +93,8 @@ class McpSession:
     """What all calls of one client share."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.pending_confirmations = folder, PendingConfirmations()
+        self.folder = folder
+        self.pending_confirmations = PendingConfirmations()
 
     @contextmanager
     def open_feature(self, feature: str) -> Iterator[tuple[Project, Store, str]]:

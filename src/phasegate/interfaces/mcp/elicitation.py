@@ -1,7 +1,9 @@
-"""A decision is a person's: it is asked for through the client, and an answer that no person gave is none.
+"""A decision is a person's.
 
-The question tells a word that the person types. The word is in no result of ours, so an agent does not know it, and a
-client that accepts by itself does not give it.
+It is asked for through the client, and an answer that no person gave is none.
+
+The question tells a word that the person types. The word is in no result of ours, so an agent does
+not know it, and a client that accepts by itself does not give it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,58 @@ from typing import NamedTuple
 from phasegate.interfaces.mcp.jsonrpc import Call, JsonObject
 
 _WORDS = (
-    *("amber", "anchor", "autumn", "basil", "beacon", "birch", "canyon", "cedar", "cobalt", "copper", "coral"),
-    *("delta", "ember", "falcon", "fjord", "garnet", "ginger", "harbor", "hazel", "indigo", "ivory", "jasper"),
-    *("lagoon", "lantern", "linen", "maple", "marble", "meadow", "nutmeg", "ocean", "olive", "onyx", "opal"),
-    *("orchid", "pebble", "pepper", "quartz", "raven", "saffron", "sierra", "silver", "tulip", "velvet", "willow"),
+    *(
+        "amber",
+        "anchor",
+        "autumn",
+        "basil",
+        "beacon",
+        "birch",
+        "canyon",
+        "cedar",
+        "cobalt",
+        "copper",
+        "coral",
+    ),
+    *(
+        "delta",
+        "ember",
+        "falcon",
+        "fjord",
+        "garnet",
+        "ginger",
+        "harbor",
+        "hazel",
+        "indigo",
+        "ivory",
+        "jasper",
+    ),
+    *(
+        "lagoon",
+        "lantern",
+        "linen",
+        "maple",
+        "marble",
+        "meadow",
+        "nutmeg",
+        "ocean",
+        "olive",
+        "onyx",
+        "opal",
+    ),
+    *(
+        "orchid",
+        "pebble",
+        "pepper",
+        "quartz",
+        "raven",
+        "saffron",
+        "sierra",
+        "silver",
+        "tulip",
+        "velvet",
+        "willow",
+    ),
 )
 _MAX_PENDING = 100
 _ANSWER_KEY = "decision"
@@ -28,17 +78,31 @@ class McpClient(NamedTuple):
 
     name: str = "unknown"
     version: str = ""
-    can_elicit: bool = False  # it can put a form before its person
+    # It can put a form before its person
+    can_elicit: bool = False
     is_modern: bool = False
 
     @classmethod
-    def from_client_info(cls, client_info: object, capabilities: object, *, is_modern: bool = False) -> McpClient:
-        told = client_info if isinstance(client_info, dict) else {}
-        can = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
+    def from_client_info(
+        cls, client_info: object, capabilities: object, *, is_modern: bool = False
+    ) -> McpClient:
+        if isinstance(client_info, dict):
+            told = client_info
+        else:
+            told = {}
+
+        if isinstance(capabilities, dict):
+            can = capabilities.get("elicitation")
+        else:
+            can = None
+
         # An empty object means forms, as in the first version that had them.
         can_ask = isinstance(can, dict) and ("form" in can or not can)
         return cls(
-            _normalize_text(told.get("name")) or "unknown", _normalize_text(told.get("version")), can_ask, is_modern
+            _normalize_text(told.get("name")) or "unknown",
+            _normalize_text(told.get("version")),
+            can_ask,
+            is_modern,
         )
 
     def __str__(self) -> str:
@@ -46,7 +110,9 @@ class McpClient(NamedTuple):
 
 
 def _normalize_text(text: object) -> str:
-    return " ".join(text.split())[:80] if isinstance(text, str) else ""
+    if isinstance(text, str):
+        return " ".join(text.split())[:80]
+    return ""
 
 
 class NotConfirmed(NamedTuple):
@@ -81,24 +147,38 @@ class PendingConfirmations:
     def pop_word(self, state: object, subject: object) -> str | None:
         """The word of the question that was asked about exactly this; None if none was."""
         with self._lock:
-            asked, word = self._pending.pop(state, (None, "")) if isinstance(state, str) else (None, "")
-        return word if asked is not None and asked == subject else None
+            if isinstance(state, str):
+                asked, word = self._pending.pop(state, (None, ""))
+            else:
+                asked, word = (None, "")
+
+        if asked is not None and asked == subject:
+            return word
+        return None
 
 
 class Elicitor:
     """The way to the person behind one call."""
 
     def __init__(self, call: Call, client: McpClient, pending: PendingConfirmations) -> None:
-        self.call, self.client, self._pending = call, client, pending
+        self.call = call
+        self.client = client
+        self._pending = pending
 
     def confirm(self, text: str, subject: object) -> NotConfirmed | None:
-        """Ask the person to confirm; None if they did. `about` is what they confirm: another answer does not count."""
+        """Ask the person to confirm; None if they did.
+
+        `about` is what they confirm: another answer does not count.
+        """
         if not self.client.can_elicit:
             return NotConfirmed(f"{self.client} cannot ask a person")
         if self.client.is_modern:
             return self._confirm_by_retry(text, subject)
+
         word = secrets.choice(_WORDS)
-        return _check_answer(self.call.send_request("elicitation/create", _build_form(text, word)), word)
+        return _check_answer(
+            self.call.send_request("elicitation/create", _build_form(text, word)), word
+        )
 
     def _confirm_by_retry(self, text: str, subject: object) -> NotConfirmed | None:
         answers = self.call.params.get("inputResponses")
@@ -111,25 +191,43 @@ class Elicitor:
                 "requestState": self._pending.add_confirmation(subject, word),
             }
             raise InputRequired(asked)
+
         found = self._pending.pop_word(self.call.params.get("requestState"), subject)
-        return (
-            NotConfirmed("the answer is to no question of ours")
-            if found is None
-            else _check_answer(answers.get(_ANSWER_KEY), found)
-        )
+        if found is None:
+            return NotConfirmed("the answer is to no question of ours")
+
+        return _check_answer(answers.get(_ANSWER_KEY), found)
 
 
 def _build_form(text: str, word: str) -> JsonObject:
     field = {"type": "string", "title": f'Type "{word}" to confirm', "maxLength": 40}
     schema = {"type": "object", "properties": {"confirm": field}, "required": ["confirm"]}
-    return {"mode": "form", "message": f'{text}\n\nType "{word}" to confirm.', "requestedSchema": schema}
+    return {
+        "mode": "form",
+        "message": f'{text}\n\nType "{word}" to confirm.',
+        "requestedSchema": schema,
+    }
 
 
 def _check_answer(answer: object, word: str) -> NotConfirmed | None:
     if not isinstance(answer, dict) or answer.get("action") != "accept":
-        said = answer.get("action") if isinstance(answer, dict) else None
-        return NotConfirmed(f"the answer was {said}" if said in ("decline", "cancel") else "there was no answer")
+        if isinstance(answer, dict):
+            said = answer.get("action")
+        else:
+            said = None
+
+        return NotConfirmed(
+            f"the answer was {said}" if said in ("decline", "cancel") else "there was no answer"
+        )
+
     content = answer.get("content")
-    given = content.get("confirm") if isinstance(content, dict) else None
+    if isinstance(content, dict):
+        given = content.get("confirm")
+    else:
+        given = None
+
     is_right = isinstance(given, str) and given.strip().lower().strip("\"'") == word
-    return None if is_right else NotConfirmed("the word was not given: no person has read the question")
+    if is_right:
+        return None
+
+    return NotConfirmed("the word was not given: no person has read the question")

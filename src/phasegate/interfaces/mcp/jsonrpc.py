@@ -1,4 +1,7 @@
-"""JSON-RPC on stdin and stdout, a message a line: each request in a thread of its own, cancelled by its id."""
+"""JSON-RPC on stdin and stdout, a message a line.
+
+Each request in a thread of its own, cancelled by its id.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from phasegate.typed import read_json
 MAX_LINE_BYTES = 4_000_000
 MAX_OPEN_CALLS = 32
 SHUTDOWN_TIMEOUT_S = 5.0
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 CANCELLED_METHOD = "notifications/cancelled"
 
 JsonObject = dict[str, object]
@@ -28,32 +35,48 @@ class McpError(Exception):
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
-        self.code, self.data = code, data
+        self.code = code
+        self.data = data
 
 
 class Call:
     """One request of the client, while it is answered."""
 
-    def __init__(self, connection: McpConnection, id_: RequestId, method: str, params: JsonObject) -> None:
-        self._connection, self.id, self.method, self.params = connection, id_, method, params
+    def __init__(
+        self, connection: McpConnection, id_: RequestId, method: str, params: JsonObject
+    ) -> None:
+        self._connection = connection
+        self.id = id_
+        self.method = method
+        self.params = params
         self.cancelled = Event()
         self._progress_count = 0
 
     @property
     def meta(self) -> JsonObject:
         found = self.params.get("_meta")
-        return found if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return found
+        return {}
 
     def send_progress(self, message: str) -> None:
         """Tell the client what goes on, if it wants to know."""
         token = self.meta.get("progressToken")
+
         if isinstance(token, str | int) and not self.cancelled.is_set():
             self._progress_count += 1
-            told: JsonObject = {"progressToken": token, "progress": self._progress_count, "message": message}
+            told: JsonObject = {
+                "progressToken": token,
+                "progress": self._progress_count,
+                "message": message,
+            }
             self._connection.send_message({"method": "notifications/progress", "params": told})
 
     def send_request(self, method: str, params: JsonObject) -> object:
-        """A request of ours to the client; its result. None if it is refused, or this call is cancelled."""
+        """A request of ours to the client; its result.
+
+        None if it is refused, or this call is cancelled.
+        """
         return self._connection.send_request(method, params, self.cancelled)
 
 
@@ -69,8 +92,10 @@ class McpConnection:
     """The two streams. Nothing but messages is written to the second one."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
-        self._source, self._sink = source, sink
-        self._write_lock, self._calls_lock = Lock(), Lock()
+        self._source = source
+        self._sink = sink
+        self._write_lock = Lock()
+        self._calls_lock = Lock()
         self._calls: dict[RequestId, tuple[Call, Thread]] = {}
         self._pending_requests: dict[RequestId, _PendingRequest] = {}
         self._request_count = 0
@@ -80,13 +105,18 @@ class McpConnection:
         while line := self._source.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 self._skip_rest_of_line(line)
-                self._send_error(None, McpError(INVALID_REQUEST, f"a message may have {MAX_LINE_BYTES} bytes"))
+                self._send_error(
+                    None, McpError(INVALID_REQUEST, f"a message may have {MAX_LINE_BYTES} bytes")
+                )
             elif line.strip():
                 self._handle_line(line, handle)
+
         with self._calls_lock:
             open_calls = [*self._calls.values()]
+
         for call, _ in open_calls:
             call.cancelled.set()
+
         for _, thread in open_calls:
             thread.join(SHUTDOWN_TIMEOUT_S)
 
@@ -101,19 +131,24 @@ class McpConnection:
                 return
 
     def send_request(self, method: str, params: JsonObject, cancelled: Event) -> object:
-        """Ask the client something and wait for its answer, or until the call that needs it is cancelled."""
+        """Ask the client something and wait for its answer, or until the call that needs it is
+        cancelled.
+        """
         asked = _PendingRequest()
         with self._calls_lock:
             self._request_count += 1
             id_ = f"phasegate-{self._request_count}"
             self._pending_requests[id_] = asked
+
         self.send_message({"id": id_, "method": method, "params": params})
         while not asked.answered.wait(0.1):
             if cancelled.is_set():
                 self.send_message({"method": CANCELLED_METHOD, "params": {"requestId": id_}})
                 break
+
         with self._calls_lock:
             self._pending_requests.pop(id_, None)
+
         return asked.result
 
     def _skip_rest_of_line(self, line: bytes) -> None:
@@ -125,22 +160,36 @@ class McpConnection:
             message = read_json(line)
         except (msgspec.DecodeError, RecursionError):
             return self._send_error(None, McpError(PARSE_ERROR, "this is not JSON"))
+
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            return self._send_error(None, McpError(INVALID_REQUEST, "this is not a JSON-RPC 2.0 message"))
-        id_, method, params = message.get("id"), message.get("method"), message.get("params", {})
+            return self._send_error(
+                None, McpError(INVALID_REQUEST, "this is not a JSON-RPC 2.0 message")
+            )
+
+        id_ = message.get("id")
+        method = message.get("method")
+        params = message.get("params", {})
         if method is None:
             return self._handle_response(id_, message.get("result"))
+
         if not isinstance(method, str) or not isinstance(params, dict):
             return self._send_error(
-                _parse_id(id_), McpError(INVALID_REQUEST, "a method and an object of parameters is due")
+                _parse_id(id_),
+                McpError(INVALID_REQUEST, "a method and an object of parameters is due"),
             )
+
         if "id" not in message:
             return self._handle_notification(method, params)
+
         return self._start_call(id_, method, params, handle)
 
     def _handle_response(self, id_: object, result: object) -> None:
         with self._calls_lock:
-            asked = self._pending_requests.get(id_) if isinstance(id_, str) else None
+            if isinstance(id_, str):
+                asked = self._pending_requests.get(id_)
+            else:
+                asked = None
+
         if asked is not None:
             asked.result = result
             asked.answered.set()
@@ -149,25 +198,37 @@ class McpConnection:
         found = _parse_id(params.get("requestId"))
         if method != CANCELLED_METHOD or found is None:
             return
+
         with self._calls_lock:
             call = self._calls.get(found)
+
         if call is not None:
             call[0].cancelled.set()
 
-    def _start_call(self, raw_id: object, method: str, params: JsonObject, handle: Callable[[Call], object]) -> None:
+    def _start_call(
+        self, raw_id: object, method: str, params: JsonObject, handle: Callable[[Call], object]
+    ) -> None:
         id_ = _parse_id(raw_id)
         if id_ is None:
-            return self._send_error(None, McpError(INVALID_REQUEST, "an id is a text or a whole number"))
+            return self._send_error(
+                None, McpError(INVALID_REQUEST, "an id is a text or a whole number")
+            )
+
         call = Call(self, id_, method, params)
-        thread = Thread(target=self._run_call, args=(call, handle), name=f"mcp {method}", daemon=True)
+        thread = Thread(
+            target=self._run_call, args=(call, handle), name=f"mcp {method}", daemon=True
+        )
         with self._calls_lock:
             is_refused = id_ in self._calls or len(self._calls) >= MAX_OPEN_CALLS
             if not is_refused:
                 self._calls[id_] = (call, thread)
+
         if is_refused:
             return self._send_error(
-                id_, McpError(INVALID_REQUEST, f"the id is in use, or {MAX_OPEN_CALLS} calls are open")
+                id_,
+                McpError(INVALID_REQUEST, f"the id is in use, or {MAX_OPEN_CALLS} calls are open"),
             )
+
         return thread.start()
 
     def _run_call(self, call: Call, handle: Callable[[Call], object]) -> None:
@@ -179,10 +240,13 @@ class McpConnection:
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
             self._remove_call(call)
-            self._send_error(call.id, McpError(INTERNAL_ERROR, f"internal error ({type(error).__name__})"))
+            self._send_error(
+                call.id, McpError(INTERNAL_ERROR, f"internal error ({type(error).__name__})")
+            )
         else:
             self._remove_call(call)
-            if not call.cancelled.is_set():  # a cancelled request gets no answer
+            # A cancelled request gets no answer
+            if not call.cancelled.is_set():
                 self.send_message({"id": call.id, "result": result})
 
     def _remove_call(self, call: Call) -> None:
@@ -190,19 +254,26 @@ class McpConnection:
             self._calls.pop(call.id, None)
 
     def _send_error(self, id_: RequestId | None, error: McpError) -> None:
-        data = {} if error.data is None else {"data": error.data}
+        if error.data is None:
+            data = {}
+        else:
+            data = {"data": error.data}
         self.send_message({"id": id_, "error": {"code": error.code, "message": str(error), **data}})
 
 
 def _parse_id(given: object) -> RequestId | None:
-    return given if isinstance(given, str | int) and not isinstance(given, bool) else None
+    if isinstance(given, str | int) and not isinstance(given, bool):
+        return given
+    return None
 
 
 def reserve_stdio() -> tuple[BinaryIO, BinaryIO]:
     """Stdin and stdout for messages alone: whatever else this process prints goes to stderr."""
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    source = os.fdopen(os.dup(0), "rb")
+    sink = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
+
     return source, sink

@@ -1,7 +1,9 @@
-"""`audit verify --remote`: the copy in a bucket, held against itself and against the store here, if there is one.
+"""`audit verify --remote`.
 
-The bucket alone is enough: chain, trails and papers are there with their hashes. Nothing is passed over: a page, a
-trail or a paper that is missing is as much a problem as one that was changed.
+The copy in a bucket, held against itself and against the store here, if there is one.
+
+The bucket alone is enough: chain, trails and papers are there with their hashes. Nothing is passed
+over: a page, a trail or a paper that is missing is as much a problem as one that was changed.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ from phasegate.storage.reader import StoreReader, open_store_reader
 from phasegate.storage.row_events import decode_row
 from phasegate.storage.rows import TrailSeal
 
-_MAX_ATTEMPTS, _RETRY_DELAY_S = 3, 0.3
+_MAX_ATTEMPTS = 3
+_RETRY_DELAY_S = 0.3
 
 
 def verify_bucket(bucket: Bucket, location: Location | None) -> AuditReport:
     """Check what the bucket holds: of the repository here if it has a store, else of every one.
 
-    Somebody may be copying meanwhile, and a trail comes before its page: so what is wrong is looked at again.
+    Somebody may be copying meanwhile, and a trail comes before its page: so what is wrong is looked
+    at again.
     """
     for number in range(_MAX_ATTEMPTS):
         report = _verify_once(bucket, location)
@@ -53,36 +57,53 @@ def verify_bucket(bucket: Bucket, location: Location | None) -> AuditReport:
             break
         if number + 1 < _MAX_ATTEMPTS:
             time.sleep(_RETRY_DELAY_S)
+
     return report
 
 
 def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
     findings = Findings()
-    reader = open_store_reader(location) if location else None
-    stores = (
-        [reader.store_id]
-        if reader
-        else [name for name in bucket.list_folders(CHAIN_FOLDER) if not find_slug_problem(name)]
-    )
+    if location:
+        reader = open_store_reader(location)
+    else:
+        reader = None
+
+    if reader:
+        stores = [reader.store_id]
+    else:
+        stores = [name for name in bucket.list_folders(CHAIN_FOLDER) if not find_slug_problem(name)]
+
     entries, trails = check_bucket_journals(bucket, findings)
     for store in stores:
         chain = _BucketChain(bucket, store, findings)
-        entries, trails = entries + chain.head.entries, trails + chain.check_contents()
+        entries = entries + chain.head.entries
+        trails = trails + chain.check_contents()
         if reader and location:
             with reader:
                 _compare_with_local_store(location, reader, chain, findings)
+
     if not entries and not findings.problems:
         findings.add_problem(
-            "entry 1", f"is missing: nothing of {'this' if reader else 'any'} repository is in {bucket.address}"
+            "entry 1",
+            f"is missing: nothing of {'this' if reader else 'any'} repository is in {bucket.address}",
         )
-    return AuditReport(not findings.problems, entries, trails, tuple(findings.problems), tuple(findings.notes))
+
+    return AuditReport(
+        ok=not findings.problems,
+        entries=entries,
+        trails=trails,
+        problems=tuple(findings.problems),
+        notes=tuple(findings.notes),
+    )
 
 
 class _BucketChain:
     """The chain of one repository in a bucket, read from its first page to its last."""
 
     def __init__(self, bucket: Bucket, store: str, findings: Findings) -> None:
-        self._bucket, self._findings, self.store = bucket, findings, store
+        self._bucket = bucket
+        self._findings = findings
+        self.store = store
         self.hashes: list[str] = [chain_origin_hash(store)]
         self._seals: dict[str, TrailSeal] = {}
         self._document_hashes: set[str] = set()
@@ -100,59 +121,86 @@ class _BucketChain:
                 self._document_hashes |= {*page.papers}
                 for text in page.lacking:
                     self._findings.add_problem(f"page {kept.page.n}", f"was written without {text}")
+
                 for entry in page.entries:
                     row = decode_row(entry.feature, entry.kind, entry.payload.encode())
                     if isinstance(row, TrailSeal):
                         self._seals[row.job] = row
+
                     self.hashes.append(entry.hash)
                     yield entry.link
         except (StateConflict, ValueError) as error:
             self._findings.add_problem(f"store {self.store}", str(error))
 
     def check_contents(self) -> int:
-        """Check every trail against its last seal, every paper against its hash; how many trails there are."""
+        """Check every trail against its last seal, every paper against its hash.
+
+        How many trails there are.
+        """
         for seal in self._seals.values():
             _check_trail(self._bucket, seal, self._findings)
+
         for paper in sorted(self._document_hashes):
             stored = self._bucket.get(f"{DOCUMENTS_FOLDER}/{paper}")
             if stored is None:
                 self._findings.add_problem(f"paper {paper}", "is missing in the bucket")
             elif sha256(stored.data).hexdigest() != paper:
                 self._findings.add_problem(f"paper {paper}", "was changed in the bucket")
+
         return len(self._seals)
 
 
 def _check_trail(bucket: Bucket, seal: TrailSeal, findings: Findings) -> None:
     key = seal.feature, seal.job
     found = bucket.get(trail_object_path(*key))
-    reading = scan_trail(found.data, trail_origin(*key)) if found else None
+    if found:
+        reading = scan_trail(found.data, trail_origin(*key))
+    else:
+        reading = None
+
     if reading and not reading.broken and reading.lines > seal.lines:
         why = "lines were added, or somebody is copying now: then verify again"
-        findings.add_problem(f"trail {'/'.join(key)} line {seal.lines + 1}", f"is not covered by the chain: {why}")
+        findings.add_problem(
+            f"trail {'/'.join(key)} line {seal.lines + 1}", f"is not covered by the chain: {why}"
+        )
     else:
         check_sealed_trail(key, reading, seal, findings)
 
 
 def check_bucket_journals(bucket: Bucket, findings: Findings) -> tuple[int, int]:
-    """Check the journals that were kept in the bucket itself, one chain a feature; how many entries and trails."""
-    entries, seals, hashes = 0, dict[str, TrailSeal](), dict[str, list[str]]()
+    """Check the journals that were kept in the bucket itself, one chain a feature.
+
+    How many entries and trails.
+    """
+    entries = 0
+    seals = dict[str, TrailSeal]()
+    hashes = dict[str, list[str]]()
+
     for name in bucket.list_folders(JOURNAL_FOLDER):
-        feature, log = feature_from_folder(name), journal_log(bucket, feature_from_folder(name))
+        feature = feature_from_folder(name)
+        log = journal_log(bucket, feature_from_folder(name))
         hashes[feature], seq = [log.origin_head.hash], 0
+
         try:
             for kept in log.pages_after():
                 step = kept.decode_body(JournalStep)
                 if step.first != seq + 1:
                     raise StateConflict(f"event {step.first} follows event {seq}")
-                rows = [decode_row(feature, kind, payload.encode()) for kind, payload in step.events]
+
+                rows = [
+                    decode_row(feature, kind, payload.encode()) for kind, payload in step.events
+                ]
                 seals |= {row.job: row for row in rows if isinstance(row, TrailSeal)}
                 hashes[feature].append(kept.head.hash)
                 seq += len(step.events)
         except (StateConflict, ValueError) as error:
             findings.add_problem(f"journal {name} page {len(hashes[feature])}", str(error))
+
         entries += seq
+
     for seal in seals.values():
         _check_trail(bucket, seal, findings)
+
     _check_heads(bucket, hashes, findings)
     return entries, len(seals)
 
@@ -165,25 +213,41 @@ def _check_heads(bucket: Bucket, hashes: Mapping[str, list[str]], findings: Find
                 known = hashes.get(feature, ())
                 if page >= len(known) or known[page] != digest:
                     findings.add_problem(
-                        f"journal {feature} page {page}", f"is not the one that head {kept.page.n} names"
+                        f"journal {feature} page {page}",
+                        f"is not the one that head {kept.page.n} names",
                     )
     except StateConflict as error:
         findings.add_problem("heads", str(error))
 
 
-def _compare_with_local_store(location: Location, reader: StoreReader, chain: _BucketChain, findings: Findings) -> None:
+def _compare_with_local_store(
+    location: Location, reader: StoreReader, chain: _BucketChain, findings: Findings
+) -> None:
     """The copy is a beginning of what is here, and passes through every head that is kept here."""
-    here, there = reader.chain_head(), chain.head
+    here = reader.chain_head()
+    there = chain.head
+
     if reader.chain_hash_at(there.entries) != there.hash:
-        what = "is missing" if here.entries < there.entries else "is not the one that was written"
+        if here.entries < there.entries:
+            what = "is missing"
+        else:
+            what = "is not the one that was written"
+
         findings.add_problem(
-            f"entry {min(here.entries + 1, there.entries)}", f"{what}: {there.kept_in} has another history"
+            f"entry {min(here.entries + 1, there.entries)}",
+            f"{what}: {there.kept_in} has another history",
         )
-    kept, anchor = ChainHeadsFile(location, reader.store_id).read(), read_anchor(location.git_dir)
+
+    kept = ChainHeadsFile(location, reader.store_id).read()
+    anchor = read_anchor(location.git_dir)
+
     for head in (*(kept.confirmed if kept else ()), *([anchor.head] if anchor else ())):
         if head.entries <= there.entries and chain.hashes[head.entries] != head.hash:
-            findings.add_problem(f"entry {head.entries}", f"in the bucket is not the one that {head.kept_in} names")
+            findings.add_problem(
+                f"entry {head.entries}", f"in the bucket is not the one that {head.kept_in} names"
+            )
             break
+
     if here.entries > there.entries:
         waiting = here.entries - there.entries
         findings.add_note(

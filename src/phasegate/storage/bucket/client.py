@@ -1,7 +1,10 @@
-"""A bucket of an S3 server: four calls, and errors sorted by whether waiting helps. The only user of obstore.
+"""A bucket of an S3 server: four calls, and errors sorted by whether waiting helps.
 
-Nothing here is deleted, and nothing is written over that was not read before: `create` never replaces an object, and
-`replace` only the very one that was read. So a request that arrives late, or twice, changes nothing.
+The only user of obstore.
+
+Nothing here is deleted, and nothing is written over that was not read before: `create` never
+replaces an object, and `replace` only the very one that was read. So a request that arrives late,
+or twice, changes nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ from phasegate.errors import EnvironmentUnavailable, Interrupted, TemporarilyUna
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
 
-REQUEST_TIMEOUT_S, CONNECT_TIMEOUT_S = 20, 5
-_INITIAL_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 5.0
+REQUEST_TIMEOUT_S = 20
+CONNECT_TIMEOUT_S = 5
+_INITIAL_BACKOFF_S = 0.1
+_MAX_BACKOFF_S = 5.0
 T = TypeVar("T")
 _ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
 _HTTP_STATUS = re.compile(r"non-2xx status code: (\d{3})")
@@ -43,7 +48,10 @@ class BucketAddress(NamedTuple):
     region: str
 
     def __str__(self) -> str:
-        at = f" at {self.endpoint}" if self.endpoint else ""
+        if self.endpoint:
+            at = f" at {self.endpoint}"
+        else:
+            at = ""
         return f"s3://{'/'.join(filter(None, (self.bucket, self.prefix)))}{at}"
 
 
@@ -52,23 +60,29 @@ class StoredObject(NamedTuple):
 
     data: bytes
     etag: str
-    modified_at_s: float = 0.0  # by the server's clock
+    # By the server's clock
+    modified_at_s: float = 0.0
 
 
 @lru_cache(maxsize=8)
 def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -> S3Store:
-    """One client for each bucket in a process: to make one costs more than a call, and it keeps its connections."""
+    """One client for each bucket in a process.
+
+    To make one costs more than a call, and it keeps its connections.
+    """
     try:
         from obstore.store import S3Store
     except ImportError as error:
         raise EnvironmentUnavailable(
             "[storage] needs a package that is not installed", "pip install 'phasegate[s3]'"
         ) from error
+
     config: S3Config = {"region": address.region}
     if address.endpoint:
         config["endpoint"] = address.endpoint
     if credentials:
         config["access_key_id"], config["secret_access_key"] = credentials
+
     return S3Store(
         address.bucket,
         prefix=address.prefix or None,
@@ -78,7 +92,8 @@ def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -
             "timeout": f"{REQUEST_TIMEOUT_S}s",
             "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
         },
-        retry_config={"max_retries": 0},  # whoever calls knows how long to be patient, and repeats the same bytes
+        # Whoever calls knows how long to be patient, and repeats the same bytes
+        retry_config={"max_retries": 0},
     )
 
 
@@ -86,9 +101,13 @@ class Bucket:
     """A bucket, which is waited for so long when it is away. Threads may share it."""
 
     def __init__(
-        self, address: BucketAddress, credentials: tuple[str, str] | None, retry_timeout_s: float = 0.0
+        self,
+        address: BucketAddress,
+        credentials: tuple[str, str] | None,
+        retry_timeout_s: float = 0.0,
     ) -> None:
-        self.address, self._retry_timeout_s = address, retry_timeout_s
+        self.address = address
+        self._retry_timeout_s = retry_timeout_s
         self._store = _get_s3_store(address, credentials)
 
     def get(self, path: str) -> StoredObject | None:
@@ -98,7 +117,9 @@ class Bucket:
         def ask() -> StoredObject:
             result = obstore.get(self._store, path)
             meta = result.meta
-            return StoredObject(bytes(result.bytes()), meta["e_tag"] or "", meta["last_modified"].timestamp())
+            return StoredObject(
+                bytes(result.bytes()), meta["e_tag"] or "", meta["last_modified"].timestamp()
+            )
 
         try:
             return self._call_with_retries(ask)
@@ -106,7 +127,9 @@ class Bucket:
             return None
 
     def create(self, path: str, data: bytes, *, no_retry: bool = False) -> bool:
-        """Make an object; False if there is one of that name, which may be ours: an answer can get lost.
+        """Make an object; False if there is one of that name, which may be ours.
+
+        An answer can get lost.
 
         `once`: do not wait for a bucket that is away.
         """
@@ -115,23 +138,31 @@ class Bucket:
 
         try:
             self._call_with_retries(
-                lambda: obstore.put(self._store, path, data, mode="create", use_multipart=False), no_retry=no_retry
+                lambda: obstore.put(self._store, path, data, mode="create", use_multipart=False),
+                no_retry=no_retry,
             )
         except AlreadyExistsError:
             return False
+
         return True
 
     def replace(self, path: str, data: bytes, etag: str) -> bool:
-        """Put data in the place of the version that was read; False if that is not there any longer."""
+        """Put data in the place of the version that was read.
+
+        False if that is not there any longer.
+        """
         import obstore
         from obstore.exceptions import PreconditionError
 
         try:
             self._call_with_retries(
-                lambda: obstore.put(self._store, path, data, mode={"e_tag": etag}, use_multipart=False)
+                lambda: obstore.put(
+                    self._store, path, data, mode={"e_tag": etag}, use_multipart=False
+                )
             )
         except (PreconditionError, FileNotFoundError):
             return False
+
         return True
 
     def list_paths(self, folder: str, after: str = "") -> list[str]:
@@ -148,9 +179,9 @@ class Bucket:
         """The names of the folders in a folder."""
         import obstore
 
-        found = self._call_with_retries(lambda: obstore.list_with_delimiter(self._store, f"{folder}/"))[
-            "common_prefixes"
-        ]
+        found = self._call_with_retries(
+            lambda: obstore.list_with_delimiter(self._store, f"{folder}/")
+        )["common_prefixes"]
         return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
     def _call_with_retries(self, call: Callable[[], T], *, no_retry: bool = False) -> T:
@@ -172,39 +203,62 @@ class Bucket:
         except (AlreadyExistsError, PreconditionError):
             raise
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):  # it is no answer to the question whether an object is there
+            # It is no answer to the question whether an object is there
+            if "NoSuchBucket" in str(error):
                 raise self._error_from_text(str(error)) from None
             raise
         except (BaseError, OSError, ValueError) as error:
-            raise self._error_from_text(str(error)) from None  # what obstore adds is long, and has headers in it
+            # What obstore adds is long, and has headers in it
+            raise self._error_from_text(str(error)) from None
 
     def _error_from_text(self, text: str) -> EnvironmentUnavailable:
-        code, status = _ERROR_CODE.search(text), _HTTP_STATUS.search(text)
-        said = code[1] if code else f"status {status[1]}" if status else text.splitlines()[0].rpartition(" - ")[2][:200]
+        code = _ERROR_CODE.search(text)
+        status = _HTTP_STATUS.search(text)
+
+        if code:
+            said = code[1]
+        elif status:
+            said = f"status {status[1]}"
+        else:
+            said = text.splitlines()[0].rpartition(" - ")[2][:200]
+
         if status and status[1].startswith("4") and status[1] not in _RETRYABLE_STATUSES:
             remedy = _REMEDIES.get(said, "check [storage] and its keys")
             return EnvironmentUnavailable(f"{self.address} refuses: {said}", remedy)
+
         return TemporarilyUnavailable(
-            f"{self.address} does not answer: {said}", "it is tried again; or see: phasegate audit push"
+            f"{self.address} does not answer: {said}",
+            "it is tried again; or see: phasegate audit push",
         )
 
 
-def retry_with_backoff(call: Callable[[], T], should_give_up: Callable[[], bool], wait: Callable[[float], bool]) -> T:
-    """Ask again what is away, less and less often, with the same call. `wait` says whether somebody wants an end."""
+def retry_with_backoff(
+    call: Callable[[], T], should_give_up: Callable[[], bool], wait: Callable[[float], bool]
+) -> T:
+    """Ask again what is away, less and less often, with the same call.
+
+    `wait` says whether somebody wants an end.
+    """
     pause_s = _INITIAL_BACKOFF_S
+
     while True:
         try:
             return call()
         except TemporarilyUnavailable:
             if should_give_up():
                 raise
+
         if wait(pause_s):
             raise Interrupted
+
         pause_s = min(pause_s * 2, _MAX_BACKOFF_S)
 
 
 def put_append_only(bucket: Bucket, path: str, data: bytes) -> bool:
-    """Put in place a file that only grows: whatever begins with it may be there. False: another file is."""
+    """Put in place a file that only grows: whatever begins with it may be there.
+
+    False: another file is.
+    """
     while not bucket.create(path, data):
         found = bucket.get(path)
         if found is None:
@@ -215,4 +269,5 @@ def put_append_only(bucket: Bucket, path: str, data: bytes) -> bool:
             return False
         if bucket.replace(path, data, found.etag):
             return True
+
     return True

@@ -4,8 +4,8 @@
     papers/{sha256}                 evidence, artifacts and prompts, by content
     chain/{store id}/{number}       pages of the chain: entries in order, with their hashes
 
-What is not in the bucket yet is known from the journal: everything behind the last page. So whoever is killed, or finds
-nobody there, loses nothing, and a second copier finds what the first has done.
+What is not in the bucket yet is known from the journal: everything behind the last page. So whoever
+is killed, or finds nobody there, loses nothing, and a second copier finds what the first has done.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ from phasegate.storage.schema import damaged_store_error
 from phasegate.storage.trail_files import read_trail, trail_path
 from phasegate.typed import read_json
 
-CHAIN_FOLDER, DOCUMENTS_FOLDER, TRAILS_FOLDER = "chain", "papers", "audit"
-MAX_PAGE_ENTRIES, MAX_PAGE_BYTES = 500, 1_000_000
+CHAIN_FOLDER = "chain"
+DOCUMENTS_FOLDER = "papers"
+TRAILS_FOLDER = "audit"
+MAX_PAGE_ENTRIES = 500
+MAX_PAGE_BYTES = 1_000_000
 MAX_DOCUMENT_BYTES = 1 << 28
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
@@ -57,7 +60,10 @@ class ChainPageEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChainPage(msgspec.Struct, frozen=True):
-    """What a page of the chain holds; `lacking` names what was not as the journal says, and so was not copied."""
+    """What a page of the chain holds.
+
+    `lacking` names what was not as the journal says, and so was not copied.
+    """
 
     entries: tuple[ChainPageEntry, ...]
     papers: tuple[str, ...]
@@ -92,13 +98,19 @@ def decode_chain_page(stored: StoredPage) -> ChainPage:
 class BucketCopier:
     """Copies one repository's record to a bucket, a page a time."""
 
-    def __init__(self, location: Location, reader: StoreReader, bucket: Bucket, writer_id: str) -> None:
-        self._location, self._reader, self._bucket, self._writer_id = location, reader, bucket, writer_id
+    def __init__(
+        self, location: Location, reader: StoreReader, bucket: Bucket, writer_id: str
+    ) -> None:
+        self._location = location
+        self._reader = reader
+        self._bucket = bucket
+        self._writer_id = writer_id
         self._log = chain_log(bucket, reader.store_id)
         self._progress_path = get_heads_folder(location, reader.store_id) / "copied"
         self._copied_head: ChainHead | None = None
         self._copied_position = 0
-        self._copied_documents: set[str] = set()  # papers that need not be looked for again
+        # Papers that need not be looked for again
+        self._copied_documents: set[str] = set()
 
     @property
     def pending_entries(self) -> int:
@@ -107,9 +119,13 @@ class BucketCopier:
         return max(0, self._reader.chain_head().entries - self._copied_position)
 
     def copy_next_page(self) -> bool:
-        """Copy what comes next; False if all is there. Whatever goes wrong, it can be called again."""
+        """Copy what comes next; False if all is there.
+
+        Whatever goes wrong, it can be called again.
+        """
         if self._copied_head is None:
             self._copied_head = self._find_copied_end()
+
         try:
             entries = tuple(self._next_entries())
             seals = _last_seals(entries)
@@ -117,15 +133,26 @@ class BucketCopier:
             raise damaged_store_error(
                 self._location.store_path, f"behind entry {self._copied_position}: {error}"
             ) from error
+
         if not entries:
             return False
+
         lacking: list[str] = []
         papers = {paper for entry in entries for paper in _DIGEST.findall(entry.payload.encode())}
         for seal in seals:
             papers |= self._copy_trail(seal, lacking)
-        copied = tuple(sorted(name for name in (one.decode() for one in papers) if self._copy_document(name, lacking)))
+
+        copied = tuple(
+            sorted(
+                name
+                for name in (one.decode() for one in papers)
+                if self._copy_document(name, lacking)
+            )
+        )
+
         body = msgspec.json.encode(ChainPage(entries, copied, tuple(lacking)))
         self._advance_to(self._log.append(self._copied_head, self._writer_id, body))
+
         return True
 
     def _next_entries(self) -> Iterator[ChainPageEntry]:
@@ -137,27 +164,36 @@ class BucketCopier:
             yield ChainPageEntry(*entry[:5], entry.payload.decode(), digest)
 
     def _copy_trail(self, seal: TrailSeal, missing: list[str]) -> set[bytes]:
-        """Copy a trail up to its seal; the hashes that it names. It may have grown since: then a later seal follows."""
+        """Copy a trail up to its seal; the hashes that it names.
+
+        It may have grown since: then a later seal follows.
+        """
         content = read_trail(trail_path(self._location, seal.feature, seal.job))[: seal.bytes]
         reading = scan_trail(content, trail_origin(seal.feature, seal.job))
         if (reading.lines, reading.hash, reading.broken) != (seal.lines, seal.hash, None):
             missing.append(f"trail {seal.feature}/{seal.job}: it is not as it was sealed")
         elif not put_append_only(self._bucket, trail_object_path(seal.feature, seal.job), content):
             missing.append(f"trail {seal.feature}/{seal.job}: the bucket holds another one")
+
         return {*_DIGEST.findall(content)}
 
     def _copy_document(self, name: str, missing: list[str]) -> bool:
         """Copy the paper of a hash, if the hash is one of a paper; whether it is in the bucket."""
         if name in self._copied_documents:
             return True
-        data = read_regular_file(self._location.data_folder / DOCUMENTS_FOLDER / name, MAX_DOCUMENT_BYTES)
+
+        data = read_regular_file(
+            self._location.data_folder / DOCUMENTS_FOLDER / name, MAX_DOCUMENT_BYTES
+        )
         if data is None:
             return False
         if sha256(data).hexdigest() != name:
             missing.append(f"paper {name}: it was changed")
             return False
+
         self._bucket.create(f"{DOCUMENTS_FOLDER}/{name}", data)
         self._copied_documents.add(name)
+
         return True
 
     def _find_copied_end(self) -> ChainHead:
@@ -166,6 +202,7 @@ class BucketCopier:
         if last is None:
             self._copied_position = 0
             return self._log.origin_head
+
         self._check_history(last)
         return last.head
 
@@ -183,6 +220,7 @@ class BucketCopier:
                 f"{self._bucket.address} holds another history of this repository from entry {last.position} or before",
                 "nothing was changed there; see: phasegate audit verify --remote",
             )
+
         self._copied_position = last.position
 
     def _load_progress(self) -> _CopyProgress:
@@ -191,7 +229,10 @@ class BucketCopier:
             known = read_json(read_regular_file(self._progress_path, 4096) or b"", _CopyProgress)
         except msgspec.MsgspecError:
             return none
-        return known if known.address == none.address else none
+
+        if known.address == none.address:
+            return known
+        return none
 
 
 def _last_seals(entries: Iterable[ChainPageEntry]) -> Iterable[TrailSeal]:

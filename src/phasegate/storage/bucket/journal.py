@@ -1,12 +1,15 @@
-"""The journal itself in a bucket, for machines that share no disk: a numbered log a feature, each with its own chain.
+"""The journal itself in a bucket, for machines that share no disk.
+
+A numbered log a feature, each with its own chain.
 
     journal/{feature}/{number}      one step: its events, in the order in which they happened
     heads/{number}                  after a step or more: where the journals that moved end now
 
-A step is one object that is made once, so it is there as a whole or not at all, and one writer alone takes it. What is
-asked of the record is answered from a copy here, a store in memory or in a file, which follows the logs: a feature's
-own journal at each question, and every few seconds those that the heads name. So a look costs as much as what is new,
-however many features there are. What another has recorded within a step that goes on is seen within a minute.
+A step is one object that is made once, so it is there as a whole or not at all, and one writer
+alone takes it. What is asked of the record is answered from a copy here, a store in memory or in a
+file, which follows the logs: a feature's own journal at each question, and every few seconds those
+that the heads name. So a look costs as much as what is new, however many features there are. What
+another has recorded within a step that goes on is seen within a minute.
 """
 
 from __future__ import annotations
@@ -37,24 +40,34 @@ from phasegate.storage.rows import NewEvent, RecordedEvent
 from phasegate.storage.schema import SCHEMA, connect_store, create_store
 from phasegate.storage.store import NO_FEATURE, upsert_row
 
-JOURNAL_FOLDER, HEADS_FOLDER = "journal", "heads"
-HEADS_POLL_INTERVAL_S, FULL_POLL_INTERVAL_S = 2.0, 60.0
-_POLL_PAUSE_FACTOR = 20  # of all time, at most this part goes into looking at the journals of others
-_MAX_CONCURRENT_READS = 16  # journals that are read
-_COPY_STORE_ID = "bucket"  # the id of a store that is a copy
-_READ_END_PREFIX, _HEAD_END_PREFIX, _HEADS_END_KEY = (
-    "end ",
-    "headed ",
-    "heads",
-)  # in `meta`: how far each log was read, and what heads say of it
-_IDLE_STAGES = ("gate-passed", "blocked", "completed", "cancelled")  # stages of a feature
-_NO_FEATURE_FOLDER = "-"  # as a folder; no slug is spelt so
+JOURNAL_FOLDER = "journal"
+HEADS_FOLDER = "heads"
+HEADS_POLL_INTERVAL_S = 2.0
+FULL_POLL_INTERVAL_S = 60.0
+# Of all time, at most this part goes into looking at the journals of others
+_POLL_PAUSE_FACTOR = 20
+# Journals that are read
+_MAX_CONCURRENT_READS = 16
+# The id of a store that is a copy
+_COPY_STORE_ID = "bucket"
+# In `meta`: how far each log was read, and what heads say of it
+_READ_END_PREFIX = "end "
+_HEAD_END_PREFIX = "headed "
+_HEADS_END_KEY = "heads"
+# Stages of a feature
+_IDLE_STAGES = ("gate-passed", "blocked", "completed", "cancelled")
+# As a folder; no slug is spelt so
+_NO_FEATURE_FOLDER = "-"
 _CHAIN_NAME = "phasegate feature journal 1"
-JournalEnds = dict[str, tuple[int, str]]  # where each journal ended: how many pages, and the hash of the last
+# Where each journal ended: how many pages, and the hash of the last
+JournalEnds = dict[str, tuple[int, str]]
 
 
 class JournalStep(msgspec.Struct, frozen=True):
-    """One step of a feature: when it was taken, the number of its first event, and each event's kind and payload."""
+    """One step of a feature.
+
+    When it was taken, the number of its first event, and each event's kind and payload.
+    """
 
     ts: str
     first: int
@@ -64,7 +77,9 @@ class JournalStep(msgspec.Struct, frozen=True):
 def journal_log(bucket: Bucket, feature: str) -> NumberedLog:
     """The journal of a feature in a bucket; no page of another feature's fits into it."""
     return NumberedLog(
-        bucket, f"{JOURNAL_FOLDER}/{feature or _NO_FEATURE_FOLDER}", chain_origin_hash(f"{_CHAIN_NAME} {feature}")
+        bucket,
+        f"{JOURNAL_FOLDER}/{feature or _NO_FEATURE_FOLDER}",
+        chain_origin_hash(f"{_CHAIN_NAME} {feature}"),
     )
 
 
@@ -73,40 +88,72 @@ def heads_log(bucket: Bucket) -> NumberedLog:
 
 
 def feature_from_folder(folder: str) -> str:
-    return NO_FEATURE if folder == _NO_FEATURE_FOLDER else folder
+    if folder == _NO_FEATURE_FOLDER:
+        return NO_FEATURE
+    return folder
 
 
 class _PollSchedule:
-    """When the journals of others are to be looked at again: one for all records of a process that share a copy."""
+    """When the journals of others are to be looked at again.
+
+    One for all records of a process that share a copy.
+    """
 
     next_heads_poll_s = next_full_poll_s = 0.0
 
 
-_POLL_SCHEDULES: dict[Path, _PollSchedule] = {}  # by the file of the copy: a worker opens a record for each step
+# By the file of the copy: a worker opens a record for each step
+_POLL_SCHEDULES: dict[Path, _PollSchedule] = {}
 
 
 class BucketStore(WritableStore):
-    """Fulfils `ports.RunRecord`; threads may share it. Its bucket is a patient one: no record goes on without it."""
+    """Fulfils `ports.RunRecord`; threads may share it.
+
+    Its bucket is a patient one: no record goes on without it.
+    """
 
     def __init__(
-        self, bucket: Bucket, location: Location, new_id: Callable[[], str], copy_path: Path | None = None
+        self,
+        bucket: Bucket,
+        location: Location,
+        new_id: Callable[[], str],
+        copy_path: Path | None = None,
     ) -> None:
-        """`kept`: a file for the copy, which all processes of this machine share; else it is in memory."""
+        """`kept`: a file for the copy, which all processes of this machine share.
+
+        Else it is in memory.
+        """
         super().__init__(_open_copy(copy_path), location)
-        self._bucket, self._new_id = bucket, new_id
+        self._bucket = bucket
+        self._new_id = new_id
         self._mutex = RLock()
         if copy_path and self._connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is None:
-            _POLL_SCHEDULES.pop(copy_path, None)  # an empty copy, perhaps of one that was damaged, is filled at once
-        self._schedule = _POLL_SCHEDULES.setdefault(copy_path, _PollSchedule()) if copy_path else _PollSchedule()
-        self.foreign_histories: dict[str, str] = {}  # features whose journal cannot be followed any more, and why
-        self.before_append: Callable[[], None] = lambda: None  # must be done before a step is recorded
+            # An empty copy, perhaps of one that was damaged, is filled at once
+            _POLL_SCHEDULES.pop(copy_path, None)
+
+        if copy_path:
+            self._schedule = _POLL_SCHEDULES.setdefault(copy_path, _PollSchedule())
+        else:
+            self._schedule = _PollSchedule()
+
+        # Features whose journal cannot be followed any more, and why
+        self.foreign_histories: dict[str, str] = {}
+        # Must be done before a step is recorded
+        self.before_append: Callable[[], None] = lambda: None
         if copy_path:
             self._check_same_bucket(copy_path)
 
     def _check_same_bucket(self, copy_path: Path) -> None:
-        """The last head that was seen must be there still: else the bucket was put back, or made anew."""
+        """The last head that was seen must be there still.
+
+        Else the bucket was put back, or made anew.
+        """
         end = self._heads_end()
-        found = self._bucket.get(f"{HEADS_FOLDER}/{end.entries:010}") if end.entries else None
+        if end.entries:
+            found = self._bucket.get(f"{HEADS_FOLDER}/{end.entries:010}")
+        else:
+            found = None
+
         if end.entries and (found is None or sha256(found.data).hexdigest() != end.hash):
             raise StateConflict(
                 f"{self._bucket.address} does not hold head {end.entries}, which was seen there before",
@@ -116,24 +163,39 @@ class BucketStore(WritableStore):
     # --- writing
 
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
-        """Append events as one page. An answer that was lost is asked for with the same bytes, never with others."""
+        """Append events as one page.
+
+        An answer that was lost is asked for with the same bytes, never with others.
+        """
         if feature != NO_FEATURE:
             require_slug(feature)
+
         for event in events:
             decode_row(feature, event.kind, event.payload)
+
         self.before_append()
         texts = tuple((event.kind, event.payload.decode()) for event in events)
-        body, by = msgspec.json.encode(JournalStep(ts, expected_seq + 1, texts)), self._new_id()
+        body = msgspec.json.encode(JournalStep(ts, expected_seq + 1, texts))
+        by = self._new_id()
         with self._mutex:
             if self._local_last_seq(feature) != expected_seq or not events:
                 self._sync_feature(feature)
+
             if (seq := self._local_last_seq(feature)) != expected_seq:
-                raise MovedOn(f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step")
+                raise MovedOn(
+                    f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step"
+                )
+
             if events:
-                kept = journal_log(self._bucket, feature).append(self._journal_end(feature), by, body)
+                kept = journal_log(self._bucket, feature).append(
+                    self._journal_end(feature), by, body
+                )
                 self._apply_pages(feature, kept)
                 if kept.page.by != by:
-                    raise MovedOn(f"feature {feature}: another process took step {expected_seq + 1}")
+                    raise MovedOn(
+                        f"feature {feature}: another process took step {expected_seq + 1}"
+                    )
+
         return expected_seq + len(events)
 
     def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
@@ -145,13 +207,18 @@ class BucketStore(WritableStore):
                 continue
 
     def anchor(self) -> None:
-        """Put down where the journals that moved end now, so that one that is cut off or written anew can be found."""
+        """Put down where the journals that moved end now, so that one that is cut off or written
+        anew can be found.
+        """
         with self._mutex:
             self._sync_heads()
             moved = self._journals_ahead(_READ_END_PREFIX, _HEAD_END_PREFIX)
             by = self._new_id()
+
             while moved:
-                kept = heads_log(self._bucket).append(self._heads_end(), by, msgspec.json.encode(moved))
+                kept = heads_log(self._bucket).append(
+                    self._heads_end(), by, msgspec.json.encode(moved)
+                )
                 self._apply_heads(kept)
                 if kept.page.by == by:
                     return
@@ -171,8 +238,12 @@ class BucketStore(WritableStore):
     def chain_head(self) -> ChainHead:
         """A hash over the ends of all journals that are known here."""
         with self._mutex:
-            ends = sorted((feature, end[1]) for feature, end in self._read_ends(_READ_END_PREFIX).items())
-            digest = sha256(encode_fields(text.encode() for end in ends for text in end)).hexdigest()
+            ends = sorted(
+                (feature, end[1]) for feature, end in self._read_ends(_READ_END_PREFIX).items()
+            )
+            digest = sha256(
+                encode_fields(text.encode() for end in ends for text in end)
+            ).hexdigest()
             pages = sum(end[0] for end in self._read_ends(_READ_END_PREFIX).values())
             return ChainHead(pages, digest, str(self._bucket.address))
 
@@ -183,19 +254,26 @@ class BucketStore(WritableStore):
     def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
         with self._mutex:
             began = monotonic()
+            # First: following asks again
             self._schedule.next_heads_poll_s = self._schedule.next_full_poll_s = (
                 began + FULL_POLL_INTERVAL_S
-            )  # first: following asks again
+            )
             self._sync_heads()
             self._sync_features(self._journals_ahead(_HEAD_END_PREFIX, _READ_END_PREFIX))
-            self._sync_features(filter(is_wanted, map(feature_from_folder, self._bucket.list_folders(JOURNAL_FOLDER))))
+            self._sync_features(
+                filter(
+                    is_wanted, map(feature_from_folder, self._bucket.list_folders(JOURNAL_FOLDER))
+                )
+            )
             self._schedule.next_heads_poll_s = began + max(
                 HEADS_POLL_INTERVAL_S, _POLL_PAUSE_FACTOR * (monotonic() - began)
             )
 
     def _may_be_running(self, feature: str) -> bool:
         """Whether a worker may be at it. Else it moves by an order, and then a head tells of it."""
-        row = self._connection.execute("SELECT stage FROM workflow WHERE feature = ?", (feature,)).fetchone()
+        row = self._connection.execute(
+            "SELECT stage FROM workflow WHERE feature = ?", (feature,)
+        ).fetchone()
         return row is None or row[0] not in _IDLE_STAGES
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
@@ -209,10 +287,14 @@ class BucketStore(WritableStore):
                 self._schedule.next_heads_poll_s = began + max(
                     HEADS_POLL_INTERVAL_S, _POLL_PAUSE_FACTOR * (monotonic() - began)
                 )
+
             return iter([*super()._query(query, *values)])
 
     def _sync_features(self, features: Iterable[str]) -> None:
-        """Take in what is new in these. One that holds a foreign history stops only those who ask for it."""
+        """Take in what is new in these.
+
+        One that holds a foreign history stops only those who ask for it.
+        """
 
         def read(name: str, at: ChainHead) -> list[StoredPage] | DivergedHistory:
             try:
@@ -222,10 +304,13 @@ class BucketStore(WritableStore):
 
         with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as threads:
             ends = [(name, self._journal_end(name)) for name in features]
-            for (name, _), pages in zip(ends, threads.map(lambda one: read(*one), ends), strict=True):
+            for (name, _), pages in zip(
+                ends, threads.map(lambda one: read(*one), ends), strict=True
+            ):
                 try:
                     if isinstance(pages, DivergedHistory):
                         raise pages
+
                     self._apply_pages(name, *pages)
                     self.foreign_histories.pop(name, None)
                 except DivergedHistory as error:
@@ -263,10 +348,14 @@ class BucketStore(WritableStore):
 
     def _read_end(self, name: str, start: ChainHead) -> ChainHead:
         row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return start if row is None else ChainHead(*_parse_end(row[0]), start.kept_in)
+        if row is None:
+            return start
+        return ChainHead(*_parse_end(row[0]), start.kept_in)
 
     def _write_end(self, name: str, number: int, digest: str) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, f"{number} {digest}"))
+        self._connection.execute(
+            "INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, f"{number} {digest}")
+        )
 
     def _read_ends(self, prefix: str) -> JournalEnds:
         rows = self._connection.execute(
@@ -275,13 +364,17 @@ class BucketStore(WritableStore):
         return {name.removeprefix(prefix): _parse_end(value) for name, value in rows}
 
     def _journals_ahead(self, prefix: str, other_prefix: str) -> JournalEnds:
-        """The journals of which one says more than the other: what was read of them, or what heads tell."""
+        """The journals of which one says more than the other.
+
+        What was read of them, or what heads tell.
+        """
         rows = self._connection.execute(
             "SELECT substr(a.name, ?), a.value, b.value FROM meta a"
             " LEFT JOIN meta b ON b.name = ? || substr(a.name, ?)"
             " WHERE a.name >= ? AND a.name < ? AND a.value IS NOT b.value",
             (len(prefix) + 1, other_prefix, len(prefix) + 1, prefix, prefix + "\U0010ffff"),
         )
+
         found = ((name, _parse_end(end), _parse_end(other or "0 ")) for name, end, other in rows)
         return {name: end for name, end, other in found if end[0] > other[0]}
 
@@ -291,7 +384,10 @@ class BucketStore(WritableStore):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """One change of the copy, whole or not at all: other processes read it, and take in the same pages."""
+        """One change of the copy, whole or not at all.
+
+        Other processes read it, and take in the same pages.
+        """
         with self._mutex, self._translate_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -299,31 +395,54 @@ class BucketStore(WritableStore):
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
+
             self._connection.execute("COMMIT")
 
     def _apply_pages(self, feature: str, *pages: StoredPage) -> None:
         if not pages:
             return
+
         with self._transaction():
             for kept in pages:
-                if kept.page.n > self._journal_end(feature).entries:  # else another process took it in
+                # Else another process took it in
+                if kept.page.n > self._journal_end(feature).entries:
                     self._insert_page(feature, kept)
 
     def _insert_page(self, feature: str, stored: StoredPage) -> None:
-        step, seq = stored.decode_body(JournalStep), self._local_last_seq(feature)
+        step = stored.decode_body(JournalStep)
+        seq = self._local_last_seq(feature)
         if step.first != seq + 1:
-            raise DivergedHistory(f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}")
-        (position,) = self._connection.execute("SELECT coalesce(max(position), 0) FROM event").fetchone()
+            raise DivergedHistory(
+                f"the journal of {feature} in {self._bucket.address} lacks event {seq + 1}"
+            )
+
+        (position,) = self._connection.execute(
+            "SELECT coalesce(max(position), 0) FROM event"
+        ).fetchone()
         events = [(kind, text.encode()) for kind, text in step.events]
+
         try:
             rows = [decode_row(feature, *event) for event in events]
         except ValueError as error:
-            raise DivergedHistory(f"page {stored.page.n} of the journal of {feature}: {error}") from error
+            raise DivergedHistory(
+                f"page {stored.page.n} of the journal of {feature}: {error}"
+            ) from error
+
         for number, event in enumerate(events):
-            values = (position + number + 1, feature, step.first + number, step.ts, *event, stored.head.hash)
+            values = (
+                position + number + 1,
+                feature,
+                step.first + number,
+                step.ts,
+                *event,
+                stored.head.hash,
+            )
+
             self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
         for row in rows:
             upsert_row(self._connection, row)
+
         self._write_end(_READ_END_PREFIX + feature, stored.head.entries, stored.head.hash)
 
 
@@ -339,6 +458,7 @@ def _open_copy(path: Path | None) -> sqlite3.Connection:
         connection.executescript(SCHEMA.create_sql)
         connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (_COPY_STORE_ID,))
         return connection
+
     make_folder(path.parent)
     with named_lock(path.parent, "copy"):
         try:
@@ -346,7 +466,10 @@ def _open_copy(path: Path | None) -> sqlite3.Connection:
         except (StateConflict, EnvironmentUnavailable):
             for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
                 path.with_name(name).unlink(missing_ok=True)
+
             create_store(path, _COPY_STORE_ID)
             connection = connect_store(path, write=True)
-    connection.execute("PRAGMA synchronous = NORMAL")  # what a power failure takes is read again
+
+    # What a power failure takes is read again
+    connection.execute("PRAGMA synchronous = NORMAL")
     return connection

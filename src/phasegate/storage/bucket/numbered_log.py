@@ -1,7 +1,7 @@
 """A log in a bucket: numbered pages, each made once and bound to the one before by its hash.
 
-Who appends names the page that it has seen last. Of two writers at one number exactly one makes the page; a writer
-whose answer was lost finds its own bytes there. Nothing is ever written over.
+Who appends names the page that it has seen last. Of two writers at one number exactly one makes the
+page; a writer whose answer was lost finds its own bytes there. Nothing is ever written over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ T = TypeVar("T")
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One object of a log. `by` tells its writer from every other, so that equal bodies are not taken for one."""
+    """One object of a log.
+
+    `by` tells its writer from every other, so that equal bodies are not taken for one.
+    """
 
     n: int
     prev: str
@@ -40,35 +43,54 @@ class StoredPage(NamedTuple):
         try:
             return read_json(bytes(self.page.body), type_)
         except msgspec.MsgspecError as error:
-            raise DivergedHistory(f"page {self.page.n} was not written by Phasegate: {error}") from error
+            raise DivergedHistory(
+                f"page {self.page.n} was not written by Phasegate: {error}"
+            ) from error
 
 
 class NumberedLog:
     """One log: the pages below a folder of a bucket."""
 
     def __init__(self, bucket: Bucket, folder: str, origin: str) -> None:
-        self._bucket, self._folder = bucket, folder
+        self._bucket = bucket
+        self._folder = folder
         self.origin_head = ChainHead(0, origin, f"{bucket.address} {folder}")
 
     def append(self, previous: ChainHead, writer_id: str, body: bytes) -> StoredPage:
-        """Make the page behind `at`. What comes back is the page of that number: ours, or another's that was first."""
-        data = msgspec.json.encode(Page(previous.entries + 1, previous.hash, writer_id, msgspec.Raw(body)))
+        """Make the page behind `at`.
+
+        What comes back is the page of that number: ours, or another's that was first.
+        """
+        data = msgspec.json.encode(
+            Page(previous.entries + 1, previous.hash, writer_id, msgspec.Raw(body))
+        )
         path = self._page_path(previous.entries + 1)
+
         if not self._bucket.create(path, data):
             found = self._bucket.get(path)
             if found is None:
-                raise StateConflict(f"{path} was removed from {self._bucket.address}", "see: phasegate audit verify")
+                raise StateConflict(
+                    f"{path} was removed from {self._bucket.address}", "see: phasegate audit verify"
+                )
+
             data = found.data
+
         return self._decode_page(data, previous)
 
     def page_after(self, previous: ChainHead) -> StoredPage | None:
         """The page behind a head; None if there is none."""
         found = self._bucket.get(self._page_path(previous.entries + 1))
-        return None if found is None else self._decode_page(found.data, previous)
+        if found is None:
+            return None
+        return self._decode_page(found.data, previous)
 
     def pages_after(self, previous: ChainHead | None = None) -> Iterator[StoredPage]:
-        """All pages behind a head, in order. One that is missing, or does not follow, is a StateConflict."""
+        """All pages behind a head, in order.
+
+        One that is missing, or does not follow, is a StateConflict.
+        """
         previous = previous or self.origin_head
+
         for path in self._bucket.list_paths(
             self._folder, self._page_path(previous.entries) if previous.entries else ""
         ):
@@ -78,15 +100,32 @@ class NumberedLog:
                     f"page {previous.entries + 1} of {self._folder} is missing in {self._bucket.address}",
                     "see: phasegate audit verify --remote",
                 )
+
             yield kept
             previous = kept.head
 
     def last_page(self, hint: int = 0) -> StoredPage | None:
-        """The last page, whatever it follows; None if there is none. `hint`: the number of one that should be there."""
-        after = self._page_path(hint - 1) if hint > 1 else ""
-        names = self._bucket.list_paths(self._folder, after) or (self._bucket.list_paths(self._folder) if after else [])
-        found = self._bucket.get(names[-1]) if names else None
-        return None if found is None else self._decode_page(found.data, None)
+        """The last page, whatever it follows; None if there is none.
+
+        `hint`: the number of one that should be there.
+        """
+        if hint > 1:
+            after = self._page_path(hint - 1)
+        else:
+            after = ""
+
+        names = self._bucket.list_paths(self._folder, after) or (
+            self._bucket.list_paths(self._folder) if after else []
+        )
+        if names:
+            found = self._bucket.get(names[-1])
+        else:
+            found = None
+
+        if found is None:
+            return None
+
+        return self._decode_page(found.data, None)
 
     def _page_path(self, number: int) -> str:
         return f"{self._folder}/{number:010}"
@@ -95,11 +134,21 @@ class NumberedLog:
         try:
             page = read_json(data, Page)
         except msgspec.MsgspecError as error:
-            where = f"page {previous.entries + 1}" if previous else "the last page"
-            raise DivergedHistory(f"{where} of {self._folder} was not written by Phasegate: {error}") from error
+            if previous:
+                where = f"page {previous.entries + 1}"
+            else:
+                where = "the last page"
+
+            raise DivergedHistory(
+                f"{where} of {self._folder} was not written by Phasegate: {error}"
+            ) from error
+
         if previous and (page.n, page.prev) != (previous.entries + 1, previous.hash):
             raise DivergedHistory(
                 f"page {previous.entries + 1} of {self._folder} in {self._bucket.address} follows another history",
                 "a copy of the repository, or of the bucket, was written to; nothing was changed",
             )
-        return StoredPage(page, ChainHead(page.n, sha256(data).hexdigest(), self.origin_head.kept_in))
+
+        return StoredPage(
+            page, ChainHead(page.n, sha256(data).hexdigest(), self.origin_head.kept_in)
+        )

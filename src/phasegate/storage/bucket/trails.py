@@ -35,35 +35,53 @@ from phasegate.storage.trail_log import OpenTrail, TrailLog
 from phasegate.storage.trail_reader import parse_entry
 from phasegate.storage.trails import TrailWriter, recovery_entry
 
-CHUNK_INTERVAL_S, MAX_CHUNK_BYTES = 10.0, 64_000
-PROMPT_FILE = "prompt.xml"  # in the folder of a job
+CHUNK_INTERVAL_S = 10.0
+MAX_CHUNK_BYTES = 64_000
+# In the folder of a job
+PROMPT_FILE = "prompt.xml"
 _MAX_CONCURRENT_DOWNLOADS = 16
 
 
 class ChunkProgress(NamedTuple):
-    """How far the chunks of an open trail go: the number of the next, and the lines that it begins and ends with."""
+    """How far the chunks of an open trail go.
+
+    The number of the next, and the lines that it begins and ends with.
+    """
 
     number: int = 1
     begin: int = 0
-    end: int = 0  # behind `begin` while one is on its way: it is tried again with the same bytes
+    # Behind `begin` while one is on its way: it is tried again with the same bytes
+    end: int = 0
 
 
 class BucketTrailWriter(TrailWriter):
-    """Fulfils `ports.TrailSink`: open trails are in the log of this machine, closed ones in the bucket too."""
+    """Fulfils `ports.TrailSink`.
 
-    def __init__(self, bucket: Bucket, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
+    Open trails are in the log of this machine, closed ones in the bucket too.
+    """
+
+    def __init__(
+        self, bucket: Bucket, location: Location, log: TrailLog, trails: dict[str, OpenTrail]
+    ) -> None:
         super().__init__(location, log, trails)
         self._bucket = bucket
-        self.before_close: Callable[[], None] = lambda: None  # must be done before a trail is put into the bucket
+        # Must be done before a trail is put into the bucket
+        self.before_close: Callable[[], None] = lambda: None
         self._chunk_progress: dict[str, ChunkProgress] = {}
-        self._unsent_bytes, self._wake_sender, self._is_closing = 0, Event(), Event()
+        self._unsent_bytes = 0
+        self._wake_sender = Event()
+        self._is_closing = Event()
         self._sender = Thread(target=self._run_sender, name="live chunks", daemon=True)
 
     @classmethod
-    def create_in_bucket(cls, bucket: Bucket, location: Location, log_folder: Path, writer_id: str) -> Self:
+    def create_in_bucket(
+        cls, bucket: Bucket, location: Location, log_folder: Path, writer_id: str
+    ) -> Self:
         """A writer with a log of its own in `outside`, a folder that no agent can write."""
         make_folder(log_folder)
-        return cls(bucket, location, TrailLog.create(log_folder, require_slug(writer_id, "writer id")), {})
+        return cls(
+            bucket, location, TrailLog.create(log_folder, require_slug(writer_id, "writer id")), {}
+        )
 
     def __exit__(self, *error: object) -> None:
         self._is_closing.set()
@@ -89,10 +107,12 @@ class BucketTrailWriter(TrailWriter):
             self._wake_sender.wait(CHUNK_INTERVAL_S)
             if self._is_closing.is_set():
                 return
+
             self._wake_sender.clear()
             self._unsent_bytes = 0
             for job in [*self._chunk_progress]:
-                with suppress(EnvironmentUnavailable):  # the next look tries again
+                # The next look tries again
+                with suppress(EnvironmentUnavailable):
                     self._send_chunks(job)
 
     def _send_chunks(self, job: str) -> None:
@@ -102,59 +122,94 @@ class BucketTrailWriter(TrailWriter):
             and (at := self._chunk_progress.get(job))
             and at.begin < len(trail.lines)
         ):
-            end = at.end if at.end > at.begin else _find_chunk_end(trail.lines, at.begin)
+            if at.end > at.begin:
+                end = at.end
+            else:
+                end = _find_chunk_end(trail.lines, at.begin)
+
             self._chunk_progress[job] = at._replace(end=end)
             data = b"".join(trail.lines[at.begin : end])
-            self._bucket.create(chunk_path(job, at.number), data, no_retry=True)  # who waits here is late for others
+            # Who waits here is late for others
+            self._bucket.create(chunk_path(job, at.number), data, no_retry=True)
             self._chunk_progress[job] = ChunkProgress(at.number + 1, end, end)
 
     def reopen(self, seal: TrailSeal) -> OpenTrail:
         """Go on with a trail that was closed, here or on another machine.
 
-        Lines behind its seal are of one that died before it recorded them: they stay, and the trail says so.
+        Lines behind its seal are of one that died before it recorded them: they stay, and the trail
+        says so.
         """
-        kept, start = self.read_remote_trail(seal.feature, seal.job), trail_origin(seal.feature, seal.job)
+        kept = self.read_remote_trail(seal.feature, seal.job)
+        start = trail_origin(seal.feature, seal.job)
         if scan_trail(kept[: seal.bytes], start) != (seal.lines, seal.bytes, seal.hash, 0, None):
             return super().reopen(seal)
+
         rest = scan_trail(kept[seal.bytes :], seal.hash)
         if rest.broken or rest.partial_bytes:
-            raise StateConflict(f"the trail of job {seal.job} in {self._bucket.address} was changed behind its end")
+            raise StateConflict(
+                f"the trail of job {seal.job} in {self._bucket.address} was changed behind its end"
+            )
+
         if kept != read_trail(trail_path(self._location, seal.feature, seal.job)):
             export_trail(self._location, seal.feature, seal.job, kept)
-        lines, size = seal.lines + rest.lines, seal.bytes + rest.bytes
+
+        lines = seal.lines + rest.lines
+        size = seal.bytes + rest.bytes
         trail = super().reopen(seal._replace(lines=lines, bytes=size, hash=rest.hash))
         if rest.lines:
-            self.append_entry(seal.job, str(parse_entry(trail.lines[-1])["ts"]), recovery_entry(lines))
+            self.append_entry(
+                seal.job, str(parse_entry(trail.lines[-1])["ts"]), recovery_entry(lines)
+            )
+
         return trail
 
     def read_remote_trail(self, feature: str, job: str) -> bytes:
         found = self._bucket.get(trail_object_path(feature, job))
-        return found.data if found else b""
+        if found:
+            return found.data
+        return b""
 
     def close(self, job: str) -> TrailSeal:
         """The trail is in the bucket before its seal can be in the journal."""
         self._chunk_progress.pop(job, None)
         self.before_close()
-        seal, content = super().close(job), self._open_trails[job].content
+        seal = super().close(job)
+        content = self._open_trails[job].content
+
         if not put_append_only(self._bucket, trail_object_path(seal.feature, job), content):
-            raise StateConflict(f"{self._bucket.address} holds another trail of job {job}", "nothing was changed there")
+            raise StateConflict(
+                f"{self._bucket.address} holds another trail of job {job}",
+                "nothing was changed there",
+            )
+
         return seal
 
 
-def seal_unrecorded_lines(record: BucketStore, trails: BucketTrailWriter, feature: str, ts: str) -> None:
-    """Seal what is behind the seals of a feature's trails: another machine died before it had recorded that."""
+def seal_unrecorded_lines(
+    record: BucketStore, trails: BucketTrailWriter, feature: str, ts: str
+) -> None:
+    """Seal what is behind the seals of a feature's trails.
+
+    Another machine died before it had recorded that.
+    """
     for seal in (one for one in record.seals() if one.feature == feature):
         if len(trails.read_remote_trail(feature, seal.job)) > seal.bytes:
-            with suppress(StateConflict):  # nobody of ours wrote it: `audit verify` says so
+            # Nobody of ours wrote it: `audit verify` says so
+            with suppress(StateConflict):
                 trails.reopen(seal)
-                record.append_unconditionally(feature, ts, [trail_sealed_event(trails.close(seal.job))])
+                record.append_unconditionally(
+                    feature, ts, [trail_sealed_event(trails.close(seal.job))]
+                )
+
             trails.forget(seal.job)
 
 
 def _find_chunk_end(lines: list[bytes], begin: int) -> int:
-    size, end = 0, begin
+    size = 0
+    end = begin
     while end < len(lines) and (end == begin or size + len(lines[end]) <= MAX_CHUNK_BYTES):
-        size, end = size + len(lines[end]), end + 1
+        size = size + len(lines[end])
+        end = end + 1
     return end
 
 
@@ -172,9 +227,13 @@ def read_live_chunks(bucket: Bucket, job: str, after: int = 0) -> Iterator[bytes
 
 
 def download_trails(bucket: Bucket, copy_location: Location, reader: StoreReader) -> None:
-    """Put the trails and prompts of a fleet's jobs where those of a repository lie. What is there is not asked for."""
+    """Put the trails and prompts of a fleet's jobs where those of a repository lie.
+
+    What is there is not asked for.
+    """
     for folder in (copy_location.trails_folder, copy_location.jobs_folder):
         make_folder(folder)
+
     unsealed = [job for job in reader.running_jobs() if reader.find_seal(job.id) is None]
     wanted = (
         (_download_sealed_trail, reader.seals()),
@@ -182,8 +241,11 @@ def download_trails(bucket: Bucket, copy_location: Location, reader: StoreReader
         (_download_prompt, reader.all_rows(JobRow)),
     )
     with ThreadPoolExecutor(_MAX_CONCURRENT_DOWNLOADS) as threads:
-        for _ in chain(*(threads.map(partial(bring, bucket, copy_location), rows) for bring, rows in wanted)):
-            pass  # what went wrong in one is raised here
+        for _ in chain(
+            *(threads.map(partial(bring, bucket, copy_location), rows) for bring, rows in wanted)
+        ):
+            # What went wrong in one is raised here
+            pass
 
 
 def _download_sealed_trail(bucket: Bucket, copy: Location, seal: TrailSeal) -> None:
@@ -220,8 +282,14 @@ class BucketDocumentStore:
     def get(self, digest: str) -> bytes:
         found = self._bucket.get(f"{DOCUMENTS_FOLDER}/{digest}")
         if found is None or sha256(found.data).hexdigest() != digest:
-            why = "is not there" if found is None else "was changed"
+            if found is None:
+                why = "is not there"
+            else:
+                why = "was changed"
+
             raise StateConflict(
-                f"the paper {digest} {why} in {self._bucket.address}", "put it back as it was, then run"
+                f"the paper {digest} {why} in {self._bucket.address}",
+                "put it back as it was, then run",
             )
+
         return found.data
