@@ -79,7 +79,8 @@ check: $(VENV)/.dev ## format, lint, types, imports, unused code, shipped files,
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/phasegate agent-file check src/phasegate/prompts/agent_files
 	@$(BIN)/phasegate template lint src/phasegate/prompts/templates/system
-	@$(BIN)/python tools/house.py
+	@$(BIN)/python tools/unused_code.py
+	@$(BIN)/python tools/readability.py
 	@$(BIN)/python tools/traceability.py --check
 	@$(BIN)/python -m tools.audit_locks $(VENV)/audit --once-a-day
 

@@ -34,7 +34,10 @@ MARK = "<!-- last run -->\n"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "modules", nargs="*", metavar="MODULE", help=f"which ones; all by default: {', '.join(MODULES)}"
+        "modules",
+        nargs="*",
+        metavar="MODULE",
+        help=f"which ones; all by default: {', '.join(MODULES)}",
     )
     parser.add_argument("--save", action="store_true", help="write the table into bench/README.md")
     options = parser.parse_args()

@@ -18,7 +18,10 @@ from phasegate.sandbox.request import JobRequest, SandboxLevel
 from phasegate.sandbox.run_program import run_program
 
 LINES = 400_000
-LINE = b'{"type":"assistant","message":{"content":[{"type":"text","text":"%s"}]},"session_id":"0123"}' % (b"x" * 80)
+LINE = (
+    b'{"type":"assistant","message":{"content":[{"type":"text","text":"%s"}]},"session_id":"0123"}'
+    % (b"x" * 80)
+)
 MOST_S_A_LINE = 2e-6
 MOST_GROWTH_MIB = 64
 ROUNDS = 5
@@ -35,16 +38,22 @@ def rows() -> list[Row]:
 def _request(room: Path, argv: tuple[str, ...], level: SandboxLevel) -> JobRequest:
     tag = uuid.uuid4().hex
     worktree = room / "worktree"
-    return JobRequest(argv, worktree, room / tag, tag, build_environment(), level, writable=(worktree,))
+    return JobRequest(
+        argv, worktree, room / tag, tag, build_environment(), level, writable=(worktree,)
+    )
 
 
 def _stream(room: Path) -> list[Row]:
     """A stream split into lines, against the CPU time that is allowed a line; and the memory it takes, in MiB."""
     agent = room / "agent.out"
-    with agent.open("wb") as file:  # in pieces: what is measured below is the reader's memory, not ours
+    with agent.open(
+        "wb"
+    ) as file:  # in pieces: what is measured below is the reader's memory, not ours
         for _ in range(LINES // 1000):
             file.write((LINE + b"\n") * 1000)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: earlier benchmarks may have had a higher one
+    Path("/proc/self/clear_refs").write_text(
+        "5"
+    )  # the peak begins anew: earlier benchmarks may have had a higher one
     before_kib = _peak_kib()
     spent_s = sorted(_read(room, agent) for _ in range(ROUNDS))[ROUNDS // 2]
     growth_mib = (_peak_kib() - before_kib) / 1024
@@ -81,7 +90,9 @@ def _start(room: Path, level: SandboxLevel) -> Row:
     def reference() -> None:
         subprocess.run([sys.executable, "-c", "pass"], check=True)
 
-    return Row(f"caged start, level {level}", *in_turn(ours, reference), 4.0 if level.is_sandboxed else 2.5)
+    return Row(
+        f"caged start, level {level}", *in_turn(ours, reference), 4.0 if level.is_sandboxed else 2.5
+    )
 
 
 def _git(room: Path) -> Row:

@@ -16,9 +16,7 @@ SENTENCE = (
     "the handler reads each request and checks its token against the store so that a value is returned when it is "
     "valid or an error when it is not; a review of every path found no gap, and all tests pass on a clean checkout"
 )
-CODE = (
-    'def check(a, b):\n    if a < b and b > 0:  # compare\n        return {"k": [a, b], "c": f"{a}"}\n    return None\n'
-)
+CODE = 'def check(a, b):\n    if a < b and b > 0:  # compare\n        return {"k": [a, b], "c": f"{a}"}\n    return None\n'
 # What a program would run over an answer if it took the published patterns as they are.
 PATTERNS = [
     re.compile(r"<review>(PASS|NEEDS_REVISION|NEEDS_CHANGES|REJECTED|MAJOR_ISSUES)</review>"),
@@ -31,7 +29,9 @@ PATTERNS = [
 
 def rows() -> list[Row]:
     prose = _prose(SIZE)
-    mixed = "".join(f"{prose[at : at + 8_000]}\n```python\n{CODE * 8}```\n" for at in range(0, SIZE, 9_000))
+    mixed = "".join(
+        f"{prose[at : at + 8_000]}\n```python\n{CODE * 8}```\n" for at in range(0, SIZE, 9_000)
+    )
     return [
         _against_find("answer scan, prose", prose),
         _against_find("answer scan, prose with dashes (not ASCII)", prose.replace(" a ", " — ")),
@@ -54,7 +54,9 @@ def _against_find(name: str, text: str) -> Row:
 
 
 def _against_patterns(name: str, text: str) -> Row:
-    ours, reference = in_turn(_scan(text + PASS), lambda: [pattern.search(text) for pattern in PATTERNS])
+    ours, reference = in_turn(
+        _scan(text + PASS), lambda: [pattern.search(text) for pattern in PATTERNS]
+    )
     return Row(name, ours, reference, 1)
 
 

@@ -29,7 +29,10 @@ FEATURE, TS = "001-user-login", "2026-03-01T10:15:34Z"
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as room:
-        busy, location = make_repository(Path(room) / "busy"), make_repository(Path(room) / "filled")
+        busy, location = (
+            make_repository(Path(room) / "busy"),
+            make_repository(Path(room) / "filled"),
+        )
         with open_store(busy, "bench", TS) as store:
             durable = durable_rows(busy, store, Path(room))
         with open_store(location, "bench", TS) as store:
@@ -47,7 +50,10 @@ def make_repository(room: Path) -> Location:
 
 def done(number: int) -> TrailEvent:
     return TrailEvent(
-        "agent:claude-code", Action.WRITE_FILE, Source.OBSERVED, {"path": "src/auth/models.rs", "lines": number}
+        "agent:claude-code",
+        Action.WRITE_FILE,
+        Source.OBSERVED,
+        {"path": "src/auth/models.rs", "lines": number},
     )
 
 
@@ -65,7 +71,9 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
 
         def one_fsync_an_entry(writer: int, number: int) -> None:
             with turn:
-                os.write(log, bind_entry("0" * 64, encode_entry(TS, str(writer), done(number))).line)
+                os.write(
+                    log, bind_entry("0" * 64, encode_entry(TS, str(writer), done(number))).line
+                )
                 os.fsync(log)
 
         def one_transaction_an_entry(writer: int, number: int) -> None:
@@ -77,7 +85,14 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
             end_job(store, trails, f"durable-{writer}")
     os.close(log)
     return [
-        Row("durable audit, 8 writers, against one fsync an entry", rates[0], rates[1], FSYNC_GOAL, True, "entries/s"),
+        Row(
+            "durable audit, 8 writers, against one fsync an entry",
+            rates[0],
+            rates[1],
+            FSYNC_GOAL,
+            True,
+            "entries/s",
+        ),
         Row(
             "the same, against SQLite FULL (WAL), a connection each",
             rates[0],
@@ -90,7 +105,9 @@ def durable_rows(location: Location, store: Store, room: Path) -> list[Row]:
 
 
 def open_database(room: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(room / "reference.db", isolation_level=None, check_same_thread=False, timeout=60)
+    database = sqlite3.connect(
+        room / "reference.db", isolation_level=None, check_same_thread=False, timeout=60
+    )
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     database.execute("CREATE TABLE IF NOT EXISTS entry (line BLOB)")
@@ -122,7 +139,9 @@ def rate(work: Callable[[int, int], None]) -> float:
 
 def start_job(store: Store, trails: TrailWriter, id_: str) -> None:
     store.append_unconditionally(
-        FEATURE, TS, [job_started_event(JobRow(FEATURE, id_, "WP01", "06-implementation", 1, "claude", TS))]
+        FEATURE,
+        TS,
+        [job_started_event(JobRow(FEATURE, id_, "WP01", "06-implementation", 1, "claude", TS))],
     )
     trails.open(FEATURE, id_)
 
@@ -151,7 +170,11 @@ def fill(location: Location, store: Store, *, entries: int, trails: int, lines: 
 def verify_row(location: Location, name: str) -> Row:
     verify = [str(Path(sys.executable).with_name("phasegate")), "audit", "verify"]
     os.environ["XDG_STATE_HOME"] = str(location.state_home.parent)
-    said = subprocess.run(verify, cwd=location.root, check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        verify, cwd=location.root, check=True, capture_output=True, text=True
+    ).stdout
     assert said.startswith("verified: ")
-    ours, nothing = in_turn(command(verify, location.root), command([sys.executable, "-c", "pass"], location.root))
+    ours, nothing = in_turn(
+        command(verify, location.root), command([sys.executable, "-c", "pass"], location.root)
+    )
     return Row(name, ours, nothing, VERIFY_GOAL)

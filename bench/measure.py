@@ -47,7 +47,9 @@ class Row(NamedTuple):
         return self.ratio >= self.goal if self.at_least else self.ratio <= self.goal
 
 
-def in_turn(ours: Callable[[], object], reference: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
+def in_turn(
+    ours: Callable[[], object], reference: Callable[[], object], rounds: int = ROUNDS
+) -> tuple[float, float]:
     """The median CPU milliseconds of two pieces of work in this process and its children, run one after the other."""
     mine: list[float] = []
     theirs: list[float] = []
@@ -70,7 +72,9 @@ def command(argv: Sequence[str], cwd: Path | None = None) -> Callable[[], object
     """A program to be measured: it must succeed, and its output is thrown away."""
 
     def run() -> None:
-        subprocess.run(argv, cwd=cwd, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            argv, cwd=cwd, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
 
     return run
 

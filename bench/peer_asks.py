@@ -15,12 +15,43 @@ BACKLOG_INIT = (
     *("--check-branches", "false", "--include-remote", "false"),
 )
 OPENSPEC_INIT = ("init", "--tools", "none", "--force", ".")
-SPECIFY_INIT = ("init", "--here", "--force", "--non-interactive", "--ignore-agent-tools", "--script", "sh")
-TASK_MASTER_INIT = ("init", "--yes", "--name", "bench", "--no-git", "--no-aliases", "--skip-install")
+SPECIFY_INIT = (
+    "init",
+    "--here",
+    "--force",
+    "--non-interactive",
+    "--ignore-agent-tools",
+    "--script",
+    "sh",
+)
+TASK_MASTER_INIT = (
+    "init",
+    "--yes",
+    "--name",
+    "bench",
+    "--no-git",
+    "--no-aliases",
+    "--skip-install",
+)
 SPEC_KITTY_INIT = ("init", "--ai", "claude", "--non-interactive")
 SPEC_KITTY_MISSION = (
-    *("agent", "mission", "create", "many-parts", "--topology", "single_branch", "--friendly-name", "Many parts"),
-    *("--purpose-tldr", "Build many parts", "--purpose-context", "Many parts are wanted.", "--json"),
+    *(
+        "agent",
+        "mission",
+        "create",
+        "many-parts",
+        "--topology",
+        "single_branch",
+        "--friendly-name",
+        "Many parts",
+    ),
+    *(
+        "--purpose-tldr",
+        "Build many parts",
+        "--purpose-context",
+        "Many parts are wanted.",
+        "--json",
+    ),
 )
 SPEC_KITTY_SETUP = (SPEC_KITTY_INIT, SPEC_KITTY_MISSION)
 
@@ -44,21 +75,34 @@ def openspec_changes(items: int) -> Callable[[Path], None]:
         for number in range(1, items + 1):
             change = folder / f"openspec/changes/build-part-{number:04}"
             change.mkdir(parents=True)
-            (change / "proposal.md").write_text("# Change\n\n## Why\nIt is wanted.\n\n## What Changes\n- A part\n")
+            (change / "proposal.md").write_text(
+                "# Change\n\n## Why\nIt is wanted.\n\n## What Changes\n- A part\n"
+            )
             (change / "tasks.md").write_text("## 1. Work\n- [x] 1.1 One\n- [ ] 1.2 Two\n")
 
     return write
 
 
 def task_master_tasks(items: int) -> Callable[[Path], None]:
-    task = {"title": "Build part", "description": "A part", "status": "pending", "priority": "medium"}
+    task = {
+        "title": "Build part",
+        "description": "A part",
+        "status": "pending",
+        "priority": "medium",
+    }
     empty = {"details": "", "testStrategy": "", "dependencies": [], "subtasks": []}
     tasks = [{"id": number, **task, **empty} for number in range(1, items + 1)]
-    created = {"created": "2026-03-01T10:15:34Z", "updated": "2026-03-01T10:15:34Z", "description": "Parts"}
+    created = {
+        "created": "2026-03-01T10:15:34Z",
+        "updated": "2026-03-01T10:15:34Z",
+        "description": "Parts",
+    }
 
     def write(folder: Path) -> None:
         (folder / ".taskmaster/tasks").mkdir(parents=True)
-        (folder / ".taskmaster/config.json").write_text(json.dumps({"global": {"anonymousTelemetry": False}}))
+        (folder / ".taskmaster/config.json").write_text(
+            json.dumps({"global": {"anonymousTelemetry": False}})
+        )
         content = {"master": {"tasks": tasks, "metadata": created}}
         (folder / ".taskmaster/tasks/tasks.json").write_text(json.dumps(content))
 
@@ -76,7 +120,13 @@ def spec_kitty_packages(items: int) -> Callable[[Path], None]:
 
 
 NEXT = (
-    Ask("backlog", ("task", "list", "--ready", "--plain"), "Build part", setup=(BACKLOG_INIT,), write=backlog_tasks(1)),
+    Ask(
+        "backlog",
+        ("task", "list", "--ready", "--plain"),
+        "Build part",
+        setup=(BACKLOG_INIT,),
+        write=backlog_tasks(1),
+    ),
     Ask(
         "openspec",
         ("status", "--change", "build-part-0001"),
@@ -94,7 +144,14 @@ NEXT = (
     ),
 )
 STATUS = (
-    Ask("backlog", ("task", "list", "--plain"), "Build part", MANY, (BACKLOG_INIT,), backlog_tasks(MANY)),
+    Ask(
+        "backlog",
+        ("task", "list", "--plain"),
+        "Build part",
+        MANY,
+        (BACKLOG_INIT,),
+        backlog_tasks(MANY),
+    ),
     Ask("openspec", ("list",), "build-part-", MANY, (OPENSPEC_INIT,), openspec_changes(MANY)),
     Ask("task-master", ("list",), "Build part", MANY, write=task_master_tasks(MANY)),
     Ask(

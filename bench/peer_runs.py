@@ -82,7 +82,9 @@ def _ratio(ours: Callable[[], object], works: Iterator[Callable[[], object]]) ->
     first()
     rounds = rounds_within(BUDGET_S, time.monotonic() - started_s)
     pairs = [(cpu_ms(ours), cpu_ms(next(works))) for _ in range(rounds)]
-    return statistics.median(theirs for _, theirs in pairs) / statistics.median(mine for mine, _ in pairs)
+    return statistics.median(theirs for _, theirs in pairs) / statistics.median(
+        mine for mine, _ in pairs
+    )
 
 
 def rounds_within(budget_s: float, one_s: float) -> int:
@@ -103,8 +105,15 @@ def _work(room: Path, program: Path, ask: Ask) -> Iterator[Callable[[], object]]
 def _prepare(room: Path, folder: Path, program: Path, ask: Ask) -> None:
     """A repository with a commit, on a branch whose name none of them protects."""
     env = bare(room / "home", os.environ["PATH"])
-    subprocess.run(["git", "init", "--quiet", "--initial-branch=bench", str(folder)], env=env, check=True)
-    subprocess.run(["git", "commit", "--quiet", "--allow-empty", "-m", "first"], cwd=folder, env=env, check=True)
+    subprocess.run(
+        ["git", "init", "--quiet", "--initial-branch=bench", str(folder)], env=env, check=True
+    )
+    subprocess.run(
+        ["git", "commit", "--quiet", "--allow-empty", "-m", "first"],
+        cwd=folder,
+        env=env,
+        check=True,
+    )
     for arguments in ask.setup:
         _run(room, folder, program, arguments)
     ask.write(folder)
@@ -118,7 +127,9 @@ def _checked(room: Path, folder: Path, program: Path, ask: Ask) -> None:
 
 def _run(room: Path, folder: Path, program: Path, arguments: tuple[str, ...]) -> str:
     argv = [*_without_network(), str(program), *arguments]
-    done = run_program(argv, cwd=folder, env=bare(room / "home", os.environ["PATH"]), timeout_s=TIMEOUT_S)
+    done = run_program(
+        argv, cwd=folder, env=bare(room / "home", os.environ["PATH"]), timeout_s=TIMEOUT_S
+    )
     if done.timed_out:
         raise Failed(f"not done in {TIMEOUT_S:.0f} s")
     if not done.ok:
@@ -142,7 +153,10 @@ def bare(home: Path, path: str) -> dict[str, str]:
 def _without_network() -> tuple[str, ...]:
     """A peer needs no network; where the system can take it away, none of them can report home."""
     try:
-        taken = subprocess.run([*WITHOUT_NETWORK, "true"], check=False, capture_output=True).returncode == 0
+        taken = (
+            subprocess.run([*WITHOUT_NETWORK, "true"], check=False, capture_output=True).returncode
+            == 0
+        )
     except OSError:
         taken = False
     return WITHOUT_NETWORK if taken else ()

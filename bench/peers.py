@@ -46,7 +46,11 @@ def folder_of(package: Package, cache: Path) -> Path:
 
 
 def program_in(package: Package, folder: Path) -> Path:
-    return folder / ("node_modules/.bin" if package.installer == "npm" else "venv/bin") / package.program
+    return (
+        folder
+        / ("node_modules/.bin" if package.installer == "npm" else "venv/bin")
+        / package.program
+    )
 
 
 def installed(program: str, cache: Path) -> Path | None:

@@ -13,7 +13,12 @@ from phasegate.workspace.repository import list_files
 
 FILES = 100_000
 GOAL = 6
-UNTRACKED_TOO = ("-z", "--cached", "--others", "--exclude-standard")  # as the tree itself needs it: four times the work
+UNTRACKED_TOO = (
+    "-z",
+    "--cached",
+    "--others",
+    "--exclude-standard",
+)  # as the tree itself needs it: four times the work
 
 
 def rows() -> list[Row]:
@@ -39,7 +44,12 @@ def _make(project: Path) -> None:
     subprocess.run(["git", "init", "--quiet"], cwd=project, check=True)
     for number in range(FILES):
         if number % 200 == 0:
-            folder = project / f"package{number // 5_000:02}" / f"module{number // 200 % 25:02}" / "source"
+            folder = (
+                project
+                / f"package{number // 5_000:02}"
+                / f"module{number // 200 % 25:02}"
+                / "source"
+            )
             folder.mkdir(parents=True)
         (folder / f"component{number % 200:03}.py").touch()
     subprocess.run(["git", "add", "--all"], cwd=project, check=True)

@@ -33,18 +33,25 @@ def rows() -> list[Row]:
         out = Path(room) / "out"
         found = [_row("files of 1 MB", many, out), _row("one file", [one], out)]
         memory = _memory_mb(many, out)
-    return [*found, Row("memory of it, in a process of its own", memory, MEMORY_GOAL_MB, 1, unit="MB")]
+    return [
+        *found,
+        Row("memory of it, in a process of its own", memory, MEMORY_GOAL_MB, 1, unit="MB"),
+    ]
 
 
 def _row(name: str, files: list[Path], out: Path) -> Row:
     ours = streamed(parts_of(files), out)
     ours()
     _check(files, out)
-    return Row(f"prompt of {MEGABYTES} MB, {name}, against cat", *in_turn(ours, _cat(files, out)), GOAL)
+    return Row(
+        f"prompt of {MEGABYTES} MB, {name}, against cat", *in_turn(ours, _cat(files, out)), GOAL
+    )
 
 
 def parts_of(files: list[Path]) -> PromptParts:
-    return PromptParts("system", [FileSource(ItemType.FILE, file.name, file) for file in files], "go")
+    return PromptParts(
+        "system", [FileSource(ItemType.FILE, file.name, file) for file in files], "go"
+    )
 
 
 def streamed(parts: PromptParts, out: Path) -> Callable[[], object]:
@@ -58,7 +65,9 @@ def streamed(parts: PromptParts, out: Path) -> Callable[[], object]:
 def _files(room: Path) -> tuple[list[Path], Path]:
     """Code and some prose of several languages, as repositories hold them: one character in 300 is not ASCII."""
     code = "".join(path.read_text(encoding="utf-8") for path in sorted(SAMPLES.glob("code-*.txt")))
-    prose = "".join(path.read_text(encoding="utf-8") for path in sorted(SAMPLES.glob("prose-*.txt")))
+    prose = "".join(
+        path.read_text(encoding="utf-8") for path in sorted(SAMPLES.glob("prose-*.txt"))
+    )
     text = ((code * 40 + prose).encode() * 10)[: 1024 * 1024].decode(errors="ignore").encode()
     many = [room / f"file{number:03}" for number in range(MEGABYTES)]
     for path in many:
@@ -80,7 +89,10 @@ def _check(files: list[Path], out: Path) -> None:
     with out.open(encoding="utf-8", newline="") as written:
         assert written.read(len(render_head("system"))) == render_head("system")
         for path in files:
-            start, end = render_start_tag(ItemType.FILE, path.name, True), render_end_tag(ItemType.FILE)
+            start, end = (
+                render_start_tag(ItemType.FILE, path.name, True),
+                render_end_tag(ItemType.FILE),
+            )
             expected = start + escape(path.read_text(encoding="utf-8")) + end
             assert written.read(len(expected)) == expected
 

@@ -20,11 +20,17 @@ def rows() -> list[Row]:
     with large_repository(FILES, in_memory=False) as repository:
         checkout = ensure_checkout(repository, Assignment(SLUG, "WP01"), TERMS)
         reference = repository.root.parent / "reference"
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", reference], cwd=repository.root, check=True)
+        subprocess.run(
+            ["git", "worktree", "add", "--quiet", "--detach", reference],
+            cwd=repository.root,
+            check=True,
+        )
         for folder in (checkout.folder, reference):
             _work(folder)
         assert len(_checked(checkout)) == 1
-        ours, status = in_turn(lambda: _checked(checkout), command(["git", "status", "--porcelain"], reference))
+        ours, status = in_turn(
+            lambda: _checked(checkout), command(["git", "status", "--porcelain"], reference)
+        )
     return [Row(f"scope check in {FILES} files, against git status", ours, status, GOAL)]
 
 

@@ -31,18 +31,34 @@ def rows() -> list[Row]:
             subprocess.run([*GIT, *command], cwd=root, check=True, capture_output=True)
         times = [_first_and_second(root) for _ in range(ROUNDS)]
     first, second = (statistics.median(column) for column in zip(*times, strict=True))
-    return [Row("setup of a second package, against the first", second * 1000, first * 1000, GOAL, unit="ms")]
+    return [
+        Row(
+            "setup of a second package, against the first",
+            second * 1000,
+            first * 1000,
+            GOAL,
+            unit="ms",
+        )
+    ]
 
 
 def _first_and_second(root: Path) -> tuple[float, float]:
     project = open_project(root)
     shutil.rmtree(project.location.data_folder / "setups", ignore_errors=True)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True
+    )
     taken = []
     for name in ("WP01", "WP02"):
-        package = WorkPackage(work_package_id=name, title="", feature_slug="001-bench", file_scope=())
+        package = WorkPackage(
+            work_package_id=name, title="", feature_slug="001-bench", file_scope=()
+        )
         head = commit.stdout.strip()
-        setup = PackageChecker(project, package, head).run_checks(head, (Purpose.SETUP,)).find_check(Purpose.SETUP)
+        setup = (
+            PackageChecker(project, package, head)
+            .run_checks(head, (Purpose.SETUP,))
+            .find_check(Purpose.SETUP)
+        )
         assert setup is not None
         assert setup.duration_s is not None, setup
         assert ("cache" in setup.summary) is (name == "WP02"), setup

@@ -24,7 +24,10 @@ def rows() -> list[Row]:
         _write(tasks, with_tasks=True)
         return [
             _row(requirements, f"spec check of {ITEMS} requirements, against python3 -c pass"),
-            _row(tasks, f"spec check of {ITEMS} requirements and {ITEMS} tasks, against python3 -c pass"),
+            _row(
+                tasks,
+                f"spec check of {ITEMS} requirements and {ITEMS} tasks, against python3 -c pass",
+            ),
             _growth(Path(room)),
         ]
 
@@ -42,7 +45,12 @@ def _growth(room: Path) -> Row:
     checks = {count: _check(folder) for count, folder in folders.items()}
     start, few = in_turn(checks[1], checks[ITEMS // 10])
     many, _ = in_turn(checks[ITEMS], checks[1])
-    return Row(f"spec check of {ITEMS} work packages, against {ITEMS // 10}", many - start, few - start, GROWTH)
+    return Row(
+        f"spec check of {ITEMS} work packages, against {ITEMS // 10}",
+        many - start,
+        few - start,
+        GROWTH,
+    )
 
 
 def _check(folder: Path) -> Callable[[], object]:
@@ -102,6 +110,8 @@ def _package(number: int) -> str:
         profile="python",
     )
     plan = PackagePlan(
-        created="2025-01-15T10:30:00Z", base_branch=f"feat/{SLUG}", commands={"test": "python -m pytest -q"}
+        created="2025-01-15T10:30:00Z",
+        base_branch=f"feat/{SLUG}",
+        commands={"test": "python -m pytest -q"},
     )
     return render_package(package, plan)

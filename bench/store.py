@@ -43,6 +43,11 @@ def fill(room: Path, packages: int) -> Location:
     location = make_repository(room)
     with open_store(location, "bench", TS) as store:
         for state in ("PLANNED", "DOING", "FOR_REVIEW"):
-            changes = [PackageRow(FEATURE, f"WP{number:04}", "a title", state, since=TS) for number in range(packages)]
-            store.append_unconditionally(FEATURE, TS, [package_changed_event(change) for change in changes])
+            changes = [
+                PackageRow(FEATURE, f"WP{number:04}", "a title", state, since=TS)
+                for number in range(packages)
+            ]
+            store.append_unconditionally(
+                FEATURE, TS, [package_changed_event(change) for change in changes]
+            )
     return location

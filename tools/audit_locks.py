@@ -41,17 +41,24 @@ def findings_in(report: str) -> Findings:
             unknown.append(package["name"])
         for one in found or ():
             fixed = ", ".join(one.get("fix_versions") or ()) or "no version yet"
-            vulnerable.append(f"{package['name']} {package['version']}: {one['id']}, fixed in {fixed}")
+            vulnerable.append(
+                f"{package['name']} {package['version']}: {one['id']}, fixed in {fixed}"
+            )
     return Findings(vulnerable, unknown)
 
 
 def verdict(found: Findings) -> tuple[int, str]:
     """Exit status and the line to print."""
     if found.vulnerable:
-        return 1, "\n".join(["known vulnerabilities in the locks:", *(f"  {line}" for line in found.vulnerable)])
+        return 1, "\n".join(
+            ["known vulnerabilities in the locks:", *(f"  {line}" for line in found.vulnerable)]
+        )
     if found.unknown:
         more = f" and {len(found.unknown) - SHOWN} more" if len(found.unknown) > SHOWN else ""
-        return 0, f"*** NOT AUDITED: the service knows nothing of {', '.join(found.unknown[:SHOWN])}{more}"
+        return (
+            0,
+            f"*** NOT AUDITED: the service knows nothing of {', '.join(found.unknown[:SHOWN])}{more}",
+        )
     return 0, "no known vulnerability in the locks"
 
 
@@ -60,7 +67,16 @@ def audit(environment: Path, locks: Iterable[Path]) -> tuple[int, str]:
     python = environment / "bin/python"
     if not python.exists():
         venv.create(environment, with_pip=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(TOOL_LOCK)]
+    install = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--require-hashes",
+        "-r",
+        str(TOOL_LOCK),
+    ]
     ask = [
         str(python),
         "-m",
@@ -77,7 +93,10 @@ def audit(environment: Path, locks: Iterable[Path]) -> tuple[int, str]:
         return verdict(findings_in(done.stdout))
     except (subprocess.SubprocessError, ValueError, KeyError) as error:
         why = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-        return 0, f"*** NOT AUDITED: no answer from a vulnerability service ({why[-1] if why else error!r})"
+        return (
+            0,
+            f"*** NOT AUDITED: no answer from a vulnerability service ({why[-1] if why else error!r})",
+        )
 
 
 def main(environment: Path, once_a_day: bool) -> int:

@@ -37,19 +37,34 @@ def install(package: Package, cache: Path) -> Path:
 def _with_npm(package: Package, folder: Path) -> None:
     if shutil.which("npm") is None:
         raise Unreachable("npm is not installed")
-    (folder / "package.json").write_text('{"private": true}\n')  # without one, npm looks for a project further up
+    (folder / "package.json").write_text(
+        '{"private": true}\n'
+    )  # without one, npm looks for a project further up
     _run((*INSTALL, package.pin), folder)
 
 
 def _with_pip(package: Package, folder: Path) -> None:
     """In a place of its own, where it stays: the programs of such a place name its path."""
     _run((sys.executable, "-m", "venv", "venv"), folder)
-    _run(("venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package.pin), folder)
+    _run(
+        (
+            "venv/bin/python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            package.pin,
+        ),
+        folder,
+    )
 
 
 def _run(argv: tuple[str, ...], folder: Path) -> None:
     try:
-        done = subprocess.run(argv, check=False, cwd=folder, capture_output=True, text=True, timeout=INSTALL_WITHIN_S)
+        done = subprocess.run(
+            argv, check=False, cwd=folder, capture_output=True, text=True, timeout=INSTALL_WITHIN_S
+        )
     except subprocess.TimeoutExpired:
         raise Unreachable(f"{argv[0]} did not finish in {INSTALL_WITHIN_S} s") from None
     if done.returncode == 0:

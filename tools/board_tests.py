@@ -26,7 +26,11 @@ def main() -> int:
     try:
         browser = _browser()
         _driver()
-        axe = programs(Path("tests/board/package.json"), cache_folder(os.environ)).parent / "axe-core" / "axe.min.js"
+        axe = (
+            programs(Path("tests/board/package.json"), cache_folder(os.environ)).parent
+            / "axe-core"
+            / "axe.min.js"
+        )
     except Unreachable as why:
         print(f"NOT RUN: tests/board, the pages in a real browser: {why}")
         return 0
@@ -39,7 +43,10 @@ def _browser() -> str:
     if found := next(filter(None, map(shutil.which, BROWSERS)), None):
         return found
     for command in INSTALLS:
-        if not shutil.which(command[0]) or subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+        if (
+            not shutil.which(command[0])
+            or subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+        ):
             raise Unreachable("there is no Chromium, and none can be installed")
     return next(filter(None, map(shutil.which, BROWSERS)), None) or _missing()
 
@@ -49,9 +56,20 @@ def _missing() -> str:
 
 
 def _driver() -> None:
-    if find_spec("playwright") is not None:  # not imported: `make check` runs where it is not installed
+    if (
+        find_spec("playwright") is not None
+    ):  # not imported: `make check` runs where it is not installed
         return
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", "requirements/browser.txt"]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--require-hashes",
+        "-r",
+        "requirements/browser.txt",
+    ]
     if subprocess.run(install, check=False).returncode:
         raise Unreachable("playwright cannot be installed")
 

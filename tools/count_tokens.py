@@ -22,14 +22,22 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     load = import_module("tokenizers").Tokenizer.from_file
-    tokenizers = {name: load(path) for name, _, path in (argument.partition("=") for argument in arguments)}
-    counts = {path.name: count(path.read_text(encoding="utf-8"), tokenizers) for path in sorted(SAMPLES.glob("*.txt"))}
+    tokenizers = {
+        name: load(path) for name, _, path in (argument.partition("=") for argument in arguments)
+    }
+    counts = {
+        path.name: count(path.read_text(encoding="utf-8"), tokenizers)
+        for path in sorted(SAMPLES.glob("*.txt"))
+    }
     (SAMPLES / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
     return 0
 
 
 def count(text: str, tokenizers: dict[str, object]) -> dict[str, int]:
-    return {name: len(one.encode(text, add_special_tokens=False).ids) for name, one in tokenizers.items()}  # type: ignore[attr-defined]
+    return {
+        name: len(one.encode(text, add_special_tokens=False).ids)  # type: ignore[attr-defined]
+        for name, one in tokenizers.items()
+    }
 
 
 if __name__ == "__main__":

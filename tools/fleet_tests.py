@@ -20,8 +20,12 @@ def main() -> int:
     """Install what is missing, run the tests."""
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", LOCK]
     found = {variable: Path(sys.executable).parent / name for variable, name in PROGRAMS.items()}
-    if subprocess.run(install, check=False).returncode and not all(path.exists() for path in found.values()):
-        print("NOT RUN: tests/fleet, with a real S3 server and a real Temporal server: they cannot be installed")
+    if subprocess.run(install, check=False).returncode and not all(
+        path.exists() for path in found.values()
+    ):
+        print(
+            "NOT RUN: tests/fleet, with a real S3 server and a real Temporal server: they cannot be installed"
+        )
         return 0
     environment = {**os.environ, **{variable: str(path) for variable, path in found.items()}}
     command = [sys.executable, "-m", "pytest", "tests/fleet", *sys.argv[1:]]

@@ -20,13 +20,18 @@ def main() -> int:
     try:
         found = programs(Path("tests/forges/package.json"), cache_folder(os.environ)).parent
     except Unreachable as why:
-        print(f"\n*** NOT RUN: tests/forges, the forges' published interfaces: {why}. ***\n", file=sys.stderr)
+        print(
+            f"\n*** NOT RUN: tests/forges, the forges' published interfaces: {why}. ***\n",
+            file=sys.stderr,
+        )
         return 0
     for unread in (found / "@octokit/openapi/generated").glob("*.json"):  # 380 MB
         if unread.name != "api.github.com.json":
             unread.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "tests/forges", *sys.argv[1:]]
-    return subprocess.run(command, env={**os.environ, "PHASEGATE_TEST_FORGES": str(found)}, check=False).returncode
+    return subprocess.run(
+        command, env={**os.environ, "PHASEGATE_TEST_FORGES": str(found)}, check=False
+    ).returncode
 
 
 if __name__ == "__main__":

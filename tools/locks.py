@@ -6,7 +6,12 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-EXTRAS = ("board", "otel", "s3", "fleet")  # what a user gets who asks for it: pip install 'phasegate[board]'
+EXTRAS = (
+    "board",
+    "otel",
+    "s3",
+    "fleet",
+)  # what a user gets who asks for it: pip install 'phasegate[board]'
 LOCKS = ("runtime", "build", "dev", *EXTRAS)
 _PIN = re.compile(r"(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[0-9][^\s;]*)(?: ; [^\\]+)? \\")
 _HASH = re.compile(r" {4}--hash=sha256:(?P<digest>[0-9a-f]{64})(?: \\)?")

@@ -27,15 +27,21 @@ class NotReproducible(Exception):
     """Two builds of one commit differ; the message names the files."""
 
 
-def build(source: Path, commit: str, folder: Path, made_at: int, umask: int = 0o022) -> dict[str, bytes]:
+def build(
+    source: Path, commit: str, folder: Path, made_at: int, umask: int = 0o022
+) -> dict[str, bytes]:
     """Export a commit and build it there: the files that came out, by name."""
     exported, out = folder / "source", folder / "out"
     exported.mkdir(parents=True)
-    archive = subprocess.run(["git", "-C", source, "archive", commit], check=True, capture_output=True).stdout
+    archive = subprocess.run(
+        ["git", "-C", source, "archive", commit], check=True, capture_output=True
+    ).stdout
     subprocess.run(["tar", "-x", "-C", exported], input=archive, check=True)
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(made_at), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
-    done = subprocess.run(argv, cwd=exported, env=environment, umask=umask, check=False, capture_output=True)
+    done = subprocess.run(
+        argv, cwd=exported, env=environment, umask=umask, check=False, capture_output=True
+    )
     if done.returncode != 0:
         raise SystemExit(os.fsdecode(done.stdout + done.stderr))
     built = {path.name: path.read_bytes() for path in sorted(out.iterdir())}
@@ -50,17 +56,24 @@ def provenance(source: Path, commit: str, built: dict[str, bytes]) -> str:
     """What was made from what: an in-toto statement with a SLSA predicate. It is not signed."""
     locks = [source / "requirements" / f"{name}.txt" for name in LOCKS]
     used = [
-        {"uri": f"file:requirements/{lock.name}", "digest": {"sha256": _sha256(lock.read_bytes())}} for lock in locks
+        {"uri": f"file:requirements/{lock.name}", "digest": {"sha256": _sha256(lock.read_bytes())}}
+        for lock in locks
     ]
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": name, "digest": {"sha256": _sha256(content)}} for name, content in sorted(built.items())],
+        "subject": [
+            {"name": name, "digest": {"sha256": _sha256(content)}}
+            for name, content in sorted(built.items())
+        ],
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"commit": commit},
-                "resolvedDependencies": [{"uri": "git:phasegate", "digest": {"gitCommit": commit}}, *used],
+                "resolvedDependencies": [
+                    {"uri": "git:phasegate", "digest": {"gitCommit": commit}},
+                    *used,
+                ],
             },
             "runDetails": {"builder": {"id": "urn:phasegate:make-dist"}},
         },
@@ -76,7 +89,9 @@ def release(source: Path, out: Path) -> list[Path]:
         built = build(source, commit, Path(one), made_at)
         again = build(source, commit, Path(two), made_at, umask=0o077)
     if built != again:
-        names = sorted(name for name in built.keys() | again.keys() if built.get(name) != again.get(name))
+        names = sorted(
+            name for name in built.keys() | again.keys() if built.get(name) != again.get(name)
+        )
         raise NotReproducible(f"two builds of {commit} differ in {', '.join(names)}")
     sums = "".join(f"{_sha256(content)}  {name}\n" for name, content in sorted(built.items()))
     out.mkdir(parents=True, exist_ok=True)
@@ -90,7 +105,9 @@ def _sha256(content: bytes) -> str:
 
 
 def _git(source: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", source, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", source, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def bill_of_materials(root: Path, made_at: int) -> str:
         "dependencies": _dependencies(product, locks),
     }
     serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(bill, sort_keys=True))
-    return json.dumps({**bill, "serialNumber": f"urn:uuid:{serial}"}, indent=2, sort_keys=True) + "\n"
+    return (
+        json.dumps({**bill, "serialNumber": f"urn:uuid:{serial}"}, indent=2, sort_keys=True) + "\n"
+    )
 
 
 def _reference(name: str, version: str) -> str:
@@ -52,7 +54,11 @@ def _reference(name: str, version: str) -> str:
 def _components(locks: dict[str, list[Pin]]) -> list[dict[str, Any]]:
     """Each locked package once. Users install the runtime's, and an extra's where they ask for it; never the others."""
     scopes = {"runtime": "required"} | dict.fromkeys(EXTRAS, "optional")
-    scope = {_reference(pin.name, pin.version): scopes[lock] for lock in reversed(scopes) for pin in locks[lock]}
+    scope = {
+        _reference(pin.name, pin.version): scopes[lock]
+        for lock in reversed(scopes)
+        for pin in locks[lock]
+    }
     found = {_reference(pin.name, pin.version): pin for pins in locks.values() for pin in pins}
     return [
         {
@@ -82,4 +88,6 @@ def _dependencies(product: str, locks: dict[str, list[Pin]]) -> list[dict[str, A
         for pin in locks["runtime"]
         if not pin.asked_by & {other.name for other in locks["runtime"]}
     }
-    return [{"ref": reference, "dependsOn": sorted(names)} for reference, names in sorted(asked.items())]
+    return [
+        {"ref": reference, "dependsOn": sorted(names)} for reference, names in sorted(asked.items())
+    ]

@@ -64,7 +64,10 @@ SCENARIO = [
     {
         "phase": "plan",
         "steps": [
-            *({"write": f"kitty-specs/{{feature_slug}}/{name}", "content": text} for name, text in DOCUMENTS.items()),
+            *(
+                {"write": f"kitty-specs/{{feature_slug}}/{name}", "content": text}
+                for name, text in DOCUMENTS.items()
+            ),
             {"verdict": "PASS"},
         ],
     },
@@ -76,7 +79,10 @@ SCENARIO = [
             {"result": "success"},
         ],
     },
-    *({"phase": phase, "steps": [{"verdict": "PASS"}]} for phase in ("challenge", "review", "archive")),
+    *(
+        {"phase": phase, "steps": [{"verdict": "PASS"}]}
+        for phase in ("challenge", "review", "archive")
+    ),
 ]
 PACKAGE = f"""---
 work_package_id: WP01
@@ -90,8 +96,13 @@ deliverables: {{"code": ["NOTE.md"]}}
 ## Mission
 Add a note.
 """
-HEAD = ("| project | setup | tests run | time | package | quick feature |", "|---|---|---|---|---|---|")
-_MARKS = re.compile(r"(?<=<!-- table of tools/test_repos.py -->\n).*?(?=<!-- end of table -->)", re.S)
+HEAD = (
+    "| project | setup | tests run | time | package | quick feature |",
+    "|---|---|---|---|---|---|",
+)
+_MARKS = re.compile(
+    r"(?<=<!-- table of tools/test_repos.py -->\n).*?(?=<!-- end of table -->)", re.S
+)
 
 
 class Tried(NamedTuple):
@@ -113,7 +124,9 @@ def main(arguments: list[str]) -> int:
     """Try each project; exit 1 if fewer than 14 of 16, or of those named all, come to DONE."""
     pairs = pairwise(arguments)
     options = {name: value for name, value in pairs if name in ("--keep", "--page")}
-    names = [word for word in arguments if word not in options and word not in options.values()] or [*PROJECTS]
+    names = [
+        word for word in arguments if word not in options and word not in options.values()
+    ] or [*PROJECTS]
     print("\n".join(HEAD), flush=True)
     rows = []
     for name in names:
@@ -130,11 +143,15 @@ def write_rows(page: Path, rows: list[Tried]) -> None:
     text = page.read_text()
     found = _MARKS.search(text)
     assert found is not None, f"{page} has no place for the table"
-    lines = [line.strip("| ").split(" | ") for line in found[0].splitlines() if line.startswith("| ")][1:]
+    lines = [
+        line.strip("| ").split(" | ") for line in found[0].splitlines() if line.startswith("| ")
+    ][1:]
     known = {words[0]: Tried(*words) for words in lines if len(words) == len(Tried._fields)}
     known |= {row.name: row for row in rows}
     ordered = [known[name] for name in PROJECTS if name in known]
-    table = "\n".join([*HEAD, *(f"| {' | '.join(row)} |" for row in ordered), "", summary(ordered), ""])
+    table = "\n".join(
+        [*HEAD, *(f"| {' | '.join(row)} |" for row in ordered), "", summary(ordered), ""]
+    )
     page.write_text(text[: found.start()] + table + text[found.end() :])
 
 
@@ -158,11 +175,15 @@ def _tried(name: str, keep: str | None) -> Tried:
     started_s = time.monotonic()
     with _room(name, keep) as room:
         try:
-            folder = _fetched(PROJECTS[name], room) if name in PROJECTS else _cloned(Path(name), room)
+            folder = (
+                _fetched(PROJECTS[name], room) if name in PROJECTS else _cloned(Path(name), room)
+            )
             setup, tests, package, feature = _carried(folder, room)
         except (subprocess.SubprocessError, OSError, ValueError) as error:
             setup, tests, package, feature = "", "", f"not fetched: {type(error).__name__}", ""
-    return Tried(Path(name).name, setup, tests, f"{time.monotonic() - started_s:.0f} s", package, feature)
+    return Tried(
+        Path(name).name, setup, tests, f"{time.monotonic() - started_s:.0f} s", package, feature
+    )
 
 
 # --- sources
@@ -188,16 +209,30 @@ def _fetched(wanted: str, room: Path) -> Path:
             "-d",
             str(room),
         ]
-        fetch = pip if registry == "pypi" else ["npm", "pack", "--silent", package, "--pack-destination", str(room)]
+        fetch = (
+            pip
+            if registry == "pypi"
+            else ["npm", "pack", "--silent", package, "--pack-destination", str(room)]
+        )
         subprocess.run(fetch, cwd=room, check=True, capture_output=True, timeout=600)
-    archive = next(path for path in room.iterdir() if re.search(r"(?<!debian)\.(?:tar\.(?:gz|xz|bz2)|tgz)$", path.name))
+    archive = next(
+        path
+        for path in room.iterdir()
+        if re.search(r"(?<!debian)\.(?:tar\.(?:gz|xz|bz2)|tgz)$", path.name)
+    )
     if version not in archive.name:
         raise ValueError(f"{archive.name} is not version {version}")
     with tarfile.open(archive) as file:
         file.extractall(room / "unpacked", filter="data")
     (folder,) = (room / "unpacked").iterdir()
-    for command in (["init", "-q", "-b", "main"], ["add", "-A", "-f"], ["commit", "-qm", "As published"]):
-        subprocess.run(["git", *command], cwd=folder, check=True, env=_environ(), capture_output=True)
+    for command in (
+        ["init", "-q", "-b", "main"],
+        ["add", "-A", "-f"],
+        ["commit", "-qm", "As published"],
+    ):
+        subprocess.run(
+            ["git", *command], cwd=folder, check=True, env=_environ(), capture_output=True
+        )
     return folder
 
 
@@ -207,7 +242,9 @@ def _debian_source(name: str, room: Path) -> None:
     for folder in ("parts", "lists/partial", "cache/archives/partial"):
         (apt / folder).mkdir(parents=True)
     for path in Path("/etc/apt/sources.list.d").glob("*.sources"):
-        (apt / "parts" / path.name).write_text(re.sub(r"(?m)^Types:.*", "Types: deb-src", path.read_text()))
+        (apt / "parts" / path.name).write_text(
+            re.sub(r"(?m)^Types:.*", "Types: deb-src", path.read_text())
+        )
     options = {
         "Dir::Etc::sourcelist": "none",
         "Dir::Etc::sourceparts": "parts",
@@ -216,14 +253,25 @@ def _debian_source(name: str, room: Path) -> None:
     }
     words = [word for key, value in options.items() for word in ("-o", f"{key}={apt / value}")]
     for order in (["update"], ["source", "--download-only", name]):
-        subprocess.run(["apt-get", "-qq", *words, *order], cwd=room, check=True, capture_output=True, timeout=600)
+        subprocess.run(
+            ["apt-get", "-qq", *words, *order],
+            cwd=room,
+            check=True,
+            capture_output=True,
+            timeout=600,
+        )
     for path in room.glob("*.debian.tar.*"):
         path.unlink()
 
 
 def _cloned(repository: Path, room: Path) -> Path:
     folder = room / "unpacked" / repository.name
-    subprocess.run(["git", "clone", "-q", str(repository), str(folder)], check=True, capture_output=True, timeout=600)
+    subprocess.run(
+        ["git", "clone", "-q", str(repository), str(folder)],
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
     return folder
 
 
@@ -245,7 +293,9 @@ def _carried(folder: Path, room: Path) -> tuple[str, str, str, str]:
     scenario.write_text(json.dumps(SCENARIO))
     _phasegate(folder, "init")
     actor = f'[agents.actor]\nharness = "scripted"\nscenario = {json.dumps(str(scenario))}\n'
-    roles = "".join(f'{role} = "actor"\n' for role in ("plan", "challenge", "implement", "review", "archive"))
+    roles = "".join(
+        f'{role} = "actor"\n' for role in ("plan", "challenge", "implement", "review", "archive")
+    )
     settings = (folder / "phasegate.toml").read_text()
     (folder / "phasegate.toml").write_text(
         f"{actor}[roles]\n{roles}\n{settings.partition('[checks')[1]}{settings.partition('[checks')[2]}"
@@ -254,13 +304,17 @@ def _carried(folder: Path, room: Path) -> tuple[str, str, str, str]:
     tasks.mkdir(parents=True)
     (tasks / "WP01.md").write_text(PACKAGE)
     for command in (["add", "-A"], ["commit", "-qm", "Prepare"]):
-        subprocess.run(["git", *command], cwd=folder, check=True, env=_environ(), capture_output=True)
+        subprocess.run(
+            ["git", *command], cwd=folder, check=True, env=_environ(), capture_output=True
+        )
     checked = _phasegate(folder, "check", "--json")
     (room / "check.json").write_text(checked.stdout)
     report = json.loads(checked.stdout or "{}")
     rows: dict[str, dict[str, Any]] = {row["name"]: row for row in report.get("checks", ())}
     setup, test = rows.get("setup", {}), rows.get("test", {})
-    counted = f"{test.get('tests') or 0}" + (f", {len(test['failing'])} failing before" if test.get("failing") else "")
+    counted = f"{test.get('tests') or 0}" + (
+        f", {len(test['failing'])} failing before" if test.get("failing") else ""
+    )
     package = _outcome(folder, ["plan", "load", f"kitty-specs/{SLUG}"], ["dispatch", "WP01"])
     feature = _outcome(folder, ["run", "quick", "Add another note", "--merge"])
     if feature == "DONE" and not _is_merged(folder):
@@ -269,7 +323,9 @@ def _carried(folder: Path, room: Path) -> tuple[str, str, str, str]:
 
 
 def _is_merged(folder: Path) -> bool:
-    asked = subprocess.run(["git", "cat-file", "-e", "HEAD:NOTE.md"], cwd=folder, check=False, capture_output=True)
+    asked = subprocess.run(
+        ["git", "cat-file", "-e", "HEAD:NOTE.md"], cwd=folder, check=False, capture_output=True
+    )
     return asked.returncode == 0
 
 
@@ -279,8 +335,16 @@ def _outcome(folder: Path, *orders: list[str]) -> str:
         words = done.stdout + done.stderr
         (folder.parent.parent / f"{arguments[0]}.txt").write_text(words)
         if done.returncode:
-            told = [line for line in words.splitlines() if line.startswith("phasegate:") or "BLOCKED" in line]
-            hint = [line.strip() for line in words.splitlines() if line.strip().startswith(("hint:", "what to do:"))]
+            told = [
+                line
+                for line in words.splitlines()
+                if line.startswith("phasegate:") or "BLOCKED" in line
+            ]
+            hint = [
+                line.strip()
+                for line in words.splitlines()
+                if line.strip().startswith(("hint:", "what to do:"))
+            ]
             return " ".join([*told[:1], *hint[:1]])[:240].replace("|", "/").replace("\\n", " ")
     return "DONE"
 
@@ -288,7 +352,13 @@ def _outcome(folder: Path, *orders: list[str]) -> str:
 def _phasegate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "phasegate", *arguments]
     return subprocess.run(
-        program, cwd=folder, capture_output=True, text=True, timeout=3600, env=_environ(), check=False
+        program,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        env=_environ(),
+        check=False,
     )
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 SHOWN_TESTS = 3
-ENTRY_FOLDERS = frozenset({"agents", "board", "contract", "crash", "e2e", "fleet", "forges", "hostile"})
+ENTRY_FOLDERS = frozenset(
+    {"agents", "board", "contract", "crash", "e2e", "fleet", "forges", "hostile"}
+)
 SECTIONS = "NWTPDRX"
 DEMAND_ID = re.compile(rf"[{SECTIONS}][1-9][0-9]*")
 HEAD = """# Traceability
@@ -58,19 +60,26 @@ def demands_in(toml_text: str) -> list[Demand]:
         tables = tomllib.loads(toml_text)
     except tomllib.TOMLDecodeError as error:
         raise TraceabilityError(f"demands.toml is no TOML: {error}") from error
-    return sorted((_demand(id_, table) for id_, table in tables.items()), key=lambda demand: _natural(demand.id))
+    return sorted(
+        (_demand(id_, table) for id_, table in tables.items()),
+        key=lambda demand: _natural(demand.id),
+    )
 
 
 def _demand(id_: str, table: object) -> Demand:
     if not DEMAND_ID.fullmatch(id_) or not isinstance(table, dict):
-        raise TraceabilityError(f"demands.toml: [{id_}] is no demand: expected a table named like N1")
+        raise TraceabilityError(
+            f"demands.toml: [{id_}] is no demand: expected a table named like N1"
+        )
     texts = {key: _sentence(f"{id_}.{key}", value) for key, value in table.items()}
     title = texts.pop("title", None)
     if title is None:
         raise TraceabilityError(f"demands.toml: {id_} has no title")
     # Letters without gaps, so that a clause cannot vanish unnoticed.
     if not texts or list(texts) != list(string.ascii_lowercase[: len(texts)]):
-        raise TraceabilityError(f"demands.toml: the clauses of {id_} are not a, b, c … in order: {', '.join(texts)}")
+        raise TraceabilityError(
+            f"demands.toml: the clauses of {id_} are not a, b, c … in order: {', '.join(texts)}"
+        )
     return Demand(id_, title, texts)
 
 
@@ -91,13 +100,19 @@ def marks_in(source: bytes, path: str) -> list[Mark]:
     for sighting in _sightings(module, path):
         # A mark that counts for nothing would look like a test that shows its demand.
         if sighting not in reached:
-            raise TraceabilityError(f"{path}:{sighting.line}: the mark {sighting.clause} reaches no test")
+            raise TraceabilityError(
+                f"{path}:{sighting.line}: the mark {sighting.clause} reaches no test"
+            )
     return marks
 
 
-def _scope_marks(scope: Scope, name: str, inherited: list[Sighting], constants: Constants) -> Iterator[Mark]:
+def _scope_marks(
+    scope: Scope, name: str, inherited: list[Sighting], constants: Constants
+) -> Iterator[Mark]:
     """The marks of a module or class; its tests have its own marks besides theirs."""
-    inherited = inherited + [seen for node in scope.body if _is_pytestmark(node) for seen in _sightings(node, name)]
+    inherited = inherited + [
+        seen for node in scope.body if _is_pytestmark(node) for seen in _sightings(node, name)
+    ]
     for node in scope.body:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
             own = _on_decorators(node, name, constants)
@@ -109,7 +124,9 @@ def _scope_marks(scope: Scope, name: str, inherited: list[Sighting], constants: 
 
 def _constants(module: ast.Module, path: str) -> Constants:
     """The marks in module constants, such as a list of `pytest.param` that a test's decorator names."""
-    return {name: list(_sightings(node, path)) for node in module.body for name in _assigned_names(node)}
+    return {
+        name: list(_sightings(node, path)) for node in module.body for name in _assigned_names(node)
+    }
 
 
 def _is_pytestmark(node: ast.stmt) -> bool:
@@ -117,41 +134,67 @@ def _is_pytestmark(node: ast.stmt) -> bool:
 
 
 def _assigned_names(node: ast.stmt) -> list[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AnnAssign)
+        else []
+    )
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _on_decorators(node: ast.ClassDef | Function, name: str, constants: Constants) -> list[Sighting]:
+def _on_decorators(
+    node: ast.ClassDef | Function, name: str, constants: Constants
+) -> list[Sighting]:
     """The marks in the decorators, those of `pytest.param(..., marks=...)` and of named constants included."""
     parts = [part for decorator in node.decorator_list for part in ast.walk(decorator)]
-    named = [seen for part in parts if isinstance(part, ast.Name) for seen in constants.get(part.id, [])]
-    return named + [seen for decorator in node.decorator_list for seen in _sightings(decorator, name)]
+    named = [
+        seen for part in parts if isinstance(part, ast.Name) for seen in constants.get(part.id, [])
+    ]
+    return named + [
+        seen for decorator in node.decorator_list for seen in _sightings(decorator, name)
+    ]
 
 
 def _sightings(tree: ast.AST, name: str) -> Iterator[Sighting]:
     for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("pytest.mark.demand", "mark.demand"):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in (
+            "pytest.mark.demand",
+            "mark.demand",
+        ):
             if call.keywords or not call.args:
-                raise TraceabilityError(f"{name}: a demand mark takes one or more clause ids and nothing else")
-            yield from (Sighting(_literal(argument, name), argument.lineno) for argument in call.args)
+                raise TraceabilityError(
+                    f"{name}: a demand mark takes one or more clause ids and nothing else"
+                )
+            yield from (
+                Sighting(_literal(argument, name), argument.lineno) for argument in call.args
+            )
 
 
 def _literal(argument: ast.expr, name: str) -> str:
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
         return argument.value
-    raise TraceabilityError(f"{name}: a demand mark takes plain strings, not {ast.unparse(argument)}")
+    raise TraceabilityError(
+        f"{name}: a demand mark takes plain strings, not {ast.unparse(argument)}"
+    )
 
 
 def tests_by_clause(demands: list[Demand], marks: list[Mark]) -> dict[str, list[str]]:
     """The tests of each clause, those through the entry first; a mark that names no clause is refused."""
-    tests: dict[str, set[str]] = {f"{demand.id}.{key}": set() for demand in demands for key in demand.clauses}
-    unknown = sorted({f"{test} names {seen.clause}" for seen, test in marks if seen.clause not in tests})
+    tests: dict[str, set[str]] = {
+        f"{demand.id}.{key}": set() for demand in demands for key in demand.clauses
+    }
+    unknown = sorted(
+        {f"{test} names {seen.clause}" for seen, test in marks if seen.clause not in tests}
+    )
     if unknown:
         raise TraceabilityError("unknown demand clauses:\n  " + "\n  ".join(unknown))
     for seen, test in marks:
         tests[seen.clause].add(test)
     return {
-        clause: sorted(names, key=lambda name: (not _through_the_entry(name), name)) for clause, names in tests.items()
+        clause: sorted(names, key=lambda name: (not _through_the_entry(name), name))
+        for clause, names in tests.items()
     }
 
 
@@ -160,7 +203,9 @@ def document(demands: list[Demand], tests: dict[str, list[str]]) -> str:
     shown = sum(1 for names in tests.values() if names and _through_the_entry(names[0]))
     untested = sum(1 for names in tests.values() if not names)
     rules_only = len(tests) - shown - untested
-    counts = f"{shown} of {len(tests)} clauses are shown, {rules_only} rules only, {untested} open.\n"
+    counts = (
+        f"{shown} of {len(tests)} clauses are shown, {rules_only} rules only, {untested} open.\n"
+    )
     return "\n".join([HEAD, counts, *(_section(demand, tests) for demand in demands)])
 
 
@@ -173,7 +218,15 @@ def _section(demand: Demand, tests: dict[str, list[str]]) -> str:
         f"| {demand.id}.{key} | {_cell(text)} | {_tests_cell(tests[f'{demand.id}.{key}'])} |"
         for key, text in demand.clauses.items()
     ]
-    return "\n".join([f"### {demand.id} {demand.title}\n", "| clause | text | tests |", "|---|---|---|", *rows, ""])
+    return "\n".join(
+        [
+            f"### {demand.id} {demand.title}\n",
+            "| clause | text | tests |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
 
 
 def _tests_cell(names: list[str]) -> str:
@@ -208,9 +261,20 @@ def refuse_stale(target: Path, text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the document is stale or wrong")
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the project's folder")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit 1 if the document is stale or wrong",
+    )
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path(__file__).resolve().parents[1],
+        help="the project's folder",
+    )
     options = parser.parse_args(arguments)
     target = options.root / "docs" / "TRACEABILITY.md"
     try:

@@ -27,7 +27,17 @@ def run_without(command: list[str]) -> int:
         if found and os.geteuid() == 0:
             empty = Path(folder, "empty")
             empty.touch(mode=0)
-            command = ["unshare", "-m", "sh", "-c", _COVERED, "sh", str(empty), os.path.realpath(found), *command]
+            command = [
+                "unshare",
+                "-m",
+                "sh",
+                "-c",
+                _COVERED,
+                "sh",
+                str(empty),
+                os.path.realpath(found),
+                *command,
+            ]
         elif found:
             environment["PATH"] = linked_without(environment["PATH"], Path(folder, "bin"))
         return subprocess.run(command, env=environment, check=False).returncode

@@ -20,7 +20,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the installed programs, first on PATH; without it every test that needs it is skipped."""
     if not INSTALLED:
         pytest.skip(f"the real agent programs are not installed: {MISSING}")
-    for name in [*os.environ]:  # no key, no proxy and no address of this machine can reach a program
+    for name in [
+        *os.environ
+    ]:  # no key, no proxy and no address of this machine can reach a program
         if name not in KEPT and not name.startswith(("GIT_", "PYTEST_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", f"{INSTALLED}:{os.environ['PATH']}")
@@ -44,5 +46,7 @@ def node22(programs: Path) -> None:
 
 def _node_major(programs: Path) -> int:
     path = {"PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin"}
-    said = subprocess.run(["node", "--version"], capture_output=True, text=True, env=path, timeout=30)
+    said = subprocess.run(
+        ["node", "--version"], capture_output=True, text=True, env=path, timeout=30
+    )
     return int(said.stdout.lstrip("v").partition(".")[0])

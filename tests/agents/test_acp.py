@@ -39,7 +39,10 @@ def _opencode(url: str) -> Configured:
     return Configured(("opencode", "acp"), {"OPENCODE_CONFIG_CONTENT": opencode_settings(url)})
 
 
-AGENTS = {"gemini": Subject("acp", "gemini", _gemini), "opencode": Subject("acp", "opencode", _opencode)}
+AGENTS = {
+    "gemini": Subject("acp", "gemini", _gemini),
+    "opencode": Subject("acp", "opencode", _opencode),
+}
 
 
 class ScopedRoom(Room):
@@ -47,7 +50,9 @@ class ScopedRoom(Room):
 
     def task(self, url: str, prompt: str, phase: str = "implement") -> AgentTask:
         more = ("README.md",) if self.root.name == "wider" else ()
-        return msgspec.structs.replace(super().task(url, prompt, phase), scope=Scope((*SCOPE, *more)))
+        return msgspec.structs.replace(
+            super().task(url, prompt, phase), scope=Scope((*SCOPE, *more))
+        )
 
 
 @pytest.fixture(params=sorted(AGENTS))
@@ -64,7 +69,9 @@ def play(
 
 
 @pytest.mark.demand("D3.g", "D3.j", "P5.a")
-def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(agent: Subject, tmp_path: Path) -> None:
+def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(
+    agent: Subject, tmp_path: Path
+) -> None:
     turns = (Write("src/hello.txt", "hello\n"), Say("It is done."))
     ran, model, checkout = play(agent, tmp_path, *turns, prompt=LONG_PROMPT)
     assert ran.report.ending is Ending.COMPLETED, ran
@@ -72,7 +79,9 @@ def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(agent: Subject
     assert (checkout / "src/hello.txt").read_text() == "hello\n", ran
     assert len(LONG_PROMPT.encode()) > 300_000
     assert any(LONG_PROMPT.strip() in text for text in model.questions[0].strings)
-    assert not any("A project" in text for text in model.questions[0].strings), "what the prompt names was read besides"
+    assert not any("A project" in text for text in model.questions[0].strings), (
+        "what the prompt names was read besides"
+    )
     assert [event.path for event in ran.of_kind(EventKind.FILE)] == ["src/hello.txt"], ran.events
     assert ran.report.usage is not None
     assert ran.report.usage.output_tokens >= 23, ran.report
@@ -80,10 +89,14 @@ def test_a_write_in_scope_is_allowed_and_the_prompt_arrives_whole(agent: Subject
 
 
 @pytest.mark.demand("D3.g", "D3.j", "D6.a")
-def test_a_write_outside_the_scope_is_refused_before_it_happens(agent: Subject, tmp_path: Path) -> None:
+def test_a_write_outside_the_scope_is_refused_before_it_happens(
+    agent: Subject, tmp_path: Path
+) -> None:
     turns = (Write("README.md", "changed\n"), Say("I went on."))
     control, _, wider = play(agent, tmp_path / "wider", *turns)
-    assert (wider / "README.md").read_text() == "changed\n", control  # where it is in scope, it is written
+    assert (wider / "README.md").read_text() == "changed\n", (
+        control
+    )  # where it is in scope, it is written
     ran, _, checkout = play(agent, tmp_path / "narrow", *turns)
     assert (checkout / "README.md").read_text() == "A project\n", ran
     assert any("README.md" in event.text for event in ran.of_kind(EventKind.NOTICE)), ran
@@ -120,21 +133,29 @@ def test_a_model_that_says_nothing_is_ended_by_the_clock(agent: Subject, tmp_pat
 # --- GitHub Copilot CLI: it creates files only in folders that exist, and hides errors in good ends
 
 
-def play_copilot(folder: Path, *turns: Turn, files: dict[str, str] | None = None) -> tuple[Ran, Path]:
+def play_copilot(
+    folder: Path, *turns: Turn, files: dict[str, str] | None = None
+) -> tuple[Ran, Path]:
     room = ScopedRoom(*make_room(folder, COPILOT, {"src/kept.txt": "kept\n", **(files or {})}))
     with Standin(*turns) as model:
         return run_real(room, model.url, PROMPT, timeout_s=90.0), room.checkout
 
 
 @pytest.mark.demand("D3.g", "D3.j", "D6.a")
-def test_copilot_writes_in_scope_runs_commands_and_goes_on_after_a_refusal(programs: Path, tmp_path: Path) -> None:
+def test_copilot_writes_in_scope_runs_commands_and_goes_on_after_a_refusal(
+    programs: Path, tmp_path: Path
+) -> None:
     turns = (Write("src/hello.txt", "hello\n"), Shell("echo ran > src/ran.txt"), Say("It is done."))
     ran, checkout = play_copilot(tmp_path / "good", *turns)
     assert (ran.report.ending, ran.report.answer) == (Ending.COMPLETED, "It is done."), ran
     assert (checkout / "src/hello.txt").read_text() == "hello\n"
     assert (checkout / "src/ran.txt").read_text() == "ran\n"
-    refused, checkout = play_copilot(tmp_path / "refused", Write("outside.txt", "x\n"), Say("I went on."))
-    assert (refused.report.ending, refused.report.answer) == (Ending.COMPLETED, "I went on."), refused
+    refused, checkout = play_copilot(
+        tmp_path / "refused", Write("outside.txt", "x\n"), Say("I went on.")
+    )
+    assert (refused.report.ending, refused.report.answer) == (Ending.COMPLETED, "I went on."), (
+        refused
+    )
     assert not (checkout / "outside.txt").exists()
     assert processes_tagged(refused.tag) == []
 
@@ -142,15 +163,23 @@ def test_copilot_writes_in_scope_runs_commands_and_goes_on_after_a_refusal(progr
 @pytest.mark.demand("D10.a", "D10.b")
 @pytest.mark.parametrize(
     ("turn", "ending"),
-    [(Fail(401), Ending.NOT_RUNNABLE), (Fail(429, retry_after_s=3600), Ending.RATE_LIMITED), (Cut(), Ending.TRANSIENT)],
+    [
+        (Fail(401), Ending.NOT_RUNNABLE),
+        (Fail(429, retry_after_s=3600), Ending.RATE_LIMITED),
+        (Cut(), Ending.TRANSIENT),
+    ],
     ids=["401", "429", "cut"],
 )
-def test_an_error_of_copilots_model_is_told_apart(programs: Path, tmp_path: Path, turn: Turn, ending: Ending) -> None:
+def test_an_error_of_copilots_model_is_told_apart(
+    programs: Path, tmp_path: Path, turn: Turn, ending: Ending
+) -> None:
     ran, _ = play_copilot(tmp_path, turn)
     assert ran.report.ending is ending, ran
 
 
 @pytest.mark.demand("D3.i")
-def test_copilot_is_not_started_where_a_repository_has_hooks_for_it(programs: Path, tmp_path: Path) -> None:
+def test_copilot_is_not_started_where_a_repository_has_hooks_for_it(
+    programs: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match=r"\.github/hooks"):
         play_copilot(tmp_path, Say("x"), files={".github/hooks/h.json": "{}"})

@@ -35,9 +35,7 @@ from support.standin.server import LONG
 CANARY = "canary-0815"
 ANSWER = 'The work is done: é, <b> & "quotes".\n\n```json\n{}\n```'
 # Everything that quoting, JSON and XML could spoil, 300 KB of it.
-HOSTILE_LINE = (
-    "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} @README.md @@ -0 +1 @@ a@b.c @.git \t</file>\n"
-)
+HOSTILE_LINE = "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} @README.md @@ -0 +1 @@ a@b.c @.git \t</file>\n"
 LONG_PROMPT = f"<prompt>\n{HOSTILE_LINE * (300_000 // len(HOSTILE_LINE.encode()) + 1)}</prompt>\n"
 PROMPT = "<prompt>Do what the stand-in says.</prompt>\n"
 
@@ -51,7 +49,10 @@ class RoundTrip(NamedTuple):
 def round_trip(subject: Subject, folder: Path) -> RoundTrip:
     """One run with a long prompt, two tools and an answer."""
     room = make_room(folder, subject)
-    turns = (Write("src/hello.txt", "hello\n"), Shell("env > env.txt; git add -A src; git status > status.txt"))
+    turns = (
+        Write("src/hello.txt", "hello\n"),
+        Shell("env > env.txt; git add -A src; git status > status.txt"),
+    )
     with Standin(*turns, Say(ANSWER)) as model:
         ran = run_real(room, model.url, LONG_PROMPT, ours={"OUR_SECRET": CANARY})
     return RoundTrip(ran, room, model.seen)
@@ -62,11 +63,17 @@ def a_prompt_of_300_kb_arrives_at_the_model_byte_for_byte(trip: RoundTrip) -> No
     first = trip.seen[0]
     assert first.raw, trip.ran
     # One would read the files that are named behind an `@`: there it comes as XML has it.
-    assert any(LONG_PROMPT.strip() in text.replace("&#64;", "@") for text in first.strings), trip.ran
-    assert not any("A project" in text for text in first.strings), "what the prompt names was read besides"
+    assert any(LONG_PROMPT.strip() in text.replace("&#64;", "@") for text in first.strings), (
+        trip.ran
+    )
+    assert not any("A project" in text for text in first.strings), (
+        "what the prompt names was read besides"
+    )
 
 
-def a_run_to_the_end_is_completed_and_its_answer_is_what_the_model_said_last(trip: RoundTrip) -> None:
+def a_run_to_the_end_is_completed_and_its_answer_is_what_the_model_said_last(
+    trip: RoundTrip,
+) -> None:
     assert trip.ran.report.ending is Ending.COMPLETED, trip.ran
     assert trip.ran.report.answer.strip() == ANSWER.strip()
 
@@ -81,7 +88,9 @@ def what_the_agent_does_is_heard_live_in_one_language(trip: RoundTrip) -> None:
     commands = [event.text for event in trip.ran.of_kind(EventKind.COMMAND)]
     assert files == ["hello.txt"], trip.ran.events
     assert any("env.txt" in command for command in commands), trip.ran.events
-    assert ANSWER.splitlines()[0] in "".join(event.text for event in trip.ran.of_kind(EventKind.TEXT))
+    assert ANSWER.splitlines()[0] in "".join(
+        event.text for event in trip.ran.of_kind(EventKind.TEXT)
+    )
 
 
 def what_was_used_is_added_up(trip: RoundTrip) -> None:
@@ -104,7 +113,17 @@ def nothing_of_a_finished_run_is_left(trip: RoundTrip) -> None:
     outside = {path.name for path in trip.room.root.iterdir() if not path.name.startswith("job-")}
     assert outside == {"checkout"}
     changed = {path.name for path in trip.room.checkout.iterdir()}
-    known = {"README.md", ".git", "src", "env.txt", "status.txt", "WP01.md", "spec.md", "plan.md", "prompt.xml"}
+    known = {
+        "README.md",
+        ".git",
+        "src",
+        "env.txt",
+        "status.txt",
+        "WP01.md",
+        "spec.md",
+        "plan.md",
+        "prompt.xml",
+    }
     assert changed == known  # no agent leaves files of its own in the checkout
 
 
@@ -147,16 +166,25 @@ HTTP = [
 @pytest.mark.demand("D10.a", "D10.b")
 @pytest.mark.parametrize(("failure", "ending", "named"), HTTP, ids=["400", "401", "429", "500"])
 def test_an_error_of_the_model_is_told_apart_and_named(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Fail, ending: Ending, named: str
+    subject: Subject,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Fail,
+    ending: Ending,
+    named: str,
 ) -> None:
-    for impatient in IMPATIENT:  # both wait as long as they are told to, and would do so for an hour
+    for (
+        impatient
+    ) in IMPATIENT:  # both wait as long as they are told to, and would do so for an hour
         monkeypatch.setattr(f"phasegate.agents.{impatient}.PATIENCE_S", 3.0)
     ran, model = play(subject, tmp_path, failure)
     assert model.questions, ran
     assert ran.report.ending is ending, ran
     assert re.search(named, ran.report.reason), ran
     assert bool(ran.report.remedy) is (ending is Ending.NOT_RUNNABLE)
-    assert not ran.finished.timed_out or subject.kind in IMPATIENT  # stopped by us, it may not listen: it is killed
+    assert (
+        not ran.finished.timed_out or subject.kind in IMPATIENT
+    )  # stopped by us, it may not listen: it is killed
     assert processes_tagged(ran.tag) == []
 
 
@@ -168,7 +196,9 @@ def test_a_refused_key_is_told_apart_by_the_slowest_too(subject: Subject, tmp_pa
 
 def test_a_failure_that_passes_is_no_failure(subject: Subject, tmp_path: Path) -> None:
     ran, _ = play(subject, tmp_path, Fail(500, times=1), Say("fine"))
-    assert ran.report.ending in (Ending.COMPLETED, Ending.TRANSIENT), ran  # some try again by themselves
+    assert ran.report.ending in (Ending.COMPLETED, Ending.TRANSIENT), (
+        ran
+    )  # some try again by themselves
     assert (ran.report.answer.strip() == "fine") is (ran.report.ending is Ending.COMPLETED), ran
 
 
@@ -176,11 +206,15 @@ BROKEN = (Cut(), Cut(as_if_whole=True), Garble())
 
 
 @pytest.mark.parametrize("subject", sorted(SUBJECTS), indirect=True)
-def test_counts_of_tokens_that_are_none_do_not_undo_finished_work(subject: Subject, tmp_path: Path) -> None:
+def test_counts_of_tokens_that_are_none_do_not_undo_finished_work(
+    subject: Subject, tmp_path: Path
+) -> None:
     room = make_room(tmp_path, subject)
     with Standin(Write("src/hello.txt", "hello\n"), Say(ANSWER), counts_oddly=True) as model:
         ran = run_real(room, model.url, PROMPT)
-    if subject.kind == "codex":  # the program itself does not take such an answer from its model: that may pass
+    if (
+        subject.kind == "codex"
+    ):  # the program itself does not take such an answer from its model: that may pass
         assert ran.report.ending is Ending.TRANSIENT, ran
         assert "failed to parse ResponseCompleted" in ran.report.reason
         return
@@ -195,7 +229,9 @@ def test_a_stream_that_breaks_is_worth_another_try(
 ) -> None:
     monkeypatch.setattr("phasegate.agents.programs.opencode.PATIENCE_S", 20.0)
     ran, _ = play(subject, tmp_path, broken)
-    if subject.kind == "claude_code" and isinstance(broken, Garble):  # it leaves out what it cannot read
+    if subject.kind == "claude_code" and isinstance(
+        broken, Garble
+    ):  # it leaves out what it cannot read
         assert (ran.report.ending, ran.report.answer) == (Ending.COMPLETED, LONG.text), ran
         return
     assert ran.report.ending is Ending.TRANSIENT, ran
@@ -206,7 +242,9 @@ def test_a_stream_that_breaks_is_worth_another_try(
 
 @pytest.mark.demand("D3.k")
 @pytest.mark.parametrize("subject", sorted(SUBJECTS), indirect=True)
-def test_an_option_that_the_program_does_not_know_is_told_as_that(subject: Subject, tmp_path: Path) -> None:
+def test_an_option_that_the_program_does_not_know_is_told_as_that(
+    subject: Subject, tmp_path: Path
+) -> None:
     def configured(url: str) -> Configured:
         found = subject.configured(url)
         return found._replace(command=(*(found.command or (subject.program,)), "--such-flag"))
@@ -214,13 +252,17 @@ def test_an_option_that_the_program_does_not_know_is_told_as_that(subject: Subje
     ran, model = play(subject._replace(configured=configured), tmp_path, Say(ANSWER))
     assert (ran.report.ending, model.questions) == (Ending.NOT_RUNNABLE, []), ran
     assert "does not know the option" in ran.report.reason
-    assert re.search("such-flag|that `opencode run` was given", ran.report.reason)  # one prints its help alone
+    assert re.search(
+        "such-flag|that `opencode run` was given", ran.report.reason
+    )  # one prints its help alone
     assert HARNESSES[subject.kind].install_instruction in ran.report.remedy
 
 
 @pytest.mark.demand("D10.a")
 @pytest.mark.parametrize("subject", ["qwen"], indirect=True)
-def test_a_program_that_waits_at_a_limit_without_a_word_is_stopped(subject: Subject, tmp_path: Path) -> None:
+def test_a_program_that_waits_at_a_limit_without_a_word_is_stopped(
+    subject: Subject, tmp_path: Path
+) -> None:
     ran, model = play(subject, tmp_path, Fail(429, retry_after_s=3600), first_sign_s=25.0)
     assert model.questions, ran
     assert ran.report.ending is Ending.SILENT, ran
@@ -229,7 +271,9 @@ def test_a_program_that_waits_at_a_limit_without_a_word_is_stopped(subject: Subj
 
 @pytest.mark.demand("D10.a")
 @pytest.mark.parametrize("subject", sorted(SUBJECTS), indirect=True)
-def test_a_model_that_gives_no_sign_is_given_up_before_the_time_of_the_job(subject: Subject, tmp_path: Path) -> None:
+def test_a_model_that_gives_no_sign_is_given_up_before_the_time_of_the_job(
+    subject: Subject, tmp_path: Path
+) -> None:
     ran, _ = play(subject, tmp_path, Hang(), first_sign_s=15.0)
     assert ran.report.ending is Ending.SILENT, ran
     assert ran.finished.duration_s < 60
@@ -251,7 +295,9 @@ def test_commands_that_an_agent_started_end_with_it(subject: Subject, tmp_path: 
     lasting = "python3 -c 'import time; time.sleep(600)'"
     command = f"setsid {lasting} {token} >/dev/null 2>&1 & {lasting} {token}"
     began = threading.Event()
-    ran, _ = play(subject, tmp_path, Shell(command), Say("x"), stop_when=lambda: wait_for_both(token, began))
+    ran, _ = play(
+        subject, tmp_path, Shell(command), Say("x"), stop_when=lambda: wait_for_both(token, began)
+    )
     assert began.is_set(), ran
     assert ran.finished.sigterm_sent
     assert ran.report.ending is not Ending.COMPLETED, ran
@@ -277,10 +323,16 @@ def running(token: str) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(strongest() is SandboxLevel.NONE, reason="not enforceable here: there is no sandbox")
-def test_a_file_outside_the_checkout_is_refused_and_the_agent_hears_of_it(subject: Subject, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    strongest() is SandboxLevel.NONE, reason="not enforceable here: there is no sandbox"
+)
+def test_a_file_outside_the_checkout_is_refused_and_the_agent_hears_of_it(
+    subject: Subject, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside.txt"
-    ran, model = play(subject, tmp_path, Shell(f"echo x > {outside} || echo REFUSED"), Say("went on"))
+    ran, model = play(
+        subject, tmp_path, Shell(f"echo x > {outside} || echo REFUSED"), Say("went on")
+    )
     assert not outside.exists()
     assert "REFUSED" in model.questions[-1].text, ran
     assert ran.report.ending is Ending.COMPLETED, ran

@@ -22,7 +22,14 @@ from phasegate.engine.drive.package import dispatch_package
 from phasegate.engine.journal.package import find_package
 from phasegate.engine.project.local_ports import SystemClock
 from phasegate.engine.project.project import open_project_store
-from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project
+from support.dispatch_project import (
+    FEATURE,
+    SLUG,
+    DispatchProject,
+    approves,
+    implements,
+    make_project,
+)
 from support.real_agents import KEY, MODEL, SUBJECTS, Subject, opencode_settings, processes_tagged
 from support.standin import Fail, Say, Script, Shell, Standin, Write
 from support.trail_story import expect_stories, trails_of
@@ -36,14 +43,24 @@ def result(prompt: str) -> str:
     """The JSON result of the job that the prompt names."""
     job = re.search(r"- job_id: (\S+)", prompt)
     assert job is not None, prompt[-2000:]
-    fields = {"job_id": job[1], "wp_id": "WP01", "success": True, "status": "completed", "summary": "Done"}
+    fields = {
+        "job_id": job[1],
+        "wp_id": "WP01",
+        "success": True,
+        "status": "completed",
+        "summary": "Done",
+    }
     return f"It is done.\n\n```json\n{json.dumps(fields)}\n```\n"
 
 
-REVIEW = Script((Say("I have read the change.\n\n<review>PASS</review>\n"),), about="Review work package WP01")
+REVIEW = Script(
+    (Say("I have read the change.\n\n<review>PASS</review>\n"),), about="Review work package WP01"
+)
 
 
-def project_of(subject: Subject, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> DispatchProject:
+def project_of(
+    subject: Subject, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> DispatchProject:
     """A repository whose only agent is the real program; key and address are in the person's environment."""
     configured = subject.configured(url)
     for name, value in configured.env.items():
@@ -60,7 +77,8 @@ def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Standin(
-        REVIEW, Script((Write(FORM, TEXT), COMMIT, Say(result)), about="Implement work package WP01")
+        REVIEW,
+        Script((Write(FORM, TEXT), COMMIT, Say(result)), about="Implement work package WP01"),
     ) as model:
         project = project_of(subject, tmp_path, model.url, monkeypatch)
         done = project.program("dispatch", "WP01", timeout_s=400)
@@ -77,7 +95,9 @@ def test_a_work_package_is_implemented_committed_validated_reviewed_and_merged(
     assert actors == {"phasegate", f"agent:{subject.kind.replace('_', '-')}"}
     for job in project.jobs():
         prompt = project.prompt(job.id).strip()
-        assert any(prompt in text for seen in model.seen for text in seen.strings), f"{job} was not told its prompt"
+        assert any(prompt in text for seen in model.seen for text in seen.strings), (
+            f"{job} was not told its prompt"
+        )
         assert processes_tagged(job.id) == []
 
 
@@ -156,7 +176,8 @@ def test_at_a_limit_without_a_fallback_it_rests_longer_each_time_says_until_when
             """At each rest a person looks at `status`, and then it is over; with the third the limit is lifted."""
             if "actor rests at a limit until" in line:
                 found = re.search(
-                    r"actor rests at a limit of its provider until (\S+)\n", made.command("status").stdout
+                    r"actor rests at a limit of its provider until (\S+)\n",
+                    made.command("status").stdout,
                 )
                 assert found is not None
                 clock.now_s = datetime.fromisoformat(found[1]).timestamp()
@@ -166,7 +187,9 @@ def test_at_a_limit_without_a_fallback_it_rests_longer_each_time_says_until_when
 
         project = made.project._replace(clock=clock)
         with open_project_store(project) as store:
-            dispatch_package(project, store, find_package(store, "WP01", SLUG), agent=None, report_line=told)
+            dispatch_package(
+                project, store, find_package(store, "WP01", SLUG), agent=None, report_line=told
+            )
     assert made.rows()["WP01"].state == PackageState.DONE
     jobs = made.jobs()
     assert [job.outcome for job in jobs] == [*["rate limited"] * 3, "done", "done"]
@@ -191,17 +214,25 @@ def test_a_contest_of_two_programs_takes_the_one_that_passes(
             for variable, value in configured.env.items():
                 monkeypatch.setenv(variable, value)
             command = f"command = {json.dumps(configured.command)}\n" if configured.command else ""
-            tables[name] = f'harness = "{kind}"\nenv = {json.dumps([*configured.env])}\ntimeout_s = 300\n{command}'
+            tables[name] = (
+                f'harness = "{kind}"\nenv = {json.dumps([*configured.env])}\ntimeout_s = 300\n{command}'
+            )
         others = "".join(f"[agents.{name}]\n{table}" for name, table in tables.items())
         roles = '[roles]\nimplement = "claude"\nreview = "codex"\n'
-        project = make_project(tmp_path, agent=f"{others}{roles}", run='contest = ["claude", "codex"]')
+        project = make_project(
+            tmp_path, agent=f"{others}{roles}", run='contest = ["claude", "codex"]'
+        )
         done = project.program("dispatch", "WP01", timeout_s=400)
     assert done.code == 0, done.stdout + done.stderr
     assert project.rows()["WP01"].state == PackageState.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
     first, second = project.command("show", "WP01", "--json").json["package"]["attempts"]
     assert (first["agent"], first["outcome"], first["taken"]) == ("claude", "failed: test", False)
-    assert (second["agent"], second["outcome"], second["taken"]) == ("codex", "passed the manifest", True)
+    assert (second["agent"], second["outcome"], second["taken"]) == (
+        "codex",
+        "passed the manifest",
+        True,
+    )
     assert project.git("show", f"{first['ref']}:{FORM}") == "// TODO"
     assert first["tokens"] > 0
     assert second["tokens"] > 0
@@ -251,13 +282,17 @@ def listed(request: pytest.FixtureRequest, programs: Path, monkeypatch: pytest.M
     found = LISTED[request.param]
     monkeypatch.setenv("PATH", f"{programs.parent / found.place}:{os.environ['PATH']}")
     if not shutil.which(found.program):
-        pytest.skip(f"{found.program} is not installed: it comes from another registry, or for other machines only")
+        pytest.skip(
+            f"{found.program} is not installed: it comes from another registry, or for other machines only"
+        )
     return str(request.param)
 
 
 def newly_listed(name: str, folder: Path) -> str:
     """A registry of the person's own, in which the program has an entry of another name. That name."""
-    (entry,) = [one for one in json.loads(SHIPPED_REGISTRY.read_text())["agents"] if one["id"] == name]
+    (entry,) = [
+        one for one in json.loads(SHIPPED_REGISTRY.read_text())["agents"] if one["id"] == name
+    ]
     file = folder / "phasegate/acp-registry.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"version": "1.0.0", "agents": [{**entry, "id": f"new-{name}"}]}))
@@ -269,17 +304,24 @@ def test_a_package_is_done_by_an_agent_of_our_registry_and_reviewed_by_one_of_th
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     newcomer = newly_listed(listed, tmp_path / "config")
-    with Standin(REVIEW, Script((Write(FORM, TEXT), Say(result)), about="Implement work package WP01")) as model:
+    with Standin(
+        REVIEW, Script((Write(FORM, TEXT), Say(result)), about="Implement work package WP01")
+    ) as model:
         for variable, value in LISTED[listed].configured(model.url).items():
             monkeypatch.setenv(variable, value)
-        tables = "".join(f'[agents.{name}]\nharness = "acp"\ntimeout_s = 200\n' for name in (listed, newcomer))
+        tables = "".join(
+            f'[agents.{name}]\nharness = "acp"\ntimeout_s = 200\n' for name in (listed, newcomer)
+        )
         roles = f'[roles]\nimplement = "{listed}"\nreview = "{newcomer}"\n'
         project = make_project(tmp_path, agent=f"{tables}{roles}", run="max_review_cycles = 1")
         done = project.program("dispatch", "WP01", timeout_s=300)
     assert done.code == 0, done.stdout + done.stderr
     assert project.rows()["WP01"].state == PackageState.DONE
     assert project.git("show", f"{FEATURE}:{FORM}") == TEXT.strip()
-    assert [(job.agent, job.outcome) for job in project.jobs()] == [(listed, "done"), (newcomer, "done")]
+    assert [(job.agent, job.outcome) for job in project.jobs()] == [
+        (listed, "done"),
+        (newcomer, "done"),
+    ]
     assert all(processes_tagged(job.id) == [] for job in project.jobs())
 
 
@@ -296,4 +338,7 @@ def test_an_agent_of_the_registry_at_a_limit_is_one_at_a_limit(
         project.play(implements(FORM), approves())
         assert project.dispatch().state is PackageState.DONE
     jobs = [(job.agent, job.outcome) for job in project.jobs() if job.phase == "implement"]
-    assert jobs in ([(listed, "rate limited"), ("actor", "done")], [(listed, "silent"), ("actor", "done")])
+    assert jobs in (
+        [(listed, "rate limited"), ("actor", "done")],
+        [(listed, "silent"), ("actor", "done")],
+    )

@@ -19,8 +19,15 @@ from support.standin import Say, Script, Shell, Standin, Tool, Turn
 FORM = "src/login.ts"
 QUESTION, ANSWER = "Which greeting?", "so long 4711"
 PASS = Say("I have read the change.\n\n<review>PASS</review>\n")
-ACP = Subject("acp", "opencode", lambda url: SUBJECTS["opencode"].configured(url)._replace(command=("opencode", "acp")))
-PROGRAMS = {**{kind: SUBJECTS[kind] for kind in ("claude_code", "codex", "gemini", "opencode")}, "acp": ACP}
+ACP = Subject(
+    "acp",
+    "opencode",
+    lambda url: SUBJECTS["opencode"].configured(url)._replace(command=("opencode", "acp")),
+)
+PROGRAMS = {
+    **{kind: SUBJECTS[kind] for kind in ("claude_code", "codex", "gemini", "opencode")},
+    "acp": ACP,
+}
 
 
 def asks(text: str) -> Turn:
@@ -31,19 +38,33 @@ def asks(text: str) -> Turn:
         return Shell(f"""echo "export const login = () => '{ANSWER}';" > {FORM}""")
     job = re.search(r"- job_id: (\S+)", text)
     assert job is not None
-    fields = {"job_id": job[1], "wp_id": "WP01", "success": True, "status": "completed", "summary": "Done"}
+    fields = {
+        "job_id": job[1],
+        "wp_id": "WP01",
+        "success": True,
+        "status": "completed",
+        "summary": "Done",
+    }
     return Say(f"It is done.\n\n```json\n{json.dumps(fields)}\n```\n")
 
 
-def project_of(subject: Subject, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> DispatchProject:
+def project_of(
+    subject: Subject, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> DispatchProject:
     configured = subject.configured(url)
     for name, value in configured.env.items():
         monkeypatch.setenv(name, value)
     # Of a model that codex knows it hides the tools of servers behind a search.
     command = [word.replace("gpt-5.5", "stub-model") for word in configured.command]
-    lines = [f'harness = "{subject.kind}"', f"env = {json.dumps([*configured.env])}", "mcp_tools = true"]
+    lines = [
+        f'harness = "{subject.kind}"',
+        f"env = {json.dumps([*configured.env])}",
+        "mcp_tools = true",
+    ]
     lines += [f"command = {json.dumps(command)}"] if command else []
-    return make_project(folder, harness="\n".join(lines), agent="timeout_s = 300", run="max_review_cycles = 1")
+    return make_project(
+        folder, harness="\n".join(lines), agent="timeout_s = 300", run="max_review_cycles = 1"
+    )
 
 
 def answer_on_the_board(project: DispatchProject) -> int:
@@ -65,7 +86,10 @@ def test_a_question_of_a_real_program_is_answered_on_the_board_and_used_in_its_w
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     answered: list[int] = []
-    scripts = (Script((PASS,), about="Review work package WP01"), Script(asks, about="Implement work package WP01"))
+    scripts = (
+        Script((PASS,), about="Review work package WP01"),
+        Script(asks, about="Implement work package WP01"),
+    )
     with Standin(*scripts) as model:
         project = project_of(PROGRAMS[kind], tmp_path, model.url, monkeypatch)
         person = threading.Thread(target=lambda: answered.append(answer_on_the_board(project)))

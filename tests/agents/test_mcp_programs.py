@@ -16,13 +16,26 @@ import pytest
 
 from phasegate.core.machine.feature_events import Started
 from phasegate.engine.journal.entries import FEATURE_STEP, read_feature_step
-from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
+from support.feature_run import (
+    DESCRIPTION,
+    SCENARIO,
+    SLUG,
+    TYPE,
+    FeatureRun,
+    Turn,
+    make_feature_run,
+)
 from support.real_agents import KEY
 from support.standin import Say, Script, Standin, Tool
 from support.standin import Turn as ModelTurn
 
 SERVER = (sys.executable, "-P", "-m", "phasegate", "mcp")
-BLOCKS: Turn = {"phase": "implement", "package": "WP01", "round": 1, "steps": [{"print": "BLOCKER: which language?"}]}
+BLOCKS: Turn = {
+    "phase": "implement",
+    "package": "WP01",
+    "round": 1,
+    "steps": [{"print": "BLOCKER: which language?"}],
+}
 MOST_CALLS = 60
 LARGEST_LIST = 6_000
 STOPPED = '"standing": "stopped", "orders": ["run"]'
@@ -40,9 +53,26 @@ class Client(NamedTuple):
 
 def _claude(_url: str, home: Path) -> list[str]:
     settings = home / "mcp.json"
-    settings.write_text(json.dumps({"mcpServers": {"phasegate": {"command": SERVER[0], "args": [*SERVER[1:]]}}}))
-    given = ("--strict-mcp-config", "--mcp-config", str(settings), "--allowedTools", "mcp__phasegate")
-    return ["claude", "-p", "--output-format", "stream-json", "--verbose", "--setting-sources", "user", *given]
+    settings.write_text(
+        json.dumps({"mcpServers": {"phasegate": {"command": SERVER[0], "args": [*SERVER[1:]]}}})
+    )
+    given = (
+        "--strict-mcp-config",
+        "--mcp-config",
+        str(settings),
+        "--allowedTools",
+        "mcp__phasegate",
+    )
+    return [
+        "claude",
+        "-p",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--setting-sources",
+        "user",
+        *given,
+    ]
 
 
 def _codex(url: str, _home: Path) -> list[str]:
@@ -50,14 +80,25 @@ def _codex(url: str, _home: Path) -> list[str]:
     server = f"mcp_servers.phasegate={{command={json.dumps(SERVER[0])},args={json.dumps(SERVER[1:])},required=true}}"
     approved = 'mcp_servers.phasegate.default_tools_approval_mode="approve"'
     given = ('model_provider="standin"', provider, 'model="stub-model"', server, approved)
-    return ["codex", "exec", "--json", "--skip-git-repo-check", *(word for one in given for word in ("-c", one)), "-"]
+    return [
+        "codex",
+        "exec",
+        "--json",
+        "--skip-git-repo-check",
+        *(word for one in given for word in ("-c", one)),
+        "-",
+    ]
 
 
 def _gemini(_url: str, home: Path) -> list[str]:
     server = {"command": SERVER[0], "args": [*SERVER[1:]], "trust": True}
     auth = {"auth": {"selectedType": "gemini-api-key"}}
     (home / ".gemini").mkdir(exist_ok=True)
-    settings = {"mcpServers": {"phasegate": server}, "security": auth, "privacy": {"usageStatisticsEnabled": False}}
+    settings = {
+        "mcpServers": {"phasegate": server},
+        "security": auth,
+        "privacy": {"usageStatisticsEnabled": False},
+    }
     (home / ".gemini/settings.json").write_text(json.dumps(settings))
     return ["gemini", "-o", "stream-json", "-m", "gemini-2.5-flash", "--approval-mode", "yolo"]
 
@@ -68,7 +109,11 @@ CLIENTS = {
         Client(
             "claude",
             _claude,
-            lambda url: {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": url, "ENABLE_TOOL_SEARCH": "false"},
+            lambda url: {
+                "ANTHROPIC_API_KEY": KEY,
+                "ANTHROPIC_BASE_URL": url,
+                "ENABLE_TOOL_SEARCH": "false",
+            },
             "the answer was cancel",
         ),
         Client("codex", _codex, lambda _url: {"STANDIN_KEY": KEY}, "the answer was decline"),
@@ -121,8 +166,13 @@ def environment(client: Client, programs: Path, url: str) -> dict[str, str]:
 
 def use(client: Client, run: FeatureRun, programs: Path, model: Standin, prompt: str) -> str:
     """Let the program work on a prompt where no person is; all that it printed."""
-    argv, env = client.argv(model.url, Path(os.environ["HOME"])), environment(client, programs, model.url)
-    done = subprocess.run(argv, cwd=run.root, env=env, input=prompt, capture_output=True, text=True, timeout=200)
+    argv, env = (
+        client.argv(model.url, Path(os.environ["HOME"])),
+        environment(client, programs, model.url),
+    )
+    done = subprocess.run(
+        argv, cwd=run.root, env=env, input=prompt, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -155,12 +205,21 @@ class Talk:
 
 
 def talk_to_claude(talk: Talk, prompt: str) -> None:
-    talk.send({"type": "control_request", "request_id": "1", "request": {"subtype": "initialize", "hooks": None}})
+    talk.send(
+        {
+            "type": "control_request",
+            "request_id": "1",
+            "request": {"subtype": "initialize", "hooks": None},
+        }
+    )
     said = {"role": "user", "content": prompt}
     talk.send({"type": "user", "message": said, "parent_tool_use_id": None, "session_id": ""})
     for message in talk.heard():
         if message["type"] == "control_request":
-            given = {"request_id": message["request_id"], "response": talk.answer(message["request"]["message"])}
+            given = {
+                "request_id": message["request_id"],
+                "response": talk.answer(message["request"]["message"]),
+            }
             talk.send({"type": "control_response", "response": {"subtype": "success", **given}})
         if message["type"] == "result":
             return
@@ -168,12 +227,23 @@ def talk_to_claude(talk: Talk, prompt: str) -> None:
 
 def talk_to_codex(talk: Talk, prompt: str) -> None:
     about = {"name": "tester", "title": "tester", "version": "1"}
-    talk.send({"id": 1, "method": "initialize", "params": {"clientInfo": about, "capabilities": {}}})
+    talk.send(
+        {"id": 1, "method": "initialize", "params": {"clientInfo": about, "capabilities": {}}}
+    )
     talk.send({"method": "initialized"})
-    talk.send({"id": 2, "method": "thread/start", "params": {"approvalPolicy": "on-request", "sandbox": "read-only"}})
+    talk.send(
+        {
+            "id": 2,
+            "method": "thread/start",
+            "params": {"approvalPolicy": "on-request", "sandbox": "read-only"},
+        }
+    )
     for message in talk.heard():
         if message.get("id") == 2:
-            start = {"threadId": message["result"]["thread"]["id"], "input": [{"type": "text", "text": prompt}]}
+            start = {
+                "threadId": message["result"]["thread"]["id"],
+                "input": [{"type": "text", "text": prompt}],
+            }
             talk.send({"id": 3, "method": "turn/start", "params": start})
         elif message.get("method") == "mcpServer/elicitation/request":
             talk.send({"id": message["id"], "result": talk.answer(message["params"]["message"])})
@@ -198,7 +268,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FeatureRun:
 
 def begun_by(run: FeatureRun) -> tuple[str, str]:
     with run.reader() as reader:
-        events = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
+        events = [
+            read_feature_step(one.payload)
+            for one in reader.events(SLUG)
+            if one.kind == FEATURE_STEP
+        ]
     by = next(event for event in events if isinstance(event, Started)).by
     return by.door, by.agent
 
@@ -246,7 +320,10 @@ def test_a_person_who_is_asked_in_their_program_decides_and_the_feature_is_merge
                 alarm.cancel()
                 process.kill()
         assert drives(model.questions[-1].text) == Say(MERGED)
-    assert [asked.partition(" asks to ")[2].partition(" ")[0] for asked in talk.asked] == ["count", "archive"]
+    assert [asked.partition(" asks to ")[2].partition(" ")[0] for asked in talk.asked] == [
+        "count",
+        "archive",
+    ]
     assert (run.root / "bye.py").exists()
 
 
@@ -256,11 +333,15 @@ INSPECTOR = ("mcp-inspector", "--cli")
 @pytest.mark.demand("X2.a")
 @pytest.mark.usefixtures("node22")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_the_inspector_finds_nothing_to_object_to(era: str, programs: Path, run: FeatureRun) -> None:
+def test_the_inspector_finds_nothing_to_object_to(
+    era: str, programs: Path, run: FeatureRun
+) -> None:
     def inspect(*arguments: str) -> subprocess.CompletedProcess[str]:
         env = environment(CLIENTS["gemini"], programs, "http://127.0.0.1:9")
         argv = [*INSPECTOR, "--protocol-era", era, *arguments, "--", *SERVER]
-        return subprocess.run(argv, cwd=run.root, env=env, capture_output=True, text=True, timeout=100)
+        return subprocess.run(
+            argv, cwd=run.root, env=env, capture_output=True, text=True, timeout=100
+        )
 
     strict = inspect("--method", "tools/list", "--strict")
     assert strict.returncode == 0, strict.stdout + strict.stderr
@@ -272,6 +353,13 @@ def test_the_inspector_finds_nothing_to_object_to(era: str, programs: Path, run:
     assert json.loads(started.stdout)["structuredContent"]["now"]["feature"] == SLUG
     for method in ("resources/list", "prompts/list", "resources/templates/list"):
         assert inspect("--method", method).returncode == 0
-    hostile = ("--tool-arg", "action=read", "--tool-arg", "path=../../etc/passwd", "--tool-arg", f"feature={SLUG}")
+    hostile = (
+        "--tool-arg",
+        "action=read",
+        "--tool-arg",
+        "path=../../etc/passwd",
+        "--tool-arg",
+        f"feature={SLUG}",
+    )
     refused = inspect("--method", "tools/call", "--tool-name", "artifact", *hostile)
     assert "isError" in refused.stdout

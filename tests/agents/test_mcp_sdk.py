@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from phasegate.interfaces.mcp.server import HANDSHAKE_VERSIONS, MODERN_VERSIONS
-from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
+from support.feature_run import (
+    DESCRIPTION,
+    SCENARIO,
+    SLUG,
+    TYPE,
+    FeatureRun,
+    Turn,
+    make_feature_run,
+)
 
 pytest.importorskip("mcp", reason="the SDK is not installed: run `make test-agents`")
 import anyio
@@ -20,7 +28,12 @@ import mcp.client.session
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import ElicitResult
 
-BLOCKS: Turn = {"phase": "implement", "package": "WP01", "round": 1, "steps": [{"print": "BLOCKER: which language?"}]}
+BLOCKS: Turn = {
+    "phase": "implement",
+    "package": "WP01",
+    "round": 1,
+    "steps": [{"print": "BLOCKER: which language?"}],
+}
 SLOW: Turn = {"phase": "plan", "steps": [{"sleep_s": 600}]}
 TOOLS = ["status", "wait", "explain", "start", "run", "stop", "decide", "artifact"]
 
@@ -42,11 +55,17 @@ class Person:
 Talk = Callable[[Client], Awaitable[None]]
 
 
-def talk(run: FeatureRun, version: str, person: Person | None, say: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+def talk(
+    run: FeatureRun, version: str, person: Person | None, say: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Connect as the SDK does, in this version, and say it."""
-    if version in HANDSHAKE_VERSIONS:  # it asks for the newest of them; older clients asked for theirs
+    if (
+        version in HANDSHAKE_VERSIONS
+    ):  # it asks for the newest of them; older clients asked for theirs
         monkeypatch.setattr(mcp.client.session, "LATEST_HANDSHAKE_VERSION", version)
-    server = StdioServerParameters(command=sys.executable, args=["-P", "-m", "phasegate", "mcp"], cwd=run.root)
+    server = StdioServerParameters(
+        command=sys.executable, args=["-P", "-m", "phasegate", "mcp"], cwd=run.root
+    )
     mode = "legacy" if version in HANDSHAKE_VERSIONS else "auto"
 
     async def connected() -> None:
@@ -98,9 +117,14 @@ def test_a_feature_is_started_blocked_decided_by_a_person_and_merged(
         assert "which language?" in (await tool(client, "explain", what="findings"))["text"]
         person.answer = "decline"
         refused = await client.call_tool("decide", {"order": "resolve", "text": "English"})
-        assert (refused.is_error, "the answer was decline" in refused.content[0].text) == (True, True)
+        assert (refused.is_error, "the answer was decline" in refused.content[0].text) == (
+            True,
+            True,
+        )
         person.answer = "accept"
-        assert (await tool(client, "decide", order="resolve", text="English"))["now"]["stage"] == "working"
+        assert (await tool(client, "decide", order="resolve", text="English"))["now"][
+            "stage"
+        ] == "working"
         cursor = (await tool(client, "run"))["cursor"]
         now = await waited(client, cursor)
         assert "complete" in now["orders"], now
@@ -109,7 +133,9 @@ def test_a_feature_is_started_blocked_decided_by_a_person_and_merged(
 
     talk(run, version, person, say, monkeypatch)
     assert (run.root / "bye.py").exists()
-    assert [asked.splitlines()[0].partition(" asks to ")[0] for asked in person.asked] == ["mcp 0.1.0"] * 3
+    assert [asked.splitlines()[0].partition(" asks to ")[0] for asked in person.asked] == [
+        "mcp 0.1.0"
+    ] * 3
 
 
 @pytest.mark.demand("X2.a")
@@ -126,11 +152,15 @@ def test_every_version_lists_reads_refuses_and_cancels_alike(
         cursor = (await tool(client, "run"))["cursor"]
         await tool(client, "wait", after=cursor, seconds=45)
         here = (await tool(client, "status"))["cursor"]
-        with anyio.move_on_after(1) as scope:  # the SDK tells the server that it does not wait any longer
+        with anyio.move_on_after(
+            1
+        ) as scope:  # the SDK tells the server that it does not wait any longer
             await client.call_tool("wait", {"after": here + 1000, "seconds": 45})
         assert scope.cancelled_caught
         assert (await tool(client, "status", feature=SLUG))["now"]["standing"] == "working"
-        refused = await client.call_tool("artifact", {"action": "read", "feature": SLUG, "path": "../../etc/passwd"})
+        refused = await client.call_tool(
+            "artifact", {"action": "read", "feature": SLUG, "path": "../../etc/passwd"}
+        )
         assert refused.is_error
         with pytest.raises(MCPError, match="unknown field"):
             await client.call_tool("run", {"merge": True})
@@ -145,4 +175,7 @@ def test_every_version_lists_reads_refuses_and_cancels_alike(
         assert (await tool(client, "stop"))["ended"]
 
     talk(run, version, None, say, monkeypatch)
-    assert subprocess.run(run.argv("status"), cwd=run.root, capture_output=True, timeout=60).returncode == 0
+    assert (
+        subprocess.run(run.argv("status"), cwd=run.root, capture_output=True, timeout=60).returncode
+        == 0
+    )

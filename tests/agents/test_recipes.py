@@ -9,14 +9,29 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.port import Ending
-from support.real_agents import KEY, MODEL, Configured, Ran, Subject, make_room, processes_tagged, run_real
+from support.real_agents import (
+    KEY,
+    MODEL,
+    Configured,
+    Ran,
+    Subject,
+    make_room,
+    processes_tagged,
+    run_real,
+)
 from support.standin import Fail, Say, Shell, Standin, Turn, Write
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/use-aider-continue-mini.md"
-SCRIPTS = dict(re.findall(r"\n## ([^\n]+)\n[^#]+?```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
+SCRIPTS = dict(
+    re.findall(
+        r"\n## ([^\n]+)\n[^#]+?```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
+)
 ANSWER = '{"success": true, "status": "completed"}'
 LINE = "<file name='a &amp; b'>\\n \"$(id)\" `x` é 漢字 😀 %s {{X}} \t</file>\n"
-LONG_PROMPT = f"<prompt>\n{LINE * 1000}</prompt>\n"  # some 60 KB: with far more it counts tokens for minutes
+LONG_PROMPT = (
+    f"<prompt>\n{LINE * 1000}</prompt>\n"  # some 60 KB: with far more it counts tokens for minutes
+)
 
 
 def play(
@@ -52,7 +67,10 @@ def test_continue_takes_a_long_prompt_works_in_the_cage_and_its_last_message_is_
     assert refused.report.ending is not Ending.COMPLETED, refused
 
 
-@pytest.mark.skipif(not shutil.which("mini"), reason="mini-swe-agent is not installed: it comes from another registry")
+@pytest.mark.skipif(
+    not shutil.which("mini"),
+    reason="mini-swe-agent is not installed: it comes from another registry",
+)
 def test_mini_swe_agent_answers_by_a_file(programs: Path, tmp_path: Path) -> None:
     shell = f"mkdir src; echo hello > src/hello.txt; echo '{ANSWER}' > $HOME/answer.txt"
     turns = (Shell(shell), Shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"))
@@ -61,7 +79,9 @@ def test_mini_swe_agent_answers_by_a_file(programs: Path, tmp_path: Path) -> Non
     assert (checkout / "src/hello.txt").read_text() == "hello\n"
 
 
-@pytest.mark.skipif(not shutil.which("aider"), reason="Aider is not installed: it comes from another registry")
+@pytest.mark.skipif(
+    not shutil.which("aider"), reason="Aider is not installed: it comes from another registry"
+)
 def test_aider_writes_the_file_that_the_model_names(programs: Path, tmp_path: Path) -> None:
     said = Say(f"I make it.\n\nsrc/hello.txt\n```\nhello\n```\n\n{ANSWER}")
     ran, _, checkout = play(

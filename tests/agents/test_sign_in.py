@@ -43,17 +43,39 @@ def signed_in(kind: str, url: str) -> SignedIn:
     if kind == "claude_code":
         tokens = {"accessToken": TOKEN, "refreshToken": f"{TOKEN}-r", "expiresAt": IN_A_MONTH_MS}
         account = {**tokens, "scopes": ["user:inference"], "subscriptionType": "max"}
-        return SignedIn(kind, ".claude/.credentials.json", {"claudeAiOauth": account}, (), {"ANTHROPIC_BASE_URL": url})
+        return SignedIn(
+            kind,
+            ".claude/.credentials.json",
+            {"claudeAiOauth": account},
+            (),
+            {"ANTHROPIC_BASE_URL": url},
+        )
     if kind == "codex":
-        provider = f'{{name="s",base_url="{url}/v1",requires_openai_auth=true,wire_api="responses"}}'
-        command = ("codex", "-c", 'model_provider="s"', "-c", f"model_providers.s={provider}", "-c", 'model="gpt-5.5"')
-        return SignedIn(kind, ".codex/auth.json", {"OPENAI_API_KEY": TOKEN, "tokens": None}, command)
+        provider = (
+            f'{{name="s",base_url="{url}/v1",requires_openai_auth=true,wire_api="responses"}}'
+        )
+        command = (
+            "codex",
+            "-c",
+            'model_provider="s"',
+            "-c",
+            f"model_providers.s={provider}",
+            "-c",
+            'model="gpt-5.5"',
+        )
+        return SignedIn(
+            kind, ".codex/auth.json", {"OPENAI_API_KEY": TOKEN, "tokens": None}, command
+        )
     provider_of_models = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{url}/v1"},
         "models": {MODEL: {}},
     }
-    settings = {"model": f"s/{MODEL}", "small_model": f"s/{MODEL}", "provider": {"s": provider_of_models}}
+    settings = {
+        "model": f"s/{MODEL}",
+        "small_model": f"s/{MODEL}",
+        "provider": {"s": provider_of_models},
+    }
     account_of_s = {"s": {"type": "api", "key": TOKEN}}
     env = {"OPENCODE_CONFIG_CONTENT": json.dumps(settings)}
     return SignedIn(kind, ".local/share/opencode/auth.json", account_of_s, (), env)
@@ -62,13 +84,25 @@ def signed_in(kind: str, url: str) -> SignedIn:
 def run_signed_in(person: SignedIn, home: Path, root: Path) -> AgentRun:
     """As the orchestrator does, with a home folder that is given."""
     make_repository(root / "checkout", {"README.md": "A project\n"})
-    task = make_task(root / "checkout", AgentConfig("real", command=person.command), kind=person.kind)
+    task = make_task(
+        root / "checkout", AgentConfig("real", command=person.command), kind=person.kind
+    )
     level, harness, folder = strongest(), get_harness(person.kind), root / "job"
     task = msgspec.structs.replace(task, sandboxed=level.is_sandboxed)
     launch = harness.launch(task)
-    with RequestSpool(folder / "spool") as spool, lend_sign_in(launch.sign_in_files, home, folder / "home") as sign_in:
+    with (
+        RequestSpool(folder / "spool") as spool,
+        lend_sign_in(launch.sign_in_files, home, folder / "home") as sign_in,
+    ):
         request = build_job_request(
-            task, launch, folder, spool, tag=uuid.uuid4().hex, level=level, timeout_s=240, sign_in=sign_in
+            task,
+            launch,
+            folder,
+            spool,
+            tag=uuid.uuid4().hex,
+            level=level,
+            timeout_s=240,
+            sign_in=sign_in,
         )
         job = SandboxedJob(request._replace(grace_s=3.0))
         return run_agent(job, harness.make_parser(task, job))
@@ -76,7 +110,9 @@ def run_signed_in(person: SignedIn, home: Path, root: Path) -> AgentRun:
 
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize("kind", ["claude_code", "codex", "opencode"])
-def test_a_person_who_is_signed_in_needs_no_key(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_who_is_signed_in_needs_no_key(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Standin(Shell(f"echo {TOKEN}"), Say("done")) as model:
         person = signed_in(kind, model.url)
         for name, value in person.env.items():
@@ -86,7 +122,9 @@ def test_a_person_who_is_signed_in_needs_no_key(kind: str, tmp_path: Path, monke
         file.write_text(json.dumps(person.content))
         ran = run_signed_in(person, tmp_path / "person", tmp_path)
     assert ran.report.ending is Ending.COMPLETED, (ran.report, ran.finished.stderr[-2000:])
-    sent = [{name.lower(): value for name, value in seen.headers.items()} for seen in model.questions]
+    sent = [
+        {name.lower(): value for name, value in seen.headers.items()} for seen in model.questions
+    ]
     assert {headers.get("authorization") for headers in sent} == {f"Bearer {TOKEN}"}
     assert TOKEN not in ran.finished.stdout + ran.finished.stderr
     assert json.loads(file.read_text()) == person.content

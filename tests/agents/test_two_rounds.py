@@ -31,7 +31,13 @@ def result(prompt: str) -> str:
     """The JSON result of the job that the prompt names."""
     job = re.search(r"- job_id: (\S+)", prompt)
     assert job is not None, prompt[-2000:]
-    fields = {"job_id": job[1], "wp_id": "WP01", "success": True, "status": "completed", "summary": "Done"}
+    fields = {
+        "job_id": job[1],
+        "wp_id": "WP01",
+        "success": True,
+        "status": "completed",
+        "summary": "Done",
+    }
     return f"The form is there.\n\n```json\n{json.dumps(fields)}\n```\n"
 
 
@@ -62,7 +68,9 @@ def _reviewed(text: str) -> Turn:
     )
 
 
-def project_of(subject: Subject, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> DispatchProject:
+def project_of(
+    subject: Subject, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> DispatchProject:
     configured = subject.configured(url)
     for name, value in configured.env.items():
         monkeypatch.setenv(name, value)
@@ -77,7 +85,14 @@ def look_at_the_work(project: DispatchProject, subject: Subject, person: Person)
     env = {**os.environ, "TERM": "xterm-256color"}
     size, root = (24, 160), str(project.root)
     with pexpect.spawn(
-        sys.executable, argv, cwd=root, env=env, encoding="utf-8", timeout=WAIT_S, dimensions=size, use_poll=True
+        sys.executable,
+        argv,
+        cwd=root,
+        env=env,
+        encoding="utf-8",
+        timeout=WAIT_S,
+        dimensions=size,
+        use_poll=True,
     ) as terminal:
         tokens = "" if subject.kind in COUNTS_AT_ITS_END_ONLY else r"  \d[\d.k]* tokens"
         terminal.expect(rf"implement by actor  \d+:\d\d  write {FORM}{tokens}")
@@ -90,7 +105,9 @@ def follow_the_log(project: DispatchProject, person: Person) -> None:
     argv = [sys.executable, "-m", "phasegate", "show", "WP01", "--log", "--follow"]
     with subprocess.Popen(argv, cwd=project.root, stdout=subprocess.PIPE, text=True) as show:
         assert show.stdout is not None
-        live = [*iter(show.stdout.readline, f"> write {FORM}\n")]  # up to that line, while the agent waits for us
+        live = [
+            *iter(show.stdout.readline, f"> write {FORM}\n")
+        ]  # up to that line, while the agent waits for us
         assert any(line.startswith("> $ ") and LOOKED in line for line in live)
         assert "  | looked at it\n" in live
         person.has_looked.set()
@@ -105,10 +122,14 @@ def every_log_is_a_transcript(project: DispatchProject) -> None:
         told = project.command("show", job.id, "--log").stdout.partition("\non stderr:\n")[0]
         assert said[job.phase] in told.splitlines(), told
         assert re.search(r"^= [\d.k]+ tokens read, \d+ written", told, re.MULTILINE), told
-        assert not re.search(r"^\? |\"type\": ?\"", told, re.MULTILINE), told  # nothing of the protocol is left
+        assert not re.search(r"^\? |\"type\": ?\"", told, re.MULTILINE), (
+            told
+        )  # nothing of the protocol is left
 
 
-def the_second_review_saw_the_changes_and_the_last_one_the_whole(project: DispatchProject, model: Standin) -> None:
+def the_second_review_saw_the_changes_and_the_last_one_the_whole(
+    project: DispatchProject, model: Standin
+) -> None:
     reviews = [job for job in project.jobs() if job.phase == "review"]
     assert [(job.round, job.outcome) for job in reviews] == [(1, "done"), (2, "done"), (2, "done")]
     prompts = [project.prompt(job.id).strip() for job in reviews]

@@ -12,7 +12,9 @@ import pytest
 from phasegate.core.agents.harnesses import HARNESSES
 from support.fake_programs import make_machine
 
-OLDER = Path(os.environ.get("PHASEGATE_TEST_OLDER_AGENTS", ""))  # set where the fixture `programs` skips nothing
+OLDER = Path(
+    os.environ.get("PHASEGATE_TEST_OLDER_AGENTS", "")
+)  # set where the fixture `programs` skips nothing
 
 
 @pytest.mark.demand("D3.k")
@@ -29,6 +31,9 @@ def test_a_program_that_is_older_than_tested_is_named_with_the_command_that_upda
     gemini.unlink()
     gemini.symlink_to(OLDER / "gemini")
     told = machine.program("agents").stdout
-    assert f"0.60.0, older than tested ({row.tested_version}): npm install -g @google/gemini-cli@latest\n" in told
+    assert (
+        f"0.60.0, older than tested ({row.tested_version}): npm install -g @google/gemini-cli@latest\n"
+        in told
+    )
     assert "older than tested" not in fresh
     assert re.search(r"\d, (newer than )?tested", fresh), fresh

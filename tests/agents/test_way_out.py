@@ -55,14 +55,24 @@ os.makedirs("src", exist_ok=True)
 open("src/found.txt", "w").write("looked\\n" + "\\n".join(found))
 """
 FORM = "src/login.ts"
-REVIEW = Script((Say("I have read the change.\n\n<review>PASS</review>\n"),), about="Review work package WP01")
+REVIEW = Script(
+    (Say("I have read the change.\n\n<review>PASS</review>\n"),), about="Review work package WP01"
+)
 COMMIT = Shell("git add src && git commit -q -m 'WP01: Write the login form'")
 
 
 def result(prompt: str) -> str:
     job = re.search(r"- job_id: (\S+)", prompt)
     assert job is not None, prompt[-2000:]
-    return json.dumps({"job_id": job[1], "wp_id": "WP01", "success": True, "status": "completed", "summary": "Done"})
+    return json.dumps(
+        {
+            "job_id": job[1],
+            "wp_id": "WP01",
+            "success": True,
+            "status": "completed",
+            "summary": "Done",
+        }
+    )
 
 
 def dispatched(
@@ -71,16 +81,28 @@ def dispatched(
     """A package done by the program, whose shell looks for the key and for ways out."""
     with Standin() as model:
         port = model.url.rpartition(":")[2]
-        look = Shell(f"python3 - <<'LOOKEND'\n{LOOK.format(backwards=KEY[::-1], port=port)}\nLOOKEND")
-        work = Script((Write(FORM, "export const login = 1;\n"), look, COMMIT, Say(result)), about="Implement work")
+        look = Shell(
+            f"python3 - <<'LOOKEND'\n{LOOK.format(backwards=KEY[::-1], port=port)}\nLOOKEND"
+        )
+        work = Script(
+            (Write(FORM, "export const login = 1;\n"), look, COMMIT, Say(result)),
+            about="Implement work",
+        )
         model.scripts = [REVIEW, work]
         configured = subject.configured(model.url)
         for name, value in configured.env.items():
             monkeypatch.setenv(name, value)
-        lines = [f'harness = "{subject.kind}"', f"env = {json.dumps([*configured.env])}", "timeout_s = 300", agent]
+        lines = [
+            f'harness = "{subject.kind}"',
+            f"env = {json.dumps([*configured.env])}",
+            "timeout_s = 300",
+            agent,
+        ]
         lines += [f"command = {json.dumps(configured.command)}"] if configured.command else []
         documents = {"WP01": package(file_scope=["src/"])}
-        project = make_project(folder, documents, harness="\n".join(lines), run=f"max_review_cycles = 1\n{run}")
+        project = make_project(
+            folder, documents, harness="\n".join(lines), run=f"max_review_cycles = 1\n{run}"
+        )
         return project, model, project.program("dispatch", "WP01", timeout_s=400)
 
 
@@ -115,7 +137,9 @@ def test_the_control_where_a_person_opens_the_network_the_key_is_found(
 ) -> None:
     need(SandboxLevel.WORKTREE)
     agent = 'hosts = ["*"]'
-    project, model, done = dispatched(SUBJECTS["claude_code"], tmp_path, monkeypatch, 'sandbox = "worktree"', agent)
+    project, model, done = dispatched(
+        SUBJECTS["claude_code"], tmp_path, monkeypatch, 'sandbox = "worktree"', agent
+    )
     assert done.code == 0, done.stdout + done.stderr
     found = project.git("show", f"{FEATURE}:src/found.txt")
     assert "environ" in found

@@ -40,13 +40,25 @@ It says bye.
 """
 PASS = Say("I have read it.\n\n<review>PASS</review>\n")
 WAIT_S = 100.0
-ROLES = {"plan": "claude", "implement": "claude", "challenge": "codex", "review": "codex", "archive": "gemini"}
+ROLES = {
+    "plan": "claude",
+    "implement": "claude",
+    "challenge": "codex",
+    "review": "codex",
+    "archive": "gemini",
+}
 
 
 def result(prompt: str) -> str:
     job = re.search(r"- job_id: (\S+)", prompt)
     assert job is not None, prompt[-2000:]
-    fields = {"job_id": job[1], "wp_id": "WP01", "success": True, "status": "completed", "summary": "Done"}
+    fields = {
+        "job_id": job[1],
+        "wp_id": "WP01",
+        "success": True,
+        "status": "completed",
+        "summary": "Done",
+    }
     task = '<task_status id="2.1">COMPLETED</task_status>'
     return f"It is done.\n\n{task}\n\n```json\n{json.dumps(fields)}\n```\n"
 
@@ -57,7 +69,11 @@ FINDING = "tasks.md holds no task"  # what the critic lets pass
 
 def scripts(has_looked: threading.Event) -> tuple[Script, ...]:
     """The plan is wrong at first; the implementer waits at its end until somebody has looked at it."""
-    documents = {"proposal.md": "# Proposal\nSay bye.\n", "spec.md": SPEC, "tasks.md": "# Tasks\n\nSay bye.\n"}
+    documents = {
+        "proposal.md": "# Proposal\nSay bye.\n",
+        "spec.md": SPEC,
+        "tasks.md": "# Tasks\n\nSay bye.\n",
+    }
     mended = Shell(f"cat > {FOLDER}/tasks.md <<'END'\n{TASKS}END")
 
     def looked_at(prompt: str) -> str:
@@ -66,7 +82,10 @@ def scripts(has_looked: threading.Event) -> tuple[Script, ...]:
 
     return (
         Script((mended, PASS), about=f"{WRITING}(?s:.)*{FINDING}|{FINDING}(?s:.)*{WRITING}"),
-        Script((*(Write(f"{FOLDER}/{name}", text) for name, text in documents.items()), PASS), about=WRITING),
+        Script(
+            (*(Write(f"{FOLDER}/{name}", text) for name, text in documents.items()), PASS),
+            about=WRITING,
+        ),
         Script((PASS,), about="Challenge the documents of phase"),
         Script((PASS,), about="Review work package WP01|Review phase 08-code-review"),
         Script((Write("bye.py", BYE), Say(looked_at)), about="Implement work package WP01"),
@@ -74,7 +93,9 @@ def scripts(has_looked: threading.Event) -> tuple[Script, ...]:
     )
 
 
-def make_run(folder: Path, url: str, subjects: list[Subject], monkeypatch: pytest.MonkeyPatch) -> FeatureRun:
+def make_run(
+    folder: Path, url: str, subjects: list[Subject], monkeypatch: pytest.MonkeyPatch
+) -> FeatureRun:
     """A repository whose agents are real programs; keys and addresses are in the person's environment."""
     tables = []
     for subject in subjects:
@@ -88,13 +109,18 @@ def make_run(folder: Path, url: str, subjects: list[Subject], monkeypatch: pytes
     names = {subject.program for subject in subjects}
     roles = "".join(f'{role} = "{name}"\n' for role, name in ROLES.items() if name in names)
     run = FeatureRun(folder)
-    make_repository(run.root, {**FILES, "phasegate.toml": f"{''.join(tables)}[roles]\n{roles}{checks}"})
+    make_repository(
+        run.root, {**FILES, "phasegate.toml": f"{''.join(tables)}[roles]\n{roles}{checks}"}
+    )
     return run
 
 
 def seen_at_a_terminal(run: FeatureRun, has_looked: threading.Event) -> str:
     """A run to its merge on a terminal, whose live line is looked at while the implementer waits for that."""
-    argv, env = run.argv("run", "quick", "Say bye", "--merge"), {**os.environ, "TERM": "xterm-256color"}
+    argv, env = (
+        run.argv("run", "quick", "Say bye", "--merge"),
+        {**os.environ, "TERM": "xterm-256color"},
+    )
     with pexpect.spawn(
         argv[0],
         argv[1:],
@@ -136,17 +162,28 @@ def test_three_real_programs_carry_a_feature_from_a_sentence_to_its_merge(
         ("review", "codex", "done"),
         ("archive", "gemini", "done"),
     ]
-    assert f"GATE-01 FAILED: plan of tasks failed; {FINDING}" in drawn  # told to the person as to the agent
-    assert FINDING in (run.project.jobs_folder / jobs[2].id / "prompt.xml").read_text(encoding="utf-8")
+    assert (
+        f"GATE-01 FAILED: plan of tasks failed; {FINDING}" in drawn
+    )  # told to the person as to the agent
+    assert FINDING in (run.project.jobs_folder / jobs[2].id / "prompt.xml").read_text(
+        encoding="utf-8"
+    )
     for job in jobs:
-        prompt = (run.project.jobs_folder / job.id / "prompt.xml").read_text(encoding="utf-8").strip()
-        assert any(prompt in text for seen in model.seen for text in seen.strings), f"{job} was not told its prompt"
+        prompt = (
+            (run.project.jobs_folder / job.id / "prompt.xml").read_text(encoding="utf-8").strip()
+        )
+        assert any(prompt in text for seen in model.seen for text in seen.strings), (
+            f"{job} was not told its prompt"
+        )
         assert job.tokens > 0
         assert processes_tagged(job.id) == []
     assert verify_audit(run.project.location).problems == ()
     trails = trails_of(run.root)
     expect_stories(trails, run.root, begun, SLUG)
-    assert any(entry["source"] == "reported" and entry["action"] == "write_file" for entry in trails[jobs[4].id])
+    assert any(
+        entry["source"] == "reported" and entry["action"] == "write_file"
+        for entry in trails[jobs[4].id]
+    )
     assert "spent: " in run.run("status").stdout
 
 
@@ -175,7 +212,9 @@ def watched(names: Iterable[str], folder: Path) -> Path:
     (folder / "bin").mkdir()
     for name in names:
         script = folder / "bin" / name
-        script.write_text(f'#!/bin/sh\n: > {folder}/started-{name}\nexec {shutil.which(name)} "$@"\n')
+        script.write_text(
+            f'#!/bin/sh\n: > {folder}/started-{name}\nexec {shutil.which(name)} "$@"\n'
+        )
         script.chmod(0o755)
     return folder / "bin"
 
@@ -184,12 +223,17 @@ def watched(names: Iterable[str], folder: Path) -> Path:
 def test_a_program_with_neither_a_sign_in_nor_a_key_is_not_started(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [row.default_agent for row in INSTALLABLE_HARNESSES.values() if shutil.which(row.program)] + ["kimi"]
+    names = [
+        row.default_agent for row in INSTALLABLE_HARNESSES.values() if shutil.which(row.program)
+    ] + ["kimi"]
     assert {"claude", "codex", "gemini", "opencode", "qwen", "copilot"} <= {*names}
     monkeypatch.setenv("PATH", f"{watched(names, tmp_path)}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path / "empty"))
     run = FeatureRun(tmp_path)
-    make_repository(run.root, {**FILES, "phasegate.toml": '[agents.kimi]\nharness = "acp"\n[run]\nsandbox = "none"\n'})
+    make_repository(
+        run.root,
+        {**FILES, "phasegate.toml": '[agents.kimi]\nharness = "acp"\n[run]\nsandbox = "none"\n'},
+    )
     for name in names:
         done = run.run("agents", "test", name)
         assert done.returncode == 2, done

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-BROWSER, AXE = os.environ.get("PHASEGATE_TEST_BROWSER", ""), os.environ.get("PHASEGATE_TEST_AXE", "")
+BROWSER, AXE = (
+    os.environ.get("PHASEGATE_TEST_BROWSER", ""),
+    os.environ.get("PHASEGATE_TEST_AXE", ""),
+)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,16 @@ from phasegate.engine.drive import orders
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.engine.tools.demo import make_demo_project
 from support.board_client import BoardClient
-from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, implements, judges, make_feature_run
+from support.feature_run import (
+    DESCRIPTION,
+    SCENARIO,
+    SLUG,
+    TYPE,
+    FeatureRun,
+    implements,
+    judges,
+    make_feature_run,
+)
 from support.markup_payloads import PAYLOADS
 
 PICTURES = os.environ.get("PICTURES", "")
@@ -28,17 +37,31 @@ class Tab:
     def __init__(self, browser: Any, board: BoardClient, look: str = "light") -> None:
         width, height = SIZES[look]
         scheme = "dark" if look == "dark" else "light"
-        self.context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
+        self.context = browser.new_context(
+            color_scheme=scheme, viewport={"width": width, "height": height}
+        )
         name, _, value = board.cookie.partition("=")
-        self.context.add_cookies([{"name": name, "value": value, "url": f"http://{board.host}", "httpOnly": True}])
-        self.base, self.page, self.wrong = f"http://{board.host}", self.context.new_page(), list[str]()
+        self.context.add_cookies(
+            [{"name": name, "value": value, "url": f"http://{board.host}", "httpOnly": True}]
+        )
+        self.base, self.page, self.wrong = (
+            f"http://{board.host}",
+            self.context.new_page(),
+            list[str](),
+        )
         self.page.on(
-            "console", lambda line: self.wrong.append(line.text) if line.type in ("error", "warning") else None
+            "console",
+            lambda line: (
+                self.wrong.append(line.text) if line.type in ("error", "warning") else None
+            ),
         )
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("dialog", self._dialog)
         self.refused: list[str] = []  # with what was asked for, which the console does not say
-        self.page.on("response", lambda one: self.refused.append(f"{one.status} {one.url}") if one.status > 399 else 0)
+        self.page.on(
+            "response",
+            lambda one: self.refused.append(f"{one.status} {one.url}") if one.status > 399 else 0,
+        )
         self.asked: list[str] = []
 
     def _dialog(self, dialog: Any) -> None:
@@ -55,7 +78,9 @@ class Tab:
         self.page.evaluate(axe)
         found = self.page.evaluate("async () => (await axe.run()).violations")
         return [
-            f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in ("serious", "critical")
+            f"{one['id']}: {one['nodes'][0]['html'][:120]}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
         ]
 
     def picture(self, name: str) -> None:
@@ -80,7 +105,9 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FeatureRun:
 
 def run_detached(where: FeatureRun, *arguments: str) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-m", "phasegate", "run", *arguments]
-    return subprocess.Popen(argv, cwd=where.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        argv, cwd=where.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 @pytest.mark.demand("X2.b")
@@ -103,8 +130,17 @@ def test_every_page_is_live_accessible_and_readable_on_a_phone_and_in_the_dark(
         process.wait(60)
         assert page.evaluate("window.kept") is True
         jobs = page.locator("svg a[href*='/job/']").first.get_attribute("href")
-        paths = {"overview": "/", "feature": f"/at/repo/feature/{slug}", "decisions": "/decisions", "job": jobs}
-        more = {"package": f"/at/repo/feature/{slug}/WP01", "timeline": "/timeline", "audit": "/audit?at=repo"}
+        paths = {
+            "overview": "/",
+            "feature": f"/at/repo/feature/{slug}",
+            "decisions": "/decisions",
+            "job": jobs,
+        }
+        more = {
+            "package": f"/at/repo/feature/{slug}/WP01",
+            "timeline": "/timeline",
+            "audit": "/audit?at=repo",
+        }
         for look in SIZES:
             other = Tab(browser, board, look)
             for name, path in {**paths, **more}.items():
@@ -112,7 +148,9 @@ def test_every_page_is_live_accessible_and_readable_on_a_phone_and_in_the_dark(
                 if name == "job":
                     shown.wait_for_selector("#log pre")
                 assert other.serious(axe) == [], (look, name)
-                across = shown.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                across = shown.evaluate(
+                    "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+                )
                 assert across <= 0, (look, name)
                 other.picture(f"{name}-{look}")
             assert other.wrong == []
@@ -138,7 +176,9 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
         page.click("button:has-text('Start')")
         page.wait_for_selector(f".tile a[href$='{SLUG}']", timeout=60_000)
         page = tab.open(f"/at/repo/feature/{SLUG}")
-        page.wait_for_selector(".decision.is-waiting", timeout=120_000)  # WP01 strayed out of its scope
+        page.wait_for_selector(
+            ".decision.is-waiting", timeout=120_000
+        )  # WP01 strayed out of its scope
         assert "stray.py" in page.inner_text("main")
         page.click("svg a[href$='/WP01']")
         page.fill("#path", "stray.py")
@@ -149,7 +189,9 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
         page.wait_for_selector("text=WP01 may change stray.py")
         page = tab.open(f"/at/repo/feature/{SLUG}")
         page.fill(".decision textarea", "allowed")
-        with open_project_store(open_project(run.root)) as store:  # something happens while the person types
+        with open_project_store(
+            open_project(run.root)
+        ) as store:  # something happens while the person types
             orders.add_notice(open_project(run.root), store, SLUG, "somebody else was here")
         page.wait_for_selector("text=somebody else was here")
         assert page.input_value(".decision textarea") == "allowed"
@@ -160,7 +202,9 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
         page.fill(".decision textarea", "look at it")
         page.click("text=Hold for a person")
         page.wait_for_selector("text=Your decision")
-        assert page.input_value(".decision textarea") == ""  # its reason went with it, also before the answer is here
+        assert (
+            page.input_value(".decision textarea") == ""
+        )  # its reason went with it, also before the answer is here
         page.click("text=Resolved: try again")
         page.wait_for_selector("#notice .is-bad")  # it needs a reason
         page.fill(".decision textarea", "go on")
@@ -177,7 +221,9 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
         page = tab.open("/audit?at=repo")
         page.click("text=Verify now")
         page.wait_for_selector("text=Verified: ")
-        assert [one.partition("/order/")[2] for one in tab.refused] == ["resolve"], tab.refused  # it lacked a reason
+        assert [one.partition("/order/")[2] for one in tab.refused] == ["resolve"], (
+            tab.refused
+        )  # it lacked a reason
 
 
 @pytest.mark.demand("X2.c")
@@ -185,14 +231,21 @@ def test_hostile_text_does_nothing_in_a_browser(browser: Any, run: FeatureRun) -
     run.play(judges("challenge", "PASS"))
     with open_project_store(run.project) as store:
         slugs = [
-            orders.start_workflow(run.project, store, TYPE, f"{number} {text}") for number, text in enumerate(PAYLOADS)
+            orders.start_workflow(run.project, store, TYPE, f"{number} {text}")
+            for number, text in enumerate(PAYLOADS)
         ]
         orders.escalate_feature(run.project, store, slugs[0], " ".join(PAYLOADS))
     with BoardClient(run.root) as board:
         tab = Tab(browser, board)
         requests: list[str] = []
         tab.page.on("request", lambda request: requests.append(request.url))
-        for path in ("/", "/decisions", "/timeline", "/audit?at=repo", f"/at/repo/feature/{slugs[0]}"):
+        for path in (
+            "/",
+            "/decisions",
+            "/timeline",
+            "/audit?at=repo",
+            f"/at/repo/feature/{slugs[0]}",
+        ):
             page = tab.open(path)
             assert page.title().endswith("· Phasegate")
             page.mouse.move(300, 300)
@@ -200,7 +253,11 @@ def test_hostile_text_does_nothing_in_a_browser(browser: Any, run: FeatureRun) -
         assert page.evaluate("document.cookie") == ""
         assert tab.asked == []
         assert tab.wrong == []
-        assert not [url for url in requests if not url.startswith(tab.base) or "owned" in url.partition("?")[0][-6:]]
+        assert not [
+            url
+            for url in requests
+            if not url.startswith(tab.base) or "owned" in url.partition("?")[0][-6:]
+        ]
         plain = browser.new_context().new_page()  # the control: elsewhere they act
         plain.set_content("".join(f"<p>{text}</p>" for text in PAYLOADS))
         assert plain.title() == "owned"

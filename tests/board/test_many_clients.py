@@ -17,7 +17,9 @@ from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SLUG, TYPE, make_feature_run
 
 CLIENTS, EVENTS, SECONDS = 50, 1_000, 5
-LONGEST_S = 1.0  # what a page promises: of the median, so that one breath of the machine does not decide it
+LONGEST_S = (
+    1.0  # what a page promises: of the median, so that one breath of the machine does not decide it
+)
 WRITES = """
 import sys, time
 from pathlib import Path
@@ -45,7 +47,11 @@ def listen(board: BoardClient, listening: Event) -> Heard:
 
 
 def _heard(connection: HTTPConnection, board: BoardClient, listening: Event) -> Heard:
-    connection.request("GET", f"/events?at=repo&feature={SLUG}", headers={"Host": board.host, "Cookie": board.cookie})
+    connection.request(
+        "GET",
+        f"/events?at=repo&feature={SLUG}",
+        headers={"Host": board.host, "Cookie": board.cookie},
+    )
     stream, heard = connection.getresponse(), Heard()
     assert stream.readline().startswith(b"retry")
     listening.set()
@@ -60,7 +66,10 @@ def _heard(connection: HTTPConnection, board: BoardClient, listening: Event) -> 
 
 def delays(written: Heard, clients: list[Heard]) -> list[float]:
     """For each batch, until the last of the browsers had heard that something is new."""
-    return [max(next(at for _, at in heard if at >= then) for heard in clients) - then for _, then in written]
+    return [
+        max(next(at for _, at in heard if at >= then) for heard in clients) - then
+        for _, then in written
+    ]
 
 
 def resident_kb(pid: int) -> int:
@@ -81,17 +90,24 @@ def test_fifty_browsers_hear_of_the_last_of_a_thousand_events_a_second(
         clients = [pool.submit(listen, board, mark) for mark in marks]
         assert all(mark.wait(60) for mark in marks)
         argv = [sys.executable, "-c", WRITES, str(run.root), SLUG, str(SECONDS), str(EVENTS)]
-        said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300).stdout.split()
+        said = subprocess.run(
+            argv, capture_output=True, text=True, check=True, timeout=300
+        ).stdout.split()
         found = [client.result() for client in clients]  # each ends after five seconds of silence
         page, after = board.get(f"/at/repo/feature/{SLUG}").text, resident_kb(board.process.pid)
-    written = [(int(position), float(then)) for position, then in zip(said[::2], said[1::2], strict=True)]
+    written = [
+        (int(position), float(then)) for position, then in zip(said[::2], said[1::2], strict=True)
+    ]
     assert len({heard[-1][0] for heard in found}) == 1  # all of them heard of the same last change
     assert f"{written[-1][0]} entries" in page  # and what they fetch then lacks nothing
     assert all([*heard] == sorted(heard) for heard in found)
-    assert all(1 <= len(heard) <= SECONDS * 4 * 3 for heard in found)  # merged: at most four a second each
+    assert all(
+        1 <= len(heard) <= SECONDS * 4 * 3 for heard in found
+    )  # merged: at most four a second each
     took = sorted(delays(written, found))
     print(
-        f"{CLIENTS} clients, {EVENTS} events a second: all heard after {took[len(took) // 2]:.2f} s (median), ", end=""
+        f"{CLIENTS} clients, {EVENTS} events a second: all heard after {took[len(took) // 2]:.2f} s (median), ",
+        end="",
     )
     print(f"{took[-1]:.2f} s at the worst; {after - before} kB more")
     assert took[len(took) // 2] < LONGEST_S

@@ -25,8 +25,12 @@ class Subject(NamedTuple):
     configured: Callable[[Path, str], AgentConfig]
     network: bool
     takes_envelope: bool
-    says: Callable[[str], str] | None = None  # an answer in its own protocol; None: it has none, all of stdout counts
-    converses: bool = False  # a program of ours speaks with it: what the agent itself prints is in the answer
+    says: Callable[[str], str] | None = (
+        None  # an answer in its own protocol; None: it has none, all of stdout counts
+    )
+    converses: bool = (
+        False  # a program of ours speaks with it: what the agent itself prints is in the answer
+    )
 
 
 def _command(folder: Path, script: str) -> AgentConfig:
@@ -49,7 +53,9 @@ def _claude(answer: str) -> str:
 
 def _codex(answer: str) -> str:
     message = {"type": "agent_message", "text": answer}
-    return _in_json({"type": "item.completed", "item": message}, {"type": "turn.completed", "usage": {}})
+    return _in_json(
+        {"type": "item.completed", "item": message}, {"type": "turn.completed", "usage": {}}
+    )
 
 
 def _gemini(answer: str) -> str:
@@ -104,7 +110,11 @@ def output_of(kind: str, repository: Path, script: str) -> str:
     """What an agent prints that runs this script."""
     task = task_of(kind, repository, script)
     finished = carry_out(get_harness(kind).launch(task), repository)
-    return reported(get_harness(kind), task, finished).answer if SUBJECTS[kind].converses else finished.stdout
+    return (
+        reported(get_harness(kind), task, finished).answer
+        if SUBJECTS[kind].converses
+        else finished.stdout
+    )
 
 
 def test_every_harness_of_the_table_is_tested_here() -> None:
@@ -133,7 +143,9 @@ def test_a_launch_says_all_that_the_cage_must_know(kind: str, repository: Path) 
     assert launch.network is SUBJECTS[kind].network
     assert all(path.is_absolute() for path in launch.readable)
     assert "AGENT_KEY" in launch.pass_env
-    assert not any(path.startswith("/") or ".." in path for path in (*launch.sign_in_files, *launch.home_files))
+    assert not any(
+        path.startswith("/") or ".." in path for path in (*launch.sign_in_files, *launch.home_files)
+    )
 
 
 @pytest.mark.demand("D1.d")
@@ -148,8 +160,12 @@ def test_every_agent_is_told_its_job_in_its_environment(kind: str, repository: P
 
 
 @pytest.mark.demand("D1.a", "D3.h")
-@pytest.mark.parametrize("kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].takes_envelope])
-def test_an_agent_that_takes_the_envelope_gets_all_of_it_on_stdin(kind: str, repository: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].takes_envelope]
+)
+def test_an_agent_that_takes_the_envelope_gets_all_of_it_on_stdin(
+    kind: str, repository: Path
+) -> None:
     launch = get_harness(kind).launch(task_of(kind, repository))
     assert isinstance(launch.stdin, bytes)
     assert json.loads(launch.stdin).keys() == {
@@ -168,8 +184,12 @@ def test_a_launch_holds_no_value_of_our_own_environment(
     assert "canary-7431" in output_of(kind, repository, "echo $AGENT_KEY")
 
 
-def test_the_repositorys_own_files_add_nothing_to_the_environment(kind: str, repository: Path) -> None:
-    settings = "ANTHROPIC_BASE_URL=http://evil.test\nHTTPS_PROXY=http://evil.test\nCODEX_HOME=/evil.test\n"
+def test_the_repositorys_own_files_add_nothing_to_the_environment(
+    kind: str, repository: Path
+) -> None:
+    settings = (
+        "ANTHROPIC_BASE_URL=http://evil.test\nHTTPS_PROXY=http://evil.test\nCODEX_HOME=/evil.test\n"
+    )
     for name in (".env", ".envrc", ".claude/settings.json", ".codex/config.toml"):
         (repository / name).parent.mkdir(exist_ok=True)
         (repository / name).write_text(settings)
@@ -181,7 +201,9 @@ def test_what_the_program_said_is_the_answer(kind: str, repository: Path, tmp_pa
     says = SUBJECTS[kind].says or (lambda answer: f"{answer}\n")
     (tmp_path / "said").write_text(says("an answer"))
     task = task_of(kind, repository, f"cat '{tmp_path}/said'; echo 'no answer' >&2")
-    report = reported(get_harness(kind), task, carry_out(get_harness(kind).launch(task), repository))
+    report = reported(
+        get_harness(kind), task, carry_out(get_harness(kind).launch(task), repository)
+    )
     assert (report.answer.strip(), report.ending) == ("an answer", Ending.COMPLETED)
 
 
@@ -204,7 +226,9 @@ def test_the_end_of_a_run_is_a_value_with_a_reason(
     path = tmp_path / "end.sh"
     path.write_text(script)
     task = make_task(repository, _ending(kind, repository, path), kind=kind)
-    report = reported(get_harness(kind), task, carry_out(get_harness(kind).launch(task), repository))
+    report = reported(
+        get_harness(kind), task, carry_out(get_harness(kind).launch(task), repository)
+    )
     assert report.ending is ending
     assert report.reason
     assert (report.retry_at_s is not None) is (ending is Ending.RATE_LIMITED)
@@ -217,12 +241,24 @@ def _ending(kind: str, repository: Path, script: Path) -> AgentConfig:
     return SUBJECTS[kind].configured(repository, f"exec sh '{script}'")
 
 
-HOSTILE = ["", "\0", "\x1b]0;x\x07", "{", "[" * 100_000, '{"type":"result"}\n' * 3, "\ud800", "é" * 10, "NaN", "null\n"]
+HOSTILE = [
+    "",
+    "\0",
+    "\x1b]0;x\x07",
+    "{",
+    "[" * 100_000,
+    '{"type":"result"}\n' * 3,
+    "\ud800",
+    "é" * 10,
+    "NaN",
+    "null\n",
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize(
-    ("status", "signal"), [(0, None), (1, None), (78, None), (126, None), (None, 9), (None, None), (-1, None)]
+    ("status", "signal"),
+    [(0, None), (1, None), (78, None), (126, None), (None, 9), (None, None), (-1, None)],
 )
 def test_whatever_was_printed_the_report_is_a_value(
     kind: str, repository: Path, text: str, status: int | None, signal: int | None
@@ -235,7 +271,9 @@ def test_whatever_was_printed_the_report_is_a_value(
 
 
 @pytest.mark.demand("P5.a", "P5.c", "D1.e")
-@pytest.mark.parametrize("kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].says is not None])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in sorted(HARNESSES) if SUBJECTS[kind].says is not None]
+)
 def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_arguments(
     kind: str, repository: Path
 ) -> None:
@@ -243,7 +281,9 @@ def test_a_known_program_gets_the_prompts_xml_on_stdin_and_nothing_of_it_in_its_
     long = "<prompt>" + "ü" * 300_000 + "</prompt>\n"
     task.prompt_xml.write_text(long)
     launch = get_harness(kind).launch(task)
-    assert not any("prompt" in argument.replace("--permission-prompts", "") for argument in launch.argv)
+    assert not any(
+        "prompt" in argument.replace("--permission-prompts", "") for argument in launch.argv
+    )
     assert carry_out(launch, repository).stdout == long
 
 
@@ -256,7 +296,9 @@ NEED_SETTINGS = [kind for kind in sorted(HARNESSES) if not HARNESSES[kind].progr
 
 
 @pytest.mark.parametrize("kind", NEED_SETTINGS)
-def test_a_configuration_that_does_not_suffice_is_refused_with_a_hint(kind: str, repository: Path) -> None:
+def test_a_configuration_that_does_not_suffice_is_refused_with_a_hint(
+    kind: str, repository: Path
+) -> None:
     with pytest.raises(ConfigError) as error:
         get_harness(kind).launch(make_task(repository, AgentConfig("tested"), kind=kind))
     assert "[agents.tested]" in error.value.hint
@@ -269,10 +311,16 @@ def test_a_command_means_the_persons_own_files(repository: Path) -> None:
     argv = get_harness("command").launch(make_task(repository, agent)).argv
     assert argv == (f"{repository}/tools/run", f"{repository}/tools/agent.py", "-x", "word", "/abs")
     by_name = AgentConfig("mine", command=("python3", "-c", "0"))
-    assert get_harness("command").launch(make_task(repository, by_name)).argv == ("python3", "-c", "0")
+    assert get_harness("command").launch(make_task(repository, by_name)).argv == (
+        "python3",
+        "-c",
+        "0",
+    )
 
 
-def test_the_interpreter_of_the_scripted_agent_looks_for_nothing_in_the_checkout(repository: Path) -> None:
+def test_the_interpreter_of_the_scripted_agent_looks_for_nothing_in_the_checkout(
+    repository: Path,
+) -> None:
     (repository / "json.py").write_text("raise SystemExit('hijacked')")
     task = task_of("scripted", repository, "echo fine")
     hijacked = carry_out(

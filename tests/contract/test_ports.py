@@ -13,7 +13,14 @@ import pytest
 from phasegate.core.audit.trail import Action, Source, TrailEvent
 from phasegate.core.workflow.spending import Spending
 from phasegate.engine.project.local_ports import FileDocumentStore, LocalRefs, SystemClock
-from phasegate.engine.project.ports import Clock, DocumentStore, Refs, RunRecord, TrailSink, format_timestamp
+from phasegate.engine.project.ports import (
+    Clock,
+    DocumentStore,
+    Refs,
+    RunRecord,
+    TrailSink,
+    format_timestamp,
+)
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.storage.row_events import (
     gate_judged_event,
@@ -48,7 +55,9 @@ def record(tmp_path: Path, kind: str) -> Iterator[RunRecord]:
 
 @BOTH
 @pytest.mark.demand("W5.a")
-def test_a_journal_gives_back_what_was_appended_in_order_and_from_a_number_on(record: RunRecord) -> None:
+def test_a_journal_gives_back_what_was_appended_in_order_and_from_a_number_on(
+    record: RunRecord,
+) -> None:
     assert record.append(FEATURE, 0, TS, [note(1), note(2)]) == 2
     assert record.append("002-other", 0, TS, [note(9)]) == 1
     assert record.append(FEATURE, 2, TS, [note(3)]) == 3
@@ -56,13 +65,19 @@ def test_a_journal_gives_back_what_was_appended_in_order_and_from_a_number_on(re
         (2, "noted", note(2).payload),
         (3, "noted", note(3).payload),
     ]
-    assert (record.last_seq(FEATURE), record.last_seq("002-other"), record.last_seq("003-none")) == (3, 1, 0)
+    assert (
+        record.last_seq(FEATURE),
+        record.last_seq("002-other"),
+        record.last_seq("003-none"),
+    ) == (3, 1, 0)
     assert record.features() == [FEATURE, "002-other"]
 
 
 @BOTH
 @pytest.mark.demand("W5.a")
-def test_a_journal_that_moved_on_refuses_the_step_and_takes_nothing_of_it(record: RunRecord) -> None:
+def test_a_journal_that_moved_on_refuses_the_step_and_takes_nothing_of_it(
+    record: RunRecord,
+) -> None:
     record.append(FEATURE, 0, TS, [note(1)])
     for expected in (0, 2):
         with pytest.raises(MovedOn):
@@ -94,7 +109,12 @@ def test_of_many_writers_at_one_number_exactly_one_takes_the_step(record: RunRec
 @BOTH
 def test_a_step_with_a_row_of_another_feature_is_refused_whole(record: RunRecord) -> None:
     with pytest.raises(ValueError, match="002-other"):
-        record.append(FEATURE, 0, TS, [note(1), package_changed_event(PackageRow("002-other", "WP01", "Form", "DONE"))])
+        record.append(
+            FEATURE,
+            0,
+            TS,
+            [note(1), package_changed_event(PackageRow("002-other", "WP01", "Form", "DONE"))],
+        )
     assert (record.last_seq(FEATURE), record.packages("002-other")) == (0, [])
 
 
@@ -107,19 +127,38 @@ def test_rows_are_as_their_last_events_say(record: RunRecord) -> None:
     workflow = WorkflowRow(FEATURE, "quick", "", "main", "01-requirements", 0, "working", 1)
     gate = GateRow(FEATURE, 1, "01-requirements", 1, "passed", "", TS)
     record.append_unconditionally(
-        FEATURE, TS, [job_started_event(job), package_changed_event(package._replace(state="PLANNED"))]
+        FEATURE,
+        TS,
+        [job_started_event(job), package_changed_event(package._replace(state="PLANNED"))],
     )
-    record.append_unconditionally("002-other", TS, [job_started_event(other), job_ended_event(other)])
     record.append_unconditionally(
-        FEATURE, TS, [job_ended_event(ended), package_changed_event(package), workflow_changed_event(workflow)]
+        "002-other", TS, [job_started_event(other), job_ended_event(other)]
+    )
+    record.append_unconditionally(
+        FEATURE,
+        TS,
+        [job_ended_event(ended), package_changed_event(package), workflow_changed_event(workflow)],
     )
     record.append_unconditionally(FEATURE, TS, [gate_judged_event(gate)])
     assert (record.find_job("job-a"), record.find_job("none")) == (ended, None)
     assert record.jobs(FEATURE) == [ended]
-    assert (record.packages(FEATURE), record.workflows(), record.gates(FEATURE)) == ([package], [workflow], [gate])
-    assert (record.total_spent(FEATURE), record.total_spent()) == (Spending(7, 0.5), Spending(8, 0.5))
-    assert (record.rate_limited_agents(80.0), record.rate_limited_agents(90.0)) == ({"claude": 90.0}, {})
-    assert (record.count_consecutive_limits("claude"), record.count_consecutive_limits("codex")) == (1, 0)
+    assert (record.packages(FEATURE), record.workflows(), record.gates(FEATURE)) == (
+        [package],
+        [workflow],
+        [gate],
+    )
+    assert (record.total_spent(FEATURE), record.total_spent()) == (
+        Spending(7, 0.5),
+        Spending(8, 0.5),
+    )
+    assert (record.rate_limited_agents(80.0), record.rate_limited_agents(90.0)) == (
+        {"claude": 90.0},
+        {},
+    )
+    assert (
+        record.count_consecutive_limits("claude"),
+        record.count_consecutive_limits("codex"),
+    ) == (1, 0)
     record.anchor()
 
 
@@ -127,20 +166,29 @@ def done(number: int) -> TrailEvent:
     return TrailEvent("agent:x", Action.WRITE_FILE, Source.REPORTED, {"path": f"{number}\n.py"})
 
 
-def local_trails(tmp_path: Path, stack: ExitStack) -> tuple[TrailSink, Callable[[str], list[bytes]]]:
+def local_trails(
+    tmp_path: Path, stack: ExitStack
+) -> tuple[TrailSink, Callable[[str], list[bytes]]]:
     location = make_repository(tmp_path)
     store = stack.enter_context(open_record(location))
     trails = stack.enter_context(TrailWriter.create(location, store.heads.path.parent, "writer-1"))
-    return trails, lambda job: trail_path(location, FEATURE, job).read_bytes().splitlines(keepends=True)
+    return (
+        trails,
+        lambda job: trail_path(location, FEATURE, job).read_bytes().splitlines(keepends=True),
+    )
 
 
-def memory_trails(_tmp_path: Path, _stack: ExitStack) -> tuple[TrailSink, Callable[[str], list[bytes]]]:
+def memory_trails(
+    _tmp_path: Path, _stack: ExitStack
+) -> tuple[TrailSink, Callable[[str], list[bytes]]]:
     trails = MemoryTrails()
     return trails, lambda job: trails.lines[job]
 
 
 @pytest.mark.demand("D13.i")
-def test_trails_of_both_kinds_hold_the_same_lines_and_end_with_the_same_seal(tmp_path: Path) -> None:
+def test_trails_of_both_kinds_hold_the_same_lines_and_end_with_the_same_seal(
+    tmp_path: Path,
+) -> None:
     found = []
     for make in (local_trails, memory_trails):
         with ExitStack() as stack:
@@ -174,7 +222,9 @@ def test_a_paper_is_found_by_its_content_and_put_twice_is_one(papers: DocumentSt
 
 
 @BOTH
-def test_a_paper_that_is_not_there_or_was_changed_is_refused(papers: DocumentStore, tmp_path: Path) -> None:
+def test_a_paper_that_is_not_there_or_was_changed_is_refused(
+    papers: DocumentStore, tmp_path: Path
+) -> None:
     digest = papers.put(b"evidence\n")
     with pytest.raises(StateConflict):
         papers.get("0" * 64)
@@ -198,7 +248,11 @@ def refs(tmp_path: Path, kind: str) -> tuple[Refs, str, str]:
     second = git(root, "rev-parse", "other").strip()
     git(root, "checkout", "-q", "main")
     commits = {"main": first, "feat/a": first, "other": second}
-    return (MemoryRefs(commits) if kind == "memory" else LocalRefs(open_repository(root))), first, second
+    return (
+        (MemoryRefs(commits) if kind == "memory" else LocalRefs(open_repository(root))),
+        first,
+        second,
+    )
 
 
 @BOTH

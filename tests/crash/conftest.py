@@ -18,7 +18,9 @@ MEMORY, ROOM = Path("/dev/shm"), 2**30
 def folder() -> Iterator[Path]:
     """In memory where there is room: it is the syncs that are counted, nobody has to wait for them."""
     quick = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM
-    with tempfile.TemporaryDirectory(dir=MEMORY if quick else None, ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(
+        dir=MEMORY if quick else None, ignore_cleanup_errors=True
+    ) as made:
         yield Path(made)
 
 

@@ -34,7 +34,17 @@ from support.feature_run import DESCRIPTION, SLUG, TYPE, is_meant
 from support.step_names import named
 
 MOST_LIVES = 2000
-EFFECTS = ("rename", "replace", "unlink", "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate")
+EFFECTS = (
+    "rename",
+    "replace",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "link",
+    "symlink",
+    "truncate",
+    "ftruncate",
+)
 OURS = f"{os.sep}phasegate{os.sep}"
 
 
@@ -46,9 +56,13 @@ class MortalStore:
         self._died = {line[5:] for line in lines_of(notes) if line.startswith("died ")}
         self._append, self._move_refs = Store.append, refs.move_refs
         self._phase = "-"
-        self._whole = RLock()  # no thread dies between another one's step, its note and its own death
+        self._whole = (
+            RLock()
+        )  # no thread dies between another one's step, its note and its own death
 
-    def append(self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
+    def append(
+        self, store: Store, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]
+    ) -> int:
         step = name_of(store, events)
         self._die_at(step, "before")
         with self._whole:
@@ -114,10 +128,14 @@ def live(root: Path, mortal: MortalStore) -> None:
     Store.append = patched  # type: ignore[method-assign]
     refs.move_refs = mortal.move_refs
     mortal.watch()
-    orders.MAX_LOSSES = package.MAX_LOSSES = MOST_LIVES  # it dies more often than any job of a person's
+    orders.MAX_LOSSES = package.MAX_LOSSES = (
+        MOST_LIVES  # it dies more often than any job of a person's
+    )
     project = open_project(root)
     with open_project_store(project) as store:
-        slug = SLUG if store.workflows() else orders.start_workflow(project, store, TYPE, DESCRIPTION)
+        slug = (
+            SLUG if store.workflows() else orders.start_workflow(project, store, TYPE, DESCRIPTION)
+        )
         drive_feature(project, store, slug, RunOptions(merge=True))
 
 

@@ -32,7 +32,9 @@ STEPS = ("write", "pwritev", "fsync", "rename", "unlink", "mkdir", "ftruncate")
 
 
 def location_in(folder: Path) -> Location:
-    return Location(folder / "repository", folder / "repository" / ".git", folder / "state" / "phasegate")
+    return Location(
+        folder / "repository", folder / "repository" / ".git", folder / "state" / "phasegate"
+    )
 
 
 Counts = Callable[[str, tuple[object, ...]], bool]
@@ -78,10 +80,14 @@ def acknowledge(folder: Path, what: str) -> None:
 
 
 def wrote(number: int) -> TrailEvent:
-    return TrailEvent("agent:x", Action.WRITE_FILE, Source.OBSERVED, {"path": f"{number}.py", "lines": number})
+    return TrailEvent(
+        "agent:x", Action.WRITE_FILE, Source.OBSERVED, {"path": f"{number}.py", "lines": number}
+    )
 
 
-def one_job(folder: Path, location: Location, store: Store, trails: TrailWriter, id_: str, entries: int) -> None:
+def one_job(
+    folder: Path, location: Location, store: Store, trails: TrailWriter, id_: str, entries: int
+) -> None:
     job = JobRow(FEATURE, id_, "WP01", "06-implementation", 1, "x", TS)
     store.append_unconditionally(FEATURE, TS, [job_started_event(job)])
     acknowledge(folder, f"started {id_}")

@@ -14,7 +14,15 @@ import pytest
 from phasegate.storage.lock import feature_lock
 from phasegate.storage.lock_holder import find_live_holder, list_live_holders
 from support.caged import eventually, processes_with
-from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
+from support.feature_run import (
+    DESCRIPTION,
+    SCENARIO,
+    SLUG,
+    TYPE,
+    FeatureRun,
+    Turn,
+    make_feature_run,
+)
 
 HALF = f"kitty-specs/{SLUG}/proposal.md"
 SLOW: Turn = {"phase": "plan", "steps": [{"write": HALF, "content": "half\n"}, {"sleep_s": 600}]}
@@ -29,7 +37,9 @@ def is_at_work(run: FeatureRun) -> bool:
 
 
 @pytest.mark.demand("W5.a", "W4.e")
-def test_a_detached_run_outlives_its_terminal_is_refused_twice_and_is_stopped(tmp_path: Path) -> None:
+def test_a_detached_run_outlives_its_terminal_is_refused_twice_and_is_stopped(
+    tmp_path: Path,
+) -> None:
     run = make_feature_run(tmp_path)
     run.play(SLOW)
     trap = run.root / "phasegate.py"
@@ -59,7 +69,11 @@ def test_a_detached_run_outlives_its_terminal_is_refused_twice_and_is_stopped(tm
     stopped = run.run("stop", "--json")
     assert stopped.returncode == 0, stopped
     report = json.loads(stopped.stdout)
-    assert (report["feature"], report["ended"], [one["pid"] for one in report["processes"]]) == (SLUG, True, [pid])
+    assert (report["feature"], report["ended"], [one["pid"] for one in report["processes"]]) == (
+        SLUG,
+        True,
+        [pid],
+    )
     assert eventually(lambda: processes_with(str(run.folder)) == [])
     assert standing(run) == "stopped"
     assert [job.outcome for job in run.jobs()] == ["lost"]
@@ -77,7 +91,9 @@ def test_a_detached_run_comes_to_its_end_by_itself(tmp_path: Path) -> None:
     begun = run.run("run", TYPE, DESCRIPTION, "--detach", "--step", "--json")
     assert begun.returncode == 0, begun
     told = json.loads(begun.stdout)
-    assert eventually(lambda: find_live_holder(run.project.location.locks_folder, SLUG) is None, within_s=240)
+    assert eventually(
+        lambda: find_live_holder(run.project.location.locks_folder, SLUG) is None, within_s=240
+    )
     assert standing(run) == "stopped"  # at its first gate
     assert "GATE-01" in Path(told["log"]).read_text()
 
@@ -86,30 +102,40 @@ def test_a_detached_run_that_is_refused_says_why(tmp_path: Path) -> None:
     run = make_feature_run(tmp_path)
     run.run("start", TYPE, DESCRIPTION)
     with (run.project.location.locks_folder / f"feature-{SLUG}.lock").open("r+b") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # held by one that has not signed yet: only the new process finds out
+        fcntl.flock(
+            lock, fcntl.LOCK_EX
+        )  # held by one that has not signed yet: only the new process finds out
         refused = run.run("run", "--detach")
     assert refused.returncode == 4
     assert "ended at once (exit 4)" in refused.stderr
     assert "another process holds its lock" in refused.stderr
 
 
-def test_a_run_that_is_refused_with_the_feature_in_its_hands_says_so_where_it_was_started(tmp_path: Path) -> None:
+def test_a_run_that_is_refused_with_the_feature_in_its_hands_says_so_where_it_was_started(
+    tmp_path: Path,
+) -> None:
     run = make_feature_run(tmp_path)
     run.play(*SCENARIO)
     run.run("start", TYPE, DESCRIPTION)
     settings = run.root / "phasegate.toml"
     text = settings.read_text()
-    settings.write_text(text.replace('harness = "scripted"', 'harness = "command"\ncommand = ["./gone"]'))
+    settings.write_text(
+        text.replace('harness = "scripted"', 'harness = "command"\ncommand = ["./gone"]')
+    )
     refused = run.run("run", "--detach")
     assert (refused.returncode, refused.stdout) == (4, "")
     assert "ended at once (exit 2): phasegate: no agent can be started" in refused.stderr
     settings.write_text(text)
     begun = run.run("run", "--detach", "--step")  # the control
     assert (begun.returncode, f"{SLUG} runs as process" in begun.stdout) == (0, True)
-    assert eventually(lambda: find_live_holder(run.project.location.locks_folder, SLUG) is None, within_s=240)
+    assert eventually(
+        lambda: find_live_holder(run.project.location.locks_folder, SLUG) is None, within_s=240
+    )
 
 
-def test_stop_never_signals_a_process_that_only_has_the_number_of_the_holder(tmp_path: Path) -> None:
+def test_stop_never_signals_a_process_that_only_has_the_number_of_the_holder(
+    tmp_path: Path,
+) -> None:
     run = make_feature_run(tmp_path)
     run.run("start", TYPE, DESCRIPTION)
     locks = run.project.location.locks_folder

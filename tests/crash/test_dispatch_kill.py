@@ -26,20 +26,34 @@ from phasegate.storage.rows import NewEvent
 from phasegate.storage.store import Store
 from phasegate.storage.trails import TrailWriter
 from support.caged import eventually, processes_with
-from support.dispatch_project import FEATURE, SLUG, WP01, DispatchProject, approves, implements, make_project, turn
+from support.dispatch_project import (
+    FEATURE,
+    SLUG,
+    WP01,
+    DispatchProject,
+    approves,
+    implements,
+    make_project,
+    turn,
+)
 from support.quick_dispatch import TWO_ROUNDS, two_agents_two_rounds
 
 MORTAL = Path(__file__).with_name("dispatch_until.py")
 # Of two agents and two rounds; a test sees to it that none is left out. Without a sandbox, that is told and recorded.
 STEPS = 21 if probe_level(SandboxLevel.OFFLINE).is_supported else 22
 SEED = 20260301
-SAMPLE = random.Random(SEED).sample([(when, n) for n in range(1, STEPS + 1) for when in ("before", "after")], 3)
+SAMPLE = random.Random(SEED).sample(
+    [(when, n) for n in range(1, STEPS + 1) for when in ("before", "after")], 3
+)
 
 
 def until(project: DispatchProject, when: str, step: int) -> subprocess.CompletedProcess[str]:
     """A dispatcher in a process of its own that dies there."""
     return subprocess.run(
-        [sys.executable, MORTAL, str(project.root), when, str(step)], capture_output=True, text=True, timeout=120
+        [sys.executable, MORTAL, str(project.root), when, str(step)],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
@@ -50,10 +64,17 @@ def effects(project: DispatchProject) -> dict[str, object]:
         "commits": sorted(project.git("log", "--format=%s", f"main..{FEATURE}").splitlines()),
         "branch": project.git("log", "--format=%s", f"main..{WP01}").splitlines(),
         "merges": project.git("rev-list", "--merges", "--count", f"main..{FEATURE}"),
-        "reviews": [(job.round, job.outcome) for job in project.jobs() if job.phase == "review" and was_done(job)],
+        "reviews": [
+            (job.round, job.outcome)
+            for job in project.jobs()
+            if job.phase == "review" and was_done(job)
+        ],
         "state": project.rows()["WP01"].state,
         "worktrees": project.worktrees(),
-        "person": (project.git("status", "--porcelain"), project.git("rev-list", "--count", "main")),
+        "person": (
+            project.git("status", "--porcelain"),
+            project.git("rev-list", "--count", "main"),
+        ),
         "audit": project.audit_problems(),
     }
 
@@ -73,8 +94,12 @@ def check_goes_on(project: DispatchProject, undisturbed: dict[str, object]) -> N
 def check_is_whole(project: DispatchProject, undisturbed: dict[str, object]) -> None:
     assert effects(project) == undisturbed
     assert processes_with(str(project.scenario)) == []
-    assert {job.outcome for job in project.jobs()} <= {"done", "lost"}, "no job stays open on record"
-    assert Counter(job.round for job in project.jobs() if job.phase == "implement" and was_done(job)) == {1: 2, 2: 2}
+    assert {job.outcome for job in project.jobs()} <= {"done", "lost"}, (
+        "no job stays open on record"
+    )
+    assert Counter(
+        job.round for job in project.jobs() if job.phase == "implement" and was_done(job)
+    ) == {1: 2, 2: 2}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +134,9 @@ class Deaths:
         self._jobs: dict[str, str] = {}
         append, anchor, write = Store.append, Store.anchor, TrailWriter.append_entry
 
-        def mortal_append(store: Store, feature: str, seq: int, ts: str, events: Sequence[NewEvent]) -> int:
+        def mortal_append(
+            store: Store, feature: str, seq: int, ts: str, events: Sequence[NewEvent]
+        ) -> int:
             self._die("before", self.name_of(events))
             number = append(store, feature, seq, ts, events)
             self._die("after", self.name_of(events))
@@ -142,13 +169,20 @@ class Deaths:
             raise Died(f"{when} {name}")
 
     def name_of(self, events: Sequence[NewEvent]) -> str:
-        return " + ".join(self._named(event) for event in events if event.kind == "package.happened") or events[0].kind
+        return (
+            " + ".join(self._named(event) for event in events if event.kind == "package.happened")
+            or events[0].kind
+        )
 
     def _named(self, event: NewEvent) -> str:
         fields = msgspec.json.decode(event.payload)["event"]
         if fields["type"] == "job-started":
-            self._jobs[fields["job"]] = f"{fields['role']} {fields['agent_index']} of round {fields['round']}"
-        return " ".join(filter(None, (fields["type"], self._jobs.get(fields.get("job", "")), fields.get("end"))))
+            self._jobs[fields["job"]] = (
+                f"{fields['role']} {fields['agent_index']} of round {fields['round']}"
+            )
+        return " ".join(
+            filter(None, (fields["type"], self._jobs.get(fields.get("job", "")), fields.get("end")))
+        )
 
 
 @pytest.mark.demand("W5.a", "W5.b", "W5.c", "D11.c")
@@ -219,8 +253,12 @@ def test_a_dispatcher_killed_from_outside_is_followed_by_one_that_goes_on(
     """At the first moment at which so many events are on record, whatever it is doing then."""
     project = two_agents_two_rounds(tmp_path)
     argv = [sys.executable, "-m", "phasegate", "dispatch", "WP01"]
-    with subprocess.Popen(argv, cwd=project.root, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
-        assert eventually(lambda: recorded(project) >= events or process.poll() is not None, within_s=60)
+    with subprocess.Popen(
+        argv, cwd=project.root, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as process:
+        assert eventually(
+            lambda: recorded(project) >= events or process.poll() is not None, within_s=60
+        )
         os.kill(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     check_goes_on(project, undisturbed)
@@ -250,7 +288,9 @@ def test_two_agents_die_with_their_dispatcher_and_are_run_again_from_a_clean_beg
 ) -> None:
     project = two_agents_two_rounds(tmp_path, script=HANGS)
     argv = [sys.executable, "-m", "phasegate", "dispatch", "WP01"]
-    with subprocess.Popen(argv, cwd=project.root, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        argv, cwd=project.root, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
         assert eventually(lambda: all(path.exists() for path in begun(project)), within_s=60)
         process.send_signal(how)
         assert process.wait(30) == (-how if how is signal.SIGKILL else 130)
@@ -269,12 +309,16 @@ def test_two_agents_die_with_their_dispatcher_and_are_run_again_from_a_clean_beg
 
 @pytest.mark.long
 @pytest.mark.demand("W5.a", "D9.c")
-def test_an_agent_dies_with_its_dispatcher_and_its_job_is_run_again_from_a_clean_beginning(tmp_path: Path) -> None:
+def test_an_agent_dies_with_its_dispatcher_and_its_job_is_run_again_from_a_clean_beginning(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path)
     waiting = tmp_path / "repo/.worktrees" / f"{SLUG}-WP01" / "src/half.ts"
     project.play(turn("implement", {"write": "src/half.ts", "content": "half"}, {"sleep_s": 600}))
     argv = [sys.executable, "-m", "phasegate", "dispatch", "WP01"]
-    with subprocess.Popen(argv, cwd=project.root, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        argv, cwd=project.root, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as process:
         assert eventually(waiting.exists, within_s=60)
         os.kill(process.pid, signal.SIGKILL)
     assert eventually(lambda: processes_with(str(project.scenario)) == [])
@@ -286,8 +330,12 @@ def test_an_agent_dies_with_its_dispatcher_and_its_job_is_run_again_from_a_clean
     assert [job.outcome for job in project.jobs()] == ["lost", "done", "done"]
 
 
-@pytest.mark.parametrize("step", [2, 3], ids=["an agent is at work", "its work waits to be taken over"])
-def test_a_checkout_whose_record_a_disk_has_damaged_is_begun_again(tmp_path: Path, step: int) -> None:
+@pytest.mark.parametrize(
+    "step", [2, 3], ids=["an agent is at work", "its work waits to be taken over"]
+)
+def test_a_checkout_whose_record_a_disk_has_damaged_is_begun_again(
+    tmp_path: Path, step: int
+) -> None:
     project = make_project(tmp_path, run='sandbox = "none"')
     project.play(implements("src/login.ts"), approves())
     assert until(project, "after", step).returncode == -signal.SIGKILL

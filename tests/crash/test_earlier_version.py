@@ -49,7 +49,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.mark.demand("N1.a")
-def test_a_run_that_an_earlier_version_left_half_way_continues_to_its_merge(repository: Path) -> None:
+def test_a_run_that_an_earlier_version_left_half_way_continues_to_its_merge(
+    repository: Path,
+) -> None:
     verified = phasegate(repository, "audit", "verify")
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
@@ -60,7 +62,9 @@ def test_a_run_that_an_earlier_version_left_half_way_continues_to_its_merge(repo
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "001-say-goodbye-to-people-in: completed" in ran.stdout + ran.stderr
 
-    files = subprocess.run(["git", "ls-tree", "--name-only", "main"], cwd=repository, capture_output=True, text=True)
+    files = subprocess.run(
+        ["git", "ls-tree", "--name-only", "main"], cwd=repository, capture_output=True, text=True
+    )
     assert {"goodbye.py", "names.py", "words.py"} <= set(files.stdout.split())
     assert phasegate(repository, "audit", "verify").returncode == 0
 
@@ -69,6 +73,8 @@ def test_a_changed_entry_of_an_earlier_version_is_found(repository: Path) -> Non
     """The control: the verification above would have noticed."""
     trail = next((repository / ".phasegate/audit").rglob("*.jsonl"))
     trail.write_bytes(
-        trail.read_bytes().replace(b'"exit_code":0', b'"exit_code":1', 1).replace(b'"code":0', b'"code":1')
+        trail.read_bytes()
+        .replace(b'"exit_code":0', b'"exit_code":1', 1)
+        .replace(b'"code":0', b'"code":1')
     )
     assert phasegate(repository, "audit", "verify").returncode == 1

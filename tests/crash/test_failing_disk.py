@@ -27,7 +27,12 @@ FAILING = {
     "sync": "fsync,fdatasync,pwritev2",
     "rename": "rename,renameat,renameat2",
 }
-SAMPLE = [("write", "ENOSPC", 14), ("write of the store", "EIO", 8), ("sync", "EIO", 4), ("rename", "ENOSPC", 10)]
+SAMPLE = [
+    ("write", "ENOSPC", 14),
+    ("write of the store", "EIO", 8),
+    ("sync", "EIO", 4),
+    ("rename", "ENOSPC", 10),
+]
 DISPATCH = ("dispatch", "WP01")
 
 
@@ -47,7 +52,9 @@ class FailingDisk:
     def stopped(self, under: Iterable[str]) -> subprocess.CompletedProcess[str]:
         argv = [*under, sys.executable, "-m", "phasegate", *DISPATCH]
         repo = self.top / "repo"
-        return subprocess.run(argv, cwd=repo, env=self._env, capture_output=True, text=True, timeout=300)
+        return subprocess.run(
+            argv, cwd=repo, env=self._env, capture_output=True, text=True, timeout=300
+        )
 
     def fails(self, what: str, error: str, when: int) -> bool:
         """Have one kind of call fail, and go on after it; whether any call had come to fail."""
@@ -55,7 +62,18 @@ class FailingDisk:
         shutil.copytree(self._before, self.top, symlinks=True)
         calls, where = FAILING[what], f"{what} {when} fails with {error}"
         inject = ("-e", f"trace={calls}", "-e", f"inject={calls}:error={error}:when={when}")
-        under = ("strace", "-f", "-qq", "--seccomp-bpf", "-o", str(self._log), "-e", "signal=none", "-s0", *inject)
+        under = (
+            "strace",
+            "-f",
+            "-qq",
+            "--seccomp-bpf",
+            "-o",
+            str(self._log),
+            "-e",
+            "signal=none",
+            "-s0",
+            *inject,
+        )
         stopped = self.stopped(under)
         assert stopped.returncode in (0, 1, 3, 4), f"{where}\n{stopped.stderr}"
         assert "Traceback" not in stopped.stderr, f"{where}\n{stopped.stderr}"

@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from support.caged import eventually, processes_with
-from support.feature_run import DESCRIPTION, TYPE, FeatureRun, is_meant, make_feature_run, recorded_in
+from support.feature_run import (
+    DESCRIPTION,
+    TYPE,
+    FeatureRun,
+    is_meant,
+    make_feature_run,
+    recorded_in,
+)
 
 UNTIL = Path(__file__).with_name("feature_until.py")
 MOMENTS = 70  # about as many as an undisturbed run takes steps
@@ -64,7 +71,12 @@ def _undisturbed(folder: Path) -> Effects:
         effects, recorded = run.effects(), run.recorded()
     assert len(told["took"]) == len(set(told["took"])) > 60, "each step has a name of its own"
     assert effects["stages"] == ["completed"]
-    assert (effects["audit"], effects["git locks"], effects["checkouts"], effects["rooms"]) == ([], [], [], [])
+    assert (effects["audit"], effects["git locks"], effects["checkouts"], effects["rooms"]) == (
+        [],
+        [],
+        [],
+        [],
+    )
     assert effects["main"] == ["001-say-bye: Say bye", "Begin"]
     assert effects["tree"]["hi.py"].endswith("# mended")
     effects["events"] = recorded
@@ -90,7 +102,9 @@ def test_a_run_killed_at_every_recorded_step_comes_to_the_same_end(
     taken = {step for step in told["took"] if is_meant(step, f"{part}/{PARTS}")}
     assert taken == set(told["died"])
     assert taken >= {step for step in undisturbed["steps"] if is_meant(step, f"{part}/{PARTS}")}
-    assert any("lost" in step for step in told["died"]), "control: it died in the middle of resuming, too"
+    assert any("lost" in step for step in told["died"]), (
+        "control: it died in the middle of resuming, too"
+    )
     check_same_end(run, undisturbed)
 
 
@@ -105,10 +119,14 @@ def test_a_run_killed_around_its_merge_merges_once(tmp_path: Path, undisturbed: 
     assert (run.root / ".git/index.lock").exists(), "control: a lock file is left behind"
     run.state_file.write_bytes(b"\0" * 100)
     lives(run, "before", "workflow.happened merged")
-    assert run.git("log", "--first-parent", "--format=%s", "main").splitlines() == undisturbed["main"]
+    assert (
+        run.git("log", "--first-parent", "--format=%s", "main").splitlines() == undisturbed["main"]
+    )
     assert json.loads(run.state_file.read_text())["active_workflow"] is not None
     lives(run, "after", "workflow.happened completed")
-    assert json.loads(run.state_file.read_text())["active_workflow"] is not None, "control: the view is behind"
+    assert json.loads(run.state_file.read_text())["active_workflow"] is not None, (
+        "control: the view is behind"
+    )
     again = run.run("run", "--merge")
     assert (again.returncode, "no workflow is active" in again.stderr) == (4, True), again
     check_same_end(run, undisturbed)
@@ -120,7 +138,9 @@ def killed_from_outside(run: FeatureRun, events: int, *arguments: str) -> bool:
         run.argv(*arguments), cwd=run.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         location = run.project.location  # found once: looking must not hold up what it looks at
-        eventually(lambda: recorded_in(location) >= events or process.poll() is not None, within_s=300)
+        eventually(
+            lambda: recorded_in(location) >= events or process.poll() is not None, within_s=300
+        )
         process.kill()
     return process.returncode == -signal.SIGKILL
 
@@ -130,7 +150,8 @@ def check_survives(folder: Path, nth: int, undisturbed: Effects) -> None:
     run = make_feature_run(folder)
     events = 1 + nth * undisturbed["events"] // MOMENTS
     assert (
-        killed_from_outside(run, events, "run", TYPE, DESCRIPTION, "--merge") or run.recorded() == undisturbed["events"]
+        killed_from_outside(run, events, "run", TYPE, DESCRIPTION, "--merge")
+        or run.recorded() == undisturbed["events"]
     )
     resume = ("run", "--merge") if run.recorded() else ("run", TYPE, DESCRIPTION, "--merge")
     more = random.Random(SEED + nth).randint(1, 12)
@@ -183,7 +204,9 @@ def test_a_run_killed_at_a_few_recorded_steps_comes_to_the_same_end(
 
 
 @pytest.mark.demand("W5.a", "W4.i", "W8.g")
-def test_a_lock_file_of_somebody_else_is_named_and_left_alone(tmp_path: Path, undisturbed: Effects) -> None:
+def test_a_lock_file_of_somebody_else_is_named_and_left_alone(
+    tmp_path: Path, undisturbed: Effects
+) -> None:
     """Nobody can prove that its owner is dead (F04). The files are as they were; without it the run goes on."""
     run = make_feature_run(tmp_path)
     lives(run, "moving", "main")
@@ -193,7 +216,9 @@ def test_a_lock_file_of_somebody_else_is_named_and_left_alone(tmp_path: Path, un
         stale.unlink(missing_ok=True)
         foreign.write_text("somebody's")
         refused = run.run("run", "--merge")
-        assert (refused.returncode, name in refused.stdout + refused.stderr) == (code, True), refused
+        assert (refused.returncode, name in refused.stdout + refused.stderr) == (code, True), (
+            refused
+        )
         assert foreign.read_text() == "somebody's"
         assert run.git("log", "--format=%s", "main") == "Begin"
         foreign.unlink()

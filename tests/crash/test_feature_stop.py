@@ -20,7 +20,15 @@ from phasegate.storage.audit import verify_audit
 from phasegate.storage.lock import named_lock
 from phasegate.storage.lock_holder import find_live_holder
 from support.caged import eventually, processes_with
-from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
+from support.feature_run import (
+    DESCRIPTION,
+    SCENARIO,
+    SLUG,
+    TYPE,
+    FeatureRun,
+    Turn,
+    make_feature_run,
+)
 from support.git_project import saved_work
 
 BEGIN = ("run", TYPE, DESCRIPTION)
@@ -29,14 +37,20 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 def half_done(phase: str, path: str, **asks: object) -> Turn:
     """An agent that writes something and is far from its end."""
-    return {"phase": phase, "steps": [{"write": path, "content": "half\n"}, {"sleep_s": 600}], **asks}
+    return {
+        "phase": phase,
+        "steps": [{"write": path, "content": "half\n"}, {"sleep_s": 600}],
+        **asks,
+    }
 
 
 @contextmanager
 def at_work(run: FeatureRun, until: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A run in a process of its own, at the moment when a file appears."""
     argv = run.argv(*(arguments or BEGIN))
-    with subprocess.Popen(argv, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert eventually(lambda: until.exists() or process.poll() is not None, within_s=120)
             assert process.poll() is None, process.communicate()
@@ -53,7 +67,9 @@ def told_to_stop(process: subprocess.Popen[str], how: signal.Signals) -> int:
 
 def saved_files(run: FeatureRun, work: str) -> set[str]:
     refs = saved_work(run.project.repository, f"{SLUG}-{work}")
-    return {path for ref in refs for path in run.git("ls-tree", "-r", "--name-only", ref).splitlines()}
+    return {
+        path for ref in refs for path in run.git("ls-tree", "-r", "--name-only", ref).splitlines()
+    }
 
 
 def check_goes_on(run: FeatureRun, outcomes: list[str]) -> None:
@@ -105,29 +121,44 @@ def test_status_tells_a_run_that_works_from_one_that_was_killed(tmp_path: Path) 
 def test_packages_side_by_side_are_stopped_and_saved_each(tmp_path: Path) -> None:
     run = make_feature_run(tmp_path)
     accepted = (*SCENARIO[1:2], *SCENARIO[3:4])
-    run.play(*accepted, half_done("implement", "bye.py", package="WP01"), half_done("implement", "hi.py"))
-    first, second = (run.root / ".worktrees" / f"{SLUG}-{name}" for name in ("WP01/bye.py", "WP02/hi.py"))
+    run.play(
+        *accepted, half_done("implement", "bye.py", package="WP01"), half_done("implement", "hi.py")
+    )
+    first, second = (
+        run.root / ".worktrees" / f"{SLUG}-{name}" for name in ("WP01/bye.py", "WP02/hi.py")
+    )
     with at_work(run, first) as process:
         assert eventually(second.exists, within_s=60)
         assert told_to_stop(process, signal.SIGINT) == 130
-    assert ("bye.py" in saved_files(run, "WP01"), "hi.py" in saved_files(run, "WP02")) == (True, True)
+    assert ("bye.py" in saved_files(run, "WP01"), "hi.py" in saved_files(run, "WP02")) == (
+        True,
+        True,
+    )
     check_goes_on(run, ["done", "done", "lost", "lost"])
 
 
 @pytest.mark.demand("W5.a")
 @pytest.mark.parametrize("workflow", [TYPE, "checkup"])
-def test_a_run_is_told_to_stop_while_a_command_of_the_project_runs(tmp_path: Path, workflow: str) -> None:
+def test_a_run_is_told_to_stop_while_a_command_of_the_project_runs(
+    tmp_path: Path, workflow: str
+) -> None:
     """In a package's thread, and in the one that drives."""
     run = make_feature_run(tmp_path)
     token = f"token-{tmp_path.name}"
     config = run.root / "phasegate.toml"
     own = '[workflows.checkup]\nphases = ["11-local-testing"]\n'
-    config.write_text(config.read_text().replace("python3 -S -m unittest -q check", f"sleep 600; : {token}") + own)
+    config.write_text(
+        config.read_text().replace("python3 -S -m unittest -q check", f"sleep 600; : {token}") + own
+    )
     run.play(*SCENARIO[1:2], *SCENARIO[3:])
     argv = run.argv("run", workflow, DESCRIPTION)
-    with subprocess.Popen(argv, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
-            assert eventually(lambda: processes_with(token) or process.poll() is not None, within_s=120)
+            assert eventually(
+                lambda: processes_with(token) or process.poll() is not None, within_s=120
+            )
             assert told_to_stop(process, signal.SIGINT) == 130
         finally:
             process.kill()
@@ -146,10 +177,14 @@ def test_a_run_that_waits_for_the_merge_of_another_feature_is_told_to_stop_and_g
     locks, before = run.project.location.locks_folder, run.git("rev-parse", "main")
     with named_lock(locks, "merge-into-main"):
         argv = run.argv("complete")
-        with subprocess.Popen(argv, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            argv, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             try:
                 held = locks / "merge-into-main.lock"
-                assert eventually(lambda: has_open(process.pid, held) or process.poll() is not None, within_s=120)
+                assert eventually(
+                    lambda: has_open(process.pid, held) or process.poll() is not None, within_s=120
+                )
                 assert process.poll() is None, process.communicate()
                 process.send_signal(how)
                 _, said = process.communicate(timeout=60)
@@ -168,7 +203,10 @@ def test_a_run_that_waits_for_the_merge_of_another_feature_is_told_to_stop_and_g
 def has_open(pid: int, path: Path) -> bool:
     """Whether a process has a file open."""
     with suppress(OSError):
-        return any(entry.is_symlink() and entry.readlink() == path for entry in Path(f"/proc/{pid}/fd").iterdir())
+        return any(
+            entry.is_symlink() and entry.readlink() == path
+            for entry in Path(f"/proc/{pid}/fd").iterdir()
+        )
     return False
 
 
@@ -192,7 +230,9 @@ def test_a_second_run_of_a_feature_is_refused_and_names_the_first(tmp_path: Path
 
 
 @pytest.mark.demand("W5.a")
-def test_an_agent_that_outlived_its_run_is_ended_before_another_takes_its_place(tmp_path: Path) -> None:
+def test_an_agent_that_outlived_its_run_is_ended_before_another_takes_its_place(
+    tmp_path: Path,
+) -> None:
     """Where no sandbox ends it, and the one who watches over it is stopped and cannot."""
     run = make_feature_run(tmp_path)
     config = run.root / "phasegate.toml"
@@ -268,7 +308,9 @@ def test_a_damaged_view_is_written_anew_from_the_store(blocked: FeatureRun) -> N
 
 @pytest.mark.demand("W2.c", "W5.a")
 @pytest.mark.parametrize("kind", ["a link", "a pipe", "a folder", "a file for a folder"])
-def test_a_view_that_is_no_plain_file_is_refused_and_left_alone(blocked: FeatureRun, kind: str) -> None:
+def test_a_view_that_is_no_plain_file_is_refused_and_left_alone(
+    blocked: FeatureRun, kind: str
+) -> None:
     """Without waiting at a pipe; once it is out of the way, the run goes on."""
     path, target = blocked.state_file, blocked.folder / "target"
     whole = path.read_bytes()

@@ -22,9 +22,7 @@ from support.record import make_repository
 from support.recovered_record import TS, location_in, recovered, what_is_missing
 
 HERE = Path(__file__).parent
-SCENARIO = (
-    "import sys; from pathlib import Path; from record_scenario import scenario; scenario(Path(sys.argv[1]), 'a')"
-)
+SCENARIO = "import sys; from pathlib import Path; from record_scenario import scenario; scenario(Path(sys.argv[1]), 'a')"
 EVERY = 12
 pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and the right to trace")
 
@@ -39,7 +37,9 @@ class Traced:
         shutil.copytree(self.top, self._before, symlinks=True)
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
         argv = [sys.executable, "-c", SCENARIO, str(self.top)]
-        assert trace(argv, folder / "log", env=environment, cwd="/") == 0, (folder / "said").read_text()
+        assert trace(argv, folder / "log", env=environment, cwd="/") == 0, (
+            folder / "said"
+        ).read_text()
         self.calls = calls_of(folder / "log")
 
     def from_the_start(self) -> Disk:
@@ -82,18 +82,24 @@ def check_after_cuts(run: Traced, every: int) -> int:
         where = f"change {changes}: {call.name} {call.arguments[0][:200]!r}"
         assert recovered(run.top).problems == (), where
         assert what_is_missing(run.top) == set(), where
-        subprocess.run(["git", "-C", run.location.root, "fsck", "--strict"], check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", run.location.root, "fsck", "--strict"], check=True, capture_output=True
+        )
     return changes
 
 
 @pytest.mark.demand("W5.a", "W5.c", "D13.i")
-def test_after_a_power_failure_the_record_verifies_and_has_all_that_was_acknowledged(traced: Traced) -> None:
+def test_after_a_power_failure_the_record_verifies_and_has_all_that_was_acknowledged(
+    traced: Traced,
+) -> None:
     assert check_after_cuts(traced, EVERY) > 200
 
 
 @pytest.mark.long
 @pytest.mark.demand("W5.a", "W5.c", "D13.i")
-def test_after_a_power_failure_at_any_change_the_record_has_all_that_was_acknowledged(traced: Traced) -> None:
+def test_after_a_power_failure_at_any_change_the_record_has_all_that_was_acknowledged(
+    traced: Traced,
+) -> None:
     assert check_after_cuts(traced, 1) > 200
 
 

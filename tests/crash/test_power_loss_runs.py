@@ -24,19 +24,25 @@ def spread(states: list[State], sample: int) -> list[State]:
 
 
 @pytest.mark.demand("W5.a", "W5.c", "D13.i")
-@pytest.mark.parametrize("name", ["dispatch", "run", pytest.param("mended", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["dispatch", "run", pytest.param("mended", marks=pytest.mark.long)]
+)
 def test_after_a_power_failure_a_command_goes_on_by_itself(folder: Path, name: str) -> None:
     with COMMANDS[name].traced(folder) as run:
         states = [*run.states().values()]
         assert len(states) > 500
-        assert len(run.acknowledged(states[-1].said)) > len(run.recorded) // 2, "what was said is not read"
+        assert len(run.acknowledged(states[-1].said)) > len(run.recorded) // 2, (
+            "what was said is not read"
+        )
         for state, where in run.cuts(spread(states, SAMPLE[name])):
             COMMANDS[name].check(run, state, where)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["dispatch", "run"])
-def test_whatever_a_power_failure_leaves_a_command_goes_on_by_itself(kept: Path, until: float, name: str) -> None:
+def test_whatever_a_power_failure_leaves_a_command_goes_on_by_itself(
+    kept: Path, until: float, name: str
+) -> None:
     room = kept / name
     room.mkdir(parents=True, exist_ok=True)
     result = carry_on(room, name, until)

@@ -54,7 +54,9 @@ def test_a_feature_killed_at_every_recorded_step_publishes_answers_and_merges_ev
     made = make_feature_project(tmp_path)
     with fake_forge(kind, made.root, tmp_path / "forge") as forge:
         settings = made.root / "phasegate.toml"
-        settings.write_text(settings.read_text() + SETTINGS.format(kind=kind, url=forge.url, queue="true"))
+        settings.write_text(
+            settings.read_text() + SETTINGS.format(kind=kind, url=forge.url, queue="true")
+        )
         git(made.root, "commit", "-qam", "Use the forge")
         git(forge.bare, "fetch", "-q", str(made.root), "+main:main")
         made.play(POLITELY, *smooth(WORKFLOWS["quick"]))
@@ -87,10 +89,16 @@ def test_a_feature_killed_at_every_recorded_step_publishes_answers_and_merges_ev
         assert [one.state for one in forge.pulls.values()] == ["merged"] * 3
         comments = [one.text for pull in forge.pulls.values() for one in pull.comments]
         assert len([text for text in comments if "Done in" in text]) == 2
-        merges = git(forge.bare, "log", "--first-parent", "--merges", "--format=%s", "main").splitlines()
+        merges = git(
+            forge.bare, "log", "--first-parent", "--merges", "--format=%s", "main"
+        ).splitlines()
         assert len(merges) == 1
-        of_feature = git(forge.bare, "log", "--merges", "--format=%s", "main^2", "^main^1").splitlines()
-        assert len([title for title in of_feature if title.startswith(f"{SLUG} WP")]) == 2, of_feature
+        of_feature = git(
+            forge.bare, "log", "--merges", "--format=%s", "main^2", "^main^1"
+        ).splitlines()
+        assert len([title for title in of_feature if title.startswith(f"{SLUG} WP")]) == 2, (
+            of_feature
+        )
         assert "# politely" in git(forge.bare, "show", "main:bye.py")
     assert made.feature(SLUG).workflow.stage is Stage.COMPLETED
     assert made.audit_problems() == []

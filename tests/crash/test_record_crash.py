@@ -45,7 +45,10 @@ def test_killed_at_every_step_the_record_verifies_and_loses_nothing(tmp_path: Pa
         assert after.problems == (), folder.name
         assert what_is_missing(folder) == set(), folder.name
         view = folder / "repository" / ".isdlc" / "state.json"
-        assert not view.exists() or json.loads(view.read_text())["active_workflow"]["type"] == "feature"
+        assert (
+            not view.exists()
+            or json.loads(view.read_text())["active_workflow"]["type"] == "feature"
+        )
     assert torn > 0, "control: the kills do tear lines"
 
 
@@ -59,8 +62,12 @@ def test_killed_at_every_step_of_the_recovery_it_can_be_recovered_again(tmp_path
         assert verify_audit(location_in(folder)).problems == (), folder.name
         assert recovered(folder).problems == (), folder.name
         assert what_is_missing(folder) == set(), folder.name
-    trails = [trail.read_text() for trail in location_in(folders[-1]).trails_folder.glob("*/*.jsonl")]
-    assert any('"action":"recovered"' in trail for trail in trails), "what was recovered is on record"
+    trails = [
+        trail.read_text() for trail in location_in(folders[-1]).trails_folder.glob("*/*.jsonl")
+    ]
+    assert any('"action":"recovered"' in trail for trail in trails), (
+        "what was recovered is on record"
+    )
 
 
 def kill_at_any_moment(tmp_path: Path, kills: int) -> None:
@@ -68,10 +75,14 @@ def kill_at_any_moment(tmp_path: Path, kills: int) -> None:
     rng = random.Random(SEED)
     for number in range(kills):
         ready = acknowledged(tmp_path).count("ready")
-        with subprocess.Popen([sys.executable, SCENARIO, "forever", tmp_path], stderr=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [sys.executable, SCENARIO, "forever", tmp_path], stderr=subprocess.PIPE
+        ) as process:
             while acknowledged(tmp_path).count("ready") == ready:
                 assert process.poll() is None, process.stderr and process.stderr.read()
-                time.sleep(0.005)  # polls for the line; the kill itself comes at a random moment after it
+                time.sleep(
+                    0.005
+                )  # polls for the line; the kill itself comes at a random moment after it
             time.sleep(rng.uniform(0, 0.15))
             process.kill()
         assert verify_audit(location_in(tmp_path)).problems == (), number

@@ -41,7 +41,11 @@ def test_a_page_says_how_to_install_and_sign_in_and_which_version_is_verified(ki
 @pytest.mark.parametrize("kind", PAGES)
 def test_the_example_of_a_page_is_a_valid_configuration(kind: str, tmp_path: Path) -> None:
     page = (HOW_TO / PAGES[kind]).read_text(encoding="utf-8")
-    example = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "phasegate.toml" in text)
+    example = next(
+        text
+        for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+        if "phasegate.toml" in text
+    )
     others = '[agents.codex]\nharness = "codex"\n' if "[agents.codex]" not in example else ""
     (tmp_path / "phasegate.toml").write_text(f"{example}{others}")
     agents = load_config(tmp_path, {}).config.agents

@@ -19,7 +19,10 @@ from phasegate.interfaces.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-HASHED = (" job trail 1", " domain chain 1")  # what a hash begins with, in the reference of the audit trail
+HASHED = (
+    " job trail 1",
+    " domain chain 1",
+)  # what a hash begins with, in the reference of the audit trail
 ENDS = ("|", ">", "<", "&&", "||", ";", "&")
 TABLES = re.compile(r"^\[(agents|roles|run|limits|checks|workflows|phases|paths)\b", re.M)
 LINK = re.compile(r"\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)")
@@ -42,9 +45,13 @@ def said_in(page: str, text: str) -> Iterator[Said]:
             if found:
                 yield Said(page, line.number, found[1] or "", whole=True)
             continue
-        mentions = (text for text in re.findall(r"`phasegate( [^`]*)`", line.text) if text not in HASHED)
+        mentions = (
+            text for text in re.findall(r"`phasegate( [^`]*)`", line.text) if text not in HASHED
+        )
         for mention in mentions:
-            yield Said(page, line.number, re.sub(r"[\[\]]|\.\.\.|\(.*\)", " ", mention), whole=False)
+            yield Said(
+                page, line.number, re.sub(r"[\[\]]|\.\.\.|\(.*\)", " ", mention), whole=False
+            )
 
 
 def words_of(text: str) -> list[str]:
@@ -62,20 +69,36 @@ def mistake_in(said: Said) -> str | None:
         inner = command.get_command(context, words[0])
         if inner is None:
             return f"there is no command {words[0]!r}"
-        command, context, words = inner, click.Context(inner, parent=context, info_name=words[0]), words[1:]
+        command, context, words = (
+            inner,
+            click.Context(inner, parent=context, info_name=words[0]),
+            words[1:],
+        )
     try:
         values, left, _ = command.make_parser(context).parse_args([*words])
     except click.ClickException as error:
         return error.format_message()
     if left:
         return f"{left} is too much"
-    given = {name for name, value in values.items() if value not in (None, ()) and "UNSET" not in repr(value)}
-    lacks = [parameter.name for parameter in command.params if parameter.required and parameter.name not in given]
+    given = {
+        name
+        for name, value in values.items()
+        if value not in (None, ()) and "UNSET" not in repr(value)
+    }
+    lacks = [
+        parameter.name
+        for parameter in command.params
+        if parameter.required and parameter.name not in given
+    ]
     is_help = values.get("help") is True
     return f"{lacks} is missing" if lacks and said.whole and not is_help else None
 
 
-SAID = [said for page in PAGES for said in said_in(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))]
+SAID = [
+    said
+    for page in PAGES
+    for said in said_in(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))
+]
 
 
 def test_a_page_with_a_wrong_command_would_be_found() -> None:
@@ -85,18 +108,31 @@ def test_a_page_with_a_wrong_command_would_be_found() -> None:
         "`phasegate plan shw` and `phasegate run --step`\n```\nphasegate run feature 'x' | cat\n```\n"
     )
     mistakes = [mistake_in(said) for said in said_in("page.md", page)]
-    assert [mistake is not None for mistake in mistakes] == [True, True, True, True, True, False, False]
+    assert [mistake is not None for mistake in mistakes] == [
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_every_command_on_a_page_exists_with_its_options() -> None:
     assert len(SAID) > 100
-    wrong = [f"{said.page}:{said.line}: phasegate{said.text}: {why}" for said in SAID if (why := mistake_in(said))]
+    wrong = [
+        f"{said.page}:{said.line}: phasegate{said.text}: {why}"
+        for said in SAID
+        if (why := mistake_in(said))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
 def links_in(text: str) -> Iterator[str]:
     prose = "\n".join(
-        re.sub(r"`[^`]*`", "", line.text) if line.fence_info is None else "" for line in iter_markdown_lines(text)
+        re.sub(r"`[^`]*`", "", line.text) if line.fence_info is None else ""
+        for line in iter_markdown_lines(text)
     )
     return (target for target in LINK.findall(prose) if not re.match(r"[a-z]+:", target))
 
@@ -133,9 +169,13 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(("page", "text"), SETTINGS, ids=[str(page.relative_to(ROOT)) for page, _ in SETTINGS])
+@pytest.mark.parametrize(
+    ("page", "text"), SETTINGS, ids=[str(page.relative_to(ROOT)) for page, _ in SETTINGS]
+)
 def test_every_example_of_settings_loads(page: Path, text: str, tmp_path: Path) -> None:
-    named = set(re.findall(r'^fallback = "(\w+)"', text, re.M)) - set(re.findall(r"^\[agents\.(\w+)\]", text, re.M))
+    named = set(re.findall(r'^fallback = "(\w+)"', text, re.M)) - set(
+        re.findall(r"^\[agents\.(\w+)\]", text, re.M)
+    )
     others = "".join(f'\n[agents.{name}]\nharness = "codex"\n' for name in named)
     (tmp_path / "phasegate.toml").write_text(text + others, encoding="utf-8")
     load_config(tmp_path, {})
@@ -150,10 +190,21 @@ def test_every_module_of_the_engine_is_on_the_map() -> None:
 def test_the_way_of_a_request_is_told_with_the_names_of_the_code() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     way = page.partition("## One request")[2].partition("\n## ")[0]
-    told = [part for part in re.findall(r"`([^`\n]+)`", way) if re.fullmatch(r"[\w./]+(?:\(\w+\))?", part)]
-    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src/phasegate").rglob("*.py")}
+    told = [
+        part
+        for part in re.findall(r"`([^`\n]+)`", way)
+        if re.fullmatch(r"[\w./]+(?:\(\w+\))?", part)
+    ]
+    sources = {
+        path: path.read_text(encoding="utf-8") for path in (ROOT / "src/phasegate").rglob("*.py")
+    }
     modules = {part for path in sources for part in (path.name, path.stem, path.parent.name)}
-    defined = {*re.findall(r"^ *(?:def|class) (\w+)", "\n".join(sources.values()), re.M), *modules, "state", "json"}
+    defined = {
+        *re.findall(r"^ *(?:def|class) (\w+)", "\n".join(sources.values()), re.M),
+        *modules,
+        "state",
+        "json",
+    }
     words = {word for part in told for word in re.split(r"\W+", part.partition("(")[0]) if word}
     known = {"next", "init", "status", "COMMANDS", "py", "kind", "cli", "main"}
     assert len(words) > 40

@@ -24,7 +24,9 @@ def examples() -> list[str]:
 
 
 @pytest.mark.demand("D3.i")
-def test_the_example_of_the_guide_plays_two_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_guide_plays_two_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     (tmp_path / "login.toml").write_text(examples()[1])
@@ -44,7 +46,10 @@ def test_the_example_of_the_guide_plays_two_rounds(tmp_path: Path, monkeypatch: 
     assert second.commits is not None
     assert second.commits[0].message == "feat(WP01): test the check [FR-AUTH-001]"
     assert answers[0].task_statuses == {"1.1": "COMPLETED"}
-    assert git(folder, "log", "--format=%s", "-2").splitlines()[1] == "WP01: Add the check of e-mail addresses"
+    assert (
+        git(folder, "log", "--format=%s", "-2").splitlines()[1]
+        == "WP01: Add the check of e-mail addresses"
+    )
 
 
 def test_the_misbehaviour_of_the_guide_is_a_valid_scenario(tmp_path: Path) -> None:

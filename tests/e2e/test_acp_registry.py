@@ -20,7 +20,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs = tmp_path / "bin"
     programs.mkdir()
     program = programs / "newcomer"
-    program.write_text(f'#!/bin/sh\necho "$NEWCOMER_MODE" >&2\nexec {sys.executable} {acp_agent.__file__} "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\necho "$NEWCOMER_MODE" >&2\nexec {sys.executable} {acp_agent.__file__} "$@"\n'
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     folder = tmp_path / "config/phasegate"
@@ -32,7 +34,9 @@ def project_of(folder: Path) -> DispatchProject:
     return make_project(folder, agent='[agents.newcomer]\nharness = "acp"\n')
 
 
-def test_an_agent_of_the_persons_registry_has_its_command_from_there(own: Path, tmp_path: Path) -> None:
+def test_an_agent_of_the_persons_registry_has_its_command_from_there(
+    own: Path, tmp_path: Path
+) -> None:
     way = {"package": "newcomer@2.0.0", "args": ["--acp"], "env": {"NEWCOMER_MODE": "quiet"}}
     ours = {"keys": ["NEWCOMER_KEY"], "sign_in": "set NEWCOMER_KEY"}
     entry = {"id": "newcomer", "name": "Newcomer", "distribution": {"npx": way}, "phasegate": ours}
@@ -41,7 +45,11 @@ def test_an_agent_of_the_persons_registry_has_its_command_from_there(own: Path, 
     shown = project.command("config", "show", "--json")
     assert shown.code == 0, shown.stderr
     assert "newcomer" in shown.stdout
-    (found,) = [one for one in project.command("agents", "--json").json["agents"] if one["name"] == "newcomer"]
+    (found,) = [
+        one
+        for one in project.command("agents", "--json").json["agents"]
+        if one["name"] == "newcomer"
+    ]
     assert found["command"] == ["newcomer", "--acp"]
     assert found["can_start"]
     assert [one["remedy"] for one in found["missing"]] == ["set NEWCOMER_KEY"]

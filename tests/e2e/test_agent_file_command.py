@@ -15,7 +15,14 @@ import pytest
 
 from phasegate.interfaces.cli import run_command
 from phasegate.prompts.agent_files import SHIPPED_FOLDER, load_shipped_files
-from support.agent_file_shapes import CLOSING_LINES, HERE, PROTOCOL_PLACES, SHAPES, SUB_AGENTS, unmarked
+from support.agent_file_shapes import (
+    CLOSING_LINES,
+    HERE,
+    PROTOCOL_PLACES,
+    SHAPES,
+    SUB_AGENTS,
+    unmarked,
+)
 
 PLAIN = "---\nphases: [03-architecture]\n---\n\n# SELF-VALIDATION\n\n- [ ] sure?\n\nYou are it.\n"
 
@@ -34,7 +41,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.demand("N10.m", "N10.h")
-def test_sync_puts_the_section_in_once_and_says_so(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sync_puts_the_section_in_once_and_says_so(
+    agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(["agent-file", "sync", "agents"]) == 0
     assert said(capsys) == "agents/mine.md: synced (missing: # SUGGESTED PROMPTS)\n"
     once = (agents / "mine.md").read_bytes()
@@ -45,12 +54,18 @@ def test_sync_puts_the_section_in_once_and_says_so(agents: Path, capsys: pytest.
 
 
 @pytest.mark.demand("N10.i")
-def test_check_says_what_is_missing_and_writes_nothing(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_says_what_is_missing_and_writes_nothing(
+    agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = (agents / "mine.md").stat()
     assert run_command(["agent-file", "check", "agents"]) == 1
     assert said(capsys) == "agents/mine.md: missing: # SUGGESTED PROMPTS\n"
     after = (agents / "mine.md").stat()
-    assert (after.st_mtime_ns, after.st_ino, after.st_size) == (before.st_mtime_ns, before.st_ino, before.st_size)
+    assert (after.st_mtime_ns, after.st_ino, after.st_size) == (
+        before.st_mtime_ns,
+        before.st_ino,
+        before.st_size,
+    )
     run_command(["agent-file", "sync", "agents"])
     said(capsys)
     assert run_command(["agent-file", "check", "agents"]) == 0
@@ -153,7 +168,15 @@ def refuse_role(agents: Path) -> str:
     return "`role: sub-agnet` is unknown"
 
 
-REFUSALS = [refuse_symlink, refuse_linked_folder, refuse_pipe, refuse_bytes, refuse_huge, refuse_unclosed, refuse_role]
+REFUSALS = [
+    refuse_symlink,
+    refuse_linked_folder,
+    refuse_pipe,
+    refuse_bytes,
+    refuse_huge,
+    refuse_unclosed,
+    refuse_role,
+]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
@@ -171,14 +194,19 @@ def test_one_refused_file_leaves_all_files_as_they_were(
     assert all(path.read_text() == PLAIN for path in agents.parent.glob("[oe]*/*.md"))
 
 
-@pytest.mark.parametrize("refusal", [refuse_symlink, refuse_pipe, refuse_bytes, refuse_huge, refuse_unclosed])
+@pytest.mark.parametrize(
+    "refusal", [refuse_symlink, refuse_pipe, refuse_bytes, refuse_huge, refuse_unclosed]
+)
 def test_check_counts_a_file_that_it_cannot_judge_as_wrong(
     refusal: object, agents: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(refusal)
     reason = refusal(agents)
     assert run_command(["agent-file", "check", "agents"]) == 1
-    assert f"agents/bad.md: {'the code fence or comment that ' if 'opens' in reason else ''}{reason}" in said(capsys)
+    assert (
+        f"agents/bad.md: {'the code fence or comment that ' if 'opens' in reason else ''}{reason}"
+        in said(capsys)
+    )
 
 
 def test_a_link_does_not_lead_the_tool_outside_as_it_leads_a_plain_write(agents: Path) -> None:
@@ -201,7 +229,10 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_no_litter(agents: P
     command = [sys.executable, "-m", "phasegate", "agent-file", "sync", "agents"]
     limit = (700, 700)  # more than the old text, less than the new one
     done = subprocess.run(
-        command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit), capture_output=True, text=True
+        command,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
     assert "cannot write agents/mine.md: File too large" in done.stderr
@@ -210,13 +241,17 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_no_litter(agents: P
 
 
 @pytest.mark.parametrize("missing", ["nowhere.md", "empty"])
-def test_a_path_without_agent_files_is_an_error(missing: str, agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_without_agent_files_is_an_error(
+    missing: str, agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (agents.parent / "empty").mkdir()
     assert run_command(["agent-file", "check", missing]) == 2
     assert missing in capsys.readouterr().err
 
 
-def test_a_file_name_cannot_steer_the_terminal(agents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_name_cannot_steer_the_terminal(
+    agents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (agents / "\x1b[31mred\n.md").write_text(PLAIN)
     assert run_command(["agent-file", "check", "agents"]) == 1
     assert "\x1b" not in (out := said(capsys))
@@ -232,17 +267,24 @@ WITHOUT_FRONT = {name: shape for name, shape in SHAPES.items() if not shape.star
 @pytest.mark.demand("N10.b", "N10.c", "N10.d", "N10.e", "N10.f", "N10.j")
 @pytest.mark.parametrize(
     ("role", "shapes"),
-    [("role: sub-agent\nparent: p\ntask: Tracing", WITHOUT_FRONT), ("role: orchestrator", PROTOCOL_PLACES)],
+    [
+        ("role: sub-agent\nparent: p\ntask: Tracing", WITHOUT_FRONT),
+        ("role: orchestrator", PROTOCOL_PLACES),
+    ],
     ids=["prompts", "protocol"],
 )
-def test_the_section_goes_to_its_place_in_files_of_every_shape(agents: Path, role: str, shapes: dict[str, str]) -> None:
+def test_the_section_goes_to_its_place_in_files_of_every_shape(
+    agents: Path, role: str, shapes: dict[str, str]
+) -> None:
     front = f"---\n{role}\n---\n\n"
     (agents / "alone.md").write_text(front)
     for number, shape in enumerate(shapes.values()):
         (agents / f"{number}.md").write_text(front + unmarked(shape))
     assert run_command(["agent-file", "sync", "agents"]) == 0
     section = (agents / "alone.md").read_text().removeprefix(front)
-    assert section.startswith("# PROMPT EMISSION PROTOCOL" if "orchestrator" in role else "# SUGGESTED PROMPTS")
+    assert section.startswith(
+        "# PROMPT EMISSION PROTOCOL" if "orchestrator" in role else "# SUGGESTED PROMPTS"
+    )
     for number, (name, shape) in enumerate(shapes.items()):
         assert (agents / f"{number}.md").read_text() == front + shape.replace(HERE, section), name
 
@@ -260,7 +302,10 @@ def test_what_is_installed_are_the_named_agents_with_their_sections_in_place(age
         last = texts[name].rstrip("\n").rpartition("\n\n")[2]
         assert last.startswith(beginning) if beginning else last.endswith("```")
     protocol = (Path(__file__).parents[1] / "fixtures/interface/protocol.md").read_text()
-    before, after = "# CONSTITUTIONAL GOVERNANCE", f"\n{protocol}\n# PROGRESS TRACKING (TASK LIST)\n"
+    before, after = (
+        "# CONSTITUTIONAL GOVERNANCE",
+        f"\n{protocol}\n# PROGRESS TRACKING (TASK LIST)\n",
+    )
     between = texts["00-sdlc-orchestrator"].partition(before)[2].partition(after)
     assert between[1]
     assert not re.search("^# ", between[0], re.MULTILINE)

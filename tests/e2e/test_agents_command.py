@@ -35,7 +35,12 @@ def test_without_any_program_it_says_no_and_how_to_get_each(tmp_path: Path) -> N
     done = machine.command("agents")
     assert done.code == 1
     assert "no agent can be started" in done.stderr
-    for package in ("@anthropic-ai/claude-code", "@openai/codex", "@google/gemini-cli", "opencode-ai"):
+    for package in (
+        "@anthropic-ai/claude-code",
+        "@openai/codex",
+        "@google/gemini-cli",
+        "opencode-ai",
+    ):
         assert f"npm install -g {package}" in done.stdout
     assert not any(one["can_start"] for one in surveyed(machine).values())
     about_cursor = done.stdout.partition("cursor-agent  (cursor")[2].partition("opencode  (")[0]
@@ -44,7 +49,9 @@ def test_without_any_program_it_says_no_and_how_to_get_each(tmp_path: Path) -> N
 
 
 @pytest.mark.demand("D3.k")
-def test_each_program_is_shown_with_its_place_its_version_and_the_tested_one(tmp_path: Path) -> None:
+def test_each_program_is_shown_with_its_place_its_version_and_the_tested_one(
+    tmp_path: Path,
+) -> None:
     machine = make_machine(tmp_path)
     path = machine.install("claude", CLAUDE)
     machine.install("codex", "echo codex-cli 9.9.9")
@@ -63,28 +70,38 @@ def test_each_program_is_shown_with_its_place_its_version_and_the_tested_one(tmp
 
 
 @pytest.mark.demand("D3.k")
-def test_a_program_that_is_older_than_the_tested_one_is_told_how_to_be_updated(tmp_path: Path) -> None:
+def test_a_program_that_is_older_than_the_tested_one_is_told_how_to_be_updated(
+    tmp_path: Path,
+) -> None:
     machine = make_machine(tmp_path)
     machine.install("gemini", "echo 0.60.9")
     machine.install("claude", "echo 0.0.1")
     update = "npm install -g @google/gemini-cli@latest"
     assert f"0.60.9, older than tested (0.61.0): {update}\n" in machine.command("agents").stdout
     found = surveyed(machine)
-    assert (found["gemini"]["version_standing"], found["gemini"]["update"]) == ("older than tested", update)
-    assert {"what": "version 0.0.1 is too old", "remedy": "npm install -g @anthropic-ai/claude-code@latest"} in found[
-        "claude"
-    ]["missing"]
+    assert (found["gemini"]["version_standing"], found["gemini"]["update"]) == (
+        "older than tested",
+        update,
+    )
+    assert {
+        "what": "version 0.0.1 is too old",
+        "remedy": "npm install -g @anthropic-ai/claude-code@latest",
+    } in found["claude"]["missing"]
 
 
 def test_a_program_that_is_a_script_of_the_repository_is_asked_too(tmp_path: Path) -> None:
-    machine = make_machine(tmp_path, '[agents.mine]\nharness = "codex"\ncommand = ["sh", "tools/mine.sh"]\n')
+    machine = make_machine(
+        tmp_path, '[agents.mine]\nharness = "codex"\ncommand = ["sh", "tools/mine.sh"]\n'
+    )
     script = machine.repository / "tools/mine.sh"
     script.parent.mkdir()
     script.write_text('test "$1" = --version && echo mine 4.5.6\n')
     assert surveyed(machine)["mine"]["version"] == "4.5.6"
 
 
-def test_a_program_on_a_relative_path_is_not_found_because_no_job_would_find_it(tmp_path: Path) -> None:
+def test_a_program_on_a_relative_path_is_not_found_because_no_job_would_find_it(
+    tmp_path: Path,
+) -> None:
     machine = make_machine(tmp_path)
     planted = machine.repository / "claude"
     planted.write_text("#!/bin/sh\necho 1.2.3\n")
@@ -113,7 +130,9 @@ def test_keys_and_sign_ins_are_named_and_never_shown(tmp_path: Path) -> None:
 
 
 def test_a_sign_in_that_is_not_lent_does_not_count(tmp_path: Path) -> None:
-    machine = make_machine(tmp_path, '[agents.mine]\nharness = "codex"\nsign_in = false\nenv = ["MY_KEY"]\n')
+    machine = make_machine(
+        tmp_path, '[agents.mine]\nharness = "codex"\nsign_in = false\nenv = ["MY_KEY"]\n'
+    )
     machine.install("codex", "echo 0.166.0")
     machine.sign_in(".codex/auth.json")
     assert surveyed(machine)["mine"]["sign_in"] == []
@@ -121,7 +140,9 @@ def test_a_sign_in_that_is_not_lent_does_not_count(tmp_path: Path) -> None:
 
 
 def test_an_acp_agent_signs_in_as_its_program_does(tmp_path: Path) -> None:
-    machine = make_machine(tmp_path, '[agents.live]\nharness = "acp"\ncommand = ["opencode", "acp"]\n')
+    machine = make_machine(
+        tmp_path, '[agents.live]\nharness = "acp"\ncommand = ["opencode", "acp"]\n'
+    )
     machine.install("opencode", "echo 1.18.33")
     assert surveyed(machine, {"OPENAI_API_KEY": KEY})["live"]["sign_in"] == ["OPENAI_API_KEY"]
     assert "opencode auth login" in surveyed(machine)["live"]["missing"][0]["remedy"]
@@ -148,7 +169,9 @@ review = "own"
 
 @pytest.mark.demand("D3.k", "W7.a")
 def test_configured_agents_are_shown_with_their_roles_and_what_they_lack(tmp_path: Path) -> None:
-    machine = make_machine(tmp_path, CONFIGURED.replace("03-arch", '"03-arch').replace("ecture =", 'ecture" ='))
+    machine = make_machine(
+        tmp_path, CONFIGURED.replace("03-arch", '"03-arch').replace("ecture =", 'ecture" =')
+    )
     machine.install("claude", CLAUDE)
     script = machine.repository / "agent.sh"
     script.write_text("#!/bin/sh\n")
@@ -173,7 +196,9 @@ def test_the_sandbox_level_that_will_hold_is_shown(tmp_path: Path, level: str) -
         assert surveyed(machine)["claude"]["sandbox"] == "none"
         return
     machine.programs.joinpath("bwrap").unlink(missing_ok=True)
-    (claude,) = (one for one in machine.program("agents", "--json").json["agents"] if one["name"] == "claude")
+    (claude,) = (
+        one for one in machine.program("agents", "--json").json["agents"] if one["name"] == "claude"
+    )
     assert claude["sandbox"] == ""
     assert any("bubblewrap" in missing["what"] for missing in claude["missing"])
 
@@ -188,7 +213,9 @@ def test_it_works_outside_of_a_repository_too(tmp_path: Path) -> None:
 
 
 def own_agent(folder: Path, script: str, more: str = "") -> Machine:
-    machine = make_machine(folder, f'[agents.own]\nharness = "command"\ncommand = ["./agent.sh"]\n{more}')
+    machine = make_machine(
+        folder, f'[agents.own]\nharness = "command"\ncommand = ["./agent.sh"]\n{more}'
+    )
     path = machine.repository / "agent.sh"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -205,7 +232,8 @@ def test_an_agent_that_answers_works_and_is_on_record(tmp_path: Path) -> None:
     assert f"round-trip-{trip['job'][:8]}" in trip["answer"]
     assert "it works" in machine.command("agents", "test", "own").stdout
     location = locate_repository(
-        machine.repository, {"HOME": str(machine.home), "XDG_STATE_HOME": f"{machine.home}/.local/state"}
+        machine.repository,
+        {"HOME": str(machine.home), "XDG_STATE_HOME": f"{machine.home}/.local/state"},
     )
     reader = open_store_reader(location)
     assert reader is not None
@@ -243,7 +271,9 @@ def test_an_agent_that_does_not_answer_as_asked_does_not_work_and_the_reason_is_
     assert "logs: " in done.stdout
 
 
-def test_an_agent_that_nobody_knows_or_that_is_not_installed_is_refused_with_a_hint(tmp_path: Path) -> None:
+def test_an_agent_that_nobody_knows_or_that_is_not_installed_is_refused_with_a_hint(
+    tmp_path: Path,
+) -> None:
     machine = make_machine(tmp_path)
     unknown = machine.command("agents", "test", "cloude")
     assert (unknown.code, "did you mean `claude`?" in unknown.stderr) == (2, True)
@@ -262,7 +292,9 @@ def test_a_program_without_a_sign_in_and_a_key_is_not_started(tmp_path: Path) ->
     assert "set ANTHROPIC_API_KEY" in done.stderr
     assert not started.exists()
     tried = machine.command("agents", "test", "claude", env={"ANTHROPIC_API_KEY": KEY})
-    assert (tried.code, "it does not work" in tried.stdout) == (1, True), tried.stdout + tried.stderr
+    assert (tried.code, "it does not work" in tried.stdout) == (1, True), (
+        tried.stdout + tried.stderr
+    )
 
 
 def test_a_reached_limit_stops_a_round_trip_too(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from support.entry import phasegate
 
 def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     done = phasegate("answer", "parse", *arguments, cwd=Path(), stdin=stdin)
-    return subprocess.CompletedProcess(arguments, done.code, done.stdout.encode(), done.stderr.encode())
+    return subprocess.CompletedProcess(
+        arguments, done.code, done.stdout.encode(), done.stderr.encode()
+    )
 
 
 @pytest.mark.demand("P6.n")
@@ -50,7 +52,8 @@ def test_stdin_may_be_a_dash_and_need_not_be_utf8() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--phase", "deploy"], ["--phase", "PLAN"], ["--phase", "plan", "no-such-file"]]
+    "arguments",
+    [[], ["--phase", "deploy"], ["--phase", "PLAN"], ["--phase", "plan", "no-such-file"]],
 )
 def test_wrong_usage_is_exit_2(arguments: list[str]) -> None:
     done = run(*arguments)
@@ -104,11 +107,17 @@ def test_a_phase_has_its_verdicts_and_every_other_is_foreign(tmp_path: Path, pha
 
 
 @pytest.mark.demand("P6.b", "P6.g")
-def test_an_implementer_answers_with_task_statuses_and_a_result_and_no_verdict(tmp_path: Path) -> None:
+def test_an_implementer_answers_with_task_statuses_and_a_result_and_no_verdict(
+    tmp_path: Path,
+) -> None:
     result = {"job_id": "j", "wp_id": "WP01", "success": True, "status": "completed"}
     tasks = {"1.1": "COMPLETED", "1.2": "FAILED", "12.3": "COMPLETED"}
     text = "".join(f'<task_status id="{id_}">{word}</task_status>\n' for id_, word in tasks.items())
-    said = parsed(tmp_path, "implement", f'{text}<task_status id="1.4">DONE</task_status>\n{json.dumps(result)}\n')
+    said = parsed(
+        tmp_path,
+        "implement",
+        f'{text}<task_status id="1.4">DONE</task_status>\n{json.dumps(result)}\n',
+    )
     assert (said["verdict"], said["error"]) == (None, None)
     assert said["task_statuses"] == tasks, "DONE is no status"
     assert said["result"] == result
@@ -124,7 +133,10 @@ def test_escape_sequences_go_first_and_lines_end_at_lf_cr_and_crlf_alone(tmp_pat
     for coloured in (f"\x1b[32m{passes}\x1b[0m", f"\x1b]0;title\x07{passes}", f"\x1b[2K\r{passes}"):
         said = parsed(tmp_path, "review", f"Words.\n{coloured}\n")
         assert (said["verdict"], "\x1b" in said["text"]) == ("PASS", False)
-    assert judged(tmp_path, "review", "<review>PA\x1b[0mSS</review>\n") == (None, "MissingReviewMarker")
+    assert judged(tmp_path, "review", "<review>PA\x1b[0mSS</review>\n") == (
+        None,
+        "MissingReviewMarker",
+    )
 
 
 @pytest.mark.demand("P6.c")
@@ -141,9 +153,9 @@ def test_thoughts_reach_neither_people_nor_the_next_prompt(tmp_path: Path) -> No
     )
     assert made.command("dispatch", "WP01").code == 0
     jobs = made.jobs()
-    assert "a private doubt" in (made.project.jobs_folder / jobs[1].id / "stdout.log").read_text(), (
-        "control: it was said"
-    )
+    assert (
+        "a private doubt" in (made.project.jobs_folder / jobs[1].id / "stdout.log").read_text()
+    ), "control: it was said"
     second = made.prompt(jobs[2].id)
     assert "- Wrong: too short" in second
     assert "a private doubt" not in second

@@ -17,7 +17,15 @@ from phasegate.engine.project.project import open_project_store
 from phasegate.storage.lock import feature_lock
 from support.board_client import BoardClient
 from support.dispatch_project import make_project
-from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, make_feature_run
+from support.feature_run import (
+    DESCRIPTION,
+    SCENARIO,
+    SLUG,
+    TYPE,
+    FeatureRun,
+    Turn,
+    make_feature_run,
+)
 from support.git_project import make_repository
 from support.markup_payloads import PAYLOADS, Markup
 
@@ -37,16 +45,27 @@ def stage(run: FeatureRun) -> str:
 
 
 @pytest.mark.demand("X2.b")
-def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(run: FeatureRun) -> None:
+def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(
+    run: FeatureRun,
+) -> None:
     run.play(*SCENARIO)
     assert run.command("run", TYPE, DESCRIPTION).code == 0
     job = next(one for one in run.jobs() if one.wp == "WP01" and one.phase == "implement")
     with BoardClient(run.root) as board:
         overview = Markup(board.get("/").text).text
-        assert ("Waiting for you 1" in overview, DESCRIPTION in overview, "waiting for you" in overview) == (True,) * 3
+        assert (
+            "Waiting for you 1" in overview,
+            DESCRIPTION in overview,
+            "waiting for you" in overview,
+        ) == (True,) * 3
         feature = board.get(PAGE).text
         told = Markup(feature).text
-        assert ("Merge into main" in told, "GATE-08 PASSED" in told, "WP01" in told, "sent back" in told) == (True,) * 4
+        assert (
+            "Merge into main" in told,
+            "GATE-08 PASSED" in told,
+            "WP01" in told,
+            "sent back" in told,
+        ) == (True,) * 4
         assert feature.count('class="diamond') >= 4  # the gates on the time axis
         assert "Merge into main" in board.get("/decisions").text
         package = board.get(f"{PAGE}/WP01").text
@@ -63,11 +82,21 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(r
         linked = run.command("status").stdout
         assert f"on the board: http://{board.host}/feature/{SLUG}" in linked
         assert board.get(f"/feature/{SLUG}").headers["location"] == PAGE
-        for path in (f"{PAGE}x", "/at/other/feature/x", "/at/repo/job/nothing", f"{PAGE}/WP09", "/audit?at=.."):
+        for path in (
+            f"{PAGE}x",
+            "/at/other/feature/x",
+            "/at/repo/job/nothing",
+            f"{PAGE}/WP09",
+            "/audit?at=..",
+        ):
             assert board.get(path).status == 404, path
         assert board.post(f"{PAGE}/order/complete", seq=board.seq(PAGE)).status == 200
         with run.reader() as reader:
-            by = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
+            by = [
+                read_feature_step(one.payload)
+                for one in reader.events(SLUG)
+                if one.kind == FEATURE_STEP
+            ]
         assert any(getattr(getattr(event, "by", None), "door", "") == "board" for event in by)
         run.run("stop")  # it may have ended already
         run.command("run", "--feature", SLUG)
@@ -84,18 +113,28 @@ def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> N
         assert board.post(f"{PAGE}/order/escalate", seq=shown).status == 404  # it needs a reason
         assert board.post(f"{PAGE}/order/escalate", seq="x", text="look").status == 404
         assert board.post(f"{PAGE}/order/delete", seq=shown, text="look").status == 404
-        assert board.post(f"{PAGE}/order/escalate", seq=shown + 1, text="look").status == 409  # that was never shown
+        assert (
+            board.post(f"{PAGE}/order/escalate", seq=shown + 1, text="look").status == 409
+        )  # that was never shown
         with open_project_store(run.project) as store:  # changes nothing of what they decide on
             orders.add_notice(run.project, store, SLUG, "somebody else was here")
         assert board.post(f"{PAGE}/order/escalate", seq=shown, text="look").status == 200
         again = board.post(f"{PAGE}/order/escalate", seq=shown, text="look")
         assert (again.status, "has moved on" in again.text) == (409, True)
-        late = board.post(f"{PAGE}/order/cancel", seq=shown, text="late")  # allowed now, but not what was seen
+        late = board.post(
+            f"{PAGE}/order/cancel", seq=shown, text="late"
+        )  # allowed now, but not what was seen
         assert (late.status, stage(run)) == (409, "blocked")
-        assert board.post(f"{PAGE}/order/cancel", seq=board.seq(PAGE), text="it is late").status == 200  # the control
+        assert (
+            board.post(f"{PAGE}/order/cancel", seq=board.seq(PAGE), text="it is late").status == 200
+        )  # the control
     assert stage(run) == "cancelled"
     with run.reader() as reader:
-        events = [read_feature_step(one.payload) for one in reader.events(SLUG) if one.kind == FEATURE_STEP]
+        events = [
+            read_feature_step(one.payload)
+            for one in reader.events(SLUG)
+            if one.kind == FEATURE_STEP
+        ]
     given = [event for event in events if isinstance(event, Escalated | Cancelled)]
     assert [(type(event).__name__, event.by.door) for event in given] == [
         ("Escalated", "board"),
@@ -110,7 +149,10 @@ def test_who_gives_an_order_is_not_offered_to_be_stopped(run: FeatureRun) -> Non
         for command, is_work in (("resolve", False), (f"run {SLUG}", True)):
             with feature_lock(run.project.location.locks_folder, SLUG, command, "now"):
                 page = board.get(PAGE).text
-            assert ("Stop the run" in page, "Nobody is at work on this" in page) == (is_work, not is_work)
+            assert ("Stop the run" in page, "Nobody is at work on this" in page) == (
+                is_work,
+                not is_work,
+            )
 
 
 @pytest.mark.demand("X2.b")
@@ -136,14 +178,20 @@ def test_fifty_texts_that_would_be_markup_are_text_on_every_page(run: FeatureRun
     project = run.project
     with open_project_store(project) as store:
         slugs = [
-            orders.start_workflow(project, store, TYPE, f"{number} {text}") for number, text in enumerate(PAYLOADS)
+            orders.start_workflow(project, store, TYPE, f"{number} {text}")
+            for number, text in enumerate(PAYLOADS)
         ]
         orders.escalate_feature(project, store, slugs[0], " ".join(PAYLOADS))
     assert len({*PAYLOADS}) == 50
-    naive = [Markup(f'<p title="{text}">{text}</p>') for text in PAYLOADS]  # the control: as markup they act
+    naive = [
+        Markup(f'<p title="{text}">{text}</p>') for text in PAYLOADS
+    ]  # the control: as markup they act
     assert all(page.trouble for page in naive)
     with BoardClient(run.root) as board:
-        pages = {path: Markup(board.get(path).text) for path in ("/", "/decisions", "/timeline", "/audit?at=repo")}
+        pages = {
+            path: Markup(board.get(path).text)
+            for path in ("/", "/decisions", "/timeline", "/audit?at=repo")
+        }
         for slug, text in zip(slugs, PAYLOADS, strict=True):
             pages[slug] = Markup(board.get(f"/at/repo/feature/{slug}").text)
             assert text in pages[slug].text
@@ -155,7 +203,9 @@ def test_fifty_texts_that_would_be_markup_are_text_on_every_page(run: FeatureRun
 
 
 @pytest.mark.demand("X2.b")
-def test_several_repositories_are_on_one_board_and_a_broken_one_hides_no_other(run: FeatureRun, tmp_path: Path) -> None:
+def test_several_repositories_are_on_one_board_and_a_broken_one_hides_no_other(
+    run: FeatureRun, tmp_path: Path
+) -> None:
     other = FeatureRun(tmp_path / "more")
     make_repository(other.root, {"a": ""})  # a second folder of the name
     (other.root / "phasegate.toml").write_text((run.root / "phasegate.toml").read_text())
@@ -164,7 +214,9 @@ def test_several_repositories_are_on_one_board_and_a_broken_one_hides_no_other(r
     other.command("start", TYPE, "Say hello")
     assert run.command("board", "add", str(tmp_path)).code == 2  # no repository
     assert run.command("board", "add", str(other.root)).code == 0
-    assert json.loads(run.command("board", "list", "--json").stdout) == {"repositories": [str(other.root)]}
+    assert json.loads(run.command("board", "list", "--json").stdout) == {
+        "repositories": [str(other.root)]
+    }
     with BoardClient(run.root) as board:
         page = Markup(board.get("/").text).text
         assert (DESCRIPTION in page, "Say hello" in page, "repo-2 · " in page) == (True, True, True)
@@ -178,7 +230,9 @@ def test_several_repositories_are_on_one_board_and_a_broken_one_hides_no_other(r
 
 
 @pytest.mark.demand("X2.b")
-def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_its_end(run: FeatureRun) -> None:
+def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_its_end(
+    run: FeatureRun,
+) -> None:
     run.play(SLOW)
     with BoardClient(run.root) as board:
         board.post("/start", place="repo", type=TYPE, description=DESCRIPTION)
@@ -186,7 +240,11 @@ def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_it
         log = run.project.jobs_folder / job.id / "stdout.log"
         path = f"/at/repo/job/{job.id}/log"
         streamed = HTTPConnection("127.0.0.1", board.port, timeout=30)
-        streamed.request("GET", f"/events?at=repo&feature={SLUG}", headers={"Host": board.host, "Cookie": board.cookie})
+        streamed.request(
+            "GET",
+            f"/events?at=repo&feature={SLUG}",
+            headers={"Host": board.host, "Cookie": board.cookie},
+        )
         stream = streamed.getresponse()
         assert stream.readline() == b"retry: 500\n"
         while "thinking" not in board.get(path).text:
@@ -196,17 +254,29 @@ def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_it
         with log.open("a", encoding="utf-8") as out:
             out.write("one more\nhalf")
         more = board.get(f"{path}?from={size}").text
-        assert ("one more" in more, "half" in more, f"from={size + 9}" in more) == (True, False, True)
+        assert ("one more" in more, "half" in more, f"from={size + 9}" in more) == (
+            True,
+            False,
+            True,
+        )
         board.post(f"{PAGE}/order/stop")
         assert [stream.readline() for _ in range(3)][2] == b"event: changed\n"
         streamed.close()
         with log.open("a", encoding="utf-8") as out:
             out.writelines(f"line {number} {'x' * 990}\n" for number in range(20_000))
         last = board.get(path).text
-        assert ("line 19999" in last, "line 19000" in last, len(last) < 200_000) == (True, False, True)
+        assert ("line 19999" in last, "line 19000" in last, len(last) < 200_000) == (
+            True,
+            False,
+            True,
+        )
         assert "Show what was before" in last
         before = board.get(f"{path}?before=64000").text
-        assert ("line 0 " in before, "Show what was before" in before, "every 1s" in last) == (True, False, False)
+        assert ("line 0 " in before, "Show what was before" in before, "every 1s" in last) == (
+            True,
+            False,
+            False,
+        )
 
 
 @pytest.mark.demand("X2.e")
@@ -215,7 +285,10 @@ def test_a_report_is_one_page_with_all_of_a_feature_and_runs_nothing(run: Featur
     assert run.command("run", TYPE, f"{DESCRIPTION} {PAYLOADS[0]}", "--merge").code == 0
     slug = "001-say-bye-script-alert-1"
     missing = run.command("report", "nothing")
-    assert (missing.code, "nothing.html" in [path.name for path in run.root.iterdir()]) == (2, False)
+    assert (missing.code, "nothing.html" in [path.name for path in run.root.iterdir()]) == (
+        2,
+        False,
+    )
     assert run.command("report", slug, "-o", "no/such/folder.html").code == 3
     out = run.folder / "report.html"
     assert run.command("report", slug, "-o", str(out)).code == 0
@@ -242,7 +315,9 @@ def test_a_report_is_one_page_with_all_of_a_feature_and_runs_nothing(run: Featur
 def test_without_the_extra_it_says_what_to_install(run: FeatureRun) -> None:
     code = "import sys; sys.modules['uvicorn'] = None; sys.argv = ['x', 'board']\n"
     code += "from phasegate.__main__ import main\nsys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=run.root, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=run.root, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, "phasegate[board]" in done.stderr) == (3, True)
 
 

@@ -31,10 +31,17 @@ typecheck = "no-such-checker src"
 
 
 def red_project(tmp_path: Path, settings: str = CHECKS) -> DispatchProject:
-    project = make_project(tmp_path, {"WP01": package(files=["src/new.txt"], checks={})}, files=FILES, run=settings)
+    project = make_project(
+        tmp_path, {"WP01": package(files=["src/new.txt"], checks={})}, files=FILES, run=settings
+    )
     text = "nothing to do\n"
     project.play(
-        turn("implement", {"write": "src/new.txt", "content": text}, {"commit": "{wp_id}: Add"}, {"result": "success"}),
+        turn(
+            "implement",
+            {"write": "src/new.txt", "content": text},
+            {"commit": "{wp_id}: Add"},
+            {"result": "success"},
+        ),
         approves(),
     )
     return project
@@ -64,7 +71,9 @@ def test_one_run_shows_a_red_test_a_finding_and_a_missing_program(tmp_path: Path
 
 
 @pytest.mark.demand("R2.b")
-def test_a_package_that_adds_no_new_failure_is_done_and_the_old_ones_are_listed(tmp_path: Path) -> None:
+def test_a_package_that_adds_no_new_failure_is_done_and_the_old_ones_are_listed(
+    tmp_path: Path,
+) -> None:
     project = red_project(tmp_path)
     report = project.dispatch()
     assert report.accepted, report.reason
@@ -81,12 +90,22 @@ def test_a_package_that_adds_no_new_failure_is_done_and_the_old_ones_are_listed(
         ("tests/test_new.py", RED.replace("test_red", "test_another"), "test"),
     ],
 )
-def test_a_new_failure_beside_the_old_ones_rejects(tmp_path: Path, path: str, content: str, told: str) -> None:
+def test_a_new_failure_beside_the_old_ones_rejects(
+    tmp_path: Path, path: str, content: str, told: str
+) -> None:
     project = make_project(
-        tmp_path, {"WP01": package(files=[path], checks={})}, files=FILES, run=f"max_review_cycles = 1\n{CHECKS}"
+        tmp_path,
+        {"WP01": package(files=[path], checks={})},
+        files=FILES,
+        run=f"max_review_cycles = 1\n{CHECKS}",
     )
     project.play(
-        turn("implement", {"write": path, "content": content}, {"commit": "{wp_id}: Add"}, {"result": "success"})
+        turn(
+            "implement",
+            {"write": path, "content": content},
+            {"commit": "{wp_id}: Add"},
+            {"result": "success"},
+        )
     )
     report = project.dispatch()
     assert not report.accepted
@@ -143,10 +162,13 @@ def test_a_setup_that_leaves_no_test_to_be_found_is_followed_by_the_next(tmp_pat
 
 @pytest.mark.long
 @pytest.mark.demand("R1.e", "R1.f")
-def test_far_too_few_tests_is_a_finding_and_nothing_is_installed_by_the_name_of_an_import(tmp_path: Path) -> None:
+def test_far_too_few_tests_is_a_finding_and_nothing_is_installed_by_the_name_of_an_import(
+    tmp_path: Path,
+) -> None:
     files = {
         "pyproject.toml": '[project]\nname = "x"\nversion = "1"\n',
-        "tests/test_x.py": "import railroad\nimport yaml\n" + "".join(f"def test_{n}(): pass\n" for n in range(40)),
+        "tests/test_x.py": "import railroad\nimport yaml\n"
+        + "".join(f"def test_{n}(): pass\n" for n in range(40)),
     }
     project = make_project(tmp_path, files=files)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its runner is there, what is imported is not
@@ -155,7 +177,10 @@ def test_far_too_few_tests_is_a_finding_and_nothing_is_installed_by_the_name_of_
     (found,) = [row for row in done.json["checks"] if row["name"] == "tests found"]
     assert found["outcome"] == "failed"
     assert "the test files have 40 test functions" in found["summary"]
-    logs = [path.read_text(errors="replace") for path in (project.root / ".phasegate/checks").rglob("setup.log")]
+    logs = [
+        path.read_text(errors="replace")
+        for path in (project.root / ".phasegate/checks").rglob("setup.log")
+    ]
     tried = [line for line in "\n".join([done.stderr, *logs]).splitlines() if "pip install" in line]
     assert tried, "control: a setup was tried"
     assert not [line for line in tried if "railroad" in line or "yaml" in line.lower()]

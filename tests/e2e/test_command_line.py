@@ -25,7 +25,9 @@ def phasegate(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.Complet
 def imported_by(code: str, cwd: Path) -> set[str]:
     """The top-level modules that are loaded after running some code in a fresh interpreter."""
     script = f"import sys\n{code}\nprint(*{{name.partition('.')[0] for name in sys.modules}}, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-I", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split())
 
@@ -39,15 +41,21 @@ def test_importing_phasegate_loads_no_third_party_module(tmp_path: Path) -> None
 @pytest.mark.demand("N13.b")
 def test_the_hook_loads_little_besides_itself(tmp_path: Path) -> None:
     (tmp_path / ".isdlc").mkdir()
-    (tmp_path / ".isdlc/state.json").write_text('{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}')
-    run = "sys.argv = ['phasegate', 'next']\nfrom phasegate.__main__ import main\nassert main() == 0"
+    (tmp_path / ".isdlc/state.json").write_text(
+        '{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}'
+    )
+    run = (
+        "sys.argv = ['phasegate', 'next']\nfrom phasegate.__main__ import main\nassert main() == 0"
+    )
     extra = imported_by(run, tmp_path) - imported_by("pass", tmp_path)
     # Built in, and so for nothing; some interpreters have it from their start.
     assert extra - {"errno", "gc"} == {"phasegate", "__future__", "_json"}
 
 
 @pytest.mark.demand("X8.e")
-def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_shows(tmp_path: Path) -> None:
+def test_no_command_without_a_bucket_loads_a_client_for_one_and_none_that_only_shows(
+    tmp_path: Path,
+) -> None:
     make_repository(tmp_path / "repo", {"a.txt": "a\n"})
     run = "import io, contextlib\nfrom phasegate.interfaces.cli import run_command\n"
     run += "with contextlib.redirect_stdout(io.StringIO()): run_command({!r})"
@@ -117,7 +125,9 @@ def test_a_good_block_is_accepted(tmp_path: Path) -> None:
 
 
 def test_a_bad_block_is_refused_with_a_line_for_each_rule(tmp_path: Path) -> None:
-    shown = phasegate("block", "check", cwd=tmp_path, stdin=GOOD.replace("[2]", "[3]").replace("\n", "\r\n"))
+    shown = phasegate(
+        "block", "check", cwd=tmp_path, stdin=GOOD.replace("[2]", "[3]").replace("\n", "\r\n")
+    )
     assert shown.returncode == 1
     assert [line.split(":")[0] for line in shown.stdout.splitlines()] == ["numbering", "crlf"]
 
@@ -137,7 +147,13 @@ def test_a_file_that_cannot_be_read_is_named_with_a_hint(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--event", "nonsense"), ("--phase",), ("--phase", "x", "--event", "blocker"), ("extra",), ("--nonsense",)],
+    [
+        ("--event", "nonsense"),
+        ("--phase",),
+        ("--phase", "x", "--event", "blocker"),
+        ("extra",),
+        ("--nonsense",),
+    ],
 )
 def test_wrong_arguments_of_next_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     shown = phasegate("next", *arguments, cwd=tmp_path)
@@ -157,22 +173,35 @@ def test_the_version_is_told(tmp_path: Path) -> None:
 
 def in_bash(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = ["bash", "-c", f"phasegate() {{ '{sys.executable}' -m phasegate \"$@\"; }}; {script}"]
-    return subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize(
-    "command", ["next --event blocker", "next --event workflow-completed", "--help", "agent-file list", "config show"]
+    "command",
+    [
+        "next --event blocker",
+        "next --event workflow-completed",
+        "--help",
+        "agent-file list",
+        "config show",
+    ],
 )
 def test_a_full_disk_is_said_in_words(tmp_path: Path, command: str) -> None:
     (tmp_path / ".isdlc").mkdir()
-    (tmp_path / ".isdlc/state.json").write_text('{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}')
+    (tmp_path / ".isdlc/state.json").write_text(
+        '{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}'
+    )
     shown = in_bash(f"phasegate {command} > /dev/full", tmp_path)
     assert shown.returncode == 3
     assert shown.stderr.startswith("phasegate: cannot write")
     assert "Traceback" not in shown.stderr
 
 
-@pytest.mark.parametrize("command", ["next --event workflow-completed", "agent-file list", "config show", ""])
+@pytest.mark.parametrize(
+    "command", ["next --event workflow-completed", "agent-file list", "config show", ""]
+)
 def test_a_closed_stdout_is_no_error(tmp_path: Path, command: str) -> None:
     shown = in_bash(f"phasegate {command} >&-", tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -188,7 +217,11 @@ def test_a_closed_stdin_is_said_in_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", [[], ["next"], ["block", "check", "x"], ["next", "--event"]])
 def test_what_was_typed_does_not_steer_the_terminal(tmp_path: Path, before: list[str]) -> None:
     terminal = pexpect.spawn(
-        sys.executable, ["-m", "phasegate", *before, "\x1b[31mred"], cwd=str(tmp_path), encoding="utf-8", timeout=30
+        sys.executable,
+        ["-m", "phasegate", *before, "\x1b[31mred"],
+        cwd=str(tmp_path),
+        encoding="utf-8",
+        timeout=30,
     )
     terminal.expect(pexpect.EOF)
     assert "red" in (terminal.before or "")
@@ -197,7 +230,11 @@ def test_what_was_typed_does_not_steer_the_terminal(tmp_path: Path, before: list
 
 def test_a_person_at_a_terminal_is_told_what_is_waited_for(tmp_path: Path) -> None:
     terminal = pexpect.spawn(
-        sys.executable, ["-m", "phasegate", "block", "check"], cwd=str(tmp_path), encoding="utf-8", timeout=30
+        sys.executable,
+        ["-m", "phasegate", "block", "check"],
+        cwd=str(tmp_path),
+        encoding="utf-8",
+        timeout=30,
     )
     terminal.expect("end with Ctrl-D")
     terminal.sendline("Done.")

@@ -40,7 +40,12 @@ print("STATE", json.dumps(json.load(open(".isdlc/state.json", encoding="utf-8"))
 """
 # Together all phases; packages are made once in a workflow.
 BUILDING = tuple(key for key in PHASES if key < "12")
-UPGRADING = ("01-requirements", "16-upgrade-plan", "16-upgrade-execute", *(key for key in PHASES if "12" < key < "16"))
+UPGRADING = (
+    "01-requirements",
+    "16-upgrade-plan",
+    "16-upgrade-execute",
+    *(key for key in PHASES if "12" < key < "16"),
+)
 NOBODY_ANSWERS = "question_wait_s = 1"  # what an agent asks a person: it is told to decide itself
 ALWAYS = ("phasegate next", "agileplus status")
 
@@ -51,9 +56,13 @@ def playing(turns: list[Turn], slug: str, *also: str) -> list[Turn]:
     return [{**one, "steps": [*one["steps"][:-1], step, *one["steps"][-1:]]} for one in turns]
 
 
-def ran(project: FeatureProject | DispatchProject, job: str) -> tuple[dict[str, tuple[int, str, str]], Any]:
+def ran(
+    project: FeatureProject | DispatchProject, job: str
+) -> tuple[dict[str, tuple[int, str, str]], Any]:
     """What each command answered inside a job, and the state that lay there."""
-    lines = (project.project.jobs_folder / job / "stdout.log").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (project.project.jobs_folder / job / "stdout.log").read_text(encoding="utf-8").splitlines()
+    )
     found = [json.loads(line[4:]) for line in lines if line.startswith("RAN ")]
     (state,) = [json.loads(line[6:]) for line in lines if line.startswith("STATE ")]
     return {command: (code, out, err) for command, code, out, err in found}, state
@@ -77,7 +86,9 @@ def test_every_command_that_a_shipped_prompt_names_is_answered_inside_the_job(
     assert {job.workflow_phase for job in jobs} == set(phases)
     for job in jobs:
         answers, state = ran(project, job.id)
-        assert [(command, *rest) for command, rest in answers.items() if rest[0]] == [], job.workflow_phase
+        assert [(command, *rest) for command, rest in answers.items() if rest[0]] == [], (
+            job.workflow_phase
+        )
         own = f"phasegate next --phase {job.workflow_phase}"
         assert own in answers, job.workflow_phase
         assert answers[own][1].startswith("---\nSUGGESTED NEXT STEPS:\n  [1] C")
@@ -93,7 +104,9 @@ def test_every_command_that_a_shipped_prompt_names_is_answered_inside_the_job(
 
 
 @pytest.mark.demand("D14.d", "D14.g")
-def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_alone(tmp_path: Path) -> None:
+def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_alone(
+    tmp_path: Path,
+) -> None:
     documents = {"WP01": package(), "WP02": package("WP02", ["src/b.ts"], dependencies=["WP01"])}
     project = make_project(tmp_path, documents, run=NOBODY_ANSWERS)
     other = project.root / "kitty-specs/002-secret-plans/tasks"
@@ -102,10 +115,17 @@ def test_inside_a_job_the_answers_are_those_of_a_person_and_of_its_own_feature_a
     (other / "WP01.md").write_text(text)
     with open_project_store(project.project) as store:
         load_plan(project.project, store, other.parent)
-    asked = ("phasegate status WP01", "phasegate status WP99", "phasegate worktree list --all", "phasegate resolve x")
+    asked = (
+        "phasegate status WP01",
+        "phasegate status WP99",
+        "phasegate worktree list --all",
+        "phasegate resolve x",
+    )
     foreign = "agileplus artifact list --feature-slug 002-secret-plans"
     report = f"agileplus artifact write --feature-slug {DISPATCH_SLUG} --relative-path WP01/t.txt --content ok"
-    project.play(*playing([implements("src/login.ts")], DISPATCH_SLUG, *asked, foreign, report), approves())
+    project.play(
+        *playing([implements("src/login.ts")], DISPATCH_SLUG, *asked, foreign, report), approves()
+    )
     assert project.command("dispatch", "WP01", "--feature", DISPATCH_SLUG).code == 0
     answers, state = ran(project, project.jobs()[0].id)
     assert state == {"active_workflow": None}
@@ -160,27 +180,47 @@ pathlib.Path(".git/info/exclude").write_text("hidden.txt\n")
 
 
 @pytest.mark.demand("D14.f", "D4.f", "D6.j")
-def test_a_job_has_its_commands_as_tools_a_git_of_its_own_and_the_ignore_rules_of_the_base(tmp_path: Path) -> None:
+def test_a_job_has_its_commands_as_tools_a_git_of_its_own_and_the_ignore_rules_of_the_base(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path, files={**FILES, ".gitignore": "*.log\n/build/\n"})
     ignored, work = {"src/noise.log", "build/out.o"}, implements("src/login.ts")
     look = {"run": ["python3", "-c", LOOKS, *ignored, "hidden.txt"]}
     project.play({**work, "steps": [look, *work["steps"]]}, approves())
     assert project.command("dispatch", "WP01").code == 1
     reason = project.rows()["WP01"].reason
-    assert reason == "File scope violation: hidden.txt: added, but not in the file scope", "it was hidden by the agent"
-    text = (project.project.jobs_folder / project.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
+    assert reason == "File scope violation: hidden.txt: added, but not in the file scope", (
+        "it was hidden by the agent"
+    )
+    text = (project.project.jobs_folder / project.jobs()[0].id / "stdout.log").read_text(
+        encoding="utf-8"
+    )
     told = json.loads(text.partition("TOLD ")[2].partition("\n")[0])
-    assert told["tools"] == ["status", "worktree_list", "artifact_write", "artifact_read", "artifact_list", "ask"]
+    assert told["tools"] == [
+        "status",
+        "worktree_list",
+        "artifact_write",
+        "artifact_read",
+        "artifact_list",
+        "ask",
+    ]
     assert {name: told["mcp"][name] for name in told["shell"]} == told["shell"], "as at the shell"
     assert told["shell"]["status"].startswith(f"{DISPATCH_SLUG}  WP01  DOING")
-    assert told["mcp"]["artifact_write"] == f"wrote kitty-specs/{DISPATCH_SLUG}/WP01/t.txt (4 bytes)\n"
+    assert (
+        told["mcp"]["artifact_write"] == f"wrote kitty-specs/{DISPATCH_SLUG}/WP01/t.txt (4 bytes)\n"
+    )
     assert told["mcp"]["artifact_read"] == "kept"
     assert f"kitty-specs/{DISPATCH_SLUG}/tasks/WP01.md" in told["mcp"]["artifact_list"]
     assert told["git"] == f"{told['at']}/.git"
     assert Path(told["at"]) != project.root
     project.play(turn("implement", {"result": "success"}), approves())
-    assert project.command("scope", "allow", "WP01", "hidden.txt", "--reason", "It is wanted").code == 0
+    assert (
+        project.command("scope", "allow", "WP01", "hidden.txt", "--reason", "It is wanted").code
+        == 0
+    )
     assert project.command("dispatch", "WP01").code == 0
     assert "hidden.txt" in project.files_of(FEATURE)
     assert not ignored & project.files_of(FEATURE)
-    assert "WP01: Write what is due" in project.git("log", "--format=%s", FEATURE), "the agent committed there"
+    assert "WP01: Write what is due" in project.git("log", "--format=%s", FEATURE), (
+        "the agent committed there"
+    )

@@ -26,7 +26,9 @@ def completed(folder: Path, *words: str) -> list[str]:
     """What bash offers after these words, the last of which is being typed."""
     environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     command = ["bash", "--norc", "-c", COMPLETE, "bash", *words]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.split()
@@ -40,7 +42,12 @@ def test_bash_completes_a_command(tmp_path: Path) -> None:
 
 
 def test_bash_completes_subcommands_options_and_their_values(tmp_path: Path) -> None:
-    assert completed(tmp_path, "phasegate", "agent-file", "") == ["check", "install", "list", "sync"]
+    assert completed(tmp_path, "phasegate", "agent-file", "") == [
+        "check",
+        "install",
+        "list",
+        "sync",
+    ]
     assert completed(tmp_path, "phasegate", "block", "check", "--k") == ["--kind"]
     assert completed(tmp_path, "phasegate", "block", "check", "--kind", "st") == ["status"]
     assert completed(tmp_path, "phasegate", "completion", "f") == ["fish"]
@@ -65,15 +72,21 @@ def test_bash_is_offered_nothing_for_what_does_not_exist(tmp_path: Path) -> None
     assert completed(tmp_path, "phasegate", "zzz") == []
 
 
-@pytest.mark.parametrize(("shell", "sign"), [("zsh", "#compdef phasegate\n"), ("fish", "--command phasegate ")])
-def test_other_shells_get_their_scripts(shell: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("shell", "sign"), [("zsh", "#compdef phasegate\n"), ("fish", "--command phasegate ")]
+)
+def test_other_shells_get_their_scripts(
+    shell: str, sign: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert sign in script
     assert f"_PHASEGATE_COMPLETE={shell}_complete" in script
 
 
-def test_an_unknown_shell_is_an_error_that_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_shell_is_an_error_that_names_the_known_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run_command(["completion", "tcsh"]) == 2
     assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
 

@@ -37,11 +37,17 @@ def test_show_answers_in_json_too(repository: Path, capsys: pytest.CaptureFixtur
     assert run_command(["config", "show", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["file"] == str(repository / "phasegate.toml")
-    assert shown["values"]["run.parallel"] == {"value": 3, "source": "file", "place": "phasegate.toml:4"}
+    assert shown["values"]["run.parallel"] == {
+        "value": 3,
+        "source": "file",
+        "place": "phasegate.toml:4",
+    }
     assert shown["values"]["run.sandbox"] == {"value": "auto", "source": "default", "place": ""}
 
 
-def test_a_mistake_ends_in_2_with_place_and_hint(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_ends_in_2_with_place_and_hint(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (repository / "phasegate.toml").write_text("[run]\nparalel = 3\n")
     assert run_command(["config", "show"]) == 2
     expected = "phasegate: phasegate.toml:2: unknown key `paralel` in [run]\n  hint: did you mean `parallel`?\n"
@@ -56,15 +62,22 @@ def test_a_setting_that_sets_nothing_is_an_error(
     assert "hint: " in capsys.readouterr().err
 
 
-def test_path_names_the_file_or_says_that_there_is_none(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_path_names_the_file_or_says_that_there_is_none(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(["config", "path"]) == 0
     assert capsys.readouterr().out == f"{repository}/phasegate.toml\n"
     (repository / "phasegate.toml").unlink()
     assert run_command(["config", "path"]) == 1
-    assert capsys.readouterr() == ("", f"no phasegate.toml here; it would be {repository}/phasegate.toml\n")
+    assert capsys.readouterr() == (
+        "",
+        f"no phasegate.toml here; it would be {repository}/phasegate.toml\n",
+    )
 
 
-def test_in_a_folder_that_is_gone_the_remedy_is_said(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_folder_that_is_gone_the_remedy_is_said(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (repository / "deep").rmdir()
     assert run_command(["config", "show"]) == 2
     assert "hint: change into one that exists" in capsys.readouterr().err
@@ -72,7 +85,10 @@ def test_in_a_folder_that_is_gone_the_remedy_is_said(repository: Path, capsys: p
 
 def test_path_answers_in_json_too(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["config", "path", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"file": str(repository / "phasegate.toml"), "exists": True}
+    assert json.loads(capsys.readouterr().out) == {
+        "file": str(repository / "phasegate.toml"),
+        "exists": True,
+    }
     (repository / "phasegate.toml").unlink()
     assert run_command(["config", "path", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["exists"] is False

@@ -31,7 +31,9 @@ echo "<review>PASS</review>"
 """
 
 
-def contest(folder: Path, first: str, second: str, judge: str = AGENT, run: str = "") -> DispatchProject:
+def contest(
+    folder: Path, first: str, second: str, judge: str = AGENT, run: str = ""
+) -> DispatchProject:
     """Two agents that write these texts, and a third that judges."""
     program = folder / "agent.sh"
     program.write_text(judge.replace("FIRST", first).replace("SECOND", second))
@@ -42,7 +44,10 @@ def contest(folder: Path, first: str, second: str, judge: str = AGENT, run: str 
     others = "".join(f"[agents.{name}]\n{agent(name)}" for name in ("rival", "judge"))
     roles = '[roles]\nimplement = "actor"\nreview = "judge"\n'
     return make_project(
-        folder, harness=agent("first"), agent=f"{others}{roles}", run=f'contest = ["actor", "rival"]\n{run}'
+        folder,
+        harness=agent("first"),
+        agent=f"{others}{roles}",
+        run=f'contest = ["actor", "rival"]\n{run}',
     )
 
 
@@ -63,17 +68,29 @@ def test_an_attempt_that_fails_the_tests_loses_and_both_are_on_record(tmp_path: 
     assert project.git("show", f"{FEATURE}:{FORM}") == "better"
     first, second = shown(project)
     assert (first["agent"], first["outcome"], first["taken"]) == ("actor", "failed: test", False)
-    assert (second["agent"], second["outcome"], second["taken"]) == ("rival", "passed the manifest", True)
-    assert project.git("show", f"{first['ref']}:{FORM}") == "TODO", "what was not taken is kept as a ref"
-    assert [job.agent for job in project.jobs()].count("judge") == 1, "of one that passed there is no choice"
+    assert (second["agent"], second["outcome"], second["taken"]) == (
+        "rival",
+        "passed the manifest",
+        True,
+    )
+    assert project.git("show", f"{first['ref']}:{FORM}") == "TODO", (
+        "what was not taken is kept as a ref"
+    )
+    assert [job.agent for job in project.jobs()].count("judge") == 1, (
+        "of one that passed there is no choice"
+    )
     assert project.worktrees() == set()
-    assert not [name for name in project.git("branch", "--format=%(refname)").split() if "-try" in name]
+    assert not [
+        name for name in project.git("branch", "--format=%(refname)").split() if "-try" in name
+    ]
     assert project.audit_problems() == []
     assert "attempt 1  actor  failed: test" in project.command("show", "WP01").stdout
     assert "failed" not in project.command("show", "WP01", "--evidence").stdout
 
 
-def test_of_two_that_pass_the_reviewer_chooses_without_knowing_who_made_them(tmp_path: Path) -> None:
+def test_of_two_that_pass_the_reviewer_chooses_without_knowing_who_made_them(
+    tmp_path: Path,
+) -> None:
     project = contest(tmp_path, "good", "better")
     report = project.dispatch()
     assert report.state is PackageState.DONE, report.reason
@@ -101,15 +118,21 @@ def test_a_choice_that_cannot_be_read_takes_nothing_and_is_made_again_when_a_per
     assert FORM not in project.files_of(FEATURE)
     again = project.dispatch()
     assert again.state is PackageState.DONE, again.reason
-    assert len([job for job in project.jobs() if job.phase == "implement"]) == 2, "what passed is not made again"
+    assert len([job for job in project.jobs() if job.phase == "implement"]) == 2, (
+        "what passed is not made again"
+    )
 
 
 def test_where_none_passes_the_best_goes_on_with_its_findings(tmp_path: Path) -> None:
-    fixing = "case $name$PHASEGATE_ROUND in rival2) echo better > src/login.ts ;; esac\n  git add src"
+    fixing = (
+        "case $name$PHASEGATE_ROUND in rival2) echo better > src/login.ts ;; esac\n  git add src"
+    )
     project = contest(tmp_path, "TODO", "TODO", AGENT.replace("git add src", fixing))
     script = (tmp_path / "agent.sh").read_text()
     # The first one strays besides: the second is nearer.
-    (tmp_path / "agent.sh").write_text(script.replace('first) echo "TODO"', 'first) echo x > stray.txt; echo "TODO"'))
+    (tmp_path / "agent.sh").write_text(
+        script.replace('first) echo "TODO"', 'first) echo x > stray.txt; echo "TODO"')
+    )
     report = project.dispatch()
     assert (report.state, report.round) == (PackageState.DONE, 2), report.reason
     makers = [job.agent for job in project.jobs() if job.phase == "implement"]
@@ -119,7 +142,8 @@ def test_where_none_passes_the_best_goes_on_with_its_findings(tmp_path: Path) ->
 
 def test_an_agent_that_cannot_deliver_is_out_and_the_other_goes_on(tmp_path: Path) -> None:
     broken = AGENT.replace(
-        "mkdir -p src", "if [ $name = first ]; then echo 'BLOCKER: no network'; exit 1; fi\n mkdir -p src"
+        "mkdir -p src",
+        "if [ $name = first ]; then echo 'BLOCKER: no network'; exit 1; fi\n mkdir -p src",
     )
     project = contest(tmp_path, "good", "better", broken)
     report = project.dispatch()
@@ -129,7 +153,12 @@ def test_an_agent_that_cannot_deliver_is_out_and_the_other_goes_on(tmp_path: Pat
 
 
 def test_where_no_agent_can_deliver_the_package_is_blocked(tmp_path: Path) -> None:
-    project = contest(tmp_path, "good", "better", AGENT.replace("mkdir -p src", "echo 'BLOCKER: no network'; exit 1"))
+    project = contest(
+        tmp_path,
+        "good",
+        "better",
+        AGENT.replace("mkdir -p src", "echo 'BLOCKER: no network'; exit 1"),
+    )
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
     assert "no attempt was made" in report.reason

@@ -17,8 +17,15 @@ LONG = "".join(f"export const line{n} = {n};\n" for n in range(400))
 def two_rounds(folder: Path, run: str = "") -> DispatchProject:
     """A long file, which the reviewer wants one more line of."""
     project = make_project(folder, run=run)
-    again = turn("implement", *writes(FORM, text=f"{LONG}export const more = 1;\n"), {"result": "success"}, round=2)
-    wants = turn("review", {"print": "1. [major] more is missing"}, {"verdict": "NEEDS_CHANGES"}, round=1)
+    again = turn(
+        "implement",
+        *writes(FORM, text=f"{LONG}export const more = 1;\n"),
+        {"result": "success"},
+        round=2,
+    )
+    wants = turn(
+        "review", {"print": "1. [major] more is missing"}, {"verdict": "NEEDS_CHANGES"}, round=1
+    )
     first = turn("implement", *writes(FORM, text=LONG), {"result": "success"}, round=1)
     project.play(first, wants, again, approves())
     return project
@@ -28,7 +35,9 @@ def prompts(project: DispatchProject) -> list[str]:
     return [project.prompt(job.id) for job in project.jobs() if job.phase == "review"]
 
 
-def test_a_later_review_sees_the_changes_and_a_full_one_comes_before_the_merge(tmp_path: Path) -> None:
+def test_a_later_review_sees_the_changes_and_a_full_one_comes_before_the_merge(
+    tmp_path: Path,
+) -> None:
     project, said = two_rounds(tmp_path), list[str]()
     report = project.dispatch(said=said)
     assert (report.state, report.round) == (PackageState.DONE, 2), report.reason

@@ -8,7 +8,11 @@ import pytest
 
 from support.dispatch_project import CHECK, DispatchProject, make_project, turn
 
-FILES = {"check_sources.py": CHECK, "src/a.txt": "one\n", "notes.md": "A project that detection knows nothing of.\n"}
+FILES = {
+    "check_sources.py": CHECK,
+    "src/a.txt": "one\n",
+    "notes.md": "A project that detection knows nothing of.\n",
+}
 PROPOSAL = """```toml
 setup = "mkdir made && echo \\"$PIP_INDEX_URL\\" > made/env"
 test = "test -d made && ! grep -q secret made/env && python3 -m unittest -q check_sources"
@@ -27,7 +31,9 @@ def asked(tmp_path: Path, answer: str = PROPOSAL) -> DispatchProject:
 @pytest.mark.demand("R8.a", "R8.b")
 def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Path) -> None:
     project = asked(tmp_path)
-    assert "phasegate discover" in project.command("check").stdout  # nothing is known: it is pointed at
+    assert (
+        "phasegate discover" in project.command("check").stdout
+    )  # nothing is known: it is pointed at
     before = (project.root / "phasegate.toml").read_text()
     env = {"PIP_INDEX_URL": "https://me:secret@127.0.0.1:9/simple"}
     found = project.program("discover", "--json", env=env)
@@ -41,7 +47,9 @@ def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Pat
     assert '+test = "test -d made' in done.stdout
     assert not (project.root / "src/new.txt").exists()
     project.git("commit", "-qam", "Say how it is tested")
-    control = project.program("check", env=env)  # now it is the person's own command, and is given what it needs
+    control = project.program(
+        "check", env=env
+    )  # now it is the person's own command, and is given what it needs
     assert control.code == 1, control
     (project.root / "notes.md").write_text("Another tree\n")
     project.git("commit", "-qam", "Another tree")
@@ -63,7 +71,9 @@ def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Pat
         ('```toml\n["../up"]\ntest = "true"\n```\n', "../up cannot be used"),
     ],
 )
-def test_a_proposal_that_is_none_changes_nothing_and_says_why(tmp_path: Path, answer: str, told: str) -> None:
+def test_a_proposal_that_is_none_changes_nothing_and_says_why(
+    tmp_path: Path, answer: str, told: str
+) -> None:
     project = asked(tmp_path, answer)
     before = (project.root / "phasegate.toml").read_text()
     done = project.command("discover", "--yes")
@@ -83,7 +93,9 @@ lint = "false"
 
 
 @pytest.mark.demand("R8.a", "R1.g")
-def test_each_project_of_a_repository_gets_its_own_commands_run_in_its_folder(tmp_path: Path) -> None:
+def test_each_project_of_a_repository_gets_its_own_commands_run_in_its_folder(
+    tmp_path: Path,
+) -> None:
     project = asked(tmp_path, SEVERAL)
     for name in ("api", "worker"):
         (project.root / name).mkdir()
@@ -97,20 +109,31 @@ def test_each_project_of_a_repository_gets_its_own_commands_run_in_its_folder(tm
     assert "not kept: worker: lint" in done.stdout
     written = (project.root / "phasegate.toml").read_text()
     assert '[checks.api]\nroot = "api"\ntest = "python3 -m unittest -q check_api"\n' in written
-    assert '[checks.worker]\nroot = "worker"\ntest = "python3 -m unittest -q check_worker"\n' in written
+    assert (
+        '[checks.worker]\nroot = "worker"\ntest = "python3 -m unittest -q check_worker"\n'
+        in written
+    )
     rows = project.command("check", "--json").json["checks"]
-    assert {(row["root"], row["tests"]) for row in rows if row["name"] == "test"} >= {("api", 1), ("worker", 1)}
+    assert {(row["root"], row["tests"]) for row in rows if row["name"] == "test"} >= {
+        ("api", 1),
+        ("worker", 1),
+    }
 
 
 @pytest.mark.demand("R8.a")
 def test_commands_go_into_the_table_that_is_there_and_other_lines_stay() -> None:
     from phasegate.engine.tools.discover import with_commands
 
-    text = '# mine\n[checks.python]  # ours\nlint = "ruff check"\ntest = "old"\n[run]\nparallel = 2\n'
+    text = (
+        '# mine\n[checks.python]  # ours\nlint = "ruff check"\ntest = "old"\n[run]\nparallel = 2\n'
+    )
     assert with_commands(text, "python", {"test": 'sh -c "a\\b"'}) == (
         '# mine\n[checks.python]  # ours\ntest = "sh -c \\"a\\\\b\\""\nlint = "ruff check"\n[run]\nparallel = 2\n'
     )
-    assert with_commands("", "project", {"test": "t"}, root="") == '[checks.project]\nroot = ""\ntest = "t"\n'
+    assert (
+        with_commands("", "project", {"test": "t"}, root="")
+        == '[checks.project]\nroot = ""\ntest = "t"\n'
+    )
 
 
 @pytest.mark.demand("R8.a")

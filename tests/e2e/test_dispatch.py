@@ -40,7 +40,9 @@ FINDING = "The password field takes seven characters: FR-AUTH-002."
 
 def login_form() -> str:
     deliverables = {"code": CODE, "tests": TESTS, "documentation": DOCUMENTATION}
-    return package(files=SIX, title="Implement Login Form Component", deliverables=deliverables, num_agents=2)
+    return package(
+        files=SIX, title="Implement Login Form Component", deliverables=deliverables, num_agents=2
+    )
 
 
 def blocked(project: DispatchProject) -> tuple[str, str]:
@@ -83,13 +85,23 @@ def test_the_login_form_is_built_by_two_agents_and_two_review_rounds(tmp_path: P
     project.play(
         implements(*first, round=1, agent_index=0),
         implements(*second, round=1, agent_index=1),
-        turn("implement", *writes(first[0], text="// eight characters\n"), COMMIT, SUCCESS, agent_index=0),
+        turn(
+            "implement",
+            *writes(first[0], text="// eight characters\n"),
+            COMMIT,
+            SUCCESS,
+            agent_index=0,
+        ),
         turn("implement", SUCCESS, agent_index=1),
         turn("review", {"print": FINDING}, {"verdict": "NEEDS_CHANGES"}, round=1),
         approves(),
     )
     (project.root / "README.md").write_text("Work of the person, not committed\n")
-    before = (project.git("rev-parse", "main"), project.git("status", "--porcelain"), project.git("branch", "--show"))
+    before = (
+        project.git("rev-parse", "main"),
+        project.git("status", "--porcelain"),
+        project.git("branch", "--show"),
+    )
     said: list[str] = []
     report = project.dispatch(said=said)
     assert (report.state, report.round, report.branch) == (PackageState.DONE, 2, WP01)
@@ -103,7 +115,9 @@ def test_the_login_form_is_built_by_two_agents_and_two_review_rounds(tmp_path: P
     assert set(SIX) <= project.files_of(WP01)
     assert project.files_of(WP01) == project.files_of(FEATURE)
     assert project.git("show", f"{FEATURE}:{first[0]}") == "// eight characters"
-    assert "WP01.md" not in {Path(name).name for name in project.files_of(FEATURE) if not name.startswith("kitty")}
+    assert "WP01.md" not in {
+        Path(name).name for name in project.files_of(FEATURE) if not name.startswith("kitty")
+    }
     assert project.git("merge-base", "--is-ancestor", report.commit, FEATURE) == ""
     assert before == (
         project.git("rev-parse", "main"),
@@ -128,7 +142,11 @@ def test_the_login_form_is_built_by_two_agents_and_two_review_rounds(tmp_path: P
     wrote: list[list[str]] = []
     for job in jobs:
         entries = project.trail(job.id)
-        actions = [entry["action"] for entry in entries if entry["action"] not in ("read_spec", "write_file")]
+        actions = [
+            entry["action"]
+            for entry in entries
+            if entry["action"] not in ("read_spec", "write_file")
+        ]
         own = [entry["path"] for entry in entries if entry["action"] == "write_file"]
         assert actions[: actions.index("answer")] == ["start", *(["commit"] if own else []), "exit"]
         wrote.append(sorted(own))
@@ -154,7 +172,9 @@ else:
 """
 
 
-@pytest.mark.demand("D1.a", "D1.c", "D1.d", "D1.g", "D3.h", "D7.c", "D7.d", "D8.f", "D16.a", "D16.b", "D17.c")
+@pytest.mark.demand(
+    "D1.a", "D1.c", "D1.d", "D1.g", "D3.h", "D7.c", "D7.d", "D8.f", "D16.a", "D16.b", "D17.c"
+)
 def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
     program = tmp_path / "agent.py"
     program.write_text(SAVES)
@@ -166,7 +186,9 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
         "ARCHITECTURE.md": "---\naudience: [agents, developers]\n---\nfor agents too",
         "GOVERNANCE.md": "not listed, and says nothing",
     }
-    project = make_project(tmp_path, {"WP01": document}, harness=harness, files={**FILES, **documents})
+    project = make_project(
+        tmp_path, {"WP01": document}, harness=harness, files={**FILES, **documents}
+    )
     assert project.dispatch().state is PackageState.DONE
     seen: dict[str, Any] = json.loads(project.git("show", f"{FEATURE}:src/seen.json"))
     (job, _) = project.jobs()
@@ -177,7 +199,10 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
         "wp_sequence": 1,
         "wp_id": "WP01",
         "prompt_path": f"{worktree}/WP01.md",
-        "context_paths": [f"{worktree}/kitty-specs/{SLUG}/spec.md", str(project.root / "ARCHITECTURE.md")],
+        "context_paths": [
+            f"{worktree}/kitty-specs/{SLUG}/spec.md",
+            str(project.root / "ARCHITECTURE.md"),
+        ],
         "worktree_path": worktree,
         "config": {
             "kind": "command",
@@ -201,7 +226,9 @@ def test_any_program_gets_the_envelope_with_every_field(tmp_path: Path) -> None:
 
 @pytest.mark.demand("D1.b", "D11.a")
 def test_each_of_two_agents_is_told_its_share(tmp_path: Path) -> None:
-    project = make_project(tmp_path, {"WP01": package(files=["src/a.ts", "src/b.ts", "src/c.ts"], num_agents=2)})
+    project = make_project(
+        tmp_path, {"WP01": package(files=["src/a.ts", "src/b.ts", "src/c.ts"], num_agents=2)}
+    )
     share = "{agent_index} of {agent_count}: {assigned_deliverables}"
     project.play(
         turn("implement", *writes("src/a.ts", "src/b.ts", text=share), SUCCESS, agent_index=0),
@@ -218,7 +245,9 @@ def test_a_package_waits_for_its_dependencies_and_then_has_their_work(tmp_path: 
     second = package("WP02", ["src/second.ts"], dependencies=["WP01"])
     project = make_project(tmp_path, {"WP01": package(), "WP02": second})
     see = {"run": f"cat {FORM} > src/second.ts"}
-    project.play(implements(FORM, package="WP01"), turn("implement", see, COMMIT, SUCCESS), approves())
+    project.play(
+        implements(FORM, package="WP01"), turn("implement", see, COMMIT, SUCCESS), approves()
+    )
     with pytest.raises(StateConflict, match=r"WP02 waits for WP01 \(PLANNED\)"):
         project.dispatch("WP02")
     refused = project.command("dispatch", "WP02")
@@ -241,12 +270,22 @@ def test_a_package_waits_for_its_dependencies_and_then_has_their_work(tmp_path: 
     ("reason", "remediation"),
     [
         ("File scope violation", "Contact human: Need to refactor auth.ts in separate WP"),
-        ("Dependency not permitted (governance violation)", "Human must approve zod library addition"),
+        (
+            "Dependency not permitted (governance violation)",
+            "Human must approve zod library addition",
+        ),
     ],
 )
-def test_a_failure_response_blocks_with_its_reason_and_remedy(tmp_path: Path, reason: str, remediation: str) -> None:
+def test_a_failure_response_blocks_with_its_reason_and_remedy(
+    tmp_path: Path, reason: str, remediation: str
+) -> None:
     project = make_project(tmp_path)
-    answer = {"result": "blocked", "error": "Cannot go on", "blocked_reason": reason, "remediation": remediation}
+    answer = {
+        "result": "blocked",
+        "error": "Cannot go on",
+        "blocked_reason": reason,
+        "remediation": remediation,
+    }
     project.play(turn("implement", *writes(FORM), answer))
     assert blocked(project) == (reason, remediation)
     assert ends(project) == ["blocked"]
@@ -267,7 +306,13 @@ def test_a_blocker_line_blocks(tmp_path: Path, step: str) -> None:
 def test_what_an_agent_says_outright_is_not_tried_again(tmp_path: Path) -> None:
     """Though its last words look like a failing network."""
     project = make_project(tmp_path)
-    project.play(turn("implement", {"print_stderr": "BLOCKER: connection refused by the registry"}, {"exit": 1}))
+    project.play(
+        turn(
+            "implement",
+            {"print_stderr": "BLOCKER: connection refused by the registry"},
+            {"exit": 1},
+        )
+    )
     assert "connection refused by the registry" in blocked(project)[0]
     assert len(project.jobs()) == 1
 
@@ -289,7 +334,9 @@ def test_cleanup_required_saves_the_state_and_resets_the_checkout(tmp_path: Path
 @pytest.mark.demand("D7.h")
 def test_the_work_of_a_success_is_not_thrown_away_by_a_stray_field(tmp_path: Path) -> None:
     project = make_project(tmp_path)
-    project.play(turn("implement", *writes(FORM), COMMIT, {**SUCCESS, "cleanup_required": True}), approves())
+    project.play(
+        turn("implement", *writes(FORM), COMMIT, {**SUCCESS, "cleanup_required": True}), approves()
+    )
     report = project.dispatch()
     assert (report.state, report.round) == (PackageState.DONE, 1)
 
@@ -326,14 +373,18 @@ else:
 
 
 @pytest.mark.demand("D9.d", "D9.e")
-@pytest.mark.parametrize(("manner", "state"), [("answers", PackageState.DONE), ("is silent", PackageState.BLOCKED)])
+@pytest.mark.parametrize(
+    ("manner", "state"), [("answers", PackageState.DONE), ("is silent", PackageState.BLOCKED)]
+)
 def test_an_agent_that_ends_when_it_is_told_to_is_judged_by_its_answer(
     tmp_path: Path, manner: str, state: PackageState
 ) -> None:
     program = tmp_path / "agent.py"
     program.write_text(WAITS)
     command = json.dumps([sys.executable, str(program), manner])
-    project = make_project(tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 6')
+    project = make_project(
+        tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 6'
+    )
     report = project.dispatch()
     assert report.state is state
     assert ("out of time" in report.reason) == (state is PackageState.BLOCKED)
@@ -356,7 +407,8 @@ def test_work_without_an_answer_is_asked_for_once_more_and_then_blocked(tmp_path
 
 @pytest.mark.demand("D7.a")
 @pytest.mark.parametrize(
-    ("field", "refusal"), [({"job_id": "3a6b8c9d"}, "AnotherJob"), ({"wp_id": "WP02"}, "AnotherPackage")]
+    ("field", "refusal"),
+    [({"job_id": "3a6b8c9d"}, "AnotherJob"), ({"wp_id": "WP02"}, "AnotherPackage")],
 )
 def test_the_answer_of_another_job_is_refused(tmp_path: Path, field: Step, refusal: str) -> None:
     project = make_project(tmp_path)
@@ -368,7 +420,12 @@ def test_the_answer_of_another_job_is_refused(tmp_path: Path, field: Step, refus
 @pytest.mark.demand("D7.a", "D7.h")
 def test_a_failure_of_another_job_cleans_nothing(tmp_path: Path) -> None:
     project = make_project(tmp_path)
-    foreign = {"result": "blocked", "job_id": "3a6b8c9d", "blocked_reason": "Not mine", "cleanup_required": True}
+    foreign = {
+        "result": "blocked",
+        "job_id": "3a6b8c9d",
+        "blocked_reason": "Not mine",
+        "cleanup_required": True,
+    }
     project.play(turn("implement", *writes(FORM), foreign))
     assert "refused" in blocked(project)[0]
     assert (project.root / ".worktrees" / f"{SLUG}-WP01" / FORM).exists()
@@ -384,7 +441,13 @@ def test_a_success_response_with_exit_status_1_is_no_success(tmp_path: Path) -> 
 @pytest.mark.demand("D5.e")
 def test_why_a_program_failed_is_told_in_its_own_last_words(tmp_path: Path) -> None:
     project = make_project(tmp_path)
-    project.play(turn("implement", {"run": "printf 'warming up\\nno licence\\033[2J found\\n\\n' >&2"}, {"exit": 3}))
+    project.play(
+        turn(
+            "implement",
+            {"run": "printf 'warming up\\nno licence\\033[2J found\\n\\n' >&2"},
+            {"exit": 3},
+        )
+    )
     reason, remediation = blocked(project)
     assert reason == "exit status 3: no licence found"
     (job,) = project.jobs()
@@ -401,7 +464,9 @@ def test_a_scope_violation_blocks_until_a_person_allows_the_path(tmp_path: Path)
     reason, remediation = blocked(project)
     assert reason.startswith("File scope violation: src/services/auth.ts")
     assert "scope allow" in remediation
-    allowed = project.command("scope", "allow", "WP01", "src/services/auth.ts", "--reason", "it needs a new call")
+    allowed = project.command(
+        "scope", "allow", "WP01", "src/services/auth.ts", "--reason", "it needs a new call"
+    )
     assert allowed.code == 0, allowed.stderr
     again = project.command("dispatch", "WP01", "--json")
     assert (again.code, again.json["state"]) == (0, "DONE"), again.stderr
@@ -423,21 +488,36 @@ def test_a_program_that_is_missing_is_named_before_an_agent_is_paid(tmp_path: Pa
 
 
 @pytest.mark.demand("D5.e", "D8.b")
-def test_a_program_of_the_packages_own_that_is_missing_round_after_round_is_a_persons_business(tmp_path: Path) -> None:
+def test_a_program_of_the_packages_own_that_is_missing_round_after_round_is_a_persons_business(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path, {"WP01": package(test="./run-all-tests")})
-    project.play(implements(FORM, round=1), turn("implement", {"write": FORM, "content": "// more\n"}, SUCCESS))
+    project.play(
+        implements(FORM, round=1),
+        turn("implement", {"write": FORM, "content": "// more\n"}, SUCCESS),
+    )
     reason, remediation = blocked(project)
-    assert reason == "test: exit status 127: its program is missing (./run-all-tests), in this round again"
+    assert (
+        reason
+        == "test: exit status 127: its program is missing (./run-all-tests), in this round again"
+    )
     assert "install it" in remediation
-    assert [(job.phase, job.round) for job in project.jobs()] == [("implement", 1), ("implement", 2)]
+    assert [(job.phase, job.round) for job in project.jobs()] == [
+        ("implement", 1),
+        ("implement", 2),
+    ]
     assert "its program is missing" in project.prompt(project.jobs()[1].id)
 
 
 @pytest.mark.demand("D11.b", "D11.e", "D6.h")
 def test_an_agent_that_edits_the_file_of_the_other_blocks_the_package(tmp_path: Path) -> None:
-    project = make_project(tmp_path, {"WP01": package(files=["src/mine.ts", "src/yours.ts"], num_agents=2)})
+    project = make_project(
+        tmp_path, {"WP01": package(files=["src/mine.ts", "src/yours.ts"], num_agents=2)}
+    )
     project.play(
-        implements("src/mine.ts", "src/yours.ts", agent_index=0), implements("src/yours.ts", agent_index=1), approves()
+        implements("src/mine.ts", "src/yours.ts", agent_index=0),
+        implements("src/yours.ts", agent_index=1),
+        approves(),
     )
     reason, _ = blocked(project)
     assert reason.startswith("File scope violation: src/yours.ts")
@@ -473,7 +553,9 @@ def test_a_review_without_an_allowed_verdict_is_never_a_pass(tmp_path: Path, wor
 
 
 @pytest.mark.demand("D12.a", "D12.c", "D5.b", "W3.d")
-@pytest.mark.parametrize(("run", "cycles"), [("", 5), ("max_review_cycles = 2", 2)], ids=["usual", "set"])
+@pytest.mark.parametrize(
+    ("run", "cycles"), [("", 5), ("max_review_cycles = 2", 2)], ids=["usual", "set"]
+)
 def test_the_review_cycles_are_used_up(tmp_path: Path, run: str, cycles: int) -> None:
     project = make_project(tmp_path, run=run)
     more = turn("implement", {"write": FORM, "content": "// round {round}\n"}, SUCCESS)
@@ -481,7 +563,10 @@ def test_the_review_cycles_are_used_up(tmp_path: Path, run: str, cycles: int) ->
     project.play(implements(FORM, round=1), more, rejected)
     assert project.command("dispatch", "WP01").code == 1
     row = project.rows()["WP01"]
-    assert (row.state, f"all {cycles} review cycles are used up" in row.reason) == ("BLOCKED", True), row
+    assert (row.state, f"all {cycles} review cycles are used up" in row.reason) == (
+        "BLOCKED",
+        True,
+    ), row
     each = [(phase, number) for number in range(1, cycles + 1) for phase in ("implement", "review")]
     assert [(job.phase, job.round) for job in project.jobs()] == each
 
@@ -504,7 +589,9 @@ def test_a_failed_manifest_is_never_reviewed_and_its_remedy_goes_back(tmp_path: 
 
 
 @pytest.mark.demand("D10.a")
-def test_a_transient_error_is_tried_again_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transient_error_is_tried_again_up_to_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("phasegate.engine.drive.loop.back_off_s", lambda attempt, chance: 0.01)
     project = make_project(tmp_path, agent="max_retries = 1")
     fails: Step = {"print_stderr": "fetch failed: ECONNRESET"}
@@ -521,7 +608,9 @@ def test_the_reviewer_is_told_what_a_diff_would_not_make_plain(tmp_path: Path) -
     on_the_way = [*writes("src/passing.ts"), {"commit": "WP01: Try"}, {"delete": "src/passing.ts"}]
     planted = {"run": "mkdir -p .git/hooks; echo > .git/hooks/post-commit"}
     lock = {"write": "package-lock.json", "content": "{}\n"}
-    project.play(turn("implement", *on_the_way, *writes(FORM), lock, COMMIT, planted, SUCCESS), approves())
+    project.play(
+        turn("implement", *on_the_way, *writes(FORM), lock, COMMIT, planted, SUCCESS), approves()
+    )
     report = project.dispatch()
     assert report.state is PackageState.DONE, report.reason
     told = project.prompt(project.jobs()[1].id)
@@ -534,7 +623,9 @@ def test_the_reviewer_is_told_what_a_diff_would_not_make_plain(tmp_path: Path) -
 def test_a_setup_that_cannot_reach_the_network_is_not_the_agent_s_to_mend(tmp_path: Path) -> None:
     """It is told before an agent is paid; when it is mended, or left out, the package goes on."""
     pip = "echo 'NewConnectionError: [Errno -3] Temporary failure in name resolution' >&2; exit 1"
-    project = make_project(tmp_path, {"WP01": package(profile="python")}, run=f"\n[checks.python]\nsetup = {pip!r}")
+    project = make_project(
+        tmp_path, {"WP01": package(profile="python")}, run=f"\n[checks.python]\nsetup = {pip!r}"
+    )
     project.play(implements(FORM), approves())
     refused = project.command("dispatch", "WP01")
     assert refused.code == 3
@@ -542,7 +633,9 @@ def test_a_setup_that_cannot_reach_the_network_is_not_the_agent_s_to_mend(tmp_pa
     assert 'setup = ""' in refused.stderr
     assert (project.rows()["WP01"].state, project.jobs()) == ("PLANNED", []), "no agent was paid"
     settings = project.root / "phasegate.toml"
-    settings.write_text(settings.read_text().partition("[checks.python]")[0] + '[checks.python]\nsetup = ""\n')
+    settings.write_text(
+        settings.read_text().partition("[checks.python]")[0] + '[checks.python]\nsetup = ""\n'
+    )
     assert project.dispatch().state is PackageState.DONE
     assert ends(project) == ["done", "done"]
 
@@ -551,15 +644,23 @@ def test_a_setup_that_cannot_reach_the_network_is_not_the_agent_s_to_mend(tmp_pa
 def test_a_setup_that_fails_for_another_reason_goes_back_to_the_agent(tmp_path: Path) -> None:
     checks = {"setup": f"test ! -e {FORM} || grep -q true {FORM}", "test": TEST_COMMAND}
     project = make_project(tmp_path, {"WP01": package(checks=checks)})
-    project.play(implements(FORM, round=2), turn("implement", *writes(FORM, text="no\n"), COMMIT, SUCCESS), approves())
+    project.play(
+        implements(FORM, round=2),
+        turn("implement", *writes(FORM, text="no\n"), COMMIT, SUCCESS),
+        approves(),
+    )
     assert project.dispatch().round == 2
     assert "setup: exit status 1" in project.prompt(project.jobs()[1].id)
 
 
 @pytest.mark.demand("D8.a", "D6.c")
-def test_a_file_in_scope_that_is_no_deliverable_can_be_deleted_by_the_first_of_two(tmp_path: Path) -> None:
+def test_a_file_in_scope_that_is_no_deliverable_can_be_deleted_by_the_first_of_two(
+    tmp_path: Path,
+) -> None:
     document = package(
-        files=["src/mine.ts", "src/yours.ts"], num_agents=2, file_scope=["src/mine.ts", "src/yours.ts", "README.md"]
+        files=["src/mine.ts", "src/yours.ts"],
+        num_agents=2,
+        file_scope=["src/mine.ts", "src/yours.ts", "README.md"],
     )
     project = make_project(tmp_path, {"WP01": document})
     delete: Step = {"delete": "README.md"}

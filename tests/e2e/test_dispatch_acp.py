@@ -19,7 +19,11 @@ def acp_project(folder: Path, behaviour: str, argument: object, more: str = "") 
 
 def output_of(project: DispatchProject, job: JobRow) -> list[dict[str, object]]:
     """What the program in the cage told the harness."""
-    lines = (project.project.jobs_folder / job.id / "stdout.log").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (project.project.jobs_folder / job.id / "stdout.log")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     return [json.loads(line) for line in lines]
 
 

@@ -18,7 +18,17 @@ from phasegate.storage.reader import open_store_reader
 from phasegate.storage.row_events import job_ended_event, job_started_event
 from phasegate.storage.rows import JobRow
 from support.caged import eventually, processes_with
-from support.dispatch_project import FEATURE, SLUG, DispatchProject, Step, approves, make_project, package, turn, writes
+from support.dispatch_project import (
+    FEATURE,
+    SLUG,
+    DispatchProject,
+    Step,
+    approves,
+    make_project,
+    package,
+    turn,
+    writes,
+)
 from support.quick_dispatch import FIRST, SECOND, two_agents_two_rounds
 
 ANSWER = """echo '{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "status": "completed"}'"""
@@ -39,7 +49,11 @@ def events(project: DispatchProject, kind: str) -> list[dict[str, Any]]:
     reader = open_store_reader(project.project.location)
     assert reader is not None
     with reader:
-        return [msgspec.json.decode(event.payload) for event in reader.events(SLUG) if event.kind == kind]
+        return [
+            msgspec.json.decode(event.payload)
+            for event in reader.events(SLUG)
+            if event.kind == kind
+        ]
 
 
 @pytest.mark.demand("D11.b", "D11.c")
@@ -67,12 +81,18 @@ def test_when_one_agent_fails_the_others_are_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("D10.a", "D11.b")
-def test_an_agent_that_is_tried_again_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_is_tried_again_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("phasegate.engine.drive.loop.back_off_s", lambda attempt, chance: 0.01)
     fails = "if [ $me = 0 -a ! -e .again ]; then touch .again; echo ECONNRESET >&2; exit 1; fi; rm -f .again"
     project = two_agents(tmp_path, f"{fails}\n{ANSWER}\n")
     assert project.dispatch().state is PackageState.DONE
-    assert sorted(job.outcome for job in project.jobs() if job.phase == "implement") == ["done", "done", "transient"]
+    assert sorted(job.outcome for job in project.jobs() if job.phase == "implement") == [
+        "done",
+        "done",
+        "transient",
+    ]
 
 
 @pytest.mark.demand("D11.b", "W5.a")
@@ -82,11 +102,23 @@ def test_a_dispatch_that_is_cancelled_ends_its_agents_and_closes_their_jobs(tmp_
     opened = project.project
     with open_project_store(opened) as store, ThreadPoolExecutor(1) as pool:
         one = find_package(store, "WP01", SLUG)
-        done = pool.submit(dispatch_package, opened, store, one, agent=None, say=lambda _: None, cancelled=cancelled)
+        done = pool.submit(
+            dispatch_package,
+            opened,
+            store,
+            one,
+            agent=None,
+            say=lambda _: None,
+            cancelled=cancelled,
+        )
         folders = [project.root / ".worktrees" / f"{SLUG}-WP01-agent{index}" for index in (0, 1)]
-        assert eventually(lambda: (folders[0] / FIRST).exists() and (folders[1] / SECOND).exists(), within_s=60)
+        assert eventually(
+            lambda: (folders[0] / FIRST).exists() and (folders[1] / SECOND).exists(), within_s=60
+        )
         cancelled.set()
-        assert done.result(timeout=60) == Stopped("WP01"), "a value: a stop is not an exception out of a thread"
+        assert done.result(timeout=60) == Stopped("WP01"), (
+            "a value: a stop is not an exception out of a thread"
+        )
     assert processes_with(str(project.scenario)) == []
     assert [job.outcome for job in project.jobs()] == ["lost", "lost"]
     assert project.audit_problems() == []
@@ -95,21 +127,37 @@ def test_a_dispatch_that_is_cancelled_ends_its_agents_and_closes_their_jobs(tmp_
 
 SAID: Step = {
     "commits": [{"sha": "deadbeefcafe", "message": "WP01: All of it"}],
-    "artifacts": {"files_created": ["src/login.ts", "src/never.ts", "README.md"], "test_coverage": "98%"},
+    "artifacts": {
+        "files_created": ["src/login.ts", "src/never.ts", "README.md"],
+        "test_coverage": "98%",
+    },
 }
 
 
 @pytest.mark.demand("D7.e", "D7.f")
-def test_what_an_agent_claims_and_is_not_so_goes_on_record_and_to_the_reviewer(tmp_path: Path) -> None:
+def test_what_an_agent_claims_and_is_not_so_goes_on_record_and_to_the_reviewer(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path)
     project.play(
-        turn("implement", *writes("src/login.ts"), {"commit": "WP01: Write"}, {"result": "success", **SAID}), approves()
+        turn(
+            "implement",
+            *writes("src/login.ts"),
+            {"commit": "WP01: Write"},
+            {"result": "success", **SAID},
+        ),
+        approves(),
     )
     said: list[str] = []
     assert project.dispatch(said=said).state is PackageState.DONE, "git and the disk decide"
     (wrong,) = events(project, "agent.claimed-falsely")
     implementer, reviewer = project.jobs()
-    assert (wrong["package"], wrong["round"], wrong["job"], wrong["agent"]) == ("WP01", 1, implementer.id, "actor")
+    assert (wrong["package"], wrong["round"], wrong["job"], wrong["agent"]) == (
+        "WP01",
+        1,
+        implementer.id,
+        "actor",
+    )
     assert [claim for claim, _ in wrong["claims"]] == [
         "commit deadbeefcafe",
         "created src/never.ts",
@@ -117,7 +165,10 @@ def test_what_an_agent_claims_and_is_not_so_goes_on_record_and_to_the_reviewer(t
         "coverage 98%",
     ]
     told = project.prompt(reviewer.id)
-    assert "The agent actor said: commit deadbeefcafe. But there is no such commit after the base." in told
+    assert (
+        "The agent actor said: commit deadbeefcafe. But there is no such commit after the base."
+        in told
+    )
     assert "said: created README.md. But it was there before." in told
     assert any("src/never.ts" in line for line in said)
     assert "agent.claimed-falsely" in project.command("audit", "show", "--chain").stdout
@@ -143,11 +194,16 @@ def test_an_agent_that_says_what_is_so_is_not_accused(tmp_path: Path) -> None:
 def test_the_configured_litter_is_neither_harvested_nor_judged(tmp_path: Path) -> None:
     litter = {"run": "mkdir -p .mytool out; echo x > .mytool/cache; echo x > out/log"}
     documents = {"WP01": package()}
-    for setting, state in (("", PackageState.BLOCKED), ('tool_litter = [".mytool/", "out/"]', PackageState.DONE)):
+    for setting, state in (
+        ("", PackageState.BLOCKED),
+        ('tool_litter = [".mytool/", "out/"]', PackageState.DONE),
+    ):
         folder = tmp_path / str(state)
         folder.mkdir()
         project = make_project(folder, documents, run=setting)
-        project.play(turn("implement", *writes("src/login.ts"), litter, {"result": "success"}), approves())
+        project.play(
+            turn("implement", *writes("src/login.ts"), litter, {"result": "success"}), approves()
+        )
         report = project.dispatch()
         assert report.state is state, report.reason
         assert not {".mytool/cache", "out/log"} & project.files_of(FEATURE)
@@ -169,8 +225,13 @@ def test_a_hard_cap_blocks_the_package_before_an_agent_is_started(tmp_path: Path
             "done",
             cost_usd=1e6,
         )
-        store.append_unconditionally(SLUG, project.project.now(), [job_started_event(spent), job_ended_event(spent)])
+        store.append_unconditionally(
+            SLUG, project.project.now(), [job_started_event(spent), job_ended_event(spent)]
+        )
     report = project.dispatch()
-    assert (report.state, report.reason.partition(":")[0]) == (PackageState.BLOCKED, "a limit is reached")
+    assert (report.state, report.reason.partition(":")[0]) == (
+        PackageState.BLOCKED,
+        "a limit is reached",
+    )
     assert {job.outcome for job in project.jobs() if job.id != "earlier"} == {"blocked"}
     assert not (project.root / ".worktrees" / f"{SLUG}-WP01-agent0" / FIRST).exists()

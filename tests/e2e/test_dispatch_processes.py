@@ -30,7 +30,9 @@ MOST_GIT, MOST_CAGES = 49, 6
     not probe_level(SandboxLevel.OFFLINE).is_supported,
     reason="without a sandbox we look outside of the checkout too, with more of git",
 )
-def test_a_dispatch_of_one_file_starts_few_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dispatch_of_one_file_starts_few_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = make_project(tmp_path, {"WP01": package(files=["src/login.ts"], test=ECHO)})
     project.play(implements("src/login.ts"), approves())
     (tmp_path / "counted").mkdir()
@@ -43,4 +45,6 @@ def test_a_dispatch_of_one_file_starts_few_processes(tmp_path: Path, monkeypatch
     git, others = started.count("git"), [name for name in started if name != "git"]
     assert 0 < git <= MOST_GIT, started
     assert 0 < len(others) <= MOST_CAGES + 1, others
-    assert {name for name in others if name.startswith("python")} <= {Path(sys.executable).resolve().name}
+    assert {name for name in others if name.startswith("python")} <= {
+        Path(sys.executable).resolve().name
+    }

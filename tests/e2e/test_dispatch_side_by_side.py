@@ -10,12 +10,22 @@ import pytest
 from phasegate.core.plan.work_package import PackageState
 from phasegate.errors import StateConflict
 from support.caged import eventually
-from support.dispatch_project import FEATURE, DispatchProject, approves, implements, make_project, package, turn
+from support.dispatch_project import (
+    FEATURE,
+    DispatchProject,
+    approves,
+    implements,
+    make_project,
+    package,
+    turn,
+)
 
 
 def many(folder: Path, count: int, run: str = "") -> tuple[DispatchProject, dict[str, str]]:
     files = {f"WP{number:02d}": f"src/part{number}.ts" for number in range(1, count + 1)}
-    project = make_project(folder, {name: package(name, [path]) for name, path in files.items()}, run=run)
+    project = make_project(
+        folder, {name: package(name, [path]) for name, path in files.items()}, run=run
+    )
     project.play(*(implements(path, package=name) for name, path in files.items()), approves())
     return project, files
 
@@ -51,7 +61,10 @@ def test_a_package_in_work_is_refused_to_a_second_dispatcher(tmp_path: Path) -> 
     project = make_project(tmp_path)
     go_on = project.root / ".worktrees" / "001-user-login-WP01" / "src/go-on.ts"
     wait = {"run": "until test -e src/go-on.ts; do sleep 0.05; done; rm src/go-on.ts"}
-    project.play(turn("implement", {"write": "src/login.ts", "content": "x"}, wait, {"result": "success"}), approves())
+    project.play(
+        turn("implement", {"write": "src/login.ts", "content": "x"}, wait, {"result": "success"}),
+        approves(),
+    )
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(project.dispatch)
         assert eventually((go_on.parent / "login.ts").exists)

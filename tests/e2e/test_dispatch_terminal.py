@@ -20,7 +20,9 @@ WIPE = "\r\x1b[2K"
 HANGS = "cat > /dev/null\nsleep 600\n:\n"  # the shell stays: its command line tells that it runs
 
 
-def start(project: DispatchProject, term: str = "xterm-256color", columns: int = 100) -> pexpect.spawn[str]:
+def start(
+    project: DispatchProject, term: str = "xterm-256color", columns: int = 100
+) -> pexpect.spawn[str]:
     return pexpect.spawn(
         sys.executable,
         ["-m", "phasegate", "dispatch", "WP01"],
@@ -65,7 +67,9 @@ def test_a_terminal_has_one_line_kept_up_to_date_and_nothing_of_it_stays(
     assert sum("PROJECT_CONTEXT" in one for one in left) == 1, "six agents, one note"
 
 
-def test_a_narrow_terminal_gets_as_much_of_the_line_as_fits(tmp_path: Path, opened: list[pexpect.spawn[str]]) -> None:
+def test_a_narrow_terminal_gets_as_much_of_the_line_as_fits(
+    tmp_path: Path, opened: list[pexpect.spawn[str]]
+) -> None:
     terminal = start(two_agents_two_rounds(tmp_path), columns=30)
     opened.append(terminal)
     terminal.expect(pexpect.EOF)
@@ -74,8 +78,12 @@ def test_a_narrow_terminal_gets_as_much_of_the_line_as_fits(tmp_path: Path, open
     assert max(map(len, drawn)) == 29
 
 
-def test_the_line_shows_what_an_agent_did_last(tmp_path: Path, opened: list[pexpect.spawn[str]]) -> None:
-    terminal = start(two_agents_two_rounds(tmp_path, script=f"echo 'I read the plan'\n{HANGS}"), columns=120)
+def test_the_line_shows_what_an_agent_did_last(
+    tmp_path: Path, opened: list[pexpect.spawn[str]]
+) -> None:
+    terminal = start(
+        two_agents_two_rounds(tmp_path, script=f"echo 'I read the plan'\n{HANGS}"), columns=120
+    )
     opened.append(terminal)
     terminal.expect(r"implement by actor \(agent 0\), actor \(agent 1\)  0:\d\d  I read the plan")
     terminal.sendintr()
@@ -98,7 +106,11 @@ def test_ctrl_c_ends_the_agents_and_leaves_the_terminal_as_it_was(
     terminal.close()
     assert terminal.exitstatus == 130
     assert after == before
-    assert on_screen(written)[-3:] == ["WP01: stopped, its agents too; dispatch it again to continue", "", ""]
+    assert on_screen(written)[-3:] == [
+        "WP01: stopped, its agents too; dispatch it again to continue",
+        "",
+        "",
+    ]
     assert "\x1b[?25l" not in written, "the cursor was never hidden"
     assert "Traceback" not in written
     assert eventually(lambda: processes_with(str(project.scenario)) == [])
@@ -119,8 +131,12 @@ def test_elsewhere_there_are_plain_lines(tmp_path: Path, opened: list[pexpect.sp
 
 
 @pytest.mark.demand("R4.e")
-def test_a_setup_that_takes_its_time_is_shown_with_a_clock(tmp_path: Path, opened: list[pexpect.spawn[str]]) -> None:
-    project = make_project(tmp_path, run='\n[checks.python]\nsetup = "sleep 2"\n', files={**FILES, "setup.cfg": ""})
+def test_a_setup_that_takes_its_time_is_shown_with_a_clock(
+    tmp_path: Path, opened: list[pexpect.spawn[str]]
+) -> None:
+    project = make_project(
+        tmp_path, run='\n[checks.python]\nsetup = "sleep 2"\n', files={**FILES, "setup.cfg": ""}
+    )
     project.play(implements("src/login.ts"), approves())
     terminal = start(project, columns=120)
     opened.append(terminal)

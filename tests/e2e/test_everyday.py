@@ -37,22 +37,35 @@ def in_terminal(folder: Path, *arguments: str, rows: int = 40) -> pexpect.spawn[
     env = {**os.environ, "TERM": "xterm-256color"}
     argv = ["-m", "phasegate", *arguments]
     return pexpect.spawn(
-        sys.executable, argv, cwd=str(folder), env=env, encoding="utf-8", timeout=60, dimensions=(rows, 100)
+        sys.executable,
+        argv,
+        cwd=str(folder),
+        env=env,
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(rows, 100),
     )
 
 
 @pytest.mark.demand("W4.a")
-def test_the_documents_of_a_feature_in_work_are_listed_and_read_from_its_branch(project: FeatureProject) -> None:
+def test_the_documents_of_a_feature_in_work_are_listed_and_read_from_its_branch(
+    project: FeatureProject,
+) -> None:
     assert project.call("run", "note", "Say why").code == 0
     assert not (project.root / "kitty-specs").exists(), "nothing is in the person's checkout yet"
     listed = project.call("artifact", "list").stdout
     assert f"kitty-specs/{SLUG}/spec.md" in listed
     assert f"on feat/{SLUG}" in listed
-    assert project.command("artifact", "read", "--feature", "001", "--relative-path", "spec.md").stdout == project.show(
-        f"feat/{SLUG}", f"kitty-specs/{SLUG}/spec.md"
+    assert project.command(
+        "artifact", "read", "--feature", "001", "--relative-path", "spec.md"
+    ).stdout == project.show(f"feat/{SLUG}", f"kitty-specs/{SLUG}/spec.md")
+    project.call(
+        "artifact", "write", "--feature", SLUG, "--relative-path", "spec.md", "--content", "mine"
     )
-    project.call("artifact", "write", "--feature", SLUG, "--relative-path", "spec.md", "--content", "mine")
-    assert project.command("artifact", "read", "--feature", SLUG, "--relative-path", "spec.md").stdout == "mine"
+    assert (
+        project.command("artifact", "read", "--feature", SLUG, "--relative-path", "spec.md").stdout
+        == "mine"
+    )
     rows = project.call("artifact", "list", "--feature", "001", "--json").json["artifacts"]
     assert {row["path"]: row["branch"] for row in rows}["spec.md"] == f"feat/{SLUG}"
     assert project.show(f"feat/{SLUG}", f"kitty-specs/{SLUG}/spec.md") == "mine"
@@ -62,7 +75,9 @@ def test_the_documents_of_a_feature_in_work_are_listed_and_read_from_its_branch(
 
 
 @pytest.mark.demand("W4.a")
-def test_status_is_kept_up_to_date_on_a_terminal(project: FeatureProject, opened: list[pexpect.spawn[str]]) -> None:
+def test_status_is_kept_up_to_date_on_a_terminal(
+    project: FeatureProject, opened: list[pexpect.spawn[str]]
+) -> None:
     refused = project.command("status", "--watch")
     assert (refused.code, "needs a terminal" in refused.stderr) == (2, True)
     project.start("note", "Say why")
@@ -88,11 +103,19 @@ def test_a_view_that_is_higher_than_the_terminal_is_cut(
 
 
 @pytest.mark.demand("W6.f")
-def test_a_log_of_stdout_alone_tells_the_whole_story(project: FeatureProject, tmp_path: Path) -> None:
-    command = f'"{sys.executable}" -m phasegate run note "Say why" > "{tmp_path}/out" 2> "{tmp_path}/err"'
+def test_a_log_of_stdout_alone_tells_the_whole_story(
+    project: FeatureProject, tmp_path: Path
+) -> None:
+    command = (
+        f'"{sys.executable}" -m phasegate run note "Say why" > "{tmp_path}/out" 2> "{tmp_path}/err"'
+    )
     assert os.system(f'cd "{project.root}" && {command}') == 0
     out, err = (tmp_path / "out").read_text(), (tmp_path / "err").read_text()
-    for line in ("01-requirements: round 1, plan by actor", "GATE-01 PASSED", "then: phasegate complete"):
+    for line in (
+        "01-requirements: round 1, plan by actor",
+        "GATE-01 PASSED",
+        "then: phasegate complete",
+    ):
         assert out.count(f"{line}\n") == 1, out
     assert err.count("01-requirements: round 1, plan by actor\n") == 1
     assert out.rstrip().endswith("---"), "the block is the last thing of all"

@@ -15,7 +15,14 @@ import pytest
 from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.interfaces.cli import COMMANDS, app
 from support.dispatch_project import Done, turn
-from support.feature_project import APPROVES, ARCHIVES, PASS, FeatureProject, make_feature_project, plans
+from support.feature_project import (
+    APPROVES,
+    ARCHIVES,
+    PASS,
+    FeatureProject,
+    make_feature_project,
+    plans,
+)
 from support.git_project import git
 
 PHASES = ("01-requirements", "08-code-review")
@@ -31,8 +38,14 @@ def project(tmp_path: Path) -> FeatureProject:
 
 
 def in_bash(folder: Path, script: str) -> Done:
-    command = ["bash", "-c", f"phasegate() {{ '{sys.executable}' -m phasegate \"$@\"; }}; set -o pipefail; {script}"]
-    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    command = [
+        "bash",
+        "-c",
+        f"phasegate() {{ '{sys.executable}' -m phasegate \"$@\"; }}; set -o pipefail; {script}",
+    ]
+    done = subprocess.run(
+        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    )
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -76,15 +89,23 @@ def test_a_bare_repository_is_called_one(project: FeatureProject, tmp_path: Path
     git(tmp_path, "clone", "--bare", "-q", str(project.root), str(bare))
     for command in ("init", "status", "run", "audit verify"):
         done = in_bash(bare, f"phasegate {command}")
-        assert (done.code, "is a bare repository" in done.stderr, "git clone" in done.stderr) == (2, True, True)
+        assert (done.code, "is a bare repository" in done.stderr, "git clone" in done.stderr) == (
+            2,
+            True,
+            True,
+        )
 
 
 @pytest.mark.demand("D10.d")
-def test_a_linked_worktree_is_shown_the_settings_that_hold(project: FeatureProject, tmp_path: Path) -> None:
+def test_a_linked_worktree_is_shown_the_settings_that_hold(
+    project: FeatureProject, tmp_path: Path
+) -> None:
     linked = tmp_path / "linked"
     git(project.root, "worktree", "add", "-q", "-b", "side", str(linked))
     (linked / "phasegate.toml").write_text("[run]\nparallel = 7\n")
-    assert in_bash(linked, "phasegate config path").stdout.strip() == str(project.root / "phasegate.toml")
+    assert in_bash(linked, "phasegate config path").stdout.strip() == str(
+        project.root / "phasegate.toml"
+    )
     assert "run.parallel = 2" in in_bash(linked, "phasegate config show").stdout
     begun = in_bash(linked, "phasegate start note why")
     assert "the feature starts from side" in begun.stderr
@@ -113,17 +134,25 @@ def test_status_names_every_workflow_that_has_not_ended(project: FeatureProject)
 
 
 def test_nothing_on_record_is_said(project: FeatureProject) -> None:
-    assert project.command("audit", "verify").stdout == "note: nothing has been recorded in this repository yet\n"
+    assert (
+        project.command("audit", "verify").stdout
+        == "note: nothing has been recorded in this repository yet\n"
+    )
     assert project.command("resolve", "nothing").code == 4  # which makes the store
     assert project.command("audit", "verify").stdout == "nothing is recorded yet\n"
 
 
 def test_an_empty_list_names_what_was_looked_for(project: FeatureProject) -> None:
-    assert project.command("audit", "show", "--feature", "009-nope").stdout == "no trails of 009-nope\n"
+    assert (
+        project.command("audit", "show", "--feature", "009-nope").stdout
+        == "no trails of 009-nope\n"
+    )
 
 
 def test_a_prompt_is_whole_or_not_written(project: FeatureProject) -> None:
-    done = project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "--file", "nope", "Do it")
+    done = project.command(
+        "prompt", "show", "--agent", "claude", "--phase", "plan", "--file", "nope", "Do it"
+    )
     assert (done.code, done.stdout, "cannot read nope" in done.stderr) == (2, "", True)
 
 
@@ -133,7 +162,12 @@ def test_what_takes_long_says_what_it_waits_for(tmp_path: Path) -> None:
     slow.chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "TERM": "xterm"}
     terminal = pexpect.spawn(
-        sys.executable, ["-m", "phasegate", "agents"], cwd=str(tmp_path), env=env, encoding="utf-8", timeout=60
+        sys.executable,
+        ["-m", "phasegate", "agents"],
+        cwd=str(tmp_path),
+        env=env,
+        encoding="utf-8",
+        timeout=60,
     )
     terminal.expect("asking the programs for their versions  0:0[0-9]")
     terminal.expect(r"\x1b\[2Kclaude ")  # wiped before the answer
@@ -155,25 +189,42 @@ worktrees = "trees"
 @pytest.mark.demand("T1.a", "D10.d")
 def test_paths_lie_where_the_settings_say(tmp_path: Path) -> None:
     project = make_feature_project(tmp_path, config=NOTE + PATHS)
-    for name, text in {"docs/agents.md": "Speak plainly.", "prompts/STRICT-review.md": "Be strict."}.items():
+    for name, text in {
+        "docs/agents.md": "Speak plainly.",
+        "prompts/STRICT-review.md": "Be strict.",
+    }.items():
         (project.root / name).parent.mkdir()
         (project.root / name).write_text(text)
     git(project.root, "add", "--all")
     git(project.root, "commit", "-q", "-m", "Say where things are")
-    writes = turn("plan", *({"write": f"specs/{{feature_slug}}/{name}", "content": "x"} for name in DOCUMENTS), PASS)
+    writes = turn(
+        "plan",
+        *({"write": f"specs/{{feature_slug}}/{name}", "content": "x"} for name in DOCUMENTS),
+        PASS,
+    )
     project.play(writes, *APPROVES)
     assert project.command("run", "note", "Say why", "--agent", "strict").code == 0
     prompts = [path.read_text() for path in (project.root / ".phasegate/jobs").glob("*/prompt.xml")]
     assert [text for text in prompts if "Speak plainly." in text and "Planning: writer" in text]
     assert [text for text in prompts if "Be strict." in text]
     assert project.command("template", "show", "strict", "review").stdout == "Be strict.\n"
-    assert "Speak plainly." in project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do").stdout
-    project.command("artifact", "write", "--feature", "001-say-why", "--relative-path", "x.md", "--content", "y")
-    assert "specs/001-say-why/x.md  1 bytes  in the record\n" in project.command("artifact", "list").stdout
+    assert (
+        "Speak plainly."
+        in project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do").stdout
+    )
+    project.command(
+        "artifact", "write", "--feature", "001-say-why", "--relative-path", "x.md", "--content", "y"
+    )
+    assert (
+        "specs/001-say-why/x.md  1 bytes  in the record\n"
+        in project.command("artifact", "list").stdout
+    )
     assert git(project.root, "status", "--short").strip() == ""
 
 
-def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(
+    group: click.Group, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -184,7 +235,9 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
             yield (*path, name), command
 
 
-@pytest.mark.parametrize(("path", "command"), [pytest.param(*one, id=" ".join(one[0])) for one in commands(app)])
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(*one, id=" ".join(one[0])) for one in commands(app)]
+)
 def test_every_help_page_has_an_example(path: tuple[str, ...], command: click.Command) -> None:
     assert f"phasegate {' '.join(path)}" in (command.help or "")
 
@@ -203,7 +256,9 @@ def test_help_names_every_workflow() -> None:
         assert all(type_ in (command.help or "") for type_ in WORKFLOWS)
 
 
-def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(project: FeatureProject) -> None:
+def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(
+    project: FeatureProject,
+) -> None:
     (project.root / "adir").mkdir()
     project.start("note", "Say why")
     (project.root / "kitty-specs/001-say-why/sub").mkdir(parents=True)
@@ -211,7 +266,16 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(pr
     artifact = ("artifact", "read", "--feature", "001", "--relative-path", "sub")
     refusals = {
         ("block", "check", "adir"): "adir is a folder, and a file is meant",
-        ("artifact", "write", "--feature", "001-say-why", "--relative-path", "x", "--file", "adir"): "adir is a folder",
+        (
+            "artifact",
+            "write",
+            "--feature",
+            "001-say-why",
+            "--relative-path",
+            "x",
+            "--file",
+            "adir",
+        ): "adir is a folder",
         artifact: "artifact sub: it is a folder, and a file is meant",
         ("template", "lint", "adir"): "there is no template in adir",
         ("show", "adir"): "'adir' is no package and no phase",
@@ -221,10 +285,16 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(pr
     }
     for command, said in refusals.items():
         done = project.call(*command)
-        assert (done.code, said in done.stderr, "hint: " in done.stderr) == (2, True, True), (command, done)
+        assert (done.code, said in done.stderr, "hint: " in done.stderr) == (2, True, True), (
+            command,
+            done,
+        )
     project.scenario.unlink()
     project.scenario.mkdir()
     done = project.call("run")
     assert (done.code, "is a folder, and a file is meant" in done.stderr) == (2, True)
     shown = project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do")
-    assert (shown.code, "agentd/project.md is a folder, and a file is meant" in shown.stderr) == (2, True), shown
+    assert (shown.code, "agentd/project.md is a folder, and a file is meant" in shown.stderr) == (
+        2,
+        True,
+    ), shown

@@ -48,5 +48,7 @@ def test_a_review_by_a_program_that_speaks_as_documented_counts(
     for words in HEADLESS[kind]:
         assert f" {words} " in told.partition("ASKED")[2].partition("\n")[0] + " "
     assert "GIVEN <prompt>" in told, "the prompt is on its stdin"
-    written = [Path(line["path"]).name for line in project.trail(job.id) if line["action"] == "write_file"]
+    written = [
+        Path(line["path"]).name for line in project.trail(job.id) if line["action"] == "write_file"
+    ]
     assert "hello.txt" in written, "what it tells live is in its trail"

@@ -17,7 +17,13 @@ from support.git_project import make_repository
 
 HOOKS = {row.kind: row.hooks for row in INSTALLABLE_HARNESSES.values() if row.hooks}
 
-ACTIVE = {"active_workflow": {"type": "feature", "phases": list(WORKFLOWS["feature"]), "current_phase_index": 3}}
+ACTIVE = {
+    "active_workflow": {
+        "type": "feature",
+        "phases": list(WORKFLOWS["feature"]),
+        "current_phase_index": 3,
+    }
+}
 
 
 @pytest.fixture
@@ -32,19 +38,25 @@ def hook(repository: Path, *arguments: str) -> Done:
 
 @pytest.mark.demand("N13.a")
 @pytest.mark.parametrize("agent", ["claude", "codex", "cursor-agent", "gemini", "qwen"])
-def test_what_is_installed_runs_and_speaks_json(agent: str, repository: Path, tmp_path: Path) -> None:
+def test_what_is_installed_runs_and_speaks_json(
+    agent: str, repository: Path, tmp_path: Path
+) -> None:
     told = json.loads(hook(repository, "install", agent, "--json").stdout)
     assert (repository / told["path"]).is_file()
     (repository / ".isdlc").mkdir()
     (repository / ".isdlc/state.json").write_text(json.dumps(ACTIVE))
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    ran = subprocess.run(told["command"], shell=True, cwd=repository, env=environ, capture_output=True, text=True)
+    ran = subprocess.run(
+        told["command"], shell=True, cwd=repository, env=environ, capture_output=True, text=True
+    )
     said = json.loads(ran.stdout)
     (text,) = said.values()
     assert [*said] == ["additional_context" if agent == "cursor-agent" else "systemMessage"]
     assert text.startswith("---\nSUGGESTED NEXT STEPS:\n  [1] Continue to Phase 04 - Design\n")
     (repository / ".isdlc/state.json").write_text("{")
-    ran = subprocess.run(told["command"], shell=True, cwd=repository, env=environ, capture_output=True, text=True)
+    ran = subprocess.run(
+        told["command"], shell=True, cwd=repository, env=environ, capture_output=True, text=True
+    )
     assert (ran.returncode, ran.stdout) == (0, "")
 
 
@@ -61,7 +73,9 @@ def test_install_twice_and_remove_leave_nothing_behind(harness: str, repository:
 def test_settings_of_theirs_come_back_byte_for_byte(repository: Path) -> None:
     path = repository / ".claude/settings.json"
     path.parent.mkdir()
-    path.write_text('{\n    "model": "x",\n    "hooks": {\n        "Stop": [\n            {}\n        ]\n    }\n}\n')
+    path.write_text(
+        '{\n    "model": "x",\n    "hooks": {\n        "Stop": [\n            {}\n        ]\n    }\n}\n'
+    )
     path.chmod(0o600)
     before = path.read_bytes()
     assert "hook added" in hook(repository, "install", "claude").stdout
@@ -98,7 +112,11 @@ def test_a_link_in_place_of_the_settings_is_not_followed(repository: Path, tmp_p
 @pytest.mark.parametrize("agent", ["opencode", "scripted"])
 def test_a_program_without_hooks_is_named_as_such(agent: str, repository: Path) -> None:
     done = hook(repository, "install", agent)
-    assert (done.code, "has no hooks" in done.stderr, "phasegate next" in done.stderr) == (2, True, True)
+    assert (done.code, "has no hooks" in done.stderr, "phasegate next" in done.stderr) == (
+        2,
+        True,
+        True,
+    )
 
 
 def test_an_agent_is_known_by_its_name_in_the_configuration(repository: Path) -> None:

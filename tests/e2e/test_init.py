@@ -15,8 +15,13 @@ import pytest
 from phasegate.config import load_config
 from support.git_project import git, make_repository
 
-PYPROJECT = '[project]\nname = "x"\n[project.optional-dependencies]\ntest = ["pytest"]\n[tool.ruff]\n'
-FILES = {"README.md": "# Thing\n\n[![badge](b)]\n\nCounts things,\nquickly.\n\nMore.\n", "pyproject.toml": PYPROJECT}
+PYPROJECT = (
+    '[project]\nname = "x"\n[project.optional-dependencies]\ntest = ["pytest"]\n[tool.ruff]\n'
+)
+FILES = {
+    "README.md": "# Thing\n\n[![badge](b)]\n\nCounts things,\nquickly.\n\nMore.\n",
+    "pyproject.toml": PYPROJECT,
+}
 
 
 @pytest.fixture
@@ -34,13 +39,19 @@ def programs(folder: Path, *names: str) -> str:
     return str(folder)
 
 
-def init(where: Path, *arguments: str, path: str = "/nowhere", **more: str) -> subprocess.CompletedProcess[str]:
+def init(
+    where: Path, *arguments: str, path: str = "/nowhere", **more: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "phasegate", "init", *arguments]
     environ = {**os.environ, "PATH": path, **more}
-    return subprocess.run(command, cwd=where, env=environ, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=where, env=environ, capture_output=True, text=True, timeout=60
+    )
 
 
-def test_a_repository_is_prepared_from_what_is_found_in_it(repository: Path, tmp_path: Path) -> None:
+def test_a_repository_is_prepared_from_what_is_found_in_it(
+    repository: Path, tmp_path: Path
+) -> None:
     path = programs(tmp_path / "bin", "claude", "codex")
     done = init(repository, path=path, ANTHROPIC_API_KEY="a-secret-value")
     assert (done.returncode, done.stderr) == (0, "")
@@ -74,7 +85,13 @@ def test_the_critic_is_not_the_writer_where_there_are_two(
 ) -> None:
     init(repository, path=programs(tmp_path / "bin", *installed))
     roles = load_config(repository, {}).config.roles
-    assert roles == {"plan": writer, "implement": writer, "archive": writer, "challenge": critic, "review": critic}
+    assert roles == {
+        "plan": writer,
+        "implement": writer,
+        "archive": writer,
+        "challenge": critic,
+        "review": critic,
+    }
 
 
 def test_what_is_ours_is_kept_out_of_git_and_what_is_theirs_is_not(repository: Path) -> None:
@@ -150,13 +167,24 @@ def test_a_program_in_a_relative_folder_of_the_path_is_nobodys(repository: Path)
     programs(repository / "bin", "claude")
     assert "no agent program" in init(repository, path="bin:.:").stderr
     (repository / "phasegate.toml").unlink()
-    assert "no agent program" not in init(repository, path=str(repository / "bin")).stderr  # the control
+    assert (
+        "no agent program" not in init(repository, path=str(repository / "bin")).stderr
+    )  # the control
 
 
 def test_a_submodule_is_prepared_by_itself_and_says_so(repository: Path, tmp_path: Path) -> None:
     around = tmp_path / "around"
     make_repository(around, {"a": "a"})
-    git(around, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(repository), "part")
+    git(
+        around,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "add",
+        "-q",
+        str(repository),
+        "part",
+    )
     done = init(around / "part")
     assert done.returncode == 0
     assert f"submodule of {around}" in done.stderr
@@ -230,13 +258,18 @@ def test_with_a_configuration_that_is_wrong_its_place_is_named(repository: Path)
 def test_with_something_else_in_place_of_a_file(name: str, repository: Path) -> None:
     (repository / name).mkdir() if name.endswith(".toml") else (repository / name).touch()
     done = init(repository)
-    assert (done.returncode, "move it away" in done.stderr or "it is a folder, and a file is meant" in done.stderr) == (
+    assert (
+        done.returncode,
+        "move it away" in done.stderr or "it is a folder, and a file is meant" in done.stderr,
+    ) == (
         2,
         True,
     )
 
 
-def test_a_folder_that_leads_out_of_the_repository_is_not_written_to(repository: Path, tmp_path: Path) -> None:
+def test_a_folder_that_leads_out_of_the_repository_is_not_written_to(
+    repository: Path, tmp_path: Path
+) -> None:
     (tmp_path / "outside").mkdir()
     (repository / "agentd").symlink_to(tmp_path / "outside")
     done = init(repository)
@@ -255,7 +288,11 @@ def test_in_a_folder_that_cannot_be_written(repository: Path) -> None:
     command = [sys.executable, "-m", "phasegate", "init"]
     try:
         done = subprocess.run(
-            command, cwd=repository, capture_output=True, text=True, preexec_fn=without_the_power_over_permissions
+            command,
+            cwd=repository,
+            capture_output=True,
+            text=True,
+            preexec_fn=without_the_power_over_permissions,
         )
     finally:
         repository.chmod(0o755)
@@ -274,16 +311,27 @@ def test_a_wrong_argument_is_a_mistake_and_help_is_help(repository: Path) -> Non
 def test_a_reader_that_has_gone_is_no_error(repository: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "phasegate", "init"], cwd=repository, stdout=writing, stderr=-1)
+    done = subprocess.run(
+        [sys.executable, "-m", "phasegate", "init"], cwd=repository, stdout=writing, stderr=-1
+    )
     os.close(writing)
     assert b"Traceback" not in done.stderr
     assert done.returncode == 0
 
 
 def test_the_quick_way_loads_no_heavy_module(repository: Path, tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['phasegate', 'init']\nfrom phasegate.__main__ import main\nmain()\nprint(*sys.modules)"
+    code = "import sys; sys.argv = ['phasegate', 'init']\nfrom phasegate.__main__ import main\nmain()\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd=repository, capture_output=True, text=True
     )
-    done = subprocess.run([sys.executable, "-I", "-c", code], cwd=repository, capture_output=True, text=True)
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert not loaded & {"click", "msgspec", "typing", "re", "pathlib", "tomllib", "json", "subprocess"}
+    assert not loaded & {
+        "click",
+        "msgspec",
+        "typing",
+        "re",
+        "pathlib",
+        "tomllib",
+        "json",
+        "subprocess",
+    }

@@ -34,7 +34,9 @@ def project_that_answers(tmp_path: Path, name: str, job: str = JOB) -> DispatchP
     """A project whose agent gives an example as it stands, with this job's id in the place of the example's."""
     program = tmp_path / "agent.py"
     program.write_text(AGENT)
-    command = json.dumps([sys.executable, str(program), str(EXAMPLES / f"{name}.json"), json.dumps(CREATED), job])
+    command = json.dumps(
+        [sys.executable, str(program), str(EXAMPLES / f"{name}.json"), json.dumps(CREATED), job]
+    )
     document = package(files=[*CREATED, "src/seen.json"]).partition("# Task")[0]
     document += (EXAMPLES / "WP01.md").read_text(encoding="utf-8")
     harness = f'harness = "command"\ncommand = {command}\ntimeout_s = 60'
@@ -42,7 +44,9 @@ def project_that_answers(tmp_path: Path, name: str, job: str = JOB) -> DispatchP
 
 
 @pytest.mark.demand("D1.a", "D2.d", "D7.f", "D7.j", "D13.a", "D13.j")
-def test_the_examples_of_a_success_are_written_and_read_as_they_stand_and_its_words_shown(tmp_path: Path) -> None:
+def test_the_examples_of_a_success_are_written_and_read_as_they_stand_and_its_words_shown(
+    tmp_path: Path,
+) -> None:
     project = project_that_answers(tmp_path, "success")
     done = project.command("dispatch", "WP01")
     assert done.code == 0, done.stdout + done.stderr
@@ -65,7 +69,11 @@ def test_the_examples_of_a_success_are_written_and_read_as_they_stand_and_its_wo
         } | {"duration_total_s": float}
     said = json.loads((EXAMPLES / "success.json").read_text())
     job = project.jobs()[0].id
-    for shown in (project.command("status", "WP01"), project.command("show", "WP01"), project.command("show", job)):
+    for shown in (
+        project.command("status", "WP01"),
+        project.command("show", "WP01"),
+        project.command("show", job),
+    ):
         assert shown.code == 0, shown.stderr
         for name in ("summary", "pr_url"):
             assert f"says, {name}: {said[name]}" in shown.stdout
@@ -79,13 +87,19 @@ def test_the_examples_of_a_success_are_written_and_read_as_they_stand_and_its_wo
 
 @pytest.mark.demand("D7.a", "D7.j", "D10.b")
 @pytest.mark.parametrize("name", ["failure", "escalation"])
-def test_a_failure_or_escalation_blocks_at_once_and_its_words_are_shown(tmp_path: Path, name: str) -> None:
+def test_a_failure_or_escalation_blocks_at_once_and_its_words_are_shown(
+    tmp_path: Path, name: str
+) -> None:
     project = project_that_answers(tmp_path, name)
     assert project.command("dispatch", "WP01").code == 1
     said = json.loads((EXAMPLES / f"{name}.json").read_text())
     assert [(job.phase, job.outcome) for job in project.jobs()] == [("implement", "blocked")]
     row = project.rows()["WP01"]
-    assert (row.state, row.reason, row.remediation) == ("BLOCKED", said["blocked_reason"], said["remediation"])
+    assert (row.state, row.reason, row.remediation) == (
+        "BLOCKED",
+        said["blocked_reason"],
+        said["remediation"],
+    )
     for shown in (project.command("status", "WP01"), project.command("show", "WP01")):
         for words in ("error", "blocked_reason", "remediation"):
             assert f"says, {words}: {said[words]}" in shown.stdout

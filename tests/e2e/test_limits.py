@@ -13,7 +13,12 @@ import pytest
 
 from phasegate.core.machine.retry import RATE_LIMIT_BACKOFF_BASE_S
 from phasegate.core.plan.work_package import PackageState
-from phasegate.core.workflow.spending import Spending, SpendingCaps, find_reached_cap, format_spending
+from phasegate.core.workflow.spending import (
+    Spending,
+    SpendingCaps,
+    find_reached_cap,
+    format_spending,
+)
 from phasegate.errors import ConfigError
 from phasegate.storage.reader import open_store_reader
 from support import fake_claude
@@ -26,7 +31,9 @@ OK: dict[str, Any] = {"cost": 0.5}
 A_WEEK_S = 7 * 86_400
 
 
-def project_of(folder: Path, *turns: dict[str, Any], limits: str = "", more: str = "") -> DispatchProject:
+def project_of(
+    folder: Path, *turns: dict[str, Any], limits: str = "", more: str = ""
+) -> DispatchProject:
     """A package whose agent is a fake program, which keeps its count beside itself: so there is no sandbox."""
     room = folder / "claude"
     room.mkdir()
@@ -36,7 +43,11 @@ def project_of(folder: Path, *turns: dict[str, Any], limits: str = "", more: str
     harness = f'harness = "claude_code"\ncommand = {program}\nmax_retries = 0'
     tables = f"[limits]\n{limits}\n{more}".replace("PROGRAM", str(room / "claude.py"))
     return make_project(
-        folder, {"WP01": package(test=ECHO)}, harness=harness, run=f'sandbox = "none"\n{tables}', agent=fallback(more)
+        folder,
+        {"WP01": package(test=ECHO)},
+        harness=harness,
+        run=f'sandbox = "none"\n{tables}',
+        agent=fallback(more),
     )
 
 
@@ -72,10 +83,16 @@ ctypes.CDLL(None).pthread_exit(None)'"""
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a job is measured in /proc")
 @pytest.mark.parametrize("hoarder", ["agent", "agent that hides it", "check"])
-def test_a_job_that_takes_too_much_memory_is_ended_and_the_reason_names_the_limit(tmp_path: Path, hoarder: str) -> None:
+def test_a_job_that_takes_too_much_memory_is_ended_and_the_reason_names_the_limit(
+    tmp_path: Path, hoarder: str
+) -> None:
     """The control is the same hoard without a limit, by `test_a_job_that_takes_too_much_in_all_is_ended`."""
     agent = tmp_path / "agent.sh"
-    told = {"agent": HOARDS, "agent that hides it": HIDES, "check": COUNTED.replace("RUNS", "/dev/null")}
+    told = {
+        "agent": HOARDS,
+        "agent that hides it": HIDES,
+        "check": COUNTED.replace("RUNS", "/dev/null"),
+    }
     agent.write_text(f"{told[hoarder]}\n")
     harness = f'harness = "command"\ncommand = ["/bin/sh", "{agent}"]\nmax_retries = 0'
     checks = ECHO if hoarder != "check" else f"test ! -e {FORM} || {HOARDS}"
@@ -107,7 +124,9 @@ def test_a_reached_cap_stops_before_the_next_start_and_a_raised_one_lets_it_go_o
 ) -> None:
     project = project_of(tmp_path, OK, limits=limits)
     report = project.dispatch()
-    assert [call["phase"] for call in calls(project)] == ["implement"]  # the reviewer was not started
+    assert [call["phase"] for call in calls(project)] == [
+        "implement"
+    ]  # the reviewer was not started
     assert report.state is PackageState.BLOCKED
     assert used in report.reason
     row = project.rows()["WP01"]
@@ -124,18 +143,27 @@ def test_a_reached_cap_stops_before_the_next_start_and_a_raised_one_lets_it_go_o
 
 
 @pytest.mark.demand("D10.b", "D10.c")
-def test_a_cap_holds_over_all_attempts_at_a_package_and_each_is_on_record_with_its_cost(tmp_path: Path) -> None:
+def test_a_cap_holds_over_all_attempts_at_a_package_and_each_is_on_record_with_its_cost(
+    tmp_path: Path,
+) -> None:
     project = project_of(tmp_path, OK, limits="run_cost_usd = 0.9")
     set_limit(project, "max_retries = 0", "max_retries = 0\nattempts = 2")
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
     assert "1.00 of 0.9 USD" in report.reason
-    assert [call["phase"] for call in calls(project)] == ["implement", "implement"], "nobody was paid to compare them"
+    assert [call["phase"] for call in calls(project)] == ["implement", "implement"], (
+        "nobody was paid to compare them"
+    )
     set_limit(project, "run_cost_usd = 0.9", "run_cost_usd = 9")
     assert project.dispatch().state is PackageState.DONE
-    assert [call["phase"] for call in calls(project)][2:] == ["review", "review"], "they are compared, not made again"
+    assert [call["phase"] for call in calls(project)][2:] == ["review", "review"], (
+        "they are compared, not made again"
+    )
     attempts = project.command("show", "WP01", "--json").json["package"]["attempts"]
-    assert [(one["number"], one["cost_usd"], one["tokens"]) for one in attempts] == [(1, 0.5, 123), (2, 0.5, 123)]
+    assert [(one["number"], one["cost_usd"], one["tokens"]) for one in attempts] == [
+        (1, 0.5, 123),
+        (2, 0.5, 123),
+    ]
     assert sorted(bool(one["ref"]) for one in attempts) == [False, True]
 
 
@@ -187,10 +215,17 @@ def test_spending_is_shown_in_plain_words() -> None:
 
 @pytest.mark.demand("D10.a")
 def test_a_limit_is_waited_for_and_uses_up_no_retry(tmp_path: Path) -> None:
-    project = project_of(tmp_path, {"limit_s": 2}, {"limit_s": 1}, OK)  # and there are no retries at all
+    project = project_of(
+        tmp_path, {"limit_s": 2}, {"limit_s": 1}, OK
+    )  # and there are no retries at all
     said: list[str] = []
     assert project.dispatch(said=said).state is PackageState.DONE
-    assert [job.outcome for job in project.jobs()] == ["rate limited", "rate limited", "done", "done"]
+    assert [job.outcome for job in project.jobs()] == [
+        "rate limited",
+        "rate limited",
+        "done",
+        "done",
+    ]
     first, second, *_ = calls(project)
     assert second["at_s"] - first["at_s"] >= 2
     assert any("rests at a limit until" in line and "goes on by itself" in line for line in said)
@@ -206,11 +241,17 @@ def test_at_a_limit_without_a_time_the_fallback_steps_in_at_once_and_status_says
     project = project_of(tmp_path, {"limit_s": limit_s, "only": "actor"}, more=SECOND)
     began_s = time.time()
     assert project.dispatch().state is PackageState.DONE
-    assert [(job.agent, job.outcome) for job in project.jobs()][:2] == [("actor", "rate limited"), ("second", "done")]
+    assert [(job.agent, job.outcome) for job in project.jobs()][:2] == [
+        ("actor", "rate limited"),
+        ("second", "done"),
+    ]
     assert project.jobs()[0].retry_at_s >= began_s + RATE_LIMIT_BACKOFF_BASE_S
     (resting,) = project.command("status", "--json").json["resting"]
     assert resting["agent"] == "actor"
-    assert f"actor rests at a limit of its provider until {resting['until']}\n" in project.command("status").stdout
+    assert (
+        f"actor rests at a limit of its provider until {resting['until']}\n"
+        in project.command("status").stdout
+    )
 
 
 @pytest.mark.demand("D10.b")
@@ -221,7 +262,9 @@ def test_a_limit_that_is_lifted_too_late_blocks_and_names_the_moment(tmp_path: P
     assert "not lifted until 20" in report.reason
     assert "fallback" in project.rows()["WP01"].remediation
     assert len(calls(project)) == 1
-    assert project.dispatch().state is PackageState.DONE  # a person who tries again is not kept from it
+    assert (
+        project.dispatch().state is PackageState.DONE
+    )  # a person who tries again is not kept from it
 
 
 @pytest.mark.parametrize("limit_s", [3_600, A_WEEK_S], ids=["soon", "late"])
@@ -252,7 +295,9 @@ def test_a_fallback_that_also_rests_for_long_does_not_wait_in_silence(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["nobody", "actor"])
-def test_a_fallback_that_is_no_other_agent_is_an_error_of_the_configuration(tmp_path: Path, name: str) -> None:
+def test_a_fallback_that_is_no_other_agent_is_an_error_of_the_configuration(
+    tmp_path: Path, name: str
+) -> None:
     project = project_of(tmp_path, OK)
     file = project.root / "phasegate.toml"
     file.write_text(file.read_text().replace("[run]", f'fallback = "{name}"\n[run]'))
@@ -266,7 +311,9 @@ def test_a_fallback_that_is_no_other_agent_is_an_error_of_the_configuration(tmp_
 
 
 @pytest.mark.demand("D10.a", "D10.b", "W4.b")
-def test_a_workflow_waits_for_a_limit_stops_at_a_cap_and_goes_on_when_it_is_raised(tmp_path: Path) -> None:
+def test_a_workflow_waits_for_a_limit_stops_at_a_cap_and_goes_on_when_it_is_raised(
+    tmp_path: Path,
+) -> None:
     room = tmp_path / "claude"
     room.mkdir()
     shutil.copy(fake_claude.__file__, room / "claude.py")
@@ -276,7 +323,9 @@ def test_a_workflow_waits_for_a_limit_stops_at_a_cap_and_goes_on_when_it_is_rais
     critic = f'[agents.critic]\nharness = "claude_code"\ncommand = {command}\nmax_retries = 0\n'
     file = run.root / "phasegate.toml"
     roles = '[roles]\nplan = "actor"\nchallenge = "critic"\nimplement = "actor"\nreview = "actor"\narchive = "actor"\n'
-    file.write_text(f'{file.read_text()}{critic}{roles}[run]\nsandbox = "none"\n[limits]\nrun_cost_usd = 0.4\n')
+    file.write_text(
+        f'{file.read_text()}{critic}{roles}[run]\nsandbox = "none"\n[limits]\nrun_cost_usd = 0.4\n'
+    )
     run.git("commit", "-qam", "A critic that costs something")
     stopped = run.command("run", "quick", "Say bye")
     assert stopped.code == 1, stopped.stdout + stopped.stderr

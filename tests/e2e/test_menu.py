@@ -15,7 +15,13 @@ import pytest
 
 from phasegate.core.workflow.workflows import WORKFLOWS
 
-ACTIVE = {"active_workflow": {"type": "feature", "phases": list(WORKFLOWS["feature"]), "current_phase_index": 3}}
+ACTIVE = {
+    "active_workflow": {
+        "type": "feature",
+        "phases": list(WORKFLOWS["feature"]),
+        "current_phase_index": 3,
+    }
+}
 PROMPT = r"Choose 1-\d, or q to leave: "
 Open = Callable[..., "pexpect.spawn[str]"]
 
@@ -79,12 +85,28 @@ def with_code(project: Path) -> None:
 
 
 SITUATIONS: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
-    "new": (lambda project: None, "not set up yet, no code here", ["Set Up This Repository", "Help"]),
-    "with code": (with_code, "not set up yet, code found", ["Set Up This Repository", "Discover Existing Code"]),
+    "new": (
+        lambda project: None,
+        "not set up yet, no code here",
+        ["Set Up This Repository", "Help"],
+    ),
+    "with code": (
+        with_code,
+        "not set up yet, code found",
+        ["Set Up This Repository", "Discover Existing Code"],
+    ),
     "idle": (
         configured,
         "no workflow is active",
-        ["New Feature", "Fix", "Run Tests", "Generate Tests", "Full Lifecycle", "View Status", "Upgrade"],
+        [
+            "New Feature",
+            "Fix",
+            "Run Tests",
+            "Generate Tests",
+            "Full Lifecycle",
+            "View Status",
+            "Upgrade",
+        ],
     ),
     "active": (
         active,
@@ -101,13 +123,17 @@ SITUATIONS: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
 
 @pytest.mark.demand("N11.a", "N11.b", "N11.c", "N11.d", "N11.e")
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_each_situation_has_its_menu_and_no_block_follows(situation: str, project: Path, menu: Open) -> None:
+def test_each_situation_has_its_menu_and_no_block_follows(
+    situation: str, project: Path, menu: Open
+) -> None:
     prepare, title, labels = SITUATIONS[situation]
     prepare(project)
     terminal = menu()
     box = shown(terminal)
     assert re.match(rf"\+-+\+\n\| PHASEGATE - {title} *\|\n\+-+\+\n", box)
-    assert [label for label in labels if re.search(rf"^\|  \d\) {label}\b.*\|$", box, re.MULTILINE)] == labels
+    assert [
+        label for label in labels if re.search(rf"^\|  \d\) {label}\b.*\|$", box, re.MULTILINE)
+    ] == labels
     terminal.sendline("q")
     rest, code = ended(terminal)
     assert code == 0
@@ -146,7 +172,9 @@ def test_help_is_a_choice(menu: Open) -> None:
     assert code == 0
 
 
-def test_a_new_feature_is_started_with_what_was_typed_and_nothing_else(project: Path, menu: Open) -> None:
+def test_a_new_feature_is_started_with_what_was_typed_and_nothing_else(
+    project: Path, menu: Open
+) -> None:
     configured(project)
     terminal = menu()
     shown(terminal)
@@ -209,7 +237,9 @@ def leave_by_end_of_input(terminal: pexpect.spawn[str]) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_by_enter, leave_by_end_of_input])
-def test_enter_and_end_of_input_leave_politely(leave: Callable[[pexpect.spawn[str]], None], menu: Open) -> None:
+def test_enter_and_end_of_input_leave_politely(
+    leave: Callable[[pexpect.spawn[str]], None], menu: Open
+) -> None:
     terminal = menu()
     shown(terminal)
     leave(terminal)
@@ -228,8 +258,12 @@ def test_an_interrupt_leaves_with_130_and_without_a_traceback(menu: Open) -> Non
     assert rest.endswith("\n")
 
 
-@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}])
-def test_the_menu_sends_no_colour_codes(variables: dict[str, str], project: Path, menu: Open) -> None:
+@pytest.mark.parametrize(
+    "variables", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"TERM": "xterm-256color"}]
+)
+def test_the_menu_sends_no_colour_codes(
+    variables: dict[str, str], project: Path, menu: Open
+) -> None:
     configured(project)
     terminal = menu(**variables)
     box = shown(terminal)
@@ -248,7 +282,13 @@ def test_bytes_that_are_no_text_are_a_wrong_answer(menu: Open) -> None:
 
 def test_without_a_terminal_the_short_help_is_shown(project: Path) -> None:
     configured(project)
-    done = subprocess.run([sys.executable, "-m", "phasegate"], cwd=project, capture_output=True, text=True, input="1\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "phasegate"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        input="1\n",
+    )
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: phasegate")
     assert "Choose" not in done.stdout

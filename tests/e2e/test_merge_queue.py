@@ -23,12 +23,19 @@ class Polite(unittest.TestCase):
         self.assertTrue(not bye.exists() or "# politely" in bye.read_text(), "bye.py is not polite")
 """
 SECOND = "002-ask-for-manners"
-ASKS = (builds("WP01", file("test_polite.py", POLITE)), builds("WP02", file("manners.md", "Be polite.\\n")))
-MANNERS = builds("WP03", {"run": ["sh", "-c", 'grep -q "not polite" WP03.md && echo "# politely" >> bye.py']})
+ASKS = (
+    builds("WP01", file("test_polite.py", POLITE)),
+    builds("WP02", file("manners.md", "Be polite.\\n")),
+)
+MANNERS = builds(
+    "WP03", {"run": ["sh", "-c", 'grep -q "not polite" WP03.md && echo "# politely" >> bye.py']}
+)
 
 
 @pytest.mark.demand("X7.j")
-def test_the_offender_of_a_red_combination_is_named_sent_back_and_merged_when_it_is_right(tmp_path: Path) -> None:
+def test_the_offender_of_a_red_combination_is_named_sent_back_and_merged_when_it_is_right(
+    tmp_path: Path,
+) -> None:
     made = make_feature_project(tmp_path)
     phases = WORKFLOWS["quick"]
     made.play(MANNERS, *smooth(phases))
@@ -51,7 +58,9 @@ def test_the_offender_of_a_red_combination_is_named_sent_back_and_merged_when_it
 
 
 @pytest.mark.demand("X7.j")
-def test_status_tells_early_which_features_change_the_same_files_and_whether_they_conflict(tmp_path: Path) -> None:
+def test_status_tells_early_which_features_change_the_same_files_and_whether_they_conflict(
+    tmp_path: Path,
+) -> None:
     made = make_feature_project(tmp_path)
     slugs = [made.start("quick", text) for text in ("Say bye", "Greet well", "Stand apart")]
     for slug, content in zip(slugs, ("a = 1\n", "a = 2\n", ""), strict=True):

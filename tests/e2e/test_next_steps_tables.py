@@ -17,23 +17,59 @@ from support.published_expressions import ITEM, PROMPT_BLOCK, STATUS_BLOCK
 PHASES = {
     "00-quick-scan": ("Phase 00 - Quick Scan", "quick scan", "Review scope estimate"),
     "01-requirements": ("Phase 01 - Requirements", "requirements", "Review requirements documents"),
-    "02-impact-analysis": ("Phase 02 - Impact Analysis", "impact analysis", "Review impact analysis report"),
+    "02-impact-analysis": (
+        "Phase 02 - Impact Analysis",
+        "impact analysis",
+        "Review impact analysis report",
+    ),
     "02-tracing": ("Phase 02 - Tracing", "trace analysis", "Review trace analysis report"),
     "03-architecture": ("Phase 03 - Architecture", "architecture", "Review architecture and ADRs"),
     "04-design": ("Phase 04 - Design", "design", "Review design specifications"),
-    "05-test-strategy": ("Phase 05 - Test Strategy", "test strategy", "Review test strategy and test cases"),
-    "06-implementation": ("Phase 06 - Implementation", "implementation", "Review implementation and test results"),
+    "05-test-strategy": (
+        "Phase 05 - Test Strategy",
+        "test strategy",
+        "Review test strategy and test cases",
+    ),
+    "06-implementation": (
+        "Phase 06 - Implementation",
+        "implementation",
+        "Review implementation and test results",
+    ),
     "07-testing": ("Phase 07 - Testing", "integration test", "Review integration test report"),
     "08-code-review": ("Phase 08 - Code Review", "code review", "Review code review report"),
-    "09-validation": ("Phase 09 - Validation", "security validation", "Review security scan results"),
+    "09-validation": (
+        "Phase 09 - Validation",
+        "security validation",
+        "Review security scan results",
+    ),
     "10-cicd": ("Phase 10 - Cicd", "CI/CD pipeline", "Review pipeline configuration"),
-    "11-local-testing": ("Phase 11 - Local Testing", "local testing", "Review build and health check results"),
-    "12-remote-build": ("Phase 12 - Remote Build", "remote build", "Review remote deployment status"),
-    "13-test-deploy": ("Phase 13 - Test Deploy", "staging deployment", "Review staging deployment logs"),
+    "11-local-testing": (
+        "Phase 11 - Local Testing",
+        "local testing",
+        "Review build and health check results",
+    ),
+    "12-remote-build": (
+        "Phase 12 - Remote Build",
+        "remote build",
+        "Review remote deployment status",
+    ),
+    "13-test-deploy": (
+        "Phase 13 - Test Deploy",
+        "staging deployment",
+        "Review staging deployment logs",
+    ),
     "14-production": ("Phase 14 - Production", "release", "Review release notes"),
     "15-operations": ("Phase 15 - Operations", "operations", "Review monitoring configuration"),
-    "16-upgrade-plan": ("Phase 16 - Upgrade Plan", "upgrade plan", "Review upgrade analysis and migration plan"),
-    "16-upgrade-execute": ("Phase 16 - Upgrade Execute", "upgrade execution", "Review upgrade execution log"),
+    "16-upgrade-plan": (
+        "Phase 16 - Upgrade Plan",
+        "upgrade plan",
+        "Review upgrade analysis and migration plan",
+    ),
+    "16-upgrade-execute": (
+        "Phase 16 - Upgrade Execute",
+        "upgrade execution",
+        "Review upgrade execution log",
+    ),
     # Without a row in the tables: named after the key.
     "R1-behavior-extraction": (
         *("Phase R1 - Behavior Extraction", "behavior extraction"),
@@ -52,11 +88,20 @@ TYPES = {
     "our-own": ("feature", "R1 06"),
 }
 KEYS = {
-    type_: [next(key for key in PHASES if key.startswith(beginning)) for beginning in numbers.split()]
+    type_: [
+        next(key for key in PHASES if key.startswith(beginning)) for beginning in numbers.split()
+    ]
     for type_, (_, numbers) in TYPES.items()
 }
 EVERY_PLACE = [(type_, index) for type_, keys in KEYS.items() for index in range(len(keys))]
-EVENTS = ("workflow-initialized", "gate-passed", "gate-failed", "blocker", "workflow-completed", "workflow-cancelled")
+EVENTS = (
+    "workflow-initialized",
+    "gate-passed",
+    "gate-failed",
+    "blocker",
+    "workflow-completed",
+    "workflow-cancelled",
+)
 FENCES = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 Next = Callable[..., str]
 
@@ -107,42 +152,67 @@ def everything(said: Next) -> Iterator[tuple[str, str]]:
     yield "fallback", said(None, "--phase", "04-design")
 
 
-@pytest.mark.demand("N5.a", "N5.b", "N5.d", "N6.a", "N6.b", "N8.g", "N8.h", "N9.a", "N9.b", "N9.c", "N9.d", "N9.e")
+@pytest.mark.demand(
+    "N5.a", "N5.b", "N5.d", "N6.a", "N6.b", "N8.g", "N8.h", "N9.a", "N9.b", "N9.c", "N9.d", "N9.e"
+)
 @pytest.mark.parametrize("type_", TYPES)
-def test_a_phase_agent_offers_what_follows_its_own_place_and_its_own_review(said: Next, type_: str) -> None:
+def test_a_phase_agent_offers_what_follows_its_own_place_and_its_own_review(
+    said: Next, type_: str
+) -> None:
     keys = KEYS[type_]
     for index, key in enumerate(keys):
         last = index + 1 == len(keys)
-        first = "Complete workflow and merge to main" if last else f"Continue to {PHASES[keys[index + 1]][0]}"
+        first = (
+            "Complete workflow and merge to main"
+            if last
+            else f"Continue to {PHASES[keys[index + 1]][0]}"
+        )
         due = block(first, PHASES[key][2], "Show workflow status")
         assert said(active(type_, index)) == due
         for current in range(len(keys)):
-            assert said(active(type_, current), "--phase", key) == due, "its own place counts, not the current one"
+            assert said(active(type_, current), "--phase", key) == due, (
+                "its own place counts, not the current one"
+            )
 
 
 @pytest.mark.demand("N9.b", "N9.c", "N9.d", "N9.e", "N5.a", "N5.b", "N5.c", "N5.d", "N8.h", "N7.c")
 def test_every_row_of_the_tables_is_said_to_the_byte(said: Next) -> None:
     for key, (name, noun, review) in PHASES.items():
         before = {"phases": ["00-x", key], "current_phase_index": 0}
-        assert said(before) == block(f"Continue to {name}", "Review x artifacts", "Show workflow status")
+        assert said(before) == block(
+            f"Continue to {name}", "Review x artifacts", "Show workflow status"
+        )
         here = {"phases": [key, "discovery"], "current_phase_index": 0}
         then = "Continue to Phase discovery"
         assert said(here) == block(then, review, "Show workflow status")
-        assert said(here, "--event", "gate-passed") == block(then, f"Review {noun} artifacts", "Show workflow status")
+        assert said(here, "--event", "gate-passed") == block(
+            then, f"Review {noun} artifacts", "Show workflow status"
+        )
 
 
-@pytest.mark.demand("N4.f", "N4.g", "N6.a", "N6.b", "N7.a", "N7.b", "N7.c", "N7.d", "N7.e", "N7.f", "N7.g", "N8.i")
+@pytest.mark.demand(
+    "N4.f", "N4.g", "N6.a", "N6.b", "N7.a", "N7.b", "N7.c", "N7.d", "N7.e", "N7.f", "N7.g", "N8.i"
+)
 @pytest.mark.parametrize(("type_", "index"), EVERY_PLACE)
 def test_every_emission_point_has_its_text(said: Next, type_: str, index: int) -> None:
     workflow, (noun, _), keys = active(type_, index), TYPES[type_], KEYS[type_]
-    start = block(f"Describe your {noun} to begin {PHASES[keys[0]][0]}", "Show workflow phases", "Show workflow status")
+    start = block(
+        f"Describe your {noun} to begin {PHASES[keys[0]][0]}",
+        "Show workflow phases",
+        "Show workflow status",
+    )
     passed = ("Complete workflow and merge to main", "Review all workflow artifacts")
     if index + 1 < len(keys):
-        passed = (f"Continue to {PHASES[keys[index + 1]][0]}", f"Review {PHASES[keys[index]][1]} artifacts")
+        passed = (
+            f"Continue to {PHASES[keys[index + 1]][0]}",
+            f"Review {PHASES[keys[index]][1]} artifacts",
+        )
     texts = {
         "workflow-initialized": start if noun else "",
         "gate-passed": block(*passed, "Show workflow status"),
-        "gate-failed": block("Review gate failure details", "Retry gate check", "Escalate to human"),
+        "gate-failed": block(
+            "Review gate failure details", "Retry gate check", "Escalate to human"
+        ),
         "blocker": block("Resolve blocker and retry", "Cancel workflow", "Show workflow status"),
         "workflow-completed": block("Start a new feature", "Run tests", "View project status"),
         "workflow-cancelled": block("Start a new feature", "View project status"),
@@ -150,7 +220,9 @@ def test_every_emission_point_has_its_text(said: Next, type_: str, index: int) -
     assert {event: said(workflow, "--event", event) for event in texts} == texts
     own = said(active(type_, index, noun="question"), "--event", "workflow-initialized")
     assert own == (
-        start.replace("your feature", "your question") if type_ in ("quick", "our-own") else texts[EVENTS[0]]
+        start.replace("your feature", "your question")
+        if type_ in ("quick", "our-own")
+        else texts[EVENTS[0]]
     )
 
 
@@ -170,7 +242,9 @@ def test_what_is_absent_foreign_or_would_break_the_block(said: Next) -> None:
         assert said(breaking, "--phase", "00-quick-scan") == FALLBACK
 
 
-@pytest.mark.demand("N1.a", "N1.b", "N1.c", "N1.d", "N1.e", "N1.f", "N1.g", "N1.h", "N4.d", "N12.a", "N12.b")
+@pytest.mark.demand(
+    "N1.a", "N1.b", "N1.c", "N1.d", "N1.e", "N1.f", "N1.g", "N1.h", "N4.d", "N12.a", "N12.b"
+)
 def test_everything_that_is_emitted_is_a_canonical_block(said: Next) -> None:
     seen = dict.fromkeys(text for _, text in everything(said))
     assert len(seen) > 50
@@ -192,22 +266,36 @@ def section_blocks(agent_file: Path) -> list[str]:
 
 
 @pytest.mark.demand("N4.a", "N4.b", "N4.c", "N4.e", "N4.g")
-def test_a_tiered_block_has_one_primary_then_alternatives_then_the_utility(said: Next, tmp_path: Path) -> None:
+def test_a_tiered_block_has_one_primary_then_alternatives_then_the_utility(
+    said: Next, tmp_path: Path
+) -> None:
     assert phasegate("agent-file", "install", "agents", cwd=tmp_path).code == 0
     shown = json.loads(phasegate("agent-file", "list", "--json", cwd=tmp_path).stdout)
     names = [row["name"] for row in shown if row["kind"] == "sub-orchestrator"]
-    files = [(name, text) for name in names for text in section_blocks(tmp_path / f"agents/{name}.md")]
+    files = [
+        (name, text) for name in names for text in section_blocks(tmp_path / f"agents/{name}.md")
+    ]
     assert {name for name, _ in files} == set(names) != set()
-    after, ways_on = {"workflow-completed", "discover", "discover-orchestrator"}, ("Continue to ", "Complete workflow ")
+    after, ways_on = (
+        {"workflow-completed", "discover", "discover-orchestrator"},
+        ("Continue to ", "Complete workflow "),
+    )
     for what, text in [*everything(said), *files]:
         if what in {"gate-failed", "workflow-cancelled", "fallback"} or text == FALLBACK:
             continue
-        primary, *alternatives, utility = [words for _, words in re.findall(ITEM, text, re.MULTILINE)]
-        assert utility == ("View project status" if what in after else "Show workflow status"), (what, text)
+        primary, *alternatives, utility = [
+            words for _, words in re.findall(ITEM, text, re.MULTILINE)
+        ]
+        assert utility == ("View project status" if what in after else "Show workflow status"), (
+            what,
+            text,
+        )
         assert 1 <= len(alternatives) <= 2
         assert utility not in alternatives
         assert not any(words.startswith(ways_on) for words in alternatives)
-        assert primary.startswith((*ways_on, "Describe your ", "Resolve blocker and retry", "Start a new feature"))
+        assert primary.startswith(
+            (*ways_on, "Describe your ", "Resolve blocker and retry", "Start a new feature")
+        )
 
 
 GOOD = block("Go on", "Review", "Show workflow status")
@@ -262,7 +350,9 @@ def test_the_file_of_every_sub_agent_prescribes_its_status_to_the_byte(tmp_path:
     parents = {row["name"]: row["parent"] for row in shown if row["kind"] == "sub-agent"}
     assert len(parents) == 17
     for name, parent in parents.items():
-        (task,) = re.findall(r"^task: (.+)$", (tmp_path / f"agents/{name}.md").read_text(), re.MULTILINE)
+        (task,) = re.findall(
+            r"^task: (.+)$", (tmp_path / f"agents/{name}.md").read_text(), re.MULTILINE
+        )
         (status,) = section_blocks(tmp_path / f"agents/{name}.md")
         assert status == f"---\nSTATUS: {task} complete. Returning results to {parent}.\n---\n"
         assert re.findall(STATUS_BLOCK, status, re.MULTILINE) == [status.removesuffix("\n")]

@@ -51,7 +51,9 @@ def peers() -> Iterator[Peers]:
     class Web(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            posted.append(Posted(self.path, {name.lower(): text for name, text in self.headers.items()}, body))
+            posted.append(
+                Posted(self.path, {name.lower(): text for name, text in self.headers.items()}, body)
+            )
             if self.path == "/hang":
                 end.wait(60)
             code = {"/broken": 500, "/moved": 302}.get(self.path, 204)
@@ -73,11 +75,19 @@ def peers() -> Iterator[Peers]:
                 self.wfile.write(b"221 bye\r\n" if line == b"QUIT" else b"250 yes\r\n")
 
     ThreadingTCPServer.daemon_threads = True
-    with ThreadingHTTPServer(("127.0.0.1", 0), Web) as web, ThreadingTCPServer(("127.0.0.1", 0), Mail) as mail:
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Web) as web,
+        ThreadingTCPServer(("127.0.0.1", 0), Mail) as mail,
+    ):
         for server in (web, mail):
             Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield Peers(f"http://127.0.0.1:{web.server_port}", f"127.0.0.1:{mail.server_address[1]}", posted, mails)
+            yield Peers(
+                f"http://127.0.0.1:{web.server_port}",
+                f"127.0.0.1:{mail.server_address[1]}",
+                posted,
+                mails,
+            )
         finally:
             end.set()
             for server in (web, mail):
@@ -98,7 +108,12 @@ def test_everybody_is_told_once_an_event_in_the_shape_they_know(
     monkeypatch.setenv("HOOK_SECRET", f"whsec_{base64.b64encode(KEY).decode()}")
     with peers() as there:
         monkeypatch.setenv("SLACK_HOOK", f"slack+{there.http}/slack")
-        urls = [f"{there.http}/hook", f"ntfy+{there.http}/topic", "$SLACK_HOOK", "mailto:ada@example.org"]
+        urls = [
+            f"{there.http}/hook",
+            f"ntfy+{there.http}/topic",
+            "$SLACK_HOOK",
+            "mailto:ada@example.org",
+        ]
         command = [sys.executable, "-c", KEEPS, str(kept)]
         settings = f'command = {json.dumps(command)}\nurls = {json.dumps(urls)}\nsecret_env = "HOOK_SECRET"\n'
         project = notified_project(tmp_path, f'{settings}smtp = "{there.smtp}"\n')
@@ -106,7 +121,10 @@ def test_everybody_is_told_once_an_event_in_the_shape_they_know(
         by_path = {one.path: one for one in there.posted}
         assert sorted(one.path for one in there.posted) == ["/hook", "/slack", "/topic"]
         hook = by_path["/hook"]
-        signed = f"{hook.headers['webhook-id']}.{hook.headers['webhook-timestamp']}.".encode() + hook.body
+        signed = (
+            f"{hook.headers['webhook-id']}.{hook.headers['webhook-timestamp']}.".encode()
+            + hook.body
+        )
         code = base64.b64encode(hmac.new(KEY, signed, hashlib.sha256).digest()).decode()
         assert hook.headers["webhook-signature"] == f"v1,{code}"
         told = json.loads(hook.body)
@@ -125,7 +143,10 @@ def test_everybody_is_told_once_an_event_in_the_shape_they_know(
         assert (len(there.posted), len(there.mails), len([*kept.iterdir()])) == (3, 1, 1)
         assert project.call("complete").code == 0
         last = [json.loads(one.body) for one in there.posted if one.path == "/hook"][-1]
-        assert (last["type"], last["data"]["outcome"]) == ("run.ended", "it is completed (08-code-review)")
+        assert (last["type"], last["data"]["outcome"]) == (
+            "run.ended",
+            "it is completed (08-code-review)",
+        )
         assert len(there.mails) == 2
         assert project.audit_problems() == []
 
@@ -134,7 +155,12 @@ def test_everybody_is_told_once_an_event_in_the_shape_they_know(
 def test_who_cannot_be_reached_is_a_notice_and_stops_nothing(tmp_path: Path) -> None:
     with peers() as there:
         paths = ("broken", "moved", "hang", "fine")
-        urls = [*(f"{there.http}/{path}" for path in paths), "http://127.0.0.1:1/", "$NOT_SET", "gopher://x"]
+        urls = [
+            *(f"{there.http}/{path}" for path in paths),
+            "http://127.0.0.1:1/",
+            "$NOT_SET",
+            "gopher://x",
+        ]
         settings = f'command = ["no-such-program"]\nurls = {json.dumps(urls)}\n'
         project = notified_project(tmp_path, settings)
         done = project.call("run", "note", "Say bye")
@@ -152,18 +178,26 @@ def test_who_cannot_be_reached_is_a_notice_and_stops_nothing(tmp_path: Path) -> 
         assert "address 4" not in done.stderr
         assert "/elsewhere" not in [one.path for one in there.posted]
         argv = [sys.executable, "-m", "phasegate", "complete"]
-        ended = subprocess.run(argv, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        ended = subprocess.run(
+            argv, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         assert (ended.returncode, "address 1 was not told" in ended.stdout) == (0, True)
         assert ended.stdout.endswith("---\n"), "the block is the last thing all the same"
 
 
 @pytest.mark.demand("W4.m")
-def test_a_reason_is_short_and_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reason_is_short_and_holds_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_API_TOKEN", "hunter2-hunter2")
     with peers() as there:
         project = notified_project(tmp_path, f'urls = ["{there.http}/hook"]\n')
         project.start("note", "Say bye")
-        for why in (f"the key {LEAKED} is refused", "the token hunter2-hunter2 is old", "long " * 100):
+        for why in (
+            f"the key {LEAKED} is refused",
+            "the token hunter2-hunter2 is old",
+            "long " * 100,
+        ):
             assert project.call("escalate", why).code == 0
             assert project.call("run").code == 1
             assert project.call("resolve", "go on").code == 0
@@ -177,7 +211,9 @@ def test_a_reason_is_short_and_holds_no_secret(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.demand("W4.m")
 def test_a_person_can_try_who_would_be_told(tmp_path: Path) -> None:
     with peers() as there:
-        project = notified_project(tmp_path, f'urls = ["{there.http}/hook", "{there.http}/broken"]\n')
+        project = notified_project(
+            tmp_path, f'urls = ["{there.http}/hook", "{there.http}/broken"]\n'
+        )
         done = project.call("notify")
         assert (done.code, done.stdout) == (
             1,

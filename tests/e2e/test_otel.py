@@ -29,19 +29,40 @@ class Collector(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def spans(self) -> list[object]:
-        requests = [ExportTraceServiceRequest.FromString(body) for path, body in self.taken if path == "/v1/traces"]
-        scopes = [scope for one in requests for resource in one.resource_spans for scope in resource.scope_spans]
+        requests = [
+            ExportTraceServiceRequest.FromString(body)
+            for path, body in self.taken
+            if path == "/v1/traces"
+        ]
+        scopes = [
+            scope
+            for one in requests
+            for resource in one.resource_spans
+            for scope in resource.scope_spans
+        ]
         return [span for scope in scopes for span in scope.spans]
 
     def points(self) -> dict[str, list[Any]]:
-        requests = [ExportMetricsServiceRequest.FromString(body) for path, body in self.taken if path == "/v1/metrics"]
-        scopes = [scope for one in requests for resource in one.resource_metrics for scope in resource.scope_metrics]
+        requests = [
+            ExportMetricsServiceRequest.FromString(body)
+            for path, body in self.taken
+            if path == "/v1/metrics"
+        ]
+        scopes = [
+            scope
+            for one in requests
+            for resource in one.resource_metrics
+            for scope in resource.scope_metrics
+        ]
         assert all(metric.sum.is_monotonic for scope in scopes for metric in scope.metrics)
-        return {metric.name: [*metric.sum.data_points] for scope in scopes for metric in scope.metrics}
+        return {
+            metric.name: [*metric.sum.data_points] for scope in scopes for metric in scope.metrics
+        }
 
     def metrics(self) -> dict[str, float]:
         return {
-            name: sum(point.as_double or point.as_int for point in points) for name, points in self.points().items()
+            name: sum(point.as_double or point.as_int for point in points)
+            for name, points in self.points().items()
         }
 
 
@@ -96,13 +117,21 @@ def test_spans_and_measures_come_from_the_record_with_the_same_ids_each_time(
     assert collector.metrics()["phasegate.agent.runs"] == len(run.jobs())
     assert collector.metrics()["phasegate.gate.outcomes"] == 5
     whole = b"".join(body for _, body in collector.taken)
-    assert (SLUG.encode() in whole, DESCRIPTION.encode() in whole, b"<prompt>" in whole) == (True, False, False)
-    begun = {point.start_time_unix_nano for points in collector.points().values() for point in points}
+    assert (SLUG.encode() in whole, DESCRIPTION.encode() in whole, b"<prompt>" in whole) == (
+        True,
+        False,
+        False,
+    )
+    begun = {
+        point.start_time_unix_nano for points in collector.points().values() for point in points
+    }
     assert 0 < min(begun) <= root.start_time_unix_nano
     collector.taken.clear()
     run.run("otel", "export", "--endpoint", collector.address, "--feature", SLUG)
     assert {span.span_id for span in collector.spans()} == first.keys()
-    assert {point.start_time_unix_nano for points in collector.points().values() for point in points} == begun
+    assert {
+        point.start_time_unix_nano for points in collector.points().values() for point in points
+    } == begun
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     nobody = run.run("otel", "export", "--endpoint", "http://127.0.0.1:1")
     assert (nobody.returncode, "the collector did not accept it" in nobody.stderr) == (3, True)
@@ -114,21 +143,29 @@ def test_a_follower_sends_what_comes_each_span_once_until_it_is_interrupted(
     run = make_feature_run(tmp_path)
     assert run.command("run", TYPE, DESCRIPTION).code == 0  # all but the merge
     command = run.argv("otel", "export", "--follow", "--endpoint", collector.address)
-    follower = subprocess.Popen(command, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    follower = subprocess.Popen(
+        command, cwd=run.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     try:
         with collector.came:
-            assert collector.came.wait_for(collector.metrics, timeout=60)  # they come behind the spans
+            assert collector.came.wait_for(
+                collector.metrics, timeout=60
+            )  # they come behind the spans
         before = {span.name for span in collector.spans()}
         assert "gate 08-code-review" in before
         assert f"invoke_workflow {TYPE}" not in before  # it has not ended
         assert run.command("run", "--merge").code == 0
         with collector.came:
             ended = f"invoke_workflow {TYPE}"
-            assert collector.came.wait_for(lambda: ended in {span.name for span in collector.spans()}, timeout=60)
+            assert collector.came.wait_for(
+                lambda: ended in {span.name for span in collector.spans()}, timeout=60
+            )
     finally:
         follower.send_signal(signal.SIGINT)
         said = follower.communicate(timeout=60)[0]
     assert (follower.returncode, "Traceback" in said) == (130, False)
-    assert collector.metrics()["phasegate.waiting_for_person.duration"] > 0  # from the last gate to the merge
+    assert (
+        collector.metrics()["phasegate.waiting_for_person.duration"] > 0
+    )  # from the last gate to the merge
     ids = [span.span_id for span in collector.spans()]
     assert len(ids) == len({*ids})

@@ -20,7 +20,9 @@ def example(language: str) -> str:
 
 @pytest.mark.demand("D3.h")
 @pytest.mark.parametrize(("language", "name"), [("bash", "agent.sh"), ("python", "agent.py")])
-def test_the_program_of_the_page_carries_a_package_to_done(tmp_path: Path, language: str, name: str) -> None:
+def test_the_program_of_the_page_carries_a_package_to_done(
+    tmp_path: Path, language: str, name: str
+) -> None:
     one = make_project(
         tmp_path,
         {"WP01": package(files=("greeting.py",))},

@@ -21,9 +21,20 @@ serde = "1"
 sqlx = { version = "0.7", features = ["sqlite"] }
 """
 SECTIONS = (
-    *("Mission", "Feature Context", "Deliverables", "Work Scope (File Boundaries)", "Constraints & Governance"),
+    *(
+        "Mission",
+        "Feature Context",
+        "Deliverables",
+        "Work Scope (File Boundaries)",
+        "Constraints & Governance",
+    ),
     *("Context Documents", "Workflow & State Transitions", "Available Tools & Commands"),
-    *("Response Format (Exit & Output)", "Error Handling & Escalation", "Blocker Logging", "Timeout Behavior"),
+    *(
+        "Response Format (Exit & Output)",
+        "Error Handling & Escalation",
+        "Blocker Logging",
+        "Timeout Behavior",
+    ),
     *("Manifest Validation", "Multi-Agent Coordination"),
 )
 
@@ -35,11 +46,19 @@ def showing(one: Turn) -> Turn:
 
 
 @pytest.mark.demand("D2.a", "D2.b", "D2.g", "D2.h")
-def test_a_package_written_by_hand_gets_the_sections_that_it_lacks_and_keeps_its_own_text(tmp_path: Path) -> None:
+def test_a_package_written_by_hand_gets_the_sections_that_it_lacks_and_keeps_its_own_text(
+    tmp_path: Path,
+) -> None:
     by_hand = package() + "\n## Timeout Behavior\n\nMine: be quick.\n"
-    files = {"check_sources.py": "import unittest\n", "requirements.txt": "click==8.1.7\n", "README.md": "A project\n"}
+    files = {
+        "check_sources.py": "import unittest\n",
+        "requirements.txt": "click==8.1.7\n",
+        "README.md": "A project\n",
+    }
     settings = {"agent": "timeout_s = 1800", "run": '[checks.python]\nsetup = ""'}
-    made = make_project(tmp_path, {"WP01": by_hand}, files={**files, "tool.py": "x = 1\n"}, **settings)
+    made = make_project(
+        tmp_path, {"WP01": by_hand}, files={**files, "tool.py": "x = 1\n"}, **settings
+    )
     made.play(showing(implements("src/login.ts")), approves())
     made.command("dispatch", "WP01")
     given = (
@@ -56,7 +75,9 @@ def test_a_package_written_by_hand_gets_the_sections_that_it_lacks_and_keeps_its
     assert "`click==8.1.7`" in given
     assert "python3 -m unittest -q check_sources" in given
     assert "pytest" not in given
-    assert "PLANNED ──[your work]──> DOING ──[tests pass]──> FOR_REVIEW ──[approved]──> DONE" in given
+    assert (
+        "PLANNED ──[your work]──> DOING ──[tests pass]──> FOR_REVIEW ──[approved]──> DONE" in given
+    )
     assert "(git commits)" in given
     assert "## Blocker Logging" in made.prompt(made.jobs()[0].id)
 
@@ -66,7 +87,9 @@ def test_the_document_says_how_long_a_package_really_has(tmp_path: Path) -> None
     made = make_project(tmp_path, agent="timeout_s = 1800")
     made.play(showing(implements("src/login.ts")), approves())
     made.command("dispatch", "WP01")
-    given = (made.project.jobs_folder / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
+    given = (made.project.jobs_folder / made.jobs()[0].id / "stdout.log").read_text(
+        encoding="utf-8"
+    )
     assert "At 90% (1620s): Harness sends SIGTERM; you have 30s to clean up" in given
 
 
@@ -92,11 +115,20 @@ def test_the_envelope_of_a_review_says_that_it_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.demand("D2.h")
 def test_crates_modules_and_pinned_versions_are_those_of_the_project() -> None:
-    paths = {"Cargo.toml", "crates/core/Cargo.toml", "crates/core/src/lib.rs", "crates/cli/Cargo.toml"}
-    rust = collect_language_facts("rust", ProjectFiles({*paths, "crates/cli/src/main.rs"}, {"Cargo.toml": CARGO}))
+    paths = {
+        "Cargo.toml",
+        "crates/core/Cargo.toml",
+        "crates/core/src/lib.rs",
+        "crates/cli/Cargo.toml",
+    }
+    rust = collect_language_facts(
+        "rust", ProjectFiles({*paths, "crates/cli/src/main.rs"}, {"Cargo.toml": CARGO})
+    )
     assert rust.layout == "crates/\n├── cli/ ← Binary crate\n└── core/ ← Library crate"
     assert (rust.pinned, rust.package) == ("`serde` v1, `sqlx` v0.7", "cli")
-    node = ProjectFiles({"package.json", "src/a.ts"}, {"package.json": '{"dependencies": {"react": "18.2.0"}}'})
+    node = ProjectFiles(
+        {"package.json", "src/a.ts"}, {"package.json": '{"dependencies": {"react": "18.2.0"}}'}
+    )
     assert collect_language_facts("typescript", node)[:2] == ("src/ ← Source", "`react` 18.2.0")
     module = "module m\n\nrequire github.com/a/b v1.2.3\n"
     go = collect_language_facts("go", ProjectFiles({"go.mod", "cmd/x/main.go"}, {"go.mod": module}))
@@ -105,11 +137,20 @@ def test_crates_modules_and_pinned_versions_are_those_of_the_project() -> None:
         assert collect_language_facts(profile, ProjectFiles(set(), {})).pinned == ""
 
 
-CRATES = {"cli": "Binary", "domain": "Library", "engine": "Library", "git": "Library", "sqlite": "Library"}
+CRATES = {
+    "cli": "Binary",
+    "domain": "Library",
+    "engine": "Library",
+    "git": "Library",
+    "sqlite": "Library",
+}
 RUST = {
     "Cargo.toml": CARGO.replace('serde = "1"', 'serde = "1"\ntokio = "1"'),
     "crates/agileplus-cli/src/main.rs": "fn main() {}\n",
-    **{f"crates/agileplus-{name}/Cargo.toml": f'[package]\nname = "agileplus-{name}"\n' for name in CRATES},
+    **{
+        f"crates/agileplus-{name}/Cargo.toml": f'[package]\nname = "agileplus-{name}"\n'
+        for name in CRATES
+    },
 }
 OTHERS = {
     "Python": {
@@ -121,7 +162,10 @@ OTHERS = {
         "tsconfig.json": "{}",
         "src/a.ts": "",
     },
-    "Go": {"go.mod": "module m\n\nrequire github.com/a/b v1.2.3\n", "cmd/x/main.go": "package main\n"},
+    "Go": {
+        "go.mod": "module m\n\nrequire github.com/a/b v1.2.3\n",
+        "cmd/x/main.go": "package main\n",
+    },
 }
 COMMANDS = {"Python": "python|ruff|mypy", "TypeScript": "npm|npx|tsc", "Go": "go "}
 PINNED = {"Python": "click==8.1.7", "TypeScript": "`react` 18.2.0", "Go": "`github.com/a/b` v1.2.3"}
@@ -129,33 +173,64 @@ PINNED = {"Python": "click==8.1.7", "TypeScript": "`react` 18.2.0", "Go": "`gith
 
 def language_section(folder: Path, title: str, files: Mapping[str, str]) -> str:
     """What the document of a package says of the language, where the project sets no command of its own."""
-    none = "".join(f'{name} = ""\n' for name in ("setup", "build", "test", "lint", "typecheck", "coverage"))
+    none = "".join(
+        f'{name} = ""\n' for name in ("setup", "build", "test", "lint", "typecheck", "coverage")
+    )
     run = f"[checks.{title.lower()}]\n{none}"
-    made = make_project(folder, {"WP01": package(checks={})}, files={"README.md": "x\n", **files}, run=run)
+    made = make_project(
+        folder, {"WP01": package(checks={})}, files={"README.md": "x\n", **files}, run=run
+    )
     made.play(showing(turn("implement", {"result": "success"})))
     made.command("dispatch", "WP01")
-    given = (made.project.jobs_folder / made.jobs()[0].id / "stdout.log").read_text(encoding="utf-8")
-    return given.partition(f"\n## {title} Context\n")[2].partition("\n## Multi-Agent Coordination\n")[0]
+    given = (made.project.jobs_folder / made.jobs()[0].id / "stdout.log").read_text(
+        encoding="utf-8"
+    )
+    return given.partition(f"\n## {title} Context\n")[2].partition(
+        "\n## Multi-Agent Coordination\n"
+    )[0]
 
 
 @pytest.mark.demand("D2.e", "D2.h")
-def test_the_rust_section_is_that_of_the_specification_with_the_crates_of_the_project(tmp_path: Path) -> None:
-    specified = (Path(__file__).parents[1] / "fixtures/interface/rust.md").read_text(encoding="utf-8")
+def test_the_rust_section_is_that_of_the_specification_with_the_crates_of_the_project(
+    tmp_path: Path,
+) -> None:
+    specified = (Path(__file__).parents[1] / "fixtures/interface/rust.md").read_text(
+        encoding="utf-8"
+    )
     heading, _, rest = specified.partition("```\n")
     rows = [f"├── agileplus-{name}/ ← {kind} crate" for name, kind in CRATES.items()]
     layout = "\n".join(["crates/", *rows[:-1], rows[-1].replace("├", "└"), ""])
-    rest = rest[rest.index("```") :].replace("-p agileplus-domain", "-p agileplus-cli")  # it has one example
-    assert language_section(tmp_path, "Rust", RUST) == f"{heading}```\n{layout}{rest}".removeprefix("## Rust Context\n")
+    rest = rest[rest.index("```") :].replace(
+        "-p agileplus-domain", "-p agileplus-cli"
+    )  # it has one example
+    assert language_section(tmp_path, "Rust", RUST) == f"{heading}```\n{layout}{rest}".removeprefix(
+        "## Rust Context\n"
+    )
 
 
 @pytest.mark.demand("D2.f", "D2.h")
 @pytest.mark.parametrize("title", OTHERS)
 def test_the_section_of_each_other_language_has_its_four_parts(tmp_path: Path, title: str) -> None:
     section = language_section(tmp_path, title, OTHERS[title])
-    parts = {title: text for title, _, text in (part.partition("\n") for part in section.split("\n### ")[1:])}
-    assert [*parts] == ["Workspace Layout", "Dependency Constraints", "Compilation & Test Commands", "Code Style"]
+    parts = {
+        title: text
+        for title, _, text in (part.partition("\n") for part in section.split("\n### ")[1:])
+    }
+    assert [*parts] == [
+        "Workspace Layout",
+        "Dependency Constraints",
+        "Compilation & Test Commands",
+        "Code Style",
+    ]
     assert "←" in parts["Workspace Layout"]
     assert PINNED[title] in parts["Dependency Constraints"]
     assert parts["Dependency Constraints"].count("\n- ") >= 2
-    assert len(re.findall(rf"^(?:{COMMANDS[title]})", parts["Compilation & Test Commands"], re.MULTILINE)) >= 3
+    assert (
+        len(
+            re.findall(
+                rf"^(?:{COMMANDS[title]})", parts["Compilation & Test Commands"], re.MULTILINE
+            )
+        )
+        >= 3
+    )
     assert len(re.findall("^- ", parts["Code Style"], re.MULTILINE)) >= 5

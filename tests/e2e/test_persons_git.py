@@ -19,12 +19,18 @@ def hooked(project: FeatureProject) -> Path:
 
 
 def signs_with(project: FeatureProject, key: Path) -> None:
-    for name, value in {"commit.gpgsign": "true", "gpg.format": "ssh", "user.signingkey": str(key)}.items():
+    for name, value in {
+        "commit.gpgsign": "true",
+        "gpg.format": "ssh",
+        "user.signingkey": str(key),
+    }.items():
         project.git("config", name, value)
 
 
 @pytest.mark.demand("R7.c", "R7.d")
-def test_the_merge_is_signed_as_the_person_s_settings_ask_and_names_the_hooks_that_were_not_run(tmp_path: Path) -> None:
+def test_the_merge_is_signed_as_the_person_s_settings_ask_and_names_the_hooks_that_were_not_run(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path)
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
@@ -42,19 +48,27 @@ def test_the_merge_is_signed_as_the_person_s_settings_ask_and_names_the_hooks_th
 
 
 @pytest.mark.demand("R7.c", "R7.d")
-def test_a_merge_that_cannot_be_signed_or_has_hooks_to_stop_for_is_refused_and_says_why(tmp_path: Path) -> None:
+def test_a_merge_that_cannot_be_signed_or_has_hooks_to_stop_for_is_refused_and_says_why(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path, config='[run]\ncommit_hooks = "stop"\n')
     signs_with(project, tmp_path / "no-such-key")
     before = project.git("rev-parse", "main")
     hooked(project)
     first = project.command("run", "quick", DESCRIPTION, "--merge")
     assert first.code == 1
-    assert "commits here go through hooks (pre-commit), and they are not run on ours" in first.stderr + first.stdout
+    assert (
+        "commits here go through hooks (pre-commit), and they are not run on ours"
+        in first.stderr + first.stdout
+    )
     (project.root / ".git/hooks/pre-commit").unlink()
     assert project.command("resolve", "try again").code == 0
     second = project.command("run", "--merge")
     assert second.code == 1
-    assert "your commits are to be signed (commit.gpgsign), and signing failed" in second.stderr + second.stdout
+    assert (
+        "your commits are to be signed (commit.gpgsign), and signing failed"
+        in second.stderr + second.stdout
+    )
     assert project.git("rev-parse", "main") == before
 
 

@@ -45,7 +45,9 @@ def test_a_planner_that_writes_outside_the_features_folder_is_blocked_and_nothin
 ) -> None:
     project = two_phases(tmp_path)
     step = [{"commit": "Sneak it in"}] if commits else []
-    strays = turn("plan", document("proposal.md"), document("spec.md"), file("greet.py", EVIL), *step, PASS)
+    strays = turn(
+        "plan", document("proposal.md"), document("spec.md"), file("greet.py", EVIL), *step, PASS
+    )
     project.play(strays, *APPROVES)
     project.start("two")
     feature = project.drive()
@@ -96,15 +98,27 @@ def test_an_archivist_that_writes_code_is_blocked(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("N10.k", "P7.a", "P5.a", "P3.b", "P3.c", "W3.c")
-def test_agents_of_a_phase_get_its_agent_file_the_request_and_all_that_was_written_before(tmp_path: Path) -> None:
+def test_agents_of_a_phase_get_its_agent_file_the_request_and_all_that_was_written_before(
+    tmp_path: Path,
+) -> None:
     project = two_phases(tmp_path)
-    doubt = says("challenge", "NEEDS_REVISION", "What about strangers?", round=1, workflow_phase="03-architecture")
+    doubt = says(
+        "challenge",
+        "NEEDS_REVISION",
+        "What about strangers?",
+        round=1,
+        workflow_phase="03-architecture",
+    )
     project.play(doubt, FIRST, SECOND, *APPROVES)
     project.start("two")
     assert project.drive().workflow.stage is Stage.GATE_PASSED
     first, drawn, redrawn = project.prompts("plan")
     _, critic, second_critic = project.prompts("challenge")
-    for prompt, phase in ((first, "01-requirements"), (drawn, "03-architecture"), (critic, "03-architecture")):
+    for prompt, phase in (
+        (first, "01-requirements"),
+        (drawn, "03-architecture"),
+        (critic, "03-architecture"),
+    ):
         agent_file = find_phase_file(phase)
         assert agent_file is not None
         artifacts = _artifacts(prompt)
@@ -136,7 +150,9 @@ def _expect_shared_prefix(one: str, other: str) -> None:
 
 
 @pytest.mark.demand("N10.k", "P7.a")
-def test_agents_of_a_package_get_the_agent_file_and_the_documents_of_the_phases_before(tmp_path: Path) -> None:
+def test_agents_of_a_package_get_the_agent_file_and_the_documents_of_the_phases_before(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path)
     project.start("quick")
     assert project.drive().workflow.stage is Stage.GATE_PASSED
@@ -151,14 +167,22 @@ def test_agents_of_a_package_get_the_agent_file_and_the_documents_of_the_phases_
 
 
 @pytest.mark.demand("W3.b", "W3.e", "P6.h", "D10.b")
-def test_a_writer_that_writes_nothing_fails_its_gate_and_a_silent_critic_stops_the_run(tmp_path: Path) -> None:
+def test_a_writer_that_writes_nothing_fails_its_gate_and_a_silent_critic_stops_the_run(
+    tmp_path: Path,
+) -> None:
     project = two_phases(tmp_path, "[run]\nmax_revisions = 3\n")
     project.play(turn("plan", PASS, workflow_phase="01-requirements"), *APPROVES)
     project.start("two")
     feature = project.drive()
     assert feature.workflow.stage is Stage.BLOCKED
-    assert feature.workflow.reason == "the round changed nothing; it was to answer: proposal.md is missing"
-    assert [job.phase for job in project.jobs()] == ["plan", "plan"]  # there was nothing to criticise
+    assert (
+        feature.workflow.reason
+        == "the round changed nothing; it was to answer: proposal.md is missing"
+    )
+    assert [job.phase for job in project.jobs()] == [
+        "plan",
+        "plan",
+    ]  # there was nothing to criticise
     project.play(FIRST, turn("challenge", {"print": "Hm."}))
     assert project.call("resolve", "told it to write").code == 0
     feature = project.drive()

@@ -43,7 +43,9 @@ def test_the_graph_is_drawn_and_told_to_programs(project: DispatchProject) -> No
     assert "  WP02  PLANNED     Do WP02\n        `-- after WP01: both may change src/a.ts\n" in said
     told = project.command("plan", "show", "--json").json[SLUG]
     assert told["waves"] == [["WP01"], ["WP02", "WP03"]]
-    assert told["overlaps"] == [{"packages": ["WP01", "WP02"], "entries": [["src/a.ts", "src/a.ts"]]}]
+    assert told["overlaps"] == [
+        {"packages": ["WP01", "WP02"], "entries": [["src/a.ts", "src/a.ts"]]}
+    ]
     assert told["packages"][1]["waits_for"] == ["WP01"]
 
 

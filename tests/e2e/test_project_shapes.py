@@ -3,8 +3,6 @@
 `make test-repos` does the same with public projects; these need no registry.
 """
 
-# ruff: noqa: E501 - files of projects as they are written
-
 from __future__ import annotations
 
 import os
@@ -59,13 +57,17 @@ SHAPES = {
 def test_a_project_comes_from_its_files_alone_to_a_merged_package(
     tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RUSTUP_HOME", str(Path(getpwuid(os.getuid()).pw_dir, ".rustup")))  # tests have another home
+    monkeypatch.setenv(
+        "RUSTUP_HOME", str(Path(getpwuid(os.getuid()).pw_dir, ".rustup"))
+    )  # tests have another home
     program, files, (profile, name, tests) = SHAPES[shape]
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not here")
     project = make_project(tmp_path, {"WP01": package(files=["NOTE.md"], checks={})}, files=files)
     note = {"write": "NOTE.md", "content": "A note.\n"}
-    project.play(turn("implement", note, {"commit": "{wp_id}: Note"}, {"result": "success"}), approves())
+    project.play(
+        turn("implement", note, {"commit": "{wp_id}: Note"}, {"result": "success"}), approves()
+    )
     data = project.command("check", "--json").json
     (root,) = data["roots"]
     test = next(row for row in data["checks"] if row["name"] == "test")

@@ -19,13 +19,17 @@ from support.prompt_schemas import SYSTEM_TEMPLATE_METADATA, UNIFIED_PROMPT
 
 def phasegate(*arguments: str, cwd: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     done = entry.phasegate(*arguments, cwd=cwd, stdin=stdin)
-    return subprocess.CompletedProcess(arguments, done.code, done.stdout.encode(), done.stderr.encode())
+    return subprocess.CompletedProcess(
+        arguments, done.code, done.stdout.encode(), done.stderr.encode()
+    )
 
 
 def show(
     project: Path, *arguments: str, phase: str = "review", stdin: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
-    return phasegate("prompt", "show", "--phase", phase, "--agent", "codex", *arguments, cwd=project, stdin=stdin)
+    return phasegate(
+        "prompt", "show", "--phase", phase, "--agent", "codex", *arguments, cwd=project, stdin=stdin
+    )
 
 
 @pytest.fixture
@@ -41,7 +45,16 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.demand("P2.a", "P5.a", "T3.a", "T3.b")
 def test_show_writes_exactly_the_xml(project: Path) -> None:
     shown = show(
-        project, "--file", "a.py", "--artifact", "plan.md", "--thought", "why?", "--thought", "so", "Review it"
+        project,
+        "--file",
+        "a.py",
+        "--artifact",
+        "plan.md",
+        "--thought",
+        "why?",
+        "--thought",
+        "so",
+        "Review it",
     )
     assert (shown.returncode, shown.stderr) == (0, b"")
     prompt = UnifiedPrompt.from_xml(shown.stdout.decode())
@@ -67,7 +80,11 @@ def test_a_budget_is_kept_and_what_is_left_out_goes_to_stderr(project: Path) -> 
     assert shown.returncode == 0
     prompt = UnifiedPrompt.from_xml(shown.stdout.decode())
     there = {item.name for item in prompt.context}
-    left_out = {line.removeprefix("left out: ") for line in shown.stderr.decode().splitlines() if "left out" in line}
+    left_out = {
+        line.removeprefix("left out: ")
+        for line in shown.stderr.decode().splitlines()
+        if "left out" in line
+    }
     assert left_out
     assert {f"f{number}.py" for number in range(30)} <= there | left_out
     assert all(name in prompt.context[-1].content for name in left_out)
@@ -76,7 +93,9 @@ def test_a_budget_is_kept_and_what_is_left_out_goes_to_stderr(project: Path) -> 
 @pytest.mark.demand("P3.a")
 def test_a_budget_that_is_large_enough_changes_nothing(project: Path) -> None:
     arguments = ("--file", "a.py", "--artifact", "plan.md", "--thought", "x", "Go")
-    assert show(project, *arguments).stdout == show(project, *arguments, "--budget", "1000000").stdout
+    assert (
+        show(project, *arguments).stdout == show(project, *arguments, "--budget", "1000000").stdout
+    )
 
 
 @pytest.mark.demand("P1.b", "P4.c")
@@ -115,7 +134,9 @@ def test_the_skeletons_are_those_of_the_phase(project: Path) -> None:
         ((), "INSTRUCTIONS"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_exits_with_2(project: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_done_is_said_and_exits_with_2(
+    project: Path, arguments: tuple[str, ...], message: str
+) -> None:
     done = show(project, *arguments)
     assert done.returncode == 2
     assert message in done.stderr.decode()
@@ -125,7 +146,9 @@ def test_the_commands_work_from_any_folder_inside(project: Path) -> None:
     (project / "templates/system").mkdir(parents=True)
     (project / "templates/system/CODEX-review.md").write_text("ours {{PROJECT_CONTEXT}}")
     (project / "deep/er").mkdir(parents=True)
-    assert phasegate("template", "show", "codex", "review", cwd=project / "deep/er").stdout.startswith(b"ours")
+    assert phasegate(
+        "template", "show", "codex", "review", cwd=project / "deep/er"
+    ).stdout.startswith(b"ours")
     assert b"ours A shop in Go." in show(project / "deep/er", "x").stdout
 
 
@@ -154,9 +177,13 @@ def test_lint_passes_on_what_is_shipped_and_finds_what_is_wrong(project: Path) -
     line = text[: text.index("{{SKELETON}}")].count("\n") + 1
     lines = found.stdout.decode().splitlines()
     assert any(f"CLAUDE-plan.md:{line}: unknown-placeholder " in one for one in lines)
-    assert any("CLAUDE-plan.md:1: missing-placeholder there is no {{SKELETON}}" in one for one in lines)
+    assert any(
+        "CLAUDE-plan.md:1: missing-placeholder there is no {{SKELETON}}" in one for one in lines
+    )
     assert any("notes.md:1: bad-name " in one for one in lines)
-    as_json = json.loads(phasegate("template", "lint", "--json", str(folder / "notes.md"), cwd=project).stdout)
+    as_json = json.loads(
+        phasegate("template", "lint", "--json", str(folder / "notes.md"), cwd=project).stdout
+    )
     assert [one["code"] for one in as_json["findings"]] == ["bad-name"]
     assert phasegate("template", "lint", "nowhere.md", cwd=project).returncode == 2
 
@@ -180,8 +207,13 @@ def test_eject_copies_once_and_never_overwrites_unasked(project: Path) -> None:
     assert again.returncode == 1
     assert f"kept {path.relative_to(project)}" in again.stdout.decode()
     assert path.read_text() == "changed"
-    assert {file.name for file in path.parent.iterdir()} == {file.name for file in SHIPPED_FOLDER.iterdir()}
-    assert phasegate("template", "eject", "claude", "implement", "--force", cwd=project).returncode == 0
+    assert {file.name for file in path.parent.iterdir()} == {
+        file.name for file in SHIPPED_FOLDER.iterdir()
+    }
+    assert (
+        phasegate("template", "eject", "claude", "implement", "--force", cwd=project).returncode
+        == 0
+    )
     assert path.read_text() != "changed"
     assert phasegate("template", "eject", "claude", cwd=project).returncode == 2
 

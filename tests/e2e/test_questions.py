@@ -8,12 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.engine.journal.asking import MAX_OPEN_QUESTIONS, MAX_OPTIONS, MAX_TEXT_CHARS, ask_question
-from phasegate.engine.journal.questions import QUESTION_ANSWERED, QUESTION_ASKED, read_open_questions
+from phasegate.engine.journal.asking import (
+    MAX_OPEN_QUESTIONS,
+    MAX_OPTIONS,
+    MAX_TEXT_CHARS,
+    ask_question,
+)
+from phasegate.engine.journal.questions import (
+    QUESTION_ANSWERED,
+    QUESTION_ASKED,
+    read_open_questions,
+)
 from phasegate.engine.project.project import open_project_store
 from phasegate.errors import ConfigError
 from support.board_client import BoardClient
-from support.feature_run import DESCRIPTION, SCENARIO, SLUG, TYPE, FeatureRun, Turn, implements, make_feature_run
+from support.feature_run import (
+    DESCRIPTION,
+    SCENARIO,
+    SLUG,
+    TYPE,
+    FeatureRun,
+    Turn,
+    implements,
+    make_feature_run,
+)
 from support.mcp_client import McpClient, confirms
 
 WHICH = "Which word do you want?"
@@ -30,12 +48,22 @@ def asks(path: str, *more: str, **asked: object) -> Turn:
     """An implementer that puts the answer that it gets into its work."""
     turn = implements("write", path, "", **asked)
     words = " ".join(f'"{one}"' for one in ("ask", WHICH, *more))
-    turn["steps"][0] = {"run": ["sh", "-c", f'{{ echo \'answer = """\'; phasegate {words}; echo \'"""\'; }} > {path}']}
+    turn["steps"][0] = {
+        "run": [
+            "sh",
+            "-c",
+            f'{{ echo \'answer = """\'; phasegate {words}; echo \'"""\'; }} > {path}',
+        ]
+    }
     return turn
 
 
 def waiting(run: FeatureRun) -> list[dict[str, object]]:
-    return [one for one in json.loads(run.command("status", "--json").stdout)["waiting"] if one["question"]]
+    return [
+        one
+        for one in json.loads(run.command("status", "--json").stdout)["waiting"]
+        if one["question"]
+    ]
 
 
 def asked_now(run: FeatureRun) -> dict[str, object]:
@@ -47,7 +75,9 @@ def asked_now(run: FeatureRun) -> dict[str, object]:
 
 
 @pytest.mark.demand("X2.d")
-def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_work(run: FeatureRun) -> None:
+def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_work(
+    run: FeatureRun,
+) -> None:
     keeps = ["sh", "-c", f"cat >> {run.folder}/told; echo >> {run.folder}/told"]
     with (run.root / "phasegate.toml").open("a") as settings:
         settings.write(f"[notify]\ncommand = {json.dumps(keeps)}\n")
@@ -60,7 +90,11 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
     assert f'phasegate answer {one["question"]} "bye | so long" --feature {SLUG}' in said
     with BoardClient(run.root) as board:
         page = board.get(PAGE).text
-        assert (WHICH in page, "so long" in page, WHICH in board.get("/decisions").text) == (True, True, True)
+        assert (WHICH in page, "so long" in page, WHICH in board.get("/decisions").text) == (
+            True,
+            True,
+            True,
+        )
         assert board.post(f"/at/repo/answer/{one['question']}", text=" ").status == 404
         assert board.post(f"/at/repo/answer/{one['question']}", text="so long").status == 200
         assert board.post(f"/at/repo/answer/{one['question']}", text="bye").status == 409  # once
@@ -70,7 +104,11 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
         pass
     assert "so long" in run.git("show", f"feat/{SLUG}:bye.py")
     with run.reader() as reader:
-        kinds = [event.kind for event in reader.events(SLUG) if event.kind in (QUESTION_ASKED, QUESTION_ANSWERED)]
+        kinds = [
+            event.kind
+            for event in reader.events(SLUG)
+            if event.kind in (QUESTION_ASKED, QUESTION_ANSWERED)
+        ]
         (answered,) = [event for event in reader.events(SLUG) if event.kind == QUESTION_ANSWERED]
     assert kinds == [QUESTION_ASKED, QUESTION_ANSWERED]
     told = json.loads((run.folder / "told").read_text().splitlines()[0])
@@ -80,7 +118,9 @@ def test_an_agent_that_waits_gets_the_answer_from_the_board_and_it_is_in_its_wor
 
 
 @pytest.mark.demand("X2.d")
-def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_prompt(run: FeatureRun) -> None:
+def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_prompt(
+    run: FeatureRun,
+) -> None:
     strays = asks("bye.py", "--no-wait", package="WP01", round=1)
     strays["steps"].insert(1, {"write": "stray.py", "content": "x = 1\n"})
     run.play(strays, *SCENARIO)
@@ -100,7 +140,9 @@ def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_pro
     assert run.command("resolve", "allowed").code == 0
     run.command("run")
     prompts = [path.read_text() for path in (run.root / ".phasegate/jobs").glob("*/prompt.xml")]
-    late = [text for text in prompts if f"Asked: {WHICH}" in text and "Answered: the short one" in text]
+    late = [
+        text for text in prompts if f"Asked: {WHICH}" in text and "Answered: the short one" in text
+    ]
     assert late, "no later job was told"
 
 
@@ -109,11 +151,19 @@ def test_questions_are_bounded_and_the_command_line_refuses_what_is_none(run: Fe
     run.command("start", TYPE, DESCRIPTION)
     project = run.project
     with open_project_store(project) as store:
-        refused = {"": (), "x" * (MAX_TEXT_CHARS + 1): (), "y": ("o",) * (MAX_OPTIONS + 1), "z": ("",)}
+        refused = {
+            "": (),
+            "x" * (MAX_TEXT_CHARS + 1): (),
+            "y": ("o",) * (MAX_OPTIONS + 1),
+            "z": ("",),
+        }
         for text, options in refused.items():
             with pytest.raises(ConfigError):
                 ask_question(project, store, SLUG, "", "job", text, options)
-        ids = [ask_question(project, store, SLUG, "", "job", f"what is {n}?", ()) for n in range(MAX_OPEN_QUESTIONS)]
+        ids = [
+            ask_question(project, store, SLUG, "", "job", f"what is {n}?", ())
+            for n in range(MAX_OPEN_QUESTIONS)
+        ]
         with pytest.raises(ConfigError):
             ask_question(project, store, SLUG, "", "job", "one more", ())
         assert len(read_open_questions(store, SLUG)) == MAX_OPEN_QUESTIONS

@@ -73,11 +73,17 @@ def test_everything_can_be_read_where_nothing_can_be_written(project: FeaturePro
 
 
 @pytest.mark.demand("W5.c")
-def test_what_a_dead_process_left_in_its_log_is_read_there_too(project: FeatureProject, tmp_path: Path) -> None:
+def test_what_a_dead_process_left_in_its_log_is_read_there_too(
+    project: FeatureProject, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     with open_project_store(project.project) as store:
         start_workflow(project.project, store, "quick", "Only in the log")
         shutil.copytree(project.root, copy, symlinks=True, ignore=shutil.ignore_patterns("*-shm"))
     assert (copy / ".phasegate/store.db-wal").stat().st_size > 0
     done = read_only(copy, sys.executable, "-m", "phasegate", "status")
-    assert (done.returncode, "002-only-in-the-log" in done.stdout, SLUG in done.stdout) == (0, True, True), done
+    assert (done.returncode, "002-only-in-the-log" in done.stdout, SLUG in done.stdout) == (
+        0,
+        True,
+        True,
+    ), done

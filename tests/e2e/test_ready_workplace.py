@@ -57,7 +57,11 @@ def project_with(tmp_path: Path, run: str = "") -> DispatchProject:
 
 
 def said(project: DispatchProject, number: int = 0) -> list[str]:
-    return (project.project.jobs_folder / project.jobs()[number].id / "stdout.log").read_text().splitlines()
+    return (
+        (project.project.jobs_folder / project.jobs()[number].id / "stdout.log")
+        .read_text()
+        .splitlines()
+    )
 
 
 LOOK = (
@@ -70,9 +74,14 @@ DELIVER = (*writes("src/login.ts"), {"commit": "{wp_id}: Write what is due"}, {"
 
 @pytest.mark.demand("R5.a", "R5.b", "R5.c", "R5.d")
 @pytest.mark.parametrize("level", ["auto", "none"])
-def test_the_agent_runs_the_tests_itself_and_nothing_that_was_brought_is_harvested(tmp_path: Path, level: str) -> None:
+def test_the_agent_runs_the_tests_itself_and_nothing_that_was_brought_is_harvested(
+    tmp_path: Path, level: str
+) -> None:
     project = project_with(tmp_path, f'sandbox = "{level}"\n')
-    project.play(turn("implement", shell(LOOK), *DELIVER), turn("review", shell("suite"), {"verdict": "PASS"}))
+    project.play(
+        turn("implement", shell(LOOK), *DELIVER),
+        turn("review", shell("suite"), {"verdict": "PASS"}),
+    )
     report = project.dispatch()
     assert report.state is PackageState.DONE, report.reason
     out = said(project)
@@ -95,12 +104,19 @@ def test_the_agent_runs_the_tests_itself_and_nothing_that_was_brought_is_harvest
 
 
 @pytest.mark.demand("R5.e")
-def test_a_git_that_an_agent_puts_beside_the_setup_s_programs_is_not_run_by_the_next_one(tmp_path: Path) -> None:
+def test_a_git_that_an_agent_puts_beside_the_setup_s_programs_is_not_run_by_the_next_one(
+    tmp_path: Path,
+) -> None:
     project = project_with(tmp_path)
     plant = "printf '#!/bin/sh\\necho planted' > .venv/bin/git && chmod +x .venv/bin/git"
     project.play(
         turn("implement", shell(plant), *DELIVER, round=1),
-        turn("implement", shell("git version; PATH=.venv/bin:$PATH git version"), {"exit": 3}, round=2),
+        turn(
+            "implement",
+            shell("git version; PATH=.venv/bin:$PATH git version"),
+            {"exit": 3},
+            round=2,
+        ),
         turn("review", {"verdict": "NEEDS_CHANGES"}, round=1),
         approves(),
     )
@@ -111,7 +127,9 @@ def test_a_git_that_an_agent_puts_beside_the_setup_s_programs_is_not_run_by_the_
 
 
 @pytest.mark.demand("R5.c")
-def test_a_tracked_worktreeinclude_is_read_from_the_base_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_a_tracked_worktreeinclude_is_read_from_the_base_and_links_are_not_followed(
+    tmp_path: Path,
+) -> None:
     """What an agent's branch says in it, or a link of the tree would lead to, changes nothing."""
     project = project_with(tmp_path)
     (tmp_path / "secret").write_text("secret\n")
@@ -131,7 +149,9 @@ def test_a_tracked_worktreeinclude_is_read_from_the_base_and_links_are_not_follo
 
 
 @pytest.mark.demand("R4.a", "R5.a")
-def test_a_setup_that_was_dropped_from_the_cache_is_made_again_although_the_base_is_known(tmp_path: Path) -> None:
+def test_a_setup_that_was_dropped_from_the_cache_is_made_again_although_the_base_is_known(
+    tmp_path: Path,
+) -> None:
     project = project_with(tmp_path)
     project.play(turn("implement", {"exit": 3}))
     assert project.dispatch().state is PackageState.BLOCKED

@@ -47,7 +47,9 @@ def test_a_clone_that_borrows_its_objects_can_be_worked_in(tmp_path: Path) -> No
 
 @pytest.mark.demand("D8.g")
 def test_a_build_can_ask_git_for_its_version(tmp_path: Path) -> None:
-    project = ready(make_project(tmp_path, {"WP01": package(test=f"git describe --tags && {TEST_COMMAND}")}))
+    project = ready(
+        make_project(tmp_path, {"WP01": package(test=f"git describe --tags && {TEST_COMMAND}")})
+    )
     project.git("tag", "-m", "one", "v1")
     report = project.dispatch()
     assert report.state is PackageState.DONE, report.reason
@@ -59,7 +61,10 @@ def test_a_partial_clone_that_lacks_files_is_refused_with_what_to_do(tmp_path: P
     project.git("config", "uploadpack.allowFilter", "true")
     folder = tmp_path / "partial"
     source = f"file://{project.root}"
-    subprocess.run(["git", "clone", "-q", "--no-checkout", "--filter=blob:none", source, str(folder)], check=True)
+    subprocess.run(
+        ["git", "clone", "-q", "--no-checkout", "--filter=blob:none", source, str(folder)],
+        check=True,
+    )
     subprocess.run(["git", "sparse-checkout", "set", "kitty-specs"], cwd=folder, check=True)
     subprocess.run(["git", "checkout", "-q", "main"], cwd=folder, check=True)
     other = project._replace(root=folder)
@@ -94,7 +99,9 @@ def test_a_repository_whose_path_is_no_text_is_refused_with_what_to_do(tmp_path:
 
 
 @pytest.mark.demand("D4.b", "D6.m")
-def test_a_person_with_settings_and_variables_of_their_own_gets_the_same_work(tmp_path: Path) -> None:
+def test_a_person_with_settings_and_variables_of_their_own_gets_the_same_work(
+    tmp_path: Path,
+) -> None:
     """Theirs are neither needed nor obeyed; a program that they name is not run by us."""
     project, fired = ready(make_project(tmp_path)), tmp_path / "fired"
     settings = {
@@ -114,8 +121,17 @@ def test_a_person_with_settings_and_variables_of_their_own_gets_the_same_work(tm
         hook = project.root / "hooks" / name
         hook.write_text(f"#!/bin/sh\ntouch {fired}\n")
         hook.chmod(0o755)
-    other = {"GIT_DIR": "/elsewhere", "GIT_INDEX_FILE": "/elsewhere", "GIT_OBJECT_DIRECTORY": "/elsewhere"}
-    more = {"GIT_WORK_TREE": "/elsewhere", "GIT_NAMESPACE": "x", "GIT_EXTERNAL_DIFF": "false", "GIT_TRACE": "1"}
+    other = {
+        "GIT_DIR": "/elsewhere",
+        "GIT_INDEX_FILE": "/elsewhere",
+        "GIT_OBJECT_DIRECTORY": "/elsewhere",
+    }
+    more = {
+        "GIT_WORK_TREE": "/elsewhere",
+        "GIT_NAMESPACE": "x",
+        "GIT_EXTERNAL_DIFF": "false",
+        "GIT_TRACE": "1",
+    }
     fired.unlink(missing_ok=True)
     done = project.program("dispatch", "WP01", env={**other, **more})
     assert done.code == 0, done.stderr
@@ -124,7 +140,9 @@ def test_a_person_with_settings_and_variables_of_their_own_gets_the_same_work(tm
 
 @pytest.mark.demand("D4.a")
 @pytest.mark.parametrize("is_link", [False, True], ids=["a file", "a link"])
-def test_something_else_where_the_worktrees_go_is_refused_with_what_to_do(tmp_path: Path, is_link: bool) -> None:
+def test_something_else_where_the_worktrees_go_is_refused_with_what_to_do(
+    tmp_path: Path, is_link: bool
+) -> None:
     project = ready(make_project(tmp_path))
     place = project.root / ".worktrees"
     place.symlink_to(tmp_path) if is_link else place.write_text("mine")
@@ -150,14 +168,22 @@ def with_submodule(tmp_path: Path) -> DispatchProject:
         (tmp_path / name / ".gitignore").write_text("out/\n")
         if name == "lib":
             subprocess.run(
-                [*git, "submodule", "--quiet", "add", str(tmp_path / "inner"), "deep"], cwd=tmp_path / name, check=True
+                [*git, "submodule", "--quiet", "add", str(tmp_path / "inner"), "deep"],
+                cwd=tmp_path / name,
+                check=True,
             )
         subprocess.run(["git", "add", "-A"], cwd=tmp_path / name, check=True)
         subprocess.run(["git", "commit", "-qm", "One"], cwd=tmp_path / name, check=True)
-    project = make_project(tmp_path, {"WP01": package(test=f"cat lib/word.txt lib/deep/word.txt && {TEST_COMMAND}")})
+    project = make_project(
+        tmp_path, {"WP01": package(test=f"cat lib/word.txt lib/deep/word.txt && {TEST_COMMAND}")}
+    )
     add = [*git, "submodule", "--quiet", "add", str(tmp_path / "lib"), "lib"]
     subprocess.run(add, cwd=project.root, check=True)
-    subprocess.run([*git, "submodule", "--quiet", "update", "--init", "--recursive"], cwd=project.root, check=True)
+    subprocess.run(
+        [*git, "submodule", "--quiet", "update", "--init", "--recursive"],
+        cwd=project.root,
+        check=True,
+    )
     (project.root / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
     project.git("add", "-A")
     project.git("commit", "-qm", "Add a library")
@@ -165,10 +191,18 @@ def with_submodule(tmp_path: Path) -> DispatchProject:
 
 
 @pytest.mark.demand("R7.a", "R7.b")
-def test_submodules_are_there_for_agents_and_checks_and_nothing_of_them_is_harvested(tmp_path: Path) -> None:
+def test_submodules_are_there_for_agents_and_checks_and_nothing_of_them_is_harvested(
+    tmp_path: Path,
+) -> None:
     project = with_submodule(tmp_path)
     leaves = "mkdir lib/__pycache__ lib/out; echo x | tee lib/__pycache__/a.pyc lib/out/b"
-    look = {"run": ["sh", "-c", f"cat lib/word.txt lib/deep/word.txt; {leaves} > /dev/null; git status --porcelain"]}
+    look = {
+        "run": [
+            "sh",
+            "-c",
+            f"cat lib/word.txt lib/deep/word.txt; {leaves} > /dev/null; git status --porcelain",
+        ]
+    }
     project.play({**implements(FORM), "steps": [look, *implements(FORM)["steps"]]}, approves())
     report = project.dispatch()
     assert report.state is PackageState.DONE, report.reason
@@ -180,14 +214,25 @@ def test_submodules_are_there_for_agents_and_checks_and_nothing_of_them_is_harve
 @pytest.mark.demand("R7.a")
 def test_work_inside_a_submodule_is_refused_with_its_path_and_not_dropped(tmp_path: Path) -> None:
     project = with_submodule(tmp_path)
-    meddles = {"run": ["sh", "-c", "echo changed > lib/word.txt; rm lib/deep/word.txt; echo new > lib/new.txt"]}
+    meddles = {
+        "run": [
+            "sh",
+            "-c",
+            "echo changed > lib/word.txt; rm lib/deep/word.txt; echo new > lib/new.txt",
+        ]
+    }
     project.play({**implements(FORM), "steps": [meddles, *implements(FORM)["steps"]]}, approves())
     done = project.command("dispatch", "WP01")
     assert done.code == 1
     assert project.rows()["WP01"].state == PackageState.BLOCKED
     for path in ("lib/word.txt", "lib/deep/word.txt", "lib/new.txt"):
-        assert f"{path}: submodules may not be added, changed or removed" in project.rows()["WP01"].reason
-    (violation,) = [one for one in project.trail(project.jobs()[0].id) if one["action"] == "scope_violation"][:1]
+        assert (
+            f"{path}: submodules may not be added, changed or removed"
+            in project.rows()["WP01"].reason
+        )
+    (violation,) = [
+        one for one in project.trail(project.jobs()[0].id) if one["action"] == "scope_violation"
+    ][:1]
     assert "lib/" in str(violation)
 
 
@@ -200,7 +245,10 @@ def test_a_submodule_that_is_not_here_and_files_of_lfs_are_named(tmp_path: Path)
         "submodules that are not here, so empty for agents and checks (lib): git submodule update --init"
         in shown.stdout
     )
-    assert "files of Git LFS are pointers for agents and checks, not their contents: *.bin" in shown.stdout
+    assert (
+        "files of Git LFS are pointers for agents and checks, not their contents: *.bin"
+        in shown.stdout
+    )
     assert shown.code in (0, 1)
 
 
@@ -231,11 +279,17 @@ def test_line_ends_stay_as_they_are_whatever_the_person_s_settings_say(tmp_path:
     project.git("config", "core.autocrlf", "true")
     text = "one\r\ntwo\r\n"
     project.play(
-        {**implements(FORM), "steps": [{"write": FORM, "content": text}, *implements(FORM)["steps"][1:]]}, approves()
+        {
+            **implements(FORM),
+            "steps": [{"write": FORM, "content": text}, *implements(FORM)["steps"][1:]],
+        },
+        approves(),
     )
     report = project.dispatch()
     assert report.state is PackageState.DONE, report.reason
-    shown = subprocess.run(["git", "show", f"{FEATURE}:{FORM}"], cwd=project.root, capture_output=True, check=True)
+    shown = subprocess.run(
+        ["git", "show", f"{FEATURE}:{FORM}"], cwd=project.root, capture_output=True, check=True
+    )
     assert shown.stdout == text.encode()
 
 

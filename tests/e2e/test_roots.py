@@ -21,10 +21,14 @@ FILES = {
 API = "services/api/tests/test_new.py"
 
 
-def played(folder: Path, path: str, *steps: dict[str, str], run: str = "max_review_cycles = 1\n") -> DispatchProject:
+def played(
+    folder: Path, path: str, *steps: dict[str, str], run: str = "max_review_cycles = 1\n"
+) -> DispatchProject:
     project = make_project(folder, {"WP01": package(files=[path], checks={})}, files=FILES, run=run)
     wanted = steps or ({"write": path, "content": TEST.format(body="pass")},)
-    project.play(turn("implement", *wanted, {"commit": "{wp_id}: Add"}, {"result": "success"}), approves())
+    project.play(
+        turn("implement", *wanted, {"commit": "{wp_id}: Add"}, {"result": "success"}), approves()
+    )
     return project
 
 
@@ -33,7 +37,9 @@ def evidence_of(project: DispatchProject) -> str:
 
 
 @pytest.mark.demand("R1.g")
-def test_every_root_is_checked_by_its_own_name_and_a_package_by_the_roots_that_it_touches(tmp_path: Path) -> None:
+def test_every_root_is_checked_by_its_own_name_and_a_package_by_the_roots_that_it_touches(
+    tmp_path: Path,
+) -> None:
     project = played(tmp_path, API)
     told = project.command("check")
     assert told.code == 1
@@ -41,7 +47,11 @@ def test_every_root_is_checked_by_its_own_name_and_a_package_by_the_roots_that_i
     assert "the-worker, python in worker" in told.stdout
     assert "no-project-of-ours" not in told.stdout
     data = project.command("check", "--json").json
-    tests = {row["root"]: (row["outcome"], row["tests"]) for row in data["checks"] if row["name"] == "test"}
+    tests = {
+        row["root"]: (row["outcome"], row["tests"])
+        for row in data["checks"]
+        if row["name"] == "test"
+    }
     assert tests == {"services/api": ("passed", 1), "worker": ("failed", 1)}
     report = project.dispatch()
     assert report.accepted, report.reason
@@ -56,7 +66,9 @@ def test_every_root_is_checked_by_its_own_name_and_a_package_by_the_roots_that_i
     [API, "worker/tests/test_new.py"],
 )
 def test_a_new_failure_at_any_touched_root_rejects(tmp_path: Path, path: str) -> None:
-    project = played(tmp_path, path, {"write": path, "content": TEST.format(body="self.fail('new')")})
+    project = played(
+        tmp_path, path, {"write": path, "content": TEST.format(body="self.fail('new')")}
+    )
     report = project.dispatch()
     assert not report.accepted
     assert f"the last finding: test: {path.partition('/tests')[0]}: " in report.reason
@@ -64,10 +76,16 @@ def test_a_new_failure_at_any_touched_root_rejects(tmp_path: Path, path: str) ->
 
 @pytest.mark.demand("R1.g")
 def test_a_table_with_a_root_sets_its_commands_and_no_others(tmp_path: Path) -> None:
-    settings = '\n[checks.job]\nroot = "worker"\ntest = "echo; python3 -m unittest discover -s tests"\n'
+    settings = (
+        '\n[checks.job]\nroot = "worker"\ntest = "echo; python3 -m unittest discover -s tests"\n'
+    )
     project = played(tmp_path, API, run=settings)
     data = project.command("check", "--json").json
-    why = {row["root"]: (row["why"], row["command"][:5]) for row in data["checks"] if row["name"] == "test"}
+    why = {
+        row["root"]: (row["why"], row["command"][:5])
+        for row in data["checks"]
+        if row["name"] == "test"
+    }
     assert why["worker"] == ("set by hand", "echo;")
     assert why["services/api"][0] != "set by hand"
     config = project.root / "phasegate.toml"
@@ -107,6 +125,8 @@ def test_members_of_a_workspace_fixtures_and_examples_are_no_roots(tmp_path: Pat
         "tests/fixtures/sample/package.json": tested % ("fixture", ""),
         "examples/sample/package.json": tested % ("example", ""),
     }
-    quick = '\n[checks.typescript]\nsetup = ""\nbuild = ""\ntest = "true"\nlint = ""\ntypecheck = ""\n'
+    quick = (
+        '\n[checks.typescript]\nsetup = ""\nbuild = ""\ntest = "true"\nlint = ""\ntypecheck = ""\n'
+    )
     found = make_project(tmp_path, files=files, run=quick).command("check", "--json").json
     assert {row["root"] for row in found["checks"]} == {"", "packages/apart"}

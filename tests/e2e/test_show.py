@@ -33,15 +33,22 @@ def test_a_package_is_shown_with_its_jobs_and_each_of_its_parts(carried: Feature
     diff = carried.command("show", "WP01", "--diff").stdout
     assert "+++ b/bye.py" in diff
     assert "docs.md" not in diff
-    assert carried.command("show", "WP01", "--prompt").stdout.rstrip("\n") == carried.prompt(reviewer.id).rstrip("\n")
+    assert carried.command("show", "WP01", "--prompt").stdout.rstrip("\n") == carried.prompt(
+        reviewer.id
+    ).rstrip("\n")
     assert "PASS" in carried.command("show", "WP01", "--answer").stdout
     assert "test" in carried.command("show", "WP01", "--evidence").stdout
     log = carried.project.jobs_folder / reviewer.id / "stdout.log"
-    assert carried.command("show", "WP01", "--log").stdout.strip() == log.read_text(encoding="utf-8").strip()
+    assert (
+        carried.command("show", "WP01", "--log").stdout.strip()
+        == log.read_text(encoding="utf-8").strip()
+    )
 
 
 @pytest.mark.demand("D14.a")
-def test_a_job_is_shown_by_the_beginning_of_its_id_and_not_by_its_package(carried: FeatureProject) -> None:
+def test_a_job_is_shown_by_the_beginning_of_its_id_and_not_by_its_package(
+    carried: FeatureProject,
+) -> None:
     builder = next(job for job in carried.jobs() if (job.wp, job.phase) == ("WP01", "implement"))
     told = carried.command("show", builder.id[:8], "--json").json
     assert (told["job"]["job"], told["package"], told["phase"]) == (builder.id, None, None)
@@ -108,13 +115,19 @@ def test_a_log_is_a_transcript_and_is_followed_while_the_agent_works(tmp_path: P
     program.write_text(WAITING)
     command = json.dumps(["python3", str(program), str(go)])
     harness = f'harness = "claude_code"\ncommand = {command}\nmax_retries = 0\ntimeout_s = 60'
-    project = make_project(tmp_path, {"WP01": package(test=ECHO)}, harness=harness, run='sandbox = "none"')
+    project = make_project(
+        tmp_path, {"WP01": package(test=ECHO)}, harness=harness, run='sandbox = "none"'
+    )
     phasegate = [sys.executable, "-m", "phasegate"]
-    with subprocess.Popen([*phasegate, "dispatch", "WP01"], cwd=project.root, stderr=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen(
+        [*phasegate, "dispatch", "WP01"], cwd=project.root, stderr=subprocess.PIPE, text=True
+    ) as run:
         assert run.stderr is not None
         assert any("implement by actor" in line for line in run.stderr)
         followed = [*phasegate, "show", "WP01", "--log", "--follow"]
-        with subprocess.Popen(followed, cwd=project.root, stdout=subprocess.PIPE, text=True) as show:
+        with subprocess.Popen(
+            followed, cwd=project.root, stdout=subprocess.PIPE, text=True
+        ) as show:
             assert show.stdout is not None
             live = [show.stdout.readline() for _ in range(2)]
             assert live == ["I write the form.\n", "> write src/login.ts\n"]
@@ -150,8 +163,13 @@ def test_each_thing_of_a_whole_feature_is_reached_in_one_step(tmp_path: Path) ->
             assert project.call("show", job.id[:8], part).code == 0
     archivist = next(job for job in project.jobs() if job.phase == "archive")
     reviewer = next(job for job in project.jobs() if job.phase == "review" and not job.wp)
-    assert project.call("show", "archive", "--prompt").stdout.strip() == project.prompt(archivist.id).strip()
-    assert project.call("show", "08", "--prompt").stdout.strip() == project.prompt(reviewer.id).strip()
+    assert (
+        project.call("show", "archive", "--prompt").stdout.strip()
+        == project.prompt(archivist.id).strip()
+    )
+    assert (
+        project.call("show", "08", "--prompt").stdout.strip() == project.prompt(reviewer.id).strip()
+    )
     assert "CHANGELOG.md" in project.call("show", "archive", "--diff").stdout
 
 

@@ -35,11 +35,17 @@ def test_the_fallback_of_a_template_is_seen_with_v_and_an_agent_of_ones_own_is_t
     assert about["schema"].startswith("AIDER is none of GEMINI, CLAUDE, CODEX, BASE")
     base = tmp_path / "CLAUDE-plan.md"
     base.write_text("{{TASKS}}\n")
-    assert project.command("template", "metadata", str(base), "--json").json.keys() == {"agent", "phase", "variables"}
+    assert project.command("template", "metadata", str(base), "--json").json.keys() == {
+        "agent",
+        "phase",
+        "variables",
+    }
 
 
 @pytest.mark.demand("D8.l")
-def test_deliverables_that_were_there_are_called_unchanged_and_no_coverage_is_asked_for_by_zero(tmp_path: Path) -> None:
+def test_deliverables_that_were_there_are_called_unchanged_and_no_coverage_is_asked_for_by_zero(
+    tmp_path: Path,
+) -> None:
     there = package(files=["src/services/auth.ts"], checks={"test": "true", "coverage_min": 0})
     project = make_project(tmp_path, {"WP01": there}, run="max_review_cycles = 1")
     project.play(turn("implement", {"result": "success"}), approves())
@@ -74,7 +80,9 @@ def test_on_a_terminal_only_the_last_block_stands_out(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "phasegate", "run", "two", DESCRIPTION]
     env = {**os.environ, "TERM": "xterm"}
     env.pop("NO_COLOR", None)
-    with subprocess.Popen(argv, cwd=project.root, stdout=writing, stderr=subprocess.DEVNULL, env=env) as run:
+    with subprocess.Popen(
+        argv, cwd=project.root, stdout=writing, stderr=subprocess.DEVNULL, env=env
+    ) as run:
         os.close(writing)
         shown = b""
         while True:
@@ -95,7 +103,9 @@ def test_on_a_terminal_only_the_last_block_stands_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("D10.c")
-def test_every_variable_is_on_its_page_and_an_unknown_one_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_every_variable_is_on_its_page_and_an_unknown_one_is_told_with_the_nearest(
+    tmp_path: Path,
+) -> None:
     home = Path(__file__).parents[2]
     name = re.compile(r"\b(?:PHASEGATE|AGILEPLUS)_[A-Z][A-Z_]*[A-Z]\b")
     sources = (home / "src/phasegate").rglob("*.py")
@@ -117,9 +127,15 @@ def test_a_prompt_without_instructions_is_refused_when_it_is_made() -> None:
 
 
 @pytest.mark.demand("D8.e")
-def test_the_reviewer_is_told_of_a_commit_that_got_the_name_of_its_package_from_us(tmp_path: Path) -> None:
+def test_the_reviewer_is_told_of_a_commit_that_got_the_name_of_its_package_from_us(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path)
-    steps = [{"write": "src/login.ts", "content": "x\n"}, {"commit": "Do it my way"}, {"result": "success"}]
+    steps = [
+        {"write": "src/login.ts", "content": "x\n"},
+        {"commit": "Do it my way"},
+        {"result": "success"},
+    ]
     project.play(turn("implement", *steps), approves())
     assert project.command("dispatch", "WP01").code == 0
     assert "WP01: Do it my way" in project.git("log", "--format=%s", "feat/001-user-login")

@@ -57,7 +57,10 @@ def test_each_annotation_is_read_and_a_false_or_broken_one_is_reported(tmp_path:
 def test_the_annotated_ids_are_the_requirements_and_no_other_counts(tmp_path: Path) -> None:
     text = EXAMPLE + "\n- **FR-AUTH-003:** Users can log out\n"
     files = {**FILES, f"kitty-specs/{SLUG}/spec.md": text}
-    plan = {"WP01": package(requirements=["FR-AUTH-001"]), "WP02": package("WP02", requirements=["FR-AUTH-003"])}
+    plan = {
+        "WP01": package(requirements=["FR-AUTH-001"]),
+        "WP02": package("WP02", requirements=["FR-AUTH-003"]),
+    }
     root = make_project(tmp_path, plan, files=files).root
     told = {one["id"]: one for one in phasegate("trace", "--json", cwd=root).json["requirements"]}
     assert {id_: (one["priority"], one["packages"]) for id_, one in told.items()} == {
@@ -66,4 +69,7 @@ def test_the_annotated_ids_are_the_requirements_and_no_other_counts(tmp_path: Pa
     }
     done = phasegate("spec", "check", f"kitty-specs/{SLUG}", "--json", cwd=root)
     codes = {one["code"] for one in done.json["findings"]}
-    assert (done.code, codes >= {"unannotated-id", "unknown-requirement", "uncovered"}) == (1, True), codes
+    assert (done.code, codes >= {"unannotated-id", "unknown-requirement", "uncovered"}) == (
+        1,
+        True,
+    ), codes

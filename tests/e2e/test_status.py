@@ -30,7 +30,9 @@ ACTIVE = {
     "current_phase_index": 6,
     "artifact_folder": FEATURE,
 }
-BLOCKED = PackageRow(FEATURE, "WP02", "Check it", "BLOCKED", 2, "File scope violation: a.py", "take it out", TS)
+BLOCKED = PackageRow(
+    FEATURE, "WP02", "Check it", "BLOCKED", 2, "File scope violation: a.py", "take it out", TS
+)
 
 
 def status(where: Path, *arguments: str) -> Done:
@@ -95,7 +97,10 @@ def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
 def test_workflow_board_and_blockers_are_on_one_page(location: Location) -> None:
     begin(location)
     record(
-        location, PackageRow(FEATURE, "WP01", "Write it", "DONE"), BLOCKED, PackageRow("002-b", "WP01", "Else", "DONE")
+        location,
+        PackageRow(FEATURE, "WP01", "Write it", "DONE"),
+        BLOCKED,
+        PackageRow("002-b", "WP01", "Else", "DONE"),
     )
     (location.root / "below").mkdir()
     said = status(location.root / "below").stdout
@@ -111,12 +116,23 @@ def test_workflow_board_and_blockers_are_on_one_page(location: Location) -> None
 @pytest.mark.demand("W4.a")
 def test_the_record_tells_of_the_workflow_its_gates_and_its_blocker(location: Location) -> None:
     blocked = WorkflowRow(
-        FEATURE, "quick", "Add a \x1b[31mlogin", "main", "01-a 06-b 08-c", 1, "blocked", 2, "stuck", "help it"
+        FEATURE,
+        "quick",
+        "Add a \x1b[31mlogin",
+        "main",
+        "01-a 06-b 08-c",
+        1,
+        "blocked",
+        2,
+        "stuck",
+        "help it",
     )
     judged = GateRow(FEATURE, 1, "01-a", 1, "passed", "", TS)
     other = blocked._replace(feature="002-b", stage="completed", position=2)
     with open_record(location) as store:
-        store.append_unconditionally(FEATURE, TS, [gate_judged_event(judged), workflow_changed_event(blocked)])
+        store.append_unconditionally(
+            FEATURE, TS, [gate_judged_event(judged), workflow_changed_event(blocked)]
+        )
         store.append_unconditionally("002-b", TS, [workflow_changed_event(other)])
     said = status(location.root).stdout.splitlines()
     assert said[:9] == [
@@ -131,7 +147,11 @@ def test_the_record_tells_of_the_workflow_its_gates_and_its_blocker(location: Lo
         "no work packages are loaded",
     ]
     told = json.loads(status(location.root, "--json").stdout)["workflow"]
-    assert (told["stage"], told["reason"], told["phases"][0]["outcome"]) == ("blocked", "stuck", "passed")
+    assert (told["stage"], told["reason"], told["phases"][0]["outcome"]) == (
+        "blocked",
+        "stuck",
+        "passed",
+    )
     assert status(location.root, "--feature", "002-b").stdout.startswith("quick 002-b: completed")
 
 
@@ -172,8 +192,12 @@ def test_an_old_view_does_not_revive_a_workflow_that_is_over(location: Location)
 
 
 @pytest.mark.demand("W4.a")
-def test_all_that_waits_for_a_person_is_one_list_with_the_orders_that_are_allowed(location: Location) -> None:
-    blocked = WorkflowRow("002-b", "quick", "Do it", "main", "01-a 06-b", 1, "blocked", 2, "stuck", "help it")
+def test_all_that_waits_for_a_person_is_one_list_with_the_orders_that_are_allowed(
+    location: Location,
+) -> None:
+    blocked = WorkflowRow(
+        "002-b", "quick", "Do it", "main", "01-a 06-b", 1, "blocked", 2, "stuck", "help it"
+    )
     passed = blocked._replace(feature="003-c", stage="gate-passed", reason="", remediation="")
     stopped = blocked._replace(feature=FEATURE, stage="working", reason="", remediation="")
     record(location, BLOCKED._replace(feature="002-b"), BLOCKED._replace(feature="004-d"))
@@ -188,13 +212,27 @@ def test_all_that_waits_for_a_person_is_one_list_with_the_orders_that_are_allowe
     }
     assert next(one for one in waiting if one["feature"] == "002-b")["reason"] == "stuck"
     said = status(location.root).stdout
-    assert said.startswith(f"quick {FEATURE}: Phase 06")  # the one that was moved last, and waits for nobody
-    assert '  002-b: blocked in 06-b: stuck\n    then: phasegate resolve "how" --feature 002-b\n' in said
-    assert "  003-c: its last gate has passed in 06-b\n    then: phasegate complete --feature 003-c\n" in said
+    assert said.startswith(
+        f"quick {FEATURE}: Phase 06"
+    )  # the one that was moved last, and waits for nobody
+    assert (
+        '  002-b: blocked in 06-b: stuck\n    then: phasegate resolve "how" --feature 002-b\n'
+        in said
+    )
+    assert (
+        "  003-c: its last gate has passed in 06-b\n    then: phasegate complete --feature 003-c\n"
+        in said
+    )
     assert "then: phasegate dispatch WP02 --feature 004-d\n" in said
     assert "also waiting" not in status(location.root, "--feature", FEATURE).stdout
-    (only,) = [line for line in status(location.root, "--feature", "002-b").stdout.splitlines() if "then:" in line]
-    assert only == '  then: phasegate resolve "how" --feature 002-b, and phasegate run --feature 002-b'
+    (only,) = [
+        line
+        for line in status(location.root, "--feature", "002-b").stdout.splitlines()
+        if "then:" in line
+    ]
+    assert (
+        only == '  then: phasegate resolve "how" --feature 002-b, and phasegate run --feature 002-b'
+    )
 
 
 def test_a_blocked_package_outside_of_a_workflow_is_dispatched_again(location: Location) -> None:
@@ -234,7 +272,11 @@ def test_json_holds_everything_the_page_shows(location: Location) -> None:
 
 
 def test_another_feature_can_be_chosen(location: Location) -> None:
-    record(location, PackageRow(FEATURE, "WP01", "a", "DONE"), PackageRow("002-b", "WP01", "b", "DOING"))
+    record(
+        location,
+        PackageRow(FEATURE, "WP01", "a", "DONE"),
+        PackageRow("002-b", "WP01", "b", "DOING"),
+    )
     assert "\n002-b\nPLANNED" in status(location.root, "--feature", "002-b").stdout
     done = status(location.root, "--feature", "003-c")
     assert (done.code, f"known are: {FEATURE}, 002-b" in done.stderr) == (2, True)
@@ -248,7 +290,9 @@ def test_a_terminal_shows_the_rail_and_the_graph_and_a_pipe_what_it_always_showe
     shown = on_terminal(location.root, NO_COLOR="1")
     assert ("  ● Phase 01" in shown, "[x]" in shown) == (True, False)
     assert "\x1b[32m●\x1b[0m" in on_terminal(location.root)
-    assert "[x]" in on_terminal(location.root, PYTHONIOENCODING="ascii")  # where it could not be drawn
+    assert "[x]" in on_terminal(
+        location.root, PYTHONIOENCODING="ascii"
+    )  # where it could not be drawn
     assert "[x]" in status(location.root).stdout
     plan = {"WP01": package(), "WP02": package("WP02", ("b.ts",), dependencies=["WP01"])}
     project = make_project(tmp_path / "planned", plan)
@@ -265,7 +309,9 @@ def test_a_terminal_shows_colours_unless_the_person_wants_none(location: Locatio
 
 
 def test_a_narrow_terminal_shows_one_column(location: Location) -> None:
-    record(location, PackageRow(FEATURE, "WP01", "A title that is rather long for it", "DONE"), BLOCKED)
+    record(
+        location, PackageRow(FEATURE, "WP01", "A title that is rather long for it", "DONE"), BLOCKED
+    )
     lines = on_terminal(location.root, columns=40, NO_COLOR="1").split("\n")
     at = lines.index("DONE 1")
     assert lines[at + 1] == "  WP01 A title that is rather long fo.."
@@ -314,7 +360,9 @@ def test_outside_of_a_repository_there_is_no_status(tmp_path: Path) -> None:
 def test_the_plain_question_loads_no_heavy_module(location: Location) -> None:
     record(location, BLOCKED)
     code = "import sys; sys.argv = ['x', 'status']\nfrom phasegate.__main__ import main\nmain()\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=location.root, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=location.root, capture_output=True, text=True
+    )
     loaded = {*done.stdout.splitlines()[-1].split()}
     assert not loaded & {
         "click",

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from support.dispatch_project import DispatchProject, Turn, approves, make_project, package, turn, writes
+from support.dispatch_project import (
+    DispatchProject,
+    Turn,
+    approves,
+    make_project,
+    package,
+    turn,
+    writes,
+)
 from support.feature_run import DESCRIPTION, FEATURE, TYPE, make_feature_run
 from support.feature_run import SLUG as FEATURE_SLUG
 
@@ -22,7 +30,9 @@ def project(folder: Path, *turns: Turn) -> DispatchProject:
 def says(*lines: str) -> Turn:
     """An implementer that does the work and then says this; lines for its second try begin with `again:`."""
     first, second = (
-        "\n".join(line.removeprefix("again:") for line in lines if line.startswith("again:") is is_again)
+        "\n".join(
+            line.removeprefix("again:") for line in lines if line.startswith("again:") is is_again
+        )
         for is_again in (False, True)
     )
     script = f"if grep -q 'could not be used' \"$AGILEPLUS_PROMPT\"; then echo '{second}'; else echo '{first}'; fi"
@@ -35,7 +45,9 @@ def status(task: str, word: str = "COMPLETED") -> str:
 
 
 @pytest.mark.demand("P6.o", "P6.q")
-def test_a_failed_task_beside_a_success_is_never_done_and_the_person_sees_which(tmp_path: Path) -> None:
+def test_a_failed_task_beside_a_success_is_never_done_and_the_person_sees_which(
+    tmp_path: Path,
+) -> None:
     said = [status("1.1"), status("1.2", "FAILED")]
     made = project(tmp_path, says(*said, *(f"again:{line}" for line in said)), approves())
     done = made.command("dispatch", "WP01")
@@ -54,9 +66,13 @@ def test_a_failed_task_beside_a_success_is_never_done_and_the_person_sees_which(
 
 
 @pytest.mark.demand("P6.o")
-def test_the_reviewer_learns_of_a_task_that_failed_before_the_agent_was_asked_again(tmp_path: Path) -> None:
+def test_the_reviewer_learns_of_a_task_that_failed_before_the_agent_was_asked_again(
+    tmp_path: Path,
+) -> None:
     first = [status("1.1"), status("1.2", "FAILED")]
-    made = project(tmp_path, says(*first, *(f"again:{status(task)}" for task in ("1.1", "1.2"))), approves())
+    made = project(
+        tmp_path, says(*first, *(f"again:{status(task)}" for task in ("1.1", "1.2"))), approves()
+    )
     assert made.command("dispatch", "WP01").code == 0
     review = made.prompt(made.jobs()[-1].id)
     assert "1.1 COMPLETED, 1.2 COMPLETED" in review
@@ -64,7 +80,9 @@ def test_the_reviewer_learns_of_a_task_that_failed_before_the_agent_was_asked_ag
 
 
 @pytest.mark.demand("P6.p")
-def test_a_task_without_a_status_is_asked_for_once_and_the_reviewer_sees_that_there_is_none(tmp_path: Path) -> None:
+def test_a_task_without_a_status_is_asked_for_once_and_the_reviewer_sees_that_there_is_none(
+    tmp_path: Path,
+) -> None:
     made = project(tmp_path, says(status("1.1"), f"again:{status('1.1')}"), approves())
     assert made.command("dispatch", "WP01").code == 0
     assert [job.phase for job in made.jobs()] == ["implement", "implement", "review"]
@@ -81,7 +99,9 @@ def test_an_answer_with_every_status_is_not_asked_for_again(tmp_path: Path) -> N
 
 
 @pytest.mark.demand("P6.q", "D16.c")
-def test_the_implementation_report_holds_statuses_and_summaries_behind_front_matter(tmp_path: Path) -> None:
+def test_the_implementation_report_holds_statuses_and_summaries_behind_front_matter(
+    tmp_path: Path,
+) -> None:
     run = make_feature_run(tmp_path)
     assert run.command("run", TYPE, DESCRIPTION).code == 0
     written = run.git("show", f"{FEATURE}:kitty-specs/{FEATURE_SLUG}/IMPLEMENTATION.md")

@@ -49,7 +49,9 @@ def own_template(project: Path, name: str, text: str) -> Path:
 
 
 def shown(project: Path, agent: str, *arguments: str) -> Done:
-    return phasegate("prompt", "show", "--phase", "plan", "--agent", agent, *arguments, "Go", cwd=project)
+    return phasegate(
+        "prompt", "show", "--phase", "plan", "--agent", agent, *arguments, "Go", cwd=project
+    )
 
 
 def section(text: str, title: str) -> str:
@@ -57,13 +59,21 @@ def section(text: str, title: str) -> str:
 
 
 @pytest.mark.demand("T2.b", "T2.c", "T2.d", "T2.e", "T2.f")
-def test_each_shipped_template_has_its_sections_its_directives_and_its_answers(project: Path) -> None:
+def test_each_shipped_template_has_its_sections_its_directives_and_its_answers(
+    project: Path,
+) -> None:
     rows = phasegate("template", "list", "--json", cwd=project).json
     assert {row["phase"] for row in rows} == ALLOWED.keys()
     for row in rows:
         agent, phase = row["agent"], row["phase"]
         text = phasegate("template", "show", agent, phase, cwd=project).stdout
-        for title in ("Identity & Role", "Core Principles", "Workflow Context", "Inputs", "How to Be Sure"):
+        for title in (
+            "Identity & Role",
+            "Core Principles",
+            "Workflow Context",
+            "Inputs",
+            "How to Be Sure",
+        ):
             assert section(text, title), (agent, phase, title)
         for name in CONTEXT:
             assert f"{{{{{name}}}}}" in text, (agent, phase)
@@ -77,7 +87,10 @@ def test_each_shipped_template_has_its_sections_its_directives_and_its_answers(p
 
 @pytest.mark.demand("T2.g", "T5.a", "T5.b")
 def test_claude_and_codex_have_instructions_of_their_own(project: Path) -> None:
-    implement = [phasegate("template", "show", agent, "implement", cwd=project).stdout for agent in ("claude", "base")]
+    implement = [
+        phasegate("template", "show", agent, "implement", cwd=project).stdout
+        for agent in ("claude", "base")
+    ]
     assert ["Claude Sonnet" in text for text in implement] == [True, False]
     text = phasegate("template", "show", "codex", "challenge", cwd=project).stdout
     assert "You MUST output <review>PASS</review> or <review>NEEDS_REVISION</review>" in text
@@ -108,14 +121,18 @@ def test_an_agents_template_follows_from_its_harness_or_its_own_key(project: Pat
     )
     (project / "phasegate.toml").write_text(config)
     base = phasegate("template", "show", "base", "plan", cwd=project).stdout
-    assert phasegate("template", "show", "set-codex", "plan", cwd=project).stdout == base, "it has none of its own yet"
+    assert phasegate("template", "show", "set-codex", "plan", cwd=project).stdout == base, (
+        "it has none of its own yet"
+    )
     for prefix in (*PREFIXES.values(), "SHOP"):
         own_template(project, f"{prefix}-plan.md", f"This is {prefix}.")
     for harness, prefix in PREFIXES.items():
         for agent, due in ((f"mine-{harness}", prefix), (f"set-{harness}", "SHOP")):
             done = shown(project, agent)
             assert done.code == 0, (agent, done.stderr)
-            assert ElementTree.fromstring(done.stdout).findtext("system_prompt") == f"This is {due}."
+            assert (
+                ElementTree.fromstring(done.stdout).findtext("system_prompt") == f"This is {due}."
+            )
     nobody = shown(project, "nobody")
     assert (nobody.code, nobody.stdout) == (2, ""), "without a system prompt there is no prompt"
     assert "TemplateNotFound" in nobody.stderr
@@ -127,7 +144,18 @@ def test_an_unknown_placeholder_stays_and_is_reported(project: Path) -> None:
     (project / "agentd").mkdir()
     (project / "agentd/project.md").write_text("A shop")
     done = subprocess.run(
-        [sys.executable, "-m", "phasegate", "prompt", "show", "--phase", "plan", "--agent", "claude", "Go"],
+        [
+            sys.executable,
+            "-m",
+            "phasegate",
+            "prompt",
+            "show",
+            "--phase",
+            "plan",
+            "--agent",
+            "claude",
+            "Go",
+        ],
         cwd=project,
         capture_output=True,
         text=True,
@@ -139,7 +167,9 @@ def test_an_unknown_placeholder_stays_and_is_reported(project: Path) -> None:
 
 
 @pytest.mark.demand("T4.d", "T2.f")
-def test_the_linter_misses_each_marker_that_is_not_asked_for_and_finds_each_foreign_one(project: Path) -> None:
+def test_the_linter_misses_each_marker_that_is_not_asked_for_and_finds_each_foreign_one(
+    project: Path,
+) -> None:
     for phase, allowed in ALLOWED.items():
         text = phasegate("template", "show", "base", phase, cwd=project).stdout
         path = str(own_template(project, f"BASE-{phase}.md", text))
@@ -150,18 +180,27 @@ def test_the_linter_misses_each_marker_that_is_not_asked_for_and_finds_each_fore
             own_template(project, f"BASE-{phase}.md", text.replace(marker, ""))
             found = phasegate("template", "lint", "--json", path, cwd=project)
             assert found.code == 1
-            assert "missing-marker" in [one["code"] for one in found.json["findings"]], (phase, marker)
+            assert "missing-marker" in [one["code"] for one in found.json["findings"]], (
+                phase,
+                marker,
+            )
         for foreign in VERDICTS - allowed:
             own_template(project, f"BASE-{phase}.md", f"{text}\n<review>{foreign}</review>\n")
             found = phasegate("template", "lint", "--json", path, cwd=project)
-            assert [one["code"] for one in found.json["findings"]] == ["foreign-verdict"] * (1 if allowed else 2), (
-                *(phase, foreign),
-            )
+            assert [one["code"] for one in found.json["findings"]] == ["foreign-verdict"] * (
+                1 if allowed else 2
+            ), (*(phase, foreign),)
 
 
 @pytest.mark.demand("P2.c")
 def test_a_plain_parser_sees_every_character_that_xml_can_carry(project: Path) -> None:
-    carried = [0x9, 0xA, *range(0x20, 0xD800), *range(0xE000, 0xFFFE), *range(0x10000, 0x10FFFF, 997)]
+    carried = [
+        0x9,
+        0xA,
+        *range(0x20, 0xD800),
+        *range(0xE000, 0xFFFE),
+        *range(0x10000, 0x10FFFF, 997),
+    ]
     text = "]]> &amp; <![CDATA[ </file> '\" \\ " + "".join(map(chr, carried))
     (project / "all.txt").write_bytes(text.encode())
     done = shown(project, "claude", "--file", "all.txt")
@@ -184,7 +223,12 @@ print(json.dumps({
 @pytest.mark.demand("T6.a", "T6.b", "P1.c")
 def test_a_program_of_ones_own_finds_the_published_functions(project: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=project, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", PROGRAM],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     said = json.loads(done.stdout)
     assert (said["load"], said["inject"]) == (["agent", "phase"], ["template", "context"])

@@ -10,7 +10,16 @@ import pytest
 from phasegate.core.machine.feature_events import Merged
 from phasegate.engine.journal.entries import encode_feature_step
 from phasegate.engine.project.project import open_project_store
-from support.dispatch_project import FILES, SLUG, DispatchProject, approves, make_project, package, turn, writes
+from support.dispatch_project import (
+    FILES,
+    SLUG,
+    DispatchProject,
+    approves,
+    make_project,
+    package,
+    turn,
+    writes,
+)
 from support.entry import Done, phasegate
 from support.git_project import git, make_repository, write
 
@@ -32,15 +41,24 @@ def trace(where: Path, *arguments: str) -> Done:
 
 
 def told(where: Path, *arguments: str) -> dict[str, dict[str, object]]:
-    return {one["id"]: one for one in json.loads(trace(where, "--json", *arguments).stdout)["requirements"]}
+    return {
+        one["id"]: one
+        for one in json.loads(trace(where, "--json", *arguments).stdout)["requirements"]
+    }
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> DispatchProject:
     document = package(files=TESTED, requirements=["FR-AUTH-001"])
-    document = document.replace(json.dumps({"code": TESTED}), json.dumps({"code": TESTED[:1], "tests": TESTED[1:]}))
+    document = document.replace(
+        json.dumps({"code": TESTED}), json.dumps({"code": TESTED[:1], "tests": TESTED[1:]})
+    )
     made = make_project(tmp_path, {"WP01": document}, files={**FILES, SPEC_PATH: SPEC})
-    steps = (*writes(*TESTED), {"commit": "feat({wp_id}): People log in [FR-AUTH-001]"}, {"result": "success"})
+    steps = (
+        *writes(*TESTED),
+        {"commit": "feat({wp_id}): People log in [FR-AUTH-001]"},
+        {"result": "success"},
+    )
     made.play(turn("implement", *steps), approves())
     return made
 
@@ -52,12 +70,16 @@ def test_a_dispatched_package_leads_from_requirement_to_test(project: DispatchPr
     assert project.dispatch().state == "DONE"
     one = told(project.root)["FR-AUTH-001"]
     assert (one["packages"], one["priority"], one["missing"]) == (["WP01"], "high", [])
-    assert [commit["subject"] for commit in one["commits"]] == ["feat(WP01): People log in [FR-AUTH-001]"]  # type: ignore[attr-defined]
+    assert [commit["subject"] for commit in one["commits"]] == [
+        "feat(WP01): People log in [FR-AUTH-001]"
+    ]  # type: ignore[attr-defined]
     assert [test["path"] for test in one["tests"]] == TESTED[1:]  # type: ignore[attr-defined]
     said = trace(project.root)
     assert said.code == 0
     assert "FR-AUTH-002  People log out.\n  packages  -\n" in said.stdout
-    assert said.stdout.endswith("2 requirements: 1 without package, 1 without commit, 1 without test\n")
+    assert said.stdout.endswith(
+        "2 requirements: 1 without package, 1 without commit, 1 without test\n"
+    )
 
 
 @pytest.mark.demand("D15.d")
@@ -73,14 +95,18 @@ def test_check_says_no_until_nothing_is_missing(project: DispatchProject) -> Non
 
 
 @pytest.mark.demand("D15.d")
-def test_a_merged_feature_is_traced_although_its_branches_are_gone(project: DispatchProject) -> None:
+def test_a_merged_feature_is_traced_although_its_branches_are_gone(
+    project: DispatchProject,
+) -> None:
     project.dispatch()
     git(project.root, "merge", "-q", "--no-ff", "-m", "Merge", f"feat/{SLUG}")
     merged = git(project.root, "rev-parse", "HEAD").strip()
     git(project.root, "branch", "-qD", f"feat/{SLUG}", f"feat/{SLUG}-WP01")
     assert told(project.root)["FR-AUTH-001"]["missing"] == ["commit", "test"]
     with open_project_store(project.project) as store:
-        store.append_unconditionally(SLUG, project.project.now(), [encode_feature_step(Merged(merged))])
+        store.append_unconditionally(
+            SLUG, project.project.now(), [encode_feature_step(Merged(merged))]
+        )
     write(project.root, {"src/login.ts": "// another feature's first package\n"})
     git(project.root, "commit", "-qam", "WP01: of another feature")
     one = told(project.root)["FR-AUTH-001"]
@@ -88,7 +114,9 @@ def test_a_merged_feature_is_traced_although_its_branches_are_gone(project: Disp
     assert len(one["commits"]) == 1  # type: ignore[arg-type]
 
 
-def test_a_commit_that_names_the_package_and_touches_nothing_of_it_is_no_evidence(tmp_path: Path) -> None:
+def test_a_commit_that_names_the_package_and_touches_nothing_of_it_is_no_evidence(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "repo"
     task = {f"kitty-specs/{SLUG}/tasks/WP01.md": package(requirements=["FR-AUTH-001"])}
     make_repository(root, {**FILES, SPEC_PATH: SPEC, **task})
@@ -139,7 +167,9 @@ def test_a_merge_counts_only_for_what_it_changed_itself(tmp_path: Path) -> None:
 def test_a_test_that_was_promised_and_is_not_there_is_no_test(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     front = package(files=["src/a.ts", "tests/a.ts"], requirements=["FR-AUTH-001"])
-    front = front.replace('{"code": ["src/a.ts", "tests/a.ts"]}', '{"code": ["src/a.ts"], "tests": ["tests/a.ts"]}')
+    front = front.replace(
+        '{"code": ["src/a.ts", "tests/a.ts"]}', '{"code": ["src/a.ts"], "tests": ["tests/a.ts"]}'
+    )
     make_repository(root, {SPEC_PATH: SPEC, f"kitty-specs/{SLUG}/tasks/WP01.md": front})
     git(root, "checkout", "-q", "-b", f"feat/{SLUG}")
     write(root, {"src/a.ts": "x"})
@@ -166,7 +196,10 @@ def test_requirements_come_from_the_specification_only(tmp_path: Path) -> None:
     assert f"kitty-specs/{SLUG} was looked for in your files" in done.stderr
     git(tmp_path / "repo", "branch", f"feat/{SLUG}")
     head = git(tmp_path / "repo", "rev-parse", "HEAD")[:12]
-    assert f"was looked for in {head} (feat/{SLUG}, or its merge), your files" in trace(tmp_path / "repo").stderr
+    assert (
+        f"was looked for in {head} (feat/{SLUG}, or its merge), your files"
+        in trace(tmp_path / "repo").stderr
+    )
     git(tmp_path / "repo", "branch", "-qD", f"feat/{SLUG}")
     write(tmp_path / "repo", {SPEC_PATH: "# Nothing is required\n"})
     assert trace(tmp_path / "repo", "--check").code == 1

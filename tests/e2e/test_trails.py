@@ -20,21 +20,34 @@ PHASEGATE = [sys.executable, "-m", "phasegate"]
 def test_the_trails_of_the_demo_tell_each_file_commit_and_test_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = subprocess.run([*PHASEGATE, "demo", "--keep", str(tmp_path / "demo")], capture_output=True, text=True)
+    played = subprocess.run(
+        [*PHASEGATE, "demo", "--keep", str(tmp_path / "demo")], capture_output=True, text=True
+    )
     assert played.returncode == 0, played.stdout + played.stderr
     root = tmp_path / "demo/repository"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "demo/state"))
-    first = subprocess.run(["git", "rev-list", "--max-parents=0", "main"], cwd=root, capture_output=True, text=True)
+    first = subprocess.run(
+        ["git", "rev-list", "--max-parents=0", "main"], cwd=root, capture_output=True, text=True
+    )
     (slug,) = (path.name for path in (root / ".phasegate/audit").iterdir())
     trails = trails_of(root)
     expect_stories(trails, root, first.stdout.strip(), slug)
-    shown = subprocess.run([*PHASEGATE, "audit", "show"], cwd=root, capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        [*PHASEGATE, "audit", "show"], cwd=root, capture_output=True, text=True
+    ).stdout
     assert len(shown.splitlines()) == len(trails)
     assert ", implement, round 1, author, done  " in shown
     job = next(job for job, entries in trails.items() if any(line.get("tests") for line in entries))
-    story = subprocess.run([*PHASEGATE, "audit", "show", "--job", job], cwd=root, capture_output=True, text=True).stdout
+    story = subprocess.run(
+        [*PHASEGATE, "audit", "show", "--job", job], cwd=root, capture_output=True, text=True
+    ).stdout
     assert f"job {job} of {slug}: " in story.splitlines()[0]
-    assert story.index("read_spec") < story.index("write_file") < story.index("exit ") < story.index("run_tests")
+    assert (
+        story.index("read_spec")
+        < story.index("write_file")
+        < story.index("exit ")
+        < story.index("run_tests")
+    )
 
 
 DEAF = """
@@ -50,7 +63,9 @@ def test_signals_are_noted_when_they_are_sent(tmp_path: Path) -> None:
     program = tmp_path / "agent.py"
     program.write_text(DEAF)
     command = json.dumps([sys.executable, str(program)])
-    project = make_project(tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 4')
+    project = make_project(
+        tmp_path, harness=f'harness = "command"\ncommand = {command}\ntimeout_s = 4'
+    )
     project.command("dispatch", "WP01")
     (job,) = project.jobs()
     entries = {entry["action"]: entry for entry in project.trail(job.id)}
@@ -61,9 +76,18 @@ def test_signals_are_noted_when_they_are_sent(tmp_path: Path) -> None:
         "write_file",
         "exit",
     ]
-    moment = {name: datetime.fromisoformat(entry["ts"]).timestamp() for name, entry in entries.items()}
+    moment = {
+        name: datetime.fromisoformat(entry["ts"]).timestamp() for name, entry in entries.items()
+    }
     assert moment["told_to_stop"] - moment["start"] >= 0.9 * 4
     assert moment["killed"] - moment["start"] >= 4
-    assert moment["start"] < datetime.fromisoformat(entries["write_file"]["at"]).timestamp() < moment["told_to_stop"]
-    assert (entries["told_to_stop"]["signal"], entries["killed"]["signal"]) == ("SIGTERM", "SIGKILL")
+    assert (
+        moment["start"]
+        < datetime.fromisoformat(entries["write_file"]["at"]).timestamp()
+        < moment["told_to_stop"]
+    )
+    assert (entries["told_to_stop"]["signal"], entries["killed"]["signal"]) == (
+        "SIGTERM",
+        "SIGKILL",
+    )
     assert (entries["exit"]["signal"], entries["exit"]["actor"]) == (9, "agent:command")

@@ -28,7 +28,9 @@ def shown(command: str) -> str:
 
 def block_with(text: str) -> str:
     """The code block of the page that holds a text."""
-    return next(block for block in re.findall(r"```(?:toml)?\n(.*?)```", PAGE, re.S) if text in block)
+    return next(
+        block for block in re.findall(r"```(?:toml)?\n(.*?)```", PAGE, re.S) if text in block
+    )
 
 
 def same(text: str) -> str:
@@ -37,7 +39,9 @@ def same(text: str) -> str:
 
 def shell(script: str, folder: Path, env: Mapping[str, str]) -> Done:
     merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(["sh", "-ec", script], cwd=folder, text=True, timeout=300, env=env, **merged)  # type: ignore[call-overload]
+    done = subprocess.run(
+        ["sh", "-ec", script], cwd=folder, text=True, timeout=300, env=env, **merged
+    )  # type: ignore[call-overload]
     return Done(done.returncode, done.stdout, "")
 
 
@@ -49,28 +53,42 @@ def shell(script: str, folder: Path, env: Mapping[str, str]) -> Done:
 def test_the_tutorial_goes_as_it_says(tmp_path: Path) -> None:
     scenario, programs = tmp_path / "stand-in.toml", tmp_path / "bin"
     # Nobody interrupts this one, so nobody needs the time for it.
-    scenario.write_text((FOLDER / "stand-in.toml").read_text(encoding="utf-8").replace("sleep_s = 6", "sleep_s = 0"))
+    scenario.write_text(
+        (FOLDER / "stand-in.toml").read_text(encoding="utf-8").replace("sleep_s = 6", "sleep_s = 0")
+    )
     programs.mkdir()
     (programs / "claude").write_text("#!/bin/sh\nexit 1\n")
     (programs / "claude").chmod(0o755)
     names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
     path = f"{programs}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    env = {**os.environ, **dict.fromkeys(names, "Ada"), "PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")}
+    env = {
+        **os.environ,
+        **dict.fromkeys(names, "Ada"),
+        "PATH": path,
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
     made = shell(f"{block_with('mkdir tally')}\nphasegate init", tmp_path, env)
     assert (made.code, 'harness = "claude_code"' in made.stdout) == (0, True), made
     root = tmp_path / "tally"
     settings = root / "phasegate.toml"
     lines = settings.read_text().splitlines(keepends=True)
-    settings.write_text("".join(line for line in lines if not line.startswith(("[checks", "# test"))))
+    settings.write_text(
+        "".join(line for line in lines if not line.startswith(("[checks", "# test")))
+    )
     with settings.open("a") as file:
         file.write(block_with('test = "python3 -m unittest"'))
     assert shell(block_with("git add phasegate.toml"), root, env).code == 0
 
-    env |= {"PHASEGATE_AGENTS__CLAUDE__HARNESS": "scripted", "PHASEGATE_AGENTS__CLAUDE__SCENARIO": str(scenario)}
+    env |= {
+        "PHASEGATE_AGENTS__CLAUDE__HARNESS": "scripted",
+        "PHASEGATE_AGENTS__CLAUDE__SCENARIO": str(scenario),
+    }
     first = 'phasegate run quick "Add the average of the prices"'
     stopped = shell(first, root, env)
     assert (stopped.code, stopped.stdout) == (1, shown(first))
-    assert "what is the average of no prices?" in stopped.stdout  # a person is shown what to decide on
+    assert (
+        "what is the average of no prices?" in stopped.stdout
+    )  # a person is shown what to decide on
     for command in ("phasegate status", 'phasegate resolve "No prices: raise a ValueError"'):
         assert shell(command, root, env) == Done(0, shown(command), "")
     went_on = shell("phasegate run", root, env)
@@ -78,5 +96,10 @@ def test_the_tutorial_goes_as_it_says(tmp_path: Path) -> None:
     assert (went_on.code, went_on.stdout.endswith(end)) == (0, True), went_on
     merged = shell("phasegate complete", root, env)
     assert (merged.code, same(merged.stdout)) == (0, same(shown("phasegate complete")))
-    assert shell("python3 -m unittest && phasegate audit verify && phasegate trace --check", root, env).code == 0
+    assert (
+        shell(
+            "python3 -m unittest && phasegate audit verify && phasegate trace --check", root, env
+        ).code
+        == 0
+    )
     assert shell("git status --short", root, env) == Done(0, "", "")

@@ -16,14 +16,23 @@ from phasegate.engine.views.follow import JournalFollower
 from phasegate.engine.views.job import job_view
 from phasegate.engine.views.overview import PackageCard, open_reader
 from phasegate.storage.reader import StoreReader
-from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package
+from support.dispatch_project import (
+    SLUG,
+    DispatchProject,
+    approves,
+    implements,
+    make_project,
+    package,
+)
 from support.feature_project import SLUG as FEATURE_SLUG
 from support.feature_project import FeatureProject, make_feature_project
 
 FORM = "src/login.ts"
 
 
-def asked_inside(project: DispatchProject, *requests: StatusRequest | WorktreeListRequest) -> list[Any]:
+def asked_inside(
+    project: DispatchProject, *requests: StatusRequest | WorktreeListRequest
+) -> list[Any]:
     """What an agent inside a job is answered."""
     reader = open_reader(str(project.root))
     assert reader is not None
@@ -34,11 +43,15 @@ def asked_inside(project: DispatchProject, *requests: StatusRequest | WorktreeLi
 
 @pytest.mark.demand("D14.a", "D14.b", "W4.a")
 def test_a_package_has_one_shape_whoever_asks(tmp_path: Path) -> None:
-    project = make_project(tmp_path, {"WP01": package(), "WP02": package("WP02", ["src/b.ts"], dependencies=["WP01"])})
+    project = make_project(
+        tmp_path, {"WP01": package(), "WP02": package("WP02", ["src/b.ts"], dependencies=["WP01"])}
+    )
     project.play(implements(FORM, package="WP01"), approves())
     assert project.command("dispatch", "WP01").code == 0
     page = project.command("status", "--json").json
-    inside = asked_inside(project, StatusRequest("WP01", as_json=True), StatusRequest(None, as_json=True))
+    inside = asked_inside(
+        project, StatusRequest("WP01", as_json=True), StatusRequest(None, as_json=True)
+    )
     ready = asked_inside(project, WorktreeListRequest(include_all=False, as_json=True))
     shapes = {
         "status": page["features"][0]["packages"],
@@ -56,14 +69,20 @@ def test_a_package_has_one_shape_whoever_asks(tmp_path: Path) -> None:
     assert shapes["status WP01"] == shapes["status WP01 inside"]
     assert shapes["worktree list"] == shapes["worktree list inside"]
     shown = shapes["package show"][0]
-    assert (shown["standing"], shown["plan"]["file_scope"], len(shown["jobs"])) == ("ended", [FORM], 2)
-    assert [(card["id"], card["is_ready"], card["waits_for"]) for card in shapes["worktree list"]] == [
-        ("WP02", True, ["WP01"])
-    ]
+    assert (shown["standing"], shown["plan"]["file_scope"], len(shown["jobs"])) == (
+        "ended",
+        [FORM],
+        2,
+    )
+    assert [
+        (card["id"], card["is_ready"], card["waits_for"]) for card in shapes["worktree list"]
+    ] == [("WP02", True, ["WP01"])]
 
 
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FeatureProject, StoreReader]]:
+def carried(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[FeatureProject, StoreReader]]:
     """A feature that was carried to its last gate."""
     project = make_feature_project(tmp_path_factory.mktemp("views"))
     project.start()
@@ -83,12 +102,14 @@ def test_a_feature_is_seen_with_every_gate_every_job_in_its_phase_and_what_may_b
     view = told["detail"]
     assert view["card"] == told["workflow"]
     gates = reader.gates(FEATURE_SLUG)
-    assert [(phase["key"], one["outcome"]) for phase in view["phases"] for one in phase["rounds"]] == [
-        (gate.phase, gate.outcome) for gate in gates
-    ]
+    assert [
+        (phase["key"], one["outcome"]) for phase in view["phases"] for one in phase["rounds"]
+    ] == [(gate.phase, gate.outcome) for gate in gates]
     bars = view["bars"]
     assert bars == sorted(bars, key=lambda bar: bar["started"])
-    assert {bar["job"] for bar in bars if bar["kind"] == "agent"} == {job.id for job in reader.jobs(FEATURE_SLUG)}
+    assert {bar["job"] for bar in bars if bar["kind"] == "agent"} == {
+        job.id for job in reader.jobs(FEATURE_SLUG)
+    }
     assert all(bar["phase"] in {phase["key"] for phase in view["phases"]} for bar in bars)
     assert all(bar["started"] <= bar["ended"] for bar in bars)
     assert {"agent", "gate", "step"} == {bar["kind"] for bar in bars}
@@ -108,7 +129,11 @@ def test_a_job_is_seen_with_its_prompt_its_logs_its_diff_its_claims_and_the_evid
         for role in ("implement", "review")
     )
     view = job_view(project.project.location, builder.id[:8])
-    assert (view.row, view.feature, builder.workflow_phase) == (builder, FEATURE_SLUG, "06-implementation")
+    assert (view.row, view.feature, builder.workflow_phase) == (
+        builder,
+        FEATURE_SLUG,
+        "06-implementation",
+    )
     assert view.prompt is not None
     assert (project.root / view.prompt.path).stat().st_size == view.prompt.bytes
     changed = project.git("diff", "--name-only", view.base, view.commit).splitlines()

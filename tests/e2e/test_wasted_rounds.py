@@ -8,7 +8,15 @@ import pytest
 
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.lifecycle import Stage
-from support.dispatch_project import FILES, DispatchProject, approves, implements, make_project, package, turn
+from support.dispatch_project import (
+    FILES,
+    DispatchProject,
+    approves,
+    implements,
+    make_project,
+    package,
+    turn,
+)
 from support.feature_project import (
     APPROVES,
     DESCRIPTION,
@@ -28,7 +36,9 @@ def rounds(project: DispatchProject) -> list[tuple[str, int]]:
 
 
 @pytest.mark.demand("R6.a")
-def test_a_round_that_changes_nothing_is_the_last_one_until_a_person_answers(tmp_path: Path) -> None:
+def test_a_round_that_changes_nothing_is_the_last_one_until_a_person_answers(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path)
     project.play(turn("implement", {"result": "success"}), approves())
     report = project.dispatch()
@@ -42,7 +52,9 @@ def test_a_round_that_changes_nothing_is_the_last_one_until_a_person_answers(tmp
 @pytest.mark.demand("R6.a")
 def test_the_same_red_test_twice_stops_although_the_work_changed(tmp_path: Path) -> None:
     project = make_project(
-        tmp_path, {"WP01": package(test="sleep 0.0$RANDOM; python3 -m unittest check_same")}, files=SAME
+        tmp_path,
+        {"WP01": package(test="sleep 0.0$RANDOM; python3 -m unittest check_same")},
+        files=SAME,
     )
     project.play(turn("implement", TODO, {"result": "success"}))
     report = project.dispatch()
@@ -64,12 +76,16 @@ SAME = {
 
 
 @pytest.mark.demand("R6.b")
-@pytest.mark.parametrize("words", ["curl: (6) Could not resolve host: example", "No space left on device"])
+@pytest.mark.parametrize(
+    "words", ["curl: (6) Could not resolve host: example", "No space left on device"]
+)
 def test_a_setup_that_the_machine_fails_costs_no_round(tmp_path: Path, words: str) -> None:
     """The base could be set up; the work changed what the setup reads, and then the network was gone."""
     settings = '\n[checks.python]\nsetup = "sh setup.sh"\n'
     files = {**FILES, "pyproject.toml": "", "setup.sh": "exit 0\n"}
-    project = make_project(tmp_path, {"WP01": package(files=["setup.sh"])}, files=files, run=settings)
+    project = make_project(
+        tmp_path, {"WP01": package(files=["setup.sh"])}, files=files, run=settings
+    )
     broken = {"write": "setup.sh", "content": f"echo '{words}' >&2; exit 1\n"}
     project.play(turn("implement", broken, {"result": "success"}), approves())
     stopped = project.command("dispatch", "WP01")
@@ -87,15 +103,23 @@ def features_rounds(project: FeatureProject, phase: str) -> list[tuple[str, int]
 
 
 @pytest.mark.demand("R6.a")
-def test_a_writer_that_answers_findings_with_nothing_stops_before_another_critic_is_paid(tmp_path: Path) -> None:
-    project = make_feature_project(tmp_path, config='[workflows.note]\nphases = ["01-requirements"]\n')
+def test_a_writer_that_answers_findings_with_nothing_stops_before_another_critic_is_paid(
+    tmp_path: Path,
+) -> None:
+    project = make_feature_project(
+        tmp_path, config='[workflows.note]\nphases = ["01-requirements"]\n'
+    )
     names = ("proposal.md", "spec.md")
     same = turn("plan", *(document(name, "# Always the same\n") for name in names), PASS)
     project.play(same, says("challenge", "NEEDS_REVISION", "It is too thin."), *APPROVES)
     stopped = project.call("run", "note", DESCRIPTION)
     assert stopped.code == 1
     assert "the round changed nothing; it was to answer: It is too thin." in stopped.stderr
-    assert features_rounds(project, "01-requirements") == [("plan", 1), ("challenge", 1), ("plan", 2)]
+    assert features_rounds(project, "01-requirements") == [
+        ("plan", 1),
+        ("challenge", 1),
+        ("plan", 2),
+    ]
     assert project.call("resolve", "it is thick enough").code == 0
     project.play(same, *APPROVES)
     assert project.call("run").code == 0  # a person has spoken: what is there may be right as it is
@@ -106,8 +130,16 @@ def test_a_writer_that_answers_findings_with_nothing_stops_before_another_critic
 @pytest.mark.parametrize(
     ("command", "reason", "mended"),
     [
-        ("sh whole.sh never", "the gate failed in exactly the same way as in the round before", ["WP03"]),
-        ("no-such-program-4711", "no agent can mend this: no-such-program-4711: exit status 127", []),
+        (
+            "sh whole.sh never",
+            "the gate failed in exactly the same way as in the round before",
+            ["WP03"],
+        ),
+        (
+            "no-such-program-4711",
+            "no agent can mend this: no-such-program-4711: exit status 127",
+            [],
+        ),
     ],
 )
 def test_a_gate_of_commands_stops_at_the_same_failure_and_where_a_program_is_not_there(

@@ -15,7 +15,15 @@ from phasegate.core.workflow.lifecycle import Stage
 from phasegate.engine.journal.feature import read_feature
 from phasegate.storage.reader import open_store_reader
 from support.dispatch_project import Turn, turn
-from support.feature_project import APPROVES, ARCHIVES, DESCRIPTION, SLUG, FeatureProject, make_feature_project, plans
+from support.feature_project import (
+    APPROVES,
+    ARCHIVES,
+    DESCRIPTION,
+    SLUG,
+    FeatureProject,
+    make_feature_project,
+    plans,
+)
 
 NOTE = '[workflows.note]\nphases = ["01-requirements", "08-code-review"]\n'
 WRITES = plans("01-requirements", ("01-requirements", "08-code-review"))
@@ -82,13 +90,17 @@ def test_what_a_person_has_not_committed_stops_the_merge_by_name_and_stays(tmp_p
     assert project.call("resolve", "committed").code == 0
     jobs = len(project.jobs())
     assert project.call("complete").code == 0
-    assert len(project.jobs()) == jobs  # the archive was written before: only the merge is tried again
+    assert (
+        len(project.jobs()) == jobs
+    )  # the archive was written before: only the merge is tried again
     assert project.show("main", "README.md") == "half a sentence\n"
     assert ENTRY in project.show("main", "CHANGELOG.md")
 
 
 @pytest.mark.demand("W8.f", "W4.b")
-def test_a_conflict_stops_the_merge_and_is_solved_by_a_person_on_the_features_branch(tmp_path: Path) -> None:
+def test_a_conflict_stops_the_merge_and_is_solved_by_a_person_on_the_features_branch(
+    tmp_path: Path,
+) -> None:
     project = note_project(tmp_path)
     assert project.call("run", "note", DESCRIPTION).code == 0
     (project.root / "CHANGELOG.md").write_text("# Changelog\n\n- Mine.\n")
@@ -147,7 +159,9 @@ def test_ctrl_c_ends_the_agents_says_how_to_go_on_and_run_does(tmp_path: Path) -
     project = note_project(tmp_path, SLEEPER)
     code, last_words = _signalled(project, signal.SIGINT)
     assert code == 130
-    assert f"{SLUG} is stopped; what the agents left is saved, and what was done counts" in last_words
+    assert (
+        f"{SLUG} is stopped; what the agents left is saved, and what was done counts" in last_words
+    )
     assert "then: phasegate run" in last_words
     assert _open_role(project) == ""  # its end is on record
     _expect_the_rest(project)
@@ -194,7 +208,9 @@ def _open_role(project: FeatureProject) -> str:
     return feature.open_job.role if feature and feature.open_job else ""
 
 
-def _wait_for_open_job(project: FeatureProject, role: str, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_open_job(
+    project: FeatureProject, role: str, process: subprocess.Popen[bytes]
+) -> None:
     deadline = time.monotonic() + 240
     while _open_role(project) != role:
         assert process.poll() is None, "it ended by itself"

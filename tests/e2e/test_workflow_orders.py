@@ -73,13 +73,29 @@ def test_a_workflow_with_two_phases_of_packages_is_refused(tmp_path: Path) -> No
 @pytest.mark.demand("W4.a", "W1.j")
 def test_a_wrong_start_says_what_to_do_and_leaves_nothing(tmp_path: Path) -> None:
     project = note_project(tmp_path)
-    expect_refusal(project.call("start", "featur", "x"), 2, "there is no workflow 'featur'", "feature", "known are: ")
-    expect_refusal(project.call("start", "feature"), 2, "a feature needs a description", "what you want")
+    expect_refusal(
+        project.call("start", "featur", "x"),
+        2,
+        "there is no workflow 'featur'",
+        "feature",
+        "known are: ",
+    )
+    expect_refusal(
+        project.call("start", "feature"), 2, "a feature needs a description", "what you want"
+    )
     expect_refusal(project.call("run", "fix", "  "), 2, "a fix needs a description")
-    expect_refusal(project.call("run", "note", "x", "--feature", SLUG), 2, "--feature is for going on")
-    expect_refusal(project.call("start", "note", "x", "--agent", "nobody"), 2, "the agent nobody cannot be started")
+    expect_refusal(
+        project.call("run", "note", "x", "--feature", SLUG), 2, "--feature is for going on"
+    )
+    expect_refusal(
+        project.call("start", "note", "x", "--agent", "nobody"),
+        2,
+        "the agent nobody cannot be started",
+    )
     project.git("checkout", "-q", "--detach")
-    expect_refusal(project.call("start", "note", "x"), 4, "HEAD is detached", "check out the branch")
+    expect_refusal(
+        project.call("start", "note", "x"), 4, "HEAD is detached", "check out the branch"
+    )
     project.git("checkout", "-q", "main")
     assert project.branches() == {"main"}
     expect_refusal(project.call("run"), 4, "no workflow is active", "run feature")
@@ -106,10 +122,16 @@ def test_without_an_agent_it_is_refused_and_the_scripted_one_is_never_taken_unas
     for name in ("git", "sh", "python3"):
         (tools / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setenv("PATH", str(tools))
-    expect_refusal(project.call("start", "note", "x"), 2, "no agent can be started", "[agents.NAME]")
+    expect_refusal(
+        project.call("start", "note", "x"), 2, "no agent can be started", "[agents.NAME]"
+    )
     with (project.root / "phasegate.toml").open("a") as config:
-        config.write('[agents.gone]\nharness = "command"\ncommand = ["no-such-program"]\n[roles]\nplan = "gone"\n')
-    expect_refusal(project.call("start", "note", "x"), 2, "the agent gone cannot be started", "there are: none")
+        config.write(
+            '[agents.gone]\nharness = "command"\ncommand = ["no-such-program"]\n[roles]\nplan = "gone"\n'
+        )
+    expect_refusal(
+        project.call("start", "note", "x"), 2, "the agent gone cannot be started", "there are: none"
+    )
 
 
 @pytest.mark.demand("W4.a", "N7.a", "W1.j")
@@ -123,13 +145,19 @@ def test_start_begins_and_carries_nothing_out(tmp_path: Path) -> None:
     checked = project.call("gate")
     assert checked.code == 1
     assert checked.stdout.startswith("GATE-01 FAILED: 01-requirements is still in progress\n---\n")
-    assert blocks_in(checked.stdout) == [("Review gate failure details", "Retry gate check", "Escalate to human")]
+    assert blocks_in(checked.stdout) == [
+        ("Review gate failure details", "Retry gate check", "Escalate to human")
+    ]
     assert "proposal.md is missing" in checked.stderr
     state = project.state()
     assert isinstance(state, dict)
     assert (state["type"], state["current_phase_index"]) == ("note", 0)
     data = project.call("start", "note", "another", "--json").json
-    assert (data["feature"], data["stage"], data["branch"]) == ("002-another", "working", "feat/002-another")
+    assert (data["feature"], data["stage"], data["branch"]) == (
+        "002-another",
+        "working",
+        "feat/002-another",
+    )
 
 
 @pytest.mark.demand("W6.b", "W4.a", "W4.d", "W3.a", "W6.f", "N7.i", "N8.m")
@@ -138,7 +166,9 @@ def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     project.play(says("challenge", "NEEDS_REVISION", round=1), WRITES, *APPROVES, ARCHIVES)
     failed = project.call("run", "note", DESCRIPTION, "--step")
     assert failed.code == 1
-    assert blocks_in(failed.stdout)[1:] == [("Review gate failure details", "Retry gate check", "Escalate to human")]
+    assert blocks_in(failed.stdout)[1:] == [
+        ("Review gate failure details", "Retry gate check", "Escalate to human")
+    ]
     assert "phasegate retry" in failed.stderr
     assert blocks_in(project.command("next").stdout) == blocks_in(failed.stdout)[1:]
     expect_refusal(project.call("advance"), 4, "GATE-01 has not passed")
@@ -152,10 +182,18 @@ def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     passed = project.call("run", "--step")
     assert (passed.code, passed.stdout.count("GATE-01 PASSED")) == (0, 1)
     assert blocks_in(passed.stdout) == [
-        ("Continue to Phase 08 - Code Review", "Review requirements artifacts", "Show workflow status")
+        (
+            "Continue to Phase 08 - Code Review",
+            "Review requirements artifacts",
+            "Show workflow status",
+        )
     ]
     assert "phasegate advance" in passed.stderr
-    assert project.call("gate", "--json").json == {"gate": "GATE-01", "outcome": "passed", "reasons": []}
+    assert project.call("gate", "--json").json == {
+        "gate": "GATE-01",
+        "outcome": "passed",
+        "reasons": [],
+    }
     by_hand = project.call("gate")
     assert (by_hand.code, by_hand.stdout.splitlines()[0]) == (0, "GATE-01 PASSED")
     assert blocks_in(by_hand.stdout) == blocks_in(passed.stdout)
@@ -167,7 +205,9 @@ def test_a_workflow_is_taken_step_by_step_to_its_merge(tmp_path: Path) -> None:
     assert project.call("complete").code == 0
     assert project.feature().workflow.stage is Stage.COMPLETED
     expect_refusal(project.call("run"), 4, "no workflow is active")
-    expect_refusal(project.call("complete", "--feature", SLUG), 4, f"feature {SLUG} has no active workflow")
+    expect_refusal(
+        project.call("complete", "--feature", SLUG), 4, f"feature {SLUG} has no active workflow"
+    )
 
 
 @pytest.mark.demand("W4.b", "W4.c", "N7.e", "N7.g", "W6.f")
@@ -202,17 +242,29 @@ def test_escalate_resolve_and_cancel_tell_why_and_keep_the_branches(tmp_path: Pa
 @pytest.mark.demand("W4.b", "W3.d", "W3.e")
 def test_no_round_of_a_phase_has_the_number_of_another_also_after_resolve(tmp_path: Path) -> None:
     project = note_project(tmp_path, "[run]\nmax_revisions = 2\n")
-    project.play(*(says("challenge", "NEEDS_REVISION", round=n) for n in (1, 2, 3)), WRITES, *APPROVES, ARCHIVES)
+    project.play(
+        *(says("challenge", "NEEDS_REVISION", round=n) for n in (1, 2, 3)),
+        WRITES,
+        *APPROVES,
+        ARCHIVES,
+    )
     stopped = project.call("run", "note", DESCRIPTION)
     assert (stopped.code, "all 2 rounds are used up" in stopped.stderr) == (1, True)
     assert project.call("resolve", "leave out the login").code == 0
-    assert project.call("status").stdout.startswith(f"note {SLUG}: Phase 01 - Requirements, round 3\n")
+    assert project.call("status").stdout.startswith(
+        f"note {SLUG}: Phase 01 - Requirements, round 3\n"
+    )
     done = project.call("run")
     assert done.code == 0, done.stderr
     told = [line for line in (stopped.stderr + done.stderr).splitlines() if ", plan by " in line]
     assert told == [f"01-requirements: round {n}, plan by actor" for n in (1, 2, 3, 4)]
     assert [job.round for job in project.jobs() if job.phase == "challenge"] == [1, 2, 3, 4]
-    assert [gate.round for gate in project.gates() if gate.phase == "01-requirements"] == [1, 2, 3, 4]
+    assert [gate.round for gate in project.gates() if gate.phase == "01-requirements"] == [
+        1,
+        2,
+        3,
+        4,
+    ]
     shown = [re.findall(r"- round: (\d of \d)", prompt) for prompt in project.prompts("plan")]
     assert shown == [["1 of 2"], ["2 of 2"], ["3 of 4"], ["4 of 4"]]
     third = project.prompts("plan")[2]
@@ -222,7 +274,9 @@ def test_no_round_of_a_phase_has_the_number_of_another_also_after_resolve(tmp_pa
 
 
 @pytest.mark.demand("W4.f", "W4.g", "W4.e")
-def test_two_features_at_once_are_told_apart_and_the_one_chosen_last_is_shown(tmp_path: Path) -> None:
+def test_two_features_at_once_are_told_apart_and_the_one_chosen_last_is_shown(
+    tmp_path: Path,
+) -> None:
     project = note_project(tmp_path)
     one, other = project.start("note", "First thing"), project.start("note", "Second thing")
     assert (one, other) == ("001-first-thing", "002-second-thing")
@@ -233,9 +287,13 @@ def test_two_features_at_once_are_told_apart_and_the_one_chosen_last_is_shown(tm
     assert project.call("escalate", "not now", "--feature", other).code == 0
     assert _shown(project) == other
     assert project.call("run", "--feature", one).code == 0  # to its last gate
-    assert project.call("run", "--feature", one).code == 0  # nothing moves, and it is chosen all the same
+    assert (
+        project.call("run", "--feature", one).code == 0
+    )  # nothing moves, and it is chosen all the same
     assert _shown(project) == one
-    expect_refusal(project.call("run", "--feature", "009-none"), 4, "has no active workflow", one, other)
+    expect_refusal(
+        project.call("run", "--feature", "009-none"), 4, "has no active workflow", one, other
+    )
     assert project.call("cancel", "--reason", "no", "--feature", one).code == 0
     assert project.feature(one).workflow.stage is Stage.CANCELLED
     assert _shown(project) == other  # the one that is left
@@ -244,23 +302,46 @@ def test_two_features_at_once_are_told_apart_and_the_one_chosen_last_is_shown(tm
 
 
 @pytest.mark.demand("W4.j")
-def test_among_several_features_no_order_is_guessed_and_each_hint_can_be_typed(tmp_path: Path) -> None:
+def test_among_several_features_no_order_is_guessed_and_each_hint_can_be_typed(
+    tmp_path: Path,
+) -> None:
     project = note_project(tmp_path)
     one, other = project.start("note", "First thing"), project.start("note", "Second thing")
     seq = [project.happened(slug) for slug in (one, other)]
-    orders = (["run"], ["gate"], ["advance"], ["retry"], ["escalate", "x"], ["resolve", "x"], ["complete"])
+    orders = (
+        ["run"],
+        ["gate"],
+        ["advance"],
+        ["retry"],
+        ["escalate", "x"],
+        ["resolve", "x"],
+        ["complete"],
+    )
     for order in (*orders, ["cancel", "--reason", "x"]):
         expect_refusal(
-            project.call(*order), 4, "several features are in work", f"choose with --feature: {one}, {other}"
+            project.call(*order),
+            4,
+            "several features are in work",
+            f"choose with --feature: {one}, {other}",
         )
-    expect_refusal(project.call("run", "--feature", "00"), 2, "several features begin with 00", f"{one}, {other}")
+    expect_refusal(
+        project.call("run", "--feature", "00"),
+        2,
+        "several features begin with 00",
+        f"{one}, {other}",
+    )
     assert [project.happened(slug) for slug in (one, other)] == seq, "nothing was ordered"
     blocked = project.call("escalate", "not now", "--feature", "002")
     then = f'then: phasegate resolve "how" --feature {other}, and phasegate run --feature {other}'
     assert then in blocked.stderr
     assert then in project.command("status").stdout
-    assert project.command("status", "--feature", "002", "--json").json["workflow"]["feature"] == other
-    assert f"then: phasegate run --feature {one}\n" in project.command("status", "--feature", "001").stdout
+    assert (
+        project.command("status", "--feature", "002", "--json").json["workflow"]["feature"] == other
+    )
+    assert (
+        f"then: phasegate run --feature {one}\n"
+        in project.command("status", "--feature", "001").stdout
+    )
     assert project.call("cancel", "--reason", "no", "--feature", "001-f").code == 0
     alone = project.command("status").stdout  # the control: with one in work nothing need be named
     assert 'then: phasegate resolve "how", and phasegate run\n' in alone
@@ -268,7 +349,9 @@ def test_among_several_features_no_order_is_guessed_and_each_hint_can_be_typed(t
 
 
 @pytest.mark.demand("W4.l")
-def test_what_a_person_says_in_resolve_reaches_the_next_agent_wherever_the_feature_stood(tmp_path: Path) -> None:
+def test_what_a_person_says_in_resolve_reaches_the_next_agent_wherever_the_feature_stood(
+    tmp_path: Path,
+) -> None:
     project = note_project(tmp_path)
     project.start("note")
 
@@ -285,7 +368,11 @@ def test_what_a_person_says_in_resolve_reaches_the_next_agent_wherever_the_featu
     plan, challenge, review, archive = (
         project.prompts(role)[-1] for role in ("plan", "challenge", "review", "archive")
     )
-    for prompt, words in ((plan, "count in metres"), (challenge, "count in metres"), (review, "and in feet")):
+    for prompt, words in (
+        (plan, "count in metres"),
+        (challenge, "count in metres"),
+        (review, "and in feet"),
+    ):
         assert f"A person decided: {words}" in prompt
     assert "A person decided: name the customer" in archive
     assert "count in metres" not in review, "the gate of that phase has passed: it was done"
@@ -293,7 +380,9 @@ def test_what_a_person_says_in_resolve_reaches_the_next_agent_wherever_the_featu
 
 
 @pytest.mark.demand("W4.k", "W4.l")
-def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(tmp_path: Path) -> None:
+def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path)
     phases = WORKFLOWS["quick"]
     tasks = TASKS.replace("say how to use it", "say how to use it politely")
@@ -303,10 +392,18 @@ def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(tmp
     project.play(plans_again, builds("WP03", bye), builds("WP04", polite), *smooth(phases))
     assert project.call("start", "quick", DESCRIPTION).code == 0
     expect_refusal(
-        project.call("back", "06", "why"), 4, "06-implementation is not before 01-requirements", "first phase"
+        project.call("back", "06", "why"),
+        4,
+        "06-implementation is not before 01-requirements",
+        "first phase",
     )
     assert project.call("run").code == 0
-    expect_refusal(project.call("back", "nowhere", "why"), 4, "nowhere is not before", "earlier are: 01-requirements")
+    expect_refusal(
+        project.call("back", "nowhere", "why"),
+        4,
+        "nowhere is not before",
+        "earlier are: 01-requirements",
+    )
     expect_refusal(project.call("back", "06", " "), 4, "going back needs a reason")
     assert "back" in project.command("status", "--json").json["waiting"][0]["orders"]
 
@@ -314,7 +411,11 @@ def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(tmp
     assert (done.code, "back to 06-implementation: errors need a line" in done.stderr) == (0, True)
     expect_refusal(project.call("complete"), 4, "the gate of its last phase has not passed")
     assert project.call("run").code == 0
-    assert {name for name, row in project.packages().items() if row.state == "DONE"} == {"WP01", "WP02", "WP03"}
+    assert {name for name, row in project.packages().items() if row.state == "DONE"} == {
+        "WP01",
+        "WP02",
+        "WP03",
+    }
     assert project.show(f"feat/{SLUG}", "bye.py").startswith("# asked")
     for role in ("implement", "review"):
         assert "errors need a line" in project.prompts(role)[-1]
@@ -328,7 +429,9 @@ def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(tmp
     assert project.show("main", "docs.md") == "Please call bye.\n"
     assert project.feature().workflow.stage is Stage.COMPLETED
     assert project.audit_problems() == []
-    expect_refusal(project.call("back", "01", "too late", "--feature", "001"), 4, "has no active workflow")
+    expect_refusal(
+        project.call("back", "01", "too late", "--feature", "001"), 4, "has no active workflow"
+    )
 
 
 def _shown(project: FeatureProject) -> str:
@@ -361,7 +464,9 @@ COMMANDS = '[phases."13-test-deploy"]\ncommands = ["echo deployed"]\n'
 
 
 @pytest.mark.demand("W7.g", "W7.f")
-def test_commands_that_a_stop_asks_for_are_run_in_the_workflow_that_was_stopped(tmp_path: Path) -> None:
+def test_commands_that_a_stop_asks_for_are_run_in_the_workflow_that_was_stopped(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path, config=DEPLOY)
     stopped = project.call("run", "ship", DESCRIPTION)
     assert stopped.code == 1
@@ -377,10 +482,13 @@ def test_commands_that_a_stop_asks_for_are_run_in_the_workflow_that_was_stopped(
 
 
 @pytest.mark.demand("W7.a", "W7.b", "P7.b")
-def test_roles_by_phase_and_by_kind_of_work_are_served_by_whom_the_person_names(tmp_path: Path) -> None:
+def test_roles_by_phase_and_by_kind_of_work_are_served_by_whom_the_person_names(
+    tmp_path: Path,
+) -> None:
     scenario = json.dumps(str(tmp_path / "scenario.json"))
     agents = "".join(
-        f'[agents.{name}]\nharness = "scripted"\nscenario = {scenario}\n' for name in ("ann", "bob", "cyd")
+        f'[agents.{name}]\nharness = "scripted"\nscenario = {scenario}\n'
+        for name in ("ann", "bob", "cyd")
     )
     roles = '[roles]\n"04-design" = "cyd"\nchallenge = "bob"\n'
     flow = '[workflows.two]\nphases = ["01-requirements", "04-design"]\n'
@@ -419,8 +527,13 @@ def test_tasks_that_cannot_work_go_back_to_the_writer_with_the_reasons(tmp_path:
     project = make_feature_project(tmp_path, config=flow)
     bad = {1: CYCLE, 2: DUPLICATE, 3: DANGLING}
     others = [document(name) for name in ("proposal.md", "spec.md")]
-    rounds = [turn("plan", *others, document("tasks.md", text), SAYS_PASS, round=n) for n, text in bad.items()]
-    project.play(*rounds, plans("01-requirements", ("01-requirements", "06-implementation")), *APPROVES)
+    rounds = [
+        turn("plan", *others, document("tasks.md", text), SAYS_PASS, round=n)
+        for n, text in bad.items()
+    ]
+    project.play(
+        *rounds, plans("01-requirements", ("01-requirements", "06-implementation")), *APPROVES
+    )
     project.start("planned")
     for _ in range(4):
         project.drive(step=True)
@@ -434,12 +547,18 @@ def test_tasks_that_cannot_work_go_back_to_the_writer_with_the_reasons(tmp_path:
     assert project.packages() == {}
 
 
-PLANNED = '[workflows.planned]\nphases = ["01-requirements", "06-implementation"]\n[run]\nparallel = 1\n'
-GIVES_UP = turn("implement", {"result": "blocked", "blocked_reason": "no credentials"}, package="WP01")
+PLANNED = (
+    '[workflows.planned]\nphases = ["01-requirements", "06-implementation"]\n[run]\nparallel = 1\n'
+)
+GIVES_UP = turn(
+    "implement", {"result": "blocked", "blocked_reason": "no credentials"}, package="WP01"
+)
 
 
 @pytest.mark.demand("W3.g", "W4.b", "D5.b", "D5.c")
-def test_a_blocked_package_stops_the_workflow_and_is_tried_again_after_resolve(tmp_path: Path) -> None:
+def test_a_blocked_package_stops_the_workflow_and_is_tried_again_after_resolve(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path, config=PLANNED)
     project.play(GIVES_UP, *smooth(("01-requirements", "06-implementation")))
     stopped = project.call("run", "planned", DESCRIPTION)
@@ -464,14 +583,21 @@ def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_p
     with open_project_store(project.project) as store:
         journal = open_feature_journal(project.project, store, SLUG)
         journal.record(Advanced())
-        planned = FeatureSteps(project.project, SLUG).run(journal.state, read_step_context(store, SLUG))
+        planned = FeatureSteps(project.project, SLUG).run(
+            journal.state, read_step_context(store, SLUG)
+        )
         journal.record(*planned.events, rows=planned.rows)
         journal.record(PackageStarted("WP01"))
         one = find_package(store, "WP01", SLUG)
-        report = dispatch_package(project.project, store, one, agent=None, report_line=lambda line: None)
+        report = dispatch_package(
+            project.project, store, one, agent=None, report_line=lambda line: None
+        )
         assert report.state is PackageState.BLOCKED
     feature = project.drive()
-    assert (feature.workflow.stage, feature.packages["WP01"]) == (Stage.BLOCKED, PackageState.BLOCKED)
+    assert (feature.workflow.stage, feature.packages["WP01"]) == (
+        Stage.BLOCKED,
+        PackageState.BLOCKED,
+    )
     assert len([job for job in project.jobs() if job.wp == "WP01"]) == 1
 
 
@@ -520,12 +646,23 @@ TYPES = {
     "full-lifecycle": "01 03 04 05 06 11 07 08 09 10 12 13 14 15",
     "upgrade": "16 16 08",
 }
-LISTED = ("type", "phases", "current_phase", "current_phase_index", "artifact_folder", "phase_status")
+LISTED = (
+    "type",
+    "phases",
+    "current_phase",
+    "current_phase_index",
+    "artifact_folder",
+    "phase_status",
+)
 
 
 @pytest.mark.demand("W1.a", "W2.a", "W2.d")
 def test_every_type_can_be_started_and_the_state_file_has_the_listed_fields(tmp_path: Path) -> None:
-    remote = "".join(f'[phases."{key}"]\ncommands = ["true"]\n' for key in WORKFLOWS["full-lifecycle"] if key >= "12")
+    remote = "".join(
+        f'[phases."{key}"]\ncommands = ["true"]\n'
+        for key in WORKFLOWS["full-lifecycle"]
+        if key >= "12"
+    )
     project = note_project(tmp_path, remote)
     for number, (type_, numbers) in enumerate(TYPES.items(), 1):
         done = project.call("start", type_, f"Thing {number}")
@@ -534,14 +671,23 @@ def test_every_type_can_be_started_and_the_state_file_has_the_listed_fields(tmp_
         assert isinstance(state, dict)
         assert [name for name in state if name in LISTED] == [*LISTED]
         assert [key[:2] for key in state["phases"]] == numbers.split()
-        assert (state["type"], state["current_phase"], state["current_phase_index"]) == (type_, state["phases"][0], 0)
+        assert (state["type"], state["current_phase"], state["current_phase_index"]) == (
+            type_,
+            state["phases"][0],
+            0,
+        )
         assert state["artifact_folder"].startswith(f"{number:03}-")
-        assert state["phase_status"] == dict.fromkeys(state["phases"], "pending") | {state["phases"][0]: "in_progress"}
+        assert state["phase_status"] == dict.fromkeys(state["phases"], "pending") | {
+            state["phases"][0]: "in_progress"
+        }
     project.play(WRITES, *APPROVES[:1], says("review", "MAJOR_ISSUES"))
     assert project.call("run", "note", "Stop at the review").code == 1
     state = project.state()
     assert isinstance(state, dict)
-    assert state["phase_status"] == {"01-requirements": "completed", "08-code-review": "in_progress"}
+    assert state["phase_status"] == {
+        "01-requirements": "completed",
+        "08-code-review": "in_progress",
+    }
 
 
 @pytest.mark.demand("W2.e")
@@ -574,9 +720,7 @@ def test_planning_has_three_rounds_where_nothing_is_set(tmp_path: Path) -> None:
 def test_the_envelope_of_a_planning_run_names_no_package(tmp_path: Path) -> None:
     program = tmp_path / "agent.sh"
     program.write_text('printf "ENVELOPE %s\\n" "$(cat)"\nexit 1\n')
-    agents = (
-        f'[agents.actor]\nharness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\nmax_retries = 0\n'
-    )
+    agents = f'[agents.actor]\nharness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\nmax_retries = 0\n'
     project = make_feature_project(tmp_path, config=NOTE, agents=agents)
     assert project.call("run", "note", DESCRIPTION).code == 1
     job = project.jobs()[0]
@@ -587,17 +731,25 @@ def test_the_envelope_of_a_planning_run_names_no_package(tmp_path: Path) -> None
 
 
 @pytest.mark.demand("P6.f")
-def test_a_planning_writer_needs_no_marker_and_its_own_doubt_means_not_ready(tmp_path: Path) -> None:
+def test_a_planning_writer_needs_no_marker_and_its_own_doubt_means_not_ready(
+    tmp_path: Path,
+) -> None:
     project = note_project(tmp_path)
     silent = {**WRITES, "steps": WRITES["steps"][:-1]}
     assert SAYS_PASS in WRITES["steps"]
     assert SAYS_PASS not in silent["steps"]
     doubt = {"print": "I do not know who may say it."}
-    doubts = {**silent, "round": 1, "steps": [*silent["steps"], doubt, {"verdict": "NEEDS_REVISION"}]}
+    doubts = {
+        **silent,
+        "round": 1,
+        "steps": [*silent["steps"], doubt, {"verdict": "NEEDS_REVISION"}],
+    }
     project.play(doubts, silent, *APPROVES, ARCHIVES)
     done = project.call("run", "note", DESCRIPTION)
     assert done.code == 0, done.stderr
-    assert [(gate.round, gate.outcome) for gate in project.gates() if gate.phase == "01-requirements"] == [
+    assert [
+        (gate.round, gate.outcome) for gate in project.gates() if gate.phase == "01-requirements"
+    ] == [
         (1, "failed"),
         (2, "passed"),
     ]

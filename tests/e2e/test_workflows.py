@@ -32,7 +32,11 @@ from support.feature_project import (
 STARTED = "Describe your"
 FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
 BLOCKER = ("Resolve blocker and retry", "Cancel workflow", "Show workflow status")
-LAST = ("Complete workflow and merge to main", "Review all workflow artifacts", "Show workflow status")
+LAST = (
+    "Complete workflow and merge to main",
+    "Review all workflow artifacts",
+    "Show workflow status",
+)
 COMPLETED = ("Start a new feature", "Run tests", "View project status")
 
 
@@ -66,34 +70,66 @@ def expect_end(project: FeatureProject, type_: str, slug: str = SLUG) -> None:
     assert project.audit_problems() == []
     folder = f"kitty-specs/{slug}"
     phases = WORKFLOWS.get(type_, project.feature(slug).workflow.phases)
-    there = {path.removeprefix(f"{folder}/") for path in project.files_of("main") if path.startswith(folder)}
+    there = {
+        path.removeprefix(f"{folder}/")
+        for path in project.files_of("main")
+        if path.startswith(folder)
+    }
     for key in phases:
         for name in required_artifacts(key, phases):
             assert name in there or any(one.startswith(name) for one in there), (key, name)
 
 
-@pytest.mark.demand("W1.b", "W3.a", "W3.c", "W6.a", "W6.d", "W7.b", "W7.c", "W7.d", "W7.e", "W7.h", "W7.i", "W7.j")
-@pytest.mark.demand("N7.a", "N7.c", "N7.d", "N7.f", "N7.h", "N1.i", "W7.m", "W8.e", "W8.f", "W8.g", "D12.b")
-def test_a_feature_whose_every_check_fails_once_is_merged_and_told_block_by_block(tmp_path: Path) -> None:
+@pytest.mark.demand(
+    "W1.b", "W3.a", "W3.c", "W6.a", "W6.d", "W7.b", "W7.c", "W7.d", "W7.e", "W7.h", "W7.i", "W7.j"
+)
+@pytest.mark.demand(
+    "N7.a", "N7.c", "N7.d", "N7.f", "N7.h", "N1.i", "W7.m", "W8.e", "W8.f", "W8.g", "D12.b"
+)
+def test_a_feature_whose_every_check_fails_once_is_merged_and_told_block_by_block(
+    tmp_path: Path,
+) -> None:
     phases = WORKFLOWS["feature"]
     project = make_feature_project(tmp_path, config=STRICT)
     first = says(
-        "challenge", "NEEDS_REVISION", "It says nothing about strangers.", workflow_phase="01-requirements", round=1
+        "challenge",
+        "NEEDS_REVISION",
+        "It says nothing about strangers.",
+        workflow_phase="01-requirements",
+        round=1,
     )
-    change = says("review", "NEEDS_CHANGES", "A remark is missing.", workflow_phase="08-code-review", round=1)
+    change = says(
+        "review", "NEEDS_CHANGES", "A remark is missing.", workflow_phase="08-code-review", round=1
+    )
     project.play(first, change, *BUILDS_WRONGLY, *smooth(phases))
     done = project.call("run", "feature", DESCRIPTION)
     assert done.code == 0, done.stderr
-    nouns = ("quick scan", "requirements", "impact analysis", "architecture", "design", "test strategy")
+    nouns = (
+        "quick scan",
+        "requirements",
+        "impact analysis",
+        "architecture",
+        "design",
+        "test strategy",
+    )
     later = ("implementation", "local testing", "integration test", "CI/CD pipeline", "code review")
-    blocks = [("Describe your feature to begin Phase 00 - Quick Scan", "Show workflow phases", "Show workflow status")]
+    blocks = [
+        (
+            "Describe your feature to begin Phase 00 - Quick Scan",
+            "Show workflow phases",
+            "Show workflow status",
+        )
+    ]
     for key, noun in zip(phases, (*nouns, *later), strict=True):
         if key in ("01-requirements", "11-local-testing", "10-cicd", "08-code-review"):
             blocks.append(FAILED)
         blocks.append(passed(phases, key, noun))
     expect_blocks(done, *blocks)
     gates = Counter((gate.phase, gate.outcome) for gate in project.gates())
-    assert gates == {**{(key, "passed"): 1 for key in phases}, **{(key, "failed"): 1 for key in _failed_once()}}
+    assert gates == {
+        **{(key, "passed"): 1 for key in phases},
+        **{(key, "failed"): 1 for key in _failed_once()},
+    }
     assert done.stdout.count("GATE-01 FAILED") == done.stdout.count("GATE-01 PASSED") == 1
     packages = project.packages()
     assert {name: (row.state, row.round) for name, row in packages.items()} == {
@@ -137,7 +173,9 @@ def test_a_fix_runs_to_its_merge(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("W1.d", "W1.g", "N7.b", "W3.g")
-def test_a_test_run_starts_by_itself_stops_at_a_failing_test_and_completes_without_a_merge(tmp_path: Path) -> None:
+def test_a_test_run_starts_by_itself_stops_at_a_failing_test_and_completes_without_a_merge(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path, "test-run")
     (project.root / "greet.py").write_text("def greet(name):\n    return 'Hello'\n")
     project.git("commit", "-qam", "Break it")
@@ -153,7 +191,9 @@ def test_a_test_run_starts_by_itself_stops_at_a_failing_test_and_completes_witho
     expect_blocks(project.call("resolve", "the test is mended"))
     done = project.call("run")
     assert done.code == 0, done.stderr
-    expect_blocks(done, passed(WORKFLOWS["test-run"], "11-local-testing", "local testing"), LAST, COMPLETED)
+    expect_blocks(
+        done, passed(WORKFLOWS["test-run"], "11-local-testing", "local testing"), LAST, COMPLETED
+    )
     assert project.feature(slug).workflow.stage is Stage.COMPLETED
     assert "kitty-specs" not in project.git("ls-tree", "--name-only", "main")
 
@@ -180,9 +220,13 @@ commands = ["true"]
 
 
 @pytest.mark.demand("W1.e", "W7.f", "W7.g", "W4.b", "N7.e", "W7.k")
-def test_a_full_lifecycle_runs_the_users_commands_and_takes_a_persons_word_where_there_is_none(tmp_path: Path) -> None:
+def test_a_full_lifecycle_runs_the_users_commands_and_takes_a_persons_word_where_there_is_none(
+    tmp_path: Path,
+) -> None:
     phases = WORKFLOWS["full-lifecycle"]
-    project = make_feature_project(tmp_path, "full-lifecycle", config=LATER.replace("sh whole.sh built", "true"))
+    project = make_feature_project(
+        tmp_path, "full-lifecycle", config=LATER.replace("sh whole.sh built", "true")
+    )
     stopped = project.call("run", "full-lifecycle", DESCRIPTION)
     assert stopped.code == 1
     assert stopped.stdout.count("GATE-12 PASSED") == 1
@@ -237,7 +281,9 @@ deliver_feature_folder = false
 
 
 @pytest.mark.demand("W1.i", "W7.a", "N7.a", "W7.l")
-def test_a_workflow_of_the_users_own_runs_with_its_noun_its_commands_and_its_documents(tmp_path: Path) -> None:
+def test_a_workflow_of_the_users_own_runs_with_its_noun_its_commands_and_its_documents(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path, config=OWN)
     own = turn("plan", document("plan.md"), document("tasks.md"), PASS, workflow_phase="04-design")
     project.play(own, *smooth(()))
@@ -245,9 +291,21 @@ def test_a_workflow_of_the_users_own_runs_with_its_noun_its_commands_and_its_doc
     assert done.code == 0, done.stderr
     expect_blocks(
         done,
-        ("Describe your manual to begin Phase 04 - Design", "Show workflow phases", "Show workflow status"),
-        ("Continue to Phase 06 - Implementation", "Review design artifacts", "Show workflow status"),
-        ("Continue to Phase X1 - Style Check", "Review implementation artifacts", "Show workflow status"),
+        (
+            "Describe your manual to begin Phase 04 - Design",
+            "Show workflow phases",
+            "Show workflow status",
+        ),
+        (
+            "Continue to Phase 06 - Implementation",
+            "Review design artifacts",
+            "Show workflow status",
+        ),
+        (
+            "Continue to Phase X1 - Style Check",
+            "Review implementation artifacts",
+            "Show workflow status",
+        ),
         LAST,
         COMPLETED,
     )
@@ -278,15 +336,23 @@ def test_a_merged_feature_whose_folder_is_not_delivered_is_traced(tmp_path: Path
 
 
 @pytest.mark.demand("W1.h", "W1.j", "W6.f", "N1.i", "D2.c", "D17.d")
-def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge(tmp_path: Path) -> None:
+def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path)
     done = project.command("run", "quick", DESCRIPTION)
     assert done.code == 0, done.stderr
-    assert done.stderr.startswith("3 phases; at least 4 agent runs, and at least 2 for each work package. At most 3 ")
+    assert done.stderr.startswith(
+        "3 phases; at least 4 agent runs, and at least 2 for each work package. At most 3 "
+    )
     phases = WORKFLOWS["quick"]
     expect_blocks(
         done,
-        ("Describe your feature to begin Phase 01 - Requirements", "Show workflow phases", "Show workflow status"),
+        (
+            "Describe your feature to begin Phase 01 - Requirements",
+            "Show workflow phases",
+            "Show workflow status",
+        ),
         passed(phases, "01-requirements", "requirements"),
         passed(phases, "06-implementation", "implementation"),
         LAST,
@@ -294,7 +360,13 @@ def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge
     assert f"the work is on feat/{SLUG}" in done.stderr
     assert "then: phasegate complete" in done.stderr
     first = project.show(f"feat/{SLUG}", f"{FOLDER}/tasks/WP01.md")
-    for words in ("2.1", "bye says bye to a person.", "FR-BYE-001", "A farewell must name the person", "test_bye.py"):
+    for words in (
+        "2.1",
+        "bye says bye to a person.",
+        "FR-BYE-001",
+        "A farewell must name the person",
+        "test_bye.py",
+    ):
         assert words in first, "the document is written from the plan"
     assert f"- **Target Branch:** feat/{SLUG}-WP01\n" in first
     assert "docs.md" in project.show(f"feat/{SLUG}", f"{FOLDER}/tasks/WP02.md")
@@ -303,15 +375,26 @@ def test_the_program_itself_runs_a_quick_workflow_from_one_sentence_to_the_merge
     assert merged.code == 0, merged.stderr
     expect_blocks(merged, COMPLETED)
     commit = project.git("rev-parse", "main")
-    assert f"  merged into main at {commit[:12]}\n" in project.command("status", "--feature", SLUG).stdout
-    assert project.command("status", "--feature", SLUG, "--json").json["workflow"]["merged"] == commit
+    assert (
+        f"  merged into main at {commit[:12]}\n"
+        in project.command("status", "--feature", SLUG).stdout
+    )
+    assert (
+        project.command("status", "--feature", SLUG, "--json").json["workflow"]["merged"] == commit
+    )
     expect_end(project, "quick")
 
 
 def test_every_kind_of_work_is_among_the_workflows() -> None:
-    assert {get_phase(key).work for phases in WORKFLOWS.values() for key in phases} == set(PhaseWork)
+    assert {get_phase(key).work for phases in WORKFLOWS.values() for key in phases} == set(
+        PhaseWork
+    )
 
 
 def test_the_writer_of_the_last_planning_phase_is_asked_for_the_tasks() -> None:
-    (own,) = [step for step in plans("01-requirements", WORKFLOWS["quick"])["steps"] if "tasks.md" in str(step)]
+    (own,) = [
+        step
+        for step in plans("01-requirements", WORKFLOWS["quick"])["steps"]
+        if "tasks.md" in str(step)
+    ]
     assert "2.1 Say bye" in own["content"]

@@ -41,7 +41,9 @@ def temporal_program() -> str:
 
 
 @pytest.fixture(scope="session")
-def temporal(tmp_path_factory: pytest.TempPathFactory, temporal_program: str) -> Iterator[TemporalServer]:
+def temporal(
+    tmp_path_factory: pytest.TempPathFactory, temporal_program: str
+) -> Iterator[TemporalServer]:
     server = TemporalServer(temporal_program, tmp_path_factory.mktemp("temporal"))
     server.start()
     try:

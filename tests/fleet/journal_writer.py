@@ -18,5 +18,7 @@ endpoint, prefix, name = sys.argv[1:]
 bucket = Bucket(BucketAddress(endpoint, BUCKET, prefix, "us-east-1"), KEYS, retry_timeout_s=120)
 record = BucketStore(bucket, Location(Path(), Path(), Path()), lambda: str(uuid4()))
 for number in range(1_000_000):
-    record.append_unconditionally(FEATURE, TS, [NewEvent("noted", json.dumps(f"{name}-{number}").encode())])
+    record.append_unconditionally(
+        FEATURE, TS, [NewEvent("noted", json.dumps(f"{name}-{number}").encode())]
+    )
     print(f"{name}-{number}", flush=True)

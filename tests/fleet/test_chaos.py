@@ -65,14 +65,18 @@ def test_a_worker_killed_around_records_of_a_feature_loses_nothing_and_doubles_n
         ("before", "1 package.happened validated"),
         ("before", "3 workflow.happened merged"),
     }
-    deaths = Deaths(lambda when, name: any(when == one and name.startswith(begin) for one, begin in chosen))
+    deaths = Deaths(
+        lambda when, name: any(when == one and name.startswith(begin) for one, begin in chosen)
+    )
     trial, events = carried_out(deaths, tmp_path, s3, temporal, prefix, undisturbed)
     assert len(deaths.died) == len(chosen), deaths.died
     starts = trial.starts.read_text().split()
     for number in range(1, len(events)):
         if events[number].kind not in OF_THE_RUN:
             with pytest.raises(AssertionError):
-                trial.check_record([*events[:number], events[number], *events[number:]], starts, undisturbed)
+                trial.check_record(
+                    [*events[:number], events[number], *events[number:]], starts, undisturbed
+                )
             with pytest.raises(AssertionError):
                 trial.check_record([*events[:number], *events[number + 1 :]], starts, undisturbed)
     with pytest.raises(AssertionError, match="twice under one id"):
@@ -88,7 +92,13 @@ def test_a_worker_killed_around_records_of_a_feature_loses_nothing_and_doubles_n
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_worker_killed_at_every_record_of_a_feature_loses_nothing_and_doubles_nothing(
-    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened, when: str, part: int
+    tmp_path: Path,
+    s3: S3Server,
+    temporal: TemporalServer,
+    prefix: str,
+    undisturbed: Happened,
+    when: str,
+    part: int,
 ) -> None:
     """Killed at each record of a part of them, at those that the workers after it make, too."""
     which = f"{part}/{PARTS}"
@@ -99,7 +109,12 @@ def test_a_worker_killed_at_every_record_of_a_feature_loses_nothing_and_doubles_
 
 
 def carried_out(
-    deaths: Deaths, folder: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened
+    deaths: Deaths,
+    folder: Path,
+    s3: S3Server,
+    temporal: TemporalServer,
+    prefix: str,
+    undisturbed: Happened,
 ) -> tuple[Trial, list[RecordedEvent]]:
     with FaultyProxy(s3.port, deaths.before, deaths.after) as proxy:
         trial = deaths.trial = Trial(folder, s3, temporal, prefix, proxy, lost_after_s=3)
@@ -112,7 +127,9 @@ def test_answers_lost_at_every_kind_of_call_and_an_outage_of_ten_seconds_change_
     tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened
 ) -> None:
     losses = LostAnswers(prefix)
-    seen = with_outages(tmp_path, s3, temporal, prefix, undisturbed, ["create journal"], 10, losses.fault)
+    seen = with_outages(
+        tmp_path, s3, temporal, prefix, undisturbed, ["create journal"], 10, losses.fault
+    )
     assert {*losses.calls} >= seen
     assert {*CALLS} - {LIVE} <= seen <= {*CALLS}, "all kinds that there are"
 
@@ -146,7 +163,9 @@ def with_outages(
     """Carry a feature out; the kinds of calls that its worker made."""
     outages = Outages(prefix, kinds, for_s)
     with FaultyProxy(s3.port, lambda request: outages.fault(request) or besides(request)) as proxy:
-        trial = outages.trial = Trial(folder, s3, temporal, prefix, proxy, linger_s=12 if LIVE in kinds else 0)
+        trial = outages.trial = Trial(
+            folder, s3, temporal, prefix, proxy, linger_s=12 if LIVE in kinds else 0
+        )
         trial.carry_out()
         events = trial.check(undisturbed)
     assert outages.waiting == set()
@@ -173,13 +192,21 @@ def test_a_foreign_history_under_a_number_stops_its_feature_alone_with_a_reason_
         person, order = trial.person, ("run", "--fleet", "--feature", SLUG, "--merge", "--json")
         with trial.at_work(trial.machines[0]) as worker:
             stopped = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
-            assert (stopped.returncode, "another history" in stopped.stderr) == (4, True), stopped.stderr
+            assert (stopped.returncode, "another history" in stopped.stderr) == (4, True), (
+                stopped.stderr
+            )
             again = person.phasegate(*order)
             assert (again.returncode, "another history" in again.stderr) == (4, True), again.stderr
             told = person.phasegate("status", "--fleet")
-            assert (told.returncode, "stopped: page" in told.stdout) == (0, True), told.stdout + told.stderr
-            signs = json.loads(person.phasegate("status", "--fleet", "--json").stdout)["fleet"]["features"]
-            assert [(one["feature"], "another history" in one["why"]) for one in signs] == [(SLUG, True)]
+            assert (told.returncode, "stopped: page" in told.stdout) == (0, True), (
+                told.stdout + told.stderr
+            )
+            signs = json.loads(person.phasegate("status", "--fleet", "--json").stdout)["fleet"][
+                "features"
+            ]
+            assert [(one["feature"], "another history" in one["why"]) for one in signs] == [
+                (SLUG, True)
+            ]
             assert person.phasegate("audit", "verify", "--remote").returncode == 1
             besides = person.phasegate("run", TYPE, "Say more", "--fleet", "--json")
             assert besides.returncode == 0, besides.stdout + besides.stderr
@@ -199,20 +226,35 @@ def test_a_foreign_history_under_a_number_stops_its_feature_alone_with_a_reason_
 @pytest.mark.demand("X8.j")
 @pytest.mark.parametrize("shift_s", [3600, pytest.param(-3600, marks=pytest.mark.long)])
 def test_workers_whose_clocks_are_an_hour_apart_take_over_from_each_other(
-    tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str, undisturbed: Happened, shift_s: int
+    tmp_path: Path,
+    s3: S3Server,
+    temporal: TemporalServer,
+    prefix: str,
+    undisturbed: Happened,
+    shift_s: int,
 ) -> None:
     """What is shifted: see `support/shifted_clock`. Each takes over from the other, so time jumps both ways."""
-    chosen = {("after", "1 package.happened job-started implement"), ("before", "1 package.happened merged")}
-    deaths = Deaths(lambda when, name: any(when == one and name.startswith(begin) for one, begin in chosen))
+    chosen = {
+        ("after", "1 package.happened job-started implement"),
+        ("before", "1 package.happened merged"),
+    }
+    deaths = Deaths(
+        lambda when, name: any(when == one and name.startswith(begin) for one, begin in chosen)
+    )
     with FaultyProxy(s3.port, deaths.before, deaths.after) as proxy:
         trial = deaths.trial = Trial(tmp_path, s3, temporal, prefix, proxy, lost_after_s=3)
-        trial.machines[0].environment |= {"PYTHONPATH": str(SHIFTED_CLOCK), "CLOCK_SHIFT_S": str(shift_s)}
+        trial.machines[0].environment |= {
+            "PYTHONPATH": str(SHIFTED_CLOCK),
+            "CLOCK_SHIFT_S": str(shift_s),
+        }
         trial.carry_out(lambda life: life % 2)
         events = trial.check(undisturbed)
     assert len(deaths.died) == len(chosen), deaths.died
     times = [datetime.fromisoformat(one.ts).timestamp() for one in events]
     jumps = [round((later - earlier) / 3600) for earlier, later in pairwise(times)]
-    assert (jumps.count(1), jumps.count(-1)) == ((2, 1) if shift_s > 0 else (1, 2)), "control: the clocks are apart"
+    assert (jumps.count(1), jumps.count(-1)) == ((2, 1) if shift_s > 0 else (1, 2)), (
+        "control: the clocks are apart"
+    )
     for one in events:
         fields = json.loads(one.payload)
         assert min(fields.get("duration_s", 0), fields.get("took_s", 0)) >= 0, one

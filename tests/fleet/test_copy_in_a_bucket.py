@@ -63,7 +63,10 @@ def copy_all(location: Location, bucket: Bucket, by: str = "a copier") -> None:
 
 def reseal(location: Location, job: str = "job-a") -> None:
     """What is found out later about a job is added to its trail, which is sealed anew."""
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "later") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "later") as trails,
+    ):
         seal = store.find_seal(job)
         assert seal is not None
         trails.reopen(seal)
@@ -75,14 +78,18 @@ def reseal(location: Location, job: str = "job-a") -> None:
 def keep_paper(location: Location, text: str) -> str:
     paper = FileDocumentStore(location.data_folder).put(text.encode())
     with open_record(location) as store:
-        store.append_unconditionally(FEATURE, TS, [Recordable("noted", json.dumps({"evidence": paper}).encode())])
+        store.append_unconditionally(
+            FEATURE, TS, [Recordable("noted", json.dumps({"evidence": paper}).encode())]
+        )
     return paper
 
 
 def phasegate(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "XDG_STATE_HOME": str(folder.parent / "state"), **variables}
     command = [sys.executable, "-m", "phasegate", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.mark.demand("D13.d", "X8.a", "X8.b")
@@ -99,8 +106,12 @@ def test_a_run_is_in_the_bucket_when_it_has_ended_and_verifies_from_any_machine(
     assert done.returncode == 0, done.stderr
     bucket = s3.bucket(prefix)
     folder = run.root / ".phasegate"
-    local = {path.relative_to(folder).as_posix(): path for path in (folder / "audit").rglob("*.jsonl")}
-    assert {*bucket.list_paths("audit")} == {*local}, "named as the interface specification names them"
+    local = {
+        path.relative_to(folder).as_posix(): path for path in (folder / "audit").rglob("*.jsonl")
+    }
+    assert {*bucket.list_paths("audit")} == {*local}, (
+        "named as the interface specification names them"
+    )
     assert len(local) > 5
     for name, path in local.items():
         found = bucket.get(name)
@@ -116,7 +127,10 @@ def test_a_run_is_in_the_bucket_when_it_has_ended_and_verifies_from_any_machine(
     assert here.returncode == 0, here.stdout + here.stderr
     elsewhere = tmp_path / "another machine"
     elsewhere.mkdir()
-    settings = {"PHASEGATE_STORAGE__URL": f"s3://{BUCKET}/{prefix}", "PHASEGATE_STORAGE__ENDPOINT": s3.endpoint}
+    settings = {
+        "PHASEGATE_STORAGE__URL": f"s3://{BUCKET}/{prefix}",
+        "PHASEGATE_STORAGE__ENDPOINT": s3.endpoint,
+    }
     there = phasegate(elsewhere, "audit", "verify", "--remote", "--json", **settings)
     assert there.returncode == 0, there.stdout + there.stderr
     assert json.loads(there.stdout) == json.loads(here.stdout)
@@ -180,11 +194,15 @@ def test_an_older_copy_put_back_everywhere_on_the_machine_is_found_by_the_bucket
     before = {name: bucket.get(name) for name in bucket.list_paths("chain")}
     with pytest.raises(StateConflict, match="another history"):
         copy_all(location, bucket)
-    assert {name: bucket.get(name) for name in bucket.list_paths("chain")} == before, "nothing was written over"
+    assert {name: bucket.get(name) for name in bucket.list_paths("chain")} == before, (
+        "nothing was written over"
+    )
 
 
 @pytest.mark.demand("X8.c")
-def test_an_outage_of_ten_seconds_at_each_kind_of_call_loses_nothing(tmp_path: Path, s3: S3Server, prefix: str) -> None:
+def test_an_outage_of_ten_seconds_at_each_kind_of_call_loses_nothing(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
     """Each kind of call fails from its first time on for ten seconds; the four at once, each with its own copy."""
     problems: list[str] = []
 
@@ -207,7 +225,9 @@ def test_an_outage_of_ten_seconds_at_each_kind_of_call_loses_nothing(tmp_path: P
             copy_all(location, bucket)
             with open_record(location) as store:
                 run_job(location, store, "job-c", 3)
-            first.create(f"audit/{FEATURE}/job-c.jsonl", b"")  # an answer that got lost: it is read, and replaced
+            first.create(
+                f"audit/{FEATURE}/job-c.jsonl", b""
+            )  # an answer that got lost: it is read, and replaced
             copy_all(location, bucket)
             report = verify_bucket(first, location)
             if not report.ok or report.notes or not proxy.count("away").get(kind):
@@ -274,12 +294,23 @@ def test_a_copier_that_is_killed_at_any_call_is_followed_by_one_that_goes_on(
         return "away" if kills % 2 else "lost"
 
     with FaultyProxy(s3.port, fault) as proxy:
-        settings = {"PHASEGATE_STORAGE__URL": f"s3://{BUCKET}/{prefix}", "PHASEGATE_STORAGE__ENDPOINT": proxy.endpoint}
+        settings = {
+            "PHASEGATE_STORAGE__URL": f"s3://{BUCKET}/{prefix}",
+            "PHASEGATE_STORAGE__ENDPOINT": proxy.endpoint,
+        }
         while True:
             calls = 0
-            environment = {**os.environ, **settings, "XDG_STATE_HOME": str(location.state_home.parent)}
+            environment = {
+                **os.environ,
+                **settings,
+                "XDG_STATE_HOME": str(location.state_home.parent),
+            }
             command = [sys.executable, "-m", "phasegate", "audit", "push"]
-            started.append(subprocess.Popen(command, cwd=location.root, env=environment, stdout=subprocess.DEVNULL))
+            started.append(
+                subprocess.Popen(
+                    command, cwd=location.root, env=environment, stdout=subprocess.DEVNULL
+                )
+            )
             if (code := started[-1].wait(120)) == 0:
                 break
             assert code == -signal.SIGKILL
@@ -290,7 +321,9 @@ def test_a_copier_that_is_killed_at_any_call_is_followed_by_one_that_goes_on(
 
 
 @pytest.mark.demand("X8.c")
-def test_two_copiers_at_once_copy_everything_once(tmp_path: Path, s3: S3Server, prefix: str) -> None:
+def test_two_copiers_at_once_copy_everything_once(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
     location = make_repository(tmp_path)
     make_record(location)
     finished = Event()
@@ -346,7 +379,9 @@ def test_a_server_that_dies_for_ten_seconds_is_waited_for(tmp_path: Path, s3_pro
 
 
 @pytest.mark.demand("X8.d")
-def test_a_bucket_that_is_away_or_refuses_stops_nobody(tmp_path: Path, s3: S3Server, prefix: str) -> None:
+def test_a_bucket_that_is_away_or_refuses_stops_nobody(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
     run = make_feature_run(tmp_path / "here")
     config = run.root / "phasegate.toml"
     with FaultyProxy(s3.port, lambda _: "away") as proxy:
@@ -367,7 +402,13 @@ def test_a_bucket_that_is_away_or_refuses_stops_nobody(tmp_path: Path, s3: S3Ser
         pushed = phasegate(run.root, "audit", "push", "--json")
         assert (pushed.returncode, json.loads(pushed.stdout)["copied"]) == (0, left)
         assert phasegate(run.root, "audit", "verify", "--remote").returncode == 0
-    wrong = phasegate(run.root, "audit", "push", PHASEGATE_STORAGE__ENDPOINT=s3.endpoint, AWS_SECRET_ACCESS_KEY="wrong")
+    wrong = phasegate(
+        run.root,
+        "audit",
+        "push",
+        PHASEGATE_STORAGE__ENDPOINT=s3.endpoint,
+        AWS_SECRET_ACCESS_KEY="wrong",
+    )
     assert wrong.returncode == 3
     assert "check the secret key" in wrong.stderr
 

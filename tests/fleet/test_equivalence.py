@@ -63,7 +63,12 @@ class Story(NamedTuple):
 
 
 def begun(type_: str, *more: str) -> tuple[str, ...]:
-    return ("run", type_, *(() if DESCRIPTION_NOUNS.get(type_, "") is None else (DESCRIPTION,)), *more)
+    return (
+        "run",
+        type_,
+        *(() if DESCRIPTION_NOUNS.get(type_, "") is None else (DESCRIPTION,)),
+        *more,
+    )
 
 
 def to_its_merge(type_: str, *turns: Turn, config: str = SERIAL) -> Story:
@@ -73,10 +78,16 @@ def to_its_merge(type_: str, *turns: Turn, config: str = SERIAL) -> Story:
 SAID = ("It says nothing about strangers.", "A remark is missing.")
 REVISION = says("challenge", "NEEDS_REVISION", SAID[0], round=1)
 CHANGE = says("review", "NEEDS_CHANGES", SAID[1], workflow_phase="08-code-review", round=1)
-NO_GOOD = says("review", "MAJOR_ISSUES", "This is the wrong thing.", workflow_phase="08-code-review")
+NO_GOOD = says(
+    "review", "MAJOR_ISSUES", "This is the wrong thing.", workflow_phase="08-code-review"
+)
 LATER = SERIAL + "".join(
     f'[phases."{key}"]\ncommands = ["{command}"]\n'
-    for key, command in (("12-remote-build", "true"), ("14-production", "test"), ("15-operations", "true"))
+    for key, command in (
+        ("12-remote-build", "true"),
+        ("14-production", "test"),
+        ("15-operations", "true"),
+    )
 )
 OWN = """
 [workflows.docs]
@@ -95,12 +106,21 @@ STORIES = {
     "quick, side by side": to_its_merge("quick", REVISION, CHANGE, config=""),
     "test-run, a blocker repaired by a person": Story(
         "test-run",
-        ((1, begun("test-run")), (0, (REPAIRS,)), (0, ("resolve", "the test is mended")), (0, ("run",))),
+        (
+            (1, begun("test-run")),
+            (0, (REPAIRS,)),
+            (0, ("resolve", "the test is mended")),
+            (0, ("run",)),
+        ),
         config=f'{SERIAL}[notify]\ncommand = ["true"]\n',
         files=(("greet.py", "def greet(name):\n    return 'Hello'\n"),),
     ),
     "feature, each check fails once": to_its_merge(
-        "feature", {**REVISION, "workflow_phase": "01-requirements"}, CHANGE, *BUILDS_WRONGLY, config=STRICT + SERIAL
+        "feature",
+        {**REVISION, "workflow_phase": "01-requirements"},
+        CHANGE,
+        *BUILDS_WRONGLY,
+        config=STRICT + SERIAL,
     ),
     "fix": to_its_merge("fix", {**REVISION, "workflow_phase": "02-tracing"}),
     "test-generate": to_its_merge("test-generate"),
@@ -148,7 +168,9 @@ def play(story: Story, machine: Machine, *by: str) -> None:
 
 def repair(machine: Machine, *, to_remote: bool) -> None:
     git(machine.root, "fetch", "-q", "origin")
-    (branch,) = set(re.findall(r"feat/\S+", git(machine.root, "branch", "-a", "--format=%(refname)")))
+    (branch,) = set(
+        re.findall(r"feat/\S+", git(machine.root, "branch", "-a", "--format=%(refname)"))
+    )
     git(machine.root, "checkout", "-q", branch)
     (machine.root / "greet.py").write_text("def greet(name):\n    return f'Hello, {name}'\n")
     git(machine.root, "commit", "-q", "-am", "Mend it")
@@ -165,7 +187,10 @@ def outcome(events: list[RecordedEvent], *repositories: Path) -> Outcome:
         places |= dict.fromkeys(heads, repository)
     for head, place in places.items():
         names = git(place, "ls-tree", "-r", "--name-only", head).splitlines()
-        trees[head] = {name: git(place, "show", f"{head}:{name}").replace(events[0].ts, "BEGUN") for name in names}
+        trees[head] = {
+            name: git(place, "show", f"{head}:{name}").replace(events[0].ts, "BEGUN")
+            for name in names
+        }
         commits[head] = Counter(git(place, "log", "--format=%an: %s", head).splitlines())
     return Outcome(events, trees, commits)
 
@@ -173,7 +198,10 @@ def outcome(events: list[RecordedEvent], *repositories: Path) -> Outcome:
 @pytest.mark.demand("X8.g")
 @pytest.mark.parametrize(
     "story",
-    [pytest.param(one, id=name, marks=[] if name in SAMPLE else pytest.mark.long) for name, one in STORIES.items()],
+    [
+        pytest.param(one, id=name, marks=[] if name in SAMPLE else pytest.mark.long)
+        for name, one in STORIES.items()
+    ],
 )
 def test_a_fleet_gives_the_events_and_trees_of_the_local_driver(
     story: Story, tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
@@ -184,7 +212,9 @@ def test_a_fleet_gives_the_events_and_trees_of_the_local_driver(
         origin.git("commit", "-q", "-am", "Begin like this")
     remote = tmp_path / "remote.git"
     git(tmp_path, "clone", "-q", "--bare", str(origin.root), "remote.git")
-    local, worker, person = (Machine(tmp_path / name, remote) for name in ("local", "worker", "person"))
+    local, worker, person = (
+        Machine(tmp_path / name, remote) for name in ("local", "worker", "person")
+    )
     for machine in (local, worker, person):
         (machine.folder / "scenario.json").write_text(json.dumps(story.scenario()))
     for machine in (worker, person):
@@ -194,14 +224,24 @@ def test_a_fleet_gives_the_events_and_trees_of_the_local_driver(
         play(story, person, "--fleet")
     reader = open_store_reader(open_project(local.root).location)
     assert reader is not None
-    with reader, BucketStore(s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: "") as record:
+    with (
+        reader,
+        BucketStore(
+            s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: ""
+        ) as record,
+    ):
         (slug,) = reader.features()
-        here, there = outcome([*reader.events(slug)], local.root), outcome([*record.events(slug)], worker.root, remote)
+        here, there = (
+            outcome([*reader.events(slug)], local.root),
+            outcome([*record.events(slug)], worker.root, remote),
+        )
     if story.config == "":
         assert is_side_by_side(here.events)
         assert is_side_by_side(there.events)
     expect_same(told(story, there.events, worker.root), told(story, here.events, local.root))
-    assert any(one.kind == USER_NOTIFIED for one in there.events) is ("[notify]" in story.config), "people are told"
+    assert any(one.kind == USER_NOTIFIED for one in there.events) is ("[notify]" in story.config), (
+        "people are told"
+    )
     assert there.trees == here.trees
     assert there.commits == here.commits
     report = verify_bucket(s3.bucket(prefix), None)
@@ -221,7 +261,9 @@ def told(story: Story, events: list[RecordedEvent], root: Path) -> list[tuple[st
 
 def expect_same(there: list[tuple[str, Any]], here: list[tuple[str, Any]]) -> None:
     """The first difference is shown, not all of both."""
-    differ = (number for number, pair in enumerate(zip(there, here, strict=False)) if pair[0] != pair[1])
+    differ = (
+        number for number, pair in enumerate(zip(there, here, strict=False)) if pair[0] != pair[1]
+    )
     for number in differ:
         assert there[number] == here[number], number
     assert len(there) == len(here) > 0
@@ -230,7 +272,9 @@ def expect_same(there: list[tuple[str, Any]], here: list[tuple[str, Any]]) -> No
 def is_side_by_side(events: list[RecordedEvent]) -> bool:
     """Whether both packages of the plan were begun before one ended."""
     said = [json.loads(one.payload)["event"]["event"] for one in events if one.kind == FEATURE_STEP]
-    return said.index("package-started") + 1 == said.index("package-started", said.index("package-started") + 1)
+    return said.index("package-started") + 1 == said.index(
+        "package-started", said.index("package-started") + 1
+    )
 
 
 def entry(kind: str, fields: str, second: int = 0) -> RecordedEvent:
@@ -242,14 +286,24 @@ def a_small_story(first: UUID, second: UUID, took: int) -> list[RecordedEvent]:
         entry("workflow.happened", '{"event":{"event":"started"}}', took),
         entry("job.started", f'{{"id":"{first}","wp":"WP01","started":"{took}"}}'),
         entry("job.started", f'{{"id":"{second}","wp":"WP02"}}'),
-        entry("package.happened", f'{{"package":"WP01","event":{{"job":"{first}","verdict":"PASS"}}}}'),
-        entry("checks.ran", f'[["2026-01-01T00:00:{took:02}.000Z",{{"duration_ms":{took},"exit_code":0}}]]'),
-        entry("package.happened", f'{{"package":"WP02","event":{{"job":"{second}","verdict":"PASS"}}}}'),
+        entry(
+            "package.happened", f'{{"package":"WP01","event":{{"job":"{first}","verdict":"PASS"}}}}'
+        ),
+        entry(
+            "checks.ran",
+            f'[["2026-01-01T00:00:{took:02}.000Z",{{"duration_ms":{took},"exit_code":0}}]]',
+        ),
+        entry(
+            "package.happened",
+            f'{{"package":"WP02","event":{{"job":"{second}","verdict":"PASS"}}}}',
+        ),
     ]
 
 
 @pytest.mark.parametrize("compared", [alike, alike_side_by_side])
-def test_the_comparison_finds_every_changed_lost_doubled_or_exchanged_event(compared: Compared) -> None:
+def test_the_comparison_finds_every_changed_lost_doubled_or_exchanged_event(
+    compared: Compared,
+) -> None:
     one, other = uuid4(), uuid4()
     story = a_small_story(one, other, 3)
 
@@ -260,13 +314,24 @@ def test_the_comparison_finds_every_changed_lost_doubled_or_exchanged_event(comp
     for number, event in enumerate(story):
         assert not is_same([*story[:number], *story[number + 1 :]])
         assert not is_same([*story[: number + 1], event, *story[number + 1 :]])
-    for old, new in (("PASS", "FAIL"), ('"exit_code":0', '"exit_code":1'), (f'"job":"{one}"', f'"job":"{other}"')):
-        changed = [event._replace(payload=event.payload.replace(old.encode(), new.encode())) for event in story]
+    for old, new in (
+        ("PASS", "FAIL"),
+        ('"exit_code":0', '"exit_code":1'),
+        (f'"job":"{one}"', f'"job":"{other}"'),
+    ):
+        changed = [
+            event._replace(payload=event.payload.replace(old.encode(), new.encode()))
+            for event in story
+        ]
         assert changed != story
         assert not is_same(changed)
-    assert not is_same([story[0], story[3], story[1], story[2], *story[4:]]), "within a package the order counts"
+    assert not is_same([story[0], story[3], story[1], story[2], *story[4:]]), (
+        "within a package the order counts"
+    )
     swapped = [story[0], story[2], story[1], *story[3:]]
-    assert is_same(swapped) is (compared is alike_side_by_side), "between packages it does not, side by side"
+    assert is_same(swapped) is (compared is alike_side_by_side), (
+        "between packages it does not, side by side"
+    )
 
 
 def fleet_settings(s3: S3Server, temporal: TemporalServer, prefix: str) -> dict[str, str]:

@@ -49,7 +49,9 @@ def test_a_feature_ends_though_its_worker_and_the_server_die_again_and_again(
         assert person.phasegate("escalate", "Wait for me", "--fleet").returncode == 0
         with worker.worker():
             stopped = person.phasegate("run", "--fleet", "--json")
-            assert (stopped.returncode, json.loads(stopped.stdout)["stage"]) == (1, "blocked"), stopped.stderr
+            assert (stopped.returncode, json.loads(stopped.stdout)["stage"]) == (1, "blocked"), (
+                stopped.stderr
+            )
             assert person.phasegate("resolve", "Go on", "--fleet").returncode == 0
             done = person.phasegate("run", "--fleet")
             assert done.returncode == 0, done.stdout + done.stderr
@@ -67,7 +69,9 @@ def test_a_feature_ends_though_its_worker_and_the_server_die_again_and_again(
 
 
 @pytest.mark.demand("X8.h")
-def test_a_fleet_that_is_not_there_is_said_in_plain_words(tmp_path: Path, s3: S3Server, prefix: str) -> None:
+def test_a_fleet_that_is_not_there_is_said_in_plain_words(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
     (port,) = find_free_ports(1)
     nowhere = TemporalServer.__new__(TemporalServer)
     nowhere.address = f"127.0.0.1:{port}"

@@ -18,9 +18,16 @@ from support.temporal_server import TemporalServer
 
 @pytest.mark.demand("X8.l")
 def test_fleet_up_runs_a_feature_in_its_own_folder_and_ends_all_that_it_started(
-    tmp_path: Path, s3_program: str, temporal_program: str, s3: S3Server, temporal: TemporalServer, prefix: str
+    tmp_path: Path,
+    s3_program: str,
+    temporal_program: str,
+    s3: S3Server,
+    temporal: TemporalServer,
+    prefix: str,
 ) -> None:
-    person = Fleet(tmp_path, s3, temporal, prefix).machine("person")  # its settings are those of another fleet
+    person = Fleet(tmp_path, s3, temporal, prefix).machine(
+        "person"
+    )  # its settings are those of another fleet
     path = f"{Path(s3_program).parent}:{Path(temporal_program).parent}:{person.environment['PATH']}"
     environment = {**person.environment, "PATH": path}
     before = person.phasegate("config", "show").stdout
@@ -28,7 +35,12 @@ def test_fleet_up_runs_a_feature_in_its_own_folder_and_ends_all_that_it_started(
     (person.folder / "scenario.json").rename(person.folder / "elsewhere")
     command = [sys.executable, "-m", "phasegate", "fleet", "up", "--folder", str(trial)]
     with subprocess.Popen(
-        command, cwd=person.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=person.root,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None
@@ -38,9 +50,13 @@ def test_fleet_up_runs_a_feature_in_its_own_folder_and_ends_all_that_it_started(
             )
             (trial / "scenario.json").write_text((person.folder / "elsewhere").read_text())
             run = f'. {trial}/variables.sh && "{sys.executable}" -m phasegate'
-            done = _in_shell(f"{run} run {TYPE} '{DESCRIPTION}' --fleet", trial / "you", environment)
+            done = _in_shell(
+                f"{run} run {TYPE} '{DESCRIPTION}' --fleet", trial / "you", environment
+            )
             assert done.returncode == 0, done.stdout + done.stderr
-            said = json.loads(_in_shell(f"{run} status --fleet --json", trial / "you", environment).stdout)
+            said = json.loads(
+                _in_shell(f"{run} status --fleet --json", trial / "you", environment).stdout
+            )
             assert said["workflow"]["stage"] == "gate-passed"
         finally:
             process.send_signal(signal.SIGINT)
@@ -51,7 +67,9 @@ def test_fleet_up_runs_a_feature_in_its_own_folder_and_ends_all_that_it_started(
     assert process.returncode == 0
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            assert str(trial) not in line.read_bytes().decode(errors="replace"), "nothing of it lives"
+            assert str(trial) not in line.read_bytes().decode(errors="replace"), (
+                "nothing of it lives"
+            )
         except OSError:
             continue
     assert (trial / "variables.sh").stat().st_mode & 0o777 == 0o600
@@ -60,9 +78,17 @@ def test_fleet_up_runs_a_feature_in_its_own_folder_and_ends_all_that_it_started(
     assert (again.returncode, "is not empty" in again.stderr) == (2, True)
 
 
-def _in_shell(line: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _in_shell(
+    line: str, folder: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["/bin/sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        ["/bin/sh", "-c", line],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -76,11 +102,18 @@ def test_fleet_doctor_names_what_is_lacking_and_resume_begins_open_features_afte
         fleet = Fleet(tmp_path, s3, temporal, prefix)
         person, worker = fleet.machine("person"), fleet.machine("worker")
         checks = _doctor(person.phasegate("fleet", "doctor", "--json").stdout)
-        assert [name for name in ("packages", "server", "bucket", "remote") if not checks[name]["ok"]] == []
+        assert [
+            name for name in ("packages", "server", "bucket", "remote") if not checks[name]["ok"]
+        ] == []
         assert any(name.startswith("agent ") for name in checks)
         plain = dict(person.environment)
         for variable, value, lacking, why in (
-            ("PHASEGATE_FLEET__SERVER", f"127.0.0.1:{find_free_ports(1)[0]}", "server", "no Temporal server answers"),
+            (
+                "PHASEGATE_FLEET__SERVER",
+                f"127.0.0.1:{find_free_ports(1)[0]}",
+                "server",
+                "no Temporal server answers",
+            ),
             ("PHASEGATE_FLEET__NAMESPACE", "nobody", "server", "has no namespace nobody"),
             ("AWS_SECRET_ACCESS_KEY", "wrong", "bucket", "refuses"),
             ("PHASEGATE_FORGE__REMOTE", "nowhere", "remote", "there is no remote"),

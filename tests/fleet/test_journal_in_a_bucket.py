@@ -79,16 +79,22 @@ def test_an_open_trail_is_in_the_bucket_in_bounded_chunks_and_an_outage_makes_th
     monkeypatch.setattr(bucket_trails, "CHUNK_EVERY_S", 0.2)
     here, is_away, pause = make_repository(tmp_path / "here"), [True], Pause()
     prepare_data_folder(here)
-    fault: Callable[[Request], str] = lambda request: "away" if is_away[0] and "/trails/" in request.path else ""  # noqa: E731
+    fault: Callable[[Request], str] = lambda request: (  # noqa: E731
+        "away" if is_away[0] and "/trails/" in request.path else ""
+    )
     with FaultyProxy(s3.port, fault) as proxy:
         bucket = s3.patient_bucket(prefix, proxy.endpoint)
-        with BucketTrailWriter.create_in_bucket(bucket, here, here.state_home, "writer-1") as trails:
+        with BucketTrailWriter.create_in_bucket(
+            bucket, here, here.state_home, "writer-1"
+        ) as trails:
             trails.open(FEATURE, "job-a")
             for number in range(400):
                 trails.append_entry("job-a", TS, wrote(f"src/{'long/' * 60}{number}.py", 1))
             while not proxy.count("away"):
                 pause.wait(0.05)
-            assert not [*read_live_chunks(s3.bucket(prefix), "job-a")], "nobody waited for the bucket"
+            assert not [*read_live_chunks(s3.bucket(prefix), "job-a")], (
+                "nobody waited for the bucket"
+            )
             is_away[0] = False
             whole = trails._open_trails["job-a"].content
             while len(b"".join(read_live_chunks(s3.bucket(prefix), "job-a"))) < len(whole):
@@ -114,7 +120,9 @@ def test_all_claims_about_a_journal_were_found() -> None:
 
 
 @pytest.mark.demand("X8.f")
-def test_trails_and_papers_in_a_bucket_go_on_on_another_machine(tmp_path: Path, s3: S3Server, prefix: str) -> None:
+def test_trails_and_papers_in_a_bucket_go_on_on_another_machine(
+    tmp_path: Path, s3: S3Server, prefix: str
+) -> None:
     bucket = s3.patient_bucket(prefix)
     here, there = make_repository(tmp_path / "here"), make_repository(tmp_path / "there")
     for location in (here, there):
@@ -166,7 +174,12 @@ def test_a_trail_of_one_that_died_before_its_record_is_gone_on_with_elsewhere_an
     assert later.lines == 4, "both, and that the trail was recovered in between"
     with open_bucket_record(bucket) as record:
         assert list_log_files(here.state_home)
-        assert close_orphaned_trails(record, here.state_home, partial(BucketTrailWriter, bucket, here), TS) == []
+        assert (
+            close_orphaned_trails(
+                record, here.state_home, partial(BucketTrailWriter, bucket, here), TS
+            )
+            == []
+        )
         assert not list_log_files(here.state_home), "the other one went on with it"
         assert record.seals() == []
     with BucketTrailWriter.create_in_bucket(bucket, here, here.state_home, "writer-4") as trails:
@@ -178,12 +191,16 @@ def test_a_trail_of_one_that_died_before_its_record_is_gone_on_with_elsewhere_an
         last = trails.close("job-a")
         trails.forget("job-a")
     with open_bucket_record(bucket) as record:
-        left = close_orphaned_trails(record, here.state_home, partial(BucketTrailWriter, bucket, here), TS)
+        left = close_orphaned_trails(
+            record, here.state_home, partial(BucketTrailWriter, bucket, here), TS
+        )
         assert [(one.job, bool(one.problem)) for one in left] == [("job-a", True)]
         assert list_log_files(here.state_home), "what nobody else has is kept"
     changed = s3.bucket(prefix).get(f"audit/{FEATURE}/job-a.jsonl")
     assert changed is not None
-    assert s3.bucket(prefix).replace(f"audit/{FEATURE}/job-a.jsonl", changed.data + b"{}\n", changed.etag)
+    assert s3.bucket(prefix).replace(
+        f"audit/{FEATURE}/job-a.jsonl", changed.data + b"{}\n", changed.etag
+    )
     trails = BucketTrailWriter.create_in_bucket(bucket, there, there.state_home, "writer-6")
     with trails, pytest.raises(StateConflict, match="behind its end"):
         trails.reopen(last)
@@ -209,7 +226,9 @@ def test_a_feature_driven_with_its_record_in_a_bucket_gives_the_same_events_and_
         BucketTrailWriter.create_in_bucket(bucket, location, outside, "w") as trails,
     ):
         orders.start_workflow(elsewhere, record, TYPE, DESCRIPTION)
-        by_bucket = drive_feature_with(memory_desk(elsewhere, record, trails), SLUG, RunOptions(merge=True))
+        by_bucket = drive_feature_with(
+            memory_desk(elsewhere, record, trails), SLUG, RunOptions(merge=True)
+        )
         second = list(record.events(SLUG))
         jobs = record.jobs(SLUG)
     assert isinstance(by_store, Feature)
@@ -235,13 +254,18 @@ def test_two_writers_that_are_killed_again_and_again_lose_nothing_and_double_not
         return "away" if 2 < monotonic() - began < 12 else "lost" if calls % 7 == 0 else ""
 
     acknowledged: list[str] = []
-    script, environment = Path(__file__).with_name("journal_writer.py"), {**os.environ, "PYTHONPATH": "tests"}
+    script, environment = (
+        Path(__file__).with_name("journal_writer.py"),
+        {**os.environ, "PYTHONPATH": "tests"},
+    )
     with FaultyProxy(s3.port, fault) as proxy:
 
         def write(name: str) -> None:
             for life in range(4):
                 command = [sys.executable, str(script), proxy.endpoint, prefix, f"{name}{life}"]
-                with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
+                with subprocess.Popen(
+                    command, stdout=subprocess.PIPE, text=True, env=environment
+                ) as writer:
                     assert writer.stdout is not None
                     lines = [writer.stdout.readline().strip() for _ in range(5 + 3 * life)]
                     writer.kill()
@@ -258,13 +282,17 @@ def test_two_writers_that_are_killed_again_and_again_lose_nothing_and_double_not
         found = Counter(notes(record))
         assert max(found.values()) == 1
         assert {*acknowledged} <= {*found}
-        assert len(found) - len({*acknowledged}) <= 8, "what was never acknowledged: at most one a life"
+        assert len(found) - len({*acknowledged}) <= 8, (
+            "what was never acknowledged: at most one a life"
+        )
         record.anchor()
     assert verify_bucket(s3.bucket(prefix), None).ok
 
 
 @pytest.mark.demand("X8.f")
-def test_a_foreign_history_under_a_number_stops_the_writer_and_is_not_written_over(s3: S3Server, prefix: str) -> None:
+def test_a_foreign_history_under_a_number_stops_the_writer_and_is_not_written_over(
+    s3: S3Server, prefix: str
+) -> None:
     bucket = s3.bucket(prefix)
     with open_bucket_record(bucket) as record, open_bucket_record(bucket) as other:
         record.append(FEATURE, 0, TS, [note("one")])
@@ -273,7 +301,9 @@ def test_a_foreign_history_under_a_number_stops_the_writer_and_is_not_written_ov
         with pytest.raises(MovedOn):
             record.append(FEATURE, 1, TS, [note("also two")])
         path = f"journal/{FEATURE}/{3:010}"
-        forged = b'{"n":3,"prev":"%s","by":"x","body":{"ts":"t","first":3,"events":[]}}' % (b"0" * 64)
+        forged = b'{"n":3,"prev":"%s","by":"x","body":{"ts":"t","first":3,"events":[]}}' % (
+            b"0" * 64
+        )
         assert bucket.create(path, forged)
         for writer in (record, other):
             with pytest.raises(StateConflict, match="another history"):
@@ -286,7 +316,9 @@ def test_a_foreign_history_under_a_number_stops_the_writer_and_is_not_written_ov
 
 
 @pytest.mark.demand("X8.f")
-def test_a_journal_that_was_cut_off_or_written_anew_is_found_by_its_heads(s3: S3Server, prefix: str) -> None:
+def test_a_journal_that_was_cut_off_or_written_anew_is_found_by_its_heads(
+    s3: S3Server, prefix: str
+) -> None:
     whole, forged = s3.bucket(f"{prefix}/whole"), s3.bucket(f"{prefix}/forged")
     with open_bucket_record(whole) as record:
         record.append(FEATURE, 0, TS, [note("one")])
@@ -306,19 +338,26 @@ def test_a_bucket_that_stays_away_ends_the_wait_with_a_reason(s3: S3Server, pref
     with FaultyProxy(s3.port, lambda _: "away") as proxy:
         address = s3.bucket(prefix, proxy.endpoint).address
         bucket = Bucket(address, None, retry_timeout_s=1)
-        with open_bucket_record(bucket) as record, pytest.raises(TemporarilyUnavailable, match="does not answer"):
+        with (
+            open_bucket_record(bucket) as record,
+            pytest.raises(TemporarilyUnavailable, match="does not answer"),
+        ):
             record.append(FEATURE, 0, TS, [note("one")])
 
 
 @pytest.mark.demand("X8.f")
-def test_what_heads_told_of_is_read_though_they_were_taken_in_for_something_else(s3: S3Server, prefix: str) -> None:
+def test_what_heads_told_of_is_read_though_they_were_taken_in_for_something_else(
+    s3: S3Server, prefix: str
+) -> None:
     mine, theirs = (open_bucket_record(s3.patient_bucket(prefix)) for _ in range(2))
     job = JobRow("001-bye", str(uuid4()), "", "plan", 1, "actor", TS)
     with mine, theirs:
         theirs.append_unconditionally(job.feature, TS, [job_started_event(job)])
         theirs.anchor()
         mine.sync_all_features()
-        theirs.append_unconditionally(job.feature, TS, [job_ended_event(job._replace(ended=TS, outcome="done"))])
+        theirs.append_unconditionally(
+            job.feature, TS, [job_ended_event(job._replace(ended=TS, outcome="done"))]
+        )
         theirs.anchor()
         mine.anchor()
         pause = Pause()
@@ -326,4 +365,6 @@ def test_what_heads_told_of_is_read_though_they_were_taken_in_for_something_else
             if (row := mine.find_job(job.id)) and row.ended:
                 return
             pause.wait(0.2)
-    raise AssertionError("it is not seen within twelve seconds, and all journals are looked at once a minute")
+    raise AssertionError(
+        "it is not seen within twelve seconds, and all journals are looked at once a minute"
+    )

@@ -63,7 +63,9 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
     assert replayed_and_kept(temporal.address, SLUG).events
 
     (port,) = find_free_ports(1)
-    other.environment["PHASEGATE_FLEET__SERVER"] = f"127.0.0.1:{port}"  # from here on without server and worker
+    other.environment["PHASEGATE_FLEET__SERVER"] = (
+        f"127.0.0.1:{port}"  # from here on without server and worker
+    )
     after = status(other)
     assert (after["workflow"]["feature"], after["workflow"]["stage"]) == (SLUG, "gate-passed")
     assert "no Temporal server answers" in after["fleet"]["unknown"]
@@ -80,8 +82,12 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
     assert {trail["job"] for trail in trails} == started != set()
     assert all(trail["entries"] for trail in trails)
     _look_at_the_board(other)
-    assert not (other.root / ".phasegate/store.db").exists(), "nothing of it is taken for a record of this machine"
-    assert "nothing is recorded" in other.phasegate("show", "WP01").stderr, "control: it is the fleet that was shown"
+    assert not (other.root / ".phasegate/store.db").exists(), (
+        "nothing of it is taken for a record of this machine"
+    )
+    assert "nothing is recorded" in other.phasegate("show", "WP01").stderr, (
+        "control: it is the fleet that was shown"
+    )
 
 
 def _look_at_the_board(other: Machine) -> None:
@@ -114,10 +120,16 @@ def test_a_copy_follows_by_what_is_new_is_made_anew_when_damaged_and_refuses_ano
         reader.sync_all_features()
         assert {*reader.features()} == {"001-one", "002-two"}
         asked = _gets(bucket, reader.sync_all_features)
-        assert asked == ["heads/0000000002", "journal/001-one/0000000002", "journal/002-two/0000000002"]
+        assert asked == [
+            "heads/0000000002",
+            "journal/001-one/0000000002",
+            "journal/002-two/0000000002",
+        ]
         writer.append("002-two", 1, TS, [Recordable("noted", b'"y"')])
         writer.anchor()
-        assert json.loads(_body(bucket, "heads/0000000002")).keys() == {"002-two"}, "only what moved"
+        assert json.loads(_body(bucket, "heads/0000000002")).keys() == {"002-two"}, (
+            "only what moved"
+        )
     kept.write_bytes(b"not a store")
     with opened() as reader:
         assert {*reader.features()} == {"001-one", "002-two"}, "the bucket has it all"

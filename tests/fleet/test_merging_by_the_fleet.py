@@ -55,18 +55,34 @@ def test_a_merge_by_the_fleet_is_made_once_on_top_of_what_people_push_meanwhile(
         hook.chmod(0o755)
     with worker.worker():
         reached = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
-        assert (reached.returncode, json.loads(reached.stdout)["stage"]) == (0, "gate-passed"), reached.stderr
-        assert git(fleet.remote, "rev-parse", "main").strip() != theirs, "control: nothing is merged without --merge"
+        assert (reached.returncode, json.loads(reached.stdout)["stage"]) == (0, "gate-passed"), (
+            reached.stderr
+        )
+        assert git(fleet.remote, "rev-parse", "main").strip() != theirs, (
+            "control: nothing is merged without --merge"
+        )
         done = person.phasegate("run", "--fleet", "--merge", "--json")
-    assert (done.returncode, json.loads(done.stdout)["stage"]) == (0, "completed"), done.stdout + done.stderr
+    assert (done.returncode, json.loads(done.stdout)["stage"]) == (0, "completed"), (
+        done.stdout + done.stderr
+    )
     assert (fleet.remote / "raced").exists()
     assert (fleet.remote / "lost").exists()
     log = git(fleet.remote, "log", "--first-parent", "--format=%s", "main").splitlines()
-    assert log == [f"{SLUG}: {DESCRIPTION}", "Theirs", "Work as a fleet", "One package at a time", "Begin"]
+    assert log == [
+        f"{SLUG}: {DESCRIPTION}",
+        "Theirs",
+        "Work as a fleet",
+        "One package at a time",
+        "Begin",
+    ]
     assert {"bye.py", "hi.py", "theirs.txt", "CHANGELOG.md"} <= {
         *git(fleet.remote, "ls-tree", "--name-only", "main").split()
     }
-    happened = [read_feature_step(one.payload) for one in fleet.events() if one.kind == FEATURE_STEP]
+    happened = [
+        read_feature_step(one.payload) for one in fleet.events() if one.kind == FEATURE_STEP
+    ]
     merged = [one.commit for one in happened if isinstance(one, Merged)]
     assert merged == [git(fleet.remote, "rev-parse", "main").strip()]
-    assert BRANCH not in git(fleet.remote, "for-each-ref", "--format=%(refname:short)").split(), "it is done with"
+    assert BRANCH not in git(fleet.remote, "for-each-ref", "--format=%(refname:short)").split(), (
+        "it is done with"
+    )

@@ -76,11 +76,15 @@ def test_a_cancelled_feature_ends_its_agent_with_all_its_processes_and_leaves_no
         assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--detach").returncode == 0
         wait_until(lambda: len(alive(mark)) > 1)
         refused = person.phasegate("advance", "--fleet")
-        assert (refused.returncode, alive(mark) != []) == (4, True), "control: what the rules refuse ends nothing"
+        assert (refused.returncode, alive(mark) != []) == (4, True), (
+            "control: what the rules refuse ends nothing"
+        )
         ordered = person.phasegate("cancel", "--reason", "changed our mind", "--fleet", "--json")
         assert ordered.returncode == 0, ordered.stderr
         wait_until(lambda: not alive(mark))
-        wait_until(lambda: sum(outcomes(fleet).values()) == 1 and not names_in(worker.root / ".worktrees"))
+        wait_until(
+            lambda: sum(outcomes(fleet).values()) == 1 and not names_in(worker.root / ".worktrees")
+        )
     assert (outcomes(fleet), started(fleet)) == ({"plan lost": 1}, 1)
 
 
@@ -103,14 +107,18 @@ def test_a_restart_of_the_server_costs_no_agent_and_one_that_is_gone_for_long_en
             temporal.kill()
             temporal.start()
             wait_until(lambda: alive(long))
-            assert outcomes(fleet) == {"plan done": 1}, "the agent that worked meanwhile was not ended"
+            assert outcomes(fleet) == {"plan done": 1}, (
+                "the agent that worked meanwhile was not ended"
+            )
             temporal.kill()
             wait_until(lambda: not alive(long))
             assert process.poll() is None
             wait_until(lambda: outcomes(fleet)["challenge lost"] == 1)
             assert person.phasegate("cancel", "--reason", "enough", "--fleet").returncode == 0
             temporal.start()
-            assert person.phasegate("run", "--fleet", "--feature", SLUG).returncode == 4, "it is over"
+            assert person.phasegate("run", "--fleet", "--feature", SLUG).returncode == 4, (
+                "it is over"
+            )
     finally:
         temporal.kill()
     assert outcomes(fleet) == {"plan done": 1, "challenge lost": 1}
@@ -155,7 +163,9 @@ def test_what_no_worker_takes_and_what_ended_a_run_is_told_and_the_feature_goes_
 ) -> None:
     """A worker without a remote ends the run. Then no single worker has implementer and reviewer, until one has."""
     critic = '[agents.critic]\nharness = "scripted"\nscenario = "../critic.json"\n[roles]\nreview = "critic"\n'
-    critic += "".join(f'{role} = "actor"\n' for role in ("plan", "challenge", "implement", "archive"))
+    critic += "".join(
+        f'{role} = "actor"\n' for role in ("plan", "challenge", "implement", "archive")
+    )
     fleet = Fleet(tmp_path, s3, temporal, prefix, more=critic)
     writer, judge, person = fleet.machine("writer"), fleet.machine("judge"), fleet.machine("person")
     (judge.folder / "scenario.json").unlink()
@@ -173,7 +183,9 @@ def test_what_no_worker_takes_and_what_ended_a_run_is_told_and_the_feature_goes_
         assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--detach").returncode == 0
         wait_until(lambda: "there is no remote" in status()["workflow"]["reason"])
         told = person.phasegate("status", "--fleet").stdout
-        assert "why: the run has failed: there is no remote 'origin'; a fleet exchanges code" in told
+        assert (
+            "why: the run has failed: there is no remote 'origin'; a fleet exchanges code" in told
+        )
         git(writer.root, "remote", "add", "origin", str(fleet.remote))
         assert person.phasegate("run", "--fleet", "--detach").returncode == 0
         with judge.worker():
@@ -186,10 +198,14 @@ def test_what_no_worker_takes_and_what_ended_a_run_is_told_and_the_feature_goes_
             assert f"(since {queue['since']}; {SLUG}): one worker must have" in said
             asked, length = asyncio.run(asking(temporal.address, prefix))
             wait_until(lambda: asyncio.run(asking(temporal.address, prefix))[0] > asked + 1)
-            assert asyncio.run(asking(temporal.address, prefix))[1] == length, "waiting makes no history longer"
+            assert asyncio.run(asking(temporal.address, prefix))[1] == length, (
+                "waiting makes no history longer"
+            )
             later = status()
             assert later["fleet"]["unserved"][0]["since"] == queue["since"]
-            assert later["workflow"]["reason"] == "", "what ended an earlier run is not told any more"
+            assert later["workflow"]["reason"] == "", (
+                "what ended an earlier run is not told any more"
+            )
             (judge.folder / "scenario.json").write_text(json.dumps([*SCENARIO]))
             done = person.phasegate("run", "--fleet")
             assert done.returncode == 0, done.stdout + done.stderr
@@ -209,17 +225,25 @@ async def asking(address: str, prefix: str) -> tuple[int, int]:
 def test_caps_hold_over_all_features_of_a_fleet_and_so_many_are_open_and_no_more(
     tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
 ) -> None:
-    fleet = Fleet(tmp_path, s3, temporal, prefix, more="open_features = 1\n[limits]\ntotal_cost_usd = 5\n")
+    fleet = Fleet(
+        tmp_path, s3, temporal, prefix, more="open_features = 1\n[limits]\ntotal_cost_usd = 5\n"
+    )
     worker, person = fleet.machine("worker"), fleet.machine("person")
     other = JobRow("900-other", str(uuid4()), "", "plan", 1, "actor", TS)
-    with BucketStore(s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: str(uuid4())) as record:
+    with BucketStore(
+        s3.patient_bucket(prefix), Location(Path(), Path(), Path()), lambda: str(uuid4())
+    ) as record:
         ended = other._replace(ended=TS, outcome="done", cost_usd=6.0)
-        record.append_unconditionally("900-other", TS, [job_started_event(other), job_ended_event(ended)])
+        record.append_unconditionally(
+            "900-other", TS, [job_started_event(other), job_ended_event(ended)]
+        )
     with worker.worker():
         stopped = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
     ran = json.loads(stopped.stdout)
     assert (stopped.returncode, ran["stage"]) == (1, "blocked"), stopped.stdout + stopped.stderr
-    ends = [json.loads(one.payload) for one in fleet.events(ran["feature"]) if one.kind == "job.ended"]
+    ends = [
+        json.loads(one.payload) for one in fleet.events(ran["feature"]) if one.kind == "job.ended"
+    ]
     assert [end["outcome"] for end in ends] == ["blocked"], "no agent was started"
     refused = person.phasegate("run", TYPE, "One more", "--fleet")
     assert (refused.returncode, "open_features" in refused.stderr) == (4, True), refused.stderr

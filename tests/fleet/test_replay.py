@@ -42,7 +42,9 @@ def replay(history: WorkflowHistory) -> None:
         restrictions=SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")
     )
     converter = DataConverter(payload_converter_class=FleetPayloadConverter)
-    replayer = Replayer(workflows=[FeatureWorkflow], data_converter=converter, workflow_runner=runner)
+    replayer = Replayer(
+        workflows=[FeatureWorkflow], data_converter=converter, workflow_runner=runner
+    )
     asyncio.run(replayer.replay_workflow(history))
 
 
@@ -96,7 +98,9 @@ def test_the_history_of_every_release_is_carried_on_by_this_code(path: Path) -> 
     try:
         replay(kept(path))
     except NondeterminismError:
-        if version == __version__ and flow != FLOW:  # not released yet: nobody has such a workflow open
+        if (
+            version == __version__ and flow != FLOW
+        ):  # not released yet: nobody has such a workflow open
             pytest.skip(f"the flow was changed since, and {version} is not out: {ANEW}")
         raise
 
@@ -105,7 +109,9 @@ def test_the_history_of_every_release_is_carried_on_by_this_code(path: Path) -> 
 def test_a_changed_rule_is_found_by_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     def another(feature: Feature) -> Sequence[FeatureAction]:
         due = decide_feature_actions(feature)
-        return [msgspec.structs.replace(due[0], step=Step.STOP)] if due[0].step is Step.GATE else due
+        return (
+            [msgspec.structs.replace(due[0], step=Step.STOP)] if due[0].step is Step.GATE else due
+        )
 
     newest = max(HISTORIES, key=lambda path: path.stat().st_mtime)
     if not newest.stem.endswith(FLOW):

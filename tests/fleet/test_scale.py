@@ -30,7 +30,10 @@ async def attempts_to_be_adopted(address: str) -> list[int]:
     client, found = await Client.connect(address), []
     async for one in client.list_workflows():
         history = await client.get_workflow_handle(one.id, run_id=one.run_id).fetch_history()
-        names = {event.event_id: event.activity_task_scheduled_event_attributes for event in history.events}
+        names = {
+            event.event_id: event.activity_task_scheduled_event_attributes
+            for event in history.events
+        }
         started = [event.activity_task_started_event_attributes for event in history.events]
         found += [
             one.attempt
@@ -41,7 +44,9 @@ async def attempts_to_be_adopted(address: str) -> list[int]:
 
 
 @pytest.mark.demand("X8.o")
-def test_features_that_wait_for_room_ask_once_and_all_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_that_wait_for_room_ask_once_and_all_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PHASEGATE_FLEET__FEATURES", "1")
     with a_fleet(tmp_path) as (project, _server, workers):
         carry_out(project, 5)

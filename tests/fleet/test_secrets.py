@@ -46,9 +46,15 @@ def test_no_key_is_in_a_history_a_bucket_or_a_trail(
     places["history"] = temporal.kept()
     assert SLUG.encode() in places["history"], "control"
     for secret in (KEY, SIGN_IN, SECRET):
-        assert not [name for name, data in places.items() if SecretMatcher([secret.encode()]).has_secret(data)], secret
+        assert not [
+            name
+            for name, data in places.items()
+            if SecretMatcher([secret.encode()]).has_secret(data)
+        ], secret
     noted = [name for name, data in places.items() if NOTE.encode() in data]
-    assert any(name.startswith("papers/") for name in noted), f"control: what is no secret gets there: {noted}"
+    assert any(name.startswith("papers/") for name in noted), (
+        f"control: what is no secret gets there: {noted}"
+    )
     assert any(name.startswith("audit/") for name in noted), f"control: {noted}"
 
 
@@ -57,10 +63,10 @@ def _leaking_agent(worker: Machine) -> None:
     leaks = LEAK.replace("SLUG", SLUG)
     program.write_text(re.sub(r'\n  git commit -q -m "WP01: Do it"\n', leaks, WHOLE))
     config = worker.root / "phasegate.toml"
-    agent = (
-        f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\nenv = ["LEAKED_KEY", "LEAKED_NOTE"]\n'
+    agent = f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\nenv = ["LEAKED_KEY", "LEAKED_NOTE"]\n'
+    config.write_text(
+        config.read_text().replace('harness = "scripted"\nscenario = "../scenario.json"\n', agent)
     )
-    config.write_text(config.read_text().replace('harness = "scripted"\nscenario = "../scenario.json"\n', agent))
 
 
 def _stored(worker: Machine, s3: S3Server, prefix: str) -> Iterator[tuple[str, bytes]]:

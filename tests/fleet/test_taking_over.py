@@ -72,7 +72,8 @@ def test_a_worker_that_dies_between_implement_and_harvest_is_followed_by_another
     by_fleet.pop("phasegate.toml")
     assert by_fleet == tree != {}
     by_one, by_local = (
-        {*git(folder, "log", "--format=%an %s", BRANCH).splitlines()} for folder in (fleet.remote, local.root)
+        {*git(folder, "log", "--format=%an %s", BRANCH).splitlines()}
+        for folder in (fleet.remote, local.root)
     )
     assert by_one - {"Test Work as a fleet"} == by_local, "the agents' own commits too"
     assert verify_bucket(s3.bucket(prefix), None).ok
@@ -119,8 +120,12 @@ def test_a_worker_that_stood_still_pushes_nothing_and_records_nothing_after_anot
                 raise AssertionError(said)
     assert (fleet.events(), git(fleet.remote, "for-each-ref")) == before
     events = before[0]
-    ended = Counter(json.loads(event.payload)["id"] for event in events if event.kind == "job.ended")
-    started = Counter(json.loads(event.payload)["id"] for event in events if event.kind == "job.started")
+    ended = Counter(
+        json.loads(event.payload)["id"] for event in events if event.kind == "job.ended"
+    )
+    started = Counter(
+        json.loads(event.payload)["id"] for event in events if event.kind == "job.started"
+    )
     assert started == ended
     assert {*ended.values()} == {1}
     assert {"bye.py", "hi.py"} <= {*fleet.tree(events[0].ts)}

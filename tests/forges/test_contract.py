@@ -35,7 +35,13 @@ def node(script: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess
     """A script of node's, with nothing of this machine's environment."""
     env = {"PATH": os.environ["PATH"], "HOME": str(cwd), "NODE_PATH": str(MODULES)}
     return subprocess.run(
-        ["node", script, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False
+        ["node", script, *arguments],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -55,7 +61,9 @@ class Watched(ForgeApi):
     violations: list[str]
     forge: ForgeApi
 
-    def _ask(self, method: str, path: str, body: object, etag: str = "", without: str = "") -> HttpResponse:
+    def _ask(
+        self, method: str, path: str, body: object, etag: str = "", without: str = ""
+    ) -> HttpResponse:
         if path == "/graphql":
             return self.forge._request(method, path, body, etag, without)
         answer = super()._request(method, path, body, etag, without)
@@ -64,18 +72,36 @@ class Watched(ForgeApi):
         return answer
 
 
-def cut(description: Mapping[str, dict[str, object]], exchanges: Iterable[Exchange]) -> dict[str, object]:
+def cut(
+    description: Mapping[str, dict[str, object]], exchanges: Iterable[Exchange]
+) -> dict[str, object]:
     """The part of GitHub's description that is asked for: the whole takes Prism minutes."""
     asked = {one.path.removeprefix("/api/v3") for one in exchanges}
-    names = {name: re.compile(re.sub(r"\{[^}]+\}", "[^/]+", name) + "$") for name in description["paths"]}
-    paths = {name: description["paths"][name] for name, shape in names.items() if any(map(shape.match, asked))}
+    names = {
+        name: re.compile(re.sub(r"\{[^}]+\}", "[^/]+", name) + "$") for name in description["paths"]
+    }
+    paths = {
+        name: description["paths"][name]
+        for name, shape in names.items()
+        if any(map(shape.match, asked))
+    }
     return {**description, "paths": paths}
 
 
 @contextmanager
 def prism(description: Path, upstream: str) -> Iterator[str]:
     """Prism in front of a forge; its address."""
-    argv = ["node", str(MODULES / ".bin" / "prism"), "proxy", "-h", "127.0.0.1", "-p", "0", str(description), upstream]
+    argv = [
+        "node",
+        str(MODULES / ".bin" / "prism"),
+        "proxy",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        "0",
+        str(description),
+        upstream,
+    ]
     env = {"PATH": os.environ["PATH"], "HOME": str(description.parent), "NO_COLOR": "1"}
     log = description.with_suffix(".log")
     with log.open("w") as output:
@@ -97,7 +123,9 @@ def _address(log: Path, running: subprocess.Popen[bytes]) -> str:
 
 
 @pytest.mark.demand("X7.g")
-def test_every_request_to_github_and_every_answer_of_the_fake_is_as_github_publishes_it(tmp_path: Path) -> None:
+def test_every_request_to_github_and_every_answer_of_the_fake_is_as_github_publishes_it(
+    tmp_path: Path,
+) -> None:
     whole = json.loads((MODULES / "@octokit/openapi/generated/api.github.com.json").read_text())
     description = tmp_path / "github.json"
     description.write_text(json.dumps(cut(whole, exchanges("github", tmp_path / "first"))))
@@ -112,7 +140,11 @@ def test_every_request_to_github_and_every_answer_of_the_fake_is_as_github_publi
         assert api.violations == []
         assert len(fake.exchanges) > 30
         # The control: what is not as published is told, of a request and of an answer.
-        api.send("POST", f"/repos/{REPOSITORY}/statuses/{fake.head('main')}", {"state": "fine", "context": "x"})
+        api.send(
+            "POST",
+            f"/repos/{REPOSITORY}/statuses/{fake.head('main')}",
+            {"state": "fine", "context": "x"},
+        )
         assert "state" in api.violations[-1]
         fake.pulls[2].title = None  # type: ignore[assignment]
         api.get(f"/repos/{REPOSITORY}/pulls/2", object)
@@ -120,14 +152,18 @@ def test_every_request_to_github_and_every_answer_of_the_fake_is_as_github_publi
 
 
 @pytest.mark.demand("X7.g")
-def test_the_graphql_documents_and_the_fakes_answers_to_them_are_of_githubs_schema(tmp_path: Path) -> None:
+def test_the_graphql_documents_and_the_fakes_answers_to_them_are_of_githubs_schema(
+    tmp_path: Path,
+) -> None:
     asked = [one for one in exchanges("github", tmp_path) if one.path == "/api/graphql"]
     assert {one.body["query"] for one in asked} == {
         github.THREADS_QUERY,
         github.READY_MUTATION,
         github.ENQUEUE_MUTATION,
     }
-    wrong = asked[0]._replace(body={**asked[0].body, "query": github.THREADS_QUERY.replace("isResolved", "isDone")})
+    wrong = asked[0]._replace(
+        body={**asked[0].body, "query": github.THREADS_QUERY.replace("isResolved", "isDone")}
+    )
     talked = tmp_path / "talked.json"
     talked.write_text(json.dumps([one._asdict() for one in (*asked, wrong)]))
     done = node(str(HERE / "graphql.cjs"), str(talked), cwd=tmp_path)
@@ -144,7 +180,15 @@ def compiled(room: Path, source: str) -> list[str]:
     """The complaints of the TypeScript compiler."""
     (room / "node_modules").symlink_to(MODULES)
     (room / "talked.ts").write_text(source)
-    options = ("--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "--module", "nodenext")
+    options = (
+        "--noEmit",
+        "--strict",
+        "--skipLibCheck",
+        "--target",
+        "es2022",
+        "--module",
+        "nodenext",
+    )
     done = node(str(MODULES / "typescript" / "bin" / "tsc"), *options, "talked.ts", cwd=room)
     return [line for line in done.stdout.splitlines() if line.startswith("talked.ts")]
 
@@ -154,7 +198,9 @@ def literal(name: str, type_: str, value: object) -> str:
 
 
 @pytest.mark.demand("X7.g")
-def test_every_request_to_gitea_and_every_answer_of_the_fake_is_of_its_clients_types(tmp_path: Path) -> None:
+def test_every_request_to_gitea_and_every_answer_of_the_fake_is_of_its_clients_types(
+    tmp_path: Path,
+) -> None:
     types = (MODULES / "gitea-js/dist/index.d.ts").read_text()
     calls = re.findall(r"@request (\w+):(\S+)\n[^/]*?\*/\s+(\w+): \(", types)
     calls.sort(key=lambda call: call[1].count("{"))  # a path with fewer blanks is meant
@@ -168,20 +214,26 @@ def test_every_request_to_gitea_and_every_answer_of_the_fake_is_of_its_clients_t
     talked = exchanges("gitea", tmp_path)
     for number, one in enumerate(talked):
         path = one.path.removeprefix("/api/v1")
-        names = [name for method, shape, name in calls if method == one.method and _matches(shape, path)]
+        names = [
+            name for method, shape, name in calls if method == one.method and _matches(shape, path)
+        ]
         assert names, f"Gitea has no {one.method} {path}"
         if one.query:
             lines.append(literal(f"query{number}", f"Last<Given<'{names[0]}'>>", _typed(one.query)))
         if one.body:
             lines.append(literal(f"body{number}", f"Last<Given<'{names[0]}'>>", one.body))
         if one.status < 300 and one.answer is not None:
-            lines.append(literal(f"answer{number}", f"Answer<'{names[0]}'>", _without_null(one.answer)))
+            lines.append(
+                literal(f"answer{number}", f"Answer<'{names[0]}'>", _without_null(one.answer))
+            )
     wrong = [
         literal("wrong1", "Last<Given<'repoMergePullRequest'>>", {"Do": "meld"}),
         literal("wrong2", "Answer<'repoGetPullRequest'>", {"number": 1, "node_id": "PR_1"}),
     ]
     said = compiled(tmp_path, "\n".join([*lines, *wrong]))
-    assert [line for line in said if "(" in line and int(re.findall(r"\((\d+),", line)[0]) <= len(lines)] == []
+    assert [
+        line for line in said if "(" in line and int(re.findall(r"\((\d+),", line)[0]) <= len(lines)
+    ] == []
     assert len(said) == len(wrong), "the controls: a word and a field that there are not"
 
 
@@ -205,14 +257,34 @@ def _without_null(value: object) -> object:
 GITLAB = (
     ("GET", "users", "{ username: string }", "UserSchema[]"),
     ("GET", "projects/*/merge_requests", "AllMergeRequestsOptions & Paged", "MergeRequestSchema[]"),
-    ("POST", "projects/*/merge_requests", "CreateMergeRequestOptions & Ends", "ExpandedMergeRequestSchema"),
+    (
+        "POST",
+        "projects/*/merge_requests",
+        "CreateMergeRequestOptions & Ends",
+        "ExpandedMergeRequestSchema",
+    ),
     ("GET", "projects/*/merge_requests/*", "", "ExpandedMergeRequestSchema"),
     ("PUT", "projects/*/merge_requests/*", "EditMergeRequestOptions", "ExpandedMergeRequestSchema"),
-    ("PUT", "projects/*/merge_requests/*/merge", "AcceptMergeRequestOptions", "ExpandedMergeRequestSchema"),
-    ("GET", "projects/*/merge_requests/*/approvals", "", "MergeRequestLevelMergeRequestApprovalSchema"),
+    (
+        "PUT",
+        "projects/*/merge_requests/*/merge",
+        "AcceptMergeRequestOptions",
+        "ExpandedMergeRequestSchema",
+    ),
+    (
+        "GET",
+        "projects/*/merge_requests/*/approvals",
+        "",
+        "MergeRequestLevelMergeRequestApprovalSchema",
+    ),
     ("GET", "projects/*/merge_requests/*/reviewers", "", "MergeRequestReviewerSchema[]"),
     ("GET", "projects/*/merge_requests/*/discussions", "Paged", "DiscussionSchema[]"),
-    ("POST", "projects/*/merge_requests/*/discussions/*/notes", "{ body: string }", "DiscussionNoteSchema"),
+    (
+        "POST",
+        "projects/*/merge_requests/*/discussions/*/notes",
+        "{ body: string }",
+        "DiscussionNoteSchema",
+    ),
     ("POST", "projects/*/merge_requests/*/notes", "{ body: string }", "MergeRequestNoteSchema"),
     ("POST", "projects/*/merge_trains/merge_requests/*", "Train", "MergeTrainSchema[]"),
     ("GET", "projects/*/members/all/*", "", "Omit<MemberSchema, Unshown>"),
@@ -232,13 +304,20 @@ type Unshown = "email" | "group_saml_identity" | "expires_at";
 
 
 @pytest.mark.demand("X7.g")
-def test_every_request_to_gitlab_and_every_answer_of_the_fake_is_of_its_clients_types(tmp_path: Path) -> None:
+def test_every_request_to_gitlab_and_every_answer_of_the_fake_is_of_its_clients_types(
+    tmp_path: Path,
+) -> None:
     done = node(str(HERE / "gitlab.cjs"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    of_client = [(method, path.removeprefix("/api/v4/")) for method, path in json.loads(done.stdout)]
+    of_client = [
+        (method, path.removeprefix("/api/v4/")) for method, path in json.loads(done.stdout)
+    ]
     for method, shape, _, _ in GITLAB:
         pattern = re.compile(shape.replace("*", "[^/]+"))
-        assert any(asked == method and pattern.fullmatch(path) for asked, path in of_client), (method, shape)
+        assert any(asked == method and pattern.fullmatch(path) for asked, path in of_client), (
+            method,
+            shape,
+        )
     lines = KNOWN.splitlines()
     for number, one in enumerate(exchanges("gitlab", tmp_path)):
         path = one.path.removeprefix("/api/v4/")
@@ -247,13 +326,19 @@ def test_every_request_to_gitlab_and_every_answer_of_the_fake_is_of_its_clients_
             for method, shape, sent, answered in GITLAB
             if method == one.method and re.fullmatch(shape.replace("*", "[^/]+"), path)
         )
-        if given := {_camel(key): value for key, value in {**_typed(one.query), **one.body}.items()}:
+        if given := {
+            _camel(key): value for key, value in {**_typed(one.query), **one.body}.items()
+        }:
             lines.append(literal(f"sent{number}", re.sub(r"\b(\w+Options)", r"g.\1", sent), given))
         if one.status < 300:
-            lines.append(literal(f"answer{number}", re.sub(r"\b(\w+Schema)", r"g.\1", answered), one.answer))
+            lines.append(
+                literal(f"answer{number}", re.sub(r"\b(\w+Schema)", r"g.\1", answered), one.answer)
+            )
     wrong = [
         literal("wrong1", "g.AcceptMergeRequestOptions", {"head": "x"}),
-        literal("wrong2", "g.MergeRequestReviewerSchema", {"user": 1, "state": "fine", "created_at": ""}),
+        literal(
+            "wrong2", "g.MergeRequestReviewerSchema", {"user": 1, "state": "fine", "created_at": ""}
+        ),
     ]
     said = compiled(tmp_path, "\n".join([*lines, *wrong]))
     told = [line for line in said if int(re.findall(r"\((\d+),", line)[0]) <= len(lines)]

@@ -39,7 +39,9 @@ def contents(folder: Path) -> Mapping[str, str]:
     """Every file there is, for one look before and one after."""
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
     ours = ("WP01.md", "prompt.xml", "spec.md", "plan.md")  # what the task itself puts there
-    return {str(path.relative_to(folder)): path.read_text() for path in found if path.name not in ours}
+    return {
+        str(path.relative_to(folder)): path.read_text() for path in found if path.name not in ours
+    }
 
 
 OUTSIDE = {
@@ -58,7 +60,9 @@ OUTSIDE = {
 
 @pytest.mark.demand("D3.g", "D6.a")
 @pytest.mark.parametrize("way", ["asks", "through_client"])
-def test_a_write_outside_is_refused_before_it_happens(repository: Path, tmp_path: Path, way: str) -> None:
+def test_a_write_outside_is_refused_before_it_happens(
+    repository: Path, tmp_path: Path, way: str
+) -> None:
     paths = [path.format(tmp=tmp_path, repository=repository) for path in OUTSIDE.values()]
     steps: list[object] = [{"path": path, "content": "x\n"} for path in paths]
     if way == "through_client":
@@ -66,7 +70,9 @@ def test_a_write_outside_is_refused_before_it_happens(repository: Path, tmp_path
     before = contents(tmp_path)
     ran = run_agent(repository, way, steps, SCOPE)
     assert contents(tmp_path) == before
-    assert ran.report.ending is Ending.COMPLETED  # refused is not failed: the agent can go on without it
+    assert (
+        ran.report.ending is Ending.COMPLETED
+    )  # refused is not failed: the agent can go on without it
     assert len(ran.notices) == len(paths), ran.notices
     assert all("refused" in notice for notice in ran.notices)
     run_unprotected(repository, way, steps)
@@ -116,7 +122,12 @@ SLY = {
 def test_what_is_unknown_or_says_two_things_is_refused(repository: Path, announced: bool) -> None:
     calls = json.loads(json.dumps(SLY).replace("{repository}", str(repository)))
     steps = [
-        {"path": f"{name}.txt", "call": call, "says_no_path": "locations" in call, "announced": announced}
+        {
+            "path": f"{name}.txt",
+            "call": call,
+            "says_no_path": "locations" in call,
+            "announced": announced,
+        }
         for name, call in calls.items()
     ]
     ran = run_agent(repository, "asks", steps, (*SCOPE, *(f"{name}.txt" for name in SLY)))
@@ -186,7 +197,9 @@ def test_files_are_read_in_the_checkout_and_nowhere_else(repository: Path, tmp_p
 
 
 @pytest.mark.demand("D3.g")
-def test_a_file_with_another_name_elsewhere_is_not_written_through(repository: Path, tmp_path: Path) -> None:
+def test_a_file_with_another_name_elsewhere_is_not_written_through(
+    repository: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "elsewhere/target"
     target.write_text("as it was\n")
     (repository / "docs/hard").hardlink_to(target)
@@ -202,7 +215,9 @@ def test_a_file_with_another_name_elsewhere_is_not_written_through(repository: P
 
 def test_requests_that_we_do_not_know_are_answered_so(repository: Path) -> None:
     asked = ["terminal/create", "fs/delete_file", "_vendor/anything", ""]
-    found = answers(run_agent(repository, "through_client", [[method, {}] for method in asked], SCOPE))
+    found = answers(
+        run_agent(repository, "through_client", [[method, {}] for method in asked], SCOPE)
+    )
     assert [one["error"]["code"] for one in found] == [-32601] * 4  # type: ignore[index]
 
 
@@ -212,7 +227,10 @@ def test_parameters_that_cannot_be_read_give_nothing(repository: Path) -> None:
         ("fs/write_text_file", {"path": "docs/a", "content": ["x"]}),
         ("fs/write_text_file", {"path": "docs/a", "content": "x", "sessionId": "another"}),
         ("session/request_permission", {"toolCall": {}, "options": []}),
-        ("session/request_permission", {"toolCall": {"toolCallId": "c", "content": "x"}, "options": []}),
+        (
+            "session/request_permission",
+            {"toolCall": {"toolCallId": "c", "content": "x"}, "options": []},
+        ),
     ]
     found = answers(run_agent(repository, "through_client", asked, SCOPE))
     assert [one["error"]["code"] for one in found] == [-32602] * 5  # type: ignore[index]
@@ -279,8 +297,12 @@ def test_a_child_that_holds_the_output_open_does_not_hold_up_the_end(repository:
     assert ran.finished.duration_s < 300, "the child lives for ten minutes"
 
 
-@pytest.mark.parametrize(("status", "ending"), [(0, Ending.FAILED), (1, Ending.FAILED), (75, Ending.TRANSIENT)])
-def test_an_agent_that_exits_early_is_judged_by_its_exit_status(repository: Path, status: int, ending: Ending) -> None:
+@pytest.mark.parametrize(
+    ("status", "ending"), [(0, Ending.FAILED), (1, Ending.FAILED), (75, Ending.TRANSIENT)]
+)
+def test_an_agent_that_exits_early_is_judged_by_its_exit_status(
+    repository: Path, status: int, ending: Ending
+) -> None:
     ran = run_agent(repository, "ends_at_once", str(status))
     assert ran.report.ending is ending
     assert f"exit status {status}" in ran.report.reason
@@ -305,7 +327,11 @@ def test_an_agent_that_is_told_to_stop_is_cancelled_and_ended(
     launch = acp_launch(task)
     assert isinstance(launch.stdin, bytes)
     with subprocess.Popen(
-        launch.argv, cwd=repository, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **launch.env}
+        launch.argv,
+        cwd=repository,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **launch.env},
     ) as program:
         assert program.stdin is not None
         program.stdin.write(launch.stdin)

@@ -44,13 +44,17 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def launch_of(kind: str, repository: Path, *, caged: bool = True, agent: AgentConfig | None = None) -> Launch:
+def launch_of(
+    kind: str, repository: Path, *, caged: bool = True, agent: AgentConfig | None = None
+) -> Launch:
     task = make_task(repository, agent or AgentConfig("tested"), kind=kind)
     return get_harness(kind).launch(msgspec.structs.replace(task, sandboxed=caged))
 
 
 @pytest.mark.parametrize("kind", ANYTHING_GOES)
-def test_a_program_may_do_anything_only_where_the_cage_holds_it(kind: str, repository: Path) -> None:
+def test_a_program_may_do_anything_only_where_the_cage_holds_it(
+    kind: str, repository: Path
+) -> None:
     assert ANYTHING_GOES[kind] in launch_of(kind, repository).argv
     assert ANYTHING_GOES[kind] not in launch_of(kind, repository, caged=False).argv
 
@@ -78,11 +82,15 @@ def test_the_configured_command_and_model_are_used(kind: str, repository: Path) 
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_no_flag_of_a_program_carries_a_system_prompt(kind: str, repository: Path) -> None:
     launch = launch_of(kind, repository)
-    assert not any("system-prompt" in argument or "instructions" in argument for argument in launch.argv)
+    assert not any(
+        "system-prompt" in argument or "instructions" in argument for argument in launch.argv
+    )
     assert not any("SYSTEM" in name and value for name, value in launch.env.items())
 
 
-def test_the_only_mcp_server_that_gemini_may_run_has_a_name_that_no_project_can_guess(repository: Path) -> None:
+def test_the_only_mcp_server_that_gemini_may_run_has_a_name_that_no_project_can_guess(
+    repository: Path,
+) -> None:
     argv = launch_of("gemini", repository).argv
     assert JOB_ID in argv[argv.index("--allowed-mcp-server-names") + 1]
 
@@ -99,7 +107,9 @@ def test_the_templates_are_those_of_the_programs() -> None:
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_program_gets_the_key_of_its_own_model_and_of_no_other(kind: str, repository: Path) -> None:
+def test_a_program_gets_the_key_of_its_own_model_and_of_no_other(
+    kind: str, repository: Path
+) -> None:
     passed = launch_of(kind, repository).pass_env
     assert KEYS[kind] in passed
     if kind != "opencode":  # it serves the models of all
@@ -136,11 +146,23 @@ def test_in_a_job_a_key_is_in_the_environment_and_nowhere_else(
     for name in (*launch.sign_in_files, ".ssh/id_ed25519"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text('{"token":"canary-of-the-sign-in"}')
-    with RequestSpool(folder / "spool") as spool, lend_sign_in(launch.sign_in_files, home, folder / "home") as sign_in:
+    with (
+        RequestSpool(folder / "spool") as spool,
+        lend_sign_in(launch.sign_in_files, home, folder / "home") as sign_in,
+    ):
         request = build_job_request(
-            task, launch, folder, spool, tag=uuid.uuid4().hex, level=SandboxLevel.NONE, timeout_s=60, sign_in=sign_in
+            task,
+            launch,
+            folder,
+            spool,
+            tag=uuid.uuid4().hex,
+            level=SandboxLevel.NONE,
+            timeout_s=60,
+            sign_in=sign_in,
         )
-        request = request._replace(stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log")
+        request = request._replace(
+            stdout_log=folder / "stdout.log", stderr_log=folder / "stderr.log"
+        )
         job = SandboxedJob(request)
         ran = run_agent(job, harness.make_parser(task, job))
     seen = (folder / "env").read_text()
@@ -148,7 +170,9 @@ def test_in_a_job_a_key_is_in_the_environment_and_nowhere_else(
     assert "canary-of-somebody" not in seen
     assert "spy.sh" in (folder / "cmdline").read_text()
     assert "canary" not in (folder / "cmdline").read_text()
-    assert {f"./{name}" for name in launch.sign_in_files} <= set((folder / "files").read_text().split())
+    assert {f"./{name}" for name in launch.sign_in_files} <= set(
+        (folder / "files").read_text().split()
+    )
     assert "id_ed25519" not in (folder / "files").read_text()
     shown = [ran.finished.stdout, ran.finished.stderr, repr(ran.report)]
     shown += [(folder / name).read_text() for name in ("stdout.log", "stderr.log")]

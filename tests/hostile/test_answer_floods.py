@@ -87,8 +87,12 @@ UNITS = {
 }
 
 
-def assert_takes_no_more_than_its_length(read: Callable[[str], object], unit: str, size: int) -> None:
-    assert_grows_no_faster_than_its_input(read, lambda length: unit * (length // len(unit)), size, 8 * size)
+def assert_takes_no_more_than_its_length(
+    read: Callable[[str], object], unit: str, size: int
+) -> None:
+    assert_grows_no_faster_than_its_input(
+        read, lambda length: unit * (length // len(unit)), size, 8 * size
+    )
 
 
 def read_answer(text: str) -> object:

@@ -150,7 +150,9 @@ def test_a_link_anywhere_in_the_path_is_refused(root: Path, tmp_path: Path, plac
     (outside / "a").mkdir()
     (outside / "a" / "x").write_text("secret")
     before = {path: path.read_bytes() for path in everything(outside) if path.is_file()}
-    assert (root / "kitty-specs" / SLUG / "a" / "x").read_text() == "secret", "control: a plain reader follows the link"
+    assert (root / "kitty-specs" / SLUG / "a" / "x").read_text() == "secret", (
+        "control: a plain reader follows the link"
+    )
     with pytest.raises(ConfigError, match="link"):
         write_artifact(root, SLUG, "a/x", b"overwritten")
     with pytest.raises(ConfigError, match="link"):
@@ -248,7 +250,12 @@ def escapes(root: Path, tmp_path: Path, times: int) -> int:
             except ConfigError:
                 refused += 1
     assert 0 < refused < times, "both sides of the race were seen"
-    inside = [path for name in ("a", "b") for path in (feature / name).iterdir() if not (feature / name).is_symlink()]
+    inside = [
+        path
+        for name in ("a", "b")
+        for path in (feature / name).iterdir()
+        if not (feature / name).is_symlink()
+    ]
     assert len(inside) == times - refused, "the legitimate writes are there, and nothing else"
     return len(list(outside.iterdir()))
 
@@ -267,7 +274,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.demand("D14.c")
 @pytest.mark.usefixtures("way")
 @pytest.mark.skipif(sys.platform != "linux", reason="the attacker swaps with a call of Linux")
-def test_a_folder_swapped_for_a_link_during_the_write_leads_nowhere(root: Path, tmp_path: Path) -> None:
+def test_a_folder_swapped_for_a_link_during_the_write_leads_nowhere(
+    root: Path, tmp_path: Path
+) -> None:
     assert a_careful_but_naive_writer_escapes(root, tmp_path)
     assert escapes(root, tmp_path, 300) == 0
 
@@ -281,7 +290,9 @@ def test_ten_thousand_races_are_lost_by_the_attacker(root: Path, tmp_path: Path)
     assert escapes(root, tmp_path, 10_000) == 0
 
 
-def test_a_kernel_that_forbids_the_call_is_no_hole(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_forbids_the_call_is_no_hole(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def forbidden(*_: object) -> int:
         raise PermissionError(1, "forbidden by a sandbox")
 
@@ -298,7 +309,10 @@ def test_a_kernel_that_forbids_the_call_is_no_hole(root: Path, monkeypatch: pyte
 
 @pytest.mark.demand("D14.c")
 def test_the_commands_of_the_specification_work(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     below = root / "src"
     below.mkdir()
@@ -306,7 +320,14 @@ def test_the_commands_of_the_specification_work(
     source = tmp_path / "report.bin"
     source.write_bytes(b"\xff\x00\n")
     where = ["--feature-slug", SLUG, "--relative-path"]
-    report = ["artifact", "write", *where, "WP01/test-report.txt", "--content", "Tests: 42 passed, 0 failed"]
+    report = [
+        "artifact",
+        "write",
+        *where,
+        "WP01/test-report.txt",
+        "--content",
+        "Tests: 42 passed, 0 failed",
+    ]
     assert run_command(report) == 2, "there is no such feature yet"
     (root / "kitty-specs" / SLUG).mkdir(parents=True)
     assert run_command(report) == 0

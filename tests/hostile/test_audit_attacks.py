@@ -17,7 +17,12 @@ from typing import Any
 
 import pytest
 
-from phasegate.core.audit.chain import ChainLink, chain_origin_hash, compute_entry_hash, find_first_break
+from phasegate.core.audit.chain import (
+    ChainLink,
+    chain_origin_hash,
+    compute_entry_hash,
+    find_first_break,
+)
 from phasegate.core.audit.trail import bind_entry, encode_entry, scan_trail
 from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 from phasegate.errors import StateConflict
@@ -67,7 +72,10 @@ def rehashed(links: Links) -> Links:
 
 
 def renumbered(links: Links) -> Links:
-    return [ChainLink(link.entry._replace(position=position), link.hash) for position, link in enumerate(links, 1)]
+    return [
+        ChainLink(link.entry._replace(position=position), link.hash)
+        for position, link in enumerate(links, 1)
+    ]
 
 
 def edited(link: ChainLink) -> ChainLink:
@@ -93,23 +101,34 @@ CAUGHT_BY_A_PLAIN_CHAIN = {"edit", "delete", "insert", "reorder", "duplicate"}
 
 @pytest.mark.demand("D13.g", "D13.h", "D13.i")
 @pytest.mark.parametrize("name", CHAIN_ATTACKS)
-def test_an_attack_on_the_chain_is_found_and_its_first_entry_named(location: Location, name: str) -> None:
+def test_an_attack_on_the_chain_is_found_and_its_first_entry_named(
+    location: Location, name: str
+) -> None:
     assert verify_audit(location).ok, "the record as it was written verifies"
     attacked = CHAIN_ATTACKS[name](read_links(location))
     write_links(location, attacked)
     alone = find_first_break(chain_origin_hash(STORE_ID), read_links(location), [], [])
-    assert (alone is not None) == (name in CAUGHT_BY_A_PLAIN_CHAIN), "control: what a plain hash chain sees"
+    assert (alone is not None) == (name in CAUGHT_BY_A_PLAIN_CHAIN), (
+        "control: what a plain hash chain sees"
+    )
     report = verify_audit(location)
     assert not report.ok
     first = report.problems[0].where
-    expected = {"truncate the tail": 15, "truncate to nothing": 1, "roll back": 5, "replace the whole log": 1}
+    expected = {
+        "truncate the tail": 15,
+        "truncate to nothing": 1,
+        "roll back": 5,
+        "replace the whole log": 1,
+    }
     expected |= {"edit the last entry": 16, "forge a tail": 17}
     assert first == f"entry {expected.get(name, 4)}"
 
 
 @pytest.mark.demand("D13.h", "D13.i")
 @pytest.mark.parametrize("name", CHAIN_ATTACKS)
-def test_nobody_goes_on_from_an_attacked_chain_unless_its_end_is_the_written_one(location: Location, name: str) -> None:
+def test_nobody_goes_on_from_an_attacked_chain_unless_its_end_is_the_written_one(
+    location: Location, name: str
+) -> None:
     links = read_links(location)
     attacked = CHAIN_ATTACKS[name](links)
     write_links(location, attacked)
@@ -160,12 +179,16 @@ TRAIL_ATTACKS: dict[str, Callable[[Lines], Lines]] = {
 
 @pytest.mark.demand("D13.h", "D13.i")
 @pytest.mark.parametrize("name", TRAIL_ATTACKS)
-def test_an_attack_on_a_finished_trail_is_found_and_its_line_named(location: Location, name: str) -> None:
+def test_an_attack_on_a_finished_trail_is_found_and_its_line_named(
+    location: Location, name: str
+) -> None:
     path = trail_of(location)
     attacked = b"".join(TRAIL_ATTACKS[name](path.read_bytes().splitlines(keepends=True)))
     path.write_bytes(attacked)
     alone = scan_trail(attacked, trail_origin(FEATURE, "job-a")).broken
-    assert (alone is not None) == (name in CAUGHT_BY_A_PLAIN_CHAIN), "control: what a plain hash chain sees"
+    assert (alone is not None) == (name in CAUGHT_BY_A_PLAIN_CHAIN), (
+        "control: what a plain hash chain sees"
+    )
     report = verify_audit(location)
     assert not report.ok
     assert report.problems[0].where.startswith(f"trail {FEATURE}/job-a line ")
@@ -175,7 +198,9 @@ def leave_an_open_trail(location: Location, entries: int = 6) -> None:
     """A job whose process ended without ending its trail."""
     with open_record(location) as store:
         store.append_unconditionally(
-            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-c", "WP02", "06", 1, "claude", TS))]
+            FEATURE,
+            TS,
+            [job_started_event(JobRow(FEATURE, "job-c", "WP02", "06", 1, "claude", TS))],
         )
         with TrailWriter.create(location, store.heads.folder, "writer-c") as trails:
             trails.open(FEATURE, "job-c")
@@ -189,7 +214,9 @@ ATTACKS_THAT_CUT = {"truncate the tail", "truncate to nothing", "roll back"}
 
 @pytest.mark.demand("D13.h", "D13.i")
 @pytest.mark.parametrize("name", TRAIL_ATTACKS)
-def test_no_attack_on_the_file_of_an_open_trail_gets_into_the_record(location: Location, name: str) -> None:
+def test_no_attack_on_the_file_of_an_open_trail_gets_into_the_record(
+    location: Location, name: str
+) -> None:
     leave_an_open_trail(location)
     assert verify_audit(location).ok
     with open_record(location) as store:
@@ -212,7 +239,10 @@ def test_no_attack_on_the_file_of_an_open_trail_gets_into_the_record(location: L
 
 @pytest.mark.demand("D13.i")
 def test_an_attack_on_a_trail_that_was_opened_again_is_found(location: Location) -> None:
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "later") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "later") as trails,
+    ):
         trails.reopen(next(seal for seal in store.seals() if seal.job == "job-a"))
         trails.append_entry("job-a", TS, wrote("later.py", 1))
         assert verify_audit(location).ok
@@ -220,7 +250,9 @@ def test_an_attack_on_a_trail_that_was_opened_again_is_found(location: Location)
         sealed = path.read_bytes()
         for name, attack in TRAIL_ATTACKS.items():
             path.write_bytes(b"".join(attack(sealed.splitlines(keepends=True))))
-            assert verify_audit(location).problems[0].where.startswith(f"trail {FEATURE}/job-a line "), name
+            assert (
+                verify_audit(location).problems[0].where.startswith(f"trail {FEATURE}/job-a line ")
+            ), name
         path.write_bytes(sealed)
         assert verify_audit(location).ok
 
@@ -254,7 +286,9 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 @pytest.mark.demand("D13.g", "D13.i")
-def test_an_older_consistent_copy_of_the_whole_folder_is_found(location: Location, tmp_path: Path) -> None:
+def test_an_older_consistent_copy_of_the_whole_folder_is_found(
+    location: Location, tmp_path: Path
+) -> None:
     copy_tree(location.data_folder, tmp_path / "older")
     with open_record(location) as store:
         append_numbers(store, range(3))
@@ -262,7 +296,9 @@ def test_an_older_consistent_copy_of_the_whole_folder_is_found(location: Locatio
     assert verify_audit(location).ok
     copy_tree(tmp_path / "older", location.data_folder)
     links = read_links(location)
-    assert find_first_break(chain_origin_hash(STORE_ID), links, [], []) is None, "control: in itself the copy is whole"
+    assert find_first_break(chain_origin_hash(STORE_ID), links, [], []) is None, (
+        "control: in itself the copy is whole"
+    )
     report = verify_audit(location)
     assert (report.ok, report.problems[0].where) == (False, f"entry {len(links) + 1}")
     with pytest.raises(StateConflict, match="replaced by another copy"):
@@ -270,7 +306,9 @@ def test_an_older_consistent_copy_of_the_whole_folder_is_found(location: Locatio
 
 
 @pytest.mark.demand("D13.g", "D13.i")
-def test_git_alone_finds_a_copy_that_is_older_than_its_ref(location: Location, tmp_path: Path) -> None:
+def test_git_alone_finds_a_copy_that_is_older_than_its_ref(
+    location: Location, tmp_path: Path
+) -> None:
     copy_tree(location.data_folder, tmp_path / "older")
     copy_tree(location.state_home, tmp_path / "older-heads")
     with open_record(location) as store:
@@ -308,7 +346,9 @@ def test_heads_that_are_gone_are_said_and_never_passed_over(location: Location) 
     report = verify_audit(location)
     assert not report.ok
     assert "cannot be checked against" in report.problems[0].why
-    subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
+    subprocess.run(
+        ["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True
+    )
     whys = [problem.why for problem in verify_audit(location).problems]
     assert sum("cannot be checked against" in why for why in whys) == 2
 
@@ -321,7 +361,9 @@ def test_heads_that_were_begun_anew_are_on_record_for_good(location: Location) -
     report = verify_audit(location)
     assert report.ok
     assert "heads were missing and begun anew" in report.notes[0]
-    subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
+    subprocess.run(
+        ["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True
+    )
     with open_record(location):
         pass
     report = verify_audit(location)
@@ -332,7 +374,9 @@ def test_heads_that_were_begun_anew_are_on_record_for_good(location: Location) -
 
 def test_a_ref_that_was_moved_back_is_found(location: Location) -> None:
     git = ["git", "-C", str(location.root)]
-    older = subprocess.run([*git, "rev-parse", "refs/phasegate/audit"], capture_output=True, text=True, check=True)
+    older = subprocess.run(
+        [*git, "rev-parse", "refs/phasegate/audit"], capture_output=True, text=True, check=True
+    )
     with open_record(location) as store:
         append_numbers(store, range(2))
         store.anchor()
@@ -367,10 +411,14 @@ def test_a_fresh_clone_starts_anew(location: Location, tmp_path: Path) -> None:
         "DELETE FROM seal",
     ],
 )
-def test_a_table_that_says_other_than_the_journal_is_found(location: Location, statement: str) -> None:
+def test_a_table_that_says_other_than_the_journal_is_found(
+    location: Location, statement: str
+) -> None:
     with closing(sqlite3.connect(location.store_path)) as connection, connection:
         connection.execute(statement)
-    assert any("not what the journal says" in problem.why for problem in verify_audit(location).problems)
+    assert any(
+        "not what the journal says" in problem.why for problem in verify_audit(location).problems
+    )
 
 
 # --- I02 ------------------------------------------------------------------------------------------------------------
@@ -423,13 +471,18 @@ def test_random_edits_of_the_files_are_found_by_the_command(location: Location) 
 def dump(location: Location) -> list[object]:
     """Every row of every table, and the names of the columns: the text of a table's definition is not read."""
     with closing(sqlite3.connect(f"file:{location.store_path}?mode=ro", uri=True)) as connection:
-        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        names = [
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         asked = [connection.execute(f"SELECT * FROM {name}") for name in sorted(names)]
         return [([column[0] for column in rows.description], rows.fetchall()) for rows in asked]
 
 
 @pytest.mark.demand("D13.h")
-def test_a_flipped_byte_of_the_store_is_found_or_changes_nothing_that_is_read(location: Location) -> None:
+def test_a_flipped_byte_of_the_store_is_found_or_changes_nothing_that_is_read(
+    location: Location,
+) -> None:
     rng = random.Random(SEED + 2)
     whole, read = location.store_path.read_bytes(), dump(location)
     found = 0
@@ -452,7 +505,9 @@ def test_a_flipped_byte_of_the_store_is_found_or_changes_nothing_that_is_read(lo
 def test_a_forged_line_in_a_field_stays_one_record(location: Location) -> None:
     with open_record(location) as store:
         store.append_unconditionally(
-            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-e", "WP01", "06", 1, "claude", TS))]
+            FEATURE,
+            TS,
+            [job_started_event(JobRow(FEATURE, "job-e", "WP01", "06", 1, "claude", TS))],
         )
         with TrailWriter.create(location, store.heads.folder, "writer-e") as trails:
             trails.open(FEATURE, "job-e")
@@ -472,23 +527,35 @@ def test_a_child_inherits_no_descriptor_of_the_record(location: Location) -> Non
 
     def seen_by_child(*, keep: bool) -> list[int]:
         command = [sys.executable, "-c", listing]
-        result = subprocess.run(command, capture_output=True, text=True, check=True, close_fds=not keep)
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=True, close_fds=not keep
+        )
         return [int(number) for number in json.loads(result.stdout.replace("'", '"'))]
 
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "writer-f") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "writer-f") as trails,
+    ):
         store.append_unconditionally(
-            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-f", "WP01", "06", 1, "claude", TS))]
+            FEATURE,
+            TS,
+            [job_started_event(JobRow(FEATURE, "job-f", "WP01", "06", 1, "claude", TS))],
         )
         bare = len(seen_by_child(keep=True))
         leaking = os.open(location.store_path, os.O_RDONLY)
         os.set_inheritable(leaking, True)
-        assert len(seen_by_child(keep=True)) == bare + 1, "control: an inheritable descriptor is seen"
+        assert len(seen_by_child(keep=True)) == bare + 1, (
+            "control: an inheritable descriptor is seen"
+        )
         os.close(leaking)
         trails.open(FEATURE, "job-f")
         trails.append_entry("job-f", TS, wrote("a.py", 1))
         assert len(seen_by_child(keep=True)) == bare
         trails.close("job-f")
-        assert (trail_of(location, "job-f").stat().st_mode & 0o077, location.data_folder.stat().st_mode & 0o077) == (
+        assert (
+            trail_of(location, "job-f").stat().st_mode & 0o077,
+            location.data_folder.stat().st_mode & 0o077,
+        ) == (
             0,
             0,
         )
@@ -560,11 +627,15 @@ def test_the_command_finds_every_field_that_is_changed_and_text_that_moves_to_th
     for change in changes:
         write_links(location, [*links[:3], ChainLink(said._replace(**change), at.hash), *links[4:]])
         assert run_command(["audit", "verify"]) == 1, change
-        assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed"), change
-    assert find_first_break(chain_origin_hash(STORE_ID), [*links[:2], rehashed_before], [], []) is None, (
-        "control: whole in itself"
+        assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed"), (
+            change
+        )
+    assert (
+        find_first_break(chain_origin_hash(STORE_ID), [*links[:2], rehashed_before], [], []) is None
+    ), "control: whole in itself"
+    bound = find_first_break(
+        chain_origin_hash(STORE_ID), [*links[:2], rehashed_before, *links[3:]], [], []
     )
-    bound = find_first_break(chain_origin_hash(STORE_ID), [*links[:2], rehashed_before, *links[3:]], [], [])
     assert bound is not None
     assert bound.position == 4, "an entry is bound to the one before"
     write_links(location, links)

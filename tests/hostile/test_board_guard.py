@@ -12,7 +12,16 @@ from support.board_client import BoardClient
 from support.feature_run import DESCRIPTION, SLUG, TYPE, FeatureRun, make_feature_run
 
 PAGE = f"/at/repo/feature/{SLUG}"
-PATHS = ("/", "/decisions", "/timeline", "/audit", PAGE, "/events", "/static/board.css", "/at/repo/job/x/log")
+PATHS = (
+    "/",
+    "/decisions",
+    "/timeline",
+    "/audit",
+    PAGE,
+    "/events",
+    "/static/board.css",
+    "/at/repo/job/x/log",
+)
 FORM = ("Content-Type", "application/x-www-form-urlencoded")
 
 
@@ -36,7 +45,9 @@ def stage(run: FeatureRun) -> str:
 
 
 @pytest.mark.demand("X2.c")
-def test_a_token_lets_one_browser_in_once_and_nothing_answers_without_a_session(board: BoardClient) -> None:
+def test_a_token_lets_one_browser_in_once_and_nothing_answers_without_a_session(
+    board: BoardClient,
+) -> None:
     own = ("Host", board.host)
     assert board.raw("GET", board.token_path, [own]).status == 401  # it was used
     assert board.raw("GET", "/enter", [own]).status == 401
@@ -49,7 +60,10 @@ def test_a_token_lets_one_browser_in_once_and_nothing_answers_without_a_session(
             "phasegate_1=" + board.cookie[-40:],
         ):
             refused = board.raw("GET", path, [own, ("Cookie", cookie)])
-            assert (refused.status, "phasegate board" in refused.text) == (401, True), (path, cookie)
+            assert (refused.status, "phasegate board" in refused.text) == (401, True), (
+                path,
+                cookie,
+            )
     headers = board.get("/").headers
     assert "unsafe" not in headers["content-security-policy"]
     assert "default-src 'none'" in headers["content-security-policy"]
@@ -63,22 +77,43 @@ def test_a_token_lets_one_browser_in_once_and_nothing_answers_without_a_session(
 @pytest.mark.demand("X2.c")
 def test_only_the_board_s_own_host_and_pages_reach_it(board: BoardClient) -> None:
     port, cookie = board.port, ("Cookie", board.cookie)
-    hosts = ("evil.test", "127.0.0.1.evil.test", f"127.0.0.1:{port}@evil", "127.0.0.1", f"127.0.0.1:{port + 1}", "")
+    hosts = (
+        "evil.test",
+        "127.0.0.1.evil.test",
+        f"127.0.0.1:{port}@evil",
+        "127.0.0.1",
+        f"127.0.0.1:{port + 1}",
+        "",
+    )
     for host in (*hosts, f"localhost.evil:{port}", f"0.0.0.0:{port}", f"[::1]:{port}"):
         assert board.raw("GET", "/", [("Host", host), cookie]).status in (400, 403), host
     assert board.raw("GET", "/", [cookie]).status in (400, 403)  # absent
     twice = [("Host", board.host), ("Host", "evil.test"), cookie]
     assert board.raw("GET", "/", twice).status in (400, 403)
-    for site in ("cross-site", "same-site", "x"):  # same-site: a page on another port of this machine
+    for site in (
+        "cross-site",
+        "same-site",
+        "x",
+    ):  # same-site: a page on another port of this machine
         assert board.get("/", ("Sec-Fetch-Site", site)).status == 403
     for host in (board.host, f"localhost:{port}"):  # the control
-        assert board.raw("GET", "/", [("Host", host), cookie, ("Sec-Fetch-Site", "same-origin")]).status == 200
+        assert (
+            board.raw(
+                "GET", "/", [("Host", host), cookie, ("Sec-Fetch-Site", "same-origin")]
+            ).status
+            == 200
+        )
 
 
 @pytest.mark.demand("X2.c")
-def test_nothing_is_changed_without_our_origin_and_a_page_s_secret(board: BoardClient, run: FeatureRun) -> None:
+def test_nothing_is_changed_without_our_origin_and_a_page_s_secret(
+    board: BoardClient, run: FeatureRun
+) -> None:
     order, body = f"{PAGE}/order/escalate", f"seq={board.seq(PAGE)}&text=look".encode()
-    own, secret = [("Host", board.host), ("Cookie", board.cookie)], ("X-Phasegate", board.page_secret())
+    own, secret = (
+        [("Host", board.host), ("Cookie", board.cookie)],
+        ("X-Phasegate", board.page_secret()),
+    )
     origin = ("Origin", f"http://{board.host}")
     foreign = (
         "null",
@@ -88,15 +123,29 @@ def test_nothing_is_changed_without_our_origin_and_a_page_s_secret(board: BoardC
         f"https://{board.host}",
     )
     for other in foreign:
-        assert board.raw("POST", order, [*own, ("Origin", other), secret, FORM], body).status == 403, other
+        assert (
+            board.raw("POST", order, [*own, ("Origin", other), secret, FORM], body).status == 403
+        ), other
     assert board.raw("POST", order, [*own, secret, FORM], body).status == 403  # no origin
-    assert board.raw("POST", order, [*own, origin, FORM], body).status == 403  # a form of another page
     assert (
-        board.raw("POST", order, [*own, origin, ("X-Phasegate", "x"), ("Content-Type", "text/plain")], body).status
+        board.raw("POST", order, [*own, origin, FORM], body).status == 403
+    )  # a form of another page
+    assert (
+        board.raw(
+            "POST",
+            order,
+            [*own, origin, ("X-Phasegate", "x"), ("Content-Type", "text/plain")],
+            body,
+        ).status
         == 403
     )
-    assert board.raw("POST", order, [("Host", board.host), origin, secret, FORM], body).status == 401
-    assert board.raw("POST", order, [*own, origin, secret, FORM], b"text=" + b"x" * 70_000).status == 413
+    assert (
+        board.raw("POST", order, [("Host", board.host), origin, secret, FORM], body).status == 401
+    )
+    assert (
+        board.raw("POST", order, [*own, origin, secret, FORM], b"text=" + b"x" * 70_000).status
+        == 413
+    )
     for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
         assert board.raw(method, order, [*own, origin, secret], b"").status in (400, 405), method
     assert board.get(f"{order}?{body.decode()}").status in (404, 405)  # nor by a link
@@ -111,11 +160,23 @@ def test_it_listens_on_loopback_and_its_secrets_are_in_no_file_and_no_environmen
 ) -> None:
     with socket.socket() as other:
         other.settimeout(2)
-        mine = next((row[4][0] for row in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)), "127.0.0.2")
+        mine = next(
+            (row[4][0] for row in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)),
+            "127.0.0.2",
+        )
         address = mine if not mine.startswith("127.0.0.1") else "127.0.0.2"
         assert other.connect_ex((address, board.port)) != 0
-    secrets = [board.link.partition("token=")[2], board.cookie.partition("=")[2], board.page_secret()]
-    files = [path.read_bytes() for folder in (tmp_path, run.root) for path in folder.rglob("*") if path.is_file()]
+    secrets = [
+        board.link.partition("token=")[2],
+        board.cookie.partition("=")[2],
+        board.page_secret(),
+    ]
+    files = [
+        path.read_bytes()
+        for folder in (tmp_path, run.root)
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
     environment = Path(f"/proc/{board.process.pid}/environ").read_bytes()
     assert not [one for one in secrets for text in (*files, environment) if one.encode() in text]
 

@@ -10,11 +10,24 @@ from phasegate.agents.spool.requests import ArtifactWriteRequest
 from phasegate.agents.spool.server import SpoolRequestHandler
 from phasegate.core.plan.work_package import PackageState
 from phasegate.engine.jobs.assignment import MAX_REASON_CHARS
-from phasegate.engine.jobs.requests import MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, MAX_HISTORY_FACTOR, make_request_handler
+from phasegate.engine.jobs.requests import (
+    MAX_ARTIFACT_BYTES,
+    MAX_ARTIFACTS,
+    MAX_HISTORY_FACTOR,
+    make_request_handler,
+)
 from phasegate.engine.project.project import open_project_store
 from phasegate.engine.views.overview import open_reader
 from phasegate.errors import ConfigError
-from support.dispatch_project import SLUG, DispatchProject, approves, implements, make_project, package, turn
+from support.dispatch_project import (
+    SLUG,
+    DispatchProject,
+    approves,
+    implements,
+    make_project,
+    package,
+    turn,
+)
 
 MIB = 1024**2
 
@@ -30,22 +43,31 @@ def test_the_artifacts_of_a_package_are_bounded_together(tmp_path: Path) -> None
     with open_project_store(project.project) as store:
         answer = make_request_handler(project.project, store, SLUG, "WP01", "a job")
         said = [
-            answer_of(answer, ArtifactWriteRequest(SLUG, f"WP01/{n}.log", f"{n}" + "x" * 4 * MIB)) for n in range(50)
+            answer_of(answer, ArtifactWriteRequest(SLUG, f"WP01/{n}.log", f"{n}" + "x" * 4 * MIB))
+            for n in range(50)
         ]
         assert said[0] == ""
         assert f"(limit {MAX_ARTIFACT_BYTES})" in said[-1]
         assert 0 < _stored(project) <= MAX_ARTIFACT_BYTES
-        again = answer_of(answer, ArtifactWriteRequest(SLUG, "WP01/0.log", "a new one of the same name"))
+        again = answer_of(
+            answer, ArtifactWriteRequest(SLUG, "WP01/0.log", "a new one of the same name")
+        )
         assert again == "", "what takes the place of another needs no more room"
         many = [
-            answer_of(answer, ArtifactWriteRequest(SLUG, f"WP01/small/{n}", "x")) for n in range(MAX_ARTIFACTS + 10)
+            answer_of(answer, ArtifactWriteRequest(SLUG, f"WP01/small/{n}", "x"))
+            for n in range(MAX_ARTIFACTS + 10)
         ]
         assert f"(limit {MAX_ARTIFACTS})" in many[-1]
-        over = [answer_of(answer, ArtifactWriteRequest(SLUG, "WP01/0.log", f"{n}" + "x" * 4 * MIB)) for n in range(30)]
+        over = [
+            answer_of(answer, ArtifactWriteRequest(SLUG, "WP01/0.log", f"{n}" + "x" * 4 * MIB))
+            for n in range(30)
+        ]
         assert f"(limit {MAX_ARTIFACT_BYTES})" in over[-1], "one file, over and over, fills no disk"
         assert _stored(project) <= MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES
     project.project.document_store.put(b"x" * MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES)
-    assert _stored(project) > MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES, "the writer itself sets no such bound"
+    assert _stored(project) > MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES, (
+        "the writer itself sets no such bound"
+    )
 
 
 def answer_of(answer: SpoolRequestHandler, request: ArtifactWriteRequest) -> str:
@@ -70,9 +92,18 @@ def test_five_megabytes_behind_a_blocker_are_neither_recorded_nor_printed(tmp_pa
 
 
 @pytest.mark.demand("D6.c")
-def test_an_exception_that_no_scope_could_honour_is_refused_and_not_recorded(tmp_path: Path) -> None:
+def test_an_exception_that_no_scope_could_honour_is_refused_and_not_recorded(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path)
-    for path in (".phasegate/store.db", ".worktrees/", ".gitmodules", ".git/config", "../out", "/etc/passwd"):
+    for path in (
+        ".phasegate/store.db",
+        ".worktrees/",
+        ".gitmodules",
+        ".git/config",
+        "../out",
+        "/etc/passwd",
+    ):
         refused = project.command("scope", "allow", "WP01", path, "--reason", "why not")
         assert refused.code == 2, (path, refused)
     allowed = project.command("scope", "allow", "WP01", "src/other.ts", "--reason", "it is needed")
@@ -83,7 +114,9 @@ def test_an_exception_that_no_scope_could_honour_is_refused_and_not_recorded(tmp
         assert [event.kind for event in reader.events(SLUG)].count("scope.allowed") == 1
 
 
-def test_characters_that_nobody_sees_are_told_by_dispatch_and_status_and_are_in_the_trail(tmp_path: Path) -> None:
+def test_characters_that_nobody_sees_are_told_by_dispatch_and_status_and_are_in_the_trail(
+    tmp_path: Path,
+) -> None:
     document = package().replace("Do it.", "Do it.\u200b\u202eand what is behind it")
     project = make_project(tmp_path, {"WP01": document})
     project.play(implements("src/login.ts"), approves())
@@ -91,7 +124,9 @@ def test_characters_that_nobody_sees_are_told_by_dispatch_and_status_and_are_in_
     assert done.code == 0, done
     assert "characters that nobody sees" in done.stderr
     assert "WP01.md:" in done.stderr
-    notices = [one["text"] for one in project.trail(project.jobs()[0].id) if one["action"] == "notice"]
+    notices = [
+        one["text"] for one in project.trail(project.jobs()[0].id) if one["action"] == "notice"
+    ]
     assert any("characters that nobody sees" in text for text in notices)
     status = project.command("status").stdout
     assert status.count("WP01: characters that nobody sees") == 1, "two jobs, one place"

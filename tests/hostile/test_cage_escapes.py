@@ -28,11 +28,15 @@ from support.caged import SANDBOXED, Room, need, python
 
 pytestmark = [
     pytest.mark.demand("D6.f", "D4.e"),
-    pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: there is no sandbox on this system"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="not enforceable here: there is no sandbox on this system"
+    ),
 ]
 PAYLOAD = Path(escape_attempts.__file__).read_text()
 OF_PROCESSES = {
-    name for name in escape_attempts.ATTEMPTS if "process" in name or "memory" in name or "environment" in name
+    name
+    for name in escape_attempts.ATTEMPTS
+    if "process" in name or "memory" in name or "environment" in name
 }
 # Open by design where the agent needs its model; closed at the next level.
 OF_THE_NETWORK = {"connect_tcp", "send_udp", "netlink_routes_of_the_machine"}
@@ -65,7 +69,9 @@ class World:
         self.outside = root / "outside"
         self._make_files()
         self._heard: list[bytes] = []
-        self._victim, address, descriptor = self._start_victim(stack) if with_victim else (None, "0", "0")
+        self._victim, address, descriptor = (
+            self._start_victim(stack) if with_victim else (None, "0", "0")
+        )
         of_the_victim = {
             "victim": str(self._victim.pid if self._victim else 0),
             "address": address,
@@ -76,11 +82,21 @@ class World:
 
     def _make_files(self) -> None:
         hidden, repo = self.root / "hidden", self.root / "repo"
-        for folder in (self.worktree, self.outside / "empty", hidden, repo / ".phasegate", repo / ".worktrees/other"):
+        for folder in (
+            self.worktree,
+            self.outside / "empty",
+            hidden,
+            repo / ".phasegate",
+            repo / ".worktrees/other",
+        ):
             folder.mkdir(parents=True)
         (self.outside / "file").write_text("untouched")
         (self.outside / "file").chmod(0o644)
-        for secret in (hidden / "secret", repo / ".phasegate/store", repo / ".worktrees/other/file"):
+        for secret in (
+            hidden / "secret",
+            repo / ".phasegate/store",
+            repo / ".worktrees/other/file",
+        ):
             secret.write_text(self.canary)
 
     def _start_victim(self, stack: ExitStack) -> tuple[subprocess.Popen[bytes], str, str]:
@@ -130,12 +146,21 @@ class World:
         """Everything outside the worktree that an escape would change."""
         found: dict[str, object] = {}
         for path in sorted(p for p in self.root.rglob("*") if not p.is_relative_to(self.worktree)):
-            if path.name.startswith("job-") or any(parent.name.startswith("job-") for parent in path.parents):
+            if path.name.startswith("job-") or any(
+                parent.name.startswith("job-") for parent in path.parents
+            ):
                 continue
             stat = path.lstat()
             content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
             times = None if path.is_dir() else stat.st_mtime_ns
-            found[str(path)] = (stat.st_mode, stat.st_uid, stat.st_gid, times, content, os.listxattr(path))
+            found[str(path)] = (
+                stat.st_mode,
+                stat.st_uid,
+                stat.st_gid,
+                times,
+                content,
+                os.listxattr(path),
+            )
         return found
 
     def escapes(self) -> list[str]:
@@ -143,7 +168,11 @@ class World:
         loot = self.worktree / "loot"
         taken = loot.read_bytes() if loot.exists() else b""
         after = self.seen()
-        changed = [path for path in self._before.keys() | after.keys() if self._before.get(path) != after.get(path)]
+        changed = [
+            path
+            for path in self._before.keys() | after.keys()
+            if self._before.get(path) != after.get(path)
+        ]
         return [
             *(f"changed {path}" for path in changed),
             *(["took a secret"] if self.canary.encode() in taken else []),
@@ -183,7 +212,10 @@ def world(root: Path, name: str) -> Iterator[World]:
     with ExitStack() as stack:
         root.mkdir()
         made = World(root, stack, name in OF_PROCESSES)
-        descriptors = [os.open(made.outside, os.O_RDONLY), os.open(made.outside / "file", os.O_RDWR)]
+        descriptors = [
+            os.open(made.outside, os.O_RDONLY),
+            os.open(made.outside / "file", os.O_RDWR),
+        ]
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
             stack.callback(os.close, descriptor)
@@ -204,13 +236,17 @@ def test_nothing_gets_out_of_the_cage(tmp_path: Path, level: SandboxLevel, name:
         works = control.escapes()
     if not works:
         pytest.skip(f"invalid: {name} does not work on this machine even without a cage")
-    if name == "connect_unix_abstract" and any("abstract" in gap for gap in probe_level(level).gaps):
+    if name == "connect_unix_abstract" and any(
+        "abstract" in gap for gap in probe_level(level).gaps
+    ):
         pytest.skip(
             f"not enforceable here: level {level}: abstract unix sockets need Landlock 6 or a network of its own"
         )
     with world(tmp_path / "caged", name) as caged:
         room = Room(caged.root, caged.worktree, "token")
-        request = room.request(PAYLOAD, level, name, json.dumps(caged.facts), readable=(caged.outside,))
+        request = room.request(
+            PAYLOAD, level, name, json.dumps(caged.facts), readable=(caged.outside,)
+        )
         outcome = SandboxedJob(request).run()
         assert caged.escapes() == []
         assert (caged.worktree / "work").exists(), outcome.stderr.text

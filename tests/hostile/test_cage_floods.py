@@ -21,9 +21,15 @@ every_level = pytest.mark.parametrize("level", ALL_LEVELS)
 READER = Path(__file__).parents[1] / "support/flood_reader.py"
 
 FLOODS = {
-    "stdout": ("import os\nfor _ in range({mib}): os.write(1, b'x' * 1023 * 1024 + b'\\n' * 1024)", 1024),
+    "stdout": (
+        "import os\nfor _ in range({mib}): os.write(1, b'x' * 1023 * 1024 + b'\\n' * 1024)",
+        1024,
+    ),
     "one line": ("import os\nfor _ in range({mib}): os.write(1, b'x' * 1048576)", 0),
-    "many lines": ("import os\nfor _ in range({mib}): os.write(1, b'0123456789abcde\\n' * 65536)", 65536),
+    "many lines": (
+        "import os\nfor _ in range({mib}): os.write(1, b'0123456789abcde\\n' * 65536)",
+        65536,
+    ),
     "stderr": ("import os\nfor _ in range({mib}): os.write(2, b'x' * 1048576)", 0),
 }
 
@@ -36,7 +42,9 @@ def room(tmp_path: Path) -> Room:
 def read_flood(room: Room, name: str, mib: int, *options: str) -> list[str]:
     code, _ = FLOODS[name]
     log = room.root / "log"
-    request = room.request(code.format(mib=mib), SandboxLevel.NONE, timeout_s=300.0, stdout_log=log, log_bytes=5 * MIB)
+    request = room.request(
+        code.format(mib=mib), SandboxLevel.NONE, timeout_s=300.0, stdout_log=log, log_bytes=5 * MIB
+    )
     order = room.root / "request.pickle"
     order.write_bytes(pickle.dumps(request))
     argv = [sys.executable, READER, order, *options]
@@ -49,7 +57,9 @@ def read_flood(room: Room, name: str, mib: int, *options: str) -> list[str]:
 @pytest.mark.parametrize("mib", [200, pytest.param(1024, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_costs_bounded_memory_and_is_marked_as_cut(room: Room, name: str, mib: int) -> None:
-    growth, out_size, err_size, out_cut, err_cut, exit_code, lines, skipped = read_flood(room, name, mib)
+    growth, out_size, err_size, out_cut, err_cut, exit_code, lines, skipped = read_flood(
+        room, name, mib
+    )
     assert int(growth) < MOST_GROWTH
     size, cut = (err_size, err_cut) if name == "stderr" else (out_size, out_cut)
     assert (int(size), cut, exit_code) == (mib * MIB, "True", "0")
@@ -74,7 +84,9 @@ TIGHT = JobLimits(open_files=100, file_bytes=100 * MIB)
 @pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: limits of Linux")
 @every_level
 @pytest.mark.parametrize("name", HOGS)
-def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: SandboxLevel, name: str) -> None:
+def test_a_hog_fails_and_its_sibling_and_we_live_on(
+    room: Room, level: SandboxLevel, name: str
+) -> None:
     code = f"import pathlib\npathlib.Path('work').touch()\n{HOGS[name]}\npathlib.Path('hogged').touch()"
     with unprotected(room, code) as careless:
         careless.communicate()
@@ -84,7 +96,9 @@ def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: SandboxLe
 
     (room.root / "sibling").mkdir()
     sibling_room = make_room(room.root / "sibling")
-    sibling = SandboxedJob(sibling_room.request("import sys\nprint(sys.stdin.readline())", level, keep_stdin_open=True))
+    sibling = SandboxedJob(
+        sibling_room.request("import sys\nprint(sys.stdin.readline())", level, keep_stdin_open=True)
+    )
     outcomes = []
     thread = threading.Thread(target=lambda: outcomes.append(sibling.run()))
     thread.start()
@@ -100,7 +114,11 @@ def test_a_hog_fails_and_its_sibling_and_we_live_on(room: Room, level: SandboxLe
 
 # Each takes what it wants, says so, and keeps it for a while; all of it is bounded.
 JOB_HOGS = {
-    "memory": ("hoard = b'x' * (160 << 20)", JobLimits(memory_bytes=96 * MIB), "its memory limit of 96 MiB"),
+    "memory": (
+        "hoard = b'x' * (160 << 20)",
+        JobLimits(memory_bytes=96 * MIB),
+        "its memory limit of 96 MiB",
+    ),
     "memory of children": (
         "import os\nif os.fork() and os.fork(): pass\nhoard = b'x' * (60 << 20)",
         JobLimits(memory_bytes=120 * MIB),
@@ -126,7 +144,9 @@ JOB_HOGS = {
 HOLDING = "\nimport pathlib, time\npathlib.Path('hogged').touch()\ntime.sleep({hold_s})"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: a job is measured in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="not enforceable here: a job is measured in /proc"
+)
 @every_level
 @pytest.mark.parametrize("name", JOB_HOGS)
 def test_a_job_that_takes_too_much_in_all_is_ended_and_the_limit_named(
@@ -134,7 +154,9 @@ def test_a_job_that_takes_too_much_in_all_is_ended_and_the_limit_named(
 ) -> None:
     code, limits, words = JOB_HOGS[name]
     ample = SandboxedJob(room.request(code + HOLDING.format(hold_s=0), level)).run()
-    assert (ample.exit_code, ample.exceeded_limit) == (0, ""), "invalid: it fails even without limits"
+    assert (ample.exit_code, ample.exceeded_limit) == (0, ""), (
+        "invalid: it fails even without limits"
+    )
     assert (room.worktree / "hogged").exists()
     ended = SandboxedJob(room.request(code + HOLDING.format(hold_s=25), level, limits=limits)).run()
     assert (ended.exit_code, ended.signal) == (None, 9)
@@ -142,7 +164,9 @@ def test_a_job_that_takes_too_much_in_all_is_ended_and_the_limit_named(
     assert ended.survivors_left == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: a job is measured in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="not enforceable here: a job is measured in /proc"
+)
 @every_level
 def test_memory_that_processes_share_counts_once(room: Room, level: SandboxLevel) -> None:
     """Six copies of 40 MiB that nobody has written to since: 240 MiB resident, 40 MiB used."""
@@ -156,14 +180,22 @@ def test_memory_that_processes_share_counts_once(room: Room, level: SandboxLevel
         for _ in range(6):
             os.wait()
     """
-    outcome = SandboxedJob(room.request(code, level, limits=JobLimits(memory_bytes=160 * MIB))).run()
+    outcome = SandboxedJob(
+        room.request(code, level, limits=JobLimits(memory_bytes=160 * MIB))
+    ).run()
     assert (outcome.exit_code, outcome.exceeded_limit) == (0, "")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: there is no order of victims")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="not enforceable here: there is no order of victims"
+)
 @every_level
-def test_when_memory_runs_out_agents_are_looked_at_before_us(room: Room, level: SandboxLevel) -> None:
-    outcome = SandboxedJob(room.request("print(open('/proc/self/oom_score_adj').read())", level)).run()
+def test_when_memory_runs_out_agents_are_looked_at_before_us(
+    room: Room, level: SandboxLevel
+) -> None:
+    outcome = SandboxedJob(
+        room.request("print(open('/proc/self/oom_score_adj').read())", level)
+    ).run()
     assert int(outcome.stdout.text) > int(Path("/proc/self/oom_score_adj").read_text())
 
 
@@ -188,7 +220,9 @@ def test_memory_kept_as_files_is_bounded(room: Room, level: SandboxLevel) -> Non
 
 
 @every_level
-def test_a_listener_slower_than_the_job_slows_the_job_and_loses_nothing(room: Room, level: SandboxLevel) -> None:
+def test_a_listener_slower_than_the_job_slows_the_job_and_loses_nothing(
+    room: Room, level: SandboxLevel
+) -> None:
     """Back-pressure: what has not been taken in waits in the pipe, not in our memory."""
     seen: list[int] = []
     gate = threading.Event()

@@ -150,7 +150,10 @@ def test_a_job_that_closes_its_output_goes_on_to_its_end(room: Room, level: Sand
     [
         ("import time\ntime.sleep(0.2)", b""),
         ("import os, time\nos.close(0)\ntime.sleep(0.2)", b""),
-        ("import sys\nprint(len(sys.stdin.buffer.read()), sys.stdin.buffer.read())", b"10485760 b''\n"),
+        (
+            "import sys\nprint(len(sys.stdin.buffer.read()), sys.stdin.buffer.read())",
+            b"10485760 b''\n",
+        ),
         ("import sys\nprint(len(sys.stdin.buffer.read(70000)))", b"70000\n"),
         (
             "import sys\nsys.stdout.write('o' * 5_000_000); sys.stderr.write('e' * 5_000_000)\n"
@@ -158,10 +161,20 @@ def test_a_job_that_closes_its_output_goes_on_to_its_end(room: Room, level: Sand
             b"o10485760\n",
         ),
     ],
-    ids=["never reads", "closes its input", "reads to the end", "reads a part", "writes much before it reads"],
+    ids=[
+        "never reads",
+        "closes its input",
+        "reads to the end",
+        "reads a part",
+        "writes much before it reads",
+    ],
 )
-def test_a_long_prompt_never_holds_a_job_up(room: Room, level: SandboxLevel, reader: str, expected: bytes) -> None:
-    outcome = SandboxedJob(room.request(reader, level, stdin=b"p" * 10 * MIB, keep_bytes=16 * MIB)).run()
+def test_a_long_prompt_never_holds_a_job_up(
+    room: Room, level: SandboxLevel, reader: str, expected: bytes
+) -> None:
+    outcome = SandboxedJob(
+        room.request(reader, level, stdin=b"p" * 10 * MIB, keep_bytes=16 * MIB)
+    ).run()
     assert outcome.exit_code == 0
     assert not outcome.sigterm_sent
     assert outcome.stdout.data.endswith(expected)
@@ -224,7 +237,9 @@ READY = payload("leaves a daemon and hangs")
 
 
 @every_level
-@pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 17))])
+@pytest.mark.parametrize(
+    "round_", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 17))]
+)
 def test_when_we_are_killed_every_agent_dies(room: Room, level: SandboxLevel, round_: int) -> None:
     with start_orchestrator(room, room.request(READY, level, timeout_s=60.0)) as process:
         assert processes_with(room.token)
@@ -273,7 +288,10 @@ def wardens_of(room: Room) -> list[int]:
         pid = process
         while True:
             pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-            if pid <= 1 or b"phasegate.sandbox.supervisor" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if (
+                pid <= 1
+                or b"phasegate.sandbox.supervisor" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ):
                 break
             found.append(pid)
     return list(dict.fromkeys(found))
@@ -332,7 +350,9 @@ def test_a_sandboxed_job_cannot_end_or_stop_its_warden(room: Room, level: Sandbo
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
-def test_a_sandbox_whose_outer_process_is_killed_ends_with_it(room: Room, level: SandboxLevel) -> None:
+def test_a_sandbox_whose_outer_process_is_killed_ends_with_it(
+    room: Room, level: SandboxLevel
+) -> None:
     need(level)
     request = room.request(READY, level, timeout_s=60.0)
 

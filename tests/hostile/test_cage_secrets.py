@@ -20,7 +20,9 @@ from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import SandboxLevel
 from support.caged import ALL_LEVELS, PYTHON, SANDBOXED, Room, eventually, make_room, unprotected
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: no sandbox on this system")
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="not enforceable here: no sandbox on this system"
+)
 every_level = pytest.mark.parametrize("level", ALL_LEVELS)
 sandboxed = pytest.mark.parametrize("level", SANDBOXED)
 DUMP_ENVIRONMENT = "import os; print(dict(os.environ))"
@@ -41,12 +43,29 @@ def test_a_job_gets_the_allowed_variables_and_no_other(
         monkeypatch.setenv(name, canary)
     with unprotected(room, DUMP_ENVIRONMENT) as careless:
         assert careless.communicate()[0].count(canary.encode()) == 50
-    request = room.request(DUMP_ENVIRONMENT, level, env=build_environment(["CANARY_7"], {"GIVEN": "value"}))
+    request = room.request(
+        DUMP_ENVIRONMENT, level, env=build_environment(["CANARY_7"], {"GIVEN": "value"})
+    )
     said = SandboxedJob(request).run().stdout.text
     assert said.count(canary) == 1
     env = eval(said)
-    assert (env.pop("CANARY_7"), env.pop("GIVEN"), env.pop("PHASEGATE_JOB")) == (canary, "value", request.tag)
-    known = {"PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "HOME", "TMPDIR", "PWD"}
+    assert (env.pop("CANARY_7"), env.pop("GIVEN"), env.pop("PHASEGATE_JOB")) == (
+        canary,
+        "value",
+        request.tag,
+    )
+    known = {
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TZ",
+        "TERM",
+        "HOME",
+        "TMPDIR",
+        "PWD",
+    }
     tool_chains = {
         "JAVA_HOME",
         "GOROOT",
@@ -62,9 +81,13 @@ def test_a_job_gets_the_allowed_variables_and_no_other(
 
 
 @every_level
-def test_a_check_gets_no_key_of_the_agents(room: Room, level: SandboxLevel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_gets_no_key_of_the_agents(
+    room: Room, level: SandboxLevel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-key")
-    agent = SandboxedJob(room.request(DUMP_ENVIRONMENT, level, env=build_environment(["ANTHROPIC_API_KEY"]))).run()
+    agent = SandboxedJob(
+        room.request(DUMP_ENVIRONMENT, level, env=build_environment(["ANTHROPIC_API_KEY"]))
+    ).run()
     assert "canary-key" in agent.stdout.text  # the control: where it is allowed, it is there
     check = SandboxedJob(room.request(DUMP_ENVIRONMENT, level, env=build_environment())).run()
     assert "canary-key" not in check.stdout.text
@@ -74,7 +97,9 @@ def test_a_check_gets_no_key_of_the_agents(room: Room, level: SandboxLevel, monk
 def test_no_file_of_the_repository_changes_the_environment(room: Room, level: SandboxLevel) -> None:
     for name in (".env", ".envrc", "pyvenv.cfg", ".claude/settings.json", "sitecustomize.py"):
         (room.worktree / name).parent.mkdir(exist_ok=True)
-        (room.worktree / name).write_text("ANTHROPIC_BASE_URL=http://evil.test\nraise SystemExit('evil')\n")
+        (room.worktree / name).write_text(
+            "ANTHROPIC_BASE_URL=http://evil.test\nraise SystemExit('evil')\n"
+        )
     said = SandboxedJob(room.request(DUMP_ENVIRONMENT, level)).run()
     assert said.exit_code == 0
     assert "evil" not in said.stdout.text
@@ -100,9 +125,7 @@ def test_a_job_inherits_three_descriptors_and_no_other(room: Room, level: Sandbo
 def test_no_secret_is_on_any_command_line(room: Room, level: SandboxLevel) -> None:
     """Sampled while the job runs: every command line of the machine, for a value of the environment and the prompt."""
     secret, prompt = uuid.uuid4().hex, uuid.uuid4().hex
-    code = (
-        "import pathlib, time\npathlib.Path('ready').touch()\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
-    )
+    code = "import pathlib, time\npathlib.Path('ready').touch()\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
     seen: list[bytes] = []
 
     def sample() -> None:
@@ -113,15 +136,21 @@ def test_no_secret_is_on_any_command_line(room: Room, level: SandboxLevel) -> No
     thread = threading.Thread(target=sample)
     thread.start()
     outcome = SandboxedJob(
-        room.request(code, level, env=build_environment(values={"KEY": secret}), stdin=prompt.encode())
+        room.request(
+            code, level, env=build_environment(values={"KEY": secret}), stdin=prompt.encode()
+        )
     ).run()
     thread.join()
     assert outcome.exit_code == 0
     assert room.token.encode() in seen[0]  # the job itself was seen
     assert secret.encode() not in seen[0]
     assert prompt.encode() not in seen[0]
-    with subprocess.Popen(["env", f"KEY={secret}", "sh", "-c", "read x; :", secret], stdin=subprocess.PIPE) as careless:
-        assert eventually(lambda: secret.encode() in all_command_lines())  # the control: so it would have been seen
+    with subprocess.Popen(
+        ["env", f"KEY={secret}", "sh", "-c", "read x; :", secret], stdin=subprocess.PIPE
+    ) as careless:
+        assert eventually(
+            lambda: secret.encode() in all_command_lines()
+        )  # the control: so it would have been seen
         careless.communicate()
 
 
@@ -199,11 +228,16 @@ def test_no_secret_of_the_person_can_be_read_or_asked_for(
         assert (room.worktree / "loot").read_bytes().count(b"canary") == len(targets)
         (room.worktree / "loot").unlink()
         outcome = SandboxedJob(
-            room.request(LOOTER, level, *targets, env=build_environment(), readable=(home / ".cargo",))
+            room.request(
+                LOOTER, level, *targets, env=build_environment(), readable=(home / ".cargo",)
+            )
         ).run()
     assert outcome.stdout.text.endswith("work done\n")
     assert b"canary" not in (room.worktree / "loot").read_bytes()
-    assert outcome.stdout.text.count("No such file") + outcome.stdout.text.count("Not a directory") >= len(targets) - 2
+    assert (
+        outcome.stdout.text.count("No such file") + outcome.stdout.text.count("Not a directory")
+        >= len(targets) - 2
+    )
 
 
 def serve_canary(stack: ExitStack, name: str) -> None:
@@ -228,7 +262,9 @@ def serve_canary(stack: ExitStack, name: str) -> None:
 
 @linux_only
 @sandboxed
-def test_even_a_home_that_is_shown_keeps_its_secrets(room: Room, home: Path, level: SandboxLevel) -> None:
+def test_even_a_home_that_is_shown_keeps_its_secrets(
+    room: Room, home: Path, level: SandboxLevel
+) -> None:
     targets = [str(home / name) for name in SECRETS]
     outcome = SandboxedJob(room.request(LOOTER, level, *targets, readable=(home,))).run()
     assert outcome.exit_code == 0
@@ -245,16 +281,35 @@ def test_services_of_the_machine_are_not_there(room: Room, level: SandboxLevel) 
         print([place for place in sys.argv[2:] if os.path.exists(place)])
         print(listed("/tmp") == listed(os.environ["TMPDIR"]) == listed("/var/tmp"))
     """
-    shown = [phasegate.__file__, *os.environ["PATH"].split(os.pathsep)]  # an ordinary user has them in the home folder
-    places = ["/run", "/var/run", "/home", "/root/.ssh", "/mnt", "/media", "/srv", "/boot", "/sys/fs", "/sys/kernel"]
+    shown = [
+        phasegate.__file__,
+        *os.environ["PATH"].split(os.pathsep),
+    ]  # an ordinary user has them in the home folder
+    places = [
+        "/run",
+        "/var/run",
+        "/home",
+        "/root/.ssh",
+        "/mnt",
+        "/media",
+        "/srv",
+        "/boot",
+        "/sys/fs",
+        "/sys/kernel",
+    ]
     hidden = [place for place in places if not any(path.startswith(f"{place}/") for path in shown)]
-    assert SandboxedJob(room.request(code, level, *hidden)).run().stdout.text.splitlines() == ["[]", "True"]
+    assert SandboxedJob(room.request(code, level, *hidden)).run().stdout.text.splitlines() == [
+        "[]",
+        "True",
+    ]
 
 
 @linux_only
 @sandboxed
 @pytest.mark.skipif(os.geteuid() != 0, reason="invalid: only root could read these files at all")
-def test_what_only_root_may_read_in_the_systems_settings_is_covered(room: Room, level: SandboxLevel) -> None:
+def test_what_only_root_may_read_in_the_systems_settings_is_covered(
+    room: Room, level: SandboxLevel
+) -> None:
     shadow = Path("/etc/shadow").read_bytes()
     assert shadow
     outcome = SandboxedJob(room.request(LOOTER, level, "/etc/shadow")).run()
@@ -280,7 +335,10 @@ def install_linked(home: Path) -> list[str]:
 def install_node_package(home: Path) -> list[str]:
     """As npm does: a script deep in node_modules that needs its neighbour there."""
     modules = home / ".npm-global/lib/node_modules"
-    for package, text in (("agent", 'require("helper")'), ("helper", 'process.stdout.write("data")')):
+    for package, text in (
+        ("agent", 'require("helper")'),
+        ("helper", 'process.stdout.write("data")'),
+    ):
         (modules / package).mkdir(parents=True)
         (modules / package / "index.js").write_text(f"#!/usr/bin/env node\n{text}\n")
         (modules / package / "index.js").chmod(0o755)
@@ -294,7 +352,9 @@ def install_virtual_environment(home: Path) -> list[str]:
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", home / "venvs/agent"], check=True)
     (home / "venvs/agent/agentlib.py").write_text("print('data', end='')")
     script = home / "venvs/agent/bin/agent"
-    script.write_text(f"#!{home}/venvs/agent/bin/python\nimport sys\nsys.path.append(sys.prefix)\nimport agentlib\n")
+    script.write_text(
+        f"#!{home}/venvs/agent/bin/python\nimport sys\nsys.path.append(sys.prefix)\nimport agentlib\n"
+    )
     script.chmod(0o755)
     return [str(script)]
 
@@ -339,7 +399,9 @@ def test_a_command_below_the_home_folder_works_and_its_secrets_stay_covered(
     if by_name and len(command) == 1:
         path = f"{Path(command[0]).parent}:{path}"
         command = [Path(command[0]).name]
-    request = room.program(tuple(command), level, command=tuple(command), env=build_environment(values={"PATH": path}))
+    request = room.program(
+        tuple(command), level, command=tuple(command), env=build_environment(values={"PATH": path})
+    )
     outcome = SandboxedJob(request).run()
     assert (outcome.stdout.text, outcome.exit_code) == ("data", 0), outcome.stderr.text
     if level.is_sandboxed:

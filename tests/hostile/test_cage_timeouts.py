@@ -30,7 +30,11 @@ pytestmark = pytest.mark.skipif(
 )
 every_level = pytest.mark.parametrize("level", ALL_LEVELS)
 TIMEOUT_S = 4.0
-TIMEOUTS_S = (TIMEOUT_S, 16.0, 64.0)  # the shortest in which all three processes are up before they are told to stop
+TIMEOUTS_S = (
+    TIMEOUT_S,
+    16.0,
+    64.0,
+)  # the shortest in which all three processes are up before they are told to stop
 LATE_S = 60.0  # a loaded machine may be late, never early; what nobody stops lives for two minutes and more
 
 # Three processes, one of them detached; each notes when it is told to stop, and every 10 ms that it lives.
@@ -82,7 +86,9 @@ def all_between(moments_s: list[float], first_s: float, last_s: float) -> bool:
 
 @pytest.mark.demand("D9.a", "D9.b", "D9.c", "D9.f")
 @every_level
-def test_everybody_is_told_at_nine_tenths_and_killed_at_the_end(room: Room, level: SandboxLevel) -> None:
+def test_everybody_is_told_at_nine_tenths_and_killed_at_the_end(
+    room: Room, level: SandboxLevel
+) -> None:
     for timeout_s in TIMEOUTS_S:
         started_s = time.monotonic()
         outcome = SandboxedJob(room.request(WATCHED, level, timeout_s=timeout_s)).run()
@@ -105,12 +111,16 @@ def test_the_control_a_careless_stop_does_not_reach_the_detached(room: Room) -> 
         assert not (room.worktree / "daemon.told").exists()
         os.killpg(careless.pid, signal.SIGKILL)
         careless.wait()
-        assert eventually(lambda: len(processes_with(room.token)) == 1)  # one that was killed is there for a moment
+        assert eventually(
+            lambda: len(processes_with(room.token)) == 1
+        )  # one that was killed is there for a moment
         kill_all_with(room.token)
 
 
 @pytest.mark.demand("D9.a")
-def test_by_default_an_agent_has_half_an_hour_and_at_least_the_seeds_thirty_seconds_to_end() -> None:
+def test_by_default_an_agent_has_half_an_hour_and_at_least_the_seeds_thirty_seconds_to_end() -> (
+    None
+):
     request = JobRequest((), Path(), Path(), "", {}, SandboxLevel.NONE)
     assert request.timeout_s == 1800
     assert 0.1 * 300 >= 30
@@ -118,7 +128,9 @@ def test_by_default_an_agent_has_half_an_hour_and_at_least_the_seeds_thirty_seco
 
 @pytest.mark.demand("D9.d", "D9.e", "D9.f")
 @every_level
-def test_an_agent_that_ends_by_itself_after_being_told_is_known_as_such(room: Room, level: SandboxLevel) -> None:
+def test_an_agent_that_ends_by_itself_after_being_told_is_known_as_such(
+    room: Room, level: SandboxLevel
+) -> None:
     code = """
         import os, signal, time
         signal.signal(15, lambda *_: (os.write(1, b'{"success": true}'), os._exit(0)))
@@ -131,12 +143,16 @@ def test_an_agent_that_ends_by_itself_after_being_told_is_known_as_such(room: Ro
 
 
 @pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
-def test_a_wall_clock_that_jumps_changes_nothing(room: Room, monkeypatch: pytest.MonkeyPatch, jump_s: float) -> None:
+def test_a_wall_clock_that_jumps_changes_nothing(
+    room: Room, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
     """The clock of the machine cannot be set in a test: what we could ask for is made to jump instead."""
     asked = iter([time.time(), *([time.time() + jump_s] * 100_000)])
     monkeypatch.setattr(time, "time", lambda: next(asked))
     careless_deadline_s = time.time() + 1.5
-    is_over = time.time() > careless_deadline_s  # the control: a deadline by this clock is an hour off
+    is_over = (
+        time.time() > careless_deadline_s
+    )  # the control: a deadline by this clock is an hour off
     assert is_over == (jump_s > 0)
     started_s = time.monotonic()
     outcome = SandboxedJob(room.program(("sleep", "600"), SandboxLevel.NONE, timeout_s=1.0)).run()
@@ -152,19 +168,27 @@ def test_the_time_runs_out_also_while_we_are_stopped(room: Room, level: SandboxL
         started_s = time.monotonic()
         with start_orchestrator(room, room.request(WATCHED, level, timeout_s=timeout_s)) as process:
             process.send_signal(signal.SIGSTOP)
-            gone = eventually(lambda: not processes_with(room.token), within_s=timeout_s + 2 * LATE_S)
+            gone = eventually(
+                lambda: not processes_with(room.token), within_s=timeout_s + 2 * LATE_S
+            )
             process.send_signal(signal.SIGCONT)
             output, _ = process.communicate()
         if all_were_ready(room, started_s + 0.9 * timeout_s):
             break
     assert gone, "control: nobody but the warden could have ended them"
-    assert all_between(moments(room, "told"), started_s + 0.9 * timeout_s, started_s + timeout_s + LATE_S)
-    assert all_between(moments(room, "alive"), started_s, min(moments(room, "told")) + 0.1 * timeout_s + LATE_S)
+    assert all_between(
+        moments(room, "told"), started_s + 0.9 * timeout_s, started_s + timeout_s + LATE_S
+    )
+    assert all_between(
+        moments(room, "alive"), started_s, min(moments(room, "told")) + 0.1 * timeout_s + LATE_S
+    )
     assert b"timed_out=True" in output
 
 
 @every_level
-def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(room: Room, level: SandboxLevel) -> None:
+def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(
+    room: Room, level: SandboxLevel
+) -> None:
     """New processes all the time: those that were born after SIGTERM are killed with the others."""
     code = """
         import os, pathlib, signal, time
@@ -189,4 +213,13 @@ def test_subprocess_is_not_needed_by_the_warden() -> None:
     code = "import sys; import phasegate.sandbox.supervisor; print(*sorted(sys.modules))"
     argv = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"]
     loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
-    assert not loaded & {"subprocess", "enum", "re", "typing", "pathlib", "json", "threading", "signal"}
+    assert not loaded & {
+        "subprocess",
+        "enum",
+        "re",
+        "typing",
+        "pathlib",
+        "json",
+        "threading",
+        "signal",
+    }

@@ -44,7 +44,13 @@ def play(folder: Path, steps: str, level: SandboxLevel, answer: object = None) -
     launch = get_harness("scripted").launch(task)
     with RequestSpool(folder.parent / "job/spool") as spool:
         request = build_job_request(
-            task, launch, folder.parent / "job", spool, tag=uuid.uuid4().hex, level=level, timeout_s=60
+            task,
+            launch,
+            folder.parent / "job",
+            spool,
+            tag=uuid.uuid4().hex,
+            level=level,
+            timeout_s=60,
         )
         with spool.serve_in_background(answer or (lambda request: SpoolAnswer(0))):  # type: ignore[arg-type]
             return build_finished_run(SandboxedJob(request).run(), time.time())
@@ -52,7 +58,9 @@ def play(folder: Path, steps: str, level: SandboxLevel, answer: object = None) -
 
 @pytest.mark.demand("D3.i", "D14.d", "D14.e", "D1.d")
 @pytest.mark.parametrize("level", ALL_LEVELS)
-def test_the_scripted_agent_works_in_the_cage_with_its_commands(folder: Path, level: SandboxLevel) -> None:
+def test_the_scripted_agent_works_in_the_cage_with_its_commands(
+    folder: Path, level: SandboxLevel
+) -> None:
     seen: list[SpoolRequest] = []
 
     def answer(request: SpoolRequest) -> SpoolAnswer:
@@ -80,7 +88,9 @@ def test_the_scripted_agent_works_in_the_cage_with_its_commands(folder: Path, le
 
 @pytest.mark.demand("D14.e")
 @pytest.mark.parametrize("level", ALL_LEVELS)
-def test_an_agent_in_the_cage_cannot_write_its_own_answers(folder: Path, level: SandboxLevel) -> None:
+def test_an_agent_in_the_cage_cannot_write_its_own_answers(
+    folder: Path, level: SandboxLevel
+) -> None:
     forge = "echo forged > ../job/spool/answers/x.json"
     finished = play(folder, f'{{ run = "{forge}", may_fail = true }}, {{ print = "done" }}', level)
     assert finished.stdout == "done\n"
@@ -120,7 +130,11 @@ def test_the_manifest_is_gathered_in_the_cage(folder: Path, level: SandboxLevel)
     base = git(folder, "rev-parse", "HEAD")
     write(folder, {"calc.py": SOURCE, "test_calc.py": TESTS})
     commit(folder, "WP01: Add")
-    commands = {"setup": "mkdir -p .venv/bin && touch .venv/bin/x", "test": PYTEST, "lint": "no-such-linter"}
+    commands = {
+        "setup": "mkdir -p .venv/bin && touch .venv/bin/x",
+        "test": PYTEST,
+        "lint": "no-such-linter",
+    }
     runner = SandboxedRunner(folder.parent / "checks", uuid.uuid4().hex, level)
     evidence = gather_evidence(plan(commands=commands), work_since(folder, base), runner)
     assert [check.name for check in evidence.failures] == ["lint"], evidence.failures
@@ -141,12 +155,16 @@ def test_a_check_gets_no_key_of_an_agent_at_any_level(
     need(level)
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "AGENT_KEY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "canary-9921")
-    assert "canary-9921" in subprocess.run(("env",), capture_output=True, text=True).stdout, "control"
+    assert "canary-9921" in subprocess.run(("env",), capture_output=True, text=True).stdout, (
+        "control"
+    )
     assert "canary-9921" not in checked(folder, "env; cat /proc/self/environ", level)
     launch_env = get_harness("command").launch(
         make_task(folder, AgentConfig("x", command=("env",), env=("AGENT_KEY",)))
     )
-    assert launch_env.pass_env == ("AGENT_KEY",), "control: an agent that is configured so does get it"
+    assert launch_env.pass_env == ("AGENT_KEY",), (
+        "control: an agent that is configured so does get it"
+    )
 
 
 @pytest.mark.parametrize("level", ALL_LEVELS)
@@ -164,4 +182,6 @@ def test_only_a_command_that_needs_the_network_is_in_ours(folder: Path, network:
     for level in SANDBOXED:
         need(level)
     ours = str(Path("/proc/self/ns/net").readlink())
-    assert (checked(folder, "readlink /proc/self/ns/net", None, network=network).strip() == ours) is network
+    assert (
+        checked(folder, "readlink /proc/self/ns/net", None, network=network).strip() == ours
+    ) is network

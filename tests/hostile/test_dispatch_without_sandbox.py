@@ -17,7 +17,17 @@ import pytest
 from tools.without_bubblewrap import linked_without
 
 from phasegate.core.plan.work_package import PackageState
-from support.dispatch_project import FEATURE, FILES, SLUG, DispatchProject, Step, approves, make_project, package, turn
+from support.dispatch_project import (
+    FEATURE,
+    FILES,
+    SLUG,
+    DispatchProject,
+    Step,
+    approves,
+    make_project,
+    package,
+    turn,
+)
 from support.quick_dispatch import ECHO
 
 FORM = "src/login.ts"
@@ -40,7 +50,10 @@ FAMILIES = {
     "made executable (D08)": (f"chmod +x {FORM}", FORM),
     "a link out of the tree": (f"rm {FORM}; ln -s ../../../../README.md {FORM}", FORM),
     "an agent's instructions (D10)": ("echo evil > CLAUDE.md", "CLAUDE.md"),
-    "hidden by attributes (D12)": ("echo '* -diff export-ignore' > .gitattributes", ".gitattributes"),
+    "hidden by attributes (D12)": (
+        "echo '* -diff export-ignore' > .gitattributes",
+        ".gitattributes",
+    ),
     "hidden by ignore rules": ("echo evil > .gitignore; echo x > evil", ".gitignore"),
     "the person's file": ("echo evil > {root}/README.md", "README.md"),
     "a ref of theirs (D07)": ("git -C {root} update-ref -d refs/tags/kept", "refs/tags/kept"),
@@ -58,10 +71,14 @@ def quick(folder: Path, *steps: Step, run: str = NO_SANDBOX) -> DispatchProject:
 
 @pytest.mark.demand("D6.b", "D6.c", "D6.d", "D6.e", "D6.g", "D6.h")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_without_a_sandbox_every_family_of_scope_violations_is_found(tmp_path: Path, family: str) -> None:
+def test_without_a_sandbox_every_family_of_scope_violations_is_found(
+    tmp_path: Path, family: str
+) -> None:
     line, path = FAMILIES[family]
     project = quick(tmp_path)
-    project.play(turn("implement", WROTE, {"run": line.format(root=project.root)}, SUCCESS), approves())
+    project.play(
+        turn("implement", WROTE, {"run": line.format(root=project.root)}, SUCCESS), approves()
+    )
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
     assert report.reason.startswith("File scope violation: ")
@@ -78,14 +95,21 @@ def test_without_a_sandbox_an_agent_within_its_scope_is_done(tmp_path: Path) -> 
 
 
 @pytest.mark.demand("D6.e", "D6.g")
-def test_without_a_sandbox_a_write_into_the_checkout_of_an_idle_package_is_found(tmp_path: Path) -> None:
+def test_without_a_sandbox_a_write_into_the_checkout_of_an_idle_package_is_found(
+    tmp_path: Path,
+) -> None:
     project = quick(tmp_path)
-    project.play(turn("implement", {"result": "blocked", "blocked_reason": "Stuck"}, package="WP02"))
+    project.play(
+        turn("implement", {"result": "blocked", "blocked_reason": "Stuck"}, package="WP02")
+    )
     assert project.dispatch("WP02").state is PackageState.BLOCKED
     theirs = project.root / ".worktrees" / f"{SLUG}-WP02" / "src/second.ts"
     project.play(turn("implement", WROTE, {"run": f"echo evil > {theirs}"}, SUCCESS), approves())
     report = project.dispatch("WP01")
-    assert report.reason == f"File scope violation: changed outside the worktree: .worktrees/{SLUG}-WP02/src/second.ts"
+    assert (
+        report.reason
+        == f"File scope violation: changed outside the worktree: .worktrees/{SLUG}-WP02/src/second.ts"
+    )
     assert theirs.exists(), "it was not held back"
 
 
@@ -119,7 +143,9 @@ def test_without_a_sandbox_a_branch_that_is_in_work_cannot_be_moved_by_another_s
 def test_a_person_s_own_edit_meanwhile_blocks_with_words_that_say_so(tmp_path: Path) -> None:
     """It cannot be told from an agent's; dispatched again, the package goes on."""
     project = quick(tmp_path)
-    edits = {"run": f"test -e ../once || {{ echo mine > {project.root}/notes.txt; touch ../once; }}"}
+    edits = {
+        "run": f"test -e ../once || {{ echo mine > {project.root}/notes.txt; touch ../once; }}"
+    }
     project.play(turn("implement", WROTE, edits, SUCCESS), approves())
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
@@ -134,7 +160,9 @@ def test_a_machine_without_bubblewrap_says_so_and_finds_the_violation(tmp_path: 
     env = {**os.environ, "PATH": programs}
     assert shutil.which("bwrap", path=programs) is None
     argv = [sys.executable, "-m", "phasegate", "dispatch", "WP01"]
-    done = subprocess.run(argv, cwd=project.root, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        argv, cwd=project.root, env=env, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 1, done.stderr
     assert "no sandbox holds here (bubblewrap is not installed)" in done.stderr
     assert "File scope violation: changed outside the worktree: README.md" in done.stdout

@@ -20,7 +20,17 @@ from phasegate.workspace.harvest import Harvest, harvest_checkout
 from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
 from phasegate.workspace.refs import RefMoved
 from phasegate.workspace.repository import Repository
-from support.git_project import SLUG, TERMS, US, finish_merge, git, make_repository, seen_in, show, write
+from support.git_project import (
+    SLUG,
+    TERMS,
+    US,
+    finish_merge,
+    git,
+    make_repository,
+    seen_in,
+    show,
+    write,
+)
 
 FEATURE = f"feat/{SLUG}"
 
@@ -34,10 +44,16 @@ def _package(repository: Repository, number: int, agent_index: int | None = None
     git(checkout.folder, "add", "-A")
     git(checkout.folder, "commit", "-qm", f"{work}: part {agent_index or 0}")
     done = harvest_checkout(
-        checkout, seen_in(checkout), lambda found: found == path, committer=US, title=f"{work}: rest"
+        checkout,
+        seen_in(checkout),
+        lambda found: found == path,
+        committer=US,
+        title=f"{work}: rest",
     )
     assert isinstance(done, Harvest), done
-    assert isinstance(remove_checkout(checkout, US, keep_for_reuse=number % 2 == 0), RemovedCheckout)
+    assert isinstance(
+        remove_checkout(checkout, US, keep_for_reuse=number % 2 == 0), RemovedCheckout
+    )
     return path
 
 
@@ -71,7 +87,9 @@ def test_packages_at_once_all_arrive_without_a_lock_between_them(tmp_path: Path)
     assert sorted(git(repository.root, "ls-tree", "-r", "--name-only", FEATURE).split()) == sorted(
         [*git(repository.root, "ls-tree", "-r", "--name-only", "main").split(), *paths]
     )
-    merges = git(repository.root, "log", "--first-parent", "--merges", "--format=%s", FEATURE).splitlines()
+    merges = git(
+        repository.root, "log", "--first-parent", "--merges", "--format=%s", FEATURE
+    ).splitlines()
     assert len(merges) == len(set(merges)) == 10
     left = {path.name for path in (repository.root / ".worktrees").iterdir()}
     assert left <= {".pool"}
@@ -98,7 +116,9 @@ def test_16_naive_updates_of_one_branch_lose_work(tmp_path: Path) -> None:
     def naive(number: int) -> None:
         head = git(root, "rev-parse", "main").strip()
         ready.wait()
-        commit = git(root, "commit-tree", "-p", head, "-m", f"part {number}", f"{head}^{{tree}}").strip()
+        commit = git(
+            root, "commit-tree", "-p", head, "-m", f"part {number}", f"{head}^{{tree}}"
+        ).strip()
         git(root, "update-ref", "refs/heads/main", commit, check=False)
 
     with ThreadPoolExecutor(16) as pool:

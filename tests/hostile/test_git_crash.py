@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from phasegate.git import GitFailed
-from phasegate.workspace.checkout_lifecycle import RemovedCheckout, ensure_feature_branch, remove_checkout
+from phasegate.workspace.checkout_lifecycle import (
+    RemovedCheckout,
+    ensure_feature_branch,
+    remove_checkout,
+)
 from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
 from phasegate.workspace.ref_log import RefMove
 from phasegate.workspace.refs import move_refs
@@ -66,7 +70,11 @@ def _worker(repository: Repository) -> subprocess.Popen[str]:
     code = WORKER.format(tests=tests, root=str(repository.root))
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
 
 
@@ -93,7 +101,9 @@ def _survives(repository: Repository, delays_s: list[float]) -> None:
     assert (repository.root / "src/new.py").read_text() == "new\n"
     assert git(repository.root, "status", "--porcelain") == ""
     for branch in ("main", FEATURE):
-        merges = git(repository.root, "log", "--first-parent", "--merges", "--format=%s", branch).splitlines()
+        merges = git(
+            repository.root, "log", "--first-parent", "--merges", "--format=%s", branch
+        ).splitlines()
         assert merges.count(f"Merge into {branch}") == 1
     log = git(repository.root, "log", "--format=%s", "main").splitlines()
     assert log.count("WP01: done") == 1
@@ -104,7 +114,9 @@ def _survives(repository: Repository, delays_s: list[float]) -> None:
 
 @pytest.mark.demand("W5.a", "W5.b", "W5.c")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path, seed: int) -> None:
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
+    tmp_path: Path, seed: int
+) -> None:
     draw = random.Random(seed)
     _survives(make_repository(tmp_path / "project"), [draw.uniform(0.0, 0.6) for _ in range(4)])
 
@@ -141,26 +153,38 @@ def test_locks_of_a_dead_holder_are_removed(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
     ensure_feature_branch(repository, SLUG, "main")
     common = repository.common_dir
-    locks = (common / f"refs/heads/{FEATURE}.lock", common / "HEAD.lock", common / "packed-refs.lock")
+    locks = (
+        common / f"refs/heads/{FEATURE}.lock",
+        common / "HEAD.lock",
+        common / "packed-refs.lock",
+    )
     _die_with_locks(repository, *locks)
-    plain = git(repository.root, "update-ref", f"refs/heads/{FEATURE}", "main~0", "main~0", check=False)
+    plain = git(
+        repository.root, "update-ref", f"refs/heads/{FEATURE}", "main~0", "main~0", check=False
+    )
     assert plain == ""
     assert all(path.exists() for path in locks)
     main = git(repository.root, "rev-parse", "main").strip()
     new = git(repository.root, "commit-tree", "-p", main, "-m", "x", f"{main}^{{tree}}").strip()
     with repository_lock(repository) as lock:
-        assert move_refs(repository, lock, [RefMove(f"refs/heads/{FEATURE}", main, new)], "test") is None
+        assert (
+            move_refs(repository, lock, [RefMove(f"refs/heads/{FEATURE}", main, new)], "test")
+            is None
+        )
     assert not any(path.exists() for path in locks)
 
 
 @pytest.mark.demand("W5.a")
-def test_a_lock_whose_owner_may_be_alive_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_whose_owner_may_be_alive_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repository = make_repository(tmp_path / "project")
     main = git(repository.root, "rev-parse", "main").strip()
     stranger = repository.common_dir / "refs/heads/other.lock"
     stranger.touch()
     monkeypatch.setattr(
-        "phasegate.git._OPTIONS", ("-c", "core.filesRefLockTimeout=50", "-c", "core.hooksPath=/dev/null")
+        "phasegate.git._OPTIONS",
+        ("-c", "core.filesRefLockTimeout=50", "-c", "core.hooksPath=/dev/null"),
     )
     with repository_lock(repository) as lock, pytest.raises(GitFailed, match=r"other\.lock"):
         move_refs(repository, lock, [RefMove("refs/heads/other", None, main)], "test")
@@ -188,11 +212,15 @@ def test_a_dead_movers_index_lock_is_removed_and_a_strangers_is_not(tmp_path: Pa
 def test_the_lock_is_held_until_the_git_of_a_dead_holder_has_ended(tmp_path: Path) -> None:
     """Our process is killed while its git still works: nobody gets the lock before that git is gone."""
     repository = make_repository(tmp_path / "project")
-    real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
+    real = subprocess.run(
+        ["which", "git"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     slow = tmp_path / "bin/git"
     pipe = tmp_path / "go"
     os.mkfifo(pipe)
-    write(tmp_path, {"bin/git": f'#!/bin/sh\ncase "$*" in *update-ref*) read line < {pipe};; esac\n'})
+    write(
+        tmp_path, {"bin/git": f'#!/bin/sh\ncase "$*" in *update-ref*) read line < {pipe};; esac\n'}
+    )
     slow.write_text(slow.read_text() + f'exec {real} "$@"\n')
     slow.chmod(0o755)
     main = git(repository.root, "rev-parse", "main").strip()
@@ -210,7 +238,9 @@ def test_the_lock_is_held_until_the_git_of_a_dead_holder_has_ended(tmp_path: Pat
     assert waiter.communicate(timeout=60)[0] == "has it\n"
 
 
-def _lock_user(repository: Repository, action: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+def _lock_user(
+    repository: Repository, action: str, environment: dict[str, str]
+) -> subprocess.Popen[str]:
     """A process that is about to take the lock of the repository, and to do something under it."""
     code = f"""
 from pathlib import Path
@@ -223,7 +253,9 @@ print("asks", flush=True)
 with repository_lock(repository) as lock:
     {action}
 """
-    user = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)
+    user = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True
+    )
     assert user.stdout is not None
     assert user.stdout.readline() == "asks\n"
     return user
@@ -246,7 +278,9 @@ def test_work_is_kept_when_a_commit_failed_and_the_checkout_is_cleaned_up(tmp_pa
     (checkout.folder / ".git/hooks/pre-commit").chmod(0o755)
     git(checkout.folder, "add", "-A")
     git(checkout.folder, "commit", "-qm", "WP01: work", check=False)
-    assert seen_in(checkout).history.commits == ()  # the commit failed, and a careless clean-up would lose it all
+    assert (
+        seen_in(checkout).history.commits == ()
+    )  # the commit failed, and a careless clean-up would lose it all
     removed = remove_checkout(checkout, US)
     assert isinstance(removed, RemovedCheckout)
     assert removed.saved is not None

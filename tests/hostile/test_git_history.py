@@ -16,7 +16,16 @@ from phasegate.workspace.agent_git_reader import copy_agent_objects
 from phasegate.workspace.changes import Observation, observe_checkout
 from phasegate.workspace.checkout import Checkout, checkout_descriptor
 from phasegate.workspace.checkout_files import CheckoutLimits
-from support.git_project import git, make_checkout, make_repository, seen_in, show, subjects, take_over, write
+from support.git_project import (
+    git,
+    make_checkout,
+    make_repository,
+    seen_in,
+    show,
+    subjects,
+    take_over,
+    write,
+)
 
 LOGIN = "src/login.py"
 
@@ -54,7 +63,9 @@ def _pipe_for_a_pack(checkout: Checkout) -> None:
 
 
 def _garbage_pack(checkout: Checkout) -> None:
-    (checkout.folder / ".git/objects/pack" / f"pack-{'b' * 40}.pack").write_bytes(b"PACK" + os.urandom(5000))
+    (checkout.folder / ".git/objects/pack" / f"pack-{'b' * 40}.pack").write_bytes(
+        b"PACK" + os.urandom(5000)
+    )
 
 
 def _objects_behind_a_link(checkout: Checkout) -> None:
@@ -80,7 +91,9 @@ def _inflating_object(checkout: Checkout) -> None:
     """A megabyte that unpacks to a gigabyte, under a commit's name."""
     name = "ab" + "c" * 38
     packer = zlib.compressobj(9)
-    data = packer.compress(b"commit 1073741824\0") + b"".join(packer.compress(bytes(1024**2)) for _ in range(300))
+    data = packer.compress(b"commit 1073741824\0") + b"".join(
+        packer.compress(bytes(1024**2)) for _ in range(300)
+    )
     (checkout.folder / ".git/objects/ab").mkdir(exist_ok=True)
     (checkout.folder / ".git/objects/ab" / ("c" * 38)).write_bytes(data + packer.flush())
     (checkout.folder / ".git/HEAD").write_text(name + "\n")
@@ -97,7 +110,9 @@ def _head_of_nothing(checkout: Checkout) -> None:
 def _odd_names_in_a_tree(checkout: Checkout) -> None:
     blob = bytes.fromhex(_object(checkout.folder, "blob", b"evil\n"))
     inner = bytes.fromhex(_object(checkout.folder, "tree", b"100644 config\0" + blob))
-    tree = _object(checkout.folder, "tree", b"40000 ..\0%s40000 .git\0%s100644 a\0%s" % (inner, inner, blob))
+    tree = _object(
+        checkout.folder, "tree", b"40000 ..\0%s40000 .git\0%s100644 a\0%s" % (inner, inner, blob)
+    )
     _commit_of_tree(checkout, tree)
 
 
@@ -144,7 +159,9 @@ def test_replaced_objects_grafts_and_graphs_are_not_believed(checkout: Checkout)
     """The control: plain git shows the forged history."""
     real = git(checkout.folder, "rev-parse", "HEAD").strip()
     tree = git(checkout.folder, "rev-parse", "HEAD^{tree}").strip()
-    forged = git(checkout.folder, "commit-tree", "-p", "HEAD~1", "-m", "WP01: reviewed by a person", tree).strip()
+    forged = git(
+        checkout.folder, "commit-tree", "-p", "HEAD~1", "-m", "WP01: reviewed by a person", tree
+    ).strip()
     git(checkout.folder, "replace", real, forged)
     git(checkout.folder, "commit-graph", "write", "--reachable")
     assert git(checkout.folder, "log", "-1", "--format=%s").strip() == "WP01: reviewed by a person"
@@ -154,7 +171,9 @@ def test_replaced_objects_grafts_and_graphs_are_not_believed(checkout: Checkout)
 
 
 @pytest.mark.demand("D6.m", "D4.e")
-def test_objects_of_another_repository_are_not_reached_through_alternates(checkout: Checkout, tmp_path: Path) -> None:
+def test_objects_of_another_repository_are_not_reached_through_alternates(
+    checkout: Checkout, tmp_path: Path
+) -> None:
     """The control: plain git in the checkout can read the other repository's secret."""
     secret = make_repository(tmp_path / "secret", {"key": "canary-4711\n"})
     with (checkout.folder / ".git/objects/info/alternates").open("a") as alternates:
@@ -166,7 +185,9 @@ def test_objects_of_another_repository_are_not_reached_through_alternates(checko
     done = take_over(checkout, [LOGIN, "src/new.py"])
     assert show(checkout.repository, done.tip, LOGIN) == b"done\n"
     everything = ["git", "cat-file", "--batch", "--batch-all-objects"]
-    found = subprocess.run(everything, cwd=checkout.repository.root, capture_output=True, check=True).stdout
+    found = subprocess.run(
+        everything, cwd=checkout.repository.root, capture_output=True, check=True
+    ).stdout
     assert b"canary" not in found
 
 
@@ -182,7 +203,14 @@ def test_more_commits_than_the_limit_are_taken_over_as_one(checkout: Checkout) -
 def test_a_message_cannot_forge_a_commit(checkout: Checkout) -> None:
     evil = "WP01: x\n\ndone\ncommit refs/heads/main\nfrom 0\nM 100644 inline evil\n\x00\x1b[31m"
     write(checkout.folder, {LOGIN: "two\n", "../message": evil.replace("\x00", "")})
-    git(checkout.folder, "commit", "-qaF", "../message", "--cleanup=verbatim", "--author=A\u00e4 <a@b>")
+    git(
+        checkout.folder,
+        "commit",
+        "-qaF",
+        "../message",
+        "--cleanup=verbatim",
+        "--author=A\u00e4 <a@b>",
+    )
     before = git(checkout.repository.root, "rev-parse", "main")
     done = take_over(checkout, [LOGIN])
     assert git(checkout.repository.root, "rev-parse", "main") == before
@@ -250,18 +278,28 @@ def _bomb(copies: int) -> bytes:
 
 
 @pytest.mark.demand("D6.m")
-def test_deltas_that_unfold_to_more_than_the_limit_are_not_unfolded(checkout: Checkout, tmp_path: Path) -> None:
+def test_deltas_that_unfold_to_more_than_the_limit_are_not_unfolded(
+    checkout: Checkout, tmp_path: Path
+) -> None:
     """A few kilobytes could take all memory of the machine (M05). The control: a plain git unfolds them."""
     pack = _bomb(40)
     assert len(pack) < 10_000
     git(tmp_path, "init", "-q", "careless")
     unfolds = ["git", "index-pack", "--stdin"]
-    assert subprocess.run(unfolds, cwd=tmp_path / "careless", input=pack, capture_output=True).returncode == 0
+    assert (
+        subprocess.run(
+            unfolds, cwd=tmp_path / "careless", input=pack, capture_output=True
+        ).returncode
+        == 0
+    )
     (checkout.folder / f".git/objects/pack/pack-{'c' * 40}.pack").write_bytes(pack)
     for file_bytes, is_taken in ((80 * 1024**2, True), (20 * 1024**2, False)):
         with checkout_descriptor(checkout.record) as root:
             place = copy_agent_objects(
-                root, checkout.repository, tmp_path / f"{file_bytes}", CheckoutLimits(file_bytes=file_bytes)
+                root,
+                checkout.repository,
+                tmp_path / f"{file_bytes}",
+                CheckoutLimits(file_bytes=file_bytes),
             )
         assert any((place.objects / "pack").glob("*.pack")) is is_taken
     seen = observe_checkout(checkout, limits=CheckoutLimits(file_bytes=20 * 1024**2))

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from phasegate.workspace.checkout import Checkout
-from phasegate.workspace.checkout_lifecycle import RenewedCheckout, remove_checkout, reset_checkout, update_checkout
+from phasegate.workspace.checkout_lifecycle import (
+    RenewedCheckout,
+    remove_checkout,
+    reset_checkout,
+    update_checkout,
+)
 from phasegate.workspace.export import export_tree
 from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
 from phasegate.workspace.saved_work import save_work
@@ -46,7 +51,9 @@ def _whole_way(checkout: Checkout, folder: Path) -> None:
 
 @pytest.mark.demand("D4.g", "D6.m", "D6.n")
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_a_planted_state_runs_nothing_and_the_work_arrives(tmp_path: Path, planted: Planted) -> None:
+def test_a_planted_state_runs_nothing_and_the_work_arrives(
+    tmp_path: Path, planted: Planted
+) -> None:
     repository = make_repository(tmp_path / "project")
     checkout = make_checkout(repository)
     room = Room(checkout.folder, tmp_path / "outside")
@@ -58,13 +65,19 @@ def test_a_planted_state_runs_nothing_and_the_work_arrives(tmp_path: Path, plant
 
     assert not room.marker.exists()
     assert show(repository, branch_of(checkout), "src/login.py") == WORK.encode()
-    assert (repository.root / "src/login.py").read_text() == WORK  # the person's own checkout was moved along
-    assert room.careless(planted.more), "the control is broken: plain git did not run the program either"
+    assert (
+        repository.root / "src/login.py"
+    ).read_text() == WORK  # the person's own checkout was moved along
+    assert room.careless(planted.more), (
+        "the control is broken: plain git did not run the program either"
+    )
 
 
 @pytest.mark.demand("D6.m", "D4.g")
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_a_planted_state_is_gone_from_a_checkout_that_is_made_anew(tmp_path: Path, planted: Planted) -> None:
+def test_a_planted_state_is_gone_from_a_checkout_that_is_made_anew(
+    tmp_path: Path, planted: Planted
+) -> None:
     repository = make_repository(tmp_path / "project")
     checkout = make_checkout(repository)
     room = Room(checkout.folder, tmp_path / "outside")
@@ -72,7 +85,9 @@ def test_a_planted_state_is_gone_from_a_checkout_that_is_made_anew(tmp_path: Pat
     room.marker.unlink(missing_ok=True)
 
     renewed = reset_checkout(checkout, TERMS)
-    if not isinstance(renewed, RenewedCheckout):  # an embedded repository cannot be saved: a person must say so
+    if not isinstance(
+        renewed, RenewedCheckout
+    ):  # an embedded repository cannot be saved: a person must say so
         remove_checkout(checkout, US, discard=True)
         renewed = RenewedCheckout(make_checkout(repository), None)
     assert isinstance(update_checkout(renewed.checkout, TERMS), RenewedCheckout)

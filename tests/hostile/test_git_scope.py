@@ -43,7 +43,9 @@ def checkout(repository: Repository) -> Checkout:
 
 
 def _violations(seen: Observation, *scope: str) -> list[Violation]:
-    return find_violations(seen.changes, Scope(scope or (LOGIN,), set_aside=("WP01.md",)), seen.tracked_files)
+    return find_violations(
+        seen.changes, Scope(scope or (LOGIN,), set_aside=("WP01.md",)), seen.tracked_files
+    )
 
 
 def _naive_diff(checkout: Checkout, *options: str) -> list[str]:
@@ -52,7 +54,9 @@ def _naive_diff(checkout: Checkout, *options: str) -> list[str]:
 
 
 @pytest.mark.demand("D6.b", "D6.c")
-def test_an_edit_that_was_committed_and_reverted_is_shown(repository: Repository, checkout: Checkout) -> None:
+def test_an_edit_that_was_committed_and_reverted_is_shown(
+    repository: Repository, checkout: Checkout
+) -> None:
     write(checkout.folder, {LOGIN: "done\n", "src/auth.py": "backdoor\n"})
     git(checkout.folder, "commit", "-qam", "WP01: work")
     write(checkout.folder, {"src/auth.py": FILES["src/auth.py"]})
@@ -63,8 +67,14 @@ def test_an_edit_that_was_committed_and_reverted_is_shown(repository: Repository
 
     assert [change.path for change in seen.changes] == [LOGIN]
     assert [change.path for change in seen.transient_changes] == ["src/auth.py"]
-    in_history = [(commit.subject, [change.path for change in commit.changes]) for commit in seen.history.commits]
-    assert in_history == [("WP01: work", ["src/auth.py", LOGIN]), ("WP01: tidy up", ["src/auth.py"])]
+    in_history = [
+        (commit.subject, [change.path for change in commit.changes])
+        for commit in seen.history.commits
+    ]
+    assert in_history == [
+        ("WP01: work", ["src/auth.py", LOGIN]),
+        ("WP01: tidy up", ["src/auth.py"]),
+    ]
     done = take_over(checkout, [LOGIN])
     assert all("backdoor" not in git(repository.root, "show", taken.id) for taken in done.commits)
 
@@ -92,15 +102,21 @@ def test_a_rename_across_the_scope_names_both_paths(checkout: Checkout, old: str
 
 @pytest.mark.demand("D6.a")
 @pytest.mark.parametrize(
-    ("allowed", "twin"), [(LOGIN, "SRC/Login.py"), ("src/caf\u00e9.py", "src/cafe\u0301.py")], ids=["case", "unicode"]
+    ("allowed", "twin"),
+    [(LOGIN, "SRC/Login.py"), ("src/caf\u00e9.py", "src/cafe\u0301.py")],
+    ids=["case", "unicode"],
 )
 def test_a_twin_of_an_allowed_path_is_rejected(checkout: Checkout, allowed: str, twin: str) -> None:
     write(checkout.folder, {twin: "evil\n"})
     if not (checkout.folder / twin).exists() or len(seen_in(checkout).changes) != 1:
         pytest.skip("this file system does not tell the twins apart")
     found = _violations(seen_in(checkout), allowed)
-    assert {(violation.path, violation.rule) for violation in found} == {(twin, ScopeRule.NAME_COLLISION)}
-    assert twin.casefold() == allowed.casefold() or not twin.isascii()  # the control: a careless comparison agrees
+    assert {(violation.path, violation.rule) for violation in found} == {
+        (twin, ScopeRule.NAME_COLLISION)
+    }
+    assert (
+        twin.casefold() == allowed.casefold() or not twin.isascii()
+    )  # the control: a careless comparison agrees
     assert take_over(checkout, [allowed]).commits == ()
 
 
@@ -110,7 +126,9 @@ def test_a_submodule_is_rejected_and_nothing_is_fetched(checkout: Checkout, tmp_
     write(checkout.folder, {LOGIN: "done\n"})
     write(
         checkout.folder,
-        {".gitmodules": f'[submodule "x"]\n\tpath = x\n\turl = -u./payload\n\tupdate = !touch {marker}\n'},
+        {
+            ".gitmodules": f'[submodule "x"]\n\tpath = x\n\turl = -u./payload\n\tupdate = !touch {marker}\n'
+        },
     )
     git(checkout.folder, "init", "-q", "x")
     git(checkout.folder / "x", "commit", "-q", "--allow-empty", "-m", "x")
@@ -120,7 +138,10 @@ def test_a_submodule_is_rejected_and_nothing_is_fetched(checkout: Checkout, tmp_
     assert "160000" in git(checkout.folder, "ls-tree", "HEAD")  # the control: plain git takes it
 
     seen = seen_in(checkout)
-    found = {violation.path: violation.rule for violation in _violations(seen, LOGIN, "x", "hidden", ".gitmodules")}
+    found = {
+        violation.path: violation.rule
+        for violation in _violations(seen, LOGIN, "x", "hidden", ".gitmodules")
+    }
     assert found == dict.fromkeys((".gitmodules", "hidden", "x"), ScopeRule.SUBMODULE)
     tip = take_over(checkout, [LOGIN, "x", "hidden"]).tip
     assert not any(about.startswith("160000") for about in tree(checkout.repository, tip).values())
@@ -128,7 +149,9 @@ def test_a_submodule_is_rejected_and_nothing_is_fetched(checkout: Checkout, tmp_
 
 
 @pytest.mark.demand("D4.e", "D4.g", "D6.n")
-def test_refs_that_an_agent_moves_or_deletes_are_its_own(repository: Repository, tmp_path: Path) -> None:
+def test_refs_that_an_agent_moves_or_deletes_are_its_own(
+    repository: Repository, tmp_path: Path
+) -> None:
     git(repository.root, "tag", "v1.0")
     checkout = make_checkout(repository)
     naive = tmp_path / "naive"
@@ -162,14 +185,29 @@ def test_a_mode_that_was_not_declared_is_rejected(checkout: Checkout, mode: int)
     assert [found.rule for found in _violations(seen)] == [ScopeRule.MODE]
     git(checkout.folder, "commit", "-qam", "WP01: run me")
     naive = git(checkout.folder, "ls-tree", "HEAD", LOGIN)
-    assert naive.startswith("100755" if mode & 0o100 else "100644")  # the control: plain git takes it
+    assert naive.startswith(
+        "100755" if mode & 0o100 else "100644"
+    )  # the control: plain git takes it
     if mode != 0o755:
         take_over(checkout, [LOGIN])
         assert tree(checkout.repository, branch_of(checkout))[LOGIN].startswith("100644")
 
 
-STEERING = ("CLAUDE.md", "AGENTS.md", ".mcp.json", ".claude/settings.json", ".codex/config", ".vscode/tasks.json")
-STEERING += (".envrc", "conftest.py", "package.json", "node_modules/.bin/tsc", "build/sitecustomize.py")
+STEERING = (
+    "CLAUDE.md",
+    "AGENTS.md",
+    ".mcp.json",
+    ".claude/settings.json",
+    ".codex/config",
+    ".vscode/tasks.json",
+)
+STEERING += (
+    ".envrc",
+    "conftest.py",
+    "package.json",
+    "node_modules/.bin/tsc",
+    "build/sitecustomize.py",
+)
 
 
 @pytest.mark.demand("D8.g", "D6.a")
@@ -178,7 +216,9 @@ def test_steering_files_of_one_agent_reach_neither_checks_nor_the_next(
     repository: Repository, checkout: Checkout, tmp_path: Path, pooled: bool
 ) -> None:
     write(checkout.folder, {**dict.fromkeys(STEERING, "evil"), LOGIN: "done\n"})
-    assert (checkout.folder / "conftest.py").exists()  # the control: whoever reuses the folder as it is gets them
+    assert (
+        checkout.folder / "conftest.py"
+    ).exists()  # the control: whoever reuses the folder as it is gets them
     done = take_over(checkout, [LOGIN])
     exported = export_tree(repository, done.tip, tmp_path / "checks").folder
     remove_checkout(checkout, US, keep_for_reuse=pooled)
@@ -234,7 +274,12 @@ def test_the_content_of_a_file_outside_is_not_harvested_through_a_hard_link(
     assert show(repository, done.tip, "src/new.py") == b"done\n"
     assert done.left_out == (LOGIN,)
     everything = ["git", "cat-file", "--batch", "--batch-all-objects"]
-    assert b"canary" not in subprocess.run(everything, cwd=repository.root, capture_output=True, check=True).stdout
+    assert (
+        b"canary"
+        not in subprocess.run(
+            everything, cwd=repository.root, capture_output=True, check=True
+        ).stdout
+    )
 
 
 @pytest.mark.demand("D4.e")
@@ -263,7 +308,9 @@ def test_a_file_of_another_device_is_not_read(checkout: Checkout) -> None:
         pytest.skip("this machine lets no test mount anything")
     try:
         write(target, {"inside.py": "x"})
-        assert [(change.path, change.mode) for change in seen_in(checkout).changes] == [("mounted", "other-device")]
+        assert [(change.path, change.mode) for change in seen_in(checkout).changes] == [
+            ("mounted", "other-device")
+        ]
     finally:
         subprocess.run(["umount", str(target)], check=True)
 
@@ -273,7 +320,9 @@ def test_a_name_that_is_a_git_directory_elsewhere_is_rejected(checkout: Checkout
         write(checkout.folder, {f"{name}/config": "[core]\n"})
     found = _violations(seen_in(checkout), "**")
     assert {violation.rule for violation in found} == {ScopeRule.GIT_DIRECTORY}
-    assert [violation.path for violation in found] == sorted([".GIT", "git~1", "src/.Git", "src/.git."])
+    assert [violation.path for violation in found] == sorted(
+        [".GIT", "git~1", "src/.Git", "src/.git."]
+    )
     assert all(change.kind is ChangeKind.ADDED for change in seen_in(checkout).changes)
     assert os.path.lexists(checkout.folder / ".git")
     assert f"feat/{SLUG}" in git(checkout.repository.root, "branch", "--list")

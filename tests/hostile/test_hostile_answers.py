@@ -8,7 +8,16 @@ import tracemalloc
 import pytest
 
 from phasegate.core.answer.parse import parse_answer
-from support.answer_corpus import FURTHER, GENUINE, HOSTILE, NAMED, OK_RESULT, PASS, Genuine, Hostile
+from support.answer_corpus import (
+    FURTHER,
+    GENUINE,
+    HOSTILE,
+    NAMED,
+    OK_RESULT,
+    PASS,
+    Genuine,
+    Hostile,
+)
 
 
 @pytest.mark.demand("P6.j", "P6.k", "P6.l", "P6.m", "P6.n")
@@ -35,7 +44,9 @@ def test_a_genuine_answer_is_accepted(genuine: Genuine) -> None:
 
 
 @pytest.mark.demand("P6.m")
-@pytest.mark.parametrize("hostile", [case for case in HOSTILE if case.text.strip()], ids=lambda hostile: hostile.name)
+@pytest.mark.parametrize(
+    "hostile", [case for case in HOSTILE if case.text.strip()], ids=lambda hostile: hostile.name
+)
 def test_a_hostile_text_after_a_genuine_pass_takes_it_away(hostile: Hostile) -> None:
     if hostile.text.strip() != OK_RESULT:  # the one text that may follow
         assert parse_answer(f"{PASS}\n{hostile.text}", "review").verdict != "PASS"

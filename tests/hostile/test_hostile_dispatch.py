@@ -52,7 +52,14 @@ def shell(text: str, **options: object) -> Step:
 def plant(marker: Path, git_dir: str = ".git") -> str:
     """Everything in a git directory and a tree that makes a careless git run a program."""
     order = f"touch {shlex.quote(str(marker))}"
-    hooks = ("pre-commit", "post-checkout", "post-commit", "reference-transaction", "post-index-change", "post-merge")
+    hooks = (
+        "pre-commit",
+        "post-checkout",
+        "post-commit",
+        "reference-transaction",
+        "post-index-change",
+        "post-merge",
+    )
     program = f'printf \'#!/bin/sh\\n{order}\\n\' > "$1"; chmod +x "$1"'
     lines = [f"d={git_dir}; mkdir -p $d/hooks"]
     lines += [f"set -- $d/hooks/{name}; {program}" for name in hooks]
@@ -72,7 +79,9 @@ def plant(marker: Path, git_dir: str = ".git") -> str:
 
 @pytest.mark.demand("D4.g", "D6.m", "D6.n")
 @pytest.mark.parametrize("sandbox", ["auto", "none"])
-def test_what_an_agent_plants_in_its_git_directory_is_never_run(tmp_path: Path, sandbox: str) -> None:
+def test_what_an_agent_plants_in_its_git_directory_is_never_run(
+    tmp_path: Path, sandbox: str
+) -> None:
     """It is of no effect: nothing of it is run or believed, and the work is delivered (D02)."""
     project = hostile(tmp_path, sandbox)
     marker = project.root / ".worktrees" / "pwned"
@@ -133,15 +142,21 @@ def test_in_the_sandbox_nothing_outside_changes_and_the_work_is_delivered(tmp_pa
 def seen_outside(project: DispatchProject) -> tuple[str, ...]:
     config = (project.root / ".git/config").read_text()
     hooks = sorted(path.name for path in (project.root / ".git/hooks").iterdir())
-    refs = project.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/main", "refs/tags")
+    refs = project.git(
+        "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/main", "refs/tags"
+    )
     return (project.git("status", "--porcelain"), config, *hooks, refs)
 
 
 @pytest.mark.demand("D6.e", "W8.c")
-def test_without_a_sandbox_a_reviewer_that_writes_outside_never_passes_the_work(tmp_path: Path) -> None:
+def test_without_a_sandbox_a_reviewer_that_writes_outside_never_passes_the_work(
+    tmp_path: Path,
+) -> None:
     project = hostile(tmp_path, "none")
     outside = shell(f"echo evil > {project.root}/README.md")
-    project.play(turn("implement", *writes(FORM), SUCCESS), turn("review", outside, {"verdict": "PASS"}))
+    project.play(
+        turn("implement", *writes(FORM), SUCCESS), turn("review", outside, {"verdict": "PASS"})
+    )
     report = project.dispatch()
     assert (report.state, report.reason) == (
         PackageState.BLOCKED,
@@ -152,7 +167,9 @@ def test_without_a_sandbox_a_reviewer_that_writes_outside_never_passes_the_work(
 
 @pytest.mark.demand("W8.c")
 @pytest.mark.parametrize("sandbox", ["auto", "none"])
-def test_what_a_reviewer_writes_into_its_room_is_not_delivered(tmp_path: Path, sandbox: str) -> None:
+def test_what_a_reviewer_writes_into_its_room_is_not_delivered(
+    tmp_path: Path, sandbox: str
+) -> None:
     project = hostile(tmp_path, sandbox)
     review = turn("review", *writes("src/more.ts", FORM, text="evil\n"), {"verdict": "PASS"})
     project.play(turn("implement", *writes(FORM), SUCCESS), review)
@@ -183,7 +200,9 @@ def test_an_agent_cannot_forge_the_audit_trail_unseen(tmp_path: Path, sandbox: s
     """
     project = hostile(tmp_path, sandbox)
     folder = project.root / ".phasegate/audit/001-user-login"
-    forged = '{{"ts":"2026-03-01T10:15:34Z","actor":"phasegate","job":"x","action":"exit","code":0}}'
+    forged = (
+        '{{"ts":"2026-03-01T10:15:34Z","actor":"phasegate","job":"x","action":"exit","code":0}}'
+    )
     attack = f"for file in {folder}/*.jsonl; do echo '{forged}' >> $file; done"
     review = turn("review", shell(attack, may_fail=True), {"verdict": "PASS"})
     project.play(turn("implement", *writes(FORM), SUCCESS), review)
@@ -198,8 +217,12 @@ def test_an_agent_cannot_forge_the_audit_trail_unseen(tmp_path: Path, sandbox: s
 @pytest.mark.demand("D13.g", "D13.i")
 def test_an_older_copy_of_everything_that_is_recorded_is_found_out(tmp_path: Path) -> None:
     """The copy is whole and consistent in itself: only the heads that are kept outside tell."""
-    project = make_project(tmp_path, {"WP01": package(), "WP02": package("WP02", ["src/second.ts"])})
-    project.play(implements("src/login.ts", package="WP01"), implements("src/second.ts"), approves())
+    project = make_project(
+        tmp_path, {"WP01": package(), "WP02": package("WP02", ["src/second.ts"])}
+    )
+    project.play(
+        implements("src/login.ts", package="WP01"), implements("src/second.ts"), approves()
+    )
     assert project.dispatch("WP01").state is PackageState.DONE
     folder, older = project.root / ".phasegate", tmp_path / "older"
     shutil.copytree(folder, older, symlinks=True)
@@ -223,4 +246,7 @@ def chain_is_whole(project: DispatchProject) -> bool:
     assert reader is not None
     with reader:
         store_id = reader.store_id
-    return find_first_break(chain_origin_hash(store_id), read_links(project.project.location), [], []) is None
+    return (
+        find_first_break(chain_origin_hash(store_id), read_links(project.project.location), [], [])
+        is None
+    )

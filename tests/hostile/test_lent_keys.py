@@ -26,11 +26,15 @@ FORMS = {
     "HEX": lambda value: value.encode().hex().upper(),
     "address": lambda value: quote(value, safe=""),
     "lines": lambda value: "\n".join(value[at : at + 5] for at in range(0, len(value), 5)),
-    "JSON lines": lambda value: json.dumps("\n".join(value[at : at + 6] for at in range(0, len(value), 6))),
+    "JSON lines": lambda value: json.dumps(
+        "\n".join(value[at : at + 6] for at in range(0, len(value), 6))
+    ),
 }
 # Only in what is taken over or refused as a whole: output has its lines to keep.
 SPLIT_BY_SIGNS = {
-    "code": lambda value: "const k = " + " +\n ".join(f"'{value[at : at + 4]}'" for at in range(0, len(value), 4)),
+    "code": lambda value: (
+        "const k = " + " +\n ".join(f"'{value[at : at + 4]}'" for at in range(0, len(value), 4))
+    ),
     "escapes": lambda value: "".join(f"\\x{byte:02x}" for byte in value.encode()),
     "percents": lambda value: "".join(f"%{byte:02X}" for byte in value.encode()),
     "comment": lambda value: "\n".join(f"# {value[at : at + 7]}" for at in range(0, len(value), 7)),
@@ -108,14 +112,23 @@ def test_work_that_holds_a_lent_key_is_refused_and_begins_again_without_it(tmp_p
     refused = made.program("dispatch", "WP01", env=env)
     row = made.rows()["WP01"]
     assert (refused.code, row.state) == (1, "BLOCKED"), refused
-    for place in ("src/file.ts", "src/login.ts", "the message or the author of commit", "the name of a file"):
+    for place in (
+        "src/file.ts",
+        "src/login.ts",
+        "the message or the author of commit",
+        "the name of a file",
+    ):
         assert place in row.reason
     assert "src/login.ts" not in made.files_of(FEATURE)
     assert not found_in(made, refused, KEY)
-    saved = "".join(made.git("show", f"{ref}:src/file.ts", f"{ref}:src/draft.ts") for ref in made.saved())
+    saved = "".join(
+        made.git("show", f"{ref}:src/file.ts", f"{ref}:src/draft.ts") for ref in made.saved()
+    )
     assert "left out: it holds a key" in saved
     assert "draft" in saved
-    made.scenario.write_text(made.scenario.read_text().replace(IN_WORK.replace("$LEAKED", "$LEAKED_KEY"), ""))
+    made.scenario.write_text(
+        made.scenario.read_text().replace(IN_WORK.replace("$LEAKED", "$LEAKED_KEY"), "")
+    )
     done = made.program("dispatch", "WP01", env=env)
     assert done.code == 0, done
     assert not found_in(made, done, KEY)
@@ -128,7 +141,9 @@ def test_a_lent_key_in_output_answer_and_artifact_is_not_kept(tmp_path: Path) ->
     done = made.program("dispatch", "WP01", env={"LEAKED_KEY": KEY})
     assert done.code == 0, done
     assert not found_in(made, done, KEY)
-    assert any(REDACTION_MARK in path.read_bytes() for path in made.project.jobs_folder.rglob("stdout.log"))
+    assert any(
+        REDACTION_MARK in path.read_bytes() for path in made.project.jobs_folder.rglob("stdout.log")
+    )
     assert not [*(made.root / "kitty-specs").rglob("note.md")]
 
 
@@ -155,7 +170,11 @@ def stored(made: DispatchProject, done: Done) -> Iterator[tuple[str, bytes]]:
         yield " ".join(arguments), (shown.stdout + shown.stderr).encode()
     argv = ["git", "cat-file", "--batch-all-objects", "--batch"]
     yield "git objects", subprocess.run(argv, cwd=made.root, capture_output=True, check=True).stdout
-    for folder in (made.root / ".phasegate", made.root / "kitty-specs", made.project.location.state_home):
+    for folder in (
+        made.root / ".phasegate",
+        made.root / "kitty-specs",
+        made.project.location.state_home,
+    ):
         for path in folder.rglob("*"):
             yield f"the name {path.name}", path.name.encode()
             if path.is_file():

@@ -25,7 +25,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def show(root: Path, *arguments: str) -> Done:
-    return phasegate("prompt", "show", "--phase", "review", "--agent", "codex", *arguments, "Look", cwd=root)
+    return phasegate(
+        "prompt", "show", "--phase", "review", "--agent", "codex", *arguments, "Look", cwd=root
+    )
 
 
 @pytest.mark.demand("P2.a")
@@ -47,9 +49,13 @@ def test_a_named_file_that_is_a_link_out_of_the_repository_is_refused(
 
 @pytest.mark.demand("P2.a")
 @pytest.mark.parametrize("link", ["agentd/project.md", "agentd"])
-def test_a_description_of_the_project_that_leads_out_of_it_is_refused(project: Path, link: str) -> None:
+def test_a_description_of_the_project_that_leads_out_of_it_is_refused(
+    project: Path, link: str
+) -> None:
     (project / link).parent.mkdir(exist_ok=True)
-    (project / link).symlink_to(project.parent / "outside" / ("project.md" if link.endswith(".md") else ""))
+    (project / link).symlink_to(
+        project.parent / "outside" / ("project.md" if link.endswith(".md") else "")
+    )
     assert (project / "agentd/project.md").read_text() == SECRET, "a careless reader gets it"
     shown = show(project)
     assert shown.code == 2

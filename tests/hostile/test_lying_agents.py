@@ -66,7 +66,9 @@ def test_an_agent_that_invents_commits_and_files_is_found_out(folder: Path) -> N
 @pytest.mark.demand("D7.g", "D8.a")
 def test_an_agent_that_claims_success_and_did_nothing_does_not_pass(folder: Path) -> None:
     base = git(folder, "rev-parse", "HEAD")
-    finished = play(folder, '{ result = "success", summary = "Everything is implemented and tested" }')
+    finished = play(
+        folder, '{ result = "success", summary = "Everything is implemented and tested" }'
+    )
     assert (finished.exit_status, response(finished).success) == (0, True), "control"
     evidence = gather_evidence(QUICK, work_since(folder, base), run_plainly)
     assert [check.name for check in evidence.failures] == ["changes", "deliverables", "commits"]
@@ -75,15 +77,24 @@ def test_an_agent_that_claims_success_and_did_nothing_does_not_pass(folder: Path
 DISAGREEING = [
     ('{ result = "blocked" }', 0, False, "exit 0, failure reported"),
     ('{ result = "success" }, { exit = 1 }', 1, True, "exit 1, success reported"),
-    ('{ result = "success" }, { run = "kill -9 $PPID" }, { sleep_s = 5 }', None, True, "killed, success reported"),
+    (
+        '{ result = "success" }, { run = "kill -9 $PPID" }, { sleep_s = 5 }',
+        None,
+        True,
+        "killed, success reported",
+    ),
 ]
 
 
 @pytest.mark.demand("D7.g")
 @pytest.mark.parametrize(
-    ("end", "status", "success"), [row[:3] for row in DISAGREEING], ids=[row[3] for row in DISAGREEING]
+    ("end", "status", "success"),
+    [row[:3] for row in DISAGREEING],
+    ids=[row[3] for row in DISAGREEING],
 )
-def test_exit_status_and_answer_must_agree(folder: Path, end: str, status: int | None, success: bool) -> None:
+def test_exit_status_and_answer_must_agree(
+    folder: Path, end: str, status: int | None, success: bool
+) -> None:
     base = git(folder, "rev-parse", "HEAD")
     finished = play(folder, f"{HONEST}, {end}")
     assert finished.exit_status == status

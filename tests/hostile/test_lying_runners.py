@@ -38,7 +38,9 @@ WRONG = "def add(a, b):\n    return a - b\n"
 QUICK = "echo '1 passed in 0.01s'"
 
 
-def done(tmp_path: Path, files: dict[str, str], start: dict[str, str] | None = None) -> HarvestedWork:
+def done(
+    tmp_path: Path, files: dict[str, str], start: dict[str, str] | None = None
+) -> HarvestedWork:
     folder = repository(tmp_path / "repo", start or {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
     write(folder, files)
@@ -93,8 +95,12 @@ def test_a_configuration_that_skips_everything_ran_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.demand("D8.g")
-@pytest.mark.parametrize("name", ["conftest.py", "sitecustomize.py", "pytest.ini", "calc/__init__.py"])
-def test_what_an_agent_left_lying_about_is_not_there_when_we_check(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["conftest.py", "sitecustomize.py", "pytest.ini", "calc/__init__.py"]
+)
+def test_what_an_agent_left_lying_about_is_not_there_when_we_check(
+    tmp_path: Path, name: str
+) -> None:
     """The agent's checkout is green by a file that is in no commit; a clean checkout of its commits is red (D10)."""
     green = {
         "conftest.py": "import calc\ncalc.add = lambda a, b: a + b\n",
@@ -109,14 +115,18 @@ def test_what_an_agent_left_lying_about_is_not_there_when_we_check(tmp_path: Pat
     clean = tmp_path / "clean"
     git(work.checkout, "clone", "--quiet", ".", str(clean))
     there = work_since(clean, git(clean, "rev-list", "--max-parents=0", "HEAD"))
-    assert failed(gather_evidence(plan(commands={"test": f"PYTHONPATH=. {PYTEST}"}), there, run_plainly)) == ["test"]
+    assert failed(
+        gather_evidence(plan(commands={"test": f"PYTHONPATH=. {PYTEST}"}), there, run_plainly)
+    ) == ["test"]
 
 
 @pytest.mark.demand("D8.d")
 def test_a_coverage_report_that_came_with_the_tree_is_not_read(tmp_path: Path) -> None:
     report = json.dumps({"totals": {"covered_lines": 100, "num_statements": 100}})
     work = done(tmp_path, {**GOOD, "coverage.json": report})
-    assert json.loads((work.checkout / "coverage.json").read_text())["totals"]["covered_lines"] == 100, "control"
+    assert (
+        json.loads((work.checkout / "coverage.json").read_text())["totals"]["covered_lines"] == 100
+    ), "control"
     evidence = gather_evidence(plan(commands={"test": QUICK}, coverage_min=80), work, run_plainly)
     assert failed(evidence) == ["coverage"]
     honest = {"test": QUICK, "coverage": f"echo '{report}' > coverage.json"}
@@ -149,7 +159,9 @@ def test_a_cached_setup_is_not_written_through_a_link_in_the_tree(tmp_path: Path
     write(folder, GOOD)
     (folder / ".venv").symlink_to(outside)
     commit(folder, "WP01: Add")
-    gather_evidence(plan(commands={**commands, "setup": SETUP}), work_since(folder, base), _offline, None, kept)
+    gather_evidence(
+        plan(commands={**commands, "setup": SETUP}), work_since(folder, base), _offline, None, kept
+    )
     assert not [*outside.iterdir()]
     shutil.copytree(next((tmp_path / "cache").iterdir()) / "files", folder, dirs_exist_ok=True)
     assert [*outside.iterdir()], "control"
@@ -166,13 +178,22 @@ def test_what_tests_do_to_an_environment_does_not_reach_the_next_one(tmp_path: P
     base = git(folder, "rev-parse", "HEAD")
     kept = SetupCacheSlot(SetupCache(tmp_path / "cache"), "base")
     poison = f"echo poisoned > .venv/lib/module; {QUICK}"
-    take_baseline(plan(commands={"setup": SETUP, "test": QUICK}), folder, run_plainly, kept._replace(may_fill=True))
+    take_baseline(
+        plan(commands={"setup": SETUP, "test": QUICK}),
+        folder,
+        run_plainly,
+        kept._replace(may_fill=True),
+    )
     write(folder, GOOD)
     commit(folder, "WP01: Add")
     for command in (poison, "grep -q good .venv/lib/module && " + QUICK):
         git(folder, "clean", "-xdfq")
         evidence = gather_evidence(
-            plan(commands={"setup": SETUP, "test": command}), work_since(folder, base), run_plainly, None, kept
+            plan(commands={"setup": SETUP, "test": command}),
+            work_since(folder, base),
+            run_plainly,
+            None,
+            kept,
         )
         assert evidence.has_passed, evidence.failures
         setup = evidence.find_check("setup")
@@ -200,13 +221,15 @@ def test_a_tree_that_changed_what_the_setup_reads_is_set_up_by_itself(line: str,
     asked = plan(commands={"setup": line, "test": QUICK})
     assert is_setup_input(path, asked)
     assert not is_setup_input("src/calc.py", asked), "control"
-    assert is_setup_input("src/calc.py", plan(setups=(SetupCandidate(line, compiles_sources=True),))), (
-        "compiled sources are an input"
-    )
+    assert is_setup_input(
+        "src/calc.py", plan(setups=(SetupCandidate(line, compiles_sources=True),))
+    ), "compiled sources are an input"
 
 
 @pytest.mark.demand("D8.g")
-def test_the_commands_of_the_project_get_no_key_of_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_project_get_no_key_of_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There is no way to ask for one: a command has no names to pass through (L05)."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-5512")
     leaking = subprocess.run("env", capture_output=True, text=True, shell=True, check=True).stdout
@@ -227,7 +250,9 @@ def test_a_package_that_takes_out_the_failing_tests_is_pointed_out(tmp_path: Pat
     baseline = take_baseline(plan(), folder, run_plainly)
     write(folder, {"calc.py": "def add(a, b):\n    return 2\n", "test_calc.py": TESTS})
     commit(folder, "WP01: Simplify")
-    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).find_check("test")
+    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).find_check(
+        "test"
+    )
     assert test is not None
     assert "were some taken out?" in test.notes[0]
 
@@ -240,7 +265,9 @@ def test_a_package_that_takes_out_the_failing_tests_is_pointed_out(tmp_path: Pat
     ],
     ids=["tests that test nothing", "a summary in the runner's own words"],
 )
-def test_the_limit_of_evidence_is_code_that_an_agent_may_write(tmp_path: Path, forgery: str) -> None:
+def test_the_limit_of_evidence_is_code_that_an_agent_may_write(
+    tmp_path: Path, forgery: str
+) -> None:
     """A test file is a program of the agent's. What it says in the runner's place is believed.
 
     docs/reference/manifest.md tells people so: against this stand the file scope, coverage and the review.
@@ -285,6 +312,8 @@ with tempfile.TemporaryDirectory(dir="/tmp") as folder:
 def test_what_the_commands_shut_is_a_failed_check_and_no_crash() -> None:
     """A report without a right to read, and a folder of programs without a right to enter."""
     here = Path(__file__).parents[1]
-    ran = subprocess.run([sys.executable, "-c", AS_NO_ROOT], cwd=here, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", AS_NO_ROOT], cwd=here, capture_output=True, text=True
+    )
     assert "control" in ran.stdout, ran.stderr
     assert "a coverage report cannot be used: it cannot be read: Permission denied" in ran.stdout

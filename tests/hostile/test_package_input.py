@@ -38,7 +38,9 @@ def test_an_entity_bomb_of_aliases_is_refused_before_it_grows() -> None:
     bomb = "a: &a [x, x, x]\n" + "".join(
         f"{n}: &{n} [*{p}, *{p}, *{p}]\n" for p, n in zip("abcdefg", "bcdefgh", strict=True)
     )
-    assert len(str(yaml.safe_load(bomb))) > 20_000  # positive control: the usual loader lets it grow
+    assert (
+        len(str(yaml.safe_load(bomb))) > 20_000
+    )  # positive control: the usual loader lets it grow
     assert "anchor" in _refused(f"---\n{bomb}---\n")
 
 
@@ -75,7 +77,9 @@ def test_no_pattern_stalls_on_no_name() -> None:
     reference = pathspec.GitIgnoreSpec.from_lines([STALLING])
     short, long = "src/" + "a" * 18, "src/" + "a" * 36
     short_s = min(cpu_s(reference.match_file, short) for _ in range(20))
-    assert cpu_s(reference.match_file, long) > 20 * short_s  # positive control: twice the name, and so much more time
+    assert (
+        cpu_s(reference.match_file, long) > 20 * short_s
+    )  # positive control: twice the name, and so much more time
     ours = compile_pattern(STALLING)
     _grows_with_its_input(lambda size: ours.match("src/" + "a" * size), 100)
     deep = compile_pattern("/".join(["**", "a"] * 6) + "/x")
@@ -84,13 +88,16 @@ def test_no_pattern_stalls_on_no_name() -> None:
 
 def test_a_range_does_not_reach_over_a_slash() -> None:
     pattern, path = "src[!a]secret", "src/secret"
-    assert pathspec.GitIgnoreSpec.from_lines([pattern]).match_file(path)  # positive control: it does there
+    assert pathspec.GitIgnoreSpec.from_lines([pattern]).match_file(
+        path
+    )  # positive control: it does there
     assert not Scope([pattern]).covers(path)
 
 
 @pytest.mark.demand("D6.a")
 @pytest.mark.parametrize(
-    "path", ["src/ok.py\n", "src/a\x1b[2Jb.py", "src/a\u200b.py", "src/\udcff.py", "src/a\\b.py", "src/ "]
+    "path",
+    ["src/ok.py\n", "src/a\x1b[2Jb.py", "src/a\u200b.py", "src/\udcff.py", "src/a\\b.py", "src/ "],
 )
 def test_a_name_that_cannot_be_shown_plainly_is_never_in_scope(path: str) -> None:
     scope = Scope(["src/**", "src/*.py", "**"])
@@ -127,7 +134,10 @@ def test_the_reader_of_annotations_is_linear(make: Callable[[int], str]) -> None
         lambda n: "- [ ] 1.1 T\n  - File: " + "`" * n,
         lambda n: "- [ ] 1.1 T\n  - File: " + " " * n + "x y",
         lambda n: "- [ ] " + "1." * n,
-        lambda n: "".join(f"- [ ] 1.{i} T\n  - File: a\n  - Depends: 1.{i + 1}, 1.{i - 1}\n" for i in range(1, n // 8)),
+        lambda n: "".join(
+            f"- [ ] 1.{i} T\n  - File: a\n  - Depends: 1.{i + 1}, 1.{i - 1}\n"
+            for i in range(1, n // 8)
+        ),
         lambda n: "- [ ] 1.1 T\n" + "  more\n" * n,
         lambda n: "- [ ] 1.1 T\n  - Do: x\n" + "    more\n" * n,
         lambda n: "  - " + "a " * n + ":",
@@ -138,7 +148,8 @@ def test_the_reader_of_tasks_is_linear(make: Callable[[int], str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["1 passed ", "Tests: 1 ", "test result: ok. ", "=", " ", "\n", "1 a in ", '{"Action":"pass"']
+    "piece",
+    ["1 passed ", "Tests: 1 ", "test result: ok. ", "=", " ", "\n", "1 a in ", '{"Action":"pass"'],
 )
 def test_counting_tests_is_linear(piece: str) -> None:
     _grows_with_its_input(lambda size: parse_test_output(piece * size), 4_000)
@@ -146,7 +157,10 @@ def test_counting_tests_is_linear(piece: str) -> None:
 
 def test_overlaps_of_many_separate_scopes_are_found_without_comparing_all_pairs() -> None:
     _grows_with_its_input(
-        lambda n: find_scope_overlaps({f"WP{i:02}": [f"src/p{i}/**", f"t/p{i}.py"] for i in range(n)}), 500
+        lambda n: find_scope_overlaps(
+            {f"WP{i:02}": [f"src/p{i}/**", f"t/p{i}.py"] for i in range(n)}
+        ),
+        500,
     )
 
 
@@ -191,8 +205,12 @@ def test_text_that_is_not_utf_8_is_a_finding(folder: Path, data: bytes) -> None:
 def test_what_is_printed_cannot_drive_a_terminal(folder: Path) -> None:
     evil = "\x1b]0;owned\x07\x9b2J\u202e"
     (folder / "tasks" / f"WP01-{evil}.md").write_text("---\nwork_package_id: WP01\n---\n")
-    (folder / "tasks.md").write_text(f"- [ ] 1.1 T\n  - File: a{evil}.py\n  - Spec: x{evil}\n- [ ] {evil}\n")
-    (folder / "spec.md").write_text(f'<!-- sk:fr id="{evil}" priority="{evil}" -->\n- x\n<!-- /sk:fr -->\n')
+    (folder / "tasks.md").write_text(
+        f"- [ ] 1.1 T\n  - File: a{evil}.py\n  - Spec: x{evil}\n- [ ] {evil}\n"
+    )
+    (folder / "spec.md").write_text(
+        f'<!-- sk:fr id="{evil}" priority="{evil}" -->\n- x\n<!-- /sk:fr -->\n'
+    )
     command = [sys.executable, "-m", "phasegate", "spec", "check", str(folder)]
     for extra in ([], ["--json"]):
         ran = subprocess.run([*command, *extra], capture_output=True, check=False)

@@ -12,7 +12,16 @@ import pytest
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
 from support.caged import eventually
-from support.dispatch_project import FEATURE, SLUG, DispatchProject, approves, implements, make_project, package, turn
+from support.dispatch_project import (
+    FEATURE,
+    SLUG,
+    DispatchProject,
+    approves,
+    implements,
+    make_project,
+    package,
+    turn,
+)
 from support.quick_dispatch import ECHO
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +38,13 @@ def in_its_second_round(folder: Path) -> DispatchProject:
     project.play(
         implements(FORM, round=1),
         turn("review", {"verdict": "NEEDS_CHANGES"}, round=1),
-        turn("implement", waits, {"write": FORM, "content": "second\n"}, {"result": "success"}, round=2),
+        turn(
+            "implement",
+            waits,
+            {"write": FORM, "content": "second\n"},
+            {"result": "success"},
+            round=2,
+        ),
         approves(round=2),
     )
     return project
@@ -71,11 +86,15 @@ def test_a_branch_that_goes_while_an_agent_works_is_kept_and_can_be_gone_on_with
 def test_a_feature_s_branch_that_is_gone_is_not_made_anew_without_its_work(tmp_path: Path) -> None:
     documents = {"WP01": package(test=ECHO), "WP02": package("WP02", ["src/second.ts"], test=ECHO)}
     project = make_project(tmp_path, documents)
-    project.play(implements(FORM, package="WP01"), implements("src/second.ts", package="WP02"), approves())
+    project.play(
+        implements(FORM, package="WP01"), implements("src/second.ts", package="WP02"), approves()
+    )
     assert project.command("dispatch", "WP01").code == 0
     project.git("branch", "-D", FEATURE)
     refused = project.command("dispatch", "WP02")
-    assert (refused.code, f"the branch {FEATURE} was deleted" in refused.stderr) == (4, True), refused
+    assert (refused.code, f"the branch {FEATURE} was deleted" in refused.stderr) == (4, True), (
+        refused
+    )
     project.git("branch", FEATURE, f"refs/phasegate/heads/{FEATURE}")
     assert project.command("dispatch", "WP02").code == 0
     assert {FORM, "src/second.ts"} <= project.files_of(FEATURE)
@@ -92,10 +111,15 @@ AT_ONCE = {
 
 @pytest.mark.demand("W5.c")
 @pytest.mark.parametrize("order", AT_ONCE)
-def test_a_store_or_an_anchor_that_goes_in_the_middle_of_a_run_is_told_at_once(tmp_path: Path, order: str) -> None:
+def test_a_store_or_an_anchor_that_goes_in_the_middle_of_a_run_is_told_at_once(
+    tmp_path: Path, order: str
+) -> None:
     project = make_project(tmp_path, {"WP01": package(test=ECHO)})
     waits = {"run": "touch src/here; until test -e src/go; do sleep 0.02; done; rm src/here src/go"}
-    project.play(turn("implement", waits, {"write": FORM, "content": "x\n"}, {"result": "success"}), approves())
+    project.play(
+        turn("implement", waits, {"write": FORM, "content": "x\n"}, {"result": "success"}),
+        approves(),
+    )
     checkout = project.root / ".worktrees" / f"{SLUG}-WP01"
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(project.program, "dispatch", "WP01")

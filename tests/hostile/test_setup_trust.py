@@ -12,7 +12,16 @@ from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
 from support.dispatch_project import SLUG, Step, approves, make_project, package, turn
-from support.feature_project import DESCRIPTION, PASS, FeatureProject, builds, document, file, plans, says
+from support.feature_project import (
+    DESCRIPTION,
+    PASS,
+    FeatureProject,
+    builds,
+    document,
+    file,
+    plans,
+    says,
+)
 from support.feature_project import SLUG as FEATURE_SLUG
 from support.git_project import git, make_repository
 
@@ -36,7 +45,9 @@ FILES = {
     "tests/test_old.py": TEST.format(name="old", wanted="o"),
     "pyproject.toml": "",
 }
-SETTINGS = '\n[checks.python]\nsetup = "sh setup.sh"\ntest = "python3 -m unittest discover -s tests"\n'
+SETTINGS = (
+    '\n[checks.python]\nsetup = "sh setup.sh"\ntest = "python3 -m unittest discover -s tests"\n'
+)
 PLAN = """\
 # Tasks
 
@@ -59,7 +70,9 @@ def story(folder: Path, planted: str) -> FeatureProject:
         plans("01-requirements", WORKFLOWS["quick"]) | {"steps": [*_documents(), PASS]},
         builds("WP01", *plants, round=1),
         builds("WP01", file(planted, FILES[planted])),
-        builds("WP02", file("src/code.txt", "bold as before\n")),  # sent back from the merge, it fixes nothing
+        builds(
+            "WP02", file("src/code.txt", "bold as before\n")
+        ),  # sent back from the merge, it fixes nothing
         says("review", "NEEDS_CHANGES", "A fake interpreter.", package="WP01", round=1),
         *(turn(phase, PASS) for phase in ("challenge", "review", "archive")),
     )
@@ -67,7 +80,10 @@ def story(folder: Path, planted: str) -> FeatureProject:
 
 
 def _documents() -> list[Step]:
-    return [document(name, PLAN if name == "tasks.md" else None) for name in ("proposal.md", "spec.md", "tasks.md")]
+    return [
+        document(name, PLAN if name == "tasks.md" else None)
+        for name in ("proposal.md", "spec.md", "tasks.md")
+    ]
 
 
 @pytest.mark.demand("R4.b", "R4.f")
@@ -82,8 +98,12 @@ def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_gr
     assert "WP01: review says NEEDS_CHANGES" in done.stdout + done.stderr, done.stdout + done.stderr
     assert "WP01: DONE" in done.stdout + done.stderr
     lied = next((project.root / ".phasegate/evidence").rglob("WP01-1.md")).read_text()
-    assert "test: passed - 1 test ran" in lied, "control: in its own tree the fake interpreter passes"
-    assert "taken from the cache" not in lied, "a tree whose setup reads another file is set up anew"
+    assert "test: passed - 1 test ran" in lied, (
+        "control: in its own tree the fake interpreter passes"
+    )
+    assert "taken from the cache" not in lied, (
+        "a tree whose setup reads another file is set up anew"
+    )
     assert project.show(f"feat/{FEATURE_SLUG}", planted) == FILES[planted]
     (project.root / "tests/test_new.py").write_text(TEST.format(name="new", wanted="good"))
     git(project.root, "add", "-A")
@@ -109,11 +129,19 @@ def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_gr
 
 @pytest.mark.demand("R4.a")
 def test_the_second_check_of_a_base_takes_its_setup_from_the_cache(tmp_path: Path) -> None:
-    counted = {**FILES, "setup.sh": "sh tools/inner.sh; echo ran >> .venv/runs; wc -l < .venv/runs\n"}
-    project = make_project(tmp_path, {"WP01": package(files=["src/new.txt"], checks={})}, files=counted, run=SETTINGS)
+    counted = {
+        **FILES,
+        "setup.sh": "sh tools/inner.sh; echo ran >> .venv/runs; wc -l < .venv/runs\n",
+    }
+    project = make_project(
+        tmp_path, {"WP01": package(files=["src/new.txt"], checks={})}, files=counted, run=SETTINGS
+    )
     project.play(
         turn(
-            "implement", {"write": "src/new.txt", "content": "x\n"}, {"commit": "{wp_id}: Add"}, {"result": "success"}
+            "implement",
+            {"write": "src/new.txt", "content": "x\n"},
+            {"commit": "{wp_id}: Add"},
+            {"result": "success"},
         ),
         approves(),
     )
@@ -131,7 +159,9 @@ def person(home: Path) -> dict[str, str]:
     (home / ".config/pip/pip.conf").write_text(
         f"[global]\nindex-url = https://me:{PASSWORD}@mirror.invalid/simple\ntimeout = 9\n"
     )
-    (home / ".npmrc").write_text(f"registry=https://mirror.invalid/npm\n//mirror.invalid/npm/:_authToken={TOKEN}\n")
+    (home / ".npmrc").write_text(
+        f"registry=https://mirror.invalid/npm\n//mirror.invalid/npm/:_authToken={TOKEN}\n"
+    )
     return {
         "HOME": str(home),
         "PATH": "/usr/bin:/bin",
@@ -166,12 +196,15 @@ def test_registry_settings_are_given_whole_to_the_persons_setups_and_without_cre
     assert {TOKEN.encode(), PASSWORD.encode()} <= {*list_credentials(whole)}
 
 
-LOOK = "env; cat $PIP_CONFIG_FILE $NPM_CONFIG_USERCONFIG; grep -rsh canary- /tmp $HOME . 2>/dev/null"
+LOOK = (
+    "env; cat $PIP_CONFIG_FILE $NPM_CONFIG_USERCONFIG; grep -rsh canary- /tmp $HOME . 2>/dev/null"
+)
 
 
 @pytest.mark.demand("R4.d")
 @pytest.mark.skipif(
-    not probe_level(SandboxLevel.OFFLINE).is_supported, reason="not enforceable here: there is no sandbox"
+    not probe_level(SandboxLevel.OFFLINE).is_supported,
+    reason="not enforceable here: there is no sandbox",
 )
 def test_no_credential_reaches_a_command_that_runs_an_agents_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -188,7 +221,10 @@ def test_no_credential_reaches_a_command_that_runs_an_agents_code(
     changed = {"write": "setup.sh", "content": files["setup.sh"] + LOOK + "; exit 1\n"}
     scope = ["src/new.txt", "setup.sh"]
     project = make_project(
-        tmp_path, {"WP01": package(files=["src/new.txt"], file_scope=scope, checks={})}, files=files, run=settings
+        tmp_path,
+        {"WP01": package(files=["src/new.txt"], file_scope=scope, checks={})},
+        files=files,
+        run=settings,
     )
     project.play(
         turn(
@@ -201,7 +237,10 @@ def test_no_credential_reaches_a_command_that_runs_an_agents_code(
         approves(),
     )
     project.dispatch()
-    (sizes,) = [path.read_text().split() for path in (project.root / ".phasegate/setups").glob("*/files/.venv/seen")]
+    (sizes,) = [
+        path.read_text().split()
+        for path in (project.root / ".phasegate/setups").glob("*/files/.venv/seen")
+    ]
     assert int(sizes[0]) > 50, "control: the person's setup read the person's settings"
     assert int(sizes[1]) > 30, "control"
     told = [

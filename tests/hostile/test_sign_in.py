@@ -18,10 +18,20 @@ from phasegate.agents.run.sign_in import is_renewal, lend_sign_in
 
 NAME = ".claude/.credentials.json"
 OLD = {
-    "claudeAiOauth": {"accessToken": "a-old-token", "refreshToken": "r-old-token", "expiresAt": 1_000, "plan": "max"}
+    "claudeAiOauth": {
+        "accessToken": "a-old-token",
+        "refreshToken": "r-old-token",
+        "expiresAt": 1_000,
+        "plan": "max",
+    }
 }
 NEW = {
-    "claudeAiOauth": {"accessToken": "a-new-token", "refreshToken": "r-new-token", "expiresAt": 2_000, "plan": "max"}
+    "claudeAiOauth": {
+        "accessToken": "a-new-token",
+        "refreshToken": "r-new-token",
+        "expiresAt": 2_000,
+        "plan": "max",
+    }
 }
 
 
@@ -33,7 +43,13 @@ def encoded(value: object) -> bytes:
 def home(tmp_path: Path) -> Path:
     """A person's home folder, with more in it than an agent may see."""
     folder = tmp_path / "person"
-    for name in (NAME, ".claude/history.jsonl", ".claude.json", ".ssh/id_ed25519", ".codex/auth.json"):
+    for name in (
+        NAME,
+        ".claude/history.jsonl",
+        ".claude.json",
+        ".ssh/id_ed25519",
+        ".codex/auth.json",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(encoded(OLD))
     return folder
@@ -48,7 +64,9 @@ def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_the_named_files_and_nothing_else_are_lent_and_gone_afterwards(home: Path, job: Path) -> None:
+def test_the_named_files_and_nothing_else_are_lent_and_gone_afterwards(
+    home: Path, job: Path
+) -> None:
     with lend_sign_in((NAME, ".claude/absent.json"), home, job):
         assert files_in(job) == [NAME]
         assert (job / NAME).read_bytes() == encoded(OLD)
@@ -106,7 +124,9 @@ def test_of_two_jobs_that_renew_at_once_one_wins_whole(home: Path, tmp_path: Pat
     def renew(number: int) -> None:
         with lend_sign_in((NAME,), home, tmp_path / f"job{number}"):
             both.wait()
-            renewed = {"claudeAiOauth": NEW["claudeAiOauth"] | {"accessToken": f"a-new-token-{number}"}}
+            renewed = {
+                "claudeAiOauth": NEW["claudeAiOauth"] | {"accessToken": f"a-new-token-{number}"}
+            }
             (tmp_path / f"job{number}" / NAME).write_bytes(encoded(renewed))
             both.wait()
 
@@ -158,8 +178,12 @@ def _hard_link(job: Path, target: Path) -> None:
     os.link(target, job / NAME)
 
 
-@pytest.mark.parametrize("trick", [_link, _link_folder, _hard_link], ids=lambda trick: trick.__name__)
-def test_a_link_in_the_copys_place_leads_nowhere(home: Path, job: Path, tmp_path: Path, trick: object) -> None:
+@pytest.mark.parametrize(
+    "trick", [_link, _link_folder, _hard_link], ids=lambda trick: trick.__name__
+)
+def test_a_link_in_the_copys_place_leads_nowhere(
+    home: Path, job: Path, tmp_path: Path, trick: object
+) -> None:
     """It would bring another file into the person's home, or remove one of theirs with the copy."""
     target = tmp_path / "elsewhere/.credentials.json"
     target.parent.mkdir()
@@ -180,12 +204,28 @@ def test_a_pipe_in_the_copys_place_holds_up_nobody(home: Path, job: Path) -> Non
 
 RENEWALS = {
     "codex": (
-        {"OPENAI_API_KEY": None, "tokens": {"id_token": "i1", "access_token": "a1", "account_id": "me"}},
-        {"OPENAI_API_KEY": None, "tokens": {"id_token": "i2", "access_token": "a2", "account_id": "me"}},
+        {
+            "OPENAI_API_KEY": None,
+            "tokens": {"id_token": "i1", "access_token": "a1", "account_id": "me"},
+        },
+        {
+            "OPENAI_API_KEY": None,
+            "tokens": {"id_token": "i2", "access_token": "a2", "account_id": "me"},
+        },
     ),
     "gemini": (
-        {"access_token": "a1", "scope": "s", "expiry_date": 1_794_000_000_000, "token_type": "Bearer"},
-        {"access_token": "a2", "scope": "s t", "expiry_date": 1_794_003_600_000, "token_type": "Bearer"},
+        {
+            "access_token": "a1",
+            "scope": "s",
+            "expiry_date": 1_794_000_000_000,
+            "token_type": "Bearer",
+        },
+        {
+            "access_token": "a2",
+            "scope": "s t",
+            "expiry_date": 1_794_003_600_000,
+            "token_type": "Bearer",
+        },
     ),
     "opencode": (
         {"anthropic": {"type": "oauth", "refresh": "r1", "access": "a1", "expires": 1}},
@@ -213,7 +253,9 @@ ADDED = {
 
 
 @pytest.mark.parametrize("name", ADDED)
-def test_a_renewed_sign_in_brings_no_entry_that_is_not_a_token(home: Path, tmp_path: Path, name: str) -> None:
+def test_a_renewed_sign_in_brings_no_entry_that_is_not_a_token(
+    home: Path, tmp_path: Path, name: str
+) -> None:
     """The token is not lost, but no entry comes along that sends the person's own program somewhere else."""
     added = {"claudeAiOauth": {**NEW["claudeAiOauth"], name: ADDED[name]}, name: ADDED[name]}
     with lend_sign_in([NAME], home, tmp_path / "job"):
@@ -225,7 +267,9 @@ def test_a_renewed_sign_in_brings_no_entry_that_is_not_a_token(home: Path, tmp_p
 def test_an_address_or_an_impossible_time_in_place_of_a_token_is_no_renewal() -> None:
     before = {"access_token": "a", "token_uri": "https://good.test", "expires_at": 5}
     assert not is_renewal(encoded(before), encoded(before | {"token_uri": "https://evil.test"}))
-    assert not is_renewal(encoded(before), encoded(before | {"access_token": "b", "expires_at": 10**400}))
+    assert not is_renewal(
+        encoded(before), encoded(before | {"access_token": "b", "expires_at": 10**400})
+    )
     assert is_renewal(encoded(before), encoded(before | {"access_token": "b", "expires_at": 6}))
 
 
@@ -236,9 +280,9 @@ def test_an_api_key_is_no_token_that_is_renewed() -> None:
 
 def test_the_tokens_of_a_sign_in_are_secret_and_the_rest_is_not() -> None:
     assert set(find_file_secrets(encoded(OLD))) == {b"a-old-token", b"r-old-token"}
-    assert find_file_secrets(encoded({"api_keys": ["key-in-a-list"], "models": ["a-plain-model"]})) == (
-        b"key-in-a-list",
-    )
+    assert find_file_secrets(
+        encoded({"api_keys": ["key-in-a-list"], "models": ["a-plain-model"]})
+    ) == (b"key-in-a-list",)
     assert find_file_secrets(b"no json") == ()
 
 
@@ -252,6 +296,7 @@ def test_which_variables_are_secret() -> None:
         "SHORT_KEY": "1",
     }
     found = find_env_secrets(
-        env, ("MODEL_API_KEY", "MODEL_NAME", "HTTPS_PROXY", "CONFIG_CONTENT", "SHORT_KEY", "UNSET_KEY")
+        env,
+        ("MODEL_API_KEY", "MODEL_NAME", "HTTPS_PROXY", "CONFIG_CONTENT", "SHORT_KEY", "UNSET_KEY"),
     )
     assert set(found) == {b'quoted"key', b"pass%20word", b"pass word", b"key-in-json"}

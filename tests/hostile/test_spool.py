@@ -58,7 +58,16 @@ def naive_serve(folder: Path) -> None:
 def test_a_request_that_is_a_link_reads_nothing(spool: RequestSpool, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(
-        requested("artifact", "write", "--feature-slug", "s", "--relative-path", "p", "--content", "canary")
+        requested(
+            "artifact",
+            "write",
+            "--feature-slug",
+            "s",
+            "--relative-path",
+            "p",
+            "--content",
+            "canary",
+        )
     )
     (spool.folder / "requests" / NAME).symlink_to(secret)
     naive_serve(spool.folder)
@@ -106,7 +115,9 @@ def test_an_answer_is_never_written_through_a_link(spool: RequestSpool, tmp_path
 
 
 @pytest.mark.demand("D14.e")
-def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(spool: RequestSpool, tmp_path: Path) -> None:
+def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
+    spool: RequestSpool, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / NAME).write_text(requested("status", "WP99"))
@@ -139,7 +150,9 @@ BAD = [
 
 @pytest.mark.demand("D14.e")
 @pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
-def test_a_malformed_request_is_refused_and_the_next_one_is_served(spool: RequestSpool, text: str) -> None:
+def test_a_malformed_request_is_refused_and_the_next_one_is_served(
+    spool: RequestSpool, text: str
+) -> None:
     (spool.folder / "requests" / NAME).write_text(text)
     assert serve(spool) == []
     assert answered(spool)["exit_status"] == 2
@@ -181,9 +194,20 @@ def test_a_flood_of_files_closes_the_spool(spool: RequestSpool) -> None:
 
 
 @pytest.mark.demand("D14.e")
-def test_what_is_asked_reaches_the_answerer_as_a_value_and_nothing_more(spool: RequestSpool) -> None:
+def test_what_is_asked_reaches_the_answerer_as_a_value_and_nothing_more(
+    spool: RequestSpool,
+) -> None:
     """Paths are for whoever answers to judge: the spool writes no artifact itself."""
-    text = requested("artifact", "write", "--feature-slug", "..", "--relative-path", "../../x", "--content", "$(id)")
+    text = requested(
+        "artifact",
+        "write",
+        "--feature-slug",
+        "..",
+        "--relative-path",
+        "../../x",
+        "--content",
+        "$(id)",
+    )
     (spool.folder / "requests" / NAME).write_text(text)
     assert serve(spool) == [ArtifactWriteRequest("..", "../../x", "$(id)")]
     assert not (spool.folder.parent / "x").exists()

@@ -94,7 +94,9 @@ BAD_FILES = {
     "a folder": _as_folder,
     "larger than any state": _as_huge,
     "gone": lambda path: path.unlink(),
-    "unreadable": lambda path: path.chmod(0) if os.geteuid() else path.unlink(),  # root reads anything
+    "unreadable": lambda path: (
+        path.chmod(0) if os.geteuid() else path.unlink()
+    ),  # root reads anything
 }
 
 
@@ -102,7 +104,11 @@ BAD_FILES = {
 @pytest.mark.parametrize("damage", BAD_FILES.values(), ids=BAD_FILES)
 def test_a_bad_file_never_crashes_the_hook(project: Path, damage: object) -> None:
     damage(project / ".isdlc/state.json")  # type: ignore[operator]
-    for arguments, lines in (([], 0), (["--phase", "01-requirements"], 5), (["--event=workflow-completed"], 6)):
+    for arguments, lines in (
+        ([], 0),
+        (["--phase", "01-requirements"], 5),
+        (["--event=workflow-completed"], 6),
+    ):
         said = hook(project, *arguments)
         assert (said.returncode, said.stderr) == (0, "")
         assert len(said.stdout.splitlines()) == lines
@@ -140,7 +146,9 @@ def test_the_hook_does_not_look_beyond_the_repository(project: Path) -> None:
 
 def test_outside_of_a_repository_a_file_further_up_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / ".isdlc").mkdir()
-    (tmp_path / ".isdlc/state.json").write_text('{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}')
+    (tmp_path / ".isdlc/state.json").write_text(
+        '{"active_workflow": {"phases": ["01-a"], "current_phase_index": 0}}'
+    )
     (tmp_path / "below").mkdir()
     assert hook(tmp_path / "below").stdout == ""
     assert "Complete workflow" in hook(tmp_path).stdout
@@ -149,13 +157,17 @@ def test_outside_of_a_repository_a_file_further_up_is_not_ours(tmp_path: Path) -
 def test_a_reader_that_goes_away_is_no_error(project: Path) -> None:
     command = f"'{sys.executable}' -m phasegate next"
     script = f"exec 3>&1; {{ {command}; echo $? >&3; }} | true"
-    done = subprocess.run(["bash", "-c", script], cwd=project, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=project, capture_output=True, text=True, timeout=30
+    )
     assert done.stderr == ""
 
 
 def test_a_folder_that_was_removed_under_the_hook_is_no_error(tmp_path: Path) -> None:
     script = f"mkdir gone && cd gone && rmdir ../gone && '{sys.executable}' -m phasegate next"
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -163,15 +175,34 @@ json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
-fields = ["type", "phases", "current_phase", "current_phase_index", "artifact_folder", "phase_status", "noun"]
+fields = [
+    "type",
+    "phases",
+    "current_phase",
+    "current_phase_index",
+    "artifact_folder",
+    "phase_status",
+    "noun",
+]
 
 
 @pytest.mark.demand("N8.l")
-@given(st.dictionaries(st.sampled_from(fields), json_values | st.lists(st.sampled_from(WORKFLOWS["fix"]))))
+@given(
+    st.dictionaries(
+        st.sampled_from(fields), json_values | st.lists(st.sampled_from(WORKFLOWS["fix"]))
+    )
+)
 def test_any_state_gives_a_whole_block_or_nothing(active: dict[str, object]) -> None:
-    for arguments in ({}, {"phase": "01-requirements"}, {"event": "gate-passed"}, {"event": "workflow-initialized"}):
+    for arguments in (
+        {},
+        {"phase": "01-requirements"},
+        {"event": "gate-passed"},
+        {"event": "workflow-initialized"},
+    ):
         said = next_steps({"active_workflow": active}, **arguments)  # type: ignore[arg-type]
-        assert said is None or (said.startswith("---\nSUGG") and said.endswith("\n---\n") and said.isascii())
+        assert said is None or (
+            said.startswith("---\nSUGG") and said.endswith("\n---\n") and said.isascii()
+        )
 
 
 @given(st.binary())

@@ -67,7 +67,9 @@ def test_b02_an_unknown_phase_is_an_error_and_starts_no_agent(tmp_path: Path) ->
         "claude",
         "x",
     ]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert "TemplateNotFound" in done.stderr
     assert "templates/system/CLAUDE-invalid-phase.md" in done.stderr
@@ -127,9 +129,14 @@ def test_b03_a_name_that_leaves_the_folder_reads_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.demand("T1.d")
-def test_b03_an_agent_that_nobody_configured_or_wrote_a_template_for_is_not_found(tmp_path: Path) -> None:
+def test_b03_an_agent_that_nobody_configured_or_wrote_a_template_for_is_not_found(
+    tmp_path: Path,
+) -> None:
     put(tmp_path, "BASE-plan.md")
-    with pytest.raises(TemplateNotFound, match=r"templates/system/NOBODY-plan\.md nor templates/system/BASE-plan\.md"):
+    with pytest.raises(
+        TemplateNotFound,
+        match=r"templates/system/NOBODY-plan\.md nor templates/system/BASE-plan\.md",
+    ):
         load_system_template("NOBODY", "plan", root=tmp_path)
     put(tmp_path, "NOBODY-plan.md", "now there is one")
     assert load_system_template("NOBODY", "plan", root=tmp_path) == "now there is one"
@@ -154,7 +161,9 @@ def test_b04_a_folder_that_is_a_link_out_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "project/templates/system/CLAUDE-plan.md").read_text() == "secret"
     with pytest.raises(TemplateRefused, match="outside the project"):
         load_system_template("CLAUDE", "plan", root=tmp_path / "project")
-    assert load_system_template("CODEX", "review", root=tmp_path / "project")  # nothing of ours there: no harm
+    assert load_system_template(
+        "CODEX", "review", root=tmp_path / "project"
+    )  # nothing of ours there: no harm
 
 
 @pytest.mark.demand("T1.h")
@@ -184,13 +193,17 @@ def test_b04_what_is_no_template_is_refused_by_name(kind: str, tmp_path: Path) -
 
 
 @pytest.mark.demand("T3.d")
-def test_b05_a_missing_variable_leaves_a_note_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_b05_a_missing_variable_leaves_a_note_and_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert naive_fill("{{PROJECT_CONTEXT}}", {}) == "{{PROJECT_CONTEXT}}"
     with caplog.at_level(logging.WARNING, "phasegate"):
         text = inject_variables("A {{PROJECT_CONTEXT}} B {{TASKS}} C", {"TASKS": "1.1"})
     assert "Context not provided" in text
     assert "{{" not in text
-    assert [record.getMessage() for record in caplog.records] == ["no value for the template variable PROJECT_CONTEXT"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "no value for the template variable PROJECT_CONTEXT"
+    ]
 
 
 @pytest.mark.demand("T3.c")

@@ -48,7 +48,10 @@ def writer(*then: Step, **asks: object) -> Turn:
 def careless(project: FeatureProject) -> bool:
     """The positive control: whoever only asks whether there is something under the name has a document."""
     branch = f"feat/{SLUG}"
-    return SPEC in project.files_of(branch) and project.git("cat-file", "-s", f"{branch}:{SPEC}") != "0"
+    return (
+        SPEC in project.files_of(branch)
+        and project.git("cat-file", "-s", f"{branch}:{SPEC}") != "0"
+    )
 
 
 @pytest.mark.demand("W3.b", "W3.f")
@@ -75,7 +78,9 @@ def test_a_document_that_no_critic_can_be_shown_passes_no_gate(tmp_path: Path, t
 @pytest.mark.parametrize(
     "trap", [f"ln {SPEC} {FOLDER}/second.md", f"git init -q {FOLDER}/inner; touch {FOLDER}/inner/a"]
 )
-def test_what_a_writer_left_and_cannot_be_saved_blocks_with_its_reason(tmp_path: Path, trap: str) -> None:
+def test_what_a_writer_left_and_cannot_be_saved_blocks_with_its_reason(
+    tmp_path: Path, trap: str
+) -> None:
     """A run that ends with an error here would end so again and again, and never say what is wrong."""
     project = make_feature_project(tmp_path)
     project.play(writer({"run": trap}), *BUILDS, *APPROVES, ARCHIVES)
@@ -106,8 +111,12 @@ class Alone(unittest.TestCase):
 
 
 @pytest.mark.demand("D17.b", "W3.f")
-@pytest.mark.parametrize("files", ["bye.py", "bye.py, tsconfig.json"], ids=["plain", "another kind of project"])
-def test_a_merge_is_tested_by_the_commands_of_the_project_that_it_began_as(tmp_path: Path, files: str) -> None:
+@pytest.mark.parametrize(
+    "files", ["bye.py", "bye.py, tsconfig.json"], ids=["plain", "another kind of project"]
+)
+def test_a_merge_is_tested_by_the_commands_of_the_project_that_it_began_as(
+    tmp_path: Path, files: str
+) -> None:
     """A person's commit does not go together with the work; the trap makes a Python project look like another one."""
     project = make_feature_project(tmp_path)
     tasks = document("tasks.md", TASKS.replace("{files}", files))
@@ -134,7 +143,9 @@ def test_a_check_that_the_work_takes_away_is_still_asked_for(tmp_path: Path) -> 
     scope = ["src/login.ts", "package.json"]
     one = package(files=scope, profile="typescript", checks={}, deliverables={"code": scope[:1]})
     project = make_project(tmp_path, {"WP01": one}, files=files, run="max_review_cycles = 1")
-    project.play(turn("implement", *writes("src/login.ts"), file("package.json", "{}"), SUCCESS), approves())
+    project.play(
+        turn("implement", *writes("src/login.ts"), file("package.json", "{}"), SUCCESS), approves()
+    )
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
     assert "test: " in report.reason
@@ -159,7 +170,9 @@ def mover(project: FeatureProject, then: str = "") -> str:
     """A program that puts a file on the feature's branch: where no sandbox holds, an agent can."""
     program = project.scenario.with_name("move.sh")
     room, branch = program.parent, f"feat/{SLUG}"
-    program.write_text(MOVES_THE_BRANCH.format(root=project.root, room=room, branch=branch, then=then))
+    program.write_text(
+        MOVES_THE_BRANCH.format(root=project.root, room=room, branch=branch, then=then)
+    )
     program.chmod(0o755)
     return str(program)
 
@@ -170,7 +183,9 @@ def test_what_came_to_the_branch_after_the_last_review_is_not_merged_unseen(tmp_
     project = make_feature_project(tmp_path, config='[run]\nsandbox = "none"\n')
     pid = tmp_path / "pid"
     program = mover(project, then=f"kill -9 $(cat {pid})")
-    project.play(writer(), *BUILDS, *APPROVES, turn("archive", {"run": program}, {"verdict": "PASS"}))
+    project.play(
+        writer(), *BUILDS, *APPROVES, turn("archive", {"run": program}, {"verdict": "PASS"})
+    )
     project.start()
     run = subprocess.Popen([sys.executable, "-m", "phasegate", "run", "--merge"], cwd=project.root)
     pid.write_text(str(run.pid))
@@ -193,7 +208,9 @@ phases = ["01-requirements", "06-implementation", "11-local-testing"]
 
 
 @pytest.mark.demand("W3.b", "W3.f")
-def test_a_reviewer_is_shown_what_was_tested_and_another_tree_passes_no_gate(tmp_path: Path) -> None:
+def test_a_reviewer_is_shown_what_was_tested_and_another_tree_passes_no_gate(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path, config=SHORT)
     fails = turn("review", {"exit": 1}, workflow_phase="11-local-testing")
     project.play(writer(), *BUILDS, fails, *APPROVES, ARCHIVES)
@@ -213,11 +230,17 @@ KEY = "ghp_" + "a1B2" * 9
 
 @pytest.mark.demand("W8.a", "W8.b")
 @pytest.mark.parametrize("phase", ["plan", "archive"])
-def test_a_secret_in_a_document_reaches_no_branch_and_no_other_agent(tmp_path: Path, phase: str) -> None:
+def test_a_secret_in_a_document_reaches_no_branch_and_no_other_agent(
+    tmp_path: Path, phase: str
+) -> None:
     """Committed and taken out again, it would still be in the history. The control finds it in what was saved."""
     project = make_feature_project(tmp_path)
     path = SPEC if phase == "plan" else "CHANGELOG.md"
-    steps: tuple[Step, ...] = (file(path, f"It is {KEY}\n"), {"commit": "One"}, file(path, "It was\n"))
+    steps: tuple[Step, ...] = (
+        file(path, f"It is {KEY}\n"),
+        {"commit": "One"},
+        file(path, "It was\n"),
+    )
     leaky = writer(*steps) if phase == "plan" else turn("archive", *steps, {"verdict": "PASS"})
     project.play(leaky, writer(), *BUILDS, *APPROVES, ARCHIVES)
     project.start()
@@ -231,7 +254,9 @@ def test_a_secret_in_a_document_reaches_no_branch_and_no_other_agent(tmp_path: P
 
 
 @pytest.mark.demand("W4.b")
-def test_without_a_sandbox_a_feature_in_work_beside_is_no_stray_and_an_idle_one_is(tmp_path: Path) -> None:
+def test_without_a_sandbox_a_feature_in_work_beside_is_no_stray_and_an_idle_one_is(
+    tmp_path: Path,
+) -> None:
     project = make_feature_project(tmp_path)
     project.play(writer(), *BUILDS, *APPROVES, ARCHIVES)
     first, second = project.start(), project.start(description="Another thing")

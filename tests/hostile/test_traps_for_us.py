@@ -46,11 +46,15 @@ def played(project: DispatchProject, attack: str) -> DispatchProject:
 
 
 @pytest.mark.demand("D4.e", "D6.f")
-def test_we_never_write_through_a_link_that_an_agent_put_in_place_of_its_document(tmp_path: Path) -> None:
+def test_we_never_write_through_a_link_that_an_agent_put_in_place_of_its_document(
+    tmp_path: Path,
+) -> None:
     """A write of ours follows no link: the positive control is a plain write to the same path."""
     canary = tmp_path / "canary"
     canary.write_text("untouched")
-    project = played(make_project(tmp_path), f"rm {DOCUMENT}; ln -s {shlex.quote(str(canary))} {DOCUMENT}")
+    project = played(
+        make_project(tmp_path), f"rm {DOCUMENT}; ln -s {shlex.quote(str(canary))} {DOCUMENT}"
+    )
     assert project.dispatch().state is PackageState.DONE
     assert canary.read_text() == "untouched"
     assert FORM in project.files_of(FEATURE)
@@ -60,8 +64,12 @@ def test_we_never_write_through_a_link_that_an_agent_put_in_place_of_its_documen
 
 
 @pytest.mark.demand("D6.f")
-@pytest.mark.parametrize("trap", ["mkfifo {}", "mkdir {0}; touch {0}/a", "mkdir {0}; mkdir {0}/b; chmod 0 {0}"])
-def test_a_pipe_or_a_folder_in_place_of_its_document_stops_nobody(tmp_path: Path, trap: str) -> None:
+@pytest.mark.parametrize(
+    "trap", ["mkfifo {}", "mkdir {0}; touch {0}/a", "mkdir {0}; mkdir {0}/b; chmod 0 {0}"]
+)
+def test_a_pipe_or_a_folder_in_place_of_its_document_stops_nobody(
+    tmp_path: Path, trap: str
+) -> None:
     project = played(make_project(tmp_path), f"rm {DOCUMENT}; {trap.format(DOCUMENT)}")
     done = project.command("dispatch", "WP01")
     assert done.code == 0, done.stderr
@@ -125,7 +133,9 @@ def test_what_a_setup_links_into_its_folder_of_programs_is_not_shown_to_the_test
     look = f"test ! -e {shlex.quote(str(private))} && python3 -m unittest -q check_sources"
     links = f"mkdir -p .venv/bin; ln -s {shlex.quote(str(private))} .venv/bin/tool"
     checks = {"setup": "sh setup.sh", "test": look}
-    document = package(files=[FORM, "setup.sh"], profile="python", checks=checks, deliverables={"code": [FORM]})
+    document = package(
+        files=[FORM, "setup.sh"], profile="python", checks=checks, deliverables={"code": [FORM]}
+    )
     project = make_project(home, {"WP01": document}, files={**FILES, "setup.sh": "true\n"})
     project.play(
         turn("implement", *writes(FORM), {"write": "setup.sh", "content": f"{links}\n"}, SUCCESS),
@@ -139,8 +149,12 @@ BAD_NAME = "$(printf 'src/b\\377d')"
 
 
 @pytest.mark.demand("D6.a")
-def test_a_file_name_that_is_no_text_blocks_as_any_other_and_is_told_in_escapes(tmp_path: Path) -> None:
-    project = played(make_project(tmp_path), f'printf x > "{BAD_NAME}"; printf x > "$(printf \'e\\033[31m\')"')
+def test_a_file_name_that_is_no_text_blocks_as_any_other_and_is_told_in_escapes(
+    tmp_path: Path,
+) -> None:
+    project = played(
+        make_project(tmp_path), f'printf x > "{BAD_NAME}"; printf x > "$(printf \'e\\033[31m\')"'
+    )
     done = project.command("dispatch", "WP01")
     assert done.code == 1, done.stderr
     assert "File scope violation" in done.stdout
@@ -203,7 +217,9 @@ def test_a_repository_with_a_submodule_can_be_worked_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("D6.d")
-def test_what_an_agent_puts_into_the_folder_of_a_submodule_blocks_and_reaches_nobody(tmp_path: Path) -> None:
+def test_what_an_agent_puts_into_the_folder_of_a_submodule_blocks_and_reaches_nobody(
+    tmp_path: Path,
+) -> None:
     """An agent file for whoever comes next (D10): the folder is no part of the tree, but is looked into."""
     project = played(with_submodule(tmp_path, is_here=False), "echo obey me > library/CLAUDE.md")
     report = project.dispatch()
@@ -266,11 +282,15 @@ def test_a_write_that_leaves_no_trace_in_the_times_of_a_file_is_seen(tmp_path: P
 
 
 @pytest.mark.demand("D8.g")
-@pytest.mark.parametrize("trap", ["mkdir package.json; echo x > package.json/a", "ln -s src/nothing package.json"])
+@pytest.mark.parametrize(
+    "trap", ["mkdir package.json; echo x > package.json/a", "ln -s src/nothing package.json"]
+)
 def test_an_odd_thing_under_the_name_of_a_settings_file_is_a_failed_check_and_no_crash(
     tmp_path: Path, trap: str
 ) -> None:
-    document = package(file_scope=["**"], profile="typescript", checks={"test": "npm test", "setup": ""})
+    document = package(
+        file_scope=["**"], profile="typescript", checks={"test": "npm test", "setup": ""}
+    )
     project = played(make_project(tmp_path, {"WP01": document}, run="max_review_cycles = 1"), trap)
     done = project.command("dispatch", "WP01")
     assert done.code == 1, done.stderr
@@ -293,7 +313,10 @@ def test_a_commit_of_impossible_time_or_letters_is_taken_over_as_well_as_it_can_
     project = played(make_project(tmp_path), MAKES_A_COMMIT.format(encoding))
     report = project.dispatch()
     assert report.state is PackageState.DONE, report.reason
-    assert project.git("log", "-1", "--format=%an|%ad|%s", "--date=format:%z", f"{FEATURE}^2") == "A|+0000|WP01: x"
+    assert (
+        project.git("log", "-1", "--format=%an|%ad|%s", "--date=format:%z", f"{FEATURE}^2")
+        == "A|+0000|WP01: x"
+    )
 
 
 @pytest.mark.demand("D11.b", "D11.e")
@@ -315,7 +338,9 @@ def test_two_agents_that_change_a_lock_file_in_two_ways_block_the_package(tmp_pa
 
 @pytest.mark.demand("D6.e")
 def test_a_chain_of_folders_that_is_too_deep_for_a_path_is_found_outside(tmp_path: Path) -> None:
-    deeper = "import os\nfor _ in range(2500):\n    os.mkdir('d')\n    os.chdir('d')\nopen('x', 'w')"
+    deeper = (
+        "import os\nfor _ in range(2500):\n    os.mkdir('d')\n    os.chdir('d')\nopen('x', 'w')"
+    )
     project = make_project(tmp_path, run='sandbox = "none"')
     played(project, f"cd {shlex.quote(str(project.root))}; python3 -c {shlex.quote(deeper)}")
     try:
@@ -370,7 +395,11 @@ for place in (os.environ["HOME"], os.environ["TMPDIR"]):
 
 
 def left_of_jobs(project: DispatchProject) -> list[str]:
-    return [path.name for path in project.project.jobs_folder.glob("*/*") if path.name in ("home", "tmp")]
+    return [
+        path.name
+        for path in project.project.jobs_folder.glob("*/*")
+        if path.name in ("home", "tmp")
+    ]
 
 
 @pytest.mark.demand("D4.e")
@@ -381,7 +410,9 @@ def test_what_an_agent_kept_in_its_home_is_gone_with_its_job_however_deep(tmp_pa
 
 
 @pytest.mark.demand("W5.a")
-def test_a_deep_home_of_a_lost_job_does_not_keep_the_next_dispatcher_from_going_on(tmp_path: Path) -> None:
+def test_a_deep_home_of_a_lost_job_does_not_keep_the_next_dispatcher_from_going_on(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path)
     digs = {"run": f"python3 -c {shlex.quote(DIGS)}"}
     project.play(turn("implement", digs, *writes("src/half.ts"), {"sleep_s": 600}))
@@ -412,7 +443,11 @@ def test_a_program_of_the_repository_is_never_taken_for_the_sandbox(tmp_path: Pa
 
 def settings_that_run(mark: Path) -> str:
     """The settings of a bare repository: whoever asks git for the status inside it runs a program."""
-    lines = ("bare = false", "worktree = ..", f'fsmonitor = "touch {shlex.quote(str(mark))}; false"')
+    lines = (
+        "bare = false",
+        "worktree = ..",
+        f'fsmonitor = "touch {shlex.quote(str(mark))}; false"',
+    )
     return "\n".join(("[core]", "repositoryformatversion = 0", *lines, ""))
 
 
@@ -428,7 +463,10 @@ REPOSITORY_PARTS = {"HEAD": "ref: refs/heads/main\n", "objects/a": "a", "refs/a"
 @pytest.mark.demand("D6.m", "D6.a")
 def test_a_folder_that_was_there_does_not_become_a_repository(tmp_path: Path) -> None:
     """A person who stands in it would run what its settings name: the control does."""
-    project, mark = make_project(tmp_path, {"WP01": package(file_scope=["src/**"])}), tmp_path / "ran"
+    project, mark = (
+        make_project(tmp_path, {"WP01": package(file_scope=["src/**"])}),
+        tmp_path / "ran",
+    )
     parts = {**REPOSITORY_PARTS, "config": settings_that_run(mark)}
     steps = [{"write": f"src/{name}", "content": text} for name, text in parts.items()]
     project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
@@ -444,7 +482,9 @@ def test_the_folder_of_artifacts_does_not_become_a_repository(tmp_path: Path) ->
     """What agents store lies in the record; in the person's own tree it would be one, once HEAD is there."""
     project, mark = make_project(tmp_path), tmp_path / "ran"
     parts = {**REPOSITORY_PARTS, "config": settings_that_run(mark)}
-    command = f"phasegate artifact write --feature-slug {SLUG} --relative-path WP01/{{}} --content {{}}"
+    command = (
+        f"phasegate artifact write --feature-slug {SLUG} --relative-path WP01/{{}} --content {{}}"
+    )
     attack = "; ".join(command.format(name, shlex.quote(text)) for name, text in parts.items())
     assert played(project, attack).dispatch().state is PackageState.DONE
     folder = project.root / f"kitty-specs/{SLUG}/WP01"
@@ -466,16 +506,22 @@ with open("src/login.ts", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
 
 
 @pytest.mark.demand("D8.g")
-def test_a_test_run_that_mends_the_sources_without_a_trace_in_their_times_proves_nothing(tmp_path: Path) -> None:
+def test_a_test_run_that_mends_the_sources_without_a_trace_in_their_times_proves_nothing(
+    tmp_path: Path,
+) -> None:
     """What is merged would be another tree than the one that passed: on a disk, and in memory, where times stay."""
     lines = {"test": "python3 mend.py && python3 -m unittest -q check_sources"}
     document = package(file_scope=["src/**", "mend.py"], checks=lines)
     files = {**FILES, "mend.py": ""}
     for place in (str(tmp_path), MEMORY):
         with TemporaryDirectory(dir=place) as folder:
-            project = make_project(Path(folder), {"WP01": document}, files=files, run="max_review_cycles = 1")
+            project = make_project(
+                Path(folder), {"WP01": document}, files=files, run="max_review_cycles = 1"
+            )
             mends = {"write": "mend.py", "content": MENDS_THE_SOURCE}
-            project.play(turn("implement", *writes(FORM, text="TODO it\n"), mends, SUCCESS), approves())
+            project.play(
+                turn("implement", *writes(FORM, text="TODO it\n"), mends, SUCCESS), approves()
+            )
             said: list[str] = []
             assert project.dispatch(said=said).state is PackageState.BLOCKED
             assert "WP01: manifest failed: tree kept" in said
@@ -486,8 +532,13 @@ def test_a_test_run_that_mends_the_sources_without_a_trace_in_their_times_proves
 def test_an_agent_delivers_nothing_into_our_own_folders(tmp_path: Path, scope: list[str]) -> None:
     """Merged, it would lie in the person's repository: a poisoned cache, or a link that leads our removals away."""
     config = '[paths]\nworktrees = "rooms/work"'
-    files = {**FILES, ".isdlc/mine.txt": ""}  # with a file of the project's in it, that folder is harvested too
-    project = make_project(tmp_path, {"WP01": package(file_scope=scope)}, files=files, run=f"\n{config}")
+    files = {
+        **FILES,
+        ".isdlc/mine.txt": "",
+    }  # with a file of the project's in it, that folder is harvested too
+    project = make_project(
+        tmp_path, {"WP01": package(file_scope=scope)}, files=files, run=f"\n{config}"
+    )
     places = [".phasegate/setups", ".Worktrees/.pool", ".isdlc", "rooms/work/.pool"]
     steps = [{"write": f"{place}/yarn.lock", "content": "a"} for place in places]
     project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
@@ -498,7 +549,9 @@ def test_an_agent_delivers_nothing_into_our_own_folders(tmp_path: Path, scope: l
 
 
 @pytest.mark.demand("D6.a")
-def test_what_an_agent_leaves_where_we_lay_the_state_is_not_delivered_even_if_it_is_committed(tmp_path: Path) -> None:
+def test_what_an_agent_leaves_where_we_lay_the_state_is_not_delivered_even_if_it_is_committed(
+    tmp_path: Path,
+) -> None:
     attack = "mkdir -p .isdlc; echo a > .isdlc/yarn.lock; git add -fA; git commit -qm one"
     project = played(make_project(tmp_path, {"WP01": package(file_scope=["**"])}), attack)
     report = project.dispatch()
@@ -516,7 +569,9 @@ def test_a_program_of_the_repository_is_never_taken_for_git(tmp_path: Path) -> N
     subprocess.run(["sh", "-c", "git"], cwd=project.root, env={**os.environ, **env}, check=True)
     assert ran.exists()
     ran.unlink()
-    done = project.program("prompt", "show", "--phase", "plan", "--agent", "claude", "Add login", env=env)
+    done = project.program(
+        "prompt", "show", "--phase", "plan", "--agent", "claude", "Add login", env=env
+    )
     assert done.code == 0, done.stderr
     assert "check_sources.py" in done.stdout
     assert not ran.exists()
@@ -553,7 +608,9 @@ def test_a_person_who_looks_into_a_checkout_that_is_left_runs_nothing_of_the_age
 
 
 @pytest.mark.demand("D6.e")
-def test_without_a_sandbox_a_write_outside_that_leaves_no_trace_in_the_times_is_seen_too(tmp_path: Path) -> None:
+def test_without_a_sandbox_a_write_outside_that_leaves_no_trace_in_the_times_is_seen_too(
+    tmp_path: Path,
+) -> None:
     """The control is that of a write in the checkout: in memory, times stay as they are."""
     with TemporaryDirectory(dir=MEMORY) as folder:
         project = make_project(Path(folder), run='sandbox = "none"')

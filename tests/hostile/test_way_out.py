@@ -23,7 +23,9 @@ from support.caged import SANDBOXED, Room, make_room, python
 from support.dispatch_project import make_project, package
 from support.quick_dispatch import ECHO
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="there is no sandbox on this system")
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="there is no sandbox on this system"
+)
 KEY = "the-real-key-0123456789"
 # Each attempt prints its name when it got through. `sys.argv`: token, port of the machine's server, another address.
 ATTEMPTS = """
@@ -148,14 +150,19 @@ def test_a_job_reaches_the_listed_hosts_and_nothing_else(
     room: Room, server: Server, address: str, level: SandboxLevel
 ) -> None:
     control = subprocess.run(
-        [*python(ATTEMPTS), room.token, str(server.port), address], capture_output=True, text=True, timeout=60
+        [*python(ATTEMPTS), room.token, str(server.port), address],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert set(control.stdout.splitlines()) >= FROM_OUTSIDE, control
     told: list[ConnectionAttempt] = []
     routes = [f"http://localhost:{server.port}"]
     broker = EgressProxy([f"localhost:{server.port}"], routes, {"dummy-4711": KEY}, told.append)
     server.seen.clear()
-    request = room.request(ATTEMPTS, level, str(server.port), address, way_out=broker, timeout_s=90.0)
+    request = room.request(
+        ATTEMPTS, level, str(server.port), address, way_out=broker, timeout_s=90.0
+    )
     outcome = SandboxedJob(request).run()
     assert set(outcome.stdout.text.splitlines()) == {"ALLOWED tunnel", "ALLOWED route"}, outcome
     assert server.seen == [("/v1/models", KEY)]
@@ -239,7 +246,9 @@ def test_a_dispatch_at_offline_reaches_its_model_without_its_key_and_the_trail_n
     log = (made.project.jobs_folder / job / "stdout.log").read_text()
     assert "it is the server" in log
     assert "403" in log
-    reached = [(one["host"], one["allowed"]) for one in made.trail(job) if one["action"] == "reach_host"]
+    reached = [
+        (one["host"], one["allowed"]) for one in made.trail(job) if one["action"] == "reach_host"
+    ]
     assert reached == [(f"127.0.0.1:{server.port}", True), ("other.test:80", False)]
     environment = made.git("show", "main..feat/001-user-login", "--", "environment.txt")
     assert "MODEL_API_KEY=the-dummy-" in environment
@@ -297,9 +306,16 @@ def test_a_host_is_named_exactly_or_by_its_domain() -> None:
     assert is_host_allowed("api.model.test", 443, ["api.model.test"])
     assert is_host_allowed("API.Model.Test.", 443, ["*.model.test"])
     assert is_host_allowed("[::1]".strip("[]"), 8080, ["[::1]:8080"])
-    for host, port in (("model.test", 443), ("evilmodel.test", 443), ("api.model.test", 80), ("api.model.test.x", 443)):
+    for host, port in (
+        ("model.test", 443),
+        ("evilmodel.test", 443),
+        ("api.model.test", 80),
+        ("api.model.test.x", 443),
+    ):
         assert not is_host_allowed(host, port, ["*.model.test", "api.model.test"])
-    assert not is_host_allowed("10.0.0.1", 443, ["*.0.1"]) or is_host_allowed("10.0.0.1", 443, ["10.0.0.1"])
+    assert not is_host_allowed("10.0.0.1", 443, ["*.0.1"]) or is_host_allowed(
+        "10.0.0.1", 443, ["10.0.0.1"]
+    )
 
 
 def test_the_persons_own_proxy_is_used_but_where_they_say_not() -> None:

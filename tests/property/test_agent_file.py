@@ -17,23 +17,106 @@ from support.growth import assert_grows_no_faster_than_its_input
 
 FRAGMENTS = st.sampled_from(
     [
-        *["", " ", "text", "more text", "    deep", "  shallow", "\ttab", "# ROLE", "## Deeper", " # One in", "#no"],
-        *["# SELF-VALIDATION", "# SUGGESTED PROMPTS", "# PROMPT EMISSION PROTOCOL", "# SUGGESTED PROMPTS  "],
+        *[
+            "",
+            " ",
+            "text",
+            "more text",
+            "    deep",
+            "  shallow",
+            "\ttab",
+            "# ROLE",
+            "## Deeper",
+            " # One in",
+            "#no",
+        ],
+        *[
+            "# SELF-VALIDATION",
+            "# SUGGESTED PROMPTS",
+            "# PROMPT EMISSION PROTOCOL",
+            "# SUGGESTED PROMPTS  ",
+        ],
         *["SELF-VALIDATION", "SUGGESTED PROMPTS"],
-        *["# CONSTITUTIONAL GOVERNANCE", "# PROGRESS TRACKING (TASK LIST)", "---", "...", "***", "===", "- - -"],
-        *["- item", "-", "* x", "2. two", "1) one", "  - nested", "-     far", "10. ten", "> quoted", "> # no"],
-        *["```", "````", "~~~", "``` x", "`` ` ``", "  ```", "    ```", "   ~~~", "- ```", "```x```"],
-        *["| a | b |", "a | b", "--- | ---", "<!-- x -->", "<!--", "-->", "[1] option", "  [2] option", "[1]: x"],
-        *["phases: [01-requirements, 06-x]", "role: orchestrator", "role: sub-agent", "parent: p", "task: t"],
-        *["role: sub-orchestrator", "name: discover-orchestrator", "\ufeff", "\u2028x", "\x0b", "é", "\x00"],
+        *[
+            "# CONSTITUTIONAL GOVERNANCE",
+            "# PROGRESS TRACKING (TASK LIST)",
+            "---",
+            "...",
+            "***",
+            "===",
+            "- - -",
+        ],
+        *[
+            "- item",
+            "-",
+            "* x",
+            "2. two",
+            "1) one",
+            "  - nested",
+            "-     far",
+            "10. ten",
+            "> quoted",
+            "> # no",
+        ],
+        *[
+            "```",
+            "````",
+            "~~~",
+            "``` x",
+            "`` ` ``",
+            "  ```",
+            "    ```",
+            "   ~~~",
+            "- ```",
+            "```x```",
+        ],
+        *[
+            "| a | b |",
+            "a | b",
+            "--- | ---",
+            "<!-- x -->",
+            "<!--",
+            "-->",
+            "[1] option",
+            "  [2] option",
+            "[1]: x",
+        ],
+        *[
+            "phases: [01-requirements, 06-x]",
+            "role: orchestrator",
+            "role: sub-agent",
+            "parent: p",
+            "task: t",
+        ],
+        *[
+            "role: sub-orchestrator",
+            "name: discover-orchestrator",
+            "\ufeff",
+            "\u2028x",
+            "\x0b",
+            "é",
+            "\x00",
+        ],
     ]
 )
 NAMES = st.sampled_from(
-    ["mine", "00-sdlc-orchestrator", "risk-assessor", "discover-orchestrator", "14-upgrade-engineer"]
+    [
+        "mine",
+        "00-sdlc-orchestrator",
+        "risk-assessor",
+        "discover-orchestrator",
+        "14-upgrade-engineer",
+    ]
 )
 FRONT_MATTER = st.sampled_from(
     [
-        *["", "", "---\nphases: [02-tracing]\n---\n", "---\nrole: orchestrator\n---\n", "---\nnote: # ROLE\n---\n"],
+        *[
+            "",
+            "",
+            "---\nphases: [02-tracing]\n---\n",
+            "---\nrole: orchestrator\n---\n",
+            "---\nnote: # ROLE\n---\n",
+        ],
         *["---\nrole: sub-agent\nparent: p\ntask: t\n---\n", "---\nrole: sub-orchestrator\n...\n"],
     ]
 )
@@ -51,8 +134,20 @@ BLOCKS = st.sampled_from(
             "#no",
             "> quoted\n> # no",
         ],
-        *["# SELF-VALIDATION", "# SUGGESTED PROMPTS", "# PROMPT EMISSION PROTOCOL", "# SUGGESTED PROMPTS  "],
-        *["SELF-VALIDATION\n===", "SUGGESTED PROMPTS\n===", "Two\nlines\n=", "Notes\n---", "***", "- - -"],
+        *[
+            "# SELF-VALIDATION",
+            "# SUGGESTED PROMPTS",
+            "# PROMPT EMISSION PROTOCOL",
+            "# SUGGESTED PROMPTS  ",
+        ],
+        *[
+            "SELF-VALIDATION\n===",
+            "SUGGESTED PROMPTS\n===",
+            "Two\nlines\n=",
+            "Notes\n---",
+            "***",
+            "- - -",
+        ],
         *["# CONSTITUTIONAL GOVERNANCE", "# PROGRESS TRACKING (TASK LIST)"],
         *[
             "- item",
@@ -86,7 +181,9 @@ BLOCKS = st.sampled_from(
 @st.composite
 def documents(draw: st.DrawFn, front_matter: st.SearchStrategy[str] = FRONT_MATTER) -> str:
     """Whole texts that are dense in everything that matters here."""
-    parts = draw(st.lists(st.tuples(BLOCKS, st.sampled_from(["\n", "\n\n", "\n\n\n"])), max_size=10))
+    parts = draw(
+        st.lists(st.tuples(BLOCKS, st.sampled_from(["\n", "\n\n", "\n\n\n"])), max_size=10)
+    )
     text = draw(front_matter) + "".join(block + gap for block, gap in parts)
     last = draw(st.sampled_from(["", "The end.", "- the end"]))
     return draw(st.sampled_from(["", "\ufeff"])) + (text + last).replace(
@@ -128,7 +225,9 @@ def test_twice_gives_the_same_bytes_as_once(text: str, name: str) -> None:
 def test_the_section_is_there_once_and_the_authors_lines_stay(text: str, name: str) -> None:
     examined = check_agent_file(text, name)
     synced = read_agent_file(examined.corrected_text)
-    assert [found.text for found in synced.sections] == [build_expected_section(read_agent_file(text), name).text]
+    assert [found.text for found in synced.sections] == [
+        build_expected_section(read_agent_file(text), name).text
+    ]
     assert authors_lines(examined.corrected_text) == authors_lines(text)
     assert (examined.findings == []) == (examined.corrected_text == text)
 
@@ -139,7 +238,9 @@ def test_no_line_that_is_added_below_a_section_is_lost(text: str, below: str, na
     assume(not any(mark in below for mark in (*OWN_TITLES, "\ufeff")))
     longer = f"{check_agent_file(text, name).corrected_text}\n\n{below}"
     synced = check_agent_file(longer, name)
-    before, after = (Counter(said_lines(whole.lstrip("\ufeff"))) for whole in (longer, synced.corrected_text))
+    before, after = (
+        Counter(said_lines(whole.lstrip("\ufeff"))) for whole in (longer, synced.corrected_text)
+    )
     assert before <= after
     assert_stays(synced.corrected_text, name)
 
@@ -169,26 +270,45 @@ def assert_synced_or_refused_with_reason(text: str, name: str) -> None:
 
 
 def test_broken_texts_are_both_synced_and_refused() -> None:
-    assert_stays(check_agent_file("# SELF-VALIDATION\n- x\n```\n# no\n```\nIt.\r", "mine").corrected_text, "mine")
+    assert_stays(
+        check_agent_file("# SELF-VALIDATION\n- x\n```\n# no\n```\nIt.\r", "mine").corrected_text,
+        "mine",
+    )
     with pytest.raises(ConfigError):
         check_agent_file("- x\n~~~", "mine")
 
 
 @pytest.mark.demand("N10.j")
-@given(text=documents(st.just("")).filter(lambda text: "\x00" not in text and not text.startswith("\ufeff")))
+@given(
+    text=documents(st.just("")).filter(
+        lambda text: "\x00" not in text and not text.startswith("\ufeff")
+    )
+)
 def test_headings_are_where_a_commonmark_parser_sees_them(text: str) -> None:
     lines = split_lines(text)
-    tokens = MarkdownIt("commonmark").enable("table").parse("".join(f"{line.rstrip()}\n" for line in lines))
-    opened = [token for token in tokens if token.type == "heading_open" and token.markup == "#" and token.level == 0]
+    tokens = (
+        MarkdownIt("commonmark")
+        .enable("table")
+        .parse("".join(f"{line.rstrip()}\n" for line in lines))
+    )
+    opened = [
+        token
+        for token in tokens
+        if token.type == "heading_open" and token.markup == "#" and token.level == 0
+    ]
     ours = {n for n in Outline(lines).titles if lines[n].startswith("#")}
     assert ours == {token.map[0] for token in opened if token.map}
 
 
 @pytest.mark.parametrize(
-    "unit", [f"# {title}\n\n- x\n\n" for title in OWN_TITLES] + ["# A\n", "- x\n", "[1]", "  ", "-\t", "- + "]
+    "unit",
+    [f"# {title}\n\n- x\n\n" for title in OWN_TITLES]
+    + ["# A\n", "- x\n", "[1]", "  ", "-\t", "- + "],
 )
 def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
-    assert_grows_no_faster_than_its_input(lambda text: check_agent_file(text, "mine"), unit.__mul__, 1_000, 8_000)
+    assert_grows_no_faster_than_its_input(
+        lambda text: check_agent_file(text, "mine"), unit.__mul__, 1_000, 8_000
+    )
 
 
 def test_lists_in_lists_without_end_are_no_trouble() -> None:

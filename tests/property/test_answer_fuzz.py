@@ -39,8 +39,14 @@ def test_a_million_mutated_answers_are_read_as_the_slow_grammar_reads_them(seed:
 
 
 @pytest.mark.demand("P6.j", "P6.m")
-@given(st.lists(st.sampled_from([*ATOMS, "\n", "\n"]), max_size=30), st.sampled_from(PHASES), st.booleans())
-def test_any_row_of_delimiters_is_read_as_the_slow_grammar_reads_it(parts: list[str], phase: str, lost: bool) -> None:
+@given(
+    st.lists(st.sampled_from([*ATOMS, "\n", "\n"]), max_size=30),
+    st.sampled_from(PHASES),
+    st.booleans(),
+)
+def test_any_row_of_delimiters_is_read_as_the_slow_grammar_reads_it(
+    parts: list[str], phase: str, lost: bool
+) -> None:
     mutant = Mutant("".join(parts), phase, lost, False)
     assert complaint(mutant) == ""
 

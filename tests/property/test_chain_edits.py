@@ -16,12 +16,25 @@ from phasegate.core.audit.chain import (
     compute_entry_hash,
     find_first_break,
 )
-from phasegate.core.audit.trail import Action, Source, TrailEvent, bind_entry, encode_entry, scan_trail
+from phasegate.core.audit.trail import (
+    Action,
+    Source,
+    TrailEvent,
+    bind_entry,
+    encode_entry,
+    scan_trail,
+)
 from phasegate.core.audit.trail import trail_origin_hash as trail_origin
 
 START = chain_origin_hash("store")
 ENTRIES = st.lists(
-    st.tuples(st.text(max_size=5), st.integers(0, 9), st.text(max_size=5), st.text(max_size=5), st.binary(max_size=8)),
+    st.tuples(
+        st.text(max_size=5),
+        st.integers(0, 9),
+        st.text(max_size=5),
+        st.text(max_size=5),
+        st.binary(max_size=8),
+    ),
     min_size=1,
     max_size=8,
 )
@@ -56,7 +69,9 @@ def test_a_changed_field_is_found_and_its_entry_named(
     at = data.draw(st.integers(0, len(links) - 1))
     name = data.draw(st.sampled_from(["feature", "seq", "ts", "kind", "payload"]))
     old = getattr(links[at].entry, name)
-    new = data.draw({str: st.text(max_size=6), int: st.integers(0, 99), bytes: st.binary(max_size=9)}[type(old)])
+    new = data.draw(
+        {str: st.text(max_size=6), int: st.integers(0, 99), bytes: st.binary(max_size=9)}[type(old)]
+    )
     changed = [*links]
     changed[at] = ChainLink(links[at].entry._replace(**{name: new}), links[at].hash)
     broken = find_first_break(START, changed, [head], [head])
@@ -72,7 +87,9 @@ def test_a_chain_rewritten_with_right_hashes_is_found_by_its_head(
     links = linked(fields)
     other = data.draw(ENTRIES)
     head = ChainHead(len(links), links[-1].hash)
-    assert find_first_break(START, linked(other), [], []) is None, "control: in itself the other chain is whole"
+    assert find_first_break(START, linked(other), [], []) is None, (
+        "control: in itself the other chain is whole"
+    )
     assert is_found(linked(other), head) == (other != fields)
 
 
@@ -85,7 +102,8 @@ def test_any_changed_byte_of_a_trail_is_found_and_its_line_named(
     lines = []
     for fields in records:
         line, previous = bind_entry(
-            previous, encode_entry("now", "j", TrailEvent("a", Action.COMMIT, Source.DERIVED, fields))
+            previous,
+            encode_entry("now", "j", TrailEvent("a", Action.COMMIT, Source.DERIVED, fields)),
         )
         assert line.count(b"\n") == 1
         assert json.loads(line)["action"] == "commit"
@@ -99,4 +117,6 @@ def test_any_changed_byte_of_a_trail_is_found_and_its_line_named(
     if reading.broken:
         assert reading.broken.position == line_number
     else:
-        assert (reading.lines, reading.partial_bytes > 0) == (line_number - 1, True), "the last line's end was changed"
+        assert (reading.lines, reading.partial_bytes > 0) == (line_number - 1, True), (
+            "the last line's end was changed"
+        )

@@ -8,7 +8,13 @@ from typing import NamedTuple
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from phasegate.core.answer.vocabulary import Verdict
 from phasegate.core.display.event_lines import list_allowed_orders
@@ -59,7 +65,9 @@ class Space(NamedTuple):
 
     worlds: dict[bytes, World]
     ways: dict[bytes, set[bytes]]
-    moved_while_stopped: list[tuple[World, AnyFeatureEvent]]  # by something that is no order of a person
+    moved_while_stopped: list[
+        tuple[World, AnyFeatureEvent]
+    ]  # by something that is no order of a person
 
     def __iter__(self) -> Iterator[Feature]:  # type: ignore[override]
         return (world.feature for world in self.worlds.values())
@@ -108,14 +116,20 @@ def check_step(world: World, event: AnyFeatureEvent, then: World) -> None:
     if now.index < before.index:
         assert isinstance(event, WentBack), event
         assert not world.account.merged
-        assert (then.feature.verdict, then.feature.commands, then.feature.attested) == (None, {}, "")
+        assert (then.feature.verdict, then.feature.commands, then.feature.attested) == (
+            None,
+            {},
+            "",
+        )
     if now.stage is Stage.COMPLETED and before.stage is not Stage.COMPLETED:
         assert isinstance(event, Completed)
         assert world.account.passed >= len(now.phases)
         assert not now.merges or (world.account.archived and world.account.merged)
 
 
-@pytest.fixture(params=CASES, ids=lambda case: f"{'-'.join(case.works)}-{case.limits.revisions}", scope="module")
+@pytest.fixture(
+    params=CASES, ids=lambda case: f"{'-'.join(case.works)}-{case.limits.revisions}", scope="module"
+)
 def space(request: pytest.FixtureRequest) -> Space:
     case = request.param
     return explore(begin(case.works, case.limits, case.type))
@@ -128,8 +142,12 @@ def test_no_sequence_of_events_passes_a_gate_without_its_evidence(space: Space) 
 
 
 @pytest.mark.demand("W4.d")
-def test_no_sequence_of_events_completes_a_workflow_without_all_its_gates_and_its_merge(space: Space) -> None:
-    done = [world for world in space.worlds.values() if world.feature.workflow.stage is Stage.COMPLETED]
+def test_no_sequence_of_events_completes_a_workflow_without_all_its_gates_and_its_merge(
+    space: Space,
+) -> None:
+    done = [
+        world for world in space.worlds.values() if world.feature.workflow.stage is Stage.COMPLETED
+    ]
     assert done
     for world in done:
         assert world.account.passed >= len(world.feature.plan)
@@ -138,7 +156,9 @@ def test_no_sequence_of_events_completes_a_workflow_without_all_its_gates_and_it
 @pytest.mark.demand("D5.e")
 def test_a_package_is_done_only_where_its_own_end_says_so(space: Space) -> None:
     for world in space.worlds.values():
-        done = {name for name, state in world.feature.packages.items() if state is PackageState.DONE}
+        done = {
+            name for name, state in world.feature.packages.items() if state is PackageState.DONE
+        }
         assert done <= world.account.done
 
 
@@ -157,22 +177,39 @@ def test_the_end_can_be_reached_from_everywhere(space: Space) -> None:
     for name, others in space.ways.items():
         for other in others:
             back[other].add(name)
-    todo = [name for name, world in space.worlds.items() if world.feature.workflow.stage is Stage.COMPLETED]
+    todo = [
+        name
+        for name, world in space.worlds.items()
+        if world.feature.workflow.stage is Stage.COMPLETED
+    ]
     safe = set(todo)
     while todo:
         new = back[todo.pop()] - safe
         safe |= new
         todo += new
-    stuck = [world for name, world in space.worlds.items() if world.feature.workflow.is_active and name not in safe]
+    stuck = [
+        world
+        for name, world in space.worlds.items()
+        if world.feature.workflow.is_active and name not in safe
+    ]
     assert not stuck, stuck[0]
 
 
 @pytest.mark.demand("W5.b", "W5.c")
 def test_what_is_late_or_from_another_job_changes_nothing(space: Space) -> None:
     for feature in space:
-        foreign: list[AnyFeatureEvent] = [JobEnded("foreign", end, verdict=Verdict.PASS) for end in JobEndKind]
-        foreign += [PackageEnded("WP77", PackageState.DONE), PackageEnded("WP77", PackageState.BLOCKED)]
-        foreign += [PackageEnded(name, PackageState.BLOCKED) for name in feature.packages if is_done(feature, name)]
+        foreign: list[AnyFeatureEvent] = [
+            JobEnded("foreign", end, verdict=Verdict.PASS) for end in JobEndKind
+        ]
+        foreign += [
+            PackageEnded("WP77", PackageState.DONE),
+            PackageEnded("WP77", PackageState.BLOCKED),
+        ]
+        foreign += [
+            PackageEnded(name, PackageState.BLOCKED)
+            for name in feature.packages
+            if is_done(feature, name)
+        ]
         for event in foreign:
             assert apply_feature_event(feature, event) == feature
 
@@ -206,7 +243,10 @@ def test_the_orders_that_status_tells_from_a_row_are_those_that_are_taken(space:
 
 def is_waiting(feature: Feature) -> bool:
     workflow = feature.workflow
-    return derive_standing(workflow.stage, is_last_phase=workflow.is_last_phase, has_worker=False) == "waiting"
+    return (
+        derive_standing(workflow.stage, is_last_phase=workflow.is_last_phase, has_worker=False)
+        == "waiting"
+    )
 
 
 @pytest.mark.demand("W3.d", "W3.e")
@@ -219,7 +259,9 @@ def test_rounds_and_retries_stay_within_their_limits(space: Space) -> None:
 
 
 @pytest.mark.demand("D5.f")
-def test_no_package_begins_before_those_that_it_waits_for_and_no_more_than_the_limit_at_once(space: Space) -> None:
+def test_no_package_begins_before_those_that_it_waits_for_and_no_more_than_the_limit_at_once(
+    space: Space,
+) -> None:
     for feature in space:
         if feature.workflow.stage is not Stage.WORKING or feature.todo[:1] != (Step.PACKAGES,):
             continue
@@ -228,11 +270,15 @@ def test_no_package_begins_before_those_that_it_waits_for_and_no_more_than_the_l
             assert len(running) + len(action.packages) <= max(feature.limits.parallel, len(running))
             for name in action.packages:
                 assert name in list_workable_packages(feature)
-                assert all(feature.packages[other] is PackageState.DONE for other in feature.needs[name])
+                assert all(
+                    feature.packages[other] is PackageState.DONE for other in feature.needs[name]
+                )
 
 
 @pytest.mark.parametrize("work", list(PhaseWork))
-def test_the_account_that_gates_are_held_against_says_no_where_nothing_was_shown(work: PhaseWork) -> None:
+def test_the_account_that_gates_are_held_against_says_no_where_nothing_was_shown(
+    work: PhaseWork,
+) -> None:
     """The control: a rule that passed this gate would be found out."""
     world = begin((work,), SMALL)
     assert not is_earned(world, GateChecked(world.feature.phase.artifacts))
@@ -269,7 +315,9 @@ class AnyFeature(RuleBasedStateMachine):
         if step in ROLE_BY_STEP:
             job = feature.open_job
             started = JobStarted("job", ROLE_BY_STEP[step])
-            self._take(started if job is None else JobEnded(job.job, JobEndKind.DONE, verdict=Verdict.PASS))
+            self._take(
+                started if job is None else JobEnded(job.job, JobEndKind.DONE, verdict=Verdict.PASS)
+            )
         elif events := list(outcomes(feature)):
             self._take(events[0] if step is not Step.GATE else GateChecked(feature.phase.artifacts))
 

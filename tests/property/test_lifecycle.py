@@ -6,7 +6,13 @@ import json
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from phasegate import next_steps
 from phasegate.core.workflow.gate import GateOutcome, GateResult
@@ -60,7 +66,10 @@ class Life(RuleBasedStateMachine):
             else:
                 assert self.now.reason
                 assert self.now.stage is not Stage.GATE_PASSED
-            if outcome is GateOutcome.FAILED and self.before.round - self.before.rounds_before >= LIMIT:
+            if (
+                outcome is GateOutcome.FAILED
+                and self.before.round - self.before.rounds_before >= LIMIT
+            ):
                 assert self.now.stage is Stage.BLOCKED
 
     @rule()
@@ -80,7 +89,9 @@ class Life(RuleBasedStateMachine):
         if self.take(escalate(self.now, why)):
             assert why.strip()
             assert self.now.stage is Stage.BLOCKED
-            assert (self.now.blocked_at is Stage.GATE_PASSED) == (self.before.stage is Stage.GATE_PASSED)
+            assert (self.now.blocked_at is Stage.GATE_PASSED) == (
+                self.before.stage is Stage.GATE_PASSED
+            )
 
     @rule(how=st.sampled_from(["", "fixed the key"]))
     def be_resolved(self, how: str) -> None:
@@ -132,7 +143,12 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def an_ended_workflow_stays_ended(self) -> None:
         if not self.now.is_active:
-            steps = [advance(self.now), retry(self.now), escalate(self.now, "x"), resolve(self.now, "x")]
+            steps = [
+                advance(self.now),
+                retry(self.now),
+                escalate(self.now, "x"),
+                resolve(self.now, "x"),
+            ]
             steps += [cancel(self.now, "x"), complete(self.now)]
             steps += [apply_gate(self.now, GateResult(outcome), LIMIT) for outcome in GateOutcome]
             assert all(isinstance(step, Refusal) for step in steps)
@@ -174,14 +190,20 @@ def test_a_feature_has_one_active_workflow() -> None:
 
 @pytest.mark.demand("W4.f", "W4.g")
 def test_an_order_is_about_the_feature_asked_for_or_the_only_one_in_work() -> None:
-    one, two, gone = (Workflow(name, "quick", WORKFLOWS["quick"]) for name in ("001-a", "002-b", "003-c"))
+    one, two, gone = (
+        Workflow(name, "quick", WORKFLOWS["quick"]) for name in ("001-a", "002-b", "003-c")
+    )
     ended = cancel(gone, "not now")
     assert isinstance(ended, Workflow)
     every = [one, two, ended]
     assert choose_workflow(every, "001-a") == one
     assert choose_workflow(every, "002-b") == two
     assert choose_workflow([one, ended], None) == one
-    for refused in (choose_workflow(every, "003-c"), choose_workflow(every, None), choose_workflow([ended], None)):
+    for refused in (
+        choose_workflow(every, "003-c"),
+        choose_workflow(every, None),
+        choose_workflow([ended], None),
+    ):
         assert isinstance(refused, Refusal)
         assert refused.hint
 

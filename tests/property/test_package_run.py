@@ -103,9 +103,13 @@ def _contest_events(run: PackageRun) -> Iterator[AnyPackageEvent]:
         harvested = Harvested(f"commit-{number}")
         if run.step is PackageStep.CHECK_ATTEMPT:
             yield AttemptChecked(number, harvested, Validated(harvested.commit))
-            yield AttemptChecked(number, harvested, Validated(harvested.commit, ("test: 1 failed",)))
+            yield AttemptChecked(
+                number, harvested, Validated(harvested.commit, ("test: 1 failed",))
+            )
             yield AttemptChecked(number, harvested, Validated("another-commit"))
-            yield AttemptChecked(number, Harvested(violations=("src/secret.py is out of scope",)), Validated(""))
+            yield AttemptChecked(
+                number, Harvested(violations=("src/secret.py is out of scope",)), Validated("")
+            )
             yield AttemptChecked(number, Harvested())
         elif run.step is PackageStep.COMPARE and not run.open_jobs:
             yield AttemptsCompared(number)
@@ -120,17 +124,25 @@ def _job_events(run: PackageRun) -> Iterator[AnyPackageEvent]:
     if run.step is PackageStep.REVIEW and not run.open_jobs:
         kinds = (False, True) if run.can_review_delta else (False,)
         yield from (Reviewed(verdict, "findings", delta) for verdict in Verdict for delta in kinds)
-    yield from (PackageJobEnded(job.job, end, "why", last_seen=SEEN) for job in run.open_jobs for end in JobEndKind)
+    yield from (
+        PackageJobEnded(job.job, end, "why", last_seen=SEEN)
+        for job in run.open_jobs
+        for end in JobEndKind
+    )
 
 
 def started(action: PackageAction) -> PackageJobStarted:
     index = action.pending.agent_index
-    return PackageJobStarted(f"{action.step}-{action.round}-{index}", action.step, action.round, index)
+    return PackageJobStarted(
+        f"{action.step}-{action.round}-{index}", action.step, action.round, index
+    )
 
 
 def _foreign(run: PackageRun) -> Iterator[AnyPackageEvent]:
     yield from (PackageJobEnded("another-job", end) for end in JobEndKind)
-    yield from (PackageJobStarted("again", job.role, job.round, job.agent_index) for job in run.open_jobs)
+    yield from (
+        PackageJobStarted("again", job.role, job.round, job.agent_index) for job in run.open_jobs
+    )
     yield from (PackageJobStarted("nobody's", role, run.round, 7) for role in AGENT_STEPS)
     yield Validated("another-commit")
 
@@ -173,18 +185,24 @@ def states(request: pytest.FixtureRequest) -> dict[PackageRun, Path]:
 
 
 @pytest.mark.demand("D5.a", "D7.g")
-def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(states: dict[PackageRun, Path]) -> None:
+def test_a_package_is_done_only_with_all_its_evidence_on_one_commit(
+    states: dict[PackageRun, Path],
+) -> None:
     done = [path for run, path in states.items() if run.state is PackageState.DONE]
     assert done
     for path in done:
         last = path[max(n for n, event in enumerate(path) if isinstance(event, Harvested)) :]
-        harvested, validated, *review, merged = [event for event in last if not isinstance(event, CheckoutsRemoved)]
+        harvested, validated, *review, merged = [
+            event for event in last if not isinstance(event, CheckoutsRemoved)
+        ]
         assert isinstance(harvested, Harvested)
         assert not harvested.violations
         assert validated == Validated(harvested.commit)
         last_review = [event for event in review if isinstance(event, Reviewed)][-1]
         assert last_review.verdict is Verdict.PASS
-        assert not last_review.delta or next(iter(states)).limits == DELTA, "the last review is one of the whole"
+        assert not last_review.delta or next(iter(states)).limits == DELTA, (
+            "the last review is one of the whole"
+        )
         assert merged == PackageMerged("merge")
 
 
@@ -193,13 +211,18 @@ def test_at_a_forge_a_package_is_for_review_and_done_only_with_a_pull_request_of
     states: dict[PackageRun, Path],
 ) -> None:
     for run, path in states.items():
-        if next(iter(states)).limits == AT_FORGE and run.state in (PackageState.FOR_REVIEW, PackageState.DONE):
+        if next(iter(states)).limits == AT_FORGE and run.state in (
+            PackageState.FOR_REVIEW,
+            PackageState.DONE,
+        ):
             assert run.pull is not None
             assert run.pull.commit == run.commit
             assert PackagePublished(1, "https://forge/1", run.commit) in path
 
 
-def test_a_contest_takes_an_attempt_that_passed_whenever_there_is_one(states: dict[PackageRun, Path]) -> None:
+def test_a_contest_takes_an_attempt_that_passed_whenever_there_is_one(
+    states: dict[PackageRun, Path],
+) -> None:
     for run in states:
         if run.step is PackageStep.SELECT_ATTEMPT:
             best = next(one for one in run.attempts if one.number == run.selected_attempt)
@@ -238,7 +261,9 @@ def test_what_comes_late_or_from_elsewhere_changes_nothing(states: dict[PackageR
 def test_no_state_is_a_dead_end(states: dict[PackageRun, Path]) -> None:
     """Every unfinished state moves on, whatever the outcome, and the end can be reached from everywhere."""
     after = {run: {applied(run, event) for event in answers(run)} - {run} for run in states}
-    finished = {run for run in states if run.state is PackageState.DONE and run.step is PackageStep.STOP}
+    finished = {
+        run for run in states if run.state is PackageState.DONE and run.step is PackageStep.STOP
+    }
     assert all(after[run] for run in states.keys() - finished)
     safe = set(finished)
     while grown := {run for run in states.keys() - safe if after[run] & safe}:
@@ -277,32 +302,44 @@ def test_jobs_that_nobody_saw_the_end_of_cost_no_try(states: dict[PackageRun, Pa
         after = run
         for job in run.open_jobs:
             after = apply_package_event(
-                after, PackageJobEnded(job.job, JobEndKind.LOST, "the dispatcher died", last_seen=SEEN)
+                after,
+                PackageJobEnded(job.job, JobEndKind.LOST, "the dispatcher died", last_seen=SEEN),
             )
-        if after.state is not PackageState.BLOCKED and after.attempts == run.attempts:  # else it was lost too often
+        if (
+            after.state is not PackageState.BLOCKED and after.attempts == run.attempts
+        ):  # else it was lost too often
             uncounted = tuple(msgspec.structs.replace(owed, losses=0) for owed in after.pending)
             before = tuple(msgspec.structs.replace(owed, losses=0) for owed in run.pending)
             assert uncounted == before
-            assert msgspec.structs.replace(after, pending=run.pending) == msgspec.structs.replace(run, open_jobs=())
+            assert msgspec.structs.replace(after, pending=run.pending) == msgspec.structs.replace(
+                run, open_jobs=()
+            )
 
 
 @pytest.mark.demand("W5.a")
-def test_losses_recorded_before_they_were_counted_change_nothing(states: dict[PackageRun, Path]) -> None:
+def test_losses_recorded_before_they_were_counted_change_nothing(
+    states: dict[PackageRun, Path],
+) -> None:
     """Journals of before fold as they did, however often a job was lost in them."""
     for run in states:
         after = run
         for job in run.open_jobs:
-            after = apply_package_event(after, PackageJobEnded(job.job, JobEndKind.LOST, "the dispatcher died"))
+            after = apply_package_event(
+                after, PackageJobEnded(job.job, JobEndKind.LOST, "the dispatcher died")
+            )
         assert after == msgspec.structs.replace(run, open_jobs=())
 
 
 @pytest.mark.demand("W5.a", "D10.b")
 @pytest.mark.parametrize("losses", [0, 1, 3])
-def test_a_job_that_is_lost_too_often_blocks_its_package_and_a_person_lets_it_try_again(losses: int) -> None:
+def test_a_job_that_is_lost_too_often_blocks_its_package_and_a_person_lets_it_try_again(
+    losses: int,
+) -> None:
     def lose(run: PackageRun, number: int) -> PackageRun:
         started = apply_package_event(run, PackageJobStarted(f"j{number}", "implement", run.round))
         return apply_package_event(
-            started, PackageJobEnded(f"j{number}", JobEndKind.LOST, "the dispatcher died", last_seen=SEEN)
+            started,
+            PackageJobEnded(f"j{number}", JobEndKind.LOST, "the dispatcher died", last_seen=SEEN),
         )
 
     run = fold_package_events([PackagePrepared("b")], PackageLimits(losses=losses))
@@ -311,9 +348,14 @@ def test_a_job_that_is_lost_too_often_blocks_its_package_and_a_person_lets_it_tr
         assert (run.state, run.step) == (PackageState.DOING, PackageStep.IMPLEMENT)
     run = lose(run, losses)
     assert (run.state, run.step) == (PackageState.BLOCKED, PackageStep.STOP)
-    assert run.reason == f"the agent's run was lost {losses + 1} times; the last time: the dispatcher died"
+    assert (
+        run.reason
+        == f"the agent's run was lost {losses + 1} times; the last time: the dispatcher died"
+    )
     assert run.remediation
-    again = apply_package_event(apply_package_event(run, PackageResolved("more memory")), PackagePrepared("b"))
+    again = apply_package_event(
+        apply_package_event(run, PackageResolved("more memory")), PackagePrepared("b")
+    )
     assert again.pending == (PendingWork(),), "losses are counted anew"
 
 
@@ -373,8 +415,15 @@ def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_
 
 @pytest.mark.demand("D11.e")
 def test_one_failing_agent_of_several_blocks_the_package() -> None:
-    path = [PackagePrepared("b"), PackageJobStarted("j0", "implement", 1, 0), PackageJobEnded("j0", JobEndKind.DONE)]
-    path += [PackageJobStarted("j1", "implement", 1, 1), PackageJobEnded("j1", JobEndKind.FAILED, "exit code 1")]
+    path = [
+        PackagePrepared("b"),
+        PackageJobStarted("j0", "implement", 1, 0),
+        PackageJobEnded("j0", JobEndKind.DONE),
+    ]
+    path += [
+        PackageJobStarted("j1", "implement", 1, 1),
+        PackageJobEnded("j1", JobEndKind.FAILED, "exit code 1"),
+    ]
     run = fold_package_events(path, PackageLimits(agents=2))
     assert (run.state, run.reason) == (PackageState.BLOCKED, "exit code 1")
 
@@ -425,7 +474,11 @@ def test_each_agent_is_tried_and_asked_again_by_itself() -> None:
 
 def in_round_two(*first: AnyPackageEvent) -> PackageRun:
     """The run in which the second round's work was harvested, after a first one that ended with these events."""
-    work = (PackageJobStarted("j", "implement", 1), PackageJobEnded("j", JobEndKind.DONE), Harvested("c1"))
+    work = (
+        PackageJobStarted("j", "implement", 1),
+        PackageJobEnded("j", JobEndKind.DONE),
+        Harvested("c1"),
+    )
     again = (PackageJobStarted("k", "implement", 2), PackageJobEnded("k", JobEndKind.DONE))
     return fold_package_events([PackagePrepared("b"), *work, *first, *again], PackageLimits())
 
@@ -448,10 +501,15 @@ def test_a_round_that_changes_nothing_stops_for_a_person_with_what_it_was_to_ans
 
 @pytest.mark.demand("R6.a")
 def test_the_same_failure_twice_stops_for_a_person_and_another_one_does_not() -> None:
-    run = apply_package_event(in_round_two(Validated("c1", ("test: 1 of 3 failed",), alike="k")), Harvested("c2"))
+    run = apply_package_event(
+        in_round_two(Validated("c1", ("test: 1 of 3 failed",), alike="k")), Harvested("c2")
+    )
     again = apply_package_event(run, Validated("c2", ("test: 1 of 3 failed",), alike="k"))
     assert (again.state, again.round) == (PackageState.BLOCKED, 2)
-    assert again.reason == "the round failed in exactly the same way as the one before: test: 1 of 3 failed"
+    assert (
+        again.reason
+        == "the round failed in exactly the same way as the one before: test: 1 of 3 failed"
+    )
     assert "show WPnn --diff" in again.remediation
     other = apply_package_event(run, Validated("c2", ("test: 2 of 3 failed",), alike="other"))
     assert (other.state, other.round) == (PackageState.DOING, 3)
@@ -467,6 +525,7 @@ def test_durations_and_addresses_make_no_other_failure_and_counts_and_names_do()
 def test_a_journal_of_before_this_was_judged_is_read_as_it_was() -> None:
     first = Validated("c1", ("test: 1 of 3 failed",))
     run = apply_package_event(
-        apply_package_event(in_round_two(first), Harvested("c1")), Validated("c1", ("test: 1 of 3 failed",))
+        apply_package_event(in_round_two(first), Harvested("c1")),
+        Validated("c1", ("test: 1 of 3 failed",)),
     )
     assert (run.state, run.round) == (PackageState.DOING, 3)

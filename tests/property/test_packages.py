@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate.core.paths.scope import Scope
-from phasegate.core.plan.dependencies import compute_dependencies, compute_waves, find_cycles, find_scope_overlaps
+from phasegate.core.plan.dependencies import (
+    compute_dependencies,
+    compute_waves,
+    find_cycles,
+    find_scope_overlaps,
+)
 from phasegate.core.plan.planning import plan_packages
 from phasegate.core.plan.requirements import read_spec
 from phasegate.core.plan.tasks import Task, parse_tasks
@@ -51,11 +56,25 @@ def task_lists(draw: st.DrawFn) -> tuple[Task, ...]:
     ids = draw(st.lists(IDS, min_size=1, max_size=8, unique=True))
     tasks = []
     for position, id_ in enumerate(ids):
-        depends = draw(st.lists(st.sampled_from(ids[:position]), max_size=3, unique=True)) if position else []
+        depends = (
+            draw(st.lists(st.sampled_from(ids[:position]), max_size=3, unique=True))
+            if position
+            else []
+        )
         files = draw(st.lists(PATHS, min_size=1, max_size=3, unique=True))
         spec = draw(st.lists(VALUES.filter(lambda value: not value.startswith("*")), max_size=3))
         title = draw(FREE.filter(bool))
-        tasks.append(Task(id_, title, tuple(files), tuple(spec), draw(FREE), tuple(depends), draw(st.booleans())))
+        tasks.append(
+            Task(
+                id_,
+                title,
+                tuple(files),
+                tuple(spec),
+                draw(FREE),
+                tuple(depends),
+                draw(st.booleans()),
+            )
+        )
     return tuple(tasks)
 
 
@@ -69,9 +88,13 @@ def test_rendered_tasks_are_read_as_the_same_tasks(tasks: tuple[Task, ...]) -> N
 
 @pytest.mark.demand("D2.c")
 @given(tasks=task_lists(), most=st.integers(1, 4))
-def test_every_task_is_in_one_package_and_packages_can_be_done_in_order(tasks: tuple[Task, ...], most: int) -> None:
+def test_every_task_is_in_one_package_and_packages_can_be_done_in_order(
+    tasks: tuple[Task, ...], most: int
+) -> None:
     packages = plan_packages(tasks, "001-x", tasks_per_package=most)
-    assert sorted(id_ for package in packages for id_ in package.tasks) == sorted(task.id for task in tasks)
+    assert sorted(id_ for package in packages for id_ in package.tasks) == sorted(
+        task.id for task in tasks
+    )
     place = {id_: position for position, package in enumerate(packages) for id_ in package.tasks}
     owners: dict[str, int] = {}
     for task in tasks:
@@ -79,12 +102,16 @@ def test_every_task_is_in_one_package_and_packages_can_be_done_in_order(tasks: t
         for path in task.files:
             assert owners.setdefault(path, place[task.id]) == place[task.id]
     numbers = {package.work_package_id: position for position, package in enumerate(packages)}
-    assert all(numbers[other] < at for at, package in enumerate(packages) for other in package.dependencies)
+    assert all(
+        numbers[other] < at for at, package in enumerate(packages) for other in package.dependencies
+    )
 
 
 @pytest.mark.demand("D11.a")
 @given(items=st.lists(st.integers(), max_size=40), parts=st.integers(1, 16))
-def test_a_split_covers_everything_once_in_contiguous_near_equal_parts(items: list[int], parts: int) -> None:
+def test_a_split_covers_everything_once_in_contiguous_near_equal_parts(
+    items: list[int], parts: int
+) -> None:
     found = split_evenly(items, parts)
     assert [item for part in found for item in part] == items
     assert len(found) == parts
@@ -98,7 +125,12 @@ PIECES = ("a", "b", ".", "*", "**", "?", "[ab]", "[!a]", "[a]", "/", "/")
 
 
 def _is_entry(text: str) -> bool:
-    return not text.startswith("/") and "//" not in text and text.strip("/.") != "" and "/./" not in f"/{text}/"
+    return (
+        not text.startswith("/")
+        and "//" not in text
+        and text.strip("/.") != ""
+        and "/./" not in f"/{text}/"
+    )
 
 
 ENTRIES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join).filter(_is_entry)
@@ -121,7 +153,11 @@ def test_sound_packages_always_have_an_order(scopes: list[list[str]], data: st.D
     packages = []
     for at, scope in enumerate(scopes):
         earlier = [f"WP{n + 1:02}" for n in range(len(scopes)) if order[n] < order[at]]
-        chosen = data.draw(st.lists(st.sampled_from(earlier), max_size=2, unique=True)) if earlier else []
+        chosen = (
+            data.draw(st.lists(st.sampled_from(earlier), max_size=2, unique=True))
+            if earlier
+            else []
+        )
         id_ = f"WP{at + 1:02}"
         packages.append(
             WorkPackage(
@@ -139,7 +175,9 @@ def test_sound_packages_always_have_an_order(scopes: list[list[str]], data: st.D
         assert find_scope_overlaps({name: scopes[int(name[2:]) - 1] for name in wave}) == set()
 
 
-GRAPHS = st.dictionaries(st.sampled_from("ABCDEFG"), st.lists(st.sampled_from("ABCDEFGX"), max_size=3), max_size=7)
+GRAPHS = st.dictionaries(
+    st.sampled_from("ABCDEFG"), st.lists(st.sampled_from("ABCDEFGX"), max_size=3), max_size=7
+)
 
 
 @given(graph=GRAPHS)

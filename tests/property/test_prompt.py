@@ -41,8 +41,12 @@ def test_a_plain_parser_sees_every_text_that_xml_can_carry_unchanged(prompt: Uni
 
 @pytest.mark.demand("P2.b", "P2.c")
 @given(st.sampled_from(ItemType), any_text.text)
-def test_a_plain_parser_sees_every_name_that_xml_can_carry_unchanged(kind: ItemType, name: str) -> None:
-    root = ElementTree.fromstring(UnifiedPrompt("", [ContextItem(kind, name, "")], "").to_xml().encode())
+def test_a_plain_parser_sees_every_name_that_xml_can_carry_unchanged(
+    kind: ItemType, name: str
+) -> None:
+    root = ElementTree.fromstring(
+        UnifiedPrompt("", [ContextItem(kind, name, "")], "").to_xml().encode()
+    )
     seen = root.find(f"context/{kind}")
     assert seen is not None
     if any_text.xml_carries(name):
@@ -50,8 +54,15 @@ def test_a_plain_parser_sees_every_name_that_xml_can_carry_unchanged(kind: ItemT
 
 
 @pytest.mark.demand("P2.e", "P3.a")
-@given(st.lists(st.binary(max_size=200) | any_text.text.map(lambda text: text.encode("utf-8", "replace")), max_size=4))
-def test_the_stream_writer_gives_the_same_bytes_as_to_xml_whatever_the_files_hold(contents: list[bytes]) -> None:
+@given(
+    st.lists(
+        st.binary(max_size=200) | any_text.text.map(lambda text: text.encode("utf-8", "replace")),
+        max_size=4,
+    )
+)
+def test_the_stream_writer_gives_the_same_bytes_as_to_xml_whatever_the_files_hold(
+    contents: list[bytes],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         sources = []
         for number, content in enumerate(contents):
@@ -61,7 +72,9 @@ def test_the_stream_writer_gives_the_same_bytes_as_to_xml_whatever_the_files_hol
         out = BytesIO()
         stream.write_prompt_xml(stream.PromptParts("system", sources, "go"), out)
     texts = [content.decode("utf-8", "surrogateescape") for content in contents]
-    items = [ContextItem(ItemType.FILE, f"file {number}", text) for number, text in enumerate(texts)]
+    items = [
+        ContextItem(ItemType.FILE, f"file {number}", text) for number, text in enumerate(texts)
+    ]
     assert out.getvalue() == UnifiedPrompt("system", items, "go").to_xml().encode()
 
 
@@ -70,5 +83,7 @@ def test_the_stream_writer_gives_the_same_bytes_as_to_xml_whatever_the_files_hol
 def test_a_value_goes_in_untouched(before: str, value: str) -> None:
     template = before.replace("{", "(") + "{{TASKS}}|"
     hostile = value + "{{TASKS}}{{PROJECT_CONTEXT}}\\1\\g<0>"
-    filled = fill_template(template, {"TASKS": hostile, "PROJECT_CONTEXT": "never"}, "missing {name}")
+    filled = fill_template(
+        template, {"TASKS": hostile, "PROJECT_CONTEXT": "never"}, "missing {name}"
+    )
     assert filled.text == before.replace("{", "(") + hostile + "|"

@@ -31,7 +31,12 @@ class Agent:
         self.argument = argument
         self.version: object = 1
         self.modes: Json | None = None
-        self.usage: Json = {"inputTokens": 90, "outputTokens": 23, "cachedReadTokens": 11, "totalTokens": 124}
+        self.usage: Json = {
+            "inputTokens": 90,
+            "outputTokens": 23,
+            "cachedReadTokens": 11,
+            "totalTokens": 124,
+        }
         self.cwd = self.prompt = ""
         self.capabilities: Json = {}
         self.cancelled = False
@@ -73,7 +78,9 @@ class Agent:
         answer = self.request("session/request_permission", {"toolCall": call, "options": offered})
         outcome = answer.get("result", {}).get("outcome", {})
         chosen = [option for option in offered if option["optionId"] == outcome.get("optionId")]
-        return outcome.get("outcome") == "selected" and any(o["kind"].startswith("allow") for o in chosen)
+        return outcome.get("outcome") == "selected" and any(
+            o["kind"].startswith("allow") for o in chosen
+        )
 
     def serve(self, behave: Callable[[Agent], str | None]) -> None:
         """Shake hands, then do in the turn what the behaviour does; what it gives back is the stop reason."""
@@ -86,7 +93,9 @@ class Agent:
                 self._answer(message, {"protocolVersion": self.version, "authMethods": methods})
             elif method == "session/new":
                 self.cwd = params["cwd"]
-                self._answer(message, {"sessionId": "s1", **({"modes": self.modes} if self.modes else {})})
+                self._answer(
+                    message, {"sessionId": "s1", **({"modes": self.modes} if self.modes else {})}
+                )
             elif method == "session/set_mode":
                 assert self.modes is not None
                 self.modes["currentModeId"] = params["modeId"]
@@ -106,7 +115,9 @@ def _call(agent: Agent, **fields: object) -> Json:
 
 def shell(agent: Agent) -> str | None:
     """Run a command: what it prints is the answer, and how it ends is how the agent ends."""
-    done = subprocess.run(["sh", "-c", agent.argument], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        ["sh", "-c", agent.argument], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
     if done.returncode < 0:
         os.kill(os.getpid(), -done.returncode)
     if done.returncode:
@@ -119,7 +130,12 @@ def asks(agent: Agent) -> str:
     """Ask for each change of a list, and make it if that is allowed; a path is from the checkout on."""
     for number, step in enumerate(json.loads(agent.argument)):
         path = agent.whole(step["path"])
-        call = {"toolCallId": f"c{number}", "title": f"Write {step['path']}", "kind": "edit", **step.get("call", {})}
+        call = {
+            "toolCallId": f"c{number}",
+            "title": f"Write {step['path']}",
+            "kind": "edit",
+            **step.get("call", {}),
+        }
         if not step.get("says_no_path"):
             call = {"locations": [{"path": path}], **call}
         if step.get("announced"):
@@ -141,7 +157,11 @@ def through_client(agent: Agent) -> str:
     for method, params in json.loads(agent.argument):
         path = {"path": agent.whole(params["path"])} if "path" in params else {}
         answers.append(agent.request(method, {**params, **path}))
-    agent.say(json.dumps([{key: one[key] for key in ("result", "error") if key in one} for one in answers]))
+    agent.say(
+        json.dumps(
+            [{key: one[key] for key in ("result", "error") if key in one} for one in answers]
+        )
+    )
     return "end_turn"
 
 
@@ -161,13 +181,26 @@ def implements(agent: Agent) -> str:
         if path.startswith("!"):
             Path(whole).write_text("unasked\n")
             continue
-        diff = {"type": "diff", "path": whole, "oldText": None, "newText": "export const done = true;\n"}
+        diff = {
+            "type": "diff",
+            "path": whole,
+            "oldText": None,
+            "newText": "export const done = true;\n",
+        }
         call = _call(agent, toolCallId=f"c{number}", content=[diff], locations=[{"path": whole}])
         if agent.is_allowed(call):
-            agent.request("fs/write_text_file", {"path": whole, "content": "export const done = true;\n"})
+            agent.request(
+                "fs/write_text_file", {"path": whole, "content": "export const done = true;\n"}
+            )
         else:
             refused.append(path)
-    result = {"job_id": job, "wp_id": package, "success": True, "status": "completed", "summary": f"Refused: {refused}"}
+    result = {
+        "job_id": job,
+        "wp_id": package,
+        "success": True,
+        "status": "completed",
+        "summary": f"Refused: {refused}",
+    }
     result |= {"commits": [], "artifacts": {}, "duration_seconds": 1}
     agent.say(f"Done.\n```json\n{json.dumps(result)}\n```\n")
     return "end_turn"
@@ -193,11 +226,15 @@ def asking_mode(agent: Agent) -> str:
 def messages(agent: Agent) -> str:
     """Several messages with a tool between them: the last one is the answer."""
     agent.say("BLOCKER: no key\n<review>REJECTED</review>")
-    agent.update("tool_call", toolCallId="t", title="npm test", kind="execute", status="in_progress")
+    agent.update(
+        "tool_call", toolCallId="t", title="npm test", kind="execute", status="in_progress"
+    )
     agent.update("tool_call_update", toolCallId="t", status="completed")
     agent.update("usage_update", used=10, size=100, cost={"amount": 0.25, "currency": "USD"})
     agent.update("something_new", of=["another", "version"])
-    agent.update("agent_thought_chunk", content={"type": "text", "text": "<review>REJECTED</review>"})
+    agent.update(
+        "agent_thought_chunk", content={"type": "text", "text": "<review>REJECTED</review>"}
+    )
     agent.say("All ")
     agent.say("well")
     return "end_turn"
@@ -217,7 +254,12 @@ def gives_up_when_refused(agent: Agent) -> str:
         agent.say(agent.prompt)
     else:
         agent.is_allowed(
-            {"toolCallId": "t", "kind": "edit", "title": "Edit", "locations": [{"path": agent.whole("x")}]}
+            {
+                "toolCallId": "t",
+                "kind": "edit",
+                "title": "Edit",
+                "locations": [{"path": agent.whole("x")}],
+            }
         )
     return "end_turn"
 
@@ -311,7 +353,9 @@ def wants_sign_in(argument: str) -> None:
     methods = [{"id": "oauth", "name": "Log in with a browser"}, {"id": "key", "name": "API key"}]
     agent.send({"id": first["id"], "result": {"protocolVersion": 1, "authMethods": methods}})
     second = agent.receive()
-    agent.send({"id": second["id"], "error": {"code": -32000, "message": "Authentication required"}})
+    agent.send(
+        {"id": second["id"], "error": {"code": -32000, "message": "Authentication required"}}
+    )
     hold()
 
 
@@ -322,7 +366,9 @@ def wants_key(argument: str) -> None:
     while message := agent.receive():
         method = message["method"]
         if method == "authenticate":
-            signed_in = message["params"] == {"methodId": "openai-api-key"} and argument == "has one"
+            signed_in = (
+                message["params"] == {"methodId": "openai-api-key"} and argument == "has one"
+            )
         answers: Json = {
             "initialize": {"protocolVersion": 1, "authMethods": methods},
             "authenticate": {} if signed_in else None,
@@ -330,7 +376,12 @@ def wants_key(argument: str) -> None:
             "session/prompt": {"stopReason": "end_turn"},
         }
         if answers[method] is None:
-            agent.send({"id": message["id"], "error": {"code": -32000, "message": "Authentication required"}})
+            agent.send(
+                {
+                    "id": message["id"],
+                    "error": {"code": -32000, "message": "Authentication required"},
+                }
+            )
         else:
             agent.send({"id": message["id"], "result": answers[method]})
 
@@ -339,7 +390,9 @@ def says_much(agent: Agent) -> str:
     """As many small pieces of text and updates of one tool call as the argument says."""
     for number in range(int(agent.argument)):
         agent.say("word ")
-        agent.update("tool_call_update", toolCallId="t", locations=[{"path": f"{agent.cwd}/src/{number}"}])
+        agent.update(
+            "tool_call_update", toolCallId="t", locations=[{"path": f"{agent.cwd}/src/{number}"}]
+        )
     return "end_turn"
 
 
@@ -350,13 +403,25 @@ def ends_at_once(argument: str) -> None:
 TURNS: dict[str, Callable[[Agent], str | None]] = {
     one.__name__: one
     for one in (
-        *(shell, asks, through_client, implements, stops, echoes, asking_mode, messages, waits_for_cancel, hangs),
+        *(
+            shell,
+            asks,
+            through_client,
+            implements,
+            stops,
+            echoes,
+            asking_mode,
+            messages,
+            waits_for_cancel,
+            hangs,
+        ),
         *(leaves_a_child, fails, system_error, prints, floods, never_reads, says_much, garbles),
         *(gives_up_when_refused, hides_an_error),
     )
 }
 BEGINNINGS: dict[str, Callable[[str], None]] = {
-    one.__name__: one for one in (mute, chatters, first_words, wants_sign_in, wants_key, ends_at_once)
+    one.__name__: one
+    for one in (mute, chatters, first_words, wants_sign_in, wants_key, ends_at_once)
 }
 
 
@@ -367,7 +432,10 @@ def main() -> None:
         return
     agent = Agent(argument)
     if name == "asking_mode":
-        agent.modes = {"currentModeId": "yolo", "availableModes": [{"id": "yolo"}, {"id": "default"}]}
+        agent.modes = {
+            "currentModeId": "yolo",
+            "availableModes": [{"id": "yolo"}, {"id": "default"}],
+        }
     if name == "stops" and argument.startswith("version"):
         agent.version = 2
     agent.serve(TURNS[name])

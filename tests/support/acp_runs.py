@@ -51,7 +51,9 @@ def agent_command(behaviour: str, argument: object = "") -> tuple[str, ...]:
 
 
 def acp_task(repository: Path, command: Iterable[str], scope: Iterable[str] = ()) -> AgentTask:
-    task = make_task(repository, AgentConfig("tested", command=tuple(command)), kind="acp", scope=scope)
+    task = make_task(
+        repository, AgentConfig("tested", command=tuple(command)), kind="acp", scope=scope
+    )
     return msgspec.structs.replace(task, sandboxed=True)
 
 
@@ -65,7 +67,11 @@ def acp_launch(task: AgentTask, handshake_s: float = 30.0) -> Launch:
 
 
 def run_agent(
-    repository: Path, behaviour: str, argument: object = "", scope: Iterable[str] = (), handshake_s: float = 30.0
+    repository: Path,
+    behaviour: str,
+    argument: object = "",
+    scope: Iterable[str] = (),
+    handshake_s: float = 30.0,
 ) -> Ran:
     """Run the agent of the tests as the harness has it run."""
     task = acp_task(repository, agent_command(behaviour, argument), scope)
@@ -76,7 +82,9 @@ def run_agent(
 def run_unprotected(repository: Path, behaviour: str, argument: object = "") -> None:
     """The same agent with a client that allows whatever is asked and writes wherever it is told to."""
     command = agent_command(behaviour, argument)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=repository) as agent:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=repository
+    ) as agent:
         assert agent.stdin is not None
         assert agent.stdout is not None
         _send(agent, 1, "initialize", protocolVersion=1, clientCapabilities={})
@@ -94,7 +102,9 @@ def run_unprotected(repository: Path, behaviour: str, argument: object = "") -> 
 def _send(agent: subprocess.Popen[str], number: int, method: str, **params: object) -> None:
     assert agent.stdin is not None
     print(
-        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}), file=agent.stdin, flush=True
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}),
+        file=agent.stdin,
+        flush=True,
     )
 
 
@@ -103,11 +113,17 @@ def _reply(agent: subprocess.Popen[str], message: dict[str, Any]) -> None:
     params: dict[str, Any] = message["params"]
     result: dict[str, object] = {}
     if message["method"] == "session/request_permission":
-        allowing = [option["optionId"] for option in params["options"] if option["kind"].startswith("allow")]
+        allowing = [
+            option["optionId"] for option in params["options"] if option["kind"].startswith("allow")
+        ]
         result = {"outcome": {"outcome": "selected", "optionId": allowing[0]}}
     elif message["method"] == "fs/write_text_file":
         Path(params["path"]).parent.mkdir(parents=True, exist_ok=True)
         Path(params["path"]).write_text(params["content"])
     elif message["method"] == "fs/read_text_file":
         result = {"content": Path(params["path"]).read_text()}
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), file=agent.stdin, flush=True)
+    print(
+        json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}),
+        file=agent.stdin,
+        flush=True,
+    )

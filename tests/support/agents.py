@@ -8,7 +8,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from phasegate.agents.port import AgentEvent, AgentReport, AgentTask, FinishedRun, Harness, Launch, StderrParser
+from phasegate.agents.port import (
+    AgentEvent,
+    AgentReport,
+    AgentTask,
+    FinishedRun,
+    Harness,
+    Launch,
+    StderrParser,
+)
 
 
 class Mute:
@@ -28,12 +36,21 @@ class Mute:
         self.stops += 1
 
 
-def read(harness: Harness, task: AgentTask, finished: FinishedRun) -> tuple[list[AgentEvent], AgentReport]:
+def read(
+    harness: Harness, task: AgentTask, finished: FinishedRun
+) -> tuple[list[AgentEvent], AgentReport]:
     """What a harness makes of a run that is over."""
     reading = harness.make_parser(task, Mute())
-    events = [event for line in finished.stdout.split("\n") if line for event in reading.parse_line(line)]
+    events = [
+        event for line in finished.stdout.split("\n") if line for event in reading.parse_line(line)
+    ]
     if isinstance(reading, StderrParser):
-        events += [event for line in finished.stderr.split("\n") if line for event in reading.parse_stderr_line(line)]
+        events += [
+            event
+            for line in finished.stderr.split("\n")
+            if line
+            for event in reading.parse_stderr_line(line)
+        ]
     return events, reading.build_report(finished)
 
 
@@ -51,7 +68,13 @@ def carry_out(launch: Launch, checkout: Path, ours: Mapping[str, str] | None = N
     done = subprocess.run(
         launch.argv,
         cwd=checkout,
-        env={"PATH": os.environ["PATH"], "HOME": str(checkout), **launch.default_env, **passed, **launch.env},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(checkout),
+            **launch.default_env,
+            **passed,
+            **launch.env,
+        },
         input=stdin,
         capture_output=True,
         timeout=60,

@@ -30,14 +30,18 @@ TIMES = {
 }
 
 
-def alike(events: Sequence[RecordedEvent], *roots: Path, but: Set[str] = TIMES) -> Iterator[tuple[str, Any]]:
+def alike(
+    events: Sequence[RecordedEvent], *roots: Path, but: Set[str] = TIMES
+) -> Iterator[tuple[str, Any]]:
     """Events without ids and times: the first id that is named is the first in both."""
     names: dict[str, str] = {}
     for one in events:
         text = one.payload.decode().replace(events[0].ts, "BEGUN")
         for root in roots:
             text = text.replace(str(root), "ROOT")
-        text = ID.sub(lambda found: names.setdefault(found[0], f"id-{len(names)}"), TIME.sub("TIME", text))
+        text = ID.sub(
+            lambda found: names.setdefault(found[0], f"id-{len(names)}"), TIME.sub("TIME", text)
+        )
         yield one.kind, _without(but, json.loads(text))
 
 
@@ -67,7 +71,13 @@ def by_package(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
             work = jobs[fields["job"]]
         elif isinstance(fields, dict):  # else it is recorded together with what is before it
             event = fields.get("event", {})
-            work = fields.get("package") or fields.get("wp") or fields.get("work") or event.get("package") or ""
+            work = (
+                fields.get("package")
+                or fields.get("wp")
+                or fields.get("work")
+                or event.get("package")
+                or ""
+            )
         works.setdefault(work, []).append(one)
     return [one for work in sorted(works) for one in works[work]]
 

@@ -19,8 +19,21 @@ from support.slow_answer import slow_verdict
 PHASES = ["plan", "challenge", "implement", "review", "archive"]
 # Whatever could open, close, split or disguise something.
 ATOMS = [
-    *[PASS, CHANGES, "<review>REJECTED</review>", "<review>NEEDS_REVISION</review>", "<review>MAJOR_ISSUES</review>"],
-    *['<task_status id="1.1">COMPLETED</task_status>', OK_RESULT, NO_RESULT, STEPS, "---\nSTATUS: x\n---", "---"],
+    *[
+        PASS,
+        CHANGES,
+        "<review>REJECTED</review>",
+        "<review>NEEDS_REVISION</review>",
+        "<review>MAJOR_ISSUES</review>",
+    ],
+    *[
+        '<task_status id="1.1">COMPLETED</task_status>',
+        OK_RESULT,
+        NO_RESULT,
+        STEPS,
+        "---\nSTATUS: x\n---",
+        "---",
+    ],
     *[
         "<thought>",
         "</thought>",
@@ -34,8 +47,37 @@ ATOMS = [
         "]]>",
         "<![cdata[",
     ],
-    *["```", "````", "~~~", "~~~~", "```json", "``", "`", "   ```", "    ```", "\n```\n", "\n~~~\n", "```\n```"],
-    *["\n", "\r", "\r\n", "\n\n", " ", "\t", "   ", "\x0b", "\x0c", "\x85", "\u2028", "\u00a0", "\x00", "\x08", "\x07"],
+    *[
+        "```",
+        "````",
+        "~~~",
+        "~~~~",
+        "```json",
+        "``",
+        "`",
+        "   ```",
+        "    ```",
+        "\n```\n",
+        "\n~~~\n",
+        "```\n```",
+    ],
+    *[
+        "\n",
+        "\r",
+        "\r\n",
+        "\n\n",
+        " ",
+        "\t",
+        "   ",
+        "\x0b",
+        "\x0c",
+        "\x85",
+        "\u2028",
+        "\u00a0",
+        "\x00",
+        "\x08",
+        "\x07",
+    ],
     *[
         "\x1b[0m",
         "\x1b[2K",
@@ -114,7 +156,9 @@ WORDS = [
 ]
 
 
-TEXTS = [(hostile.text, hostile.phase) for hostile in HOSTILE] + [(genuine.text, genuine.phase) for genuine in GENUINE]
+TEXTS = [(hostile.text, hostile.phase) for hostile in HOSTILE] + [
+    (genuine.text, genuine.phase) for genuine in GENUINE
+]
 
 
 class Mutant(NamedTuple):
@@ -133,7 +177,10 @@ def mutants(seed: int) -> Iterator[Mutant]:
 
 def _genuine(dice: random.Random) -> Mutant:
     base = dice.choice([genuine for genuine in GENUINE if genuine.verdict == "PASS"])
-    prose = "".join(" ".join(dice.choices(WORDS, k=dice.randint(1, 9))) + "\n" for _ in range(dice.randint(0, 5)))
+    prose = "".join(
+        " ".join(dice.choices(WORDS, k=dice.randint(1, 9))) + "\n"
+        for _ in range(dice.randint(0, 5))
+    )
     return Mutant(prose + base.text, base.phase, False, True)
 
 
@@ -155,7 +202,13 @@ def _changed(text: str, dice: random.Random) -> str:
         case 2:
             return text[:start] + dice.choice(TEXTS)[0] + text[start:]
         case 3:
-            return text[:start] + dice.choice(ATOMS) + text[start:end] + dice.choice(ATOMS) + text[end:]
+            return (
+                text[:start]
+                + dice.choice(ATOMS)
+                + text[start:end]
+                + dice.choice(ATOMS)
+                + text[end:]
+            )
         case 4:
             return text[:start] + text[start + 1 :]
         case _:

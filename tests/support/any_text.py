@@ -32,7 +32,9 @@ _AWKWARD = (
     "escaped='content'",
 )
 characters = st.characters(codec=None, categories=None)
-text = st.lists(st.one_of(st.sampled_from(_AWKWARD), st.text(characters, max_size=8)), max_size=8).map("".join)
+text = st.lists(
+    st.one_of(st.sampled_from(_AWKWARD), st.text(characters, max_size=8)), max_size=8
+).map("".join)
 items = st.builds(ContextItem, st.sampled_from(ItemType), st.none() | text, text)
 prompts = st.builds(UnifiedPrompt, st.none() | text, st.lists(items, max_size=4), text)
 
@@ -40,6 +42,9 @@ prompts = st.builds(UnifiedPrompt, st.none() | text, st.lists(items, max_size=4)
 def xml_carries(string: str) -> bool:
     """XML 1.0, production 2 (Char), written down independently of the product."""
     return all(
-        code in (0x9, 0xA, 0xD) or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code >= 0x10000
+        code in (0x9, 0xA, 0xD)
+        or 0x20 <= code <= 0xD7FF
+        or 0xE000 <= code <= 0xFFFD
+        or code >= 0x10000
         for code in map(ord, string)
     )

@@ -32,7 +32,9 @@ class Room(NamedTuple):
     worktree: Path
     token: str  # in the command line of each payload: survivors are found by it
 
-    def request(self, code: str, level: SandboxLevel, *arguments: str, **changes: object) -> JobRequest:
+    def request(
+        self, code: str, level: SandboxLevel, *arguments: str, **changes: object
+    ) -> JobRequest:
         """A job that runs a piece of Python in the worktree."""
         need(level)
         return self.program((*python(code), self.token, *arguments), level, **changes)
@@ -41,7 +43,9 @@ class Room(NamedTuple):
         need(level)
         fields: dict[str, object] = {"timeout_s": 30.0, "writable": (self.worktree,), **changes}
         folder = self.root / f"job-{uuid.uuid4().hex[:8]}"
-        return JobRequest(argv, self.worktree, folder, uuid.uuid4().hex, build_environment(), level)._replace(**fields)  # type: ignore[arg-type]
+        return JobRequest(
+            argv, self.worktree, folder, uuid.uuid4().hex, build_environment(), level
+        )._replace(**fields)  # type: ignore[arg-type]
 
 
 def make_room(root: Path) -> Room:
@@ -55,10 +59,16 @@ def python(code: str) -> tuple[str, ...]:
     return (PYTHON, "-I", "-S", "-c", textwrap.dedent(code))
 
 
-def unprotected(room: Room, code: str, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
+def unprotected(
+    room: Room, code: str, *arguments: str, **options: object
+) -> subprocess.Popen[bytes]:
     """The positive control: the same payload, started as a careless orchestrator would."""
     argv = [*python(code), room.token, *arguments]
-    settings: dict[str, object] = {"cwd": room.worktree, "stdout": subprocess.PIPE, "start_new_session": True}
+    settings: dict[str, object] = {
+        "cwd": room.worktree,
+        "stdout": subprocess.PIPE,
+        "start_new_session": True,
+    }
     return subprocess.Popen(argv, **(settings | options))  # type: ignore[call-overload, no-any-return]
 
 
@@ -98,7 +108,9 @@ def start_orchestrator(room: Room, request: JobRequest, *options: str) -> subpro
     order.write_bytes(pickle.dumps(request))
     argv = [sys.executable, str(Path(__file__).with_name("orchestrator.py")), str(order), *options]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(argv, env=env, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        argv, env=env, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert eventually((room.worktree / "daemon").exists), process.communicate(timeout=5)
     return process
 

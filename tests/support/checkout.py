@@ -48,13 +48,19 @@ def run_plainly(command: Command) -> CommandResult:
         timed_out = True
     status = process.returncode if process.returncode >= 0 and not timed_out else None
     return CommandResult(
-        status, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), time.monotonic() - started_s, timed_out
+        status,
+        out.decode("utf-8", "replace"),
+        err.decode("utf-8", "replace"),
+        time.monotonic() - started_s,
+        timed_out,
     )
 
 
 def git(folder: Path, *arguments: str) -> str:
     """What git prints."""
-    return subprocess.run(("git", *arguments), cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ("git", *arguments), cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
@@ -99,12 +105,19 @@ def work_since(
 
 def _added(folder: Path, base: str, path: str) -> AddedContent:
     old = subprocess.run(("git", "show", f"{base}:{path}"), cwd=folder, capture_output=True)
-    return AddedContent(path, keep_added_lines(None if old.returncode else old.stdout, (folder / path).read_bytes()))
+    return AddedContent(
+        path, keep_added_lines(None if old.returncode else old.stdout, (folder / path).read_bytes())
+    )
 
 
 def plan(**changes: object) -> CommandPlan:
     """The plan of a Python project with pytest."""
-    settings: dict[str, object] = {"commands": {"test": PYTEST}, "timeout_s": 60.0, "test_reruns": 0, **changes}
+    settings: dict[str, object] = {
+        "commands": {"test": PYTEST},
+        "timeout_s": 60.0,
+        "test_reruns": 0,
+        **changes,
+    }
     return CommandPlan(**settings)  # type: ignore[arg-type]
 
 
@@ -112,4 +125,6 @@ def take_baseline(
     plan: CommandPlan, checkout: Path, run: CommandRunner, kept: SetupCacheSlot | None = None
 ) -> Baseline:
     """What the same commands say about the tree that the work starts from."""
-    return build_baseline(PlanRunner(plan, checkout, run, kept).run_checks(get_requested_purposes(plan)))
+    return build_baseline(
+        PlanRunner(plan, checkout, run, kept).run_checks(get_requested_purposes(plan))
+    )

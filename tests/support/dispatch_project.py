@@ -58,7 +58,13 @@ def writes(*paths: str, text: str = "export const done = true;\n") -> list[Step]
 
 def implements(*paths: str, **asks: object) -> Turn:
     """An implementer that writes these files, commits and says so."""
-    return turn("implement", *writes(*paths), {"commit": "{wp_id}: Write what is due"}, {"result": "success"}, **asks)
+    return turn(
+        "implement",
+        *writes(*paths),
+        {"commit": "{wp_id}: Write what is due"},
+        {"result": "success"},
+        **asks,
+    )
 
 
 def approves(**asks: object) -> Turn:
@@ -66,7 +72,10 @@ def approves(**asks: object) -> Turn:
 
 
 def package(
-    name: str = "WP01", files: Sequence[str] = ("src/login.ts",), test: str = TEST_COMMAND, **fields: object
+    name: str = "WP01",
+    files: Sequence[str] = ("src/login.ts",),
+    test: str = TEST_COMMAND,
+    **fields: object,
 ) -> str:
     """A package's document; its deliverables are its scope unless `file_scope` says otherwise."""
     front = {
@@ -102,7 +111,11 @@ class DispatchProject(NamedTuple):
         with open_project_store(project) as store:
             one = find_package(store, name, SLUG)
             report = dispatch_package(
-                project, store, one, agent=None, report_line=(said if said is not None else []).append
+                project,
+                store,
+                one,
+                agent=None,
+                report_line=(said if said is not None else []).append,
             )
         assert isinstance(report, PackageReport)
         return report
@@ -111,10 +124,17 @@ class DispatchProject(NamedTuple):
         """What the program's entry does with these words, in this process."""
         return phasegate(*arguments, cwd=self.root)
 
-    def program(self, *arguments: str, timeout_s: float = 120, env: Mapping[str, str] | None = None) -> Done:
+    def program(
+        self, *arguments: str, timeout_s: float = 120, env: Mapping[str, str] | None = None
+    ) -> Done:
         """The program as a person runs it, with these variables besides their own: where the process is the claim."""
-        argv, variables = [sys.executable, "-m", "phasegate", *arguments], {**os.environ, **(env or {})}
-        done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=timeout_s, env=variables)
+        argv, variables = (
+            [sys.executable, "-m", "phasegate", *arguments],
+            {**os.environ, **(env or {})},
+        )
+        done = subprocess.run(
+            argv, cwd=self.root, capture_output=True, text=True, timeout=timeout_s, env=variables
+        )
         return Done(done.returncode, done.stdout, done.stderr)
 
     def git(self, *arguments: str) -> str:
@@ -145,7 +165,10 @@ class DispatchProject(NamedTuple):
         return (self.project.jobs_folder / job / "prompt.xml").read_text(encoding="utf-8")
 
     def audit_problems(self) -> list[str]:
-        return [f"{problem.where}: {problem.why}" for problem in verify_audit(self.project.location).problems]
+        return [
+            f"{problem.where}: {problem.why}"
+            for problem in verify_audit(self.project.location).problems
+        ]
 
     def saved(self, name: str = f"{SLUG}-WP01") -> dict[str, str]:
         return saved_work(self.project.repository, name)
@@ -153,7 +176,11 @@ class DispatchProject(NamedTuple):
     def worktrees(self) -> set[str]:
         """The checkouts that are in use; what begins with a dot is ours."""
         folder = self.root / ".worktrees"
-        return {path.name for path in folder.iterdir() if not path.name.startswith(".")} if folder.is_dir() else set()
+        return (
+            {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+            if folder.is_dir()
+            else set()
+        )
 
 
 def make_project(

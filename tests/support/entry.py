@@ -34,8 +34,12 @@ def phasegate(*arguments: str, cwd: Path, stdin: bytes = b"") -> Done:
     argv = mock.patch.object(sys, "argv", ["phasegate", *arguments])
     given = mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
     # Where another test loaded Temporal's client, the entry would leave this process at once.
-    stays = mock.patch.object(os, "_exit") if "temporalio" in sys.modules else contextlib.nullcontext()
-    lives_on = mock.patch.object(gc, "freeze")  # a quick answer leaves the collector off, since its process ends
+    stays = (
+        mock.patch.object(os, "_exit") if "temporalio" in sys.modules else contextlib.nullcontext()
+    )
+    lives_on = mock.patch.object(
+        gc, "freeze"
+    )  # a quick answer leaves the collector off, since its process ends
     said, told = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
     with argv, given, stays, lives_on, said, told, contextlib.chdir(cwd):
         code = main()

@@ -291,7 +291,9 @@ def read_the_memory_of_a_process(facts: dict[str, str]) -> None:
     buffer = ctypes.create_string_buffer(64)
     ours = Vector(ctypes.addressof(buffer), 64)
     theirs = Vector(int(facts["address"]), 64)
-    call(310 if X86 else 270, int(facts["victim"]), ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
+    call(
+        310 if X86 else 270, int(facts["victim"]), ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0
+    )
     loot(buffer.raw)
 
 

@@ -14,7 +14,13 @@ from typing import Any
 
 HERE = Path(__file__).parent
 GOOD = {"type": "result", "subtype": "success", "is_error": False}
-BAD = {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 429, "total_cost_usd": 0}
+BAD = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": True,
+    "api_error_status": 429,
+    "total_cost_usd": 0,
+}
 
 
 def main() -> None:
@@ -32,7 +38,15 @@ def main() -> None:
 
 def at_a_limit(seconds: float | None) -> int:
     """A limit that ends after so many seconds; None: it does not say when."""
-    say({"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 429, "error": "rate_limit"})
+    say(
+        {
+            "type": "system",
+            "subtype": "api_retry",
+            "attempt": 1,
+            "error_status": 429,
+            "error": "rate_limit",
+        }
+    )
     if seconds is not None:
         info = {"status": "rejected", "resetsAt": time.time() + seconds}
         say({"type": "rate_limit_event", "rate_limit_info": info})
@@ -44,7 +58,12 @@ def work(turn: dict[str, Any]) -> int:
     if os.environ["PHASEGATE_PHASE"] == "implement":
         Path("src").mkdir(exist_ok=True)
         Path("src/login.ts").write_text("export const done = true;\n")
-        result = {"job_id": os.environ["AGILEPLUS_JOB_ID"], "wp_id": "WP01", "success": True, "status": "completed"}
+        result = {
+            "job_id": os.environ["AGILEPLUS_JOB_ID"],
+            "wp_id": "WP01",
+            "success": True,
+            "status": "completed",
+        }
         answer = f"```json\n{json.dumps(result)}\n```\n"
     else:
         answer = "I have read it.\n\nBEST: A\n\n<review>PASS</review>\n"

@@ -85,15 +85,25 @@ class FakeForge:
     bare: Path
     url: str = ""
     pulls: dict[int, FakePull] = field(default_factory=dict)
-    statuses: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # commit -> (context, state)
+    statuses: dict[str, list[tuple[str, str]]] = field(
+        default_factory=dict
+    )  # commit -> (context, state)
     issues: dict[int, tuple[str, str]] = field(default_factory=dict)
     labelled: dict[int, list[str]] = field(default_factory=dict)  # issue -> its labels
     exchanges: list[Exchange] = field(default_factory=list)
-    faults: list[Callable[[str, str], int | None]] = field(default_factory=list)  # (method, path) -> a status to play
-    lose_answers: list[str] = field(default_factory=list)  # "POST /…": carried out, and no answer sent
+    faults: list[Callable[[str, str], int | None]] = field(
+        default_factory=list
+    )  # (method, path) -> a status to play
+    lose_answers: list[str] = field(
+        default_factory=list
+    )  # "POST /…": carried out, and no answer sent
     merge_fails: str = ""
-    on_done: Callable[[str], object] = lambda _: None  # after something was carried out, before it is answered
-    people: list[Callable[[], object]] = field(default_factory=list)  # what people do, one thing before each look
+    on_done: Callable[[str], object] = lambda _: (
+        None
+    )  # after something was carried out, before it is answered
+    people: list[Callable[[], object]] = field(
+        default_factory=list
+    )  # what people do, one thing before each look
     next_id: int = 100
     lock: RLock = field(default_factory=RLock)
 
@@ -102,7 +112,9 @@ class FakeForge:
         return f"{self.url}/{REPOSITORY}.git"
 
     def head(self, branch: str) -> str:
-        return git(self.bare, "rev-parse", "--verify", "-q", f"refs/heads/{branch}", check=False).strip()
+        return git(
+            self.bare, "rev-parse", "--verify", "-q", f"refs/heads/{branch}", check=False
+        ).strip()
 
     def new_id(self) -> int:
         self.next_id += 1
@@ -113,9 +125,13 @@ class FakeForge:
     def approve(self, number: int, who: str = "ada") -> None:
         with self.lock:
             pull = self.pulls[number]
-            pull.reviews.append(FakeReview(self.new_id(), who, "APPROVED", "", self.head(pull.branch)))
+            pull.reviews.append(
+                FakeReview(self.new_id(), who, "APPROVED", "", self.head(pull.branch))
+            )
 
-    def remark(self, number: int, text: str, who: str = "ada", path: str = "bye.py", line: int = 1) -> FakeComment:
+    def remark(
+        self, number: int, text: str, who: str = "ada", path: str = "bye.py", line: int = 1
+    ) -> FakeComment:
         with self.lock:
             comment = FakeComment(self.new_id(), who, text, path, line)
             self.pulls[number].comments.append(comment)
@@ -130,7 +146,9 @@ class FakeForge:
             parents = ["-p", base] if method == "squash" else ["-p", base, "-p", head]
             names = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
             env = {f"GIT_{name}": "forge" for name in names}
-            commit = git(self.bare, "commit-tree", tree, *parents, "-m", pull.title, env=env).strip()
+            commit = git(
+                self.bare, "commit-tree", tree, *parents, "-m", pull.title, env=env
+            ).strip()
             git(self.bare, "update-ref", f"refs/heads/{pull.base}", commit, base)
             pull.state, pull.merged_as, pull.head_then = "merged", commit, head
             return commit
@@ -146,7 +164,10 @@ class FakeForge:
     # --- what the APIs share
 
     def create(self, branch: str, base: str, title: str, body: str, draft: bool) -> FakePull | None:
-        if any(one.branch == branch and one.base == base and one.state == "open" for one in [*self.pulls.values()]):
+        if any(
+            one.branch == branch and one.base == base and one.state == "open"
+            for one in [*self.pulls.values()]
+        ):
             return None
         number = len(self.pulls) + 1
         self.pulls[number] = FakePull(number, branch, base, title, body, draft)
@@ -172,7 +193,9 @@ class FakeForge:
         return pull.head_then or now if pull.state == "merged" else now or pull.head_then
 
 
-def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
+def _github(  # noqa: C901
+    forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json
+) -> tuple[int, object]:
     if path == "/api/graphql":
         return 200, _github_graphql(forge, body)
     path = path.removeprefix(f"/api/v3/repos/{REPOSITORY}")
@@ -180,14 +203,30 @@ def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
         if method == "GET":
             owner, _, branch = query.get("head", "").partition(":")
             assert owner == REPOSITORY.split("/", maxsplit=1)[0]
-            some = [one for one in [*forge.pulls.values()] if one.branch == branch and one.base == query.get("base")]
+            some = [
+                one
+                for one in [*forge.pulls.values()]
+                if one.branch == branch and one.base == query.get("base")
+            ]
             return 200, [_github_pull(forge, one) for one in some]
         made = forge.create(
-            str(body["head"]), str(body["base"]), str(body["title"]), str(body["body"]), bool(body["draft"])
+            str(body["head"]),
+            str(body["base"]),
+            str(body["title"]),
+            str(body["body"]),
+            bool(body["draft"]),
         )
         if made is None:
-            wrong = {"resource": "PullRequest", "code": "custom", "message": "A pull request already exists"}
-            return 422, {"message": "Validation Failed", "documentation_url": forge.url, "errors": [wrong]}
+            wrong = {
+                "resource": "PullRequest",
+                "code": "custom",
+                "message": "A pull request already exists",
+            }
+            return 422, {
+                "message": "Validation Failed",
+                "documentation_url": forge.url,
+                "errors": [wrong],
+            }
         return 201, _github_pull(forge, made)
     if found := re.fullmatch(r"/pulls/(\d+)", path):
         pull = forge.pulls[int(found[1])]
@@ -203,18 +242,27 @@ def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
     if found := re.fullmatch(r"/pulls/(\d+)/reviews", path):
         return 200, [
             github_answers.written(
-                forge.url, one.id, one.author, {"state": one.state, "body": one.text, "commit_id": one.commit}
+                forge.url,
+                one.id,
+                one.author,
+                {"state": one.state, "body": one.text, "commit_id": one.commit},
             )
             for one in forge.pulls[int(found[1])].reviews
         ]
     if found := re.fullmatch(r"/(pulls|issues)/(\d+)/comments(?:/(\d+)/replies)?", path):
         pull, at_lines = forge.pulls[int(found[2])], found[1] == "pulls"
         if method == "POST":
-            first = next((one for one in pull.comments if str(one.id) == found[3]), FakeComment(0, "", ""))
-            reply = FakeComment(forge.new_id(), "grace", str(body["body"]), first.path, first.line, first.id)
+            first = next(
+                (one for one in pull.comments if str(one.id) == found[3]), FakeComment(0, "", "")
+            )
+            reply = FakeComment(
+                forge.new_id(), "grace", str(body["body"]), first.path, first.line, first.id
+            )
             pull.comments.append(reply)
             return 201, _github_comment(forge, pull, reply)
-        return 200, [_github_comment(forge, pull, one) for one in pull.comments if bool(one.path) == at_lines]
+        return 200, [
+            _github_comment(forge, pull, one) for one in pull.comments if bool(one.path) == at_lines
+        ]
     if found := re.fullmatch(r"/pulls/(\d+)/requested_reviewers", path):
         pull = forge.pulls[int(found[1])]
         pull.reviewers += body["reviewers"]  # type: ignore[arg-type]
@@ -241,7 +289,9 @@ def _github(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
             "state": "success" if set(shown.values()) == {"success"} else "pending",
             "sha": found[1],
             "total_count": len(shown),
-            "statuses": [github_answers.status(forge.url, name, state) for name, state in shown.items()],
+            "statuses": [
+                github_answers.status(forge.url, name, state) for name, state in shown.items()
+            ],
             "repository": github_answers.brief_repository(forge.url, REPOSITORY),
             "commit_url": forge.url,
             "url": forge.url,
@@ -263,7 +313,11 @@ def _github_graphql(forge: FakeForge, body: Json) -> Json:
         pull.queued = True
         return {"data": {"enqueuePullRequest": {"mergeQueueEntry": {"id": f"Q_{pull.number}"}}}}
     threads = [
-        {"isResolved": one.resolved, "isOutdated": False, "comments": {"nodes": [{"databaseId": one.id}]}}
+        {
+            "isResolved": one.resolved,
+            "isOutdated": False,
+            "comments": {"nodes": [{"databaseId": one.id}]},
+        }
         for one in pull.comments
         if one.path
     ]
@@ -303,14 +357,18 @@ def _github_issue(forge: FakeForge, number: int) -> Json:
     return github_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
 
 
-def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
+def _gitlab(  # noqa: C901
+    forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json
+) -> tuple[int, object]:
     if path == "/api/v4/users":
         return 200, [gitlab_answers.found_user(forge.url, query["username"])]
     path = unquote(path).removeprefix(f"/api/v4/projects/{REPOSITORY}")
     if path == "/merge_requests":
         if method == "GET":
             some = [one for one in [*forge.pulls.values()] if one.branch == query["source_branch"]]
-            return 200, [_gitlab_merge(forge, one) for one in some if one.base == query["target_branch"]]
+            return 200, [
+                _gitlab_merge(forge, one) for one in some if one.base == query["target_branch"]
+            ]
         title = str(body["title"])
         made = forge.create(
             str(body["source_branch"]),
@@ -320,7 +378,9 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
             title[:6] == "Draft:",
         )
         if made is None:
-            return 409, {"message": ["Another open merge request already exists for this source branch"]}
+            return 409, {
+                "message": ["Another open merge request already exists for this source branch"]
+            }
         made.labels = str(body.get("labels", "")).split(",") if body.get("labels") else []
         made.reviewers = [str(one) for one in body.get("reviewer_ids", [])]  # type: ignore[attr-defined]
         return 201, _gitlab_merge(forge, made)
@@ -341,7 +401,11 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
         if body["sha"] != forge.head(pull.branch):
             return 409, {"message": "SHA does not match HEAD of source branch"}
         pull.queued = True
-        return 201, [gitlab_answers.train(forge.url, _gitlab_brief(forge, pull), pull.base, forge.head(pull.branch))]
+        return 201, [
+            gitlab_answers.train(
+                forge.url, _gitlab_brief(forge, pull), pull.base, forge.head(pull.branch)
+            )
+        ]
     if found := re.fullmatch(r"/merge_requests/(\d+)/(approvals|reviewers)", path):
         pull = forge.pulls[int(found[1])]
         last = {one.author: one for one in pull.reviews}
@@ -355,7 +419,11 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
                 }
                 for one in last.values()
             ]
-        by = [{"user": gitlab_answers.user(forge.url, one.author)} for one in last.values() if one.state == "APPROVED"]
+        by = [
+            {"user": gitlab_answers.user(forge.url, one.author)}
+            for one in last.values()
+            if one.state == "APPROVED"
+        ]
         more = {"merge_status": "can_be_merged", "approvals_required": 0, "approvals_left": 0}
         return 200, {**_gitlab_brief(forge, pull), **more, "approved": True, "approved_by": by}
     if found := re.fullmatch(r"/merge_requests/(\d+)/discussions(?:/(\d+)/notes)?", path):
@@ -363,7 +431,9 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
         if method == "POST":
             first = next(one for one in pull.comments if str(one.id) == found[2])
             pull.comments.append(
-                FakeComment(forge.new_id(), "grace", str(body["body"]), first.path, first.line, first.id)
+                FakeComment(
+                    forge.new_id(), "grace", str(body["body"]), first.path, first.line, first.id
+                )
             )
             return 201, _gitlab_note(forge, pull, pull.comments[-1])
         threads = [one for one in pull.comments if not one.reply_to]
@@ -372,7 +442,9 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
                 "id": str(thread.id),
                 "individual_note": not thread.path,
                 "notes": [
-                    _gitlab_note(forge, pull, one) for one in pull.comments if thread.id in (one.id, one.reply_to)
+                    _gitlab_note(forge, pull, one)
+                    for one in pull.comments
+                    if thread.id in (one.id, one.reply_to)
                 ],
             }
             for thread in threads
@@ -385,13 +457,21 @@ def _gitlab(forge: FakeForge, method: str, path: str, query: Mapping[str, str], 
         known = {gitlab_answers.user_id(name): name for name in WRITERS}
         if int(found[1]) not in known:
             return 404, {"message": "404 Not found"}
-        return 200, {**gitlab_answers.user(forge.url, known[int(found[1])]), "access_level": 40, "expires_at": None}
+        return 200, {
+            **gitlab_answers.user(forge.url, known[int(found[1])]),
+            "access_level": 40,
+            "expires_at": None,
+        }
     if found := re.fullmatch(r"/statuses/(\w+)", path):
         forge.statuses.setdefault(found[1], []).append((str(body["name"]), str(body["state"])))
-        return 201, gitlab_answers.status(forge.url, found[1], str(body["name"]), str(body["state"]))
+        return 201, gitlab_answers.status(
+            forge.url, found[1], str(body["name"]), str(body["state"])
+        )
     if found := re.fullmatch(r"/repository/commits/(\w+)/statuses", path):
         shown = dict(forge.statuses.get(found[1], [])).items()
-        return 200, [gitlab_answers.status(forge.url, found[1], name, state) for name, state in shown]
+        return 200, [
+            gitlab_answers.status(forge.url, found[1], name, state) for name, state in shown
+        ]
     if path == "/issues":
         return 200, [_gitlab_issue(forge, number) for number in forge.issues_with(query["labels"])]
     if found := re.fullmatch(r"/issues/(\d+)", path):
@@ -425,8 +505,19 @@ def _gitlab_note(forge: FakeForge, pull: FakePull, one: FakeComment) -> Json:
         return gitlab_answers.note(forge.url, one.id, one.author, one.text, {})
     head = forge.head_of(pull)
     lines = {"old_path": one.path, "new_path": one.path, "old_line": None, "new_line": one.line}
-    place = {"base_sha": head, "start_sha": head, "head_sha": head, "position_type": "text", **lines}
-    more: Json = {"type": "DiffNote", "resolvable": True, "resolved": one.resolved, "position": place}
+    place = {
+        "base_sha": head,
+        "start_sha": head,
+        "head_sha": head,
+        "position_type": "text",
+        **lines,
+    }
+    more: Json = {
+        "type": "DiffNote",
+        "resolvable": True,
+        "resolved": one.resolved,
+        "position": place,
+    }
     return gitlab_answers.note(forge.url, one.id, one.author, one.text, more)
 
 
@@ -435,14 +526,24 @@ def _gitlab_issue(forge: FakeForge, number: int) -> Json:
     return gitlab_answers.issue(forge.url, number, title, text, forge.labelled.get(number, []))
 
 
-def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json) -> tuple[int, object]:  # noqa: C901
+def _gitea(  # noqa: C901
+    forge: FakeForge, method: str, path: str, query: Mapping[str, str], body: Json
+) -> tuple[int, object]:
     path = path.removeprefix(f"/api/v1/repos/{REPOSITORY}")
     if path == "/pulls":
         if method == "GET":
-            return 200, [_gitea_pull(forge, one) for one in [*forge.pulls.values()]] if query["page"] == "1" else []
+            return 200, [_gitea_pull(forge, one) for one in [*forge.pulls.values()]] if query[
+                "page"
+            ] == "1" else []
         title = str(body["title"])
-        made = forge.create(str(body["head"]), str(body["base"]), title, str(body["body"]), title.startswith("WIP:"))
-        return (409, {"message": "pull request already exists"}) if made is None else (201, _gitea_pull(forge, made))
+        made = forge.create(
+            str(body["head"]), str(body["base"]), title, str(body["body"]), title.startswith("WIP:")
+        )
+        return (
+            (409, {"message": "pull request already exists"})
+            if made is None
+            else (201, _gitea_pull(forge, made))
+        )
     if found := re.fullmatch(r"/pulls/(\d+)", path):
         pull = forge.pulls[int(found[1])]
         if method == "PATCH":
@@ -455,7 +556,9 @@ def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], b
             known, pull.queued = pull.queued, True
             return (409, {"message": "already scheduled to auto merge"}) if known else (201, None)
         status = forge.try_merge(pull, str(body["head_commit_id"]), str(body["Do"]))
-        return status, None if status == 200 else {"message": forge.merge_fails or "head out of date"}
+        return status, None if status == 200 else {
+            "message": forge.merge_fails or "head out of date"
+        }
     if found := re.fullmatch(r"/pulls/(\d+)/reviews", path):
         words = {"CHANGES_REQUESTED": "REQUEST_CHANGES", "COMMENTED": "COMMENT"}
         pull = forge.pulls[int(found[1])]
@@ -469,7 +572,13 @@ def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], b
             }
             for one in pull.reviews
         ]
-        lines = {"id": 1, "user": {"login": "ada"}, "state": "COMMENT", "body": "", "commit_id": forge.head_of(pull)}
+        lines = {
+            "id": 1,
+            "user": {"login": "ada"},
+            "state": "COMMENT",
+            "body": "",
+            "commit_id": forge.head_of(pull),
+        }
         return 200, [*reviews, lines] if query["page"] == "1" else []
     if found := re.fullmatch(r"/pulls/(\d+)/reviews/(\d+)/comments", path):
         some = [one for one in forge.pulls[int(found[1])].comments if one.path and found[2] == "1"]
@@ -495,7 +604,9 @@ def _gitea(forge: FakeForge, method: str, path: str, query: Mapping[str, str], b
         return 201, {"context": body["context"], "status": body["state"]}
     if found := re.fullmatch(r"/commits/(\w+)/status", path):
         some_statuses = dict(forge.statuses.get(found[1], [])).items()
-        return 200, {"statuses": [{"context": name, "status": state} for name, state in some_statuses]}
+        return 200, {
+            "statuses": [{"context": name, "status": state} for name, state in some_statuses]
+        }
     if path == "/issues":
         some_issues = [_gitea_issue(forge, number) for number in forge.issues_with(query["labels"])]
         return 200, some_issues if query["page"] == "1" else []
@@ -529,7 +640,14 @@ def _gitea_issue(forge: FakeForge, number: int) -> Json:
     title, text = forge.issues[number]
     labels = [{"id": 7, "name": name} for name in forge.labelled.get(number, [])]
     where = f"{forge.url}/issues/{number}"
-    return {"number": number, "title": title, "body": text, "html_url": where, "labels": labels, "pull_request": None}
+    return {
+        "number": number,
+        "title": title,
+        "body": text,
+        "html_url": where,
+        "labels": labels,
+        "pull_request": None,
+    }
 
 
 def _gitea_comment(one: FakeComment) -> Json:
@@ -574,17 +692,27 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, method: str) -> None:
         split = urlsplit(self.path)
         length = int(self.headers.get("Content-Length") or 0)
-        data = self.rfile.read(length) if self.headers.get("Transfer-Encoding") != "chunked" else self._chunks()
+        data = (
+            self.rfile.read(length)
+            if self.headers.get("Transfer-Encoding") != "chunked"
+            else self._chunks()
+        )
         if split.path.startswith(f"/{REPOSITORY}.git/"):
             self._git(method, split.path, split.query, data)
             return
         forge = self.forge
         with forge.lock:
-            if method == "GET" and re.search(r"/(pulls|merge_requests)/\d+$", split.path) and forge.people:
+            if (
+                method == "GET"
+                and re.search(r"/(pulls|merge_requests)/\d+$", split.path)
+                and forge.people
+            ):
                 forge.people.pop(0)()
             for fault in forge.faults:
                 if (status := fault(method, split.path)) is not None:
-                    self._send(status, {"message": "played"}, {"Retry-After": "0"} if status == 429 else {})
+                    self._send(
+                        status, {"message": "played"}, {"Retry-After": "0"} if status == 429 else {}
+                    )
                     return
             name, value = _HEADERS[forge.kind]
             if self.headers.get(name) != value:
@@ -641,7 +769,9 @@ class _Handler(BaseHTTPRequestHandler):
             "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
             "REMOTE_USER": "grace",
         }
-        done = subprocess.run(["git", "http-backend"], input=data, env=env, capture_output=True, timeout=60)
+        done = subprocess.run(
+            ["git", "http-backend"], input=data, env=env, capture_output=True, timeout=60
+        )
         if path.endswith("/git-receive-pack"):
             self.forge.on_done("git push")
         head, _, body = done.stdout.partition(b"\r\n\r\n")

@@ -46,7 +46,9 @@ class Machine(NamedTuple):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
 
-    def command(self, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Done:
+    def command(
+        self, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> Done:
         """What the program's entry does with these words, in this process and that environment."""
         with mock.patch.dict(os.environ, self._environment(env), clear=True):
             return phasegate(*arguments, cwd=cwd or self.repository)
@@ -55,11 +57,19 @@ class Machine(NamedTuple):
         """The program as a person runs it: a process finds out once which sandbox holds."""
         argv = [sys.executable, "-m", "phasegate", *arguments]
         env = self._environment(None)
-        done = subprocess.run(argv, cwd=self.repository, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            argv, cwd=self.repository, env=env, capture_output=True, text=True, timeout=120
+        )
         return Done(done.returncode, done.stdout, done.stderr)
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        return {"PATH": str(self.programs), "HOME": str(self.home), "LANG": "C.UTF-8", **_git(), **(more or {})}
+        return {
+            "PATH": str(self.programs),
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            **_git(),
+            **(more or {}),
+        }
 
 
 def _git() -> dict[str, str]:
@@ -67,7 +77,9 @@ def _git() -> dict[str, str]:
 
 
 def make_machine(folder: Path, config: str = "") -> Machine:
-    choose_level(None, needs_network=False)  # found out once a process: here, and not on a PATH that goes with the test
+    choose_level(
+        None, needs_network=False
+    )  # found out once a process: here, and not on a PATH that goes with the test
     machine = Machine(folder)
     for one in (machine.home, machine.programs):
         one.mkdir()

@@ -119,12 +119,16 @@ def _counted(world: World, event: AnyFeatureEvent, feature: Feature) -> Account:
         case Resolved():
             new_round = world.feature.todo == ()
             kept = fresh if new_round else account
-            return kept._replace(word=kept.word or kept.asked_for_word, asked_for_word=False, role="")
+            return kept._replace(
+                word=kept.word or kept.asked_for_word, asked_for_word=False, role=""
+            )
         case WentBack():
             works = [phase.work for phase in feature.plan]
             is_planned = PhaseWork.PACKAGES in works[: feature.workflow.index + 1]
             done = account.done if is_planned else frozenset[str]()
-            return fresh._replace(passed=feature.workflow.index, done=done, planned=done, archived=False)
+            return fresh._replace(
+                passed=feature.workflow.index, done=done, planned=done, archived=False
+            )
         case Escalated() | Cancelled():
             return account._replace(asked_for_word=False, role="")
         case JobStarted(_, role):
@@ -132,14 +136,18 @@ def _counted(world: World, event: AnyFeatureEvent, feature: Feature) -> Account:
         case JobEnded(_, end, _, _, verdict):
             return _after_job(account, end, verdict)
         case DocumentsWritten() | ScopeViolated():
-            return account._replace(verdict=None if account.verdict is Verdict.PASS else account.verdict)
+            return account._replace(
+                verdict=None if account.verdict is Verdict.PASS else account.verdict
+            )
         case PackagesPlanned(packages):
             return account._replace(planned=account.planned | frozenset(packages))
         case PackageEnded(package, PackageState.DONE):
             return account._replace(done=account.done | {package}, verdict=None)
         case CommandsRan(results):
             asks = not results and not account.word
-            return account._replace(commands=tuple(results.values()), verdict=None, asked_for_word=asks)
+            return account._replace(
+                commands=tuple(results.values()), verdict=None, asked_for_word=asks
+            )
         case GateChecked():
             passed = feature.workflow.stage is Stage.GATE_PASSED
             return account._replace(passed=account.passed + passed)
@@ -166,7 +174,9 @@ def is_earned(world: World, event: GateChecked) -> bool:
         case PhaseWork.PACKAGES:
             return shown and bool(account.done) and account.done == account.planned
         case PhaseWork.COMMANDS:
-            ran = bool(account.commands) and all(account.commands) and account.verdict is Verdict.PASS
+            ran = (
+                bool(account.commands) and all(account.commands) and account.verdict is Verdict.PASS
+            )
             return shown and (ran or (account.word and not account.commands))
         case _:
             return shown and account.verdict is Verdict.PASS
@@ -179,7 +189,11 @@ def _without_texts(feature: Feature) -> Feature:
     """
     own = feature.workflow
     workflow = msgspec.structs.replace(
-        own, reason=own.reason and "reason", round=own.round - own.rounds_before, rounds_before=0, used=()
+        own,
+        reason=own.reason and "reason",
+        round=own.round - own.rounds_before,
+        rounds_before=0,
+        used=(),
     )
     return msgspec.structs.replace(
         feature,
@@ -190,7 +204,10 @@ def _without_texts(feature: Feature) -> Feature:
         findings=feature.findings and "findings",
         remediation=feature.remediation and "remediation",
         attested=feature.attested and "attested",
-        needs={name: () if feature.packages[name] is PackageState.DONE else of for name, of in feature.needs.items()},
+        needs={
+            name: () if feature.packages[name] is PackageState.DONE else of
+            for name, of in feature.needs.items()
+        },
         said="",
         said_at=0,
     )
@@ -200,7 +217,9 @@ def key(world: World) -> bytes:
     """The world as a value that can be looked up."""
     account = world.account
     sets = [sorted(account.done), sorted(account.planned)]
-    return msgspec.msgpack.encode([world.feature, sets, account._replace(done=frozenset(), planned=frozenset())])
+    return msgspec.msgpack.encode(
+        [world.feature, sets, account._replace(done=frozenset(), planned=frozenset())]
+    )
 
 
 def outcomes(feature: Feature) -> Iterator[AnyFeatureEvent]:  # noqa: C901 - one case a step
@@ -225,7 +244,11 @@ def outcomes(feature: Feature) -> Iterator[AnyFeatureEvent]:  # noqa: C901 - one
             case Step.PACKAGES:
                 yield from _of_packages(feature, action.packages)
             case Step.COMMANDS:
-                yield from (CommandsRan({"test": True}), CommandsRan({"build": True, "test": False}), CommandsRan({}))
+                yield from (
+                    CommandsRan({"test": True}),
+                    CommandsRan({"build": True, "test": False}),
+                    CommandsRan({}),
+                )
                 yield CommandsRan({"test": False}, lacking=("test: its program is missing (frob)",))
             case Step.REPORT:
                 yield ReportWritten("c")
@@ -276,9 +299,13 @@ def _of_job(feature: Feature, step: Step) -> Iterator[AnyFeatureEvent]:
         return
     job = feature.open_job.job
     yield from (
-        JobEnded(job, end, "why", last_seen=SEEN) for end in _ends(_can_pause(feature)) if end is not JobEndKind.DONE
+        JobEnded(job, end, "why", last_seen=SEEN)
+        for end in _ends(_can_pause(feature))
+        if end is not JobEndKind.DONE
     )
-    yield from (JobEnded(job, JobEndKind.DONE, verdict=verdict, text="said") for verdict in (None, *Verdict))
+    yield from (
+        JobEnded(job, JobEndKind.DONE, verdict=verdict, text="said") for verdict in (None, *Verdict)
+    )
 
 
 def _of_packages(feature: Feature, startable: tuple[str, ...]) -> Iterator[AnyFeatureEvent]:
@@ -287,7 +314,9 @@ def _of_packages(feature: Feature, startable: tuple[str, ...]) -> Iterator[AnyFe
             yield PackageStarted(name)
     for name, state in feature.packages.items():
         if state is PackageState.DOING:
-            yield from (PackageEnded(name, end, "why") for end in (PackageState.DONE, PackageState.BLOCKED))
+            yield from (
+                PackageEnded(name, end, "why") for end in (PackageState.DONE, PackageState.BLOCKED)
+            )
 
 
 def anything(feature: Feature) -> tuple[AnyFeatureEvent, ...]:
@@ -305,7 +334,9 @@ def _every_event(wanted: tuple[str, ...], pauses: bool) -> Iterator[AnyFeatureEv
     yield from gate_checks(wanted)
     yield from (JobStarted("other", role) for role in ("plan", "challenge", "review", "archive"))
     for job in ("job", "other", "foreign"):
-        yield from (JobEnded(job, end, "why", verdict=Verdict.PASS, last_seen=SEEN) for end in _ends(pauses))
+        yield from (
+            JobEnded(job, end, "why", verdict=Verdict.PASS, last_seen=SEEN) for end in _ends(pauses)
+        )
         yield JobEnded(job, JobEndKind.LOST, "a loss of before they were counted")
         yield from (JobEnded(job, JobEndKind.DONE, verdict=verdict) for verdict in (None, *Verdict))
     yield from (

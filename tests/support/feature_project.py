@@ -144,7 +144,10 @@ BUILDS = (
 # The first round of each package fails one of its checks.
 BUILDS_WRONGLY = (
     builds(
-        "WP01", file("bye.py", BYE.replace("{name}", "you")), file("test_bye.py", TEST.format(module="bye")), round=1
+        "WP01",
+        file("bye.py", BYE.replace("{name}", "you")),
+        file("test_bye.py", TEST.format(module="bye")),
+        round=1,
     ),
     builds("WP02", file("docs.md", "TODO\n"), round=1),
 )
@@ -180,7 +183,11 @@ class FeatureProject(NamedTuple):
 
     def call(self, *arguments: str) -> Done:
         """A command of ours, in this process."""
-        with _inside(self.root), redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        with (
+            _inside(self.root),
+            redirect_stdout(io.StringIO()) as out,
+            redirect_stderr(io.StringIO()) as err,
+        ):
             code = run_command([*arguments])
         return Done(code, out.getvalue(), err.getvalue())
 
@@ -192,7 +199,9 @@ class FeatureProject(NamedTuple):
         """The program as a person runs it, with these variables besides their own: where the process is the claim."""
         argv = [sys.executable, "-m", "phasegate", *arguments]
         environment = {**os.environ, **(env or {})}
-        done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=300, env=environment)
+        done = subprocess.run(
+            argv, cwd=self.root, capture_output=True, text=True, timeout=300, env=environment
+        )
         return Done(done.returncode, done.stdout, done.stderr)
 
     def start(self, type_: str = "quick", description: str = DESCRIPTION) -> str:
@@ -236,7 +245,11 @@ class FeatureProject(NamedTuple):
         reader = open_store_reader(self.project.location)
         assert reader is not None
         with reader:
-            return [read_feature_step(one.payload) for one in reader.events(slug) if one.kind == FEATURE_STEP]
+            return [
+                read_feature_step(one.payload)
+                for one in reader.events(slug)
+                if one.kind == FEATURE_STEP
+            ]
 
     def jobs(self, slug: str = SLUG) -> list[JobRow]:
         """The jobs on record, oldest first."""
@@ -265,10 +278,15 @@ class FeatureProject(NamedTuple):
         return [self.prompt(job.id) for job in self.jobs(slug) if job.phase == role]
 
     def state(self) -> object:
-        return json.loads((self.root / ".isdlc" / "state.json").read_text(encoding="utf-8"))["active_workflow"]
+        return json.loads((self.root / ".isdlc" / "state.json").read_text(encoding="utf-8"))[
+            "active_workflow"
+        ]
 
     def audit_problems(self) -> list[str]:
-        return [f"{problem.where}: {problem.why}" for problem in verify_audit(self.project.location).problems]
+        return [
+            f"{problem.where}: {problem.why}"
+            for problem in verify_audit(self.project.location).problems
+        ]
 
     def saved(self, name: str) -> dict[str, str]:
         return saved_work(self.project.repository, name)
@@ -281,12 +299,27 @@ class FeatureProject(NamedTuple):
 
 
 def make_feature_project(
-    folder: Path, type_: str = "quick", *, config: str = "", files: Mapping[str, str | bytes] = FILES, agents: str = ""
+    folder: Path,
+    type_: str = "quick",
+    *,
+    config: str = "",
+    files: Mapping[str, str | bytes] = FILES,
+    agents: str = "",
 ) -> FeatureProject:
     """A repository on `main` whose agents play a smooth way through a workflow, unless told otherwise."""
     root, scenario = folder / "repo", folder / "scenario.json"
-    actor = agents or f'[agents.actor]\nharness = "scripted"\nscenario = {json.dumps(str(scenario))}\ntimeout_s = 120\n'
-    make_repository(root, {**files, "phasegate.toml": f"{actor}\n{CHECKS}\n{config}\n", ".gitignore": "__pycache__/\n"})
+    actor = (
+        agents
+        or f'[agents.actor]\nharness = "scripted"\nscenario = {json.dumps(str(scenario))}\ntimeout_s = 120\n'
+    )
+    make_repository(
+        root,
+        {
+            **files,
+            "phasegate.toml": f"{actor}\n{CHECKS}\n{config}\n",
+            ".gitignore": "__pycache__/\n",
+        },
+    )
     made = FeatureProject(root, scenario)
     made.play(*smooth(WORKFLOWS.get(type_, ())))
     return made

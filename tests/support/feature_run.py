@@ -22,7 +22,9 @@ from support.git_project import git, make_repository
 SLUG = "001-say-bye"
 FEATURE = f"feat/{SLUG}"
 TYPE, DESCRIPTION = "quick", "Say bye"
-CHECK = "import unittest\n\n\nclass Whole(unittest.TestCase):\n    def test_it(self):\n        pass\n"
+CHECK = (
+    "import unittest\n\n\nclass Whole(unittest.TestCase):\n    def test_it(self):\n        pass\n"
+)
 FILES = {"requirements.txt": "", "check.py": CHECK}
 CONFIG = """\
 [agents.actor]
@@ -59,8 +61,15 @@ Turn = dict[str, Any]
 
 
 def plans(how: str, **asks: object) -> Turn:
-    documents = {"proposal.md": "# Proposal\nSay bye.\n", "spec.md": SPEC.replace("{how}", how), "tasks.md": TASKS}
-    steps = [{"write": f"kitty-specs/{{feature_slug}}/{name}", "content": text} for name, text in documents.items()]
+    documents = {
+        "proposal.md": "# Proposal\nSay bye.\n",
+        "spec.md": SPEC.replace("{how}", how),
+        "tasks.md": TASKS,
+    }
+    steps = [
+        {"write": f"kitty-specs/{{feature_slug}}/{name}", "content": text}
+        for name, text in documents.items()
+    ]
     return {"phase": "plan", "steps": [*steps, {"verdict": "PASS"}], **asks}
 
 
@@ -85,7 +94,10 @@ SCENARIO: tuple[Turn, ...] = (
     judges("review", "PASS"),
     {
         "phase": "archive",
-        "steps": [{"write": "CHANGELOG.md", "content": "# Changelog\n- Bye.\n"}, {"verdict": "PASS"}],
+        "steps": [
+            {"write": "CHANGELOG.md", "content": "# Changelog\n- Bye.\n"},
+            {"verdict": "PASS"},
+        ],
     },
 )
 
@@ -126,7 +138,9 @@ class FeatureRun(NamedTuple):
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The program, as a person runs it, to its end: where the process is the claim."""
-        return subprocess.run(self.argv(*arguments), cwd=self.root, capture_output=True, text=True, timeout=300)
+        return subprocess.run(
+            self.argv(*arguments), cwd=self.root, capture_output=True, text=True, timeout=300
+        )
 
     def reader(self) -> StoreReader:
         reader = open_store_reader(self.project.location)
@@ -149,7 +163,9 @@ class FeatureRun(NamedTuple):
         """All that a run brings about, without ids and times."""
         location = self.project.location
         with self.reader() as reader:
-            jobs = [[job.wp, job.phase, job.round] for job in reader.jobs(SLUG) if job.outcome == "done"]
+            jobs = [
+                [job.wp, job.phase, job.round] for job in reader.jobs(SLUG) if job.outcome == "done"
+            ]
             gates = [[gate.phase, gate.round, gate.outcome] for gate in reader.gates(SLUG)]
             packages = [[row.id, row.state, row.round] for row in reader.packages(SLUG)]
             stages = [row.stage for row in reader.workflows()]
@@ -169,7 +185,9 @@ class FeatureRun(NamedTuple):
             "git locks": sorted(path.name for path in (self.root / ".git").rglob("*.lock")),
             "checkouts": names_in(self.root / ".worktrees"),
             "rooms": names_in(location.data_folder / "rooms"),
-            "audit": [f"{problem.where}: {problem.why}" for problem in verify_audit(location).problems],
+            "audit": [
+                f"{problem.where}: {problem.why}" for problem in verify_audit(location).problems
+            ],
         }
 
 
@@ -184,7 +202,11 @@ def recorded_in(location: Location) -> int:
 
 def names_in(folder: Path) -> list[str]:
     """What lies in a folder, but for checkouts that wait to be used again."""
-    return sorted(path.name for path in folder.iterdir() if path.name != ".pool") if folder.is_dir() else []
+    return (
+        sorted(path.name for path in folder.iterdir() if path.name != ".pool")
+        if folder.is_dir()
+        else []
+    )
 
 
 def is_meant(step: str, which: str) -> bool:

@@ -40,11 +40,15 @@ def small_feature(starts: Path, linger_s: float = 0) -> list[Turn]:
     """One package, at once all right. Each agent first writes down its job's id; `linger_s`: the implementer waits."""
     plan = plans("and means it")
     plan["steps"] = [
-        {**step, "content": _ONE_TASK} if step.get("write", "").endswith("tasks.md") else step for step in plan["steps"]
+        {**step, "content": _ONE_TASK} if step.get("write", "").endswith("tasks.md") else step
+        for step in plan["steps"]
     ]
     archive = {
         "phase": "archive",
-        "steps": [{"write": "CHANGELOG.md", "content": "# Changelog\n- Bye.\n"}, {"verdict": "PASS"}],
+        "steps": [
+            {"write": "CHANGELOG.md", "content": "# Changelog\n- Bye.\n"},
+            {"verdict": "PASS"},
+        ],
     }
     implement = implements("write", "bye.py", "def bye(name):\n    return f'Bye, {name}'\n")
     implement["steps"] = [{"sleep_s": linger_s}, *implement["steps"]]
@@ -84,7 +88,10 @@ def _jobs_of(event: RecordedEvent) -> Iterator[str]:
     fields = json.loads(event.payload)
     if event.kind in ("job.started", "job.ended"):
         yield fields["id"]
-    elif event.kind in (FEATURE_STEP, PACKAGE_STEP) and _type(fields["event"]) in ("job-started", "job-ended"):
+    elif event.kind in (FEATURE_STEP, PACKAGE_STEP) and _type(fields["event"]) in (
+        "job-started",
+        "job-ended",
+    ):
         yield fields["event"]["job"]
 
 
@@ -99,13 +106,22 @@ def _lost_job(event: RecordedEvent) -> str:
 
 def check_starts(events: Sequence[RecordedEvent], starts: Sequence[str]) -> None:
     """Every job is started and ended once on record; no agent was started twice for one, or for none."""
-    rows = [(one.kind, json.loads(one.payload)) for one in events if one.kind in ("job.started", "job.ended")]
-    started, ended = (Counter(row["id"] for kind, row in rows if kind == name) for name in ("job.started", "job.ended"))
+    rows = [
+        (one.kind, json.loads(one.payload))
+        for one in events
+        if one.kind in ("job.started", "job.ended")
+    ]
+    started, ended = (
+        Counter(row["id"] for kind, row in rows if kind == name)
+        for name in ("job.started", "job.ended")
+    )
     assert started == ended, "a job was left open, or ended without a start"
     assert {*started.values()} == {1}, "a job was recorded twice"
     assert {*Counter(starts).values()} == {1}, "an agent was started twice under one id"
     done = {row["id"] for kind, row in rows if kind == "job.ended" and row["outcome"] == "done"}
-    assert done <= {*starts} <= {*started}, "an agent ran without a record, or a job is done that no agent ran for"
+    assert done <= {*starts} <= {*started}, (
+        "an agent ran without a record, or a job is done that no agent ran for"
+    )
 
 
 def check_evidence(events: Sequence[RecordedEvent], bucket: Bucket, remote: Path) -> None:
@@ -142,7 +158,9 @@ class Trial:
         """`lost_after_s`: short where workers die; else no busy machine may make one be given up."""
         self.starts, self.bucket, self.proxy = folder / "starts", s3.bucket(prefix), proxy
         self.starts.touch()
-        self.fleet = Fleet(folder, s3, temporal, prefix, lost_after_s=lost_after_s, endpoint=proxy.endpoint)
+        self.fleet = Fleet(
+            folder, s3, temporal, prefix, lost_after_s=lost_after_s, endpoint=proxy.endpoint
+        )
         self.fleet.origin.play(*small_feature(self.starts, linger_s))
         self.person, *self.machines = (self._machine(name) for name in ("person", "one", "other"))
         self.worker: subprocess.Popen[str] | None = None
@@ -156,7 +174,17 @@ class Trial:
 
     def carry_out(self, machine_of: Callable[[int], int] = lambda life: life // 2 % 2) -> None:
         """Have the feature merged. After a death, the worker is started anew, or that of the other machine, in turn."""
-        command = [sys.executable, "-m", "phasegate", "run", TYPE, DESCRIPTION, "--fleet", "--merge", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "phasegate",
+            "run",
+            TYPE,
+            DESCRIPTION,
+            "--fleet",
+            "--merge",
+            "--json",
+        ]
         person, lives = self.person, 0
         with subprocess.Popen(
             command,
@@ -206,13 +234,18 @@ class Trial:
         return events
 
     def check_record(
-        self, events: Sequence[RecordedEvent], starts: Sequence[str], undisturbed: Sequence[tuple[str, Any]]
+        self,
+        events: Sequence[RecordedEvent],
+        starts: Sequence[str],
+        undisturbed: Sequence[tuple[str, Any]],
     ) -> None:
         roots = [machine.root for machine in (*self.machines, self.person)]
         found = what_happened(events, *roots)
         differs = [pair for pair in zip_longest(found, undisturbed) if pair[0] != pair[1]]
         assert not differs, f"the first of {len(differs)} that differ: {differs[0]}"
-        check_starts([*events, *(one for slug in self.besides for one in self.fleet.events(slug))], starts)
+        check_starts(
+            [*events, *(one for slug in self.besides for one in self.fleet.events(slug))], starts
+        )
 
 
 class Deaths:

@@ -41,13 +41,25 @@ class Machine:
 
     def phasegate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "phasegate", *arguments]
-        return subprocess.run(command, cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=240)
+        return subprocess.run(
+            command,
+            cwd=self.root,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
 
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[str]]:
         command = [sys.executable, "-m", "phasegate", "worker"]
         with subprocess.Popen(
-            command, cwd=self.root, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=self.root,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         ) as process:
             try:
                 assert process.stdout is not None
@@ -79,10 +91,14 @@ class Fleet:
         """`endpoint`: another way to the bucket. `more`: settings."""
         self._folder, self._s3, self._prefix = folder, s3, prefix
         origin = one_at_a_time(folder / "origin")
-        settings = f'[storage]\nurl = "s3://{BUCKET}/{prefix}"\nendpoint = "{endpoint or s3.endpoint}"\n'
+        settings = (
+            f'[storage]\nurl = "s3://{BUCKET}/{prefix}"\nendpoint = "{endpoint or s3.endpoint}"\n'
+        )
         settings += f'[fleet]\nserver = "{temporal.address}"\nlost_after_s = {lost_after_s}\nhome_within_s = 2\n'
         config = origin.root / "phasegate.toml"
-        if not probe_level(SandboxLevel.WORKTREE).is_supported:  # else no worker would offer an agent
+        if not probe_level(
+            SandboxLevel.WORKTREE
+        ).is_supported:  # else no worker would offer an agent
             settings = f'sandbox = "none"\n{settings}'
         config.write_text(config.read_text() + settings + more)
         origin.git("commit", "-q", "-am", "Work as a fleet")
@@ -112,7 +128,10 @@ class Fleet:
 
     def tree(self, begun: str) -> dict[str, str]:
         names = git(self.remote, "ls-tree", "-r", "--name-only", BRANCH).splitlines()
-        return {name: git(self.remote, "show", f"{BRANCH}:{name}").replace(begun, "(begun)") for name in names}
+        return {
+            name: git(self.remote, "show", f"{BRANCH}:{name}").replace(begun, "(begun)")
+            for name in names
+        }
 
 
 def local_run(folder: Path) -> tuple[FeatureRun, list[RecordedEvent], dict[str, str]]:
@@ -126,5 +145,8 @@ def local_run(folder: Path) -> tuple[FeatureRun, list[RecordedEvent], dict[str, 
     return (
         run,
         events,
-        {name: git(run.root, "show", f"{BRANCH}:{name}").replace(events[0].ts, "(begun)") for name in names},
+        {
+            name: git(run.root, "show", f"{BRANCH}:{name}").replace(events[0].ts, "(begun)")
+            for name in names
+        },
     )

@@ -38,10 +38,16 @@ def talk(forge: Forge, fake: FakeForge) -> None:
     first = fake.remark(made.number, "At a line", path="bye.py")
     fake.remark(made.number, "Resolved", path="bye.py").resolved = True
     fake.remark(made.number, "Below", who="mallory", path="", line=0)
-    fake.pulls[made.number].reviews.append(FakeReview(900, "grace", "CHANGES_REQUESTED", "No", fake.head("one")))
+    fake.pulls[made.number].reviews.append(
+        FakeReview(900, "grace", "CHANGES_REQUESTED", "No", fake.head("one"))
+    )
     look = forge.fetch_pull(made.number)
     assert (look.review_decision, look.pull.draft) == (ReviewDecision.CHANGES_REQUESTED, False)
-    assert {one.text: (one.may_write, one.is_settled) for one in look.remarks if one.path or one.text == "Below"} == {
+    assert {
+        one.text: (one.may_write, one.is_settled)
+        for one in look.remarks
+        if one.path or one.text == "Below"
+    } == {
         "At a line": (True, False),
         "Resolved": (True, True),
         "Below": (False, False),
@@ -53,16 +59,24 @@ def talk(forge: Forge, fake: FakeForge) -> None:
     fake.approve(made.number, "grace")
     assert forge.fetch_pull(made.number).review_decision is ReviewDecision.APPROVED
     assert forge.fetch_pull(made.number).checks_passed is True
-    assert forge.merge_pull(made.number, "0" * 40, "merge", queue=False).outcome is MergeOutcome.MOVED
+    assert (
+        forge.merge_pull(made.number, "0" * 40, "merge", queue=False).outcome is MergeOutcome.MOVED
+    )
     fake.merge_fails = "not now"
-    assert forge.merge_pull(made.number, fake.head("one"), "merge", queue=False).outcome is MergeOutcome.NOT_YET
+    assert (
+        forge.merge_pull(made.number, fake.head("one"), "merge", queue=False).outcome
+        is MergeOutcome.NOT_YET
+    )
     fake.merge_fails = ""
     merged = forge.merge_pull(made.number, fake.head("one"), "merge", queue=False)
     assert merged == (MergeOutcome.MERGED, fake.head("main"))
     assert forge.fetch_pull(made.number).pull.state is PullState.MERGED
     second = forge.create_pull(PullSpec("two", "main", "Two", "Queued"))
     assert second is not None
-    assert forge.merge_pull(second.number, fake.head("two"), "merge", queue=True).outcome is MergeOutcome.QUEUED
+    assert (
+        forge.merge_pull(second.number, fake.head("two"), "merge", queue=True).outcome
+        is MergeOutcome.QUEUED
+    )
     fake.issues = {41: ("Say hi", "Please"), 42: ("Say bye", "")}
     fake.labelled = {42: ["phasegate"]}
     assert forge.fetch_issue(41) == (41, "Say hi", "Please")

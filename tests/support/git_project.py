@@ -33,7 +33,9 @@ FILES = {
 }
 
 
-def git(folder: Path, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
+def git(
+    folder: Path, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None
+) -> str:
     """Plain git, as a person or an agent runs it."""
     environment = {**os.environ, **(env or {})}
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, env=environment)
@@ -64,7 +66,9 @@ def saved_work(repository: Repository, name: str) -> dict[str, str]:
     return read_refs(repository, f"{SAVED_PREFIX}{name}")
 
 
-def make_checkout(repository: Repository, work: str = "WP01", agent_index: int | None = None) -> Checkout:
+def make_checkout(
+    repository: Repository, work: str = "WP01", agent_index: int | None = None
+) -> Checkout:
     """A checkout for a package of a feature that has just begun."""
     ensure_feature_branch(repository, SLUG, "main")
     return ensure_checkout(repository, Assignment(SLUG, work, agent_index), TERMS)
@@ -108,11 +112,19 @@ def subjects(repository: Repository, revisions: str) -> list[str]:
     return git(repository.root, "log", "--reverse", "--format=%s", revisions).splitlines()
 
 
-def finish_merge(repository: Repository, prepared: PreparedMerge) -> AlreadyMerged | RefMoved | Obstacle:
+def finish_merge(
+    repository: Repository, prepared: PreparedMerge
+) -> AlreadyMerged | RefMoved | Obstacle:
     """Put a prepared merge into force, as `ports.Refs` does, and say what came of it."""
     with repository_lock(repository) as lock:
         reason = f"merge into {prepared.target}"
-        stopped = advance_branch(repository, lock, prepared.target, prepared.target_commit, prepared.commit, reason)
-    if isinstance(stopped, RefMoved) and stopped.actual and is_ancestor(repository, prepared.commit, stopped.actual):
+        stopped = advance_branch(
+            repository, lock, prepared.target, prepared.target_commit, prepared.commit, reason
+        )
+    if (
+        isinstance(stopped, RefMoved)
+        and stopped.actual
+        and is_ancestor(repository, prepared.commit, stopped.actual)
+    ):
         return AlreadyMerged(prepared.target, stopped.actual)
     return AlreadyMerged(prepared.target, prepared.commit) if stopped is None else stopped

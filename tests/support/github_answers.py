@@ -9,9 +9,15 @@ _USER += " repos_url starred_url subscriptions_url url"
 _BRIEF = "archive_url assignees_url blobs_url branches_url collaborators_url comments_url commits_url compare_url"
 _BRIEF += " contents_url contributors_url deployments_url downloads_url events_url forks_url git_commits_url"
 _BRIEF += " git_refs_url git_tags_url hooks_url html_url issue_comment_url issue_events_url issues_url keys_url"
-_BRIEF += " labels_url languages_url merges_url milestones_url notifications_url pulls_url releases_url"
-_BRIEF += " stargazers_url statuses_url subscribers_url subscription_url tags_url teams_url trees_url url"
-_NUMBERS = "forks forks_count open_issues open_issues_count size stargazers_count watchers watchers_count"
+_BRIEF += (
+    " labels_url languages_url merges_url milestones_url notifications_url pulls_url releases_url"
+)
+_BRIEF += (
+    " stargazers_url statuses_url subscribers_url subscription_url tags_url teams_url trees_url url"
+)
+_NUMBERS = (
+    "forks forks_count open_issues open_issues_count size stargazers_count watchers watchers_count"
+)
 _FLAGS = "has_downloads has_issues has_projects has_wiki has_pages archived disabled"
 _LINKS = "comments commits statuses html issue review_comments review_comment self"
 
@@ -21,13 +27,25 @@ def _urls(url: str, names: str) -> Json:
 
 
 def user(url: str, login: str) -> Json:
-    fixed = {"gravatar_id": None, "id": sum(map(ord, login)), "node_id": f"U_{login}", "site_admin": False}
+    fixed = {
+        "gravatar_id": None,
+        "id": sum(map(ord, login)),
+        "node_id": f"U_{login}",
+        "site_admin": False,
+    }
     return {**_urls(f"{url}/{login}", _USER), **fixed, "login": login, "type": "User"}
 
 
 def brief_repository(url: str, name: str) -> Json:
     owner, _, short = name.partition("/")
-    fixed = {"description": None, "fork": False, "full_name": name, "id": 1, "node_id": "R_1", "private": False}
+    fixed = {
+        "description": None,
+        "fork": False,
+        "full_name": name,
+        "id": 1,
+        "node_id": "R_1",
+        "private": False,
+    }
     return {**_urls(f"{url}/{name}", _BRIEF), **fixed, "name": short, "owner": user(url, owner)}
 
 
@@ -38,7 +56,15 @@ def _repository(url: str, name: str) -> Json:
     nothing: Json = dict.fromkeys(("homepage", "language", "mirror_url", "license"))
     times = dict.fromkeys(("pushed_at", "created_at", "updated_at"), TIME)
     places = _urls(f"{url}/{name}", "clone_url git_url ssh_url svn_url")
-    return {**brief_repository(url, name), **counts, **flags, **nothing, **times, **places, "default_branch": "main"}
+    return {
+        **brief_repository(url, name),
+        **counts,
+        **flags,
+        **nothing,
+        **times,
+        **places,
+        "default_branch": "main",
+    }
 
 
 def pull(url: str, name: str, state: Json, head: tuple[str, str], base: tuple[str, str]) -> Json:
@@ -56,7 +82,9 @@ def pull(url: str, name: str, state: Json, head: tuple[str, str], base: tuple[st
         for side, (branch, commit) in (("head", head), ("base", base))
     }
     nothing: Json = dict.fromkeys(("assignee", "closed_at", "milestone", "auto_merge", "merged_by"))
-    counts: Json = dict.fromkeys(("additions", "changed_files", "commits", "deletions", "review_comments"), 0)
+    counts: Json = dict.fromkeys(
+        ("additions", "changed_files", "commits", "deletions", "review_comments"), 0
+    )
     return {
         **_urls(here, f"{places} statuses_url url"),
         **ends,

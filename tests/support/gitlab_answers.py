@@ -12,7 +12,14 @@ def user_id(name: str) -> int:
 
 def user(url: str, name: str) -> Json:
     places = {"avatar_url": f"{url}/{name}.png", "web_url": f"{url}/{name}"}
-    return {"id": user_id(name), "name": name, "username": name, "state": "active", "created_at": TIME, **places}
+    return {
+        "id": user_id(name),
+        "name": name,
+        "username": name,
+        "state": "active",
+        "created_at": TIME,
+        **places,
+    }
 
 
 def found_user(url: str, name: str) -> Json:
@@ -38,10 +45,17 @@ def brief_merge(url: str, number: int, title: str, body: str, state: str) -> Jso
 
 def merge(forge: str, brief: Json, head: str, more: Json) -> Json:
     nothing = "merged_by merged_at closed_by closed_at assignee milestone squash_commit_sha discussion_locked"
-    nothing += " should_remove_source_branch prepared_at approvals_before_merge latest_build_started_at"
+    nothing += (
+        " should_remove_source_branch prepared_at approvals_before_merge latest_build_started_at"
+    )
     nothing += " latest_build_finished_at first_deployed_to_production_at pipeline head_pipeline merge_error"
     iid = brief["iid"]
-    stats = {"time_estimate": 0, "total_time_spent": 0, "human_time_estimate": None, "human_total_time_spent": None}
+    stats = {
+        "time_estimate": 0,
+        "total_time_spent": 0,
+        "human_time_estimate": None,
+        "human_total_time_spent": None,
+    }
     return {
         **brief,
         **dict.fromkeys(nothing.split()),
@@ -105,7 +119,12 @@ def status(forge: str, commit: str, name: str, state: str) -> Json:
 
 def issue(forge: str, number: int, title: str, text: str, labels: list[str]) -> Json:
     here = f"{forge}/-/issues/{number}"
-    stats = {"time_estimate": 0, "total_time_spent": 0, "human_time_estimate": None, "human_total_time_spent": None}
+    stats = {
+        "time_estimate": 0,
+        "total_time_spent": 0,
+        "human_time_estimate": None,
+        "human_total_time_spent": None,
+    }
     return {
         **brief_merge(here, number, title, text, "opened"),
         **dict.fromkeys(("upvotes", "downvotes", "merge_requests_count", "user_notes_count"), 0),
@@ -114,7 +133,11 @@ def issue(forge: str, number: int, title: str, text: str, labels: list[str]) -> 
         "type": "ISSUE",
         "labels": labels,
         "due_date": "2026-01-01",
-        "references": {"short": f"#{number}", "relative": f"#{number}", "full": f"team/greet#{number}"},
+        "references": {
+            "short": f"#{number}",
+            "relative": f"#{number}",
+            "full": f"team/greet#{number}",
+        },
         "time_stats": stats,
         "task_status": "",
         "_links": dict.fromkeys(("self", "notes", "award_emoji", "project"), here),
@@ -124,7 +147,15 @@ def issue(forge: str, number: int, title: str, text: str, labels: list[str]) -> 
 
 def train(forge: str, brief: Json, branch: str, head: str) -> Json:
     """A car of a merge train. Its pipeline has begun; it has not been merged."""
-    pipeline = {"id": 1, "iid": 1, "project_id": 1, "sha": head, "ref": branch, "status": "running", "source": "push"}
+    pipeline = {
+        "id": 1,
+        "iid": 1,
+        "project_id": 1,
+        "sha": head,
+        "ref": branch,
+        "status": "running",
+        "source": "push",
+    }
     times = {"created_at": TIME, "updated_at": TIME}
     return {
         "id": 1,

@@ -42,7 +42,9 @@ def assert_grows_no_faster_than_its_input(
             seen.append(_attempt(work, *inputs, times))
             if seen[-1].large_s <= SLACK * large / small * seen[-1].small_s:
                 return
-    raise AssertionError(f"grew too fast at {large / small:g} times the input: " + "; ".join(map(str, seen)))
+    raise AssertionError(
+        f"grew too fast at {large / small:g} times the input: " + "; ".join(map(str, seen))
+    )
 
 
 def cpu_s(work: Callable[[Input], object], given: Input, times: int = 1) -> float:

@@ -16,7 +16,10 @@ def result(*, success: bool, job: str = JOB_ID) -> str:
     """An answer with the JSON result of a job on WP01."""
     why = {} if success else {"blocked_reason": "no access", "cleanup_required": False}
     status = "completed" if success else "blocked"
-    return json.dumps({"job_id": job, "wp_id": "WP01", "success": success, "status": status, **why}) + "\n"
+    return (
+        json.dumps({"job_id": job, "wp_id": "WP01", "success": success, "status": status, **why})
+        + "\n"
+    )
 
 
 def judged_implementer(report: AgentReport, finished: FinishedRun) -> JobEnd:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-_SCRIPTS = ("alert(1)", "document.title='owned'", "fetch('/owned')", "top.location='//owned'", "x=1")
+_SCRIPTS = (
+    "alert(1)",
+    "document.title='owned'",
+    "fetch('/owned')",
+    "top.location='//owned'",
+    "x=1",
+)
 _SHAPES = (
     "<script>{0}</script>",
     "<img src=x onerror={0}>",
@@ -19,7 +25,17 @@ _SHAPES = (
 )
 PAYLOADS = tuple(shape.format(script) for shape in _SHAPES for script in _SCRIPTS)
 _OURS = {"/static/htmx.min.js", "/static/hx-sse.min.js", "/static/board.js"}
-_EXECUTED = ("hx-get", "hx-post", "hx-put", "hx-delete", "hx-patch", "hx-sse:connect", "href", "src", "action")
+_EXECUTED = (
+    "hx-get",
+    "hx-post",
+    "hx-put",
+    "hx-delete",
+    "hx-patch",
+    "hx-sse:connect",
+    "href",
+    "src",
+    "action",
+)
 
 
 class Markup(HTMLParser):
@@ -41,10 +57,18 @@ class Markup(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        if (tag == "script" and given.get("src") not in _OURS) or tag in ("iframe", "object", "embed", "base", "img"):
+        if (tag == "script" and given.get("src") not in _OURS) or tag in (
+            "iframe",
+            "object",
+            "embed",
+            "base",
+            "img",
+        ):
             self.trouble.append(tag)
         for name, value in given.items():
             to = value or ""
-            leads_out = name in _EXECUTED and (not to.startswith(("/", "#")) or to.startswith(("//", "/owned")))
+            leads_out = name in _EXECUTED and (
+                not to.startswith(("/", "#")) or to.startswith(("//", "/owned"))
+            )
             if name.startswith("on") or name == "style" or leads_out:
                 self.trouble.append(f"{tag} {name}={value}")

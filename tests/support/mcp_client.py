@@ -59,7 +59,11 @@ class McpClient:
         self.hello: Answer = {}
         if version != MODERN:
             about = {"name": "tester", "version": "1.2"}
-            given = {"protocolVersion": version, "clientInfo": about, "capabilities": self._abilities()}
+            given = {
+                "protocolVersion": version,
+                "clientInfo": about,
+                "capabilities": self._abilities(),
+            }
             self.hello = self.call("initialize", given)
             self.send({"method": "notifications/initialized"})
 
@@ -67,7 +71,11 @@ class McpClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        streams = [stream for stream in (self.process.stdin, self.process.stdout, self.process.stderr) if stream]
+        streams = [
+            stream
+            for stream in (self.process.stdin, self.process.stdout, self.process.stderr)
+            if stream
+        ]
         streams[0].close()
         try:
             self.process.wait(30)
@@ -99,7 +107,10 @@ class McpClient:
             result: Answer = answer["result"]
             if result.get("resultType") != "input_required":
                 return result
-            answers = {key: self._reply(request["params"]) for key, request in result["inputRequests"].items()}
+            answers = {
+                key: self._reply(request["params"])
+                for key, request in result["inputRequests"].items()
+            }
             given = {**given, "inputResponses": answers, "requestState": result["requestState"]}
         raise AssertionError("asked again and again")
 

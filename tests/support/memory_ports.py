@@ -19,7 +19,16 @@ from phasegate.engine.project.ports import RunRecord, TrailSink
 from phasegate.engine.project.project import Project
 from phasegate.errors import MovedOn, StateConflict
 from phasegate.storage.row_events import decode_row
-from phasegate.storage.rows import GateRow, JobRow, NewEvent, PackageRow, RecordedEvent, Row, TrailSeal, WorkflowRow
+from phasegate.storage.rows import (
+    GateRow,
+    JobRow,
+    NewEvent,
+    PackageRow,
+    RecordedEvent,
+    Row,
+    TrailSeal,
+    WorkflowRow,
+)
 
 R = TypeVar("R", PackageRow, JobRow, GateRow, WorkflowRow)
 
@@ -41,7 +50,9 @@ class MemoryRecord:
                 raise MovedOn(f"feature {feature} is at step {seq}, not {expected_seq}")
             for event in events:
                 seq += 1
-                self._log.append(RecordedEvent(len(self._log) + 1, feature, seq, ts, event.kind, event.payload))
+                self._log.append(
+                    RecordedEvent(len(self._log) + 1, feature, seq, ts, event.kind, event.payload)
+                )
             for row in rows:
                 if row is not None:
                     self._rows[_key(row)] = row
@@ -74,10 +85,14 @@ class MemoryRecord:
         return [by_feature[feature] for feature in self.features() if feature in by_feature]
 
     def packages(self, feature: str) -> list[PackageRow]:
-        return sorted((row for row in self._of(PackageRow) if row.feature == feature), key=lambda row: row.id)
+        return sorted(
+            (row for row in self._of(PackageRow) if row.feature == feature), key=lambda row: row.id
+        )
 
     def gates(self, feature: str) -> list[GateRow]:
-        return sorted((row for row in self._of(GateRow) if row.feature == feature), key=lambda row: row.number)
+        return sorted(
+            (row for row in self._of(GateRow) if row.feature == feature), key=lambda row: row.number
+        )
 
     def jobs(self, feature: str) -> list[JobRow]:
         found = (row for row in self._of(JobRow) if row.feature == feature)
@@ -88,7 +103,14 @@ class MemoryRecord:
 
     def find_seal(self, job: str) -> TrailSeal | None:
         with self._lock:
-            return next((row for row in self._rows.values() if isinstance(row, TrailSeal) and row.job == job), None)
+            return next(
+                (
+                    row
+                    for row in self._rows.values()
+                    if isinstance(row, TrailSeal) and row.job == job
+                ),
+                None,
+            )
 
     def total_spent(self, feature: str | None = None) -> Spending:
         jobs = [row for row in self._of(JobRow) if feature in (None, row.feature)]
@@ -102,7 +124,10 @@ class MemoryRecord:
         return found
 
     def count_consecutive_limits(self, agent: str) -> int:
-        ended = sorted((row for row in self._of(JobRow) if row.agent == agent and row.ended), key=lambda row: row.ended)
+        ended = sorted(
+            (row for row in self._of(JobRow) if row.agent == agent and row.ended),
+            key=lambda row: row.ended,
+        )
         return len(list(itertools.takewhile(lambda row: row.retry_at_s > 0, reversed(ended[-10:]))))
 
     def anchor(self) -> None:
@@ -143,7 +168,10 @@ class MemoryTrails:
 
     def reopen(self, seal: TrailSeal) -> None:
         with self._lock:
-            if b"".join(self.lines[seal.job])[-1:] != b"\n" or len(self.lines[seal.job]) != seal.lines:
+            if (
+                b"".join(self.lines[seal.job])[-1:] != b"\n"
+                or len(self.lines[seal.job]) != seal.lines
+            ):
                 raise StateConflict(f"the trail of {seal.job} is not the one that was closed")
             self._heads[seal.job] = (seal.feature, seal.hash)
 
@@ -161,7 +189,9 @@ class MemoryTrails:
     def close(self, job: str) -> TrailSeal:
         with self._lock:
             feature, digest = self._heads[job]
-            return TrailSeal(feature, job, len(self.lines[job]), sum(map(len, self.lines[job])), digest)
+            return TrailSeal(
+                feature, job, len(self.lines[job]), sum(map(len, self.lines[job])), digest
+            )
 
     def forget(self, job: str) -> None:
         with self._lock:
@@ -235,4 +265,6 @@ def refuse(_request: SpoolRequest) -> SpoolAnswer:
 
 def memory_desk(project: Project, record: RunRecord, trails: TrailSink) -> DriverContext:
     """The desk of a driver without a store."""
-    return DriverContext(project, record, trails, lambda *_: refuse, lambda *_: Nothing(), None, Cancelled())
+    return DriverContext(
+        project, record, trails, lambda *_: refuse, lambda *_: Nothing(), None, Cancelled()
+    )

@@ -18,7 +18,9 @@ from phasegate.sandbox.request import JobRequest
 def main() -> None:
     request: JobRequest = pickle.loads(Path(sys.argv[1]).read_bytes())
     if "--terminal" in sys.argv:
-        os.open(sys.argv[sys.argv.index("--terminal") + 1], os.O_RDWR)  # a session without one gets it as its own
+        os.open(
+            sys.argv[sys.argv.index("--terminal") + 1], os.O_RDWR
+        )  # a session without one gets it as its own
     if "--naive" in sys.argv:
         subprocess.run(request.argv, cwd=request.cwd, start_new_session=True)
         return

@@ -26,8 +26,15 @@ LOGIN_FORM = WorkPackage(
         "src/styles/LoginForm.module.css",
     ),
     deliverables=Deliverables(
-        code=("src/components/LoginForm.tsx", "src/hooks/useLogin.ts", "src/styles/LoginForm.module.css"),
-        tests=("src/components/__tests__/LoginForm.test.tsx", "src/hooks/__tests__/useLogin.test.ts"),
+        code=(
+            "src/components/LoginForm.tsx",
+            "src/hooks/useLogin.ts",
+            "src/styles/LoginForm.module.css",
+        ),
+        tests=(
+            "src/components/__tests__/LoginForm.test.tsx",
+            "src/hooks/__tests__/useLogin.test.ts",
+        ),
         documentation=("src/components/LoginForm.md",),
     ),
     descriptions={
@@ -41,7 +48,9 @@ LOGIN_FORM = WorkPackage(
     requirements=("FR-AUTH-001", "FR-AUTH-002", "FR-AUTH-003", "FR-AUTH-004"),
     tasks=("1.1", "2.1"),
     profile="typescript",
-    checks=PackageChecks(test="npm run test", lint="npm run lint", typecheck="npm run typecheck", coverage_min=80),
+    checks=PackageChecks(
+        test="npm run test", lint="npm run lint", typecheck="npm run typecheck", coverage_min=80
+    ),
     allowed_dependencies=("react", "react-dom", "zod (validation)"),
     forbidden_dependencies=("external auth libs (use auth.ts service)",),
     frozen_files=("tsconfig.json", "package.json root entries"),
@@ -135,11 +144,23 @@ def work_packages(draw: st.DrawFn) -> WorkPackage:
         deliverables=Deliverables(tuple(code), tuple(tests), tuple(documents)),
         descriptions={path: draw(LINES) for path in files if draw(st.booleans())},
         requirements=tuple(
-            draw(st.lists(st.from_regex(r"FR-[A-Z]{2,5}-[0-9]{3}", fullmatch=True), max_size=3, unique=True))
+            draw(
+                st.lists(
+                    st.from_regex(r"FR-[A-Z]{2,5}-[0-9]{3}", fullmatch=True),
+                    max_size=3,
+                    unique=True,
+                )
+            )
         ),
-        tasks=tuple(draw(st.lists(st.from_regex(r"[1-4]\.[1-9]0?", fullmatch=True), max_size=3, unique=True))),
+        tasks=tuple(
+            draw(
+                st.lists(st.from_regex(r"[1-4]\.[1-9]0?", fullmatch=True), max_size=3, unique=True)
+            )
+        ),
         profile=draw(st.sampled_from(["", "rust", "python", "typescript", "go"])),
-        checks=PackageChecks(setup=draw(COMMANDS), test=draw(COMMANDS), lint=draw(COMMANDS), coverage_min=percent),
+        checks=PackageChecks(
+            setup=draw(COMMANDS), test=draw(COMMANDS), lint=draw(COMMANDS), coverage_min=percent
+        ),
         num_agents=draw(st.integers(1, 16)),
         executable_files=tuple(code[:1]),
         **lists,

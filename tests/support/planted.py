@@ -75,12 +75,24 @@ def _fsmonitor(room: Room) -> None:
 
 
 def _hooks_path(room: Room) -> None:
-    room.hook(room.tree / "tools/hooks", "pre-commit", "post-index-change", "post-checkout", "reference-transaction")
+    room.hook(
+        room.tree / "tools/hooks",
+        "pre-commit",
+        "post-index-change",
+        "post-checkout",
+        "reference-transaction",
+    )
     room.config("core.hooksPath", str(room.tree / "tools/hooks"))
 
 
 def _hooks(room: Room) -> None:
-    room.hook(room.git_dir / "hooks", "pre-commit", "post-commit", "post-index-change", "reference-transaction")
+    room.hook(
+        room.git_dir / "hooks",
+        "pre-commit",
+        "post-commit",
+        "post-index-change",
+        "reference-transaction",
+    )
 
 
 def _clean_filter(room: Room) -> None:
@@ -133,7 +145,9 @@ def _config_worktree(room: Room) -> None:
 def _common_dir(room: Room) -> None:
     evil = room.tree.parent / ".evil"
     shutil.copytree(room.git_dir, evil)
-    (evil / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {room.program}\n")
+    (evil / "config").write_text(
+        f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {room.program}\n"
+    )
     (room.git_dir / "commondir").write_text(str(evil))
 
 
@@ -142,20 +156,26 @@ def _replaced_directory(room: Room) -> None:
     shutil.copytree(room.git_dir, evil)
     shutil.rmtree(room.git_dir)
     shutil.copytree(evil, room.git_dir)
-    (room.git_dir / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {room.program}\n")
+    (room.git_dir / "config").write_text(
+        f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {room.program}\n"
+    )
 
 
 def _git_file(room: Room) -> None:
     evil = room.tree.parent / ".evil"
     shutil.move(room.git_dir, evil)
-    (evil / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {room.program}\n")
+    (evil / "config").write_text(
+        f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {room.program}\n"
+    )
     room.git_dir.write_text(f"gitdir: {evil}\n")
 
 
 def _git_link(room: Room) -> None:
     evil = room.tree.parent / ".evil"
     shutil.move(room.git_dir, evil)
-    (evil / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {room.program}\n")
+    (evil / "config").write_text(
+        f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {room.program}\n"
+    )
     room.git_dir.symlink_to(evil)
 
 
@@ -173,7 +193,16 @@ def _submodule(room: Room) -> None:
     other.mkdir()
     git(other, "init", "-q", "-b", "main")
     git(other, "commit", "-q", "--allow-empty", "-m", "x")
-    git(room.tree, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "vendor")
+    git(
+        room.tree,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "add",
+        str(other),
+        "vendor",
+    )
     room.config("submodule.vendor.update", f"!{room.program}")
 
 
@@ -197,7 +226,9 @@ PLANTED = (
     Planted("core.hooksPath", _hooks_path),
     Planted("hooks", _hooks),
     Planted("a clean filter", _clean_filter),
-    Planted("a smudge filter", _smudge_filter, (("worktree", "add", "-q", "--detach", "../.elsewhere"),)),
+    Planted(
+        "a smudge filter", _smudge_filter, (("worktree", "add", "-q", "--detach", "../.elsewhere"),)
+    ),
     Planted("diff.external", _diff_external),
     Planted("a textconv", _textconv),
     Planted("a merge driver", _merge_driver),

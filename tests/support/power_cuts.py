@@ -52,7 +52,9 @@ class State(NamedTuple):
 class TracedCommand:
     """A command of a person's, as everything was before it and what it did."""
 
-    def __init__(self, folder: Path, make: Callable[[Path], None], arguments: tuple[str, ...]) -> None:
+    def __init__(
+        self, folder: Path, make: Callable[[Path], None], arguments: tuple[str, ...]
+    ) -> None:
         self.folder, self.top, self.arguments = folder, folder / "disk", arguments
         self.root = self.top / "repo"
         self._before, self._said = folder / "before", folder / "said"
@@ -61,7 +63,10 @@ class TracedCommand:
         if not (folder / "after").exists():  # else somebody began with it, and was not done
             self._begin(make)
         self._leave(folder / "after")
-        self.changes, self.said_in_all = sum(1 for _ in self._played(self._disk())), self._said.stat().st_size
+        self.changes, self.said_in_all = (
+            sum(1 for _ in self._played(self._disk())),
+            self._said.stat().st_size,
+        )
         self.wanted, self.recorded, self._told = self.effects(), self.journal(), [*self._tellings()]
 
     def _begin(self, make: Callable[[Path], None]) -> None:
@@ -70,7 +75,9 @@ class TracedCommand:
             patch.setenv("XDG_STATE_HOME", self._env["XDG_STATE_HOME"])
             make(self.top)
         shutil.copytree(self.top, self._before, symlinks=True)
-        for _ in range(TRIES):  # a trace in which two calls at once stand in the other order is of no use
+        for _ in range(
+            TRIES
+        ):  # a trace in which two calls at once stand in the other order is of no use
             out_of_step = self._trace()
             if not out_of_step:
                 shutil.copytree(self.top, self.folder / "after", symlinks=True)
@@ -121,7 +128,11 @@ class TracedCommand:
                     last[ahead] = moment, digest
                 known = found.get(digest)
                 is_strict = known is not None and ahead and not known.names_ahead
-                found[digest] = known._replace(said=said) if known and is_strict else State(digest, number, ahead, said)
+                found[digest] = (
+                    known._replace(said=said)
+                    if known and is_strict
+                    else State(digest, number, ahead, said)
+                )
         return found
 
     def cuts(self, chosen: Collection[State]) -> Iterator[tuple[State, str]]:
@@ -134,7 +145,10 @@ class TracedCommand:
                     shutil.rmtree(self.top)
                     disk.leave(self.top, names_ahead=ahead)
                     self._keep_folder_numbers()
-                    yield state, f"{state}\nchange {number} of {self.changes}: {call.name} {call.readable}"
+                    yield (
+                        state,
+                        f"{state}\nchange {number} of {self.changes}: {call.name} {call.readable}",
+                    )
 
     def _keep_folder_numbers(self) -> None:
         """A power failure changes no folder's number, as making it again here does."""
@@ -143,7 +157,9 @@ class TracedCommand:
                 record = json.loads(path.read_bytes())
                 if (folder := Path(record["folder"])).is_dir():
                     about = folder.stat()
-                    path.write_text(json.dumps({**record, "device": about.st_dev, "inode": about.st_ino}))
+                    path.write_text(
+                        json.dumps({**record, "device": about.st_dev, "inode": about.st_ino})
+                    )
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.ours.command(self.root, *arguments)
@@ -186,7 +202,9 @@ class TracedCommand:
         assert reader is not None
         with reader:
             for event in JournalFollower(reader, after=0).read_reported_events():
-                line = "" if event.kind == NOTICE_KIND else event.line.partition("\n")[0]  # a remark promises nothing
+                line = (
+                    "" if event.kind == NOTICE_KIND else event.line.partition("\n")[0]
+                )  # a remark promises nothing
                 if line and (place := text.find(line, at)) >= 0:
                     at = place + len(line)
                     yield len(text[:at].encode()), event.position
@@ -203,7 +221,10 @@ class TracedCommand:
                 found = FeatureRun(self.top).effects()
             except (OSError, StopIteration):  # there is no view yet, or no feature
                 return {}
-        git_dir, ours = self.root / ".git", self.root / ".git/phasegate/tmp"  # what is left in ours is removed in a day
+        git_dir, ours = (
+            self.root / ".git",
+            self.root / ".git/phasegate/tmp",
+        )  # what is left in ours is removed in a day
         locks = [str(path) for path in git_dir.rglob("*.lock") if ours not in path.parents]
         return {**{name: found[name] for name in SAME}, "git locks": locks}
 
@@ -213,9 +234,13 @@ def go_on_with_dispatch(run: TracedCommand, state: State, where: str) -> None:
     done = run.command(*DISPATCH)
     assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
     show = ["git", "-C", str(run.root), "show", f"{FEATURE}:src/login.ts"]
-    assert subprocess.run(show, capture_output=True, text=True).stdout == "export const done = true;\n", where
+    assert (
+        subprocess.run(show, capture_output=True, text=True).stdout == "export const done = true;\n"
+    ), where
     assert run.rounds() == [1], f"the work of an agent was lost\n{where}"
-    assert state.said < run.said_in_all or (run.folder / "runs").read_text() == "", "what was DONE was done again"
+    assert state.said < run.said_in_all or (run.folder / "runs").read_text() == "", (
+        "what was DONE was done again"
+    )
 
 
 def go_on_with_run(run: TracedCommand, _: State, where: str) -> None:
@@ -224,7 +249,9 @@ def go_on_with_run(run: TracedCommand, _: State, where: str) -> None:
         done = run.command("run", "--merge") if stages else run.command(*RUN)
         assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
     found = run.effects()
-    if stages == wanted["stages"]:  # it was at its end: a lock that a git left there is in nobody's way
+    if (
+        stages == wanted["stages"]
+    ):  # it was at its end: a lock that a git left there is in nobody's way
         wanted = {**wanted, "git locks": found["git locks"]}
     other = {name: (found.get(name), one) for name, one in wanted.items() if found.get(name) != one}
     assert other == {}, f"{other}\n{where}"
@@ -288,7 +315,9 @@ def carry_on(folder: Path, name: str, until: float) -> str:
             try:
                 COMMANDS[name].check(run, state, where)
             except (AssertionError, PhasegateError, subprocess.SubprocessError) as error:
-                (folder / f"failed-{state.digest[:12]}").write_text(f"{type(error).__name__}: {error}\n{where}")
+                (folder / f"failed-{state.digest[:12]}").write_text(
+                    f"{type(error).__name__}: {error}\n{where}"
+                )
             seen.add(state.digest)
             print(state.digest, file=file, flush=True)
     failed = [*folder.glob("failed-*")]

@@ -40,7 +40,8 @@ def can_trace() -> bool:
     program = shutil.which("strace")
     return (
         program is not None
-        and subprocess.run([program, "-o", "/dev/null", "true"], capture_output=True).returncode == 0
+        and subprocess.run([program, "-o", "/dev/null", "true"], capture_output=True).returncode
+        == 0
     )
 
 
@@ -60,7 +61,9 @@ class Call(NamedTuple):
     def readable(self) -> str:
         """Its first arguments, for a failed test."""
         shown = re.sub(
-            rb"(?:\\x[0-9a-f]{2})+", lambda text: os.fsencode(_unescaped(text[0])), b" ".join(self.arguments[:2])
+            rb"(?:\\x[0-9a-f]{2})+",
+            lambda text: os.fsencode(_unescaped(text[0])),
+            b" ".join(self.arguments[:2]),
         )
         return shown[:300].decode(errors="replace")
 
@@ -71,7 +74,18 @@ def trace(command: Sequence[str], log: Path, **options: object) -> int:
     On one processor: two calls that are carried out at once may be written down in the other order.
     """
     one = random.choice(sorted(os.sched_getaffinity(0)))
-    traced = ["strace", "-f", "-y", "-xx", "-s", "100000000", "--seccomp-bpf", "-qq", "-e", "signal=none"]
+    traced = [
+        "strace",
+        "-f",
+        "-y",
+        "-xx",
+        "-s",
+        "100000000",
+        "--seccomp-bpf",
+        "-qq",
+        "-e",
+        "signal=none",
+    ]
     with log.with_name("said").open("wb") as out:
         return subprocess.run(  # type: ignore[call-overload,no-any-return]
             [*traced, "-e", f"trace={CALLS}", "-o", str(log), *command],
@@ -142,7 +156,9 @@ def _text(argument: bytes) -> bytes:
 
 
 def _unescaped(name: bytes) -> str:
-    return os.fsdecode(re.sub(rb"\\x([0-9a-f]{2})", lambda byte: bytes.fromhex(byte[1].decode()), name))
+    return os.fsdecode(
+        re.sub(rb"\\x([0-9a-f]{2})", lambda byte: bytes.fromhex(byte[1].decode()), name)
+    )
 
 
 class Node:
@@ -192,7 +208,9 @@ class Disk:
         self._files: dict[int, dict[int, _Open]] = {}
         self._folders: dict[int, str] = {}  # where each process works
         self._moved = {"syncs": 0, "names": 0}
-        self.strays: list[str] = []  # calls on files of ours that the model does not have: it is out of step then
+        self.strays: list[
+            str
+        ] = []  # calls on files of ours that the model does not have: it is out of step then
 
     def begin(self, pid: int, folder: Path) -> None:
         """Say where the first process works."""
@@ -219,10 +237,17 @@ class Disk:
         """Where files are other than the model says. The index of SQLite's log is written through a mapping."""
         node, path = node or self.root, path or Path(self.top)
         if node.kind == "folder":
-            yield from (f"{path}/{name}" for name in node.names.keys() ^ {child.name for child in path.iterdir()})
+            yield from (
+                f"{path}/{name}"
+                for name in node.names.keys() ^ {child.name for child in path.iterdir()}
+            )
             for name, child in node.names.items():
                 yield from self.differences(child, path / name)
-        elif node.kind == "file" and bytes(node.data) != path.read_bytes() and path.suffix != ".db-shm":
+        elif (
+            node.kind == "file"
+            and bytes(node.data) != path.read_bytes()
+            and path.suffix != ".db-shm"
+        ):
             yield str(path)
 
     def content(self, path: Path) -> bytes:
@@ -268,7 +293,9 @@ class Disk:
         return True
 
     def _mkdirat(self, call: Call) -> bool:
-        return self._put(self._path(call.arguments[0], call.arguments[1]), Node("folder", mode=0o755))
+        return self._put(
+            self._path(call.arguments[0], call.arguments[1]), Node("folder", mode=0o755)
+        )
 
     def _unlinkat(self, call: Call) -> bool:
         return self._put(self._path(call.arguments[0], call.arguments[1]), None)
@@ -285,10 +312,14 @@ class Disk:
 
     def _linkat(self, call: Call) -> bool:
         node = self._find(self._path(call.arguments[0], call.arguments[1]))
-        return node is not None and self._put(self._path(call.arguments[2], call.arguments[3]), node)
+        return node is not None and self._put(
+            self._path(call.arguments[2], call.arguments[3]), node
+        )
 
     def _symlinkat(self, call: Call) -> bool:
-        return self._put(self._path(call.arguments[1], call.arguments[2]), Node("link", _text(call.arguments[0])))
+        return self._put(
+            self._path(call.arguments[1], call.arguments[2]), Node("link", _text(call.arguments[0]))
+        )
 
     # The older calls name paths only: from the working folder, which `-y` does not show. Those of ours are absolute.
     def _mkdir(self, call: Call) -> bool:
@@ -315,7 +346,9 @@ class Disk:
 
     def _plain(self, call: Call, at: int) -> str:
         path = os.fsdecode(_text(call.arguments[at]))
-        return os.path.normpath(path if path.startswith("/") else f"{self._folders.get(call.pid, '/nowhere')}/{path}")
+        return os.path.normpath(
+            path if path.startswith("/") else f"{self._folders.get(call.pid, '/nowhere')}/{path}"
+        )
 
     # --- processes: their descriptors and working folders
 
@@ -338,7 +371,9 @@ class Disk:
     _clone3 = _fork = _vfork = _clone
 
     def _openat(self, call: Call) -> bool:
-        return self._opened(call, self._path(call.arguments[0], call.arguments[1]), call.arguments[2])
+        return self._opened(
+            call, self._path(call.arguments[0], call.arguments[1]), call.arguments[2]
+        )
 
     _openat2 = _openat
 
@@ -381,15 +416,25 @@ class Disk:
 
     def _at(self, call: Call, argument: int = 0) -> _Open | None:
         shown = _FD.match(call.arguments[argument])
-        if shown is None:  # of a process that hides itself (a warden, where we are not root): it has no files of ours
+        if (
+            shown is None
+        ):  # of a process that hides itself (a warden, where we are not root): it has no files of ours
             return None
-        mine, number, path = self._files.setdefault(call.pid, {}), int(shown[1]), _unescaped(shown[2])
+        mine, number, path = (
+            self._files.setdefault(call.pid, {}),
+            int(shown[1]),
+            _unescaped(shown[2]),
+        )
         found, node = mine.get(number), self._find(path)
-        if not f"{path}/".startswith(f"{self.top}/") or call.arguments[argument].endswith(b"(deleted)"):
+        if not f"{path}/".startswith(f"{self.top}/") or call.arguments[argument].endswith(
+            b"(deleted)"
+        ):
             return None
         if node is None:
             self.strays.append(f"{call.name} {call.readable}")
-        elif found is None or found.node is not node:  # a process whose descriptors were handed on unseen
+        elif (
+            found is None or found.node is not node
+        ):  # a process whose descriptors were handed on unseen
             found = mine[number] = _Open(node, append=False)
             found.at = len(node.data)
         return found

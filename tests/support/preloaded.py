@@ -34,7 +34,9 @@ class Preloaded:
         assert self._parent.stdout
         print(json.dumps([str(folder), *arguments]), file=self._parent.stdin, flush=True)
         code = int(self._parent.stdout.readline())
-        return subprocess.CompletedProcess(arguments, code, self._said.read_text(errors="replace"), "")
+        return subprocess.CompletedProcess(
+            arguments, code, self._said.read_text(errors="replace"), ""
+        )
 
     def __enter__(self) -> Self:
         return self

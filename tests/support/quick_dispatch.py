@@ -30,7 +30,9 @@ def two_agents_two_rounds(folder: Path, run: str = "", script: str = TWO_ROUNDS)
     """A package that two agents do in two rounds."""
     program = folder / "agent.sh"
     program.write_text(script)
-    harness = f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\ntimeout_s = 60'
+    harness = (
+        f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\ntimeout_s = 60'
+    )
     documents = {"WP01": package(files=[FIRST, SECOND], test=ECHO, num_agents=2)}
     made = make_project(folder, documents, harness=harness, run=run)
     return made._replace(scenario=program)  # by which processes that are left over are found
@@ -53,7 +55,9 @@ def one_agent_counted(top: Path) -> None:
     """A package of one file in `top`; which phases were run stands in `runs` beside it."""
     program = top.parent / "agent.sh"
     program.write_text(COUNTED.replace("RUNS", str(top.parent / "runs")))
-    harness = f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\ntimeout_s = 60'
+    harness = (
+        f'harness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\ntimeout_s = 60'
+    )
     make_project(top, {"WP01": package(test=ECHO)}, harness=harness, run='sandbox = "none"')
 
 
@@ -109,5 +113,7 @@ def whole_run(top: Path) -> None:
     """A repository in `top` in which `run quick "Say bye" --merge` goes through at once."""
     program = top.parent / "agent.sh"
     program.write_text(WHOLE)
-    agent = f'[agents.actor]\nharness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\n'
+    agent = (
+        f'[agents.actor]\nharness = "command"\ncommand = {json.dumps(["/bin/sh", str(program)])}\n'
+    )
     make_repository(top / "repo", {"requirements.txt": "", "phasegate.toml": agent + OUR_CHECK})

@@ -74,7 +74,12 @@ def _gemini(url: str) -> Configured:
 def opencode_settings(url: str) -> str:
     """The person's own configuration of opencode, with one provider."""
     options = {"baseURL": f"{url}/v1", "apiKey": KEY}
-    provider = {"npm": "@ai-sdk/openai-compatible", "name": "s", "options": options, "models": {MODEL: {"name": MODEL}}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "s",
+        "options": options,
+        "models": {MODEL: {"name": MODEL}},
+    }
     model = f"standin/{MODEL}"
     return json.dumps({"model": model, "small_model": model, "provider": {"standin": provider}})
 
@@ -84,11 +89,17 @@ def _opencode(url: str) -> Configured:
 
 
 def _qwen(url: str) -> Configured:
-    return Configured((), {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": MODEL})
+    return Configured(
+        (), {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": MODEL}
+    )
 
 
 def _copilot(url: str) -> Configured:
-    env = {"COPILOT_PROVIDER_BASE_URL": f"{url}/v1", "COPILOT_PROVIDER_API_KEY": KEY, "COPILOT_MODEL": MODEL}
+    env = {
+        "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
+        "COPILOT_PROVIDER_API_KEY": KEY,
+        "COPILOT_MODEL": MODEL,
+    }
     return Configured((), {**env, "COPILOT_OFFLINE": "true"})
 
 
@@ -116,7 +127,9 @@ class Room(NamedTuple):
         return self.root / "checkout"
 
     def task(self, url: str, prompt: str, phase: str = "implement") -> AgentTask:
-        task = make_task(self.checkout, self.subject.agent(url), kind=self.subject.kind, phase=phase)
+        task = make_task(
+            self.checkout, self.subject.agent(url), kind=self.subject.kind, phase=phase
+        )
         task.prompt_xml.write_text(prompt, encoding="utf-8")
         return task
 
@@ -156,7 +169,9 @@ def run_real(
     """Run the program as the orchestrator does: launch, cage, reading. `stop_when` blocks until it is to be stopped."""
     level = strongest()
     task = msgspec.structs.replace(room.task(url, prompt, phase), sandboxed=level.is_sandboxed)
-    task = msgspec.structs.replace(task, agent=msgspec.structs.replace(task.agent, first_output_timeout_s=first_sign_s))
+    task = msgspec.structs.replace(
+        task, agent=msgspec.structs.replace(task.agent, first_output_timeout_s=first_sign_s)
+    )
     harness = get_harness(room.subject.kind)
     with _environment({**room.subject.configured(url).env, **(ours or {})}):
         job, tag = _job(room, task, harness.launch(task), level, timeout_s)
@@ -178,7 +193,9 @@ def _job(
     folder, tag = room.root / f"job-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
     folder.mkdir()
     with RequestSpool(folder / "spool") as spool:
-        request = build_job_request(task, launch, folder, spool, tag=tag, level=level, timeout_s=timeout_s)
+        request = build_job_request(
+            task, launch, folder, spool, tag=tag, level=level, timeout_s=timeout_s
+        )
     return SandboxedJob(request._replace(grace_s=3.0)), tag
 
 
@@ -204,7 +221,10 @@ def processes_tagged(tag: str) -> list[int]:
         if entry.name.isdigit():
             try:
                 state = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()[0]
-                if f"PHASEGATE_JOB={tag}".encode() in Path(entry.path, "environ").read_bytes() and state != b"Z":
+                if (
+                    f"PHASEGATE_JOB={tag}".encode() in Path(entry.path, "environ").read_bytes()
+                    and state != b"Z"
+                ):
                     found.append(int(entry.name))
             except OSError:
                 continue

@@ -12,7 +12,12 @@ from pathlib import Path
 from phasegate.core.audit.chain import ChainEntry, ChainLink
 from phasegate.core.audit.trail import Action, Source, TrailEvent
 from phasegate.storage.location import Location
-from phasegate.storage.row_events import job_ended_event, job_started_event, package_changed_event, trail_sealed_event
+from phasegate.storage.row_events import (
+    job_ended_event,
+    job_started_event,
+    package_changed_event,
+    trail_sealed_event,
+)
 from phasegate.storage.rows import JobRow, NewEvent, PackageRow
 from phasegate.storage.store import Store, open_store
 from phasegate.storage.trail_log import list_log_files, read_open_trails
@@ -46,10 +51,14 @@ def append_numbers(store: Store, numbers: Iterable[int], feature: str = FEATURE)
 
 
 def wrote(path: str, lines: int) -> TrailEvent:
-    return TrailEvent("agent:claude-code", Action.WRITE_FILE, Source.OBSERVED, {"path": path, "lines": lines})
+    return TrailEvent(
+        "agent:claude-code", Action.WRITE_FILE, Source.OBSERVED, {"path": path, "lines": lines}
+    )
 
 
-def run_job(location: Location, store: Store, id_: str, entries: int, feature: str = FEATURE) -> None:
+def run_job(
+    location: Location, store: Store, id_: str, entries: int, feature: str = FEATURE
+) -> None:
     """A job from its start to its end, with a trail of so many entries."""
     job = JobRow(feature, id_, "WP01", "06-implementation", 1, "claude", TS)
     store.append_unconditionally(feature, TS, [job_started_event(job)])
@@ -86,14 +95,18 @@ def entries_of(location: Location, job: str = "job-a") -> list[EntryFields]:
 
 def open_content(store: Store, job: str) -> bytes:
     """What the log outside holds of an open trail."""
-    trails = [trail for log in list_log_files(store.heads.folder) for trail in read_open_trails(log)]
+    trails = [
+        trail for log in list_log_files(store.heads.folder) for trail in read_open_trails(log)
+    ]
     return next(trail.content for trail in trails if trail.job == job)
 
 
 def read_links(location: Location) -> list[ChainLink]:
     """The chain, as anybody who can read the file sees it."""
     with closing(sqlite3.connect(location.store_path)) as connection:
-        rows = connection.execute("SELECT position, feature, seq, ts, kind, payload, hash FROM event ORDER BY position")
+        rows = connection.execute(
+            "SELECT position, feature, seq, ts, kind, payload, hash FROM event ORDER BY position"
+        )
         return [ChainLink(ChainEntry(*row[:-1]), row[-1]) for row in rows]
 
 
@@ -103,5 +116,6 @@ def write_links(location: Location, links: Iterable[ChainLink]) -> None:
         connection.execute("DROP TABLE event")
         connection.execute("CREATE TABLE event (position, feature, seq, ts, kind, payload, hash)")
         connection.executemany(
-            "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", [(*link.entry, link.hash) for link in links]
+            "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(*link.entry, link.hash) for link in links],
         )

@@ -15,7 +15,9 @@ FEATURE = "001-login"
 
 
 def location_in(folder: Path) -> Location:
-    return Location(folder / "repository", folder / "repository" / ".git", folder / "state" / "phasegate")
+    return Location(
+        folder / "repository", folder / "repository" / ".git", folder / "state" / "phasegate"
+    )
 
 
 def acknowledged(folder: Path) -> list[str]:
@@ -27,7 +29,9 @@ def recovered(folder: Path) -> AuditReport:
     """The next process opens the store, recovers, and everything verifies."""
     location = location_in(folder)
     with open_store(location, "store-id", TS) as store:
-        assert [found for found in recover_trails(store, location, "recovery-test", TS) if found.problem] == []
+        assert [
+            found for found in recover_trails(store, location, "recovery-test", TS) if found.problem
+        ] == []
     return verify_audit(location)
 
 
@@ -44,4 +48,6 @@ def what_is_missing(folder: Path) -> set[str]:
         wrote = [entry["lines"] for entry in entries if entry["action"] == "write_file"]
         assert wrote == [*range(len(wrote))], "in their order, and none twice"
         there |= {f"entry {path.stem} {number}" for number in wrote}
-    return {what for what in acknowledged(folder) if not what.startswith(("anchored", "ready"))} - there
+    return {
+        what for what in acknowledged(folder) if not what.startswith(("anchored", "ready"))
+    } - there

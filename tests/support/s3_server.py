@@ -38,7 +38,9 @@ class S3Server:
 
     def start(self) -> None:
         with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
 
     def kill(self) -> None:
         """As a power failure would."""
@@ -140,7 +142,10 @@ def _read_request(client: socket.socket) -> Request | None:
         data += part
     head, _, body = data.partition(b"\r\n\r\n")
     lines = head.decode("latin-1").split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+    headers = {
+        name.lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in lines[1:])
+    }
     length = int(headers.get("content-length", "0"))
     while len(body) < length:
         part = client.recv(65536)
@@ -148,6 +153,12 @@ def _read_request(client: socket.socket) -> Request | None:
             return None
         body += part
     method, target = lines[0].split(" ")[:2]
-    kind = "create" if "if-none-match" in headers else "replace" if "if-match" in headers else method.lower()
+    kind = (
+        "create"
+        if "if-none-match" in headers
+        else "replace"
+        if "if-match" in headers
+        else method.lower()
+    )
     kind = "list" if "list-type=2" in target else kind
     return Request(kind, target.partition("?")[0], head + b"\r\n\r\n" + body)

@@ -18,7 +18,9 @@ ALLOWED = {
     "review": {"PASS", "NEEDS_CHANGES", "MAJOR_ISSUES"},
     "archive": {"PASS", "NEEDS_CHANGES", "MAJOR_ISSUES"},
 }
-INVISIBLE_BESIDES = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u2065\u2800\u3164\uffa0\ufffc\ufffd")
+INVISIBLE_BESIDES = set(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u2065\u2800\u3164\uffa0\ufffc\ufffd"
+)
 TWINS = {"е": "e", "і": "i", "г": "r", "ѵ": "v", "ԝ": "w"}
 LITERALS = ["true", "false", "null", "NaN", "Infinity", "-Infinity"]
 OUT = "\ue000"  # stands for what was taken out
@@ -42,7 +44,11 @@ def slow_verdict(text: str, phase: str, truncated: bool = False) -> tuple[str | 
         return None, "CutOff"
     result = last_result(chars, visible, homes)
     fine = len(given) == 1 and count_reviews(chars, visible) == 2
-    fine = fine and is_last(chars, visible, given[0][0], result) and not (result and result[2]["success"] is False)
+    fine = (
+        fine
+        and is_last(chars, visible, given[0][0], result)
+        and not (result and result[2]["success"] is False)
+    )
     fine = fine and not two_readings(chars)
     return ("PASS", None) if fine else (None, "DoubtfulPass")
 
@@ -73,7 +79,9 @@ def end_of_escape(text: str, i: int) -> tuple[int, bool]:
     kind = text[i : i + 1]
     if kind and kind in "]PX^_":
         i += 1
-        while i < len(text) and text[i] not in "\x1b\r\n" and not (kind == "]" and text[i] == "\x07"):
+        while (
+            i < len(text) and text[i] not in "\x1b\r\n" and not (kind == "]" and text[i] == "\x07")
+        ):
             i += 1
         if text[i : i + 1] == "\x07":
             return i + 1, True
@@ -167,7 +175,12 @@ def end_of_fence(text: str, i: int, run: str) -> tuple[int | None, int]:
         line = line_at(text, at)
         bare = line.strip(" \t")
         indent = len(line) - len(line.lstrip(" "))
-        if indent <= 3 and not line[indent:].startswith("\t") and len(bare) >= len(run) and set(bare) == {run[0]}:
+        if (
+            indent <= 3
+            and not line[indent:].startswith("\t")
+            and len(bare) >= len(run)
+            and set(bare) == {run[0]}
+        ):
             return at + len(line), at - 1
         at += len(line) + 1
     return None, len(text)
@@ -227,11 +240,17 @@ def count_reviews(chars: list[str], visible: list[bool]) -> int:
     while "%25" in text:
         text = text.replace("%25", "%")
     text = re.sub(
-        r"&(?:lt|#0*60|#x0*3c);?|%3c|\\u003c|\\x3c|\\u\{0*3c\}|[＜﹤˂ᐸ〈⟨\u2329]", "<", text, flags=re.IGNORECASE
+        r"&(?:lt|#0*60|#x0*3c);?|%3c|\\u003c|\\x3c|\\u\{0*3c\}|[＜﹤˂ᐸ〈⟨\u2329]",
+        "<",
+        text,
+        flags=re.IGNORECASE,
     )
     letters = []
     for c in unicodedata.normalize("NFKD", text).casefold():
-        hidden = unicodedata.category(c) in ("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Me") or c in INVISIBLE_BESIDES
+        hidden = (
+            unicodedata.category(c) in ("Cc", "Cf", "Zs", "Zl", "Zp", "Mn", "Me")
+            or c in INVISIBLE_BESIDES
+        )
         if not hidden:
             letters.append(TWINS.get(c, c))
     return len(re.findall(r"<[/\\⁄∕]*review", "".join(letters)))
@@ -243,7 +262,9 @@ def last_result(
     """The last valid result: its start and end (those of its fence, if it is alone in one), and its fields."""
     text = "".join(chars)
     stretches = [
-        (inner, inner_end, (start, end)) for start, end, inner, inner_end, info in homes if info in ("", "json")
+        (inner, inner_end, (start, end))
+        for start, end, inner, inner_end, info in homes
+        if info in ("", "json")
     ]
     i = 0
     while i < len(text):
@@ -263,7 +284,11 @@ def last_result(
             fields = load(text[i:stop]) if whole else None
             if fields:
                 alone = home[0] >= 0 and not (text[start:i] + text[stop:end]).strip(" \t\n")
-                last = (*(home if alone else (i, stop)), fields) if home[0] < 0 or alone else (-1, -1, fields)
+                last = (
+                    (*(home if alone else (i, stop)), fields)
+                    if home[0] < 0 or alone
+                    else (-1, -1, fields)
+                )
             i = max(stop, i + 1)
     return last
 
@@ -308,7 +333,9 @@ def load(text: str) -> dict[str, object] | None:
         return dict(pairs)
 
     try:
-        fields: dict[str, object] = json.loads(text, object_pairs_hook=unique, parse_constant=lambda _: 1 / 0)
+        fields: dict[str, object] = json.loads(
+            text, object_pairs_hook=unique, parse_constant=lambda _: 1 / 0
+        )
         json.dumps(fields, ensure_ascii=False).encode()
     except (ValueError, ZeroDivisionError, RecursionError):
         return None
@@ -330,19 +357,32 @@ def well_typed(key: str, value: object) -> bool:
             isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         )
     if key == "next_steps":
-        return value is None or (isinstance(value, list) and all(isinstance(step, str) for step in value))
+        return value is None or (
+            isinstance(value, list) and all(isinstance(step, str) for step in value)
+        )
     if key == "commits":
-        return value is None or (isinstance(value, list) and all(is_commit(commit) for commit in value))
+        return value is None or (
+            isinstance(value, list) and all(is_commit(commit) for commit in value)
+        )
     if key == "cleanup_required":
         return isinstance(value, bool | None)
     return key != "artifacts" or value is None or isinstance(value, dict)
 
 
 def is_commit(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("sha"), str) and isinstance(value.get("message", ""), str)
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("sha"), str)
+        and isinstance(value.get("message", ""), str)
+    )
 
 
-def is_last(chars: list[str], visible: list[bool], end: int, result: tuple[int, int, dict[str, object]] | None) -> bool:
+def is_last(
+    chars: list[str],
+    visible: list[bool],
+    end: int,
+    result: tuple[int, int, dict[str, object]] | None,
+) -> bool:
     """Does nothing follow but the result and the block, in this order?"""
     text = "".join(chars)
     start = end
@@ -350,7 +390,9 @@ def is_last(chars: list[str], visible: list[bool], end: int, result: tuple[int, 
         if text[end : result[0]].strip(" \t\n"):
             return False
         start = result[1]
-    rest = "".join(c if shown else OUT for c, shown in zip(chars[start:], visible[start:], strict=True))
+    rest = "".join(
+        c if shown else OUT for c, shown in zip(chars[start:], visible[start:], strict=True)
+    )
     menu = r"SUGGESTED NEXT STEPS:\n(?:  \[[1-4]\] [!-~][ -~]*\n){2,4}"
     status = r"STATUS: [ -~]*[!-~][ -~]*\n"
     block = re.search(rf"\n(---\n(?:{menu}|{status})---)(?:\n[ \t\n]*)?\Z", rest)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from phasegate.agents.envelope import AgentShare, EnvelopeConfig, EnvelopePackage, RunPaths, make_envelope
+from phasegate.agents.envelope import (
+    AgentShare,
+    EnvelopeConfig,
+    EnvelopePackage,
+    RunPaths,
+    make_envelope,
+)
 from phasegate.agents.port import AgentConfig, AgentTask
 from phasegate.core.paths.scope import Scope
 

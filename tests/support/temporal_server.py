@@ -29,7 +29,9 @@ class TemporalServer:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
         pause = Event()
         for _ in range(int(READY_WITHIN_S / 0.1)):
             if is_temporal_ready(self.address):

@@ -15,12 +15,25 @@ from phasegate.storage.reader import open_store_reader
 from support.entry import phasegate
 
 Entry = dict[str, Any]
-OURS = re.compile(r"kitty-specs/[^/]+/(?:IMPLEMENTATION\.md|REVIEW-\w+\.md|tasks/.*|package-reviews/.*|tasks\.md)")
-AGENTS = {"read_spec", "write_file", "delete_file", "exit", "answer", "usage", "write_artifact", "false_claim"}
+OURS = re.compile(
+    r"kitty-specs/[^/]+/(?:IMPLEMENTATION\.md|REVIEW-\w+\.md|tasks/.*|package-reviews/.*|tasks\.md)"
+)
+AGENTS = {
+    "read_spec",
+    "write_file",
+    "delete_file",
+    "exit",
+    "answer",
+    "usage",
+    "write_artifact",
+    "false_claim",
+}
 
 
 def _git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", *arguments], cwd=root, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def trails_of(root: Path) -> dict[str, list[Entry]]:
@@ -32,10 +45,14 @@ def trails_of(root: Path) -> dict[str, list[Entry]]:
         return ran.json
 
     listed = ask("audit", "show", "--json")["trails"]
-    return {one["job"]: ask("audit", "show", "--job", one["job"], "--json")["entries"] for one in listed}
+    return {
+        one["job"]: ask("audit", "show", "--job", one["job"], "--json")["entries"] for one in listed
+    }
 
 
-def expect_stories(trails: dict[str, list[Entry]], root: Path, begun: str, slug: str, branch: str = "main") -> None:
+def expect_stories(
+    trails: dict[str, list[Entry]], root: Path, begun: str, slug: str, branch: str = "main"
+) -> None:
     """Each file that was merged, each commit, each test run of ours, at a time between its neighbours."""
     reader = open_store_reader(open_project(root).location)
     assert reader is not None
@@ -76,11 +93,15 @@ def _expect_one(entries: list[Entry], agent: str, job: str) -> None:
 
 def _expect_files(lines: list[Entry], root: Path, begun: str, branch: str) -> None:
     written = {
-        (line["path"], line["hash"]): line for line in lines if "hash" in line and line["action"] == "write_file"
+        (line["path"], line["hash"]): line
+        for line in lines
+        if "hash" in line and line["action"] == "write_file"
     }
     found = 0
     for path in _git(root, "diff", "--name-only", begun, branch).splitlines():
-        content = subprocess.run(["git", "show", f"{branch}:{path}"], cwd=root, capture_output=True, check=True).stdout
+        content = subprocess.run(
+            ["git", "show", f"{branch}:{path}"], cwd=root, capture_output=True, check=True
+        ).stdout
         if not OURS.fullmatch(path):
             line = written[path, hashlib.sha256(content).hexdigest()]
             assert (line["source"], line["lines"]) == ("derived", len(content.splitlines())), line
@@ -101,7 +122,12 @@ def _expect_run(lines: list[Entry], check: str, took_s: float, since: str, step_
     last = datetime.fromisoformat(since) + timedelta(seconds=step_s + 0.1)
     for line in lines:
         took = abs(line.get("duration_ms", -9) - took_s * 1000) <= 1
-        if line.get("check") == check and took and since <= line["ts"] and datetime.fromisoformat(line["ts"]) <= last:
+        if (
+            line.get("check") == check
+            and took
+            and since <= line["ts"]
+            and datetime.fromisoformat(line["ts"]) <= last
+        ):
             assert line["action"] == ("run_tests" if check in ("test", "coverage") else "run_check")
             assert (line["source"], line["actor"]) == ("observed", "phasegate")
             assert line["command"]

@@ -13,7 +13,11 @@ from tools.audit_locks import findings_in, verdict
 ROOT = Path(__file__).parents[2]
 SOUND = {"name": "click", "version": "8.1", "vulns": []}
 UNKNOWN = {"name": "msgspec", "skip_reason": "not found"}
-VULNERABLE = {"name": "pyyaml", "version": "5.1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["5.4"]}]}
+VULNERABLE = {
+    "name": "pyyaml",
+    "version": "5.1",
+    "vulns": [{"id": "PYSEC-1", "fix_versions": ["5.4"]}],
+}
 
 
 @pytest.mark.parametrize(
@@ -43,15 +47,23 @@ def run_tool(folder: Path, auditor: str, *options: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize(
-    "auditor", ["echo 'no route to host' >&2; exit 1", '[ "$2" = pip ] || { echo "no route to host" >&2; exit 1; }']
+    "auditor",
+    [
+        "echo 'no route to host' >&2; exit 1",
+        '[ "$2" = pip ] || { echo "no route to host" >&2; exit 1; }',
+    ],
 )
-def test_where_no_service_answers_nothing_fails_and_nothing_is_claimed(tmp_path: Path, auditor: str) -> None:
+def test_where_no_service_answers_nothing_fails_and_nothing_is_claimed(
+    tmp_path: Path, auditor: str
+) -> None:
     done = run_tool(tmp_path, auditor)
     assert done.returncode == 0
     assert "*** NOT AUDITED: no answer from a vulnerability service" in done.stderr
 
 
-def test_the_same_locks_are_asked_about_once_a_day_unless_they_are_vulnerable(tmp_path: Path) -> None:
+def test_the_same_locks_are_asked_about_once_a_day_unless_they_are_vulnerable(
+    tmp_path: Path,
+) -> None:
     def answers(*packages: dict[str, object]) -> str:
         return f"[ $2 = pip ] || echo '{json.dumps({'dependencies': packages})}'"
 

@@ -45,8 +45,12 @@ def test_another_version_has_another_folder(tmp_path: Path) -> None:
 
 
 def test_the_peers_stay_outside_the_checkout() -> None:
-    assert cache_folder({"HOME": "/home/somebody"}) == Path("/home/somebody/.cache/phasegate-bench-peers")
-    assert cache_folder({"HOME": "/home/somebody", "XDG_CACHE_HOME": "/var/c"}).parent == Path("/var/c")
+    assert cache_folder({"HOME": "/home/somebody"}) == Path(
+        "/home/somebody/.cache/phasegate-bench-peers"
+    )
+    assert cache_folder({"HOME": "/home/somebody", "XDG_CACHE_HOME": "/var/c"}).parent == Path(
+        "/var/c"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,9 @@ def test_a_peer_is_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "--ignore-scripts" in called
 
 
-def test_a_peer_sees_nothing_of_our_environment_but_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_sees_nothing_of_our_environment_but_the_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret")
     env = bare(Path("/home/bench"), "/bin")
     assert (env["PATH"], env["HOME"], env["DO_NOT_TRACK"]) == ("/bin", "/home/bench", "1")
@@ -93,7 +99,9 @@ def test_a_slow_peer_gets_fewer_rounds_and_always_one(one_s: float, rounds: int)
     assert rounds_within(20.0, one_s) == rounds
 
 
-def test_the_table_says_which_peer_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_says_which_peer_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     missing = peer_times(lambda: None, NEXT[:1])
     known = PeerTime("spec-kitty", 80.26, "with 200 packages")

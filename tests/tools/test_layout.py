@@ -15,7 +15,9 @@ def misplaced(tests: list[Path], unit: Path, sources: Path) -> list[str]:
         str(test.relative_to(unit))
         for test in tests
         if not ((sources / test.parent.relative_to(unit)).is_dir() and test.parent != unit)
-        and not (sources / test.relative_to(unit).with_name(test.name.removeprefix("test_"))).is_file()
+        and not (
+            sources / test.relative_to(unit).with_name(test.name.removeprefix("test_"))
+        ).is_file()
     )
 
 
@@ -24,6 +26,9 @@ def test_unit_tests_lie_as_the_sources_do() -> None:
 
 
 def test_a_unit_test_without_a_place_in_the_sources_is_found() -> None:
-    made = [UNIT / name for name in ("test_gate.py", "tools/test_lock.py", "rules/test_gate.py", "test_errors.py")]
+    made = [
+        UNIT / name
+        for name in ("test_gate.py", "tools/test_lock.py", "rules/test_gate.py", "test_errors.py")
+    ]
 
     assert misplaced(made, UNIT, SOURCES) == ["test_gate.py", "tools/test_lock.py"]

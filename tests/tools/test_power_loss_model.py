@@ -24,7 +24,9 @@ class Log:
         return hexed(f"{self.top}/{name}")
 
     def opened(self, pid: int, number: int, name: str) -> None:
-        call = f'openat(AT_FDCWD<{hexed("/")}>, "{self.name(name)}", O_RDWR|O_CREAT|O_CLOEXEC, 0600)'
+        call = (
+            f'openat(AT_FDCWD<{hexed("/")}>, "{self.name(name)}", O_RDWR|O_CREAT|O_CLOEXEC, 0600)'
+        )
         self.line(pid, f"{call} = {number}<{self.name(name)}>")
 
     def synced(self, pid: int, number: int, name: str) -> None:
@@ -45,7 +47,9 @@ class Log:
         return target
 
 
-def test_a_descriptor_that_another_thread_got_while_it_was_closed_leads_to_the_new_file(tmp_path: Path) -> None:
+def test_a_descriptor_that_another_thread_got_while_it_was_closed_leads_to_the_new_file(
+    tmp_path: Path,
+) -> None:
     log = Log(tmp_path)
     log.line(1, "clone(child_stack=0x1, flags=CLONE_VM|CLONE_FILES|CLONE_THREAD) = 2")
     log.opened(1, 4, "old")
@@ -58,7 +62,9 @@ def test_a_descriptor_that_another_thread_got_while_it_was_closed_leads_to_the_n
     assert (left / "old").read_text() == ""
 
 
-def test_a_child_that_is_ahead_of_the_call_that_made_it_keeps_what_it_opened(tmp_path: Path) -> None:
+def test_a_child_that_is_ahead_of_the_call_that_made_it_keeps_what_it_opened(
+    tmp_path: Path,
+) -> None:
     log = Log(tmp_path)
     log.opened(1, 4, "parents")
     log.line(1, "vfork( <unfinished ...>")
@@ -71,11 +77,16 @@ def test_a_child_that_is_ahead_of_the_call_that_made_it_keeps_what_it_opened(tmp
     assert (left / "index").read_text() == (left / "parents").read_text() == "new"
 
 
-def test_what_a_child_writes_to_a_pipe_goes_to_no_file_of_its_parent_with_that_number(tmp_path: Path) -> None:
+def test_what_a_child_writes_to_a_pipe_goes_to_no_file_of_its_parent_with_that_number(
+    tmp_path: Path,
+) -> None:
     log = Log(tmp_path)
     log.opened(1, 4, "kept")
     log.line(1, "vfork() = 2")
-    for name in ("anon_inode:[eventfd]", "pipe:[12]"):  # made by calls that are not traced, behind an execve
+    for name in (
+        "anon_inode:[eventfd]",
+        "pipe:[12]",
+    ):  # made by calls that are not traced, behind an execve
         log.line(2, f'write(4<{hexed(name)}>, "{hexed("poison")}", 6) = 6')
     log.line(1, f"fsync(4<{log.name('kept')}>) = 0")
     assert (log.left(tmp_path / "left") / "kept").read_text() == "as it was"

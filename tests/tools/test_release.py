@@ -46,11 +46,15 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_release_is_the_same_bytes_wherever_and_whenever_it_is_built(source: Path, tmp_path: Path) -> None:
+def test_a_release_is_the_same_bytes_wherever_and_whenever_it_is_built(
+    source: Path, tmp_path: Path
+) -> None:
     git(tmp_path, "clone", "-q", str(source), "elsewhere")
     (source / "src/phasegate/left_lying.py").write_text("print('not committed')\n")
     made = {path.name: path.read_bytes() for path in release(source, tmp_path / "one")}
-    assert made == {path.name: path.read_bytes() for path in release(tmp_path / "elsewhere", tmp_path / "two")}
+    assert made == {
+        path.name: path.read_bytes() for path in release(tmp_path / "elsewhere", tmp_path / "two")
+    }
     assert sorted(made) == [
         "SHA256SUMS",
         f"phasegate-{VERSION}-py3-none-any.whl",
@@ -65,7 +69,9 @@ def test_a_release_is_the_same_bytes_wherever_and_whenever_it_is_built(source: P
         assert not [name for name in sdist.getnames() if "left_lying" in name]
 
 
-def test_builds_that_differ_are_no_release(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builds_that_differ_are_no_release(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     times = iter([MADE_AT, MADE_AT + 86_400])
 
     def at_another_time(*arguments: object, **options: object) -> dict[str, bytes]:
@@ -77,7 +83,9 @@ def test_builds_that_differ_are_no_release(source: Path, tmp_path: Path, monkeyp
     assert not (tmp_path / "out").exists()
 
 
-def test_provenance_names_the_commit_the_locks_and_the_digest_of_every_file(source: Path, tmp_path: Path) -> None:
+def test_provenance_names_the_commit_the_locks_and_the_digest_of_every_file(
+    source: Path, tmp_path: Path
+) -> None:
     commit = git(source, "rev-parse", "HEAD").strip()
     made = build(source, commit, tmp_path / "built", MADE_AT)
     statement = json.loads(made[f"phasegate-{VERSION}.provenance.json"])
@@ -87,7 +95,9 @@ def test_provenance_names_the_commit_the_locks_and_the_digest_of_every_file(sour
     used = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert used[0]["digest"] == {"gitCommit": commit}
     locks = {one["uri"].partition("/")[2]: one["digest"]["sha256"] for one in used[1:]}
-    there = {name: (source / "requirements" / name).read_bytes() for name in map("{}.txt".format, LOCKED)}
+    there = {
+        name: (source / "requirements" / name).read_bytes() for name in map("{}.txt".format, LOCKED)
+    }
     assert locks == {name: hashlib.sha256(content).hexdigest() for name, content in there.items()}
 
 
@@ -105,18 +115,26 @@ def test_the_bill_of_materials_has_every_locked_package_and_says_which_are_shipp
     assert scopes.keys() == set().union(*pinned.values())
     assert {name for name, scope in scopes.items() if scope == "required"} == pinned["runtime"]
     extras = pinned["board"] | pinned["otel"] | pinned["s3"] | pinned["fleet"]
-    assert {name for name, scope in scopes.items() if scope == "optional"} == extras - pinned["runtime"]
+    assert {name for name, scope in scopes.items() if scope == "optional"} == extras - pinned[
+        "runtime"
+    ]
     assert all(one["hashes"] for one in bill["components"])
     asked = {one["ref"]: one["dependsOn"] for one in bill["dependencies"]}
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     product = {re.split("[@/]", ref)[-2] for ref in asked[bill["metadata"]["component"]["bom-ref"]]}
     assert product == {re.split("[<>=]", one)[0] for one in declared}
-    assert [ref for ref in asked["pkg:pypi/pytest-xdist@" + _version("pytest-xdist")] if "execnet" in ref]
+    assert [
+        ref
+        for ref in asked["pkg:pypi/pytest-xdist@" + _version("pytest-xdist")]
+        if "execnet" in ref
+    ]
     assert bill["metadata"]["timestamp"] == "2027-01-15T08:00:00Z"
 
 
 def test_every_extra_that_users_can_ask_for_is_locked_and_looked_at() -> None:
-    assert {*tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]} == {*EXTRAS}
+    assert {
+        *tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    } == {*EXTRAS}
 
 
 def _version(name: str) -> str:

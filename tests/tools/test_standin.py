@@ -14,9 +14,18 @@ from support.standin import Cut, Fail, Hang, Say, Script, Shell, Standin, Turn, 
 PROMPT = 'é <b> "quoted" \\ \n'
 FUNCTION = {"type": "function", "function": {"name": "write"}}
 ASKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "anthropic": ("/v1/messages?beta=true", {"tools": [{"name": "Write"}], "messages": [{"content": PROMPT}]}),
-    "responses": ("/v1/responses", {"tools": [{"type": "custom", "name": "apply_patch"}], "input": [{"text": PROMPT}]}),
-    "chat": ("/v1/chat/completions", {"tools": [FUNCTION], "messages": [{"role": "user", "content": PROMPT}]}),
+    "anthropic": (
+        "/v1/messages?beta=true",
+        {"tools": [{"name": "Write"}], "messages": [{"content": PROMPT}]},
+    ),
+    "responses": (
+        "/v1/responses",
+        {"tools": [{"type": "custom", "name": "apply_patch"}], "input": [{"text": PROMPT}]},
+    ),
+    "chat": (
+        "/v1/chat/completions",
+        {"tools": [FUNCTION], "messages": [{"role": "user", "content": PROMPT}]},
+    ),
     "gemini": (
         "/v1beta/models/m:streamGenerateContent?alt=sse",
         {
@@ -33,7 +42,9 @@ RESULTS = {
 }
 
 
-def ask(model: Standin, kind: str, *, results: int = 0, stream: bool = True) -> tuple[int, dict[str, str], str]:
+def ask(
+    model: Standin, kind: str, *, results: int = 0, stream: bool = True
+) -> tuple[int, dict[str, str], str]:
     path, body = ASKS[kind]
     if kind == "gemini" and not stream:
         path = path.replace("streamGenerateContent?alt=sse", "generateContent")

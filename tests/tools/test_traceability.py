@@ -107,7 +107,9 @@ def test_malformed_demands_are_refused(project: Project, demands: str) -> None:
         ("def test_one(:\n", "cannot be parsed"),
     ],
 )
-def test_a_mark_that_cannot_be_attributed_is_refused(project: Project, source: str, reason: str) -> None:
+def test_a_mark_that_cannot_be_attributed_is_refused(
+    project: Project, source: str, reason: str
+) -> None:
     project.tests(source)
     assert reason in project.refusal()
 
@@ -117,13 +119,19 @@ def test_a_mark_that_cannot_be_attributed_is_refused(project: Project, source: s
     [
         ("@pytest.mark.demand('N2.b')\ndef test_one(): ...\n", "test_one"),
         ("@pytest.mark.demand('N2.b')\nasync def test_one(): ...\n", "test_one"),
-        ("@pytest.mark.demand('N2.b')\nclass TestIt:\n    def test_one(self): ...\n", "TestIt::test_one"),
+        (
+            "@pytest.mark.demand('N2.b')\nclass TestIt:\n    def test_one(self): ...\n",
+            "TestIt::test_one",
+        ),
         (
             "class TestIt:\n    pytestmark = pytest.mark.demand('N2.b')\n    def test_one(self): ...\n",
             "TestIt::test_one",
         ),
         ("pytestmark = pytest.mark.demand('N2.b')\ndef test_one(): ...\n", "test_one"),
-        ("pytestmark = [pytest.mark.slow, pytest.mark.demand('N2.b')]\ndef test_one(): ...\n", "test_one"),
+        (
+            "pytestmark = [pytest.mark.slow, pytest.mark.demand('N2.b')]\ndef test_one(): ...\n",
+            "test_one",
+        ),
         (
             "@pytest.mark.parametrize('n', [pytest.param(1, marks=pytest.mark.demand('N2.b'))])\n"
             "def test_one(n): ...\n",
@@ -138,7 +146,10 @@ def test_a_mark_that_cannot_be_attributed_is_refused(project: Project, source: s
 )
 def test_every_form_of_mark_is_found(project: Project, source: str, test: str) -> None:
     project.tests(source)
-    assert f"| N2.b | second clause | rules only: `tests/unit/test_x.py::{test}` |" in project.document()
+    assert (
+        f"| N2.b | second clause | rules only: `tests/unit/test_x.py::{test}` |"
+        in project.document()
+    )
 
 
 def test_an_untested_clause_is_listed_open_and_counted(project: Project) -> None:
@@ -148,14 +159,21 @@ def test_an_untested_clause_is_listed_open_and_counted(project: Project) -> None
     assert "0 of 3 clauses are shown, 1 rules only, 2 open." in text
 
 
-@pytest.mark.parametrize("folder", ["agents", "board", "contract", "crash", "e2e", "fleet", "forges", "hostile"])
+@pytest.mark.parametrize(
+    "folder", ["agents", "board", "contract", "crash", "e2e", "fleet", "forges", "hostile"]
+)
 def test_only_a_test_through_the_products_entry_shows_a_clause_and_it_is_named_first(
     project: Project, folder: str
 ) -> None:
     for inside in ("unit", "property", "tools", "docs"):
-        project.tests("@pytest.mark.demand('N2.a', 'N2.b')\ndef test_it(): ...\n", name=f"{inside}/test_{inside}.py")
+        project.tests(
+            "@pytest.mark.demand('N2.a', 'N2.b')\ndef test_it(): ...\n",
+            name=f"{inside}/test_{inside}.py",
+        )
     assert "0 of 3 clauses are shown, 2 rules only, 1 open." in project.document()
-    project.tests("@pytest.mark.demand('N2.b')\ndef test_it(): ...\n", name=f"{folder}/test_entry.py")
+    project.tests(
+        "@pytest.mark.demand('N2.b')\ndef test_it(): ...\n", name=f"{folder}/test_entry.py"
+    )
     text = project.document()
     assert "1 of 3 clauses are shown, 1 rules only, 1 open." in text
     assert "| N2.a | first clause | rules only: `tests/docs/" in text
@@ -163,7 +181,10 @@ def test_only_a_test_through_the_products_entry_shows_a_clause_and_it_is_named_f
 
 
 def test_at_most_three_tests_are_named(project: Project) -> None:
-    project.tests("pytestmark = pytest.mark.demand('N2.a')\n" + "".join(f"def test_{n}(): ...\n" for n in "edcba"))
+    project.tests(
+        "pytestmark = pytest.mark.demand('N2.a')\n"
+        + "".join(f"def test_{n}(): ...\n" for n in "edcba")
+    )
     row = next(line for line in project.document().splitlines() if line.startswith("| N2.a "))
     assert [f"::test_{n}`" in row for n in "abcde"] == [True, True, True, False, False]
     assert row.endswith("+2 more |")

@@ -44,7 +44,9 @@ print(count)
 
 
 def test_threads_that_use_a_type_for_the_first_time_at_once_all_read_it() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "400\n", "")
 
 
@@ -72,4 +74,8 @@ def test_nothing_else_in_the_product_may_read_into_types(code: str) -> None:
         "-",
     ]
     done = subprocess.run(command, cwd=ROOT, input=code, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "TID251" in done.stdout, "phasegate.typed" in done.stdout) == (1, True, True)
+    assert (done.returncode, "TID251" in done.stdout, "phasegate.typed" in done.stdout) == (
+        1,
+        True,
+        True,
+    )

@@ -8,4 +8,17 @@ assert prompt in model.seen[0].text
 from support.standin.server import Seen, Standin
 from support.standin.turns import Cut, Fail, Garble, Hang, Say, Script, Shell, Tool, Turn, Write
 
-__all__ = ["Cut", "Fail", "Garble", "Hang", "Say", "Script", "Seen", "Shell", "Standin", "Tool", "Turn", "Write"]
+__all__ = [
+    "Cut",
+    "Fail",
+    "Garble",
+    "Hang",
+    "Say",
+    "Script",
+    "Seen",
+    "Shell",
+    "Standin",
+    "Tool",
+    "Turn",
+    "Write",
+]

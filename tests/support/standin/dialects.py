@@ -93,7 +93,10 @@ class Anthropic:
         events: list[Json] = [
             {"type": "message_start", "message": start},
             {"type": "content_block_start", "index": 0, "content_block": empty},
-            *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in self._deltas(move)),
+            *(
+                {"type": "content_block_delta", "index": 0, "delta": delta}
+                for delta in self._deltas(move)
+            ),
             {"type": "content_block_stop", "index": 0},
             {"type": "message_delta", "delta": end, "usage": {"output_tokens": OUTPUT_TOKENS}},
             {"type": "message_stop"},
@@ -108,7 +111,12 @@ class Anthropic:
 
     def whole(self, move: Move) -> Json:
         if isinstance(move, Call):
-            block = {"type": "tool_use", "id": f"toolu_{_next()}", "name": move.name, "input": move.arguments}
+            block = {
+                "type": "tool_use",
+                "id": f"toolu_{_next()}",
+                "name": move.name,
+                "input": move.arguments,
+            }
         else:
             block = {"type": "text", "text": _text(move)}
         return {
@@ -124,7 +132,10 @@ class Anthropic:
 
     def error(self, status: int, message: str, retry_after_s: int | None) -> Json:
         kinds = {400: "invalid_request_error", 401: "authentication_error", 429: "rate_limit_error"}
-        return {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": message}}
+        return {
+            "type": "error",
+            "error": {"type": kinds.get(status, "api_error"), "message": message},
+        }
 
 
 class _OpenAi:
@@ -142,7 +153,12 @@ class Responses(_OpenAi):
 
     def offered(self, body: Json) -> list[str]:
         tools = body.get("tools", [])
-        spaces = [f"{tool['name']}.{one['name']}" for tool in tools if "tools" in tool for one in tool["tools"]]
+        spaces = [
+            f"{tool['name']}.{one['name']}"
+            for tool in tools
+            if "tools" in tool
+            for one in tool["tools"]
+        ]
         return [*(tool.get("name", tool["type"]) for tool in tools), *spaces]
 
     def results(self, body: Json) -> int:
@@ -156,7 +172,11 @@ class Responses(_OpenAi):
         place = {"output_index": 0, "item_id": item["id"], "content_index": 0}
         events: list[Json] = [
             {"type": "response.created", "response": created},
-            {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
+            {
+                "type": "response.output_item.added",
+                "output_index": 0,
+                "item": {**item, "status": "in_progress"},
+            },
             *({"type": "response.output_text.delta", **place, "delta": part} for part in texts),
             {"type": "response.output_item.done", "output_index": 0, "item": item},
             {"type": "response.completed", "response": response},
@@ -171,13 +191,23 @@ class Responses(_OpenAi):
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": INPUT_TOKENS + OUTPUT_TOKENS,
         }
-        made = {"id": f"resp_{_next()}", "object": "response", "status": "completed", "model": MODEL_ID}
+        made = {
+            "id": f"resp_{_next()}",
+            "object": "response",
+            "status": "completed",
+            "model": MODEL_ID,
+        }
         return {**made, "output": [self._item(move)], "usage": usage}
 
     def _item(self, move: Move) -> Json:
         if not isinstance(move, Call):
             content = [{"type": "output_text", "text": _text(move), "annotations": []}]
-            return {"type": "message", "id": f"msg_{_next()}", "role": "assistant", "content": content}
+            return {
+                "type": "message",
+                "id": f"msg_{_next()}",
+                "role": "assistant",
+                "content": content,
+            }
         if isinstance(move.arguments, str):
             kind, argument = "custom_tool_call", "input"
         else:
@@ -197,21 +227,43 @@ class Chat(_OpenAi):
         return sum(message["role"] == "tool" for message in body["messages"])
 
     def frames(self, move: Move) -> list[bytes]:
-        made = {"id": f"chat_{_next()}", "object": "chat.completion.chunk", "created": 1, "model": MODEL_ID}
+        made = {
+            "id": f"chat_{_next()}",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": MODEL_ID,
+        }
         if isinstance(move, Call):
-            deltas: list[Json] = [{"role": "assistant", "tool_calls": [{"index": 0, **self._call(move)}]}]
+            deltas: list[Json] = [
+                {"role": "assistant", "tool_calls": [{"index": 0, **self._call(move)}]}
+            ]
         else:
             deltas = [{"role": "assistant", "content": part} for part in _parts(_text(move))]
-        choices: list[Json] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+        choices: list[Json] = [
+            {"index": 0, "delta": delta, "finish_reason": None} for delta in deltas
+        ]
         choices.append({"index": 0, "delta": {}, "finish_reason": self._reason(move)})
         events: list[Json] = [{**made, "choices": [choice]} for choice in choices]
         events.append({**made, "choices": [], "usage": self._usage()})
         return [*map(_event, events), b"data: [DONE]\n\n"]
 
     def whole(self, move: Move) -> Json:
-        spoken: Json = {"tool_calls": [self._call(move)]} if isinstance(move, Call) else {"content": _text(move)}
-        choice = {"index": 0, "message": {"role": "assistant", **spoken}, "finish_reason": self._reason(move)}
-        made = {"id": f"chat_{_next()}", "object": "chat.completion", "created": 1, "model": MODEL_ID}
+        spoken: Json = (
+            {"tool_calls": [self._call(move)]}
+            if isinstance(move, Call)
+            else {"content": _text(move)}
+        )
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", **spoken},
+            "finish_reason": self._reason(move),
+        }
+        made = {
+            "id": f"chat_{_next()}",
+            "object": "chat.completion",
+            "created": 1,
+            "model": MODEL_ID,
+        }
         return {**made, "choices": [choice], "usage": self._usage()}
 
     def _call(self, call: Call) -> Json:
@@ -226,7 +278,11 @@ class Chat(_OpenAi):
 
     def _usage(self) -> Json:
         total = INPUT_TOKENS + OUTPUT_TOKENS
-        return {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": total}
+        return {
+            "prompt_tokens": INPUT_TOKENS,
+            "completion_tokens": OUTPUT_TOKENS,
+            "total_tokens": total,
+        }
 
 
 class Gemini:
@@ -234,7 +290,9 @@ class Gemini:
 
     def offered(self, body: Json) -> list[str]:
         tools = body.get("tools") or []
-        return [function["name"] for tool in tools for function in tool.get("functionDeclarations", [])]
+        return [
+            function["name"] for tool in tools for function in tool.get("functionDeclarations", [])
+        ]
 
     def results(self, body: Json) -> int:
         parts = (part for content in body["contents"] for part in content.get("parts", []))
@@ -247,7 +305,10 @@ class Gemini:
         if isinstance(move, Call):
             return [_event(self.whole(move))]
         last = self.whole(move)
-        pieces = [{**last, "candidates": [self._candidate({"text": part})]} for part in _parts(_text(move))]
+        pieces = [
+            {**last, "candidates": [self._candidate({"text": part})]}
+            for part in _parts(_text(move))
+        ]
         pieces[-1]["candidates"][0]["finishReason"] = "STOP"
         return [_event(piece) for piece in pieces]
 
@@ -260,17 +321,26 @@ class Gemini:
         used = {"promptTokenCount": INPUT_TOKENS, "candidatesTokenCount": OUTPUT_TOKENS}
         total = {"totalTokenCount": INPUT_TOKENS + OUTPUT_TOKENS}
         candidate = {**self._candidate(part), "finishReason": "STOP"}
-        return {"candidates": [candidate], "usageMetadata": {**used, **total}, "modelVersion": MODEL_ID}
+        return {
+            "candidates": [candidate],
+            "usageMetadata": {**used, **total},
+            "modelVersion": MODEL_ID,
+        }
 
     def _candidate(self, part: Json) -> Json:
         return {"index": 0, "content": {"role": "model", "parts": [part]}}
 
     def error(self, status: int, message: str, retry_after_s: int | None) -> Json:
         kinds = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED"}
-        wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after_s}s"}
+        wait = {
+            "@type": "type.googleapis.com/google.rpc.RetryInfo",
+            "retryDelay": f"{retry_after_s}s",
+        }
         details = [] if retry_after_s is None else [wait]
         status_name = kinds.get(status, "INTERNAL")
-        return {"error": {"code": status, "message": message, "status": status_name, "details": details}}
+        return {
+            "error": {"code": status, "message": message, "status": status_name, "details": details}
+        }
 
 
 _made = iter(range(1, 10**12))

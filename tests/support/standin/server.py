@@ -11,14 +11,33 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
 from support.standin.dialects import INPUT_TOKENS, OUTPUT_TOKENS, Dialect, Json, dialect_of
-from support.standin.turns import Cut, Fail, Garble, Hang, Move, Say, Script, Shell, Tool, Turn, Write, call_for
+from support.standin.turns import (
+    Cut,
+    Fail,
+    Garble,
+    Hang,
+    Move,
+    Say,
+    Script,
+    Shell,
+    Tool,
+    Turn,
+    Write,
+    call_for,
+)
 
 NOT_OFFERED = "There is no tool for that."
-ASIDE = Say("A title")  # agents ask for titles and summaries besides: without tools, and never part of the scenario
-LONG = Say(" ".join(f"Sentence {number} is one of many." for number in range(100)))  # to be broken off
+ASIDE = Say(
+    "A title"
+)  # agents ask for titles and summaries besides: without tools, and never part of the scenario
+LONG = Say(
+    " ".join(f"Sentence {number} is one of many." for number in range(100))
+)  # to be broken off
 PATIENCE_S = 120.0
 _READ, _WRITTEN = (re.compile(rb": %d\b" % count) for count in (INPUT_TOKENS, OUTPUT_TOKENS))
-_WORKS_IN = re.compile("working in the directory: (/.+)")  # said by an agent that takes absolute paths only
+_WORKS_IN = re.compile(
+    "working in the directory: (/.+)"
+)  # said by an agent that takes absolute paths only
 
 
 class Seen(NamedTuple):
@@ -50,11 +69,11 @@ def _strings(value: Any) -> Iterator[str]:
 class Standin:
     """A model on 127.0.0.1 for as long as the block lasts. Of several scripts, the first that fits is played."""
 
-    def __init__(self, *turns: Turn | Script, toolless: bool = False, counts_oddly: bool = False) -> None:
+    def __init__(
+        self, *turns: Turn | Script, toolless: bool = False, counts_oddly: bool = False
+    ) -> None:
         self.toolless = toolless  # the agent offers no tools: what it asks is no aside
-        self.counts_oddly = (
-            counts_oddly  # of the tokens that it reads it knows no number, of those it writes a fraction
-        )
+        self.counts_oddly = counts_oddly  # of the tokens that it reads it knows no number, of those it writes a fraction
         scripts = [turn for turn in turns if isinstance(turn, Script)]
         loose = tuple(turn for turn in turns if not isinstance(turn, Script))
         self.scripts = [*scripts, *([Script(loose)] if loose else [])]
@@ -66,7 +85,9 @@ class Standin:
         handler = type("Handler", (_Handler,), {"standin": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -75,7 +96,11 @@ class Standin:
     @property
     def questions(self) -> list[Seen]:
         """The requests of the agent's own conversation: those that offer tools."""
-        return [seen for seen in self.seen if (dialect := dialect_of(seen.path)) and dialect.offered(seen.body)]
+        return [
+            seen
+            for seen in self.seen
+            if (dialect := dialect_of(seen.path)) and dialect.offered(seen.body)
+        ]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -94,8 +119,14 @@ class Standin:
             if dialect is None or not (self.toolless or dialect.offered(seen.body)):
                 return ASIDE
             text = seen.text
-            script = next((script for script in self.scripts if script.fits(text)), Script((ASIDE,)))
-            return script.turns(text) if callable(script.turns) else self._due(script.turns, dialect.results(seen.body))
+            script = next(
+                (script for script in self.scripts if script.fits(text)), Script((ASIDE,))
+            )
+            return (
+                script.turns(text)
+                if callable(script.turns)
+                else self._due(script.turns, dialect.results(seen.body))
+            )
 
     def _due(self, turns: tuple[Turn, ...], results: int) -> Turn:
         """As many turns are over as the conversation holds tool results; failures that are used up are left out."""
@@ -165,11 +196,15 @@ class _Handler(BaseHTTPRequestHandler):
                 return None
             case Cut(as_if_whole):
                 frames = dialect.frames(LONG)
-                return self._stream(frames[: len(frames) // 2], whole=as_if_whole)  # also where none was asked for
+                return self._stream(
+                    frames[: len(frames) // 2], whole=as_if_whole
+                )  # also where none was asked for
             case Garble():
                 frames = dialect.frames(LONG)
                 half = len(frames) // 2
-                return self._stream([*frames[:half], b'data: {"type": "\xff\x00 <html>502\n\n', *frames[half:]])
+                return self._stream(
+                    [*frames[:half], b'data: {"type": "\xff\x00 <html>502\n\n', *frames[half:]]
+                )
         move = _move(turn, seen, dialect)
         if dialect.streams(self.path, seen.body):
             return self._stream(dialect.frames(move))
@@ -198,7 +233,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = not whole
 
     def _counted(self, said: bytes) -> bytes:
-        return _WRITTEN.sub(b": 7.9", _READ.sub(b": null", said)) if self.standin.counts_oddly else said
+        return (
+            _WRITTEN.sub(b": 7.9", _READ.sub(b": null", said))
+            if self.standin.counts_oddly
+            else said
+        )
 
 
 def _move(turn: Turn, seen: Seen, dialect: Dialect) -> Move:

@@ -82,7 +82,9 @@ def call_for(turn: Write | Shell | Tool, offered: Sequence[str]) -> Call | None:
     """The call that carries the turn out with the tools that are offered, or None."""
     if isinstance(turn, Tool):
         named = (
-            name for name in offered if re.sub("[^a-z]+", "_", name).endswith(f"_{turn.name}") and "phasegate" in name
+            name
+            for name in offered
+            if re.sub("[^a-z]+", "_", name).endswith(f"_{turn.name}") and "phasegate" in name
         )
         return next((Call(name, turn.arguments) for name in named), None)
     known = _WRITERS if isinstance(turn, Write) else _SHELLS
@@ -113,7 +115,9 @@ def _written(name: str, turn: Write) -> dict[str, object] | str:
         return f"*** Begin Patch\n*** Add File: {turn.path}\n{lines}*** End Patch\n"
     if name == "create":
         return {"path": turn.path, "file_text": turn.content}
-    if name == "edit":  # where there is no tool but this, nothing replaced by something is a new file
+    if (
+        name == "edit"
+    ):  # where there is no tool but this, nothing replaced by something is a new file
         return {"file_path": turn.path, "old_string": "", "new_string": turn.content}
     return {"filePath" if name == "write" else "file_path": turn.path, "content": turn.content}
 

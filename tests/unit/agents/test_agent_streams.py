@@ -38,7 +38,9 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> AgentTask:
     return msgspec.structs.replace(made, checkout=REPOSITORY)
 
 
-def heard(task: AgentTask, kind: str, finished: FinishedRun) -> tuple[list[AgentEvent], AgentReport]:
+def heard(
+    task: AgentTask, kind: str, finished: FinishedRun
+) -> tuple[list[AgentEvent], AgentReport]:
     return read(get_harness(kind), task, finished)
 
 
@@ -48,12 +50,16 @@ def kinds(events: list[AgentEvent]) -> list[EventKind]:
 
 @pytest.mark.demand("D3.a", "D3.b", "D3.c", "D3.d", "D3.e", "D3.f")
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_good_run_is_one_sequence_of_events_and_its_last_message_the_answer(task: AgentTask, kind: str) -> None:
+def test_a_good_run_is_one_sequence_of_events_and_its_last_message_the_answer(
+    task: AgentTask, kind: str
+) -> None:
     events, report = heard(task, kind, recorded(kind, "ok"))
     assert report.ending is Ending.COMPLETED
     assert report.answer.startswith("Work done by the stub model.\n<review>PASS</review>\n")
     assert [event.path for event in events if event.kind is EventKind.FILE] == ["hello.txt"]
-    assert "".join(event.text for event in events if event.kind is EventKind.TEXT).endswith(report.answer)
+    assert "".join(event.text for event in events if event.kind is EventKind.TEXT).endswith(
+        report.answer
+    )
     assert kinds(events)[-1] is EventKind.END
     assert not any(event.failed for event in events)
 
@@ -83,7 +89,10 @@ STATED = {
     },
     "codex": {"type": "turn.completed", "usage": {"input_tokens": "N", "output_tokens": "N"}},
     "gemini": {"type": "result", "stats": {"input_tokens": "N", "output_tokens": "N"}},
-    "opencode": {"type": "step_finish", "part": {"tokens": {"input": "N", "output": "N"}, "cost": "N"}},
+    "opencode": {
+        "type": "step_finish",
+        "part": {"tokens": {"input": "N", "output": "N"}, "cost": "N"},
+    },
 }
 
 
@@ -101,7 +110,9 @@ def test_no_number_that_an_agent_states_makes_room_under_a_cap_or_cannot_be_adde
 
 
 @pytest.mark.parametrize("kind", RUN_HERE)
-def test_usage_is_that_of_the_whole_run_with_the_cached_tokens_in_it(task: AgentTask, kind: str) -> None:
+def test_usage_is_that_of_the_whole_run_with_the_cached_tokens_in_it(
+    task: AgentTask, kind: str
+) -> None:
     events, report = heard(task, kind, recorded(kind, "ok"))
     assert report.usage == USED[kind]
     assert [event.usage for event in events if event.kind is EventKind.USAGE][-1] == USED[kind]
@@ -120,7 +131,9 @@ BAD_ENDS = [
     *((kind, "err_trunc", Ending.TRANSIENT) for kind in RUN_HERE if kind != "claude_code"),
     *((kind, "err_cut", Ending.TRANSIENT) for kind in RUN_HERE),
     *((kind, "err_cut_short", Ending.TRANSIENT) for kind in RUN_HERE),
-    *((kind, "err_garbled", Ending.TRANSIENT) for kind in RUN_HERE if kind != "claude_code"),  # it gets over it
+    *(
+        (kind, "err_garbled", Ending.TRANSIENT) for kind in RUN_HERE if kind != "claude_code"
+    ),  # it gets over it
     ("claude_code", "maxturns", Ending.FAILED),
     ("claude_code", "sig_term_pid", Ending.FAILED),
     ("claude_code", "sig_int_pid", Ending.FAILED),
@@ -152,11 +165,15 @@ def test_trouble_that_passed_is_no_trouble(task: AgentTask, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_stream_without_its_end_is_not_complete_wherever_it_is_cut(task: AgentTask, kind: str) -> None:
+def test_a_stream_without_its_end_is_not_complete_wherever_it_is_cut(
+    task: AgentTask, kind: str
+) -> None:
     whole = recorded(kind, "ok")
     lines = whole.stdout.splitlines(keepends=True)
     for count in range(len(lines)):
-        cut = msgspec.structs.replace(whole, stdout="".join(lines[:count]) + lines[count][: len(lines[count]) // 2])
+        cut = msgspec.structs.replace(
+            whole, stdout="".join(lines[:count]) + lines[count][: len(lines[count]) // 2]
+        )
         _, report = heard(task, kind, cut)
         assert report.ending is Ending.FAILED
         assert "final result" in report.reason
@@ -167,7 +184,9 @@ def test_what_comes_after_the_end_takes_it_back(task: AgentTask, kind: str) -> N
     whole = recorded(kind, "ok")
     lines = whole.stdout.splitlines(keepends=True)
     again = next(
-        line for line in reversed(lines) if '"text"' in line or '"assistant"' in line or "agent_message" in line
+        line
+        for line in reversed(lines)
+        if '"text"' in line or '"assistant"' in line or "agent_message" in line
     )
     _, report = heard(task, kind, msgspec.structs.replace(whole, stdout=whole.stdout + again))
     assert report.ending is Ending.FAILED
@@ -175,7 +194,13 @@ def test_what_comes_after_the_end_takes_it_back(task: AgentTask, kind: str) -> N
 
 @pytest.mark.parametrize("kind", RUN_HERE)
 @pytest.mark.parametrize(
-    "how", [{"exit_status": 1}, {"exit_status": None, "signal": 9}, {"timed_out": True}, {"exit_status": 143}]
+    "how",
+    [
+        {"exit_status": 1},
+        {"exit_status": None, "signal": 9},
+        {"timed_out": True},
+        {"exit_status": 143},
+    ],
 )
 def test_a_good_result_of_a_process_that_ended_badly_is_not_complete(
     task: AgentTask, kind: str, how: dict[str, object]
@@ -186,19 +211,25 @@ def test_a_good_result_of_a_process_that_ended_badly_is_not_complete(
 
 @pytest.mark.demand("D9.d")
 @pytest.mark.parametrize("kind", RUN_HERE)
-def test_an_agent_that_ends_well_after_it_was_told_to_stop_is_judged_like_any_other(task: AgentTask, kind: str) -> None:
+def test_an_agent_that_ends_well_after_it_was_told_to_stop_is_judged_like_any_other(
+    task: AgentTask, kind: str
+) -> None:
     assert heard(task, kind, recorded(kind, "ok", told_to_stop=True))[1].ending is Ending.COMPLETED
 
 
 def test_a_refused_permission_is_noted(task: AgentTask) -> None:
     events, report = heard(task, "claude_code", recorded("claude_code", "autoedit_shell"))
-    assert any("not permitted: Bash" in event.text for event in events if event.kind is EventKind.NOTICE)
+    assert any(
+        "not permitted: Bash" in event.text for event in events if event.kind is EventKind.NOTICE
+    )
     assert report.ending is Ending.COMPLETED, "what it did not do, evidence will miss"
 
 
 def test_a_patch_that_failed_is_told_as_failed(task: AgentTask) -> None:
     events, _ = heard(task, "codex", recorded("codex", "sandbox_broken_file_change_failed"))
-    assert [(event.path, event.failed) for event in events if event.kind is EventKind.FILE] == [("hello.txt", True)]
+    assert [(event.path, event.failed) for event in events if event.kind is EventKind.FILE] == [
+        ("hello.txt", True)
+    ]
 
 
 def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: AgentTask) -> None:
@@ -229,12 +260,13 @@ def test_codex_without_a_network_is_stopped(task: AgentTask) -> None:
     for _ in range(100):
         [*reading.parse_line(waiting)]
     assert talk.stops == 1
-    assert reading.build_report(FinishedRun(None, "", "", 15, sigterm_sent=True)).ending is Ending.TRANSIENT
+    assert (
+        reading.build_report(FinishedRun(None, "", "", 15, sigterm_sent=True)).ending
+        is Ending.TRANSIENT
+    )
 
 
-RATE_LIMITED = (
-    '{"type":"error","message":"Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)"}'
-)
+RATE_LIMITED = '{"type":"error","message":"Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)"}'
 
 
 def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_gets_on(
@@ -259,7 +291,9 @@ def test_the_words_for_a_broken_stream_are_those_of_the_recorded_runs(kind: str)
     said = BROKEN_STREAM_MESSAGES[kind]
     assert [words for words in said if any(words in run for run in runs)] or kind == "opencode"
     unheard = [words for words in said if not any(words in run for run in runs)]
-    assert unheard == (["stream ended before its end"] if kind == "opencode" else [])  # that one we say of it
+    assert unheard == (
+        ["stream ended before its end"] if kind == "opencode" else []
+    )  # that one we say of it
 
 
 SIGNS = {
@@ -282,8 +316,12 @@ NO_SIGNS = {
 
 @pytest.mark.demand("D10.a")
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(task: AgentTask, kind: str) -> None:
-    impatient = msgspec.structs.replace(task, agent=AgentConfig("tested", first_output_timeout_s=0.05))
+def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(
+    task: AgentTask, kind: str
+) -> None:
+    impatient = msgspec.structs.replace(
+        task, agent=AgentConfig("tested", first_output_timeout_s=0.05)
+    )
     silent, speaking = Mute(), Mute()
     for talk, line in ((speaking, SIGNS[kind]), (silent, NO_SIGNS[kind])):
         reading = get_harness(kind).make_parser(impatient, talk)
@@ -299,7 +337,9 @@ def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(task
 
 
 def test_what_a_silent_program_said_of_its_trouble_goes_before_its_silence(task: AgentTask) -> None:
-    impatient = msgspec.structs.replace(task, agent=AgentConfig("tested", first_output_timeout_s=0.05))
+    impatient = msgspec.structs.replace(
+        task, agent=AgentConfig("tested", first_output_timeout_s=0.05)
+    )
     talk = Mute()
     reading = get_harness("claude_code").make_parser(impatient, talk)
     assert isinstance(reading, JobStartListener)
@@ -310,15 +350,23 @@ def test_what_a_silent_program_said_of_its_trouble_goes_before_its_silence(task:
         )
     )
     assert eventually(lambda: talk.stops)
-    report = reading.build_report(FinishedRun(None, "", "", signal=9, sigterm_sent=True, timed_out=True))
+    report = reading.build_report(
+        FinishedRun(None, "", "", signal=9, sigterm_sent=True, timed_out=True)
+    )
     assert report.ending is Ending.RATE_LIMITED
 
 
 UNKNOWN_OPTIONS = {
     "claude_code": ("error: unknown option '--no-such-flag'\n", "--no-such-flag"),
-    "codex": ("error: unexpected argument '--no-such-flag' found\n\n  tip: to pass it as a value\n", "--no-such-flag"),
+    "codex": (
+        "error: unexpected argument '--no-such-flag' found\n\n  tip: to pass it as a value\n",
+        "--no-such-flag",
+    ),
     "gemini": ("Unknown arguments: such-flag, suchFlag\nUsage: gemini [options]\n", "such-flag"),
-    "opencode": ("opencode run [message..]\n\nrun opencode with a message\n", "that `opencode run` was given"),
+    "opencode": (
+        "opencode run [message..]\n\nrun opencode with a message\n",
+        "that `opencode run` was given",
+    ),
     "qwen": ("\x1b[31mUnknown argument: such-flag\x1b[0m\nUsage: qwen [options]\n", "such-flag"),
 }
 
@@ -328,14 +376,21 @@ UNKNOWN_OPTIONS = {
 def test_an_option_that_a_program_does_not_know_is_told_as_that(task: AgentTask, kind: str) -> None:
     stderr, option = UNKNOWN_OPTIONS[kind]
     _, report = heard(task, kind, FinishedRun(2, "", stderr))
-    assert (report.ending, report.reason) == (Ending.NOT_RUNNABLE, f"it does not know the option {option}")
+    assert (report.ending, report.reason) == (
+        Ending.NOT_RUNNABLE,
+        f"it does not know the option {option}",
+    )
     assert HARNESSES[kind].tested_version in report.remedy
     assert HARNESSES[kind].install_instruction in report.remedy
     _, good = heard(task, kind, msgspec.structs.replace(recorded(kind, "ok"), stderr=stderr))
-    assert good.ending is Ending.COMPLETED, "where it came to its end, what it says of options is not a reason"
+    assert good.ending is Ending.COMPLETED, (
+        "where it came to its end, what it says of options is not a reason"
+    )
 
 
-def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(task: AgentTask) -> None:
+def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(
+    task: AgentTask,
+) -> None:
     lines = (
         '{"type":"error","severity":"warning","message":"Loop detected, stopping execution"}\n'
         '{"type":"result","status":"success","stats":{"total_tokens":0}}\n'
@@ -357,16 +412,22 @@ def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: Agen
 def test_the_end_of_a_usage_limit_is_known(task: AgentTask) -> None:
     limit = '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794803600}}\n'
     whole = recorded("claude_code", "err_e429")
-    _, report = heard(task, "claude_code", msgspec.structs.replace(whole, stdout=limit + whole.stdout))
+    _, report = heard(
+        task, "claude_code", msgspec.structs.replace(whole, stdout=limit + whole.stdout)
+    )
     assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 3600)
 
 
 @pytest.mark.parametrize("resets_at", ["1e18", "-5", "1894803600"])
-def test_a_limit_that_ends_at_no_likely_time_is_one_without_an_end(task: AgentTask, resets_at: str) -> None:
+def test_a_limit_that_ends_at_no_likely_time_is_one_without_an_end(
+    task: AgentTask, resets_at: str
+) -> None:
     """Such a moment has no date, or would keep the agent from all work for years."""
     limit = f'{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{resets_at}}}}}\n'
     whole = recorded("claude_code", "err_e429")
-    _, report = heard(task, "claude_code", msgspec.structs.replace(whole, stdout=limit + whole.stdout))
+    _, report = heard(
+        task, "claude_code", msgspec.structs.replace(whole, stdout=limit + whole.stdout)
+    )
     assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, None)
 
 
@@ -378,21 +439,25 @@ def test_a_usage_limit_that_calls_itself_a_success_is_none(task: AgentTask) -> N
 
 @pytest.mark.demand("D7.i")
 def test_a_blocker_in_an_earlier_message_is_not_lost(task: AgentTask) -> None:
-    message = (
-        '{"type":"item.completed","item":{"type":"agent_message","text":"BLOCKER: no database here\\nI go on."}}\n'
-    )
+    message = '{"type":"item.completed","item":{"type":"agent_message","text":"BLOCKER: no database here\\nI go on."}}\n'
     whole = recorded("codex", "ok")
     _, report = heard(task, "codex", msgspec.structs.replace(whole, stdout=message + whole.stdout))
     assert report.blockers == ("no database here",)
     assert "BLOCKER" not in report.answer
 
 
-def test_a_blocker_is_not_lost_where_the_result_repeats_only_the_last_message(task: AgentTask) -> None:
+def test_a_blocker_is_not_lost_where_the_result_repeats_only_the_last_message(
+    task: AgentTask,
+) -> None:
     said = '{"type":"assistant","message":{"id":"%s","content":[{"type":"text","text":"%s"}]}}\n'
     result = '{"type":"result","subtype":"success","is_error":false,"result":"All done."}\n'
     stdout = said % ("1", "BLOCKER: no database here\\n") + said % ("2", "All done.") + result
     _, report = heard(task, "claude_code", FinishedRun(0, stdout, ""))
-    assert (report.answer, report.blockers, report.ending) == ("All done.", ("no database here",), Ending.COMPLETED)
+    assert (report.answer, report.blockers, report.ending) == (
+        "All done.",
+        ("no database here",),
+        Ending.COMPLETED,
+    )
 
 
 def test_a_message_without_end_costs_bounded_memory_and_is_flagged(task: AgentTask) -> None:
@@ -409,13 +474,27 @@ def test_a_message_without_end_costs_bounded_memory_and_is_flagged(task: AgentTa
 PIECES = st.one_of(
     st.text(max_size=40),
     st.sampled_from(
-        ["{}", "[]", "null", '{"type":"result"}', '{"type":7}', '{"type":"assistant","message":null}', "\0"]
+        [
+            "{}",
+            "[]",
+            "null",
+            '{"type":"result"}',
+            '{"type":7}',
+            '{"type":"assistant","message":null}',
+            "\0",
+        ]
     ),
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        ),
         max_leaves=4,
-    ).map(lambda value: msgspec.json.encode({"type": "result", "result": value, "usage": value}).decode()),
+    ).map(
+        lambda value: msgspec.json.encode(
+            {"type": "result", "result": value, "usage": value}
+        ).decode()
+    ),
 )
 
 
@@ -424,7 +503,12 @@ def _streams(kind: str) -> st.SearchStrategy[list[str]]:
     """Garbage between lines of real runs, but for those that mark a good end."""
     scenarios = ["ok"] if kind == "cursor" else ["ok", "err_e500", "yolo_shell"]
     lines = [line for name in scenarios for line in recorded(kind, name).stdout.splitlines()]
-    marks = ('"subtype":"success"', '"status":"success","stats"', "turn.completed", '"reason":"stop"')
+    marks = (
+        '"subtype":"success"',
+        '"status":"success","stats"',
+        "turn.completed",
+        '"reason":"stop"',
+    )
     unfinished = [line for line in lines if not any(mark in line for mark in marks)]
     return st.lists(PIECES | st.sampled_from(unfinished), max_size=8)
 
@@ -446,7 +530,12 @@ def test_garbage_never_raises_and_never_completes(
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_depth_and_size_do_no_harm(task: AgentTask, kind: str) -> None:
     reading = get_harness(kind).make_parser(task, Mute())
-    for line in ("[" * 200_000, '{"type":' * 100_000, '{"type":"result","result":' + "9" * 5_000 + "}", '"' * 10):
+    for line in (
+        "[" * 200_000,
+        '{"type":' * 100_000,
+        '{"type":"result","result":' + "9" * 5_000 + "}",
+        '"' * 10,
+    ):
         assert all(event.failed for event in reading.parse_line(line))
     assert reading.build_report(FinishedRun(0, "", "")).ending is not Ending.COMPLETED
 

@@ -28,7 +28,9 @@ PLACES = RunPaths(
     prompt=CHECKOUT / "WP01.md",
     context=(ROOT / "kitty-specs/001-user-login/spec.md", ROOT / "ARCHITECTURE.md"),
 )
-CONFIG = EnvelopeConfig(kind="claude_code", timeout_secs=1800, pr_target_branch="feat/001-login-WP01")
+CONFIG = EnvelopeConfig(
+    kind="claude_code", timeout_secs=1800, pr_target_branch="feat/001-login-WP01"
+)
 
 # The example of the interface specification, with two of its four context documents.
 SPECIFIED = """{
@@ -81,10 +83,15 @@ def test_the_envelope_is_one_line() -> None:
 
 @pytest.mark.demand("D1.b")
 def test_a_share_is_told_only_when_the_package_is_split() -> None:
-    share = AgentShare(agent_index=1, agent_count=2, deliverables=("src/auth/models.rs", "src/auth/mod.rs"))
+    share = AgentShare(
+        agent_index=1, agent_count=2, deliverables=("src/auth/models.rs", "src/auth/mod.rs")
+    )
     whole = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1))
     part = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), share)
-    assert not {"agent_index", "agent_count", "assigned_deliverables"} & json.loads(whole.to_json()).keys()
+    assert (
+        not {"agent_index", "agent_count", "assigned_deliverables"}
+        & json.loads(whole.to_json()).keys()
+    )
     told = json.loads(part.to_json())
     assert (told["agent_index"], told["agent_count"]) == (1, 2)
     assert told["assigned_deliverables"] == ["src/auth/models.rs", "src/auth/mod.rs"]
@@ -92,7 +99,9 @@ def test_a_share_is_told_only_when_the_package_is_split() -> None:
 
 @pytest.mark.demand("D1.b")
 def test_the_first_agent_of_several_is_told_its_index_too() -> None:
-    part = make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), AgentShare(0, 2, ()))
+    part = make_envelope(
+        "j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), AgentShare(0, 2, ())
+    )
     assert json.loads(part.to_json())["agent_index"] == 0
 
 
@@ -100,7 +109,9 @@ def test_the_first_agent_of_several_is_told_its_index_too() -> None:
 @pytest.mark.parametrize(("index", "count"), [(2, 2), (-1, 2), (0, 0)])
 def test_there_is_no_agent_beyond_the_count(index: int, count: int) -> None:
     with pytest.raises(ValueError, match="there is no agent"):
-        make_envelope("j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), AgentShare(index, count, ()))
+        make_envelope(
+            "j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), AgentShare(index, count, ())
+        )
 
 
 @pytest.mark.demand("D1.f")
@@ -112,7 +123,14 @@ def test_a_run_that_is_not_of_a_package_has_no_package_id() -> None:
 
 @pytest.mark.demand("D1.g")
 @pytest.mark.parametrize(
-    "path", ["relative/spec.md", "/etc/passwd", "/path/tomorrow/spec.md", "/path/to/../secret", "/path/to/../../etc/x"]
+    "path",
+    [
+        "relative/spec.md",
+        "/etc/passwd",
+        "/path/tomorrow/spec.md",
+        "/path/to/../secret",
+        "/path/to/../../etc/x",
+    ],
 )
 def test_no_path_leads_out_of_the_repository(path: str) -> None:
     for change in ({"context": (Path(path),)}, {"prompt": Path(path)}, {"checkout": Path(path)}):
@@ -123,7 +141,9 @@ def test_no_path_leads_out_of_the_repository(path: str) -> None:
 @pytest.mark.demand("D1.g")
 def test_worktrees_may_lie_beside_the_repository() -> None:
     beside = Path("/elsewhere/trees")
-    written = envelope(worktrees=beside, checkout=beside / "001-x-WP01", prompt=beside / "001-x-WP01/WP01.md")
+    written = envelope(
+        worktrees=beside, checkout=beside / "001-x-WP01", prompt=beside / "001-x-WP01/WP01.md"
+    )
     assert written.worktree_path == "/elsewhere/trees/001-x-WP01"
 
 

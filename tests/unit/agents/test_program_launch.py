@@ -25,7 +25,9 @@ def stdin(kind: str, folder: Path, text: str) -> str:
 
 @pytest.mark.demand("P5.a")
 @pytest.mark.parametrize("kind", ["claude_code", "gemini"])
-def test_only_the_at_before_what_would_be_read_is_written_as_a_reference(kind: str, tmp_path: Path) -> None:
+def test_only_the_at_before_what_would_be_read_is_written_as_a_reference(
+    kind: str, tmp_path: Path
+) -> None:
     assert stdin(kind, tmp_path, f"{NAMES}\n{PLAIN}") == f"{NAMES.replace('@', '&#64;')}\n{PLAIN}"
 
 

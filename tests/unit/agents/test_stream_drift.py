@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from phasegate.agents.port import AgentConfig, AgentReport, AgentTask, Ending, FinishedRun, Usage, get_harness
+from phasegate.agents.port import (
+    AgentConfig,
+    AgentReport,
+    AgentTask,
+    Ending,
+    FinishedRun,
+    Usage,
+    get_harness,
+)
 from phasegate.core.agents.harnesses import HARNESSES
 from support.agent_streams import FOLDER, PROGRAMS, REPOSITORY, recorded
 from support.agents import read
@@ -24,7 +32,12 @@ MUST = {
         *("result.terminal_reason", "result.api_error_status"),
     },
     "codex": {
-        *("item.completed.type", "item.completed.item", "item.completed.item.type", "item.completed.item.text"),
+        *(
+            "item.completed.type",
+            "item.completed.item",
+            "item.completed.item.type",
+            "item.completed.item.text",
+        ),
         "turn.completed.type",
     },
     "cursor": {"result.type", "result.subtype", "result.is_error", "result.result"},
@@ -47,13 +60,21 @@ class Spoiling(NamedTuple):
 
 def fields_of(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The path of everything inside, whole objects and lists too."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in inner:
         yield (*path, key)
         yield from fields_of(item, (*path, key))
 
 
-def changed(line: dict[str, Any], path: tuple[str | int, ...], value: object, *, removed: bool) -> str:
+def changed(
+    line: dict[str, Any], path: tuple[str | int, ...], value: object, *, removed: bool
+) -> str:
     spoilt: Any = copy.deepcopy(line)
     holder = spoilt
     for key in path[:-1]:
@@ -71,10 +92,15 @@ def spoilings(kind: str, scenario: str) -> Iterator[Spoiling]:
         line = json.loads(text)
         for path in fields_of(line):
             field = ".".join([line["type"], *(str(key) for key in path if isinstance(key, str))])
-            texts = {changed(line, path, value, removed=False): isinstance(value, str) for value in SPOILT}
+            texts = {
+                changed(line, path, value, removed=False): isinstance(value, str)
+                for value in SPOILT
+            }
             texts[changed(line, path, None, removed=True)] = False
             for spoilt, by_text in texts.items():
-                yield Spoiling(field, "\n".join([*lines[:number], spoilt, *lines[number + 1 :]]), by_text)
+                yield Spoiling(
+                    field, "\n".join([*lines[:number], spoilt, *lines[number + 1 :]]), by_text
+                )
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +119,9 @@ def is_complete(report: AgentReport) -> bool:
 
 @pytest.mark.demand("D3.a")
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_only_what_must_matters_and_what_was_lost_of_an_answer_is_missed(task: AgentTask, kind: str) -> None:
+def test_only_what_must_matters_and_what_was_lost_of_an_answer_is_missed(
+    task: AgentTask, kind: str
+) -> None:
     whole = reported(task, kind, recorded(kind, "ok").stdout)
     mattered = set()
     for spoiling in spoilings(kind, "ok"):
@@ -121,7 +149,9 @@ GARBLED = {
 
 
 @pytest.mark.parametrize("kind", GARBLED)
-def test_a_line_that_cannot_be_read_is_counted_and_told_with_the_tested_version(task: AgentTask, kind: str) -> None:
+def test_a_line_that_cannot_be_read_is_counted_and_told_with_the_tested_version(
+    task: AgentTask, kind: str
+) -> None:
     lines = recorded(kind, "ok").stdout.splitlines()
     report = reported(task, kind, "\n".join([*lines[:-1], GARBLED[kind], lines[-1]]))
     assert report.truncated
@@ -143,7 +173,9 @@ def test_the_version_is_told_where_the_stream_says_it(task: AgentTask) -> None:
 
 
 @pytest.mark.demand("D10.c")
-def test_a_count_that_is_a_fraction_or_nothing_is_no_reason_to_lose_the_others(task: AgentTask) -> None:
+def test_a_count_that_is_a_fraction_or_nothing_is_no_reason_to_lose_the_others(
+    task: AgentTask,
+) -> None:
     whole = recorded("codex", "ok").stdout
     usage = '{"type":"turn.completed","usage":{"input_tokens":7.9,"cached_input_tokens":null,"output_tokens":3}}'
     report = reported(task, "codex", "\n".join([*whole.splitlines()[:-1], usage]))

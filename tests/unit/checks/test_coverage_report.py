@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.checks.coverage_report import CoverageCounts, InvalidCoverageReport, find_uncounted_files, read_coverage
+from phasegate.checks.coverage_report import (
+    CoverageCounts,
+    InvalidCoverageReport,
+    find_uncounted_files,
+    read_coverage,
+)
 
-ISTANBUL_DOCTYPE = '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
+ISTANBUL_DOCTYPE = (
+    '<!DOCTYPE coverage SYSTEM "http://cobertura.sourceforge.net/xml/coverage-04.dtd">'
+)
 COBERTURA = """<?xml version="1.0" ?>{doctype}
 <coverage line-rate="1.0" lines-covered="99" lines-valid="99"><packages><package name="a"><classes>
 <class filename="a.py">
@@ -26,14 +33,23 @@ REPORTS = {
         '{"totals": {"covered_lines": 3, "num_statements": 4, "covered_branches": 1, "num_branches": 4}}',
         CoverageCounts(4, 8),
     ),
-    "istanbul": ('{"total": {"lines": {"total": 8, "covered": 6, "skipped": 0, "pct": 100}}}', CoverageCounts(6, 8)),
+    "istanbul": (
+        '{"total": {"lines": {"total": 8, "covered": 6, "skipped": 0, "pct": 100}}}',
+        CoverageCounts(6, 8),
+    ),
     "lcov": (
         "TN:\nSF:a.js\nFN:1,f\nDA:1,1\nDA:2,0\nLF:2\nLH:2\nend_of_record\nSF:b.js\nDA:1,5\nend_of_record\n",
         CoverageCounts(2, 3),
     ),
     "cobertura": (COBERTURA.format(doctype=""), CoverageCounts(2, 4)),
-    "cobertura with its doctype": (COBERTURA.format(doctype=ISTANBUL_DOCTYPE), CoverageCounts(2, 4)),
-    "go": ("mode: set\na/a.go:1.2,3.4 3 1\na/a.go:5.2,6.4 2 0\na/a.go:5.2,6.4 2 0\n", CoverageCounts(3, 5)),
+    "cobertura with its doctype": (
+        COBERTURA.format(doctype=ISTANBUL_DOCTYPE),
+        CoverageCounts(2, 4),
+    ),
+    "go": (
+        "mode: set\na/a.go:1.2,3.4 3 1\na/a.go:5.2,6.4 2 0\na/a.go:5.2,6.4 2 0\n",
+        CoverageCounts(3, 5),
+    ),
 }
 
 
@@ -61,15 +77,21 @@ NAMED = {
 def test_code_that_a_report_leaves_out_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "report"
     path.write_text(text)
-    assert find_uncounted_files(read_coverage(path), ("src/a.py", "src/b.py", "style.css")) == ["src/b.py"]
+    assert find_uncounted_files(read_coverage(path), ("src/a.py", "src/b.py", "style.css")) == [
+        "src/b.py"
+    ]
 
 
 BOMB = '<!DOCTYPE c [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
 REFUSED = {
     "empty": "",
     "an entity": COBERTURA.format(doctype=BOMB),
-    "an outside entity": COBERTURA.format(doctype='<!DOCTYPE c [<!ENTITY x SYSTEM "file:///etc/passwd">]>'),
-    "a parameter entity": COBERTURA.format(doctype='<!DOCTYPE c [<!ENTITY % x SYSTEM "file:///etc/passwd"> %x;]>'),
+    "an outside entity": COBERTURA.format(
+        doctype='<!DOCTYPE c [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+    ),
+    "a parameter entity": COBERTURA.format(
+        doctype='<!DOCTYPE c [<!ENTITY % x SYSTEM "file:///etc/passwd"> %x;]>'
+    ),
     "not well-formed": "<coverage><packages>",
     "another document": "<html><line hits='1'/></html>",
     "no lines": "<coverage line-rate='1.0'/>",

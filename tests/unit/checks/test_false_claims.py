@@ -86,7 +86,9 @@ def test_commits_that_are_not_after_the_base_are_false_claims(tmp_path: Path) ->
 @pytest.mark.demand("D7.f")
 def test_another_message_is_a_false_claim(tmp_path: Path) -> None:
     known = facts(tmp_path)
-    found = find_false_claims(claimed(commits=(Commit(known.commits[0].id, "WP01: All tests pass"),)), known)
+    found = find_false_claims(
+        claimed(commits=(Commit(known.commits[0].id, "WP01: All tests pass"),)), known
+    )
     assert "WP01: Add" in found[0].truth
 
 
@@ -101,8 +103,12 @@ def test_another_message_is_a_false_claim(tmp_path: Path) -> None:
         ("old.py", "it was there before"),
     ],
 )
-def test_files_that_were_not_created_are_false_claims(tmp_path: Path, path: str, truth: str) -> None:
-    assert find_false_claims(claimed(files_created=(path,)), facts(tmp_path)) == [FalseClaim(f"created {path}", truth)]
+def test_files_that_were_not_created_are_false_claims(
+    tmp_path: Path, path: str, truth: str
+) -> None:
+    assert find_false_claims(claimed(files_created=(path,)), facts(tmp_path)) == [
+        FalseClaim(f"created {path}", truth)
+    ]
 
 
 @pytest.mark.demand("D7.e", "D7.f")
@@ -121,15 +127,23 @@ def test_files_that_were_not_created_are_false_claims(tmp_path: Path, path: str,
 def test_coverage_is_what_we_measured(
     tmp_path: Path, said: str | float | None, measured: float | None, is_false: bool
 ) -> None:
-    check = CheckResult(name="coverage", outcome=CheckOutcome.PASSED, summary="", coverage_percent=measured)
+    check = CheckResult(
+        name="coverage", outcome=CheckOutcome.PASSED, summary="", coverage_percent=measured
+    )
     known = facts(tmp_path, Evidence((check,)))
     assert bool(find_false_claims(claimed(test_coverage=said), known)) is is_false
 
 
 @pytest.mark.demand("D7.f")
 @pytest.mark.parametrize("outcome", [CheckOutcome.FAILED, CheckOutcome.NOT_REQUESTED, None])
-def test_a_linter_that_did_not_pass_is_not_passed_by_a_claim(tmp_path: Path, outcome: CheckOutcome | None) -> None:
-    checks = () if outcome is None else (CheckResult(name="lint", outcome=outcome, summary="", remedy="Mend it."),)
+def test_a_linter_that_did_not_pass_is_not_passed_by_a_claim(
+    tmp_path: Path, outcome: CheckOutcome | None
+) -> None:
+    checks = (
+        ()
+        if outcome is None
+        else (CheckResult(name="lint", outcome=outcome, summary="", remedy="Mend it."),)
+    )
     assert find_false_claims(claimed(lint_status="passed"), facts(tmp_path, Evidence(checks)))
 
 

@@ -36,7 +36,9 @@ GOOD = {"calc.py": SOURCE, "test_calc.py": TESTS}
 QUICK = "echo '1 passed in 0.01s'"  # in place of a test run, where the question is another
 
 
-def done(tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: Add") -> HarvestedWork:
+def done(
+    tmp_path: Path, files: Mapping[str, str] = GOOD, message: str = "WP01: Add"
+) -> HarvestedWork:
     """Work of one commit on a repository that had nothing but a note."""
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
@@ -55,7 +57,9 @@ def run_for_real(work: HarvestedWork, **changes: object) -> Evidence:
 
 def only_failure(evidence: Evidence) -> CheckResult:
     assert not evidence.has_passed
-    assert [check.name for check in evidence.failures] == [evidence.failures[0].name], evidence.failures
+    assert [check.name for check in evidence.failures] == [evidence.failures[0].name], (
+        evidence.failures
+    )
     return evidence.failures[0]
 
 
@@ -75,7 +79,11 @@ def test_good_work_passes_and_the_evidence_says_what_was_run(tmp_path: Path) -> 
 @pytest.mark.demand("D8.i")
 def test_the_evidence_lists_what_was_not_asked_for_and_why(tmp_path: Path) -> None:
     evidence = checked(done(tmp_path), commands={"test": QUICK, "lint": ""})
-    assert {check.name: check.summary for check in evidence.checks if check.outcome is CheckOutcome.NOT_REQUESTED} == {
+    assert {
+        check.name: check.summary
+        for check in evidence.checks
+        if check.outcome is CheckOutcome.NOT_REQUESTED
+    } == {
         "setup": "the project has no such command",
         "build": "the project has no such command",
         "typecheck": "the project has no such command",
@@ -95,7 +103,9 @@ def test_the_evidence_lists_what_was_not_asked_for_and_why(tmp_path: Path) -> No
         ("rm calc.py; ln -s test_calc.py calc.py", "link"),
     ],
 )
-def test_a_deliverable_that_is_no_file_with_content_is_refused(tmp_path: Path, spoil: str, word: str) -> None:
+def test_a_deliverable_that_is_no_file_with_content_is_refused(
+    tmp_path: Path, spoil: str, word: str
+) -> None:
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
     write(folder, {"calc.py": SOURCE, "test_calc.py": "def test_x(): pass\n"})
@@ -108,7 +118,9 @@ def test_a_deliverable_that_is_no_file_with_content_is_refused(tmp_path: Path, s
 
 
 @pytest.mark.demand("D8.a")
-@pytest.mark.parametrize("path", ["../outside.py", "/etc/passwd", "linked/x.py", "", "a//b", "calc.py/x"])
+@pytest.mark.parametrize(
+    "path", ["../outside.py", "/etc/passwd", "linked/x.py", "", "a//b", "calc.py/x"]
+)
 def test_a_deliverable_is_never_looked_for_outside_the_checkout(tmp_path: Path, path: str) -> None:
     work = done(tmp_path)
     write(tmp_path, {"outside.py": "x", "elsewhere/x.py": "x"})
@@ -132,7 +144,9 @@ def test_a_deliverable_is_never_looked_for_outside_the_checkout(tmp_path: Path, 
         ("exit 3", "exit status 3"),
     ],
 )
-def test_a_test_command_that_ran_no_test_is_a_failure(tmp_path: Path, command: str, word: str) -> None:
+def test_a_test_command_that_ran_no_test_is_a_failure(
+    tmp_path: Path, command: str, word: str
+) -> None:
     work = done(tmp_path, {**GOOD, "not_executable": "x\n"})
     failure = only_failure(checked(work, commands={"test": command}))
     assert failure.name == "test"
@@ -156,7 +170,9 @@ def test_the_least_number_of_tests_can_be_raised(tmp_path: Path) -> None:
 
 @pytest.mark.demand("D8.c", "D8.k")
 def test_a_failing_test_is_named_with_what_to_do(tmp_path: Path) -> None:
-    failure = only_failure(run_for_real(done(tmp_path, {**GOOD, "calc.py": "def add(a, b):\n    return a - b\n"})))
+    failure = only_failure(
+        run_for_real(done(tmp_path, {**GOOD, "calc.py": "def add(a, b):\n    return a - b\n"}))
+    )
     assert failure.tests is not None
     assert failure.tests.failing == ("test_calc.py::test_adds",)
     assert PYTEST in failure.remedy
@@ -167,9 +183,13 @@ def test_a_failing_test_is_named_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("purpose", ["build", "lint", "typecheck"])
 def test_a_command_that_fails_rejects(tmp_path: Path, purpose: str) -> None:
     work = done(tmp_path)
-    failing = checked(work, commands={"test": QUICK, purpose: "echo 'calc.py:1: error: bad'; exit 1"})
+    failing = checked(
+        work, commands={"test": QUICK, purpose: "echo 'calc.py:1: error: bad'; exit 1"}
+    )
     assert only_failure(failing).name == purpose
-    assert checked(work, commands={"test": QUICK, purpose: "echo 'calc.py:1: warning: hm'"}).has_passed
+    assert checked(
+        work, commands={"test": QUICK, purpose: "echo 'calc.py:1: warning: hm'"}
+    ).has_passed
 
 
 ESLINT = "1:7  warning  'a' is never used\n\n\u2716 2 problems ({} errors, 2 warnings)\n"
@@ -193,7 +213,9 @@ ESLINT = "1:7  warning  'a' is never used\n\n\u2716 2 problems ({} errors, 2 war
         ("echo '0 errors, 5 warnings'; exit 1 # eslint", False),
     ],
 )
-def test_warnings_of_a_linter_alone_do_not_reject(tmp_path: Path, command: str, passes: bool) -> None:
+def test_warnings_of_a_linter_alone_do_not_reject(
+    tmp_path: Path, command: str, passes: bool
+) -> None:
     assert checked(done(tmp_path), commands={"test": QUICK, "lint": command}).has_passed is passes
 
 
@@ -202,8 +224,12 @@ def test_warnings_of_a_linter_alone_do_not_reject(tmp_path: Path, command: str, 
     ("covered", "least", "passes"),
     [(8, 80, True), (7, 80, False), (10, 100, True), (0, 1, False), (8, float("nan"), False)],
 )
-def test_coverage_must_reach_its_threshold(tmp_path: Path, covered: int, least: float, passes: bool) -> None:
-    report = json.dumps({"totals": {"covered_lines": covered, "num_statements": 10, "percent_covered": 100.0}})
+def test_coverage_must_reach_its_threshold(
+    tmp_path: Path, covered: int, least: float, passes: bool
+) -> None:
+    report = json.dumps(
+        {"totals": {"covered_lines": covered, "num_statements": 10, "percent_covered": 100.0}}
+    )
     work = done(tmp_path)
     commands = {"test": QUICK, "coverage": f"echo '{report}' > coverage.json"}
     evidence = checked(work, commands=commands, coverage_min=least)
@@ -214,7 +240,10 @@ def test_coverage_must_reach_its_threshold(tmp_path: Path, covered: int, least: 
 @pytest.mark.demand("D8.d")
 def test_real_coverage_of_a_real_run_is_read(tmp_path: Path) -> None:
     untested = SOURCE + "\n\ndef never(x):\n    x += 1\n    return x\n"
-    commands = {"test": PYTEST, "coverage": f"python -m coverage run -m {PYTEST[10:]} && python -m coverage json -q"}
+    commands = {
+        "test": PYTEST,
+        "coverage": f"python -m coverage run -m {PYTEST[10:]} && python -m coverage json -q",
+    }
     work = done(tmp_path, {**GOOD, "calc.py": untested})
     percent = checked(work, commands=commands, coverage_min=10).coverage_percent
     assert percent is not None
@@ -226,10 +255,13 @@ def test_real_coverage_of_a_real_run_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.demand("D8.d")
 @pytest.mark.parametrize(
-    "command", ["", "true", "exit 1", "ln -s /etc/passwd coverage.json", "echo '{}' > coverage.json"]
+    "command",
+    ["", "true", "exit 1", "ln -s /etc/passwd coverage.json", "echo '{}' > coverage.json"],
 )
 def test_a_threshold_without_a_report_is_a_failure(tmp_path: Path, command: str) -> None:
-    evidence = checked(done(tmp_path), commands={"test": QUICK, "coverage": command}, coverage_min=1)
+    evidence = checked(
+        done(tmp_path), commands={"test": QUICK, "coverage": command}, coverage_min=1
+    )
     assert only_failure(evidence).name == "coverage"
 
 
@@ -244,7 +276,16 @@ def test_of_several_reports_the_lowest_counts(tmp_path: Path) -> None:
 @pytest.mark.demand("D8.e")
 @pytest.mark.parametrize(
     "message",
-    ["Add", "WP02: Add", "WP01:Add", "WP01 Add", " WP01: Add", "WP011: Add", "feat(WP02): x", "Feat(WP01): x"],
+    [
+        "Add",
+        "WP02: Add",
+        "WP01:Add",
+        "WP01 Add",
+        " WP01: Add",
+        "WP011: Add",
+        "feat(WP02): x",
+        "Feat(WP01): x",
+    ],
 )
 def test_a_commit_that_does_not_name_the_package_is_refused(tmp_path: Path, message: str) -> None:
     failure = only_failure(checked(done(tmp_path, message=message)))
@@ -253,7 +294,9 @@ def test_a_commit_that_does_not_name_the_package_is_refused(tmp_path: Path, mess
 
 
 @pytest.mark.demand("D8.e")
-@pytest.mark.parametrize("message", ["WP01: Add", "feat(WP01): add [FR-AUTH-001, FR-AUTH-002]", "fix(WP01)!: mend"])
+@pytest.mark.parametrize(
+    "message", ["WP01: Add", "feat(WP01): add [FR-AUTH-001, FR-AUTH-002]", "fix(WP01)!: mend"]
+)
 def test_a_commit_names_the_package_in_either_form(tmp_path: Path, message: str) -> None:
     assert checked(done(tmp_path, message=message)).has_passed
 
@@ -298,8 +341,12 @@ def test_a_secret_that_a_later_commit_took_out_is_still_committed(tmp_path: Path
 
 def test_commands_that_rewrite_the_tree_are_a_failure(tmp_path: Path) -> None:
     work = done(tmp_path)
-    assert checked(work, commands={"test": QUICK, "lint": "touch calc.py; cp calc.py x; mv x calc.py"}).has_passed
-    failure = only_failure(checked(work, commands={"test": QUICK, "build": "echo '# x' >> calc.py"}))
+    assert checked(
+        work, commands={"test": QUICK, "lint": "touch calc.py; cp calc.py x; mv x calc.py"}
+    ).has_passed
+    failure = only_failure(
+        checked(work, commands={"test": QUICK, "build": "echo '# x' >> calc.py"})
+    )
     assert failure.name == "tree kept"
     assert "calc.py" in failure.summary
 
@@ -407,7 +454,9 @@ def test_old_failures_are_tolerated_by_default_but_never_new_ones(tmp_path: Path
     assert "already failing before the work began: test_old.py::test_red" in test.notes
     write(folder, {"test_new.py": RED})
     commit(folder, "WP01: Break")
-    assert not gather_evidence(tolerating, work_since(folder, base), run_plainly, baseline).has_passed
+    assert not gather_evidence(
+        tolerating, work_since(folder, base), run_plainly, baseline
+    ).has_passed
 
 
 @pytest.mark.demand("D8.j")
@@ -418,13 +467,17 @@ def test_a_linter_that_failed_before_says_what_is_new(tmp_path: Path) -> None:
     baseline = take_baseline(linting, folder, run_plainly)
     write(folder, {**GOOD, "old.txt": "old.txt:9: bad\n", "new.txt": "new.txt:1: worse\n"})
     commit(folder, "WP01: Add")
-    failure = only_failure(gather_evidence(linting, work_since(folder, base), run_plainly, baseline))
+    failure = only_failure(
+        gather_evidence(linting, work_since(folder, base), run_plainly, baseline)
+    )
     assert failure.notes == ("already failing before the work began", "new: new.txt:#: worse")
 
 
 @pytest.mark.demand("D8.j")
 def test_findings_of_before_do_not_reject_and_one_more_of_the_same_does(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repo", {"old.txt": "old.txt:7: bad\nold.txt:8: worse\nFound 2 errors.\n"})
+    folder = repository(
+        tmp_path / "repo", {"old.txt": "old.txt:7: bad\nold.txt:8: worse\nFound 2 errors.\n"}
+    )
     base = git(folder, "rev-parse", "HEAD")
     linting = plan(commands={"test": QUICK, "lint": "cat *.txt; exit 1"})
     baseline = take_baseline(linting, folder, run_plainly)
@@ -441,7 +494,9 @@ def test_findings_of_before_do_not_reject_and_one_more_of_the_same_does(tmp_path
 
 
 @pytest.mark.demand("D8.j")
-def test_a_linter_that_cannot_be_run_is_not_held_against_the_work_and_one_that_vanished_is(tmp_path: Path) -> None:
+def test_a_linter_that_cannot_be_run_is_not_held_against_the_work_and_one_that_vanished_is(
+    tmp_path: Path,
+) -> None:
     folder = repository(tmp_path / "repo", {"README.md": "x\n"})
     base = git(folder, "rev-parse", "HEAD")
     linting = plan(commands={"test": QUICK, "lint": "no-such-linter ."})
@@ -459,13 +514,17 @@ def test_a_linter_that_cannot_be_run_is_not_held_against_the_work_and_one_that_v
 
 @pytest.mark.demand("D8.j")
 def test_fewer_tests_than_before_are_pointed_out(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repo", {"test_old.py": "def test_a(): pass\ndef test_b(): pass\n"})
+    folder = repository(
+        tmp_path / "repo", {"test_old.py": "def test_a(): pass\ndef test_b(): pass\n"}
+    )
     base = git(folder, "rev-parse", "HEAD")
     baseline = take_baseline(plan(), folder, run_plainly)
     write(folder, GOOD)
     (folder / "test_old.py").unlink()
     commit(folder, "WP01: Add")
-    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).find_check("test")
+    test = gather_evidence(plan(), work_since(folder, base), run_plainly, baseline).find_check(
+        "test"
+    )
     assert test is not None
     assert "1 tests ran, 2 before" in test.notes[0]
 
@@ -482,7 +541,9 @@ def test_programs_that_the_setup_installed_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("D8.h")
-def test_a_setup_of_the_base_is_used_again_and_an_agents_tree_never_fills_the_cache(tmp_path: Path) -> None:
+def test_a_setup_of_the_base_is_used_again_and_an_agents_tree_never_fills_the_cache(
+    tmp_path: Path,
+) -> None:
     log = tmp_path / "log"
     commands = {
         "setup": f"echo ran >> {log}; mkdir .venv; echo made > .venv/made",
@@ -509,7 +570,9 @@ def test_a_setup_of_the_base_is_used_again_and_an_agents_tree_never_fills_the_ca
 
 
 @pytest.mark.demand("R1.d")
-def test_a_setup_that_fails_or_leaves_no_test_to_be_found_is_followed_by_the_next(tmp_path: Path) -> None:
+def test_a_setup_that_fails_or_leaves_no_test_to_be_found_is_followed_by_the_next(
+    tmp_path: Path,
+) -> None:
     """The second one installs, and what it left would break the third if it stayed."""
     refusing = "import pathlib\nassert not pathlib.Path('left').exists()\n" + TESTS
     work = done(tmp_path, {**GOOD, "test_calc.py": refusing})
@@ -533,7 +596,9 @@ def test_of_setups_that_find_far_too_few_tests_the_best_is_taken(tmp_path: Path)
     work = done(tmp_path)
     setups = (SetupCandidate("touch first", "a lock"), SetupCandidate("exit 1", "a group"))
     bench = PlanRunner(plan(setups=setups, test_functions=900), work.checkout, run_plainly)
-    assert [check.name for check in bench.run_checks() if check.outcome is CheckOutcome.FAILED] == []
+    assert [
+        check.name for check in bench.run_checks() if check.outcome is CheckOutcome.FAILED
+    ] == []
     assert bench.setup_result is not None
     assert bench.setup_result.collected == CollectedTests(1, 0)
     assert (work.checkout / "first").exists(), "set up once more, after the last try"
@@ -547,7 +612,9 @@ def test_only_the_setup_is_given_the_network(tmp_path: Path) -> None:
         asked[command.argv[-1]] = command.network
         return run_plainly(command)
 
-    gather_evidence(plan(commands={"setup": "true", "lint": "true #", "test": QUICK}), done(tmp_path), run)
+    gather_evidence(
+        plan(commands={"setup": "true", "lint": "true #", "test": QUICK}), done(tmp_path), run
+    )
     assert asked == {"true": True, "true #": False, QUICK: False}
 
 

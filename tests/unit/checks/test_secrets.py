@@ -30,7 +30,9 @@ KEYS = {
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-@pytest.mark.parametrize("form", ["{}", "KEY={}", 'key = "{}"\n', "x\ny: '{}',\n", "https://user:{}@host/"])
+@pytest.mark.parametrize(
+    "form", ["{}", "KEY={}", 'key = "{}"\n', "x\ny: '{}',\n", "https://user:{}@host/"]
+)
 def test_a_key_is_found_wherever_it_stands(key: str, form: str) -> None:
     found = find_secrets([AddedContent("a.py", form.format(key).encode())])
     assert len(found) == 1

@@ -26,7 +26,10 @@ RUNS = [
     ("jest-failing", TestRun("jest", 1, 1, ("sum › breaks",))),
     ("vitest-passing", TestRun("vitest", 2, 0)),
     ("vitest-coloured", TestRun("vitest", 2, 0)),
-    ("vitest-failing", TestRun("vitest", 1, 1, ("v/b.test.js [ v/b.test.js ]", "v/a.test.js > sum > breaks"))),
+    (
+        "vitest-failing",
+        TestRun("vitest", 1, 1, ("v/b.test.js [ v/b.test.js ]", "v/a.test.js > sum > breaks")),
+    ),
     ("mocha-passing", TestRun("mocha", 2, 0)),
     ("mocha-failing", TestRun("mocha", 1, 1, ("breaks",))),
     ("node-tap-passing", TestRun("node --test", 2, 0)),
@@ -114,7 +117,9 @@ def test_names(x): assert not x
 
 @pytest.mark.demand("D8.b", "D8.j")
 @pytest.mark.parametrize("options", [(), ("-q",), ("-v",), ("--color=yes",), ("-n2",)], ids=str)
-def test_pytest_is_understood_in_each_of_its_voices(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_pytest_is_understood_in_each_of_its_voices(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     (tmp_path / "test_it.py").write_text(PYTEST_FILE)
     run = parse_test_output(python(tmp_path, "-m", "pytest", *PYTEST_ALONE.split(), *options))
     assert run is not None
@@ -150,12 +155,19 @@ def test_unittest_is_understood(tmp_path: Path) -> None:
 
 
 def test_only_the_last_word_of_a_runner_that_speaks_once_counts() -> None:
-    assert parse_test_output("9 passed in 1.00s\n1 failed, 1 passed in 0.50s\n") == TestRun("pytest", 1, 1)
+    assert parse_test_output("9 passed in 1.00s\n1 failed, 1 passed in 0.50s\n") == TestRun(
+        "pytest", 1, 1
+    )
 
 
 def test_reading_grows_with_the_size_of_the_output() -> None:
     def flooded(size: int) -> str:
-        floods = ["1" * size, "Tests: " + "1 a, " * (size // 5), "FAILED " + " - " * (size // 3), "ok " + " " * size]
+        floods = [
+            "1" * size,
+            "Tests: " + "1 a, " * (size // 5),
+            "FAILED " + " - " * (size // 3),
+            "ok " + " " * size,
+        ]
         return "\n".join(f"{flood}\n" * 3 for flood in floods)
 
     assert_grows_no_faster_than_its_input(parse_test_output, flooded, 20_000, 160_000)
@@ -195,7 +207,10 @@ def counted(output: str) -> int | None:
             "--- PASS: TestA (0.0s)\n    --- PASS: TestA/sub (0.0s)\n--- FAIL: TestB (0.0s)\nFAIL\nFAIL\tx/a\t0.01s\n",
             3,
         ),
-        ("--- SKIP: TestA (0.00s)\nok  \texample/a\t0.01s [no tests to run]\n?   \tb\t[no test files]\n", None),
+        (
+            "--- SKIP: TestA (0.00s)\nok  \texample/a\t0.01s [no tests to run]\n?   \tb\t[no test files]\n",
+            None,
+        ),
         ("--- PASS: TestA (0.0s)\n", None),  # broken off
         ("ok  \texample/a\t0.01s\tcoverage: 80.0% of statements\n", 1),
         ("all good, trust me\n", None),
@@ -203,5 +218,7 @@ def counted(output: str) -> int | None:
         ("", None),
     ],
 )
-def test_executed_tests_are_counted_from_what_the_runner_prints(output: str, count: int | None) -> None:
+def test_executed_tests_are_counted_from_what_the_runner_prints(
+    output: str, count: int | None
+) -> None:
     assert counted(output) == count

@@ -13,12 +13,18 @@ from phasegate.config.acp_registry import parse_registry
 GOOD: dict[str, Any] = {
     "id": "mine",
     "name": "Mine",
-    "distribution": {"npx": {"package": "@me/mine-cli@1.2.3", "args": ["--acp"], "env": {"MINE_UPDATE": "0"}}},
+    "distribution": {
+        "npx": {"package": "@me/mine-cli@1.2.3", "args": ["--acp"], "env": {"MINE_UPDATE": "0"}}
+    },
 }
 
 
 def read(*entries: object) -> dict[str, Any]:
-    return {**parse_registry(json.dumps({"version": "1.0.0", "agents": entries, "extensions": []}).encode())}
+    return {
+        **parse_registry(
+            json.dumps({"version": "1.0.0", "agents": entries, "extensions": []}).encode()
+        )
+    }
 
 
 def test_an_npm_agent_is_known_by_its_package_without_the_version() -> None:
@@ -30,10 +36,21 @@ def test_an_npm_agent_is_known_by_its_package_without_the_version() -> None:
 
 
 def test_agents_by_uv_and_as_files_are_known_too() -> None:
-    by_uv = {"id": "a", "name": "A", "distribution": {"uvx": {"package": "a-agent", "args": ["serve"]}}}
-    as_file = {"id": "b", "name": "B", "distribution": {"binary": {"linux-x86_64": {"cmd": "./b", "args": ["acp"]}}}}
+    by_uv = {
+        "id": "a",
+        "name": "A",
+        "distribution": {"uvx": {"package": "a-agent", "args": ["serve"]}},
+    }
+    as_file = {
+        "id": "b",
+        "name": "B",
+        "distribution": {"binary": {"linux-x86_64": {"cmd": "./b", "args": ["acp"]}}},
+    }
     found = read(by_uv, as_file)
-    assert (found["a"].command, found["a"].install) == (("a-agent", "serve"), "uv tool install a-agent")
+    assert (found["a"].command, found["a"].install) == (
+        ("a-agent", "serve"),
+        "uv tool install a-agent",
+    )
     assert found["b"].command == ("b", "acp")
 
 

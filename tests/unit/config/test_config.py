@@ -70,9 +70,13 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loaded(folder: Path, text: str, environ: dict[str, str] | None = None, **flags: str) -> EffectiveConfig:
+def loaded(
+    folder: Path, text: str, environ: dict[str, str] | None = None, **flags: str
+) -> EffectiveConfig:
     (folder / "phasegate.toml").write_text(text)
-    return load_config(folder, environ or {}, {key.replace("__", "."): value for key, value in flags.items()})
+    return load_config(
+        folder, environ or {}, {key.replace("__", "."): value for key, value in flags.items()}
+    )
 
 
 def mistake(folder: Path, text: str, environ: dict[str, str] | None = None, **flags: str) -> str:
@@ -140,15 +144,25 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(reposit
 
 
 @pytest.mark.demand("D10.c", "D10.d")
-def test_the_seeds_variables_concern_all_agents_and_a_variable_for_one_wins_over_them(repository: Path) -> None:
+def test_the_seeds_variables_concern_all_agents_and_a_variable_for_one_wins_over_them(
+    repository: Path,
+) -> None:
     text = '[agents.a]\nharness = "codex"\ntimeout_s = 5\n[agents.my-b]\nharness = "gemini"\nmax_retries = 0\n'
     seeds = {"AGILEPLUS_AGENT_TIMEOUT": "60.5", "AGILEPLUS_AGENT_MAX_RETRIES": "7"}
     agents = loaded(repository, text, seeds).config.agents
-    assert [(agent.timeout_s, agent.max_retries) for agent in agents.values()] == [(60.5, 7), (60.5, 7)]
+    assert [(agent.timeout_s, agent.max_retries) for agent in agents.values()] == [
+        (60.5, 7),
+        (60.5, 7),
+    ]
     one = {**seeds, "PHASEGATE_AGENTS__MY_B__TIMEOUT_S": "70"}
-    assert [agent.timeout_s for agent in loaded(repository, text, one).config.agents.values()] == [60.5, 70]
+    assert [agent.timeout_s for agent in loaded(repository, text, one).config.agents.values()] == [
+        60.5,
+        70,
+    ]
     flag = {"agents.*.timeout_s": "80"}
-    assert [agent.timeout_s for agent in load_config(repository, one, flag).config.agents.values()] == [80, 80]
+    assert [
+        agent.timeout_s for agent in load_config(repository, one, flag).config.agents.values()
+    ] == [80, 80]
 
 
 def test_variables_can_name_what_has_hyphens_and_make_what_is_new(repository: Path) -> None:
@@ -169,7 +183,12 @@ def test_variables_can_name_what_has_hyphens_and_make_what_is_new(repository: Pa
 
 
 def test_what_the_product_gives_to_its_agents_is_no_configuration(repository: Path) -> None:
-    job = {"PHASEGATE_JOB": "x", "PHASEGATE_PHASE": "plan", "AGILEPLUS_JOB_ID": "x", "AGILEPLUS_PROMPT": "/p"}
+    job = {
+        "PHASEGATE_JOB": "x",
+        "PHASEGATE_PHASE": "plan",
+        "AGILEPLUS_JOB_ID": "x",
+        "AGILEPLUS_PROMPT": "/p",
+    }
     assert load_config(repository, job).config == Config()
 
 
@@ -247,21 +266,32 @@ def test_a_mistake_is_an_error_that_says_where_and_what_to_do(text: str, reposit
 
 
 WRONG_VARIABLES = {
-    ("PHASEGATE_RUN_PARALLEL", "3"): r"PHASEGATE_RUN_PARALLEL sets nothing \| did you mean `PHASEGATE_RUN__PARALLEL`",
+    (
+        "PHASEGATE_RUN_PARALLEL",
+        "3",
+    ): r"PHASEGATE_RUN_PARALLEL sets nothing \| did you mean `PHASEGATE_RUN__PARALLEL`",
     ("PHASEGATE_RUN__PARALEL", "3"): r"PHASEGATE_RUN__PARALEL: unknown key `paralel` in \[run\]",
-    ("PHASEGATE_RUN__PARALLEL", "many"): r"PHASEGATE_RUN__PARALLEL: run.parallel: expected an integer",
+    (
+        "PHASEGATE_RUN__PARALLEL",
+        "many",
+    ): r"PHASEGATE_RUN__PARALLEL: run.parallel: expected an integer",
     ("PHASEGATE_RUN__PARALLEL", "0"): r"expected an integer >= 1",
     ("PHASEGATE_RUN__PARALLEL", ""): r"expected an integer",
     ("PHASEGATE_RUN", "x"): r"PHASEGATE_RUN: run: expected a table",
     ("PHASEGATE_", "x"): r"PHASEGATE_ sets nothing",
     ("PHASEGATE_RUN__TOOL_LITTER", "a, b"): r"PHASEGATE_RUN__TOOL_LITTER: run.tool_litter: ",
     ("PHASEGATE_AGENTS__A__HARNESS", "codx"): r"did you mean `codex`",
-    ("AGILEPLUS_AGENT_TIMEOUT", "soon"): r"AGILEPLUS_AGENT_TIMEOUT: agents.\*.timeout_s: expected a number",
+    (
+        "AGILEPLUS_AGENT_TIMEOUT",
+        "soon",
+    ): r"AGILEPLUS_AGENT_TIMEOUT: agents.\*.timeout_s: expected a number",
 }
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_VARIABLES)
-def test_a_wrong_variable_is_an_error_that_names_it(name: str, value: str, repository: Path) -> None:
+def test_a_wrong_variable_is_an_error_that_names_it(
+    name: str, value: str, repository: Path
+) -> None:
     assert re.search(WRONG_VARIABLES[name, value], mistake(repository, "", {name: value}))
 
 
@@ -272,7 +302,9 @@ def test_bytes_that_are_no_text_are_an_error_that_names_the_variable(repository:
 
 
 def test_a_wrong_flag_is_an_error_that_names_it(repository: Path) -> None:
-    assert mistake(repository, "", run__parallel="x").startswith("run.parallel: expected an integer")
+    assert mistake(repository, "", run__parallel="x").startswith(
+        "run.parallel: expected an integer"
+    )
     assert "did you mean `parallel`" in mistake(repository, "", run__paralel="3")
 
 
@@ -325,19 +357,34 @@ def test_odd_files_are_refused_without_a_hang(repository: Path) -> None:
 
 
 KEYS = st.sampled_from(
-    ["agents", "roles", "run", "limits", "paths", "a", "parallel", "harness", "env", "06-x", "phases"]
+    [
+        "agents",
+        "roles",
+        "run",
+        "limits",
+        "paths",
+        "a",
+        "parallel",
+        "harness",
+        "env",
+        "06-x",
+        "phases",
+    ]
 )
 VALUES = st.sampled_from(
     ['"codex"', "1", "-1", "true", "[]", '["a"]', "{}", "inf", '""', "1979-05-27", "{a = {b = 1}}"]
 )
 LINES = st.one_of(
     st.lists(KEYS, min_size=1, max_size=4).map(lambda keys: f"[{'.'.join(keys)}]"),
-    st.tuples(st.lists(KEYS, min_size=1, max_size=3), VALUES).map(lambda pair: f"{'.'.join(pair[0])} = {pair[1]}"),
+    st.tuples(st.lists(KEYS, min_size=1, max_size=3), VALUES).map(
+        lambda pair: f"{'.'.join(pair[0])} = {pair[1]}"
+    ),
 )
 
 
 @given(
-    lines=st.lists(LINES, max_size=6), variables=st.dictionaries(st.text("ABNRU_", max_size=12), st.text(max_size=5))
+    lines=st.lists(LINES, max_size=6),
+    variables=st.dictionaries(st.text("ABNRU_", max_size=12), st.text(max_size=5)),
 )
 def test_any_file_and_any_variables_give_a_configuration_or_a_config_error(
     lines: list[str], variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -350,14 +397,20 @@ def test_any_file_and_any_variables_give_a_configuration_or_a_config_error(
 
 
 def test_the_configuration_loads_neither_click_nor_rich() -> None:
-    code = "import sys, phasegate.config; sys.exit(bool({'click', 'rich', 'yaml'} & set(sys.modules)))"
+    code = (
+        "import sys, phasegate.config; sys.exit(bool({'click', 'rich', 'yaml'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = {"AGILEPLUS_AGENT_TIMEOUTS": "5", "AGILEPLUS_JOB_ID": "of a job", "AGILEPLUS_AGENT_MAX_RETRIES": "1"}
+    given = {
+        "AGILEPLUS_AGENT_TIMEOUTS": "5",
+        "AGILEPLUS_JOB_ID": "of a job",
+        "AGILEPLUS_AGENT_MAX_RETRIES": "1",
+    }
     load_config(tmp_path, given)
     assert [record.getMessage() for record in caplog.records] == [
         "AGILEPLUS_AGENT_TIMEOUTS is not a variable of Phasegate; did you mean `AGILEPLUS_AGENT_TIMEOUT`?"
@@ -371,7 +424,10 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
         ('url = "s3://team-records/../other"', "is not s3://BUCKET/PREFIX"),
         ('endpoint = "s3.example.org"', "is no address of a server"),
         ('access_key_env = "RECORD_KEY"', "go together"),
-        ('access_key_env = "ANTHROPIC_API_KEY"\nsecret_key_env = "B"', "ANTHROPIC_API_KEY is not for a bucket"),
+        (
+            'access_key_env = "ANTHROPIC_API_KEY"\nsecret_key_env = "B"',
+            "ANTHROPIC_API_KEY is not for a bucket",
+        ),
     ],
 )
 def test_a_bucket_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, wrong: str) -> None:

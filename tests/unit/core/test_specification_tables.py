@@ -16,7 +16,9 @@ from phasegate.prompts import agent_files
 from support.next_steps_samples import block, everything_emitted, state
 from support.published_expressions import ITEM, PROMPT_BLOCK
 
-GOOD = block("Continue to Phase 04 - Design", "Review architecture and ADRs", "Show workflow status")
+GOOD = block(
+    "Continue to Phase 04 - Design", "Review architecture and ADRs", "Show workflow status"
+)
 AGENT_FILES = Path(agent_files.__file__).with_name("agent_files")
 
 FORMAT_RULES = {
@@ -24,7 +26,11 @@ FORMAT_RULES = {
     "Header": ("SUGGESTED NEXT STEPS:", "Suggested next steps:", "wrong-header"),
     "Item prefix": ("  [2] ", "   [2] ", "item-prefix"),
     "Numbering": ("[3]", "[5]", "numbering"),
-    "Item count": ("  [2] Review architecture and ADRs\n  [3] Show workflow status\n", "", "too-few-items"),
+    "Item count": (
+        "  [2] Review architecture and ADRs\n  [3] Show workflow status\n",
+        "",
+        "too-few-items",
+    ),
     "Character set": ("Phase 04 - Design", "Phase 04 \u2013 Design", "non-ascii"),
     "Line endings": ("status\n", "status\r\n", "crlf"),
     "Blank lines": ("STEPS:\n", "STEPS:\n\n", "blank-line"),
@@ -33,7 +39,9 @@ FORMAT_RULES = {
 
 @pytest.mark.demand("N1.a", "N1.b", "N1.c", "N1.d", "N1.e", "N1.f", "N1.g", "N1.h")
 @pytest.mark.parametrize(("sound", "broken", "error"), FORMAT_RULES.values(), ids=FORMAT_RULES)
-def test_each_format_rule_is_kept_and_its_breach_is_named(sound: str, broken: str, error: str) -> None:
+def test_each_format_rule_is_kept_and_its_breach_is_named(
+    sound: str, broken: str, error: str
+) -> None:
     assert check_block(GOOD, "next-steps") == []
     assert sound in GOOD
     assert check_block(GOOD.replace(sound, broken), "next-steps") == [error]
@@ -56,7 +64,9 @@ STATUS_RULES = {
 
 @pytest.mark.demand("N2.a", "N2.b")
 @pytest.mark.parametrize(("sound", "broken", "error"), STATUS_RULES.values(), ids=STATUS_RULES)
-def test_each_status_rule_is_kept_and_its_breach_is_named(sound: str, broken: str, error: str) -> None:
+def test_each_status_rule_is_kept_and_its_breach_is_named(
+    sound: str, broken: str, error: str
+) -> None:
     assert check_block(STATUS, "status") == []
     assert sound in STATUS
     assert check_block(STATUS.replace(sound, broken), "status") == [error]
@@ -93,7 +103,9 @@ def without(field: str) -> dict[str, Any]:
         ("phase_status", "gate-passed", True),
     ],
 )
-def test_each_field_of_the_read_contract_is_needed_where_it_is_used(field: str, event: str, speaks: bool) -> None:
+def test_each_field_of_the_read_contract_is_needed_where_it_is_used(
+    field: str, event: str, speaks: bool
+) -> None:
     assert next_steps(state("fix", 1), event=event) is not None
     assert (next_steps(without(field), event=event) is not None) == speaks
 
@@ -142,7 +154,9 @@ def test_there_are_exactly_five_emission_points_the_last_in_two_variants() -> No
 
 @pytest.mark.demand("N5.a")
 def test_phase_names_come_from_the_keys_and_not_from_a_list() -> None:
-    said = next_steps(state(phases=["01-requirements", "77-made-up-phase"], current_phase="01-requirements"))
+    said = next_steps(
+        state(phases=["01-requirements", "77-made-up-phase"], current_phase="01-requirements")
+    )
     assert "Continue to Phase 77 - Made Up Phase" in str(said)
 
 

@@ -24,7 +24,9 @@ if sys.argv[2:]:
 
 @pytest.mark.skipif(not can_trace(), reason="needs strace, and the right to trace")
 @pytest.mark.parametrize("synced", [True, False])
-def test_what_an_agent_wrote_outlives_a_power_failure_once_it_was_synced(tmp_path: Path, synced: bool) -> None:
+def test_what_an_agent_wrote_outlives_a_power_failure_once_it_was_synced(
+    tmp_path: Path, synced: bool
+) -> None:
     top, left = tmp_path / "top", tmp_path / "left"
     top.mkdir()
     disk = Disk(top)

@@ -82,7 +82,11 @@ def test_no_part_of_a_way_beneath_a_folder_is_a_link(
 
 @pytest.mark.parametrize("path", ["..", "../secret", "folder/..", "a//b", "./a", "/etc"])
 def test_no_way_beneath_a_folder_leads_out_of_it(there: Path, path: str) -> None:
-    with folder_descriptor(there) as folder, pytest.raises(FileNotFoundError), folder_beneath(folder, path):
+    with (
+        folder_descriptor(there) as folder,
+        pytest.raises(FileNotFoundError),
+        folder_beneath(folder, path),
+    ):
         pass
 
 
@@ -112,7 +116,8 @@ def test_nobody_else_opens_files_by_flags() -> None:
     found = {
         str(path.relative_to(source))
         for path in source.rglob("*.py")
-        if re.search(r"\bos\.open\((?!os\.devnull)", path.read_text()) and path.parent.name not in ("files", "sandbox")
+        if re.search(r"\bos\.open\((?!os\.devnull)", path.read_text())
+        and path.parent.name not in ("files", "sandbox")
     }
     assert found - OPENED_ELSEWHERE == set()
     assert OPENED_ELSEWHERE - found == set(), "the list is no longer than it must be"

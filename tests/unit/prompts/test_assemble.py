@@ -26,7 +26,9 @@ from phasegate.prompts.stream import write_prompt_xml
 from phasegate.prompts.templates import load_system_template
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokens"
-PATHS = [f"src/module{number}/file{part}.py" for number in range(12) for part in range(8)] + ["README.md"]
+PATHS = [f"src/module{number}/file{part}.py" for number in range(12) for part in range(8)] + [
+    "README.md"
+]
 
 
 @pytest.fixture
@@ -39,14 +41,22 @@ def project(tmp_path: Path) -> Path:
 def request(
     root: Path, phase: str = "plan", budget: int | None = None, instructions: str = "Add login"
 ) -> PromptRequest:
-    return PromptRequest("CLAUDE", phase, instructions, root, PATHS, ("proposal.md", "specs/", "tasks.md"), budget)
+    return PromptRequest(
+        "CLAUDE", phase, instructions, root, PATHS, ("proposal.md", "specs/", "tasks.md"), budget
+    )
 
 
 def twenty_files() -> list[ContextPiece]:
     """Twenty context files of 3 to 6 kB, as source files are."""
     sources = [path.read_text(encoding="utf-8") for path in sorted(GOLDEN.glob("code-*.txt"))]
-    pairs = [sources[number % len(sources)] + sources[(number + 3) % len(sources)] for number in range(20)]
-    return [ContextPiece(PieceKind.FILE, f"src/file{number:02}", text) for number, text in enumerate(pairs)]
+    pairs = [
+        sources[number % len(sources)] + sources[(number + 3) % len(sources)]
+        for number in range(20)
+    ]
+    return [
+        ContextPiece(PieceKind.FILE, f"src/file{number:02}", text)
+        for number, text in enumerate(pairs)
+    ]
 
 
 PLAN = (GOLDEN / "prose-markdown.txt").read_text(encoding="utf-8")
@@ -54,7 +64,9 @@ FINDINGS = "1. [major] plan.md, step 2\n   - Wrong: the session store has no exp
 
 
 @pytest.mark.demand("P3.b", "P3.c")
-def test_a_revision_round_shares_95_percent_of_the_first_rounds_bytes_as_prefix(project: Path) -> None:
+def test_a_revision_round_shares_95_percent_of_the_first_rounds_bytes_as_prefix(
+    project: Path,
+) -> None:
     files = twenty_files()
     role = ContextPiece(PieceKind.ROLE, "agent-file.md", "You are the system designer.\n" * 20)
     spec = ContextPiece(PieceKind.ARTIFACT, "spec.md", PLAN)
@@ -74,7 +86,9 @@ def test_a_revision_round_shares_95_percent_of_the_first_rounds_bytes_as_prefix(
         ],
     )
     one, two = first.prompt.to_xml().encode(), second.prompt.to_xml().encode()
-    shared = next(place for place, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1])
+    shared = next(
+        place for place, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]
+    )
     assert shared >= 0.95 * len(one), f"{shared} of {len(one)} bytes"
     assert first.prompt.system_prompt == second.prompt.system_prompt
 
@@ -94,7 +108,9 @@ def test_the_system_prompt_only_points_at_what_changes(project: Path) -> None:
 
 
 @pytest.mark.demand("T3.a", "T3.b", "P1.d")
-def test_every_variable_of_the_template_is_filled(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_variable_of_the_template_is_filled(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "phasegate"):
         system = build_system_prompt(request(project)).text
     assert "{{" not in system
@@ -112,7 +128,9 @@ def test_a_run_without_a_template_is_not_assembled(project: Path) -> None:
 
 
 @pytest.mark.demand("P4.b", "P4.c")
-def test_what_was_left_out_is_said_in_the_prompt_behind_the_rest_and_returned(project: Path) -> None:
+def test_what_was_left_out_is_said_in_the_prompt_behind_the_rest_and_returned(
+    project: Path,
+) -> None:
     assembled = assemble_prompt(request(project, budget=15_000), twenty_files())
     assert assembled.left_out
     assert assembled.tokens <= 15_000
@@ -168,7 +186,10 @@ def test_a_project_without_a_description_leaves_the_note_and_the_warning(
             (tmp_path / "agentd").mkdir()
             (tmp_path / "agentd/project.md").write_text(content)
         with caplog.at_level(logging.WARNING, "phasegate"):
-            assert "Context not provided: PROJECT_CONTEXT" in build_system_prompt(request(tmp_path)).text
+            assert (
+                "Context not provided: PROJECT_CONTEXT"
+                in build_system_prompt(request(tmp_path)).text
+            )
         assert "PROJECT_CONTEXT" in caplog.text
 
 
@@ -201,11 +222,20 @@ def test_hidden_characters_are_flagged_with_item_character_and_line(project: Pat
 
 @pytest.mark.demand("P3.a", "P4.c")
 def test_the_streamed_prompt_is_the_assembled_one_byte_for_byte(project: Path) -> None:
-    contents = {"a.py": b"x < y\n", "b.bin": b"\xff\x00\r\n", "c.txt": "bidi \u202e\n".encode(), "empty": b""}
+    contents = {
+        "a.py": b"x < y\n",
+        "b.bin": b"\xff\x00\r\n",
+        "c.txt": "bidi \u202e\n".encode(),
+        "empty": b"",
+    }
     sources = []
     for name, content in contents.items():
         (project / name).write_bytes(content)
-        sources.append(PromptSource(PieceKind.ARTIFACT if name == "a.py" else PieceKind.FILE, name, project / name))
+        sources.append(
+            PromptSource(
+                PieceKind.ARTIFACT if name == "a.py" else PieceKind.FILE, name, project / name
+            )
+        )
     thought = ContextPiece(PieceKind.THOUGHT, None, "hm")
     out = BytesIO()
     hidden = write_prompt_xml(build_prompt_parts(request(project), sources, [thought]), out)

@@ -47,13 +47,18 @@ class Folder:
         self.put("tasks.md", TASKS)
         self.put("specs/one.md", "# One\n\n## The heading!\n")
         self.put_package("WP01", requirements=("FR-A-001",), tasks=("1.1",))
-        self.put_package("WP02", requirements=("FR-A-002",), tasks=("2.1",), file_scope=("src/two.py",))
+        self.put_package(
+            "WP02", requirements=("FR-A-002",), tasks=("2.1",), file_scope=("src/two.py",)
+        )
 
     def put(self, name: str, text: str) -> None:
         (self.path / name).write_text(text, encoding="utf-8")
 
     def put_package(self, id_: str, name: str = "", **fields: object) -> None:
-        self.put(f"tasks/{name or id_}.md", render_package(minimal(work_package_id=id_, **fields), login_plan()))
+        self.put(
+            f"tasks/{name or id_}.md",
+            render_package(minimal(work_package_id=id_, **fields), login_plan()),
+        )
 
     def codes(self) -> list[str]:
         return [found.code for found in check_feature_path(self.path).findings]
@@ -89,12 +94,16 @@ def test_without_packages_the_tasks_must_cover_every_requirement(folder: Folder)
 
 @pytest.mark.demand("D15.c")
 def test_a_requirement_that_is_not_in_the_specification_is_reported(folder: Folder) -> None:
-    folder.put_package("WP02", requirements=("FR-A-002", "FR-A-003"), tasks=("2.1",), file_scope=("src/two.py",))
+    folder.put_package(
+        "WP02", requirements=("FR-A-002", "FR-A-003"), tasks=("2.1",), file_scope=("src/two.py",)
+    )
     folder.put("tasks.md", TASKS.replace("Spec: FR-A-002", "Spec: FR-A-002, FR-B-9"))
     assert sorted(folder.codes()) == ["unknown-reference", "unknown-requirement"]
 
 
-@pytest.mark.parametrize("reference", ["specs/two.md", "specs/one.md#other", "../x.md", "some words", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "reference", ["specs/two.md", "specs/one.md#other", "../x.md", "some words", "/etc/passwd"]
+)
 def test_a_reference_to_nothing_is_reported(folder: Folder, reference: str) -> None:
     folder.put("tasks.md", TASKS.replace("FR-A-002", f"FR-A-002, {reference}"))
     assert folder.codes() == ["unknown-reference"]
@@ -110,7 +119,9 @@ def test_a_reference_to_nothing_is_reported(folder: Folder, reference: str) -> N
         ({"name": "WP05"}, "wrong-name"),
     ],
 )
-def test_a_package_that_does_not_fit_is_reported(folder: Folder, fields: dict[str, object], code: str) -> None:
+def test_a_package_that_does_not_fit_is_reported(
+    folder: Folder, fields: dict[str, object], code: str
+) -> None:
     known = {"requirements": ("FR-A-002",), "tasks": ("2.1",), "file_scope": ("src/two.py",)}
     if "name" in fields:
         (folder.path / "tasks/WP02.md").unlink()
@@ -121,14 +132,18 @@ def test_a_package_that_does_not_fit_is_reported(folder: Folder, fields: dict[st
 @pytest.mark.demand("D5.g")
 def test_a_cycle_of_packages_is_reported_with_its_members(folder: Folder) -> None:
     folder.put_package("WP01", requirements=("FR-A-001",), dependencies=("WP02",))
-    folder.put_package("WP02", requirements=("FR-A-002",), dependencies=("WP01",), file_scope=("src/two.py",))
+    folder.put_package(
+        "WP02", requirements=("FR-A-002",), dependencies=("WP01",), file_scope=("src/two.py",)
+    )
     (found,) = check_feature_path(folder.path).findings
     assert "WP01 -> WP02 -> WP01" in found.message
     assert found.line == 5  # the line of `dependencies`
 
 
 @pytest.mark.demand("D15.c")
-def test_a_specification_without_annotations_is_taken_and_said_to_be_unannotated(folder: Folder) -> None:
+def test_a_specification_without_annotations_is_taken_and_said_to_be_unannotated(
+    folder: Folder,
+) -> None:
     folder.put("spec.md", "# Spec\n- **FR-A-001:** One\n- **FR-A-002:** Two\n")
     report = check_feature_path(folder.path)
     assert report.findings == ()
@@ -163,7 +178,9 @@ def test_one_document_can_be_checked_alone(folder: Folder) -> None:
     assert check_feature_path(folder.path / "tasks.md").findings == ()
     assert check_feature_path(folder.path / "tasks/WP01.md").findings == ()
     folder.put("notes.md", SPEC.replace("fr-count: 2", "fr-count: 3"))
-    assert [found.code for found in check_feature_path(folder.path / "notes.md").findings] == ["false-count"]
+    assert [found.code for found in check_feature_path(folder.path / "notes.md").findings] == [
+        "false-count"
+    ]
 
 
 def test_a_path_with_nothing_to_check_is_the_person_s_mistake(tmp_path: Path) -> None:
@@ -174,7 +191,8 @@ def test_a_path_with_nothing_to_check_is_the_person_s_mistake(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("heading", "expected"), [("The heading!", "the-heading"), ("A/B: c_d", "ab-c_d"), ("Ä ö", "ä-ö")]
+    ("heading", "expected"),
+    [("The heading!", "the-heading"), ("A/B: c_d", "ab-c_d"), ("Ä ö", "ä-ö")],
 )
 def test_headings_are_named_as_links_name_them(heading: str, expected: str) -> None:
     assert to_anchor(heading) == expected
@@ -185,7 +203,9 @@ def test_the_command_prints_a_line_a_finding_and_exits_with_one(folder: Folder) 
     command = [sys.executable, "-m", "phasegate", "spec", "check", str(folder.path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
-    first = f"{folder.path / 'spec.md'}:2: false-count fr-count is 9, but 2 requirements are annotated"
+    first = (
+        f"{folder.path / 'spec.md'}:2: false-count fr-count is 9, but 2 requirements are annotated"
+    )
     assert ran.stdout.split("\n")[0] == first
     assert ran.stderr == ""
     folder.put("spec.md", SPEC)

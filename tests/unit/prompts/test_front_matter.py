@@ -38,7 +38,9 @@ def test_the_body_begins_in_the_line_behind_the_front_matter() -> None:
 @pytest.mark.parametrize(
     "text", ["---\r\na: 1\r\n---\r\nbody", "\ufeff---\na: 1\n---\nbody", "--- \na: 1\n---\t\nbody"]
 )
-def test_line_ends_a_byte_order_mark_and_trailing_blanks_do_not_hide_front_matter(text: str) -> None:
+def test_line_ends_a_byte_order_mark_and_trailing_blanks_do_not_hide_front_matter(
+    text: str,
+) -> None:
     document = read_document(text)
     assert document.body == "body"
     assert document.front_matter is not None
@@ -103,7 +105,10 @@ def test_an_unknown_key_is_refused_and_the_right_one_suggested() -> None:
     fields = _fields("titel: x\nother: y\n")
     fields.read_text("title")
     fields.report_unknown_keys()
-    assert [(found.line, found.code) for found in fields.findings] == [(2, "unknown-key"), (1, "unknown-key")]
+    assert [(found.line, found.code) for found in fields.findings] == [
+        (2, "unknown-key"),
+        (1, "unknown-key"),
+    ]
     assert "did you mean `title`?" in fields.findings[1].message
     assert "did you mean" not in fields.findings[0].message
 

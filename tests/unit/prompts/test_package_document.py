@@ -118,7 +118,9 @@ def test_every_section_of_the_specification_is_there_in_its_order() -> None:
 @pytest.mark.demand("D2.a", "D2.b")
 @pytest.mark.parametrize("line", SPECIFIED_LINES)
 def test_the_words_of_the_specification_are_kept(line: str) -> None:
-    assert line in {written.strip() for written in render_package(LOGIN_FORM, login_plan()).split("\n")}
+    assert line in {
+        written.strip() for written in render_package(LOGIN_FORM, login_plan()).split("\n")
+    }
 
 
 @pytest.mark.demand("D2.a", "D2.b")
@@ -135,7 +137,9 @@ def test_the_document_is_read_back_without_loss() -> None:
 
 @pytest.mark.demand("D17.d")
 def test_the_target_branch_is_the_package_s_own() -> None:
-    assert "- **Target Branch:** feat/001-user-login-WP01\n" in render_package(LOGIN_FORM, login_plan())
+    assert "- **Target Branch:** feat/001-user-login-WP01\n" in render_package(
+        LOGIN_FORM, login_plan()
+    )
 
 
 @pytest.mark.demand("D6.a")
@@ -232,7 +236,11 @@ agent: ""
         ("coverage_min: 80", "coverage_min: 800", "coverage_min must be a percentage"),
         ("WP01", "WP1", "work_package_id must be WP01"),
         ("001-user-login", "..", "feature_slug must be like"),
-        ("file_scope: [", "owned_files: [x]\nfile_scope: [", "owned_files stands beside file_scope"),
+        (
+            "file_scope: [",
+            "owned_files: [x]\nfile_scope: [",
+            "owned_files stands beside file_scope",
+        ),
         ("file_scope: [src", "file_scope: [../src", "file_scope holds '../src"),
         ("num_agents: 1", "num_agents: 1\nnum_agents: 2", "twice"),
         ("checks: {", "checks: [{", "not valid YAML"),
@@ -240,7 +248,9 @@ agent: ""
         ("---\nwork", "\n---\nwork", "must begin with `---`"),
     ],
 )
-def test_a_document_with_a_mistake_is_refused_with_a_hint(old: str, new: str, expected: str) -> None:
+def test_a_document_with_a_mistake_is_refused_with_a_hint(
+    old: str, new: str, expected: str
+) -> None:
     text = PUBLISHED.replace(old, new, 1)
     assert text != PUBLISHED
     reading = read_package(text)
@@ -291,12 +301,21 @@ def test_packages_and_their_documents_are_made_from_the_tasks_of_a_plan() -> Non
         ("WP03", ("4.1",), ("WP01", "WP02")),
     ]
     first = packages[0]
-    assert first.deliverables == Deliverables(("src/users.py", "src/passwords.py"), ("tests/test_users.py",))
+    assert first.deliverables == Deliverables(
+        ("src/users.py", "src/passwords.py"), ("tests/test_users.py",)
+    )
     assert packages[1].deliverables.documentation == ("docs/form.md",)
     assert first.requirements == ("FR-AUTH-001", "FR-AUTH-002")
-    plan = PackagePlan(created="now", base_branch="main", commands={}, requirement_texts=LOGIN_REQUIREMENTS)
+    plan = PackagePlan(
+        created="now", base_branch="main", commands={}, requirement_texts=LOGIN_REQUIREMENTS
+    )
     document = render_package(first, plan)
-    for words in ("Keep users in a table.", "- [ ] Use the table", "**May add:** argon2", "**May NOT add:** ORMs"):
+    for words in (
+        "Keep users in a table.",
+        "- [ ] Use the table",
+        "**May add:** argon2",
+        "**May NOT add:** ORMs",
+    ):
         assert words in document
     assert "- **FR-AUTH-002:** Password must be at least 8 characters" in document
     assert read_package(document).package == first
@@ -316,7 +335,9 @@ def test_tasks_that_wait_for_each_other_through_files_become_one_package() -> No
 @pytest.mark.demand("D2.b", "D11.a")
 def test_a_shared_package_says_who_does_what() -> None:
     package = minimal(
-        file_scope=("src/**",), deliverables=Deliverables(("src/a.rs", "src/b.rs", "src/c.rs")), num_agents=2
+        file_scope=("src/**",),
+        deliverables=Deliverables(("src/a.rs", "src/b.rs", "src/c.rs")),
+        num_agents=2,
     )
     document = render_package(package, login_plan())
     assert "- Agent 0: `src/a.rs`, `src/b.rs`\n- Agent 1: `src/c.rs`\n" in document
@@ -326,7 +347,9 @@ def test_a_shared_package_says_who_does_what() -> None:
 
 @pytest.mark.demand("D9.a")
 def test_the_time_limit_is_told_as_it_is() -> None:
-    plan = PackagePlan(created="now", base_branch="main", commands={}, timeout_s=600, review_cycles=3)
+    plan = PackagePlan(
+        created="now", base_branch="main", commands={}, timeout_s=600, review_cycles=3
+    )
     document = render_package(LOGIN_FORM, plan)
     assert "(600s = 10 min)" in document
     assert "At 90% (540s)" in document
@@ -363,13 +386,19 @@ REMOVING = """
     [
         ("Use it", "Delete src/old.py and `src/older.py`.", {"src/old.py", "src/older.py"}),
         ("Remove the old file src/old.py", "Callers use the store.", {"src/old.py"}),
-        ("Use it", "Delete old.py, then its test_old.py too. Remove test_old.py", {"src/old.py", "tests/test_old.py"}),
+        (
+            "Use it",
+            "Delete old.py, then its test_old.py too. Remove test_old.py",
+            {"src/old.py", "tests/test_old.py"},
+        ),
         ("Use it", "Move src/old.py to src/store.py", {"src/old.py"}),
         ("Use it", "Remove the login from src/old.py", set()),
         ("Use it", "Deleting is for another task: src/old.py stays", set()),
     ],
 )
-def test_a_file_that_a_task_deletes_is_in_scope_and_must_exist_no_more(title: str, do: str, gone: set[str]) -> None:
+def test_a_file_that_a_task_deletes_is_in_scope_and_must_exist_no_more(
+    title: str, do: str, gone: set[str]
+) -> None:
     tasks = parse_tasks(REMOVING.format(title=title, do=do), read_yaml)
     assert tasks.findings == []
     (package,) = plan_packages(tasks.tasks, "001-x")
@@ -381,6 +410,9 @@ def test_a_file_that_a_task_deletes_is_in_scope_and_must_exist_no_more(title: st
 
 @pytest.mark.demand("D2.a")
 def test_a_file_that_is_written_again_after_it_was_deleted_must_exist() -> None:
-    again = REMOVING.format(title="Delete src/old.py", do="-") + "- [ ] 1.3 Write it anew\n  - File: src/old.py\n"
+    again = (
+        REMOVING.format(title="Delete src/old.py", do="-")
+        + "- [ ] 1.3 Write it anew\n  - File: src/old.py\n"
+    )
     (package,) = plan_packages(parse_tasks(again, read_yaml).tasks, "001-x")
     assert "src/old.py" in package.deliverables.all

@@ -16,7 +16,9 @@ from phasegate.prompts.profiles import load_profile
 from support.packages import login_plan, minimal
 
 # The Rust section of the dispatch specification, word for word.
-RUST_SECTION = (Path(__file__).parents[2] / "fixtures/interface/rust.md").read_text(encoding="utf-8")
+RUST_SECTION = (Path(__file__).parents[2] / "fixtures/interface/rust.md").read_text(
+    encoding="utf-8"
+)
 
 
 @pytest.mark.demand("D2.e")
@@ -41,7 +43,12 @@ def test_every_profile_adds_layout_constraints_commands_and_style(name: str) -> 
     document = render_package(minimal(profile=name), login_plan(profile))
     section = document.partition(f"## {profile.title} Context\n")[2]
     headings = re.findall(r"^### (.*)$", section, re.MULTILINE)
-    assert headings == ["Workspace Layout", "Dependency Constraints", "Compilation & Test Commands", "Code Style"]
+    assert headings == [
+        "Workspace Layout",
+        "Dependency Constraints",
+        "Compilation & Test Commands",
+        "Code Style",
+    ]
     assert len(profile.constraints) >= 3
     assert len(profile.reference_commands) >= 5
     assert len(profile.style) >= 5
@@ -66,7 +73,9 @@ def test_every_profile_adds_layout_constraints_commands_and_style(name: str) -> 
         ([], None),
     ],
 )
-def test_the_profile_is_told_by_the_files_at_the_root(files: list[str], expected: str | None) -> None:
+def test_the_profile_is_told_by_the_files_at_the_root(
+    files: list[str], expected: str | None
+) -> None:
     assert (detect_root_kind(files) or None) == expected
 
 

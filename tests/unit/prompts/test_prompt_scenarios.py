@@ -10,7 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from phasegate import ContextItem, TemplateNotFound, UnifiedPrompt, inject_variables, load_system_template, parse_answer
+from phasegate import (
+    ContextItem,
+    TemplateNotFound,
+    UnifiedPrompt,
+    inject_variables,
+    load_system_template,
+    parse_answer,
+)
 from phasegate.prompts.assemble import PromptRequest, build_system_prompt
 from phasegate.prompts.templates import SHIPPED_FOLDER
 
@@ -59,7 +66,10 @@ def test_instruction_for_outputting_review_markers(tmp_path: Path) -> None:
     assert "<review>REJECTED</review>" in text
     assert "- REJECTED: " in text
     for verdict in ("PASS", "NEEDS_REVISION", "REJECTED"):
-        assert parse_answer(f"Findings: none\n\n<review>{verdict}</review>\n", "challenge").verdict == verdict
+        assert (
+            parse_answer(f"Findings: none\n\n<review>{verdict}</review>\n", "challenge").verdict
+            == verdict
+        )
 
 
 # Unified Prompt System
@@ -73,8 +83,21 @@ def test_constructing_a_basic_plan_prompt(tmp_path: Path) -> None:
     assert "<instructions>Add login</instructions>" in xml
     assert "<file path='README.md'># Shop\n</file>" in xml
     assert ElementTree.fromstring(xml).findtext("system_prompt") == template
-    command = [sys.executable, "-m", "phasegate", "prompt", "show", "--phase", "plan", "--agent", "claude", "Add login"]
-    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60).stdout
+    command = [
+        sys.executable,
+        "-m",
+        "phasegate",
+        "prompt",
+        "show",
+        "--phase",
+        "plan",
+        "--agent",
+        "claude",
+        "Add login",
+    ]
+    shown = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     system = ElementTree.fromstring(shown).findtext("system_prompt") or ""
     assert system.startswith(template[:500])
     assert "<instructions>Add login</instructions>" in shown

@@ -26,7 +26,9 @@ def section(front: str, name: str = "mine") -> PromptSection:
 
 
 def active(phases: tuple[str, ...], index: int) -> dict[str, object]:
-    return {"active_workflow": {"type": "feature", "phases": [*phases], "current_phase_index": index}}
+    return {
+        "active_workflow": {"type": "feature", "phases": [*phases], "current_phase_index": index}
+    }
 
 
 def printed(text: str, key: str, phases: tuple[str, ...]) -> str:
@@ -35,9 +37,15 @@ def printed(text: str, key: str, phases: tuple[str, ...]) -> str:
         return FENCES.findall(text)[-1]
     position = phases.index(key)
     last = position + 1 == len(phases)
-    own = text.partition(f"`{key}`, when {'it is the last phase' if last else 'a phase follows'}:")[2]
+    own = text.partition(f"`{key}`, when {'it is the last phase' if last else 'a phase follows'}:")[
+        2
+    ]
     block: str = FENCES.findall(own)[0]
-    return block if last else block.replace("{next_phase_name}", resolve_display_name(phases[position + 1]))
+    return (
+        block
+        if last
+        else block.replace("{next_phase_name}", resolve_display_name(phases[position + 1]))
+    )
 
 
 @pytest.mark.demand("N10.g")
@@ -75,7 +83,9 @@ def test_an_agent_of_any_phase_finds_its_own_review_in_the_table() -> None:
     for key in ALL_PHASES:
         review = re.search(rf"^\| {key} \| (.+) \|$", text, re.MULTILINE)
         assert review is not None
-        named = follows.replace("{next_phase_name}", resolve_display_name("17-x")).replace("{review_action}", review[1])
+        named = follows.replace("{next_phase_name}", resolve_display_name("17-x")).replace(
+            "{review_action}", review[1]
+        )
         assert named == next_steps(active((key, "17-x"), 0))
         assert last.replace("{review_action}", review[1]) == next_steps(active((key,), 0))
     assert fallback == next_steps(None, phase="01-requirements")

@@ -56,8 +56,16 @@ def test_the_front_matter_says_who_it_is_and_when_to_use_it(file: ShippedAgentFi
 @each_file
 def test_the_section_was_put_in_by_the_tool(file: ShippedAgentFile) -> None:
     assert check_agent_file(file.text, file.name).findings == []
-    due = "PROMPT EMISSION PROTOCOL" if file.role.kind is AgentKind.ORCHESTRATOR else "SUGGESTED PROMPTS"
-    own = [title for title in headings(file) if title in ("PROMPT EMISSION PROTOCOL", "SUGGESTED PROMPTS")]
+    due = (
+        "PROMPT EMISSION PROTOCOL"
+        if file.role.kind is AgentKind.ORCHESTRATOR
+        else "SUGGESTED PROMPTS"
+    )
+    own = [
+        title
+        for title in headings(file)
+        if title in ("PROMPT EMISSION PROTOCOL", "SUGGESTED PROMPTS")
+    ]
     assert own == [due]
 
 
@@ -95,7 +103,9 @@ def test_an_agent_knows_its_inputs_its_method_and_its_result(file: ShippedAgentF
     words = authors_text(file).split()
     assert len(words) > 600
     assert len(headings(file)) >= 6
-    assert re.search(r"^# (READ FIRST|WHAT YOU READ FIRST|EVIDENCE|WHAT YOU ARE GIVEN)", file.text, re.MULTILINE)
+    assert re.search(
+        r"^# (READ FIRST|WHAT YOU READ FIRST|EVIDENCE|WHAT YOU ARE GIVEN)", file.text, re.MULTILINE
+    )
     assert re.search(r"^# WHAT NEVER TO DO$", file.text, re.MULTILINE)
 
 

@@ -13,7 +13,13 @@ from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt
 from phasegate.core.prompt.hidden_characters import HiddenCharacter
 from phasegate.errors import UnreadableFile
 from phasegate.files.block_reader import BLOCK_BYTES
-from phasegate.prompts.stream import MAX_BUFFERED_BYTES, MAX_HIDDEN_PER_ITEM, FileSource, PromptParts, write_prompt_xml
+from phasegate.prompts.stream import (
+    MAX_BUFFERED_BYTES,
+    MAX_HIDDEN_PER_ITEM,
+    FileSource,
+    PromptParts,
+    write_prompt_xml,
+)
 
 LARGE = MAX_BUFFERED_BYTES + 10 * BLOCK_BYTES
 ENDINGS = ["é", "中", "👩", "<", "&amp;", "\r\n", "\\u{", "\x00", "]]>", "\ufffe"]
@@ -21,7 +27,9 @@ ENDINGS = ["é", "中", "👩", "<", "&amp;", "\r\n", "\\u{", "\x00", "]]>", "\u
 
 def written(path: Path) -> tuple[bytes, list[HiddenCharacter]]:
     out = io.BytesIO()
-    hidden = write_prompt_xml(PromptParts("system", [FileSource(ItemType.FILE, "f", path)], "go"), out)
+    hidden = write_prompt_xml(
+        PromptParts("system", [FileSource(ItemType.FILE, "f", path)], "go"), out
+    )
     return out.getvalue(), hidden
 
 
@@ -42,9 +50,17 @@ def test_a_block_may_end_anywhere(tmp_path: Path, ending: str, tail: str) -> Non
 
 
 @pytest.mark.demand("P2.e")
-@pytest.mark.parametrize("broken", [b"\xc3", b"\xe2\x82", b"\xf0\x9f\x91", b"\xff", b"\x80\x80\x80\x80", b"\xe2\x82A"])
-def test_a_broken_character_at_the_border_or_the_end_comes_back_exactly(tmp_path: Path, broken: bytes) -> None:
-    for content in (broken, b"a" * (BLOCK_BYTES - 1) + broken, b"a" * (BLOCK_BYTES - 1) + broken + b"z"):
+@pytest.mark.parametrize(
+    "broken", [b"\xc3", b"\xe2\x82", b"\xf0\x9f\x91", b"\xff", b"\x80\x80\x80\x80", b"\xe2\x82A"]
+)
+def test_a_broken_character_at_the_border_or_the_end_comes_back_exactly(
+    tmp_path: Path, broken: bytes
+) -> None:
+    for content in (
+        broken,
+        b"a" * (BLOCK_BYTES - 1) + broken,
+        b"a" * (BLOCK_BYTES - 1) + broken + b"z",
+    ):
         (tmp_path / "f").write_bytes(content)
         xml = written(tmp_path / "f")[0]
         assert xml == expected(content)

@@ -11,12 +11,23 @@ from phasegate.sandbox.environment import build_environment, filter_search_path
 
 
 def test_nothing_is_passed_on_that_was_not_named() -> None:
-    source = {"PATH": "/usr/bin", "SECRET_KEY": "s", "OPENAI_BASE_URL": "http://evil.test", "LANG": "de_DE.UTF-8"}
-    assert build_environment((), {}, source=source) == {"PATH": "/usr/bin", "TERM": "dumb", "LANG": "de_DE.UTF-8"}
+    source = {
+        "PATH": "/usr/bin",
+        "SECRET_KEY": "s",
+        "OPENAI_BASE_URL": "http://evil.test",
+        "LANG": "de_DE.UTF-8",
+    }
+    assert build_environment((), {}, source=source) == {
+        "PATH": "/usr/bin",
+        "TERM": "dumb",
+        "LANG": "de_DE.UTF-8",
+    }
 
 
 def test_allowed_names_are_passed_on_when_they_are_set_and_given_values_win() -> None:
-    env = build_environment(["KEY", "UNSET", "BOTH"], {"BOTH": "given"}, source={"KEY": "k", "BOTH": "outer"})
+    env = build_environment(
+        ["KEY", "UNSET", "BOTH"], {"BOTH": "given"}, source={"KEY": "k", "BOTH": "outer"}
+    )
     assert env == {
         "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin",

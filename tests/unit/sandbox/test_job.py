@@ -27,7 +27,9 @@ def room(tmp_path: Path) -> Room:
 
 
 @every_level
-def test_a_job_reads_its_prompt_writes_its_work_and_tells_how_it_ended(room: Room, level: SandboxLevel) -> None:
+def test_a_job_reads_its_prompt_writes_its_work_and_tells_how_it_ended(
+    room: Room, level: SandboxLevel
+) -> None:
     code = """
         import pathlib, sys
         pathlib.Path("answer").write_text(sys.stdin.read().upper())
@@ -47,7 +49,9 @@ def test_a_job_reads_its_prompt_writes_its_work_and_tells_how_it_ended(room: Roo
 def test_the_prompt_can_come_from_a_file(room: Room, level: SandboxLevel) -> None:
     prompt = room.root / "prompt.xml"
     prompt.write_bytes(b"<prompt/>")
-    assert SandboxedJob(room.program(("cat",), level, stdin=prompt)).run().stdout.data == b"<prompt/>"
+    assert (
+        SandboxedJob(room.program(("cat",), level, stdin=prompt)).run().stdout.data == b"<prompt/>"
+    )
 
 
 @every_level
@@ -60,20 +64,26 @@ def test_a_job_has_a_home_and_a_tmp_of_its_own(room: Room, level: SandboxLevel) 
     """
     request = room.request(code, level)
     outcome = SandboxedJob(request).run()
-    assert outcome.stdout.text.split() == [str(p) for p in (request.home, request.tmp, room.worktree, room.worktree)]
+    assert outcome.stdout.text.split() == [
+        str(p) for p in (request.home, request.tmp, room.worktree, room.worktree)
+    ]
     assert (request.home / "setting").read_text() == "s"
     assert (request.tmp / "scratch").read_text() == "t"
     assert request.home.stat().st_mode & 0o077 == 0
 
 
 @every_level
-def test_a_program_that_dies_by_a_signal_is_not_one_that_exits(room: Room, level: SandboxLevel) -> None:
+def test_a_program_that_dies_by_a_signal_is_not_one_that_exits(
+    room: Room, level: SandboxLevel
+) -> None:
     outcome = SandboxedJob(room.program(("sh", "-c", "kill -SEGV $$"), level)).run()
     assert (outcome.exit_code, outcome.signal) == (None, signal.SIGSEGV)
 
 
 @every_level
-def test_output_arrives_while_the_job_runs_and_the_job_can_be_answered(room: Room, level: SandboxLevel) -> None:
+def test_output_arrives_while_the_job_runs_and_the_job_can_be_answered(
+    room: Room, level: SandboxLevel
+) -> None:
     code = """
         import sys
         print("question", flush=True)
@@ -127,11 +137,17 @@ def test_a_job_that_does_not_listen_is_killed_after_the_grace_or_when_it_is_stop
     assert (outcome.sigterm_sent, outcome.timed_out, outcome.signal) == (True, True, signal.SIGKILL)
     hasty = SandboxedJob(room.request(code, level, grace_s=600.0))
     outcome = hasty.run(lambda *_: (hasty.stop(), hasty.stop())[0])
-    assert (outcome.sigterm_sent, outcome.timed_out, outcome.signal) == (True, False, signal.SIGKILL)
+    assert (outcome.sigterm_sent, outcome.timed_out, outcome.signal) == (
+        True,
+        False,
+        signal.SIGKILL,
+    )
 
 
 @every_level
-def test_a_job_can_be_stopped_before_it_has_started_and_after_it_has_ended(room: Room, level: SandboxLevel) -> None:
+def test_a_job_can_be_stopped_before_it_has_started_and_after_it_has_ended(
+    room: Room, level: SandboxLevel
+) -> None:
     job = SandboxedJob(room.program(("sleep", "60"), level))
     job.stop()
     assert job.run().signal == signal.SIGTERM
@@ -162,12 +178,17 @@ def test_many_jobs_run_at_once_and_each_keeps_to_itself(room: Room, level: Sandb
     outcomes: dict[int, str] = {}
 
     def request(number: int) -> JobRequest:
-        return room.program(("sh", "-c", f"cat; echo {number}; sleep 0.2; echo {number}"), level, stdin=b"in\n")
+        return room.program(
+            ("sh", "-c", f"cat; echo {number}; sleep 0.2; echo {number}"), level, stdin=b"in\n"
+        )
 
     def run(number: int, job: SandboxedJob) -> None:
         outcomes[number] = job.run().stdout.text
 
-    threads = [threading.Thread(target=run, args=(number, SandboxedJob(request(number)))) for number in range(6)]
+    threads = [
+        threading.Thread(target=run, args=(number, SandboxedJob(request(number))))
+        for number in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -216,7 +237,9 @@ def test_a_folder_that_is_missing_is_a_refusal(room: Room, level: SandboxLevel) 
 
 
 @every_level
-def test_a_link_in_the_place_of_a_jobs_own_folder_is_refused(room: Room, level: SandboxLevel) -> None:
+def test_a_link_in_the_place_of_a_jobs_own_folder_is_refused(
+    room: Room, level: SandboxLevel
+) -> None:
     request = room.program(("true",), level)
     request.folder.mkdir()
     request.home.symlink_to(room.root)
@@ -234,7 +257,9 @@ def test_arguments_and_names_are_bytes_to_us(room: Room, level: SandboxLevel) ->
 
 
 @every_level
-def test_a_program_starts_with_signals_as_a_shell_would_give_them(room: Room, level: SandboxLevel) -> None:
+def test_a_program_starts_with_signals_as_a_shell_would_give_them(
+    room: Room, level: SandboxLevel
+) -> None:
     code = """
         import re
         status = open("/proc/self/status").read()
@@ -244,4 +269,6 @@ def test_a_program_starts_with_signals_as_a_shell_would_give_them(room: Room, le
         blocked, ignored = SandboxedJob(room.request(code, level)).run().stdout.text.split()
         assert int(blocked, 16) == 0
         # Python itself, as the payload, ignores SIGPIPE and SIGXFSZ and nothing else. Signal 32 is the C library's own.
-        assert int(ignored, 16) & 0x7FFFFFFF == 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
+        assert int(ignored, 16) & 0x7FFFFFFF == 1 << (signal.SIGPIPE - 1) | 1 << (
+            signal.SIGXFSZ - 1
+        )

@@ -36,7 +36,10 @@ def test_only_processes_with_this_jobs_tag_are_ended(victim: subprocess.Popen[by
 def test_we_do_not_end_ourselves_when_we_are_part_of_a_job() -> None:
     code = "from phasegate.sandbox import orphans; print(orphans.end_tagged('nested'))"
     said = subprocess.run(
-        [sys.executable, "-c", code], env={"PHASEGATE_JOB": "nested"}, capture_output=True, check=True
+        [sys.executable, "-c", code],
+        env={"PHASEGATE_JOB": "nested"},
+        capture_output=True,
+        check=True,
     )
     assert said.stdout == b"0\n"
 
@@ -51,7 +54,10 @@ def test_signals_go_to_descendants_only(victim: subprocess.Popen[bytes]) -> None
         print(child.wait())
     """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert said.stdout in (b"-15\n", b"0\n")  # 0: the shell saw its child end before its own signal came
+    assert said.stdout in (
+        b"-15\n",
+        b"0\n",
+    )  # 0: the shell saw its child end before its own signal came
     assert victim.poll() is None
 
 

@@ -16,22 +16,36 @@ from phasegate.sandbox.request import SandboxLevel
 
 def on_a_machine_with(monkeypatch: pytest.MonkeyPatch, *levels: SandboxLevel) -> None:
     """A machine that has these levels and no others."""
-    found = {level: LevelSupport(level, level in levels, "bubblewrap is not installed") for level in SandboxLevel}
+    found = {
+        level: LevelSupport(level, level in levels, "bubblewrap is not installed")
+        for level in SandboxLevel
+    }
     monkeypatch.setattr(probing, "holding", found.__getitem__)
 
 
 @pytest.mark.parametrize(
     ("holds", "needs_network", "expected"),
     [
-        ([SandboxLevel.NONE, SandboxLevel.WORKTREE, SandboxLevel.OFFLINE], True, SandboxLevel.WORKTREE),
-        ([SandboxLevel.NONE, SandboxLevel.WORKTREE, SandboxLevel.OFFLINE], False, SandboxLevel.OFFLINE),
+        (
+            [SandboxLevel.NONE, SandboxLevel.WORKTREE, SandboxLevel.OFFLINE],
+            True,
+            SandboxLevel.WORKTREE,
+        ),
+        (
+            [SandboxLevel.NONE, SandboxLevel.WORKTREE, SandboxLevel.OFFLINE],
+            False,
+            SandboxLevel.OFFLINE,
+        ),
         ([SandboxLevel.NONE, SandboxLevel.WORKTREE], False, SandboxLevel.WORKTREE),
         ([SandboxLevel.NONE], True, SandboxLevel.NONE),
         ([SandboxLevel.NONE], False, SandboxLevel.NONE),
     ],
 )
 def test_by_default_the_strongest_level_is_taken_that_holds_and_leaves_what_is_needed(
-    monkeypatch: pytest.MonkeyPatch, holds: list[SandboxLevel], needs_network: bool, expected: SandboxLevel
+    monkeypatch: pytest.MonkeyPatch,
+    holds: list[SandboxLevel],
+    needs_network: bool,
+    expected: SandboxLevel,
 ) -> None:
     on_a_machine_with(monkeypatch, *holds)
     assert choose_level(None, needs_network) is expected
@@ -77,22 +91,31 @@ def probed(path: str, home: Path) -> list[str]:
     """
     argv = [sys.executable, "-c", code]
     env = {"PATH": path, "HOME": str(home)}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+    return subprocess.run(
+        argv, env=env, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
 
 
 @pytest.mark.parametrize(
     ("pretender", "why"),
     [
-        ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "could write outside|shares our PID namespace"),
+        (
+            'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
+            "could write outside|shares our PID namespace",
+        ),
         ("echo bwrap: setting up uid map: Permission denied >&2; exit 1", "Permission denied"),
         ("exit 0", "without a word"),
     ],
 )
-def test_a_bubblewrap_that_holds_nothing_is_found_out(tmp_path: Path, pretender: str, why: str) -> None:
+def test_a_bubblewrap_that_holds_nothing_is_found_out(
+    tmp_path: Path, pretender: str, why: str
+) -> None:
     """Only what was tried counts: a program of that name that runs the job without a cage is no sandbox."""
     tool = tmp_path / "bwrap"
     tool.write_text(f"#!/bin/sh\n{pretender}\n")
     tool.chmod(0o755)
     none, *sandboxed = probed(f"{tmp_path}:/usr/bin:/bin", tmp_path)
     assert none == "none True "
-    assert all("False" in line and any(reason in line for reason in why.split("|")) for line in sandboxed)
+    assert all(
+        "False" in line and any(reason in line for reason in why.split("|")) for line in sandboxed
+    )

@@ -18,7 +18,9 @@ from phasegate.sandbox.redact import REDACTION_MARK, Redactor
 from phasegate.sandbox.request import JobRequest, SandboxLevel
 
 KEY = b"canary-key-0123456789"
-SECRETS = st.lists(st.text("abc", min_size=MIN_SECRET_BYTES, max_size=12).map(str.encode), min_size=1, max_size=4)
+SECRETS = st.lists(
+    st.text("abc", min_size=MIN_SECRET_BYTES, max_size=12).map(str.encode), min_size=1, max_size=4
+)
 
 
 def redacted(chunks: list[bytes], secrets: list[bytes]) -> bytes:
@@ -40,7 +42,9 @@ def test_the_control_a_redactor_without_memory_misses_it() -> None:
 
 
 @given(SECRETS, st.lists(st.text("abcd", max_size=30).map(str.encode), max_size=12))
-def test_no_secret_is_left_and_nothing_else_is_lost(secrets: list[bytes], chunks: list[bytes]) -> None:
+def test_no_secret_is_left_and_nothing_else_is_lost(
+    secrets: list[bytes], chunks: list[bytes]
+) -> None:
     shown = redacted(chunks, secrets)
     assert not any(secret in shown for secret in secrets)
     assert shown == redacted([b"".join(chunks)], secrets)
@@ -95,7 +99,9 @@ def test_neither_log_nor_memory_nor_listener_sees_a_secret_that_a_job_prints(
     )
     for secrets, shown in ((), b"<" + KEY + b">" + KEY), ((KEY,), b"<[redacted]>[redacted]"):
         heard: list[bytes] = []
-        outcome = SandboxedJob(request._replace(secrets=secrets)).run(lambda _, chunk: heard.append(chunk))  # noqa: B023
+        outcome = SandboxedJob(request._replace(secrets=secrets)).run(
+            lambda _, chunk: heard.append(chunk)  # noqa: B023
+        )
         assert b"".join(heard) == shown
         assert (outcome.stdout if stream is OutputStream.STDOUT else outcome.stderr).data == shown
         assert (tmp_path / f"{stream}.log").read_bytes() == shown

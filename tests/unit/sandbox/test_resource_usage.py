@@ -12,9 +12,16 @@ import pytest
 
 from phasegate.sandbox import orphans, process_tree
 from phasegate.sandbox.environment import JOB_TAG_VARIABLE
-from phasegate.sandbox.resource_usage import CHECK_INTERVAL_S, MEMORY, ResourceMonitor, read_own_memory
+from phasegate.sandbox.resource_usage import (
+    CHECK_INTERVAL_S,
+    MEMORY,
+    ResourceMonitor,
+    read_own_memory,
+)
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: a job is measured in /proc")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="not enforceable here: a job is measured in /proc"
+)
 
 
 def test_a_process_that_ended_while_it_was_looked_at_counts_for_nothing() -> None:
@@ -44,15 +51,22 @@ ctypes.CDLL(None).pthread_exit(None) if FIRST_ENDS else time.sleep(60)
 
 @pytest.fixture(params=[True, False], ids=["its first thread has ended", "the control: it has not"])
 def hoarder(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
-    code, environment = HOARDS.replace("FIRST_ENDS", str(request.param)), {**os.environ, JOB_TAG_VARIABLE: "a-hoarder"}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as started:
+    code, environment = (
+        HOARDS.replace("FIRST_ENDS", str(request.param)),
+        {**os.environ, JOB_TAG_VARIABLE: "a-hoarder"},
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment
+    ) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == b"held\n"
         yield started
         started.kill()
 
 
-def test_a_process_whose_first_thread_has_ended_is_measured_and_found(hoarder: subprocess.Popen[bytes]) -> None:
+def test_a_process_whose_first_thread_has_ended_is_measured_and_found(
+    hoarder: subprocess.Popen[bytes],
+) -> None:
     watched, roomy = (ResourceMonitor(os.getpid(), mib << 20, 0, 0, []) for mib in (48, 1 << 20))
     while time.monotonic() < watched.next_check_at_s:
         time.sleep(CHECK_INTERVAL_S / 10)

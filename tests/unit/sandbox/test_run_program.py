@@ -19,8 +19,16 @@ ENV = {"PATH": os.environ["PATH"], "GREETING": "hello"}
 
 
 def test_a_program_gets_its_input_folder_and_environment_and_nothing_else(tmp_path: Path) -> None:
-    done = run_program(["sh", "-c", "cat; pwd; env; echo bad >&2; exit 3"], cwd=tmp_path, env=ENV, stdin=b"in\n")
-    assert (done.exit_code, done.signal, done.ok, done.truncated, done.timed_out) == (3, None, False, False, False)
+    done = run_program(
+        ["sh", "-c", "cat; pwd; env; echo bad >&2; exit 3"], cwd=tmp_path, env=ENV, stdin=b"in\n"
+    )
+    assert (done.exit_code, done.signal, done.ok, done.truncated, done.timed_out) == (
+        3,
+        None,
+        False,
+        False,
+        False,
+    )
     assert done.stdout.splitlines()[:2] == [b"in", os.fsencode(tmp_path)]
     names = {line.partition(b"=")[0] for line in done.stdout.splitlines()[2:]}
     assert names <= {b"PATH", b"GREETING", b"PWD", b"OLDPWD", b"SHLVL", b"_"}
@@ -33,7 +41,9 @@ def test_input_and_output_larger_than_any_pipe_pass_at_once(tmp_path: Path) -> N
 
 
 def test_a_program_that_does_not_read_its_input_hangs_nobody(tmp_path: Path) -> None:
-    done = run_program(["sh", "-c", "exec 0<&-; echo done"], cwd=tmp_path, env=ENV, stdin=b"x" * 8 * MIB)
+    done = run_program(
+        ["sh", "-c", "exec 0<&-; echo done"], cwd=tmp_path, env=ENV, stdin=b"x" * 8 * MIB
+    )
     assert done.stdout == b"done\n"
 
 
@@ -43,13 +53,18 @@ def test_output_over_the_limit_is_cut_and_says_so(tmp_path: Path) -> None:
     over = run_program(["printf", "123456789"], cwd=tmp_path, env=ENV, max_output_bytes=8)
     assert (over.stdout, over.truncated, over.ok) == (b"12345678", True, False)
     assert (
-        run_program(["head", "-c", "50000000", "/dev/zero"], cwd=tmp_path, env=ENV, max_output_bytes=10).exit_code == 0
+        run_program(
+            ["head", "-c", "50000000", "/dev/zero"], cwd=tmp_path, env=ENV, max_output_bytes=10
+        ).exit_code
+        == 0
     )
 
 
 def test_output_can_go_to_a_file_instead(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
-        done = run_program(["sh", "-c", "echo out; echo err >&2"], cwd=tmp_path, env=ENV, stdout_fd=file.fileno())
+        done = run_program(
+            ["sh", "-c", "echo out; echo err >&2"], cwd=tmp_path, env=ENV, stdout_fd=file.fileno()
+        )
     assert (done.stdout, done.stderr) == (b"", b"err\n")
     assert (tmp_path / "out").read_bytes() == b"out\n"
 
@@ -60,7 +75,9 @@ def test_a_program_that_takes_too_long_is_told_first_and_killed_then(tmp_path: P
     )
     done = run_until_it_speaks(polite, tmp_path)
     assert (done.timed_out, done.exit_code, done.stdout) == (True, 7, b"1\n")
-    stubborn = python("import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(1, flush=True)\ntime.sleep(60)")
+    stubborn = python(
+        "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(1, flush=True)\ntime.sleep(60)"
+    )
     assert run_until_it_speaks(stubborn, tmp_path).signal == signal.SIGKILL
 
 

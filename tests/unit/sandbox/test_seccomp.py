@@ -39,7 +39,9 @@ def _interpret(program: bytes, data: bytes) -> int:
         if code == 0x20:
             loaded = struct.unpack_from("=I", data, value)[0]
         else:
-            passed = {0x15: loaded == value, 0x35: loaded >= value, 0x45: bool(loaded & value)}[code]
+            passed = {0x15: loaded == value, 0x35: loaded >= value, 0x45: bool(loaded & value)}[
+                code
+            ]
             at += if_true if passed else if_false
 
 
@@ -74,12 +76,16 @@ def test_calls_that_programs_do_without_seem_not_to_exist(machine: str, name: st
         (0, 0, errno.EAFNOSUPPORT),
     ],
 )
-def test_only_ordinary_sockets_can_be_made(machine: str, family: int, protocol: int, expected: int | None) -> None:
+def test_only_ordinary_sockets_can_be_made(
+    machine: str, family: int, protocol: int, expected: int | None
+) -> None:
     assert verdict(machine, seccomp._SOCKET[COLUMN[machine]], family, 1, protocol) == expected
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("flag", [0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000])
+@pytest.mark.parametrize(
+    "flag", [0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000]
+)
 def test_clone_makes_threads_and_processes_but_no_namespace(machine: str, flag: int) -> None:
     clone = seccomp._CLONE[COLUMN[machine]]
     assert verdict(machine, clone, 17) is None
@@ -109,7 +115,9 @@ def test_no_file_gets_the_setuid_bit(machine: str, name: str) -> None:
     assert verdict(machine, number, *arguments) == errno.EPERM
     arguments[mode_at] = 0o3777
     assert verdict(machine, number, *arguments) is None
-    if flags_at is not None:  # the mode of a file that is only opened is what the register happened to hold
+    if (
+        flags_at is not None
+    ):  # the mode of a file that is only opened is what the register happened to hold
         arguments[mode_at], arguments[flags_at] = 0o4755, os.O_RDWR | os.O_CLOEXEC
         assert verdict(machine, number, *arguments) is None
 
@@ -130,11 +138,16 @@ def test_a_processor_that_is_not_known_has_no_filter() -> None:
 
 @pytest.mark.parametrize(
     ("machine", "header"),
-    [("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "/usr/include/asm-generic/unistd.h")],
+    [
+        ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+        ("aarch64", "/usr/include/asm-generic/unistd.h"),
+    ],
 )
 def test_the_numbers_are_those_of_the_kernel(machine: str, header: str) -> None:
     if not Path(header).exists():
-        pytest.skip(f"the kernel's header {header} is not installed: the numbers cannot be compared")
+        pytest.skip(
+            f"the kernel's header {header} is not installed: the numbers cannot be compared"
+        )
     known = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text()))
     tables = {**seccomp._REFUSED, **seccomp._UNIMPLEMENTED}
     tables |= {name: numbers for name, (numbers, _, _) in seccomp._MODE_CALLS.items()}

@@ -71,7 +71,9 @@ def test_lines_are_the_same_however_the_chunks_fall(chunks: list[bytes]) -> None
 
 
 @given(CHUNKS, st.integers(1, 30))
-def test_a_long_line_is_skipped_and_counted_and_the_next_one_is_whole(chunks: list[bytes], limit: int) -> None:
+def test_a_long_line_is_skipped_and_counted_and_the_next_one_is_whole(
+    chunks: list[bytes], limit: int
+) -> None:
     lines = LineSplitter(limit)
     found = [line for chunk in chunks for line in lines.feed(chunk)] + lines.flush()
     whole = b"".join(chunks).split(b"\n")

@@ -15,7 +15,9 @@ from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import SandboxLevel
 from support.caged import SANDBOXED, Room, make_room
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not enforceable here: no sandbox on this system")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="not enforceable here: no sandbox on this system"
+)
 sandboxed = pytest.mark.parametrize("level", SANDBOXED)
 # Says of each path what can be done with it.
 TRY = """
@@ -40,7 +42,9 @@ def room(tmp_path: Path) -> Room:
 
 
 def tried(room: Room, level: SandboxLevel, *paths: Path, **changes: object) -> dict[str, str]:
-    outcome = SandboxedJob(room.request(TRY, level, *(str(path) for path in paths), **changes)).run()
+    outcome = SandboxedJob(
+        room.request(TRY, level, *(str(path) for path in paths), **changes)
+    ).run()
     assert outcome.exit_code == 0, outcome.stderr.text
     return dict(line.split() for line in outcome.stdout.text.splitlines())  # type: ignore[misc]
 
@@ -66,35 +70,58 @@ def test_what_is_named_can_be_read_and_not_written_except_for_what_is_hidden_in_
         make(repository / name)
         for name in ("spec.md", ".phasegate/store", ".git/config", ".worktrees/mine/code", ".env")
     ]
-    hidden = tuple(repository / name for name in (".phasegate", ".git", ".worktrees", ".env", "not-there"))
+    hidden = tuple(
+        repository / name for name in (".phasegate", ".git", ".worktrees", ".env", "not-there")
+    )
     mine = repository / ".worktrees/mine"
-    seen = tried(room, level, *files, readable=(repository,), hidden=hidden, writable=(mine,), cwd=mine)
-    assert seen == {"spec.md": "readable", "store": "absent", "config": "absent", "code": "writable", ".env": "absent"}
+    seen = tried(
+        room, level, *files, readable=(repository,), hidden=hidden, writable=(mine,), cwd=mine
+    )
+    assert seen == {
+        "spec.md": "readable",
+        "store": "absent",
+        "config": "absent",
+        "code": "writable",
+        ".env": "absent",
+    }
 
 
 @sandboxed
-def test_a_part_of_the_worktree_can_be_hidden_or_made_read_only(room: Room, level: SandboxLevel) -> None:
+def test_a_part_of_the_worktree_can_be_hidden_or_made_read_only(
+    room: Room, level: SandboxLevel
+) -> None:
     free, fixed, secret = (make(room.worktree / name) for name in ("free/a", "fixed/b", "secret/c"))
-    seen = tried(room, level, free, fixed, secret, readable=(fixed.parent,), hidden=(secret.parent,))
+    seen = tried(
+        room, level, free, fixed, secret, readable=(fixed.parent,), hidden=(secret.parent,)
+    )
     assert seen == {"a": "writable", "b": "readable", "c": "absent"}
 
 
 @sandboxed
-def test_a_command_that_lies_in_the_worktree_leaves_it_writable(room: Room, level: SandboxLevel) -> None:
+def test_a_command_that_lies_in_the_worktree_leaves_it_writable(
+    room: Room, level: SandboxLevel
+) -> None:
     script = room.worktree / "bin/agent"
     script.parent.mkdir()
     script.write_text("#!/bin/sh\necho work > bin/result\n")
     script.chmod(0o755)
-    outcome = SandboxedJob(room.program(("./bin/agent",), level, command=("./bin/agent", str(script)))).run()
+    outcome = SandboxedJob(
+        room.program(("./bin/agent",), level, command=("./bin/agent", str(script)))
+    ).run()
     assert (outcome.exit_code, (room.worktree / "bin/result").read_text()) == (0, "work\n")
 
 
 @sandboxed
-def test_a_script_in_a_repository_shows_itself_and_not_the_repository(room: Room, level: SandboxLevel) -> None:
+def test_a_script_in_a_repository_shows_itself_and_not_the_repository(
+    room: Room, level: SandboxLevel
+) -> None:
     repository = room.root / "repo"
     script, store = make(repository / "agent.py"), make(repository / ".git/config")
     command = ("true", str(script))
-    assert tried(room, level, script, store, command=command) == {"agent.py": "readable", "config": "absent"}
+    assert tried(room, level, script, store, command=command) == {
+        "agent.py": "readable",
+        "config": "absent",
+    }
 
 
 @sandboxed
@@ -105,7 +132,10 @@ def test_a_named_file_that_is_secret_is_not_shown(
     monkeypatch.setenv("HOME", str(room.root / "person"))
     key, plain = make(room.root / "person/.ssh/id_rsa"), make(room.root / "person/plain/settings")
     command = ("true", str(key), str(plain))
-    assert tried(room, level, key, plain, command=command) == {"id_rsa": "absent", "settings": "readable"}
+    assert tried(room, level, key, plain, command=command) == {
+        "id_rsa": "absent",
+        "settings": "readable",
+    }
 
 
 @sandboxed
@@ -123,9 +153,13 @@ def test_a_worktree_that_is_a_link_is_refused(room: Room, level: SandboxLevel) -
 def test_a_repository_that_is_reached_through_a_link_works(room: Room, level: SandboxLevel) -> None:
     (room.root / "link").symlink_to(room.root)
     through = room.root / "link"
-    request = room.program(("sh", "-c", "touch work; touch ~/x; pwd"), level, writable=(through / "worktree",))
+    request = room.program(
+        ("sh", "-c", "touch work; touch ~/x; pwd"), level, writable=(through / "worktree",)
+    )
     outcome = SandboxedJob(request._replace(cwd=through / "worktree", folder=through / "job")).run()
-    assert (outcome.exit_code, outcome.stdout.text) == (0, f"{room.worktree}\n"), outcome.stderr.text
+    assert (outcome.exit_code, outcome.stdout.text) == (0, f"{room.worktree}\n"), (
+        outcome.stderr.text
+    )
     assert (room.worktree / "work").exists()
     assert (room.root / "job/home/x").exists()
 
@@ -145,7 +179,9 @@ def test_a_home_that_is_a_link_shows_its_programs_and_hides_its_secrets(
     (real / ".local/bin/tool").symlink_to("../share/tool/1/tool")
     env = build_environment(values={"PATH": f"{home}/.local/bin:/usr/bin:/bin"})
     assert SandboxedJob(room.program(("tool",), level, env=env)).run().stdout.text == "data"
-    assert tried(room, level, key, home / ".ssh/id_rsa", readable=(home,), env=env) == {"id_rsa": "absent"}
+    assert tried(room, level, key, home / ".ssh/id_rsa", readable=(home,), env=env) == {
+        "id_rsa": "absent"
+    }
 
 
 @sandboxed
@@ -155,7 +191,9 @@ def test_names_may_hold_anything(room: Room, level: SandboxLevel) -> None:
     assert tried(room, level, make(odd / "file"), readable=(odd,)) == {"file": "readable"}
 
 
-def test_a_program_brings_its_installation_and_nothing_wider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_brings_its_installation_and_nothing_wider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     home = tmp_path / "home"
     cases = {
@@ -174,7 +212,9 @@ def test_a_program_brings_its_installation_and_nothing_wider(tmp_path: Path, mon
         assert found == [str(home / shown)], name
 
 
-def test_the_tool_chains_behind_the_path_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tool_chains_behind_the_path_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
     make(home / ".rustup/toolchains/stable/bin/rustc")
@@ -183,11 +223,15 @@ def test_the_tool_chains_behind_the_path_are_shown(tmp_path: Path, monkeypatch: 
     shown = readable_paths.find_command_paths(("rustc",), path, writable=[])
     assert {f"{home}/.rustup", f"{home}/.cargo/bin"} <= {*shown}
     assert f"{home}/.cargo" not in shown
-    assert f"{home}/.rustup" not in readable_paths.find_command_paths(("true",), "/usr/bin", writable=[])
+    assert f"{home}/.rustup" not in readable_paths.find_command_paths(
+        ("true",), "/usr/bin", writable=[]
+    )
 
 
 @sandboxed
-def test_a_link_in_a_writable_folder_shows_nothing_outside_of_it(room: Room, level: SandboxLevel) -> None:
+def test_a_link_in_a_writable_folder_shows_nothing_outside_of_it(
+    room: Room, level: SandboxLevel
+) -> None:
     """Whether it is named to be read, lies on PATH or is the command: a job that ran there before may have made it."""
     private = make(room.root / "private/letter")
     programs = room.worktree / "bin"

@@ -14,7 +14,9 @@ from phasegate.storage.location import find_root, locate_repository, prepare_dat
 
 
 def git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", folder, *arguments], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", "-C", folder, *arguments], check=True, capture_output=True, text=True
+    ).stdout
 
 
 @pytest.fixture
@@ -70,7 +72,10 @@ def test_a_broken_git_file_is_an_error(tmp_path: Path, content: str) -> None:
 
 def test_the_state_directory_follows_the_environment() -> None:
     assert state_home({"XDG_STATE_HOME": "/var/state"}) == Path("/var/state/phasegate")
-    assert state_home({"XDG_STATE_HOME": "relative"}) == Path(os.environ["HOME"]) / ".local/state/phasegate"
+    assert (
+        state_home({"XDG_STATE_HOME": "relative"})
+        == Path(os.environ["HOME"]) / ".local/state/phasegate"
+    )
 
 
 def test_our_folders_are_kept_out_of_git_and_the_users_lines_stay(root: Path) -> None:

@@ -59,7 +59,9 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.demand("W2.c")
-@pytest.mark.parametrize("content", [b"", b"{", b"\0" * 99, b"\xef\xbb\xbf{}", b"[]", b'{"active_workflow": 7}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\0" * 99, b"\xef\xbb\xbf{}", b"[]", b'{"active_workflow": 7}']
+)
 def test_a_damaged_view_is_written_anew(tmp_path: Path, content: bytes) -> None:
     write_state_view(tmp_path, WORKFLOW)
     path = tmp_path / ".isdlc" / "state.json"
@@ -71,7 +73,9 @@ def test_a_damaged_view_is_written_anew(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.demand("W2.b")
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "folder is a link"])
-def test_what_is_no_plain_file_is_refused_at_once_and_never_followed(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_plain_file_is_refused_at_once_and_never_followed(
+    tmp_path: Path, kind: str
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "state.json").write_text("kept")
@@ -108,7 +112,9 @@ def test_another_tools_state_is_kept_beside(tmp_path: Path) -> None:
 def test_what_a_killed_writer_left_beside_the_view_goes_with_the_next_one(tmp_path: Path) -> None:
     """Only when it is old: another writer may be about to put its own in place."""
     write_state_view(tmp_path, WORKFLOW)
-    old, fresh, foreign = (tmp_path / ".isdlc" / name for name in (".phasegate-1-0.tmp", ".phasegate-2-0.tmp", "x.tmp"))
+    old, fresh, foreign = (
+        tmp_path / ".isdlc" / name for name in (".phasegate-1-0.tmp", ".phasegate-2-0.tmp", "x.tmp")
+    )
     for path in (old, fresh, foreign):
         path.write_text("{")
     for path in (old, foreign):

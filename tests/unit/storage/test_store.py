@@ -31,7 +31,16 @@ from phasegate.storage.rows import JobRow, NewEvent, PackageRow, WorkflowRow
 from phasegate.storage.schema import SCHEMA, Schema
 from phasegate.storage.store import MovedOn, open_store
 from support.growth import assert_grows_no_faster_than_its_input
-from support.record import FEATURE, STORE_ID, TS, append_numbers, event, make_record, make_repository, open_record
+from support.record import (
+    FEATURE,
+    STORE_ID,
+    TS,
+    append_numbers,
+    event,
+    make_record,
+    make_repository,
+    open_record,
+)
 
 WRITER = """
 import sys
@@ -78,7 +87,9 @@ def test_events_come_back_as_they_were_appended(location: Location) -> None:
         assert store.append(FEATURE, 2, TS, [event(4)]) == 3
     with open_record(location) as store:
         assert [recorded.seq for recorded in store.events(FEATURE)] == [1, 2, 3]
-        assert [recorded.payload for recorded in store.events(FEATURE, after_seq=2)] == [b'{"number": 4}']
+        assert [recorded.payload for recorded in store.events(FEATURE, after_seq=2)] == [
+            b'{"number": 4}'
+        ]
         assert [recorded.position for recorded in store.events_since(2)] == [3, 4]
         assert store.features() == [FEATURE, "002-other"]
         assert store.last_seq(FEATURE) == 3
@@ -91,12 +102,21 @@ def test_of_two_writers_that_saw_the_same_step_one_is_refused(location: Location
         one.append(FEATURE, 3, TS, [event(1)])
         with pytest.raises(MovedOn):
             other.append(FEATURE, 3, TS, [event(2)])
-        assert [recorded.payload for recorded in other.events(FEATURE, after_seq=3)] == [b'{"number": 1}']
+        assert [recorded.payload for recorded in other.events(FEATURE, after_seq=3)] == [
+            b'{"number": 1}'
+        ]
 
 
 def count_with_processes(location: Location, writers: int, times: int) -> list[int]:
     open_record(location).__exit__()
-    command = [sys.executable, "-c", WRITER, str(location.root), str(location.state_home), str(times)]
+    command = [
+        sys.executable,
+        "-c",
+        WRITER,
+        str(location.root),
+        str(location.state_home),
+        str(times),
+    ]
     running = [subprocess.Popen(command) for _ in range(writers)]
     assert [process.wait() for process in running] == [0] * writers
     with open_record(location) as store:
@@ -130,27 +150,35 @@ def looked_at(location: Location) -> int:
     return int(subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout)
 
 
-def test_nothing_is_lost_when_a_process_that_writes_also_reads_and_another_comes_and_goes(location: Location) -> None:
+def test_nothing_is_lost_when_a_process_that_writes_also_reads_and_another_comes_and_goes(
+    location: Location,
+) -> None:
     with open_record(location) as store:
         append_numbers(store, range(3))
         looker = open_store_reader(location)
         assert looker is not None
         with looker:
             assert looker.last_seq(FEATURE) == 3
-        assert looked_at(location) == 3  # the last to close, as it would think without the writer's locks
+        assert (
+            looked_at(location) == 3
+        )  # the last to close, as it would think without the writer's locks
         append_numbers(store, range(3, 6))
         assert looked_at(location) == 6
     assert looked_at(location) == 6
 
 
-def test_a_file_that_is_opened_and_closed_beside_sqlite_costs_a_process_its_locks(location: Location) -> None:
+def test_a_file_that_is_opened_and_closed_beside_sqlite_costs_a_process_its_locks(
+    location: Location,
+) -> None:
     """The control of the test above: it fails if the store is looked at in this manner."""
     with open_record(location) as store:
         append_numbers(store, range(3))
         location.store_path.open("rb").close()
         assert looked_at(location) == 3
         append_numbers(store, range(3, 6))
-        with pytest.raises(subprocess.CalledProcessError):  # fewer entries than the heads outside know of
+        with pytest.raises(
+            subprocess.CalledProcessError
+        ):  # fewer entries than the heads outside know of
             looked_at(location)
 
 
@@ -217,10 +245,14 @@ def test_an_event_cannot_set_another_features_row(location: Location) -> None:
     with open_record(location) as store:
         with pytest.raises(ValueError, match="002-other"):
             store.append_unconditionally(
-                FEATURE, TS, [package_changed_event(PackageRow("002-other", "WP01", "Form", "DONE"))]
+                FEATURE,
+                TS,
+                [package_changed_event(PackageRow("002-other", "WP01", "Form", "DONE"))],
             )
         with pytest.raises(ValueError, match="lacks, or has besides, the field id"):
-            store.append_unconditionally(FEATURE, TS, [NewEvent("package.changed", b'{"feature": "001-user-login"}')])
+            store.append_unconditionally(
+                FEATURE, TS, [NewEvent("package.changed", b'{"feature": "001-user-login"}')]
+            )
         assert store.last_seq(FEATURE) == 0
 
 
@@ -235,7 +267,10 @@ def test_reading_the_state_of_packages_grows_with_their_number(location: Locatio
 
         def fill(packages: int) -> str:
             feature = f"{packages}-packages"
-            rows = [package_changed_event(PackageRow(feature, f"WP{n}", "a title", "DOING")) for n in range(packages)]
+            rows = [
+                package_changed_event(PackageRow(feature, f"WP{n}", "a title", "DOING"))
+                for n in range(packages)
+            ]
             store.append_unconditionally(feature, TS, rows)
             return feature
 
@@ -259,7 +294,9 @@ def refuses(location: Location) -> bool:
 
 
 @pytest.mark.demand("W5.c")
-@pytest.mark.parametrize("content", [b"", b"\0", b"\0" * 40_000, b"not a store", b"SQLite format 3\0" + b"\0" * 5000])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0", b"\0" * 40_000, b"not a store", b"SQLite format 3\0" + b"\0" * 5000]
+)
 def test_a_damaged_store_is_refused_and_left_as_it_is(location: Location, content: bytes) -> None:
     make_record(location)
     location.store_path.write_bytes(content)
@@ -282,7 +319,10 @@ def test_a_store_cut_off_at_any_page_is_refused(location: Location) -> None:
     make_record(location)
     size = location.store_path.stat().st_size
     pages = range(0, size, 4096)
-    truncated_at(location, sorted({0, 1, 15, 16, 99, 100, size - 1, *pages, *(page + 7 for page in pages)} - {size}))
+    truncated_at(
+        location,
+        sorted({0, 1, 15, 16, 99, 100, size - 1, *pages, *(page + 7 for page in pages)} - {size}),
+    )
 
 
 @pytest.mark.long
@@ -311,13 +351,17 @@ def test_a_store_that_is_gone_does_not_start_empty(location: Location) -> None:
 def test_one_can_start_over_on_purpose(location: Location) -> None:
     make_record(location)
     shutil.rmtree(location.data_folder)
-    subprocess.run(["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True)
+    subprocess.run(
+        ["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True
+    )
     with open_store(location, "another-id", TS) as store:
         append_numbers(store, [1])
     assert verify_audit(location).ok
 
 
-def test_a_store_that_is_replaced_while_in_use_is_not_written_any_more(location: Location, tmp_path: Path) -> None:
+def test_a_store_that_is_replaced_while_in_use_is_not_written_any_more(
+    location: Location, tmp_path: Path
+) -> None:
     make_record(location)
     shutil.copytree(location.data_folder, tmp_path / "copy")
     with open_record(location) as store:
@@ -381,7 +425,9 @@ def test_a_write_ahead_log_that_lost_its_end_is_refused(location: Location, tmp_
     shutil.rmtree(location.data_folder)
     shutil.copytree(copy, location.data_folder)
     with closing(sqlite3.connect(location.store_path)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",), "control: SQLite sees nothing"
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",), (
+            "control: SQLite sees nothing"
+        )
     with pytest.raises(StateConflict, match="not the head kept in"):
         open_record(location)
 
@@ -395,12 +441,16 @@ def test_a_store_that_was_used_with_another_state_folder_is_refused_and_that_fol
         append_numbers(store, range(2))
     with pytest.raises(StateConflict, match="was used with another state folder") as refused:
         open_record(location)
-    assert refused.value.hint.startswith(f"start phasegate with XDG_STATE_HOME={elsewhere.parent}, ")
+    assert refused.value.hint.startswith(
+        f"start phasegate with XDG_STATE_HOME={elsewhere.parent}, "
+    )
     with open_record(location._replace(state_home=elsewhere)):
         pass  # the control: as the hint says
     with closing(sqlite3.connect(location.store_path)) as connection, connection:
         connection.execute("UPDATE event SET hash = 'x' || hash")
-    with pytest.raises(StateConflict, match=r"is damaged: .* not the head kept in"):  # not what was known here
+    with pytest.raises(
+        StateConflict, match=r"is damaged: .* not the head kept in"
+    ):  # not what was known here
         open_record(location)
 
 
@@ -414,7 +464,11 @@ def test_a_state_directory_that_cannot_be_written_is_named(location: Location) -
 # --- versions -------------------------------------------------------------------------------------------------------
 
 LATER = SCHEMA.version + 1
-NEXT = Schema(LATER, SCHEMA.create_sql + "CREATE TABLE added (x);", {SCHEMA.version: "INSERT INTO added VALUES (7)"})
+NEXT = Schema(
+    LATER,
+    SCHEMA.create_sql + "CREATE TABLE added (x);",
+    {SCHEMA.version: "INSERT INTO added VALUES (7)"},
+)
 # What the first version of the store did not have yet.
 AGED = """
 DROP TABLE workflow; DROP TABLE gate;
@@ -456,9 +510,16 @@ def test_a_store_of_the_first_version_gets_the_tables_and_columns_that_it_lacks(
         assert [job.tokens for job in reader.jobs(FEATURE)] == [0, 0]
         assert (reader.workflows(), reader.gates(FEATURE)) == ([], [])
     with open_record(location) as store:
-        over = WorkflowRow(FEATURE, "quick", "x", "main", "01-a", 0, "completed", 1, merged="c0ffee")
+        over = WorkflowRow(
+            FEATURE, "quick", "x", "main", "01-a", 0, "completed", 1, merged="c0ffee"
+        )
         store.append_unconditionally(
-            FEATURE, TS, [workflow_changed_event(over), job_started_event(JobRow(FEATURE, "j", "", "plan", 1, "a", TS))]
+            FEATURE,
+            TS,
+            [
+                workflow_changed_event(over),
+                job_started_event(JobRow(FEATURE, "j", "", "plan", 1, "a", TS)),
+            ],
         )
         assert store.workflows() == [over]
     assert verify_audit(location).ok
@@ -467,7 +528,9 @@ def test_a_store_of_the_first_version_gets_the_tables_and_columns_that_it_lacks(
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA.version])
-def test_a_store_of_this_version_that_lacks_a_table_is_damaged_and_not_mended(location: Location, version: int) -> None:
+def test_a_store_of_this_version_that_lacks_a_table_is_damaged_and_not_mended(
+    location: Location, version: int
+) -> None:
     make_record(location)
     age(location, version)
     before = location.store_path.read_bytes()
@@ -478,7 +541,9 @@ def test_a_store_of_this_version_that_lacks_a_table_is_damaged_and_not_mended(lo
     assert location.store_path.read_bytes() == before
 
 
-def test_a_row_that_was_taken_out_of_an_older_store_is_found_after_it_is_moved_on(location: Location) -> None:
+def test_a_row_that_was_taken_out_of_an_older_store_is_found_after_it_is_moved_on(
+    location: Location,
+) -> None:
     make_record(location)
     age(location)
     with closing(sqlite3.connect(location.store_path)) as connection, connection:
@@ -495,7 +560,9 @@ def test_a_newer_store_is_refused_and_left_as_it_is(location: Location) -> None:
     with open_store(location, STORE_ID, TS, NEXT) as store:
         append_numbers(store, range(3))
     before = location.store_path.read_bytes()
-    with pytest.raises(StateConflict, match=f"made by a later version of phasegate .*{LATER}") as refused:
+    with pytest.raises(
+        StateConflict, match=f"made by a later version of phasegate .*{LATER}"
+    ) as refused:
         open_record(location)
     assert "damaged" not in refused.value.message
     assert "newer phasegate" in str(refused.value.hint)
@@ -532,7 +599,9 @@ def test_a_second_process_is_refused_a_feature_and_told_who_has_it(tmp_path: Pat
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with (
-            pytest.raises(StateConflict, match=rf"process {holder.pid} \(phasegate run\) since 2026-03-01"),
+            pytest.raises(
+                StateConflict, match=rf"process {holder.pid} \(phasegate run\) since 2026-03-01"
+            ),
             feature_lock(tmp_path, "001-login", "phasegate run", "later"),
         ):
             pass
@@ -574,12 +643,16 @@ def test_asking_who_holds_a_feature_never_takes_its_lock(tmp_path: Path) -> None
         b'{"pid": 1, "process_start": "of another boot", "command": "", "since": ""}',
     ],
 )
-def test_a_lock_file_that_names_no_living_process_names_nobody(tmp_path: Path, signed: bytes) -> None:
+def test_a_lock_file_that_names_no_living_process_names_nobody(
+    tmp_path: Path, signed: bytes
+) -> None:
     (tmp_path / "feature-001-login.lock").write_bytes(signed)
     assert find_live_holder(tmp_path, "001-login") is None
 
 
-def test_a_killed_process_holds_nothing_even_before_anybody_has_waited_for_it(tmp_path: Path) -> None:
+def test_a_killed_process_holds_nothing_even_before_anybody_has_waited_for_it(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -593,7 +666,10 @@ def test_a_killed_process_holds_nothing_even_before_anybody_has_waited_for_it(tm
 @pytest.mark.demand("W4.i")
 def test_the_repository_lock_waits_and_then_says_so(tmp_path: Path) -> None:
     with named_lock(tmp_path, "git"):
-        with pytest.raises(StateConflict, match="git lock"), named_lock(tmp_path, "git", timeout_s=0.02):
+        with (
+            pytest.raises(StateConflict, match="git lock"),
+            named_lock(tmp_path, "git", timeout_s=0.02),
+        ):
             pass
         with named_lock(tmp_path, "other", timeout_s=0.02):
             pass
@@ -606,7 +682,9 @@ def test_a_read_only_view_of_the_store_sees_packages_and_jobs(reader: StoreReade
     assert [job.id for job in reader.jobs(FEATURE)] == ["job-a", "job-b"]
 
 
-def test_a_lock_that_a_power_failure_left_on_the_anchor_is_in_nobodys_way(location: Location) -> None:
+def test_a_lock_that_a_power_failure_left_on_the_anchor_is_in_nobodys_way(
+    location: Location,
+) -> None:
     make_record(location)
     (location.git_dir / "refs/phasegate/audit.lock").write_bytes(b"")
     with open_record(location) as store:

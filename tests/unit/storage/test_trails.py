@@ -28,7 +28,17 @@ from phasegate.storage.store import Store
 from phasegate.storage.trail_reader import list_trails
 from phasegate.storage.trail_recovery import TrailRecovery, recover_trails
 from phasegate.storage.trails import TrailWriter
-from support.record import FEATURE, TS, entries_of, make_record, make_repository, open_record, run_job, trail_of, wrote
+from support.record import (
+    FEATURE,
+    TS,
+    entries_of,
+    make_record,
+    make_repository,
+    open_record,
+    run_job,
+    trail_of,
+    wrote,
+)
 
 
 @pytest.fixture
@@ -37,7 +47,9 @@ def location(tmp_path: Path) -> Location:
 
 
 def begin(store: Store, trails: TrailWriter, job: str) -> None:
-    store.append_unconditionally(FEATURE, TS, [job_started_event(JobRow(FEATURE, job, "WP01", "06", 1, "x", TS))])
+    store.append_unconditionally(
+        FEATURE, TS, [job_started_event(JobRow(FEATURE, job, "WP01", "06", 1, "x", TS))]
+    )
     trails.open(FEATURE, job)
 
 
@@ -55,7 +67,9 @@ def test_a_trail_is_kept_by_feature_and_job(location: Location) -> None:
     assert {entry["job"] for entry in entries} == {"job-a"}
 
 
-def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_of_many_threads_share_their_fsyncs(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced = 0
     real = trail_log.write_durably
 
@@ -64,7 +78,10 @@ def test_entries_of_many_threads_share_their_fsyncs(location: Location, monkeypa
         synced += 1
         real(descriptor, data, position)
 
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "w") as trails,
+    ):
         jobs = [f"job-{number}" for number in range(8)]
         for job in jobs:
             store.append_unconditionally(
@@ -99,7 +116,10 @@ def test_where_no_call_writes_and_waits_at_once_the_log_is_synced_by_another(
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         return real(descriptor, buffers, position)
 
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "w") as trails,
+    ):
         store.append_unconditionally(
             FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-a", "WP01", "06", 1, "x", TS))]
         )
@@ -213,20 +233,30 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
 
 
 def test_an_entry_that_cannot_be_made_harms_no_other(location: Location) -> None:
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "w") as trails,
+    ):
         store.append_unconditionally(
             FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-a", "WP01", "06", 1, "x", TS))]
         )
         trails.open(FEATURE, "job-a")
         with pytest.raises(ValueError, match="belongs to every entry"):
-            trails.append_entry("job-a", TS, TrailEvent("x", Action.NOTICE, Source.OBSERVED, {"prev": "y"}))
+            trails.append_entry(
+                "job-a", TS, TrailEvent("x", Action.NOTICE, Source.OBSERVED, {"prev": "y"})
+            )
         trails.append_entry("job-a", TS, wrote("a.py", 1))
     assert len(entries_of(location)) == 1
 
 
-def test_the_log_outside_forgets_closed_trails(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_outside_forgets_closed_trails(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trails_module, "RESTART_BEYOND_BYTES", 4000)
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "w") as trails,
+    ):
         begin(store, trails, "open")
         trails.append_entry("open", TS, wrote("a.py", 0))
         for job in (f"job-{number}" for number in range(6)):
@@ -239,13 +269,17 @@ def test_the_log_outside_forgets_closed_trails(location: Location, monkeypatch: 
         assert log.read_bytes().count(b"\t") < 5
         assert len(entries_of(location, "open")) == 1
         trails.append_entry("open", TS, wrote("a.py", 1))
-        assert len(entries_of(location, "open")) == 2, "the log is written to after it was begun anew"
+        assert len(entries_of(location, "open")) == 2, (
+            "the log is written to after it was begun anew"
+        )
         end(store, trails, "open")
     assert verify_audit(location).ok
     assert list(store.heads.folder.glob("open-trails-*")) == []
 
 
-def test_what_a_power_failure_left_behind_a_hole_in_the_log_was_never_acknowledged(location: Location) -> None:
+def test_what_a_power_failure_left_behind_a_hole_in_the_log_was_never_acknowledged(
+    location: Location,
+) -> None:
     with open_record(location) as store:
         store.append_unconditionally(
             FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-a", "WP01", "06", 1, "x", TS))]
@@ -278,7 +312,10 @@ def test_a_job_has_one_trail(location: Location) -> None:
 
 
 def test_an_open_trail_is_no_file_yet_and_is_shown_all_the_same(location: Location) -> None:
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "w") as trails,
+    ):
         begin(store, trails, "job-a")
         trails.append_entry("job-a", TS, wrote("a.py", 1))
         assert not trail_of(location).exists()
@@ -325,7 +362,9 @@ def test_a_closed_trail_that_was_changed_is_not_opened_again(location: Location)
 
 @pytest.mark.demand("W5.a")
 @pytest.mark.parametrize("exported", [False, True])
-def test_a_trail_that_was_open_again_at_a_crash_is_closed_once_more(location: Location, exported: bool) -> None:
+def test_a_trail_that_was_open_again_at_a_crash_is_closed_once_more(
+    location: Location, exported: bool
+) -> None:
     with open_record(location) as store:
         run_job(location, store, "job-a", 2)
         with TrailWriter.create(location, store.heads.folder, "later") as trails:
@@ -353,7 +392,9 @@ def test_a_trail_that_was_sealed_and_not_forgotten_is_left_as_it_is(location: Lo
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "file"])
-def test_what_stands_in_the_place_of_a_trail_is_neither_opened_nor_replaced(location: Location, kind: str) -> None:
+def test_what_stands_in_the_place_of_a_trail_is_neither_opened_nor_replaced(
+    location: Location, kind: str
+) -> None:
     with open_record(location) as store:
         with TrailWriter.create(location, store.heads.folder, "w") as trails:
             begin(store, trails, "job-p")
@@ -380,8 +421,13 @@ def test_what_stands_in_the_place_of_a_trail_is_neither_opened_nor_replaced(loca
 
 
 @pytest.mark.demand("D13.c")
-def test_a_link_in_the_place_of_a_feature_folder_leads_nowhere(location: Location, tmp_path: Path) -> None:
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+def test_a_link_in_the_place_of_a_feature_folder_leads_nowhere(
+    location: Location, tmp_path: Path
+) -> None:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "w") as trails,
+    ):
         begin(store, trails, "job-a")
         (tmp_path / "elsewhere").mkdir()
         (location.trails_folder / FEATURE).symlink_to(tmp_path / "elsewhere")
@@ -403,7 +449,9 @@ def test_a_trail_whose_log_was_lost_is_missed(location: Location) -> None:
     assert "job-c has no trail" in verify_audit(location).notes[0]
 
 
-def test_a_trail_whose_log_was_lost_after_its_export_is_closed_as_unwitnessed(location: Location) -> None:
+def test_a_trail_whose_log_was_lost_after_its_export_is_closed_as_unwitnessed(
+    location: Location,
+) -> None:
     with open_record(location) as store:
         with TrailWriter.create(location, store.heads.folder, "w") as trails:
             begin(store, trails, "job-c")
@@ -425,11 +473,17 @@ def test_the_trails_are_shown(
     monkeypatch.chdir(location.root)
     monkeypatch.setenv("XDG_STATE_HOME", str(location.state_home.parent))
     assert run_command(["audit", "show"]) == 0
-    assert f"{FEATURE}/job-a  WP01, 06-implementation, round 1, claude, at work  2 entries" in capsys.readouterr().out
+    assert (
+        f"{FEATURE}/job-a  WP01, 06-implementation, round 1, claude, at work  2 entries"
+        in capsys.readouterr().out
+    )
     assert run_command(["audit", "show", "--feature", "002-none", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"trails": []}
     assert run_command(["audit", "show", "--job", "job-a"]) == 0
-    assert f"{TS}  agent:claude-code  write_file       src/0.py lines 0  (observed)" in capsys.readouterr().out
+    assert (
+        f"{TS}  agent:claude-code  write_file       src/0.py lines 0  (observed)"
+        in capsys.readouterr().out
+    )
     assert run_command(["audit", "show", "--job", "job-", "--json"]) == 2
     assert "2 trails begin" in capsys.readouterr().err
     assert run_command(["audit", "show", "--chain", "--json"]) == 0
@@ -439,14 +493,21 @@ def test_the_trails_are_shown(
 def test_what_is_shown_cannot_command_a_terminal(
     location: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "w") as trails,
+    ):
         store.append_unconditionally(
-            FEATURE, TS, [job_started_event(JobRow(FEATURE, "job-t", "WP01", "06", 1, "x\x1b[2J", TS))]
+            FEATURE,
+            TS,
+            [job_started_event(JobRow(FEATURE, "job-t", "WP01", "06", 1, "x\x1b[2J", TS))],
         )
         trails.open(FEATURE, "job-t")
         trails.append_entry("job-t", TS, wrote("a\x1b]0;owned\x07\x9b2J\r.py", 1))
         end(store, trails, "job-t")
-    trail_of(location, "job-t").write_bytes(trail_of(location, "job-t").read_bytes() + b"\x1b[31mtorn \xff")
+    trail_of(location, "job-t").write_bytes(
+        trail_of(location, "job-t").read_bytes() + b"\x1b[31mtorn \xff"
+    )
     monkeypatch.chdir(location.root)
     for arguments in (["--job", "job-t"], ["--chain"], []):
         assert run_command(["audit", "show", *arguments]) == 0
@@ -455,9 +516,14 @@ def test_what_is_shown_cannot_command_a_terminal(
 
 
 @pytest.mark.demand("D13.c")
-def test_a_full_disk_in_the_middle_of_an_entry_leaves_a_log_that_the_next_process_can_read(location: Location) -> None:
+def test_a_full_disk_in_the_middle_of_an_entry_leaves_a_log_that_the_next_process_can_read(
+    location: Location,
+) -> None:
     """What was not acknowledged is taken away: another job's end would be written into the middle of it."""
-    with open_record(location) as store, TrailWriter.create(location, store.heads.folder, "w") as trails:
+    with (
+        open_record(location) as store,
+        TrailWriter.create(location, store.heads.folder, "w") as trails,
+    ):
         for job in ("a", "b"):
             store.append_unconditionally(
                 FEATURE, TS, [job_started_event(JobRow(FEATURE, job, "WP01", "06", 1, "x", TS))]

@@ -10,12 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from phasegate.core.paths.scope import ChangeKind, FileChange, FileMode, Scope, ScopeRule, find_violations
+from phasegate.core.paths.scope import (
+    ChangeKind,
+    FileChange,
+    FileMode,
+    Scope,
+    ScopeRule,
+    find_violations,
+)
 from phasegate.workspace.changes import CheckoutTooLarge, Observation, observe_checkout
 from phasegate.workspace.checkout import Checkout
 from phasegate.workspace.checkout_files import CheckoutLimits
 from phasegate.workspace.repository import open_repository
-from support.git_project import FILES, git, make_checkout, make_repository, seen_in, take_over, write
+from support.git_project import (
+    FILES,
+    git,
+    make_checkout,
+    make_repository,
+    seen_in,
+    take_over,
+    write,
+)
 
 
 @pytest.fixture
@@ -29,7 +44,12 @@ def _kinds(seen: Observation) -> dict[str, ChangeKind]:
 
 def test_an_untouched_checkout_has_no_changes(checkout: Checkout) -> None:
     seen = seen_in(checkout)
-    assert (seen.changes, seen.transient_changes, seen.git_directory_changes, seen.ignored_paths) == ((), (), (), ())
+    assert (
+        seen.changes,
+        seen.transient_changes,
+        seen.git_directory_changes,
+        seen.ignored_paths,
+    ) == ((), (), (), ())
     assert set(seen.tracked_files) == set(FILES)
 
 
@@ -54,14 +74,20 @@ def test_committed_staged_unstaged_and_untracked_changes_are_seen(checkout: Chec
 def test_deleted_files_and_folders_are_seen(checkout: Checkout) -> None:
     (checkout.folder / "README.md").unlink()
     git(checkout.folder, "rm", "-qr", "src")
-    assert _kinds(seen_in(checkout)) == dict.fromkeys(("README.md", "src/auth.py", "src/login.py"), ChangeKind.DELETED)
+    assert _kinds(seen_in(checkout)) == dict.fromkeys(
+        ("README.md", "src/auth.py", "src/login.py"), ChangeKind.DELETED
+    )
 
 
 @pytest.mark.demand("D6.c")
 def test_a_rename_names_both_paths(checkout: Checkout) -> None:
     (checkout.folder / "src/auth.py").rename(checkout.folder / "src/other.py")
     (change,) = seen_in(checkout).changes
-    assert (change.kind, change.old_path, change.path) == (ChangeKind.RENAMED, "src/auth.py", "src/other.py")
+    assert (change.kind, change.old_path, change.path) == (
+        ChangeKind.RENAMED,
+        "src/auth.py",
+        "src/other.py",
+    )
 
 
 def test_two_copies_of_a_deleted_file_are_one_rename_and_one_addition(checkout: Checkout) -> None:
@@ -93,7 +119,10 @@ def test_links_are_seen_with_their_targets(checkout: Checkout) -> None:
     (checkout.folder / "docs/guide.md").unlink()
     (checkout.folder / "docs").rmdir()
     (checkout.folder / "docs").symlink_to("src")
-    found = {change.path: (change.kind, change.mode, change.link_target) for change in seen_in(checkout).changes}
+    found = {
+        change.path: (change.kind, change.mode, change.link_target)
+        for change in seen_in(checkout).changes
+    }
     assert found == {
         "docs": (ChangeKind.ADDED, "120000", "src"),
         "docs/guide.md": (ChangeKind.DELETED, "", None),
@@ -115,7 +144,11 @@ def test_an_embedded_repository_is_seen_as_a_submodule(checkout: Checkout) -> No
     git(checkout.folder, "init", "-q", "--bare", "vendor/bare")
     git(checkout.folder, "init", "-q", "src")
     found = {change.path: change.mode for change in seen_in(checkout).changes}
-    assert found == {"src/.git": "040755", "vendor/bare": FileMode.SUBMODULE, "vendor/lib": FileMode.SUBMODULE}
+    assert found == {
+        "src/.git": "040755",
+        "vendor/bare": FileMode.SUBMODULE,
+        "vendor/lib": FileMode.SUBMODULE,
+    }
 
 
 def _pipe(path: Path) -> None:
@@ -141,7 +174,10 @@ def test_special_files_are_seen_and_never_opened(
 
 @pytest.mark.demand("D6.j")
 def test_ignore_rules_are_those_of_the_base_commit(checkout: Checkout) -> None:
-    write(checkout.folder, {"a.log": "", "src/b.log": "", "build/c/d.o": "", "e.txt": "", ".gitignore": "*.txt\n"})
+    write(
+        checkout.folder,
+        {"a.log": "", "src/b.log": "", "build/c/d.o": "", "e.txt": "", ".gitignore": "*.txt\n"},
+    )
     seen = seen_in(checkout)
     assert _kinds(seen) == {".gitignore": ChangeKind.MODIFIED, "e.txt": ChangeKind.ADDED}
     assert sorted(seen.ignored_paths) == ["a.log", "build", "src/b.log"]
@@ -151,19 +187,41 @@ def test_ignore_rules_are_those_of_the_base_commit(checkout: Checkout) -> None:
 def test_nested_ignore_files_count_and_those_of_the_agent_do_not(tmp_path: Path) -> None:
     files = {**FILES, "src/.gitignore": "/made/\n!keep.log\n"}
     checkout = make_checkout(make_repository(tmp_path / "project", files))
-    write(checkout.folder, {"src/made/x": "", "made/y": "", "src/keep.log": "", "docs/.gitignore": "*\n", "docs/z": ""})
-    assert sorted(_kinds(seen_in(checkout))) == ["docs/.gitignore", "docs/z", "made/y", "src/keep.log"]
+    write(
+        checkout.folder,
+        {
+            "src/made/x": "",
+            "made/y": "",
+            "src/keep.log": "",
+            "docs/.gitignore": "*\n",
+            "docs/z": "",
+        },
+    )
+    assert sorted(_kinds(seen_in(checkout))) == [
+        "docs/.gitignore",
+        "docs/z",
+        "made/y",
+        "src/keep.log",
+    ]
 
 
 def test_a_tracked_file_is_seen_even_if_a_rule_ignores_it(tmp_path: Path) -> None:
-    checkout = make_checkout(make_repository(tmp_path / "project", {**FILES, "build/tracked.txt": "x", "t.log": "x"}))
+    checkout = make_checkout(
+        make_repository(tmp_path / "project", {**FILES, "build/tracked.txt": "x", "t.log": "x"})
+    )
     write(checkout.folder, {"build/tracked.txt": "y", "t.log": "y", "build/new.txt": "n"})
     assert sorted(_kinds(seen_in(checkout))) == ["build/new.txt", "build/tracked.txt", "t.log"]
 
 
 @pytest.mark.demand("D6.k")
 def test_litter_of_tools_is_no_change(checkout: Checkout) -> None:
-    litter = ("src/__pycache__/a.pyc", "node_modules/x/y.js", ".pytest_cache/v", "target/debug/x", "src/x.pyc")
+    litter = (
+        "src/__pycache__/a.pyc",
+        "node_modules/x/y.js",
+        ".pytest_cache/v",
+        "target/debug/x",
+        "src/x.pyc",
+    )
     write(checkout.folder, dict.fromkeys(litter, "x"))
     assert seen_in(checkout).changes == ()
     own = observe_checkout(checkout, litter=("*.tmp",))
@@ -172,7 +230,9 @@ def test_litter_of_tools_is_no_change(checkout: Checkout) -> None:
 
 
 def test_a_folder_with_tracked_files_is_not_litter(tmp_path: Path) -> None:
-    checkout = make_checkout(make_repository(tmp_path / "project", {**FILES, "target/real.py": "x"}))
+    checkout = make_checkout(
+        make_repository(tmp_path / "project", {**FILES, "target/real.py": "x"})
+    )
     write(checkout.folder, {"target/new.py": "y"})
     assert sorted(_kinds(seen_in(checkout))) == ["target/new.py"]
 
@@ -191,7 +251,11 @@ def test_an_edit_with_the_same_size_and_a_forged_time_is_seen(checkout: Checkout
     path.write_text(text.replace("False", "True "))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     after = path.stat()
-    assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
+    assert (after.st_size, after.st_mtime_ns, after.st_ino) == (
+        before.st_size,
+        before.st_mtime_ns,
+        before.st_ino,
+    )
     assert sorted(_kinds(seen_in(checkout))) == ["src/login.py"]
 
 
@@ -211,7 +275,19 @@ def test_a_file_written_again_with_the_same_content_is_no_change(checkout: Check
 
 
 def test_odd_names_are_seen_as_they_are(checkout: Checkout) -> None:
-    names = ["-rf", "a b", "a\nb", "tab\t", 'quote"', "back\\slash", "ünï", "u\u0308", "*", "$(id)", "\udcff\udcfe"]
+    names = [
+        "-rf",
+        "a b",
+        "a\nb",
+        "tab\t",
+        'quote"',
+        "back\\slash",
+        "ünï",
+        "u\u0308",
+        "*",
+        "$(id)",
+        "\udcff\udcfe",
+    ]
     for name in names:
         Path(checkout.folder, name).write_text("x")
     assert sorted(_kinds(seen_in(checkout))) == sorted(names)
@@ -246,7 +322,16 @@ def test_a_file_that_takes_the_place_of_a_folder_is_seen(checkout: Checkout) -> 
 def test_a_submodule_of_the_base_is_left_alone(tmp_path: Path) -> None:
     library = make_repository(tmp_path / "library")
     root = make_repository(tmp_path / "project").root
-    git(root, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library.root), "lib")
+    git(
+        root,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "add",
+        str(library.root),
+        "lib",
+    )
     git(root, "commit", "-qm", "a library")
     checkout = make_checkout(open_repository(root))
     assert seen_in(checkout).changes == ()
@@ -264,7 +349,9 @@ def test_a_submodule_of_the_base_is_left_alone(tmp_path: Path) -> None:
         (CheckoutLimits(depth=3), "folders inside folders"),
     ],
 )
-def test_more_than_a_limit_is_a_value_that_names_it(checkout: Checkout, limits: CheckoutLimits, what: str) -> None:
+def test_more_than_a_limit_is_a_value_that_names_it(
+    checkout: Checkout, limits: CheckoutLimits, what: str
+) -> None:
     write(checkout.folder, {f"new/{number}.txt": "x" for number in range(5)})
     write(checkout.folder, {"big.bin": "x" * 2000, "a/b/c/d/e": "deep"})
     found = observe_checkout(checkout, limits=limits)
@@ -285,6 +372,11 @@ def test_a_file_that_is_large_from_the_start_is_no_limit(checkout: Checkout) -> 
 
 def test_a_change_is_judged_by_the_scope(checkout: Checkout) -> None:
     write(checkout.folder, {"src/login.py": "in scope\n", "src/auth.py": "out of scope\n"})
-    violations = find_violations(seen_in(checkout).changes, Scope(["src/login.py"]), seen_in(checkout).tracked_files)
+    violations = find_violations(
+        seen_in(checkout).changes, Scope(["src/login.py"]), seen_in(checkout).tracked_files
+    )
     assert [violation.path for violation in violations] == ["src/auth.py"]
-    assert FileChange(ChangeKind.MODIFIED, "src/login.py", "100644", "100644") in seen_in(checkout).changes
+    assert (
+        FileChange(ChangeKind.MODIFIED, "src/login.py", "100644", "100644")
+        in seen_in(checkout).changes
+    )

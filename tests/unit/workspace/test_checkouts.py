@@ -9,7 +9,13 @@ import pytest
 
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.workspace.agent_git_writer import list_object_stores
-from phasegate.workspace.checkout import Assignment, Checkout, find_checkout, list_checkouts, records_folder
+from phasegate.workspace.checkout import (
+    Assignment,
+    Checkout,
+    find_checkout,
+    list_checkouts,
+    records_folder,
+)
 from phasegate.workspace.checkout_lifecycle import (
     RemovedCheckout,
     RenewedCheckout,
@@ -53,10 +59,14 @@ def test_folder_and_branch_have_the_names_of_the_specification(tmp_path: Path) -
     checkout = make_checkout(repository)
     assert checkout.folder == repository.root / ".worktrees/001-user-login-WP01"
     assert git(checkout.folder, "branch", "--show-current").strip() == "feat/001-user-login-WP01"
-    assert branch_of(checkout) == checkout.start == git(repository.root, "rev-parse", "main").strip()
+    assert (
+        branch_of(checkout) == checkout.start == git(repository.root, "rev-parse", "main").strip()
+    )
 
 
-@pytest.mark.parametrize("slug", ["..", "", ".git", "a/b", "a\nb", "-x", "a..b", "x.lock", "a b", "a" * 200])
+@pytest.mark.parametrize(
+    "slug", ["..", "", ".git", "a/b", "a\nb", "-x", "a..b", "x.lock", "a b", "a" * 200]
+)
 def test_a_name_that_is_no_folder_and_branch_is_refused(tmp_path: Path, slug: str) -> None:
     repository = make_repository(tmp_path / "project")
     with pytest.raises(ConfigError):
@@ -100,7 +110,9 @@ def test_a_removed_checkout_leaves_nothing_but_its_branch(tmp_path: Path) -> Non
 
 
 @pytest.mark.demand("D4.f")
-def test_an_agent_can_commit_and_sees_history_and_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_can_commit_and_sees_history_and_tags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = make_repository(tmp_path / "project").root
     git(root, "tag", "v1.0")
     git(root, "tag", "-a", "-m", "two", "v2.0")
@@ -112,13 +124,18 @@ def test_an_agent_can_commit_and_sees_history_and_tags(tmp_path: Path, monkeypat
     git(checkout.folder, "commit", "-qm", "WP01: done")
     assert git(checkout.folder, "describe", "--tags", "--abbrev=0").strip() in ("v1.0", "v2.0")
     assert git(checkout.folder, "log", "--format=%s").splitlines() == ["WP01: done", "Begin"]
-    assert git(checkout.folder, "show", "--stat", "--format=", "HEAD").split("|")[0].strip() == "src/login.py"
+    assert (
+        git(checkout.folder, "show", "--stat", "--format=", "HEAD").split("|")[0].strip()
+        == "src/login.py"
+    )
     assert git(checkout.folder, "config", "user.email").strip() == AGENT.email
     git(checkout.folder, "fsck", "--strict")
 
 
 @pytest.mark.demand("D4.e", "D6.n")
-def test_nothing_of_the_person_changes_when_an_agent_commits_tags_and_collects_garbage(tmp_path: Path) -> None:
+def test_nothing_of_the_person_changes_when_an_agent_commits_tags_and_collects_garbage(
+    tmp_path: Path,
+) -> None:
     repository = make_repository(tmp_path / "project")
     git(repository.root, "tag", "v1.0")
     checkout = make_checkout(repository)
@@ -132,7 +149,10 @@ def test_nothing_of_the_person_changes_when_an_agent_commits_tags_and_collects_g
         ("gc", "-q", "--prune=now"),
     ):
         git(checkout.folder, *command)
-    assert (git(repository.root, "for-each-ref"), git(repository.root, "status", "--porcelain")) == before
+    assert (
+        git(repository.root, "for-each-ref"),
+        git(repository.root, "status", "--porcelain"),
+    ) == before
     git(repository.root, "fsck", "--strict")
 
 
@@ -180,14 +200,18 @@ def test_starting_over_saves_the_state_first(tmp_path: Path) -> None:
     assert show(repository, ref, "src/login.py") == b"first\n"
     assert git(repository.root, "ls-tree", "--name-only", ref, "docs/guide.md") == ""
     assert branch_of(checkout) == git(repository.root, "rev-parse", f"feat/{SLUG}").strip()
-    assert "WP01: rest" in git(repository.root, "log", "--format=%s", ref)  # the branch's history is kept too
+    assert "WP01: rest" in git(
+        repository.root, "log", "--format=%s", ref
+    )  # the branch's history is kept too
     assert git(checkout.folder, "status", "--porcelain") == ""
     assert not (checkout.folder / "empty").exists()
     assert seen_in(renewed.checkout).changes == ()
 
 
 @pytest.mark.demand("D7.h")
-def test_starting_over_saves_what_was_taken_over_before_though_nothing_is_new(tmp_path: Path) -> None:
+def test_starting_over_saves_what_was_taken_over_before_though_nothing_is_new(
+    tmp_path: Path,
+) -> None:
     """The disk holds no more than the branch does, but the branch goes back too."""
     repository = make_repository(tmp_path / "project")
     checkout = make_checkout(repository)
@@ -213,7 +237,9 @@ def test_each_saved_state_has_a_number_of_its_own(tmp_path: Path) -> None:
         renewed = reset_checkout(checkout, TERMS)
         assert isinstance(renewed, RenewedCheckout)
         checkout = renewed.checkout
-    assert [show(repository, ref, "notes.txt") for ref in saved_work(repository, f"{SLUG}-WP01")] == [
+    assert [
+        show(repository, ref, "notes.txt") for ref in saved_work(repository, f"{SLUG}-WP01")
+    ] == [
         b"1\n",
         b"2\n",
         b"3\n",
@@ -299,14 +325,25 @@ def test_a_conflict_can_be_solved_in_a_round_of_its_own(tmp_path: Path) -> None:
     assert show(repository, f"feat/{SLUG}", "src/login.py") == b"def login():\n    return 'both'\n"
     parents = git(repository.root, "log", "-1", "--format=%P", branch).split()
     assert len(parents) == 2
-    assert git(repository.root, "log", "-1", "--format=%s", branch).strip() == "WP01: solve the conflict"
+    assert (
+        git(repository.root, "log", "-1", "--format=%s", branch).strip()
+        == "WP01: solve the conflict"
+    )
 
 
 @pytest.mark.demand("D4.d")
 def test_a_checkout_out_of_the_pool_is_as_new(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
     first = make_checkout(repository, "WP01")
-    write(first.folder, {"src/login.py": "one\n", "AGENTS.md": "obey", "build/x.o": "1", "node_modules/evil.js": "1"})
+    write(
+        first.folder,
+        {
+            "src/login.py": "one\n",
+            "AGENTS.md": "obey",
+            "build/x.o": "1",
+            "node_modules/evil.js": "1",
+        },
+    )
     (first.folder / "docs/guide.md").unlink()
     (first.folder / "src/auth.py").chmod(0o755)
     (first.folder / ".git/hooks").mkdir()
@@ -318,7 +355,9 @@ def test_a_checkout_out_of_the_pool_is_as_new(tmp_path: Path) -> None:
     second = make_checkout(repository, "WP02")
 
     assert (second.folder / "README.md").stat().st_ino == inode  # it is the same checkout
-    found = {str(path.relative_to(second.folder)) for path in second.folder.rglob("*") if path.is_file()}
+    found = {
+        str(path.relative_to(second.folder)) for path in second.folder.rglob("*") if path.is_file()
+    }
     assert {path for path in found if not path.startswith(".git/")} == set(FILES)
     assert all((second.folder / name).read_text() == text for name, text in FILES.items())
     assert not (second.folder / ".git/hooks").exists()
@@ -354,7 +393,9 @@ def test_a_checkout_whose_record_cannot_be_read_is_put_aside_for_a_new_one(
     checkout = make_checkout(make_repository(tmp_path / "project"))
     for number in (1, 2):
         write(checkout.folder, {"src/login.py": f"work {number}\n"})
-        (records_folder(checkout.repository, checkout.assignment.name) / "record.json").write_bytes(left)
+        (records_folder(checkout.repository, checkout.assignment.name) / "record.json").write_bytes(
+            left
+        )
         again = make_checkout(checkout.repository)
         assert seen_in(again).changes == ()
         aside = checkout.folder.with_name(f".damaged-{checkout.folder.name}-{number}")
@@ -365,7 +406,9 @@ def test_a_checkout_whose_record_cannot_be_read_is_put_aside_for_a_new_one(
 @pytest.mark.parametrize("name", ["record.json", "index"])
 def test_a_damaged_checkout_in_the_pool_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
     repository = make_repository(tmp_path / "project")
-    assert isinstance(remove_checkout(make_checkout(repository), US, keep_for_reuse=True), RemovedCheckout)
+    assert isinstance(
+        remove_checkout(make_checkout(repository), US, keep_for_reuse=True), RemovedCheckout
+    )
     (repository.own_folder / "pool/0" / name).write_bytes(b"")
     again = make_checkout(repository)
     assert seen_in(again).changes == ()

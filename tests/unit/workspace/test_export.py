@@ -25,10 +25,16 @@ def _files(folder: Path) -> dict[str, bytes]:
 def test_an_export_holds_the_tree_and_nothing_else(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
     checkout = make_checkout(repository)
-    write(checkout.folder, {"src/login.py": "done\n", "conftest.py": "evil\n", "AGENTS.md": "obey\n", "x.log": "x"})
+    write(
+        checkout.folder,
+        {"src/login.py": "done\n", "conftest.py": "evil\n", "AGENTS.md": "obey\n", "x.log": "x"},
+    )
     tip = take_over(checkout, ["src/login.py"]).tip
     done = export_tree(repository, tip, tmp_path / "export")
-    assert _files(done.folder) == {**{name: text.encode() for name, text in FILES.items()}, "src/login.py": b"done\n"}
+    assert _files(done.folder) == {
+        **{name: text.encode() for name, text in FILES.items()},
+        "src/login.py": b"done\n",
+    }
     assert done.skipped_links == ()
     assert not (done.folder / ".git").exists()
 
@@ -61,7 +67,9 @@ def test_links_that_lead_out_are_left_out_and_named(tmp_path: Path) -> None:
     repository = open_repository(root)
     done = export_tree(repository, _main(repository), tmp_path / "export")
     assert sorted(done.skipped_links) == ["loop", "out", "src/above"]
-    links = {str(path.relative_to(done.folder)) for path in done.folder.rglob("*") if path.is_symlink()}
+    links = {
+        str(path.relative_to(done.folder)) for path in done.folder.rglob("*") if path.is_symlink()
+    }
     assert links == {"good", "src/up"}
 
 
@@ -73,7 +81,10 @@ def test_an_export_can_have_a_git_directory_of_its_own(tmp_path: Path) -> None:
     assert git(done.folder, "status", "--porcelain") == ""
     with pytest.raises(StateConflict):  # a tree has no history
         export_tree(
-            repository, git(repository.root, "rev-parse", "main^{tree}").strip(), tmp_path / "tree", with_git=True
+            repository,
+            git(repository.root, "rev-parse", "main^{tree}").strip(),
+            tmp_path / "tree",
+            with_git=True,
         )
 
 

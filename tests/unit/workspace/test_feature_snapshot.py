@@ -19,7 +19,13 @@ def test_code_that_names_a_ref_of_somebody_else_moves_none(tmp_path: Path) -> No
     first = git(root, "rev-parse", "HEAD").strip()
     git(root, "commit", "-q", "--allow-empty", "-m", "later")
     last = git(root, "rev-parse", "main").strip()
-    for stranger in ("refs/heads/main", f"{own}-2", "refs/heads/feat/002-other", "HEAD", "refs/phasegate/audit"):
+    for stranger in (
+        "refs/heads/main",
+        f"{own}-2",
+        "refs/heads/feat/002-other",
+        "HEAD",
+        "refs/phasegate/audit",
+    ):
         with pytest.raises(StateConflict, match="no ref of it"):
             import_refs(repository, SLUG, {own: first, stranger: first})
         assert git(root, "rev-parse", "main").strip() == last

@@ -20,7 +20,9 @@ def _ignored_by_us(rules: IgnoreRules, path: str) -> bool:
     """A file is ignored if it is, or if a folder above it is: that one is not looked into."""
     parts = path.split("/")
     folders = ["/".join(parts[:count]) for count in range(1, len(parts))]
-    return any(rules.is_ignored(folder, True) for folder in folders) or rules.is_ignored(path, False)
+    return any(rules.is_ignored(folder, True) for folder in folders) or rules.is_ignored(
+        path, False
+    )
 
 
 def _ignored_by_git(root: Path, paths: list[str]) -> set[str]:
@@ -69,17 +71,40 @@ def test_a_rule_means_what_git_says(tmp_path: Path, text: str) -> None:
         "trailing",
         "escaped ",
     ]
-    names += ["*.txt", "foo", "bar", "build", "cache", "keep", "frotz", "src", "m.py", "ax", "o.o", "x.ok", "[broken"]
-    paths = [*names, *(f"{one}/{two}" for one in ("a", "foo", "src", "build", "doc", "x/y") for two in names)]
+    names += [
+        "*.txt",
+        "foo",
+        "bar",
+        "build",
+        "cache",
+        "keep",
+        "frotz",
+        "src",
+        "m.py",
+        "ax",
+        "o.o",
+        "x.ok",
+        "[broken",
+    ]
+    paths = [
+        *names,
+        *(f"{one}/{two}" for one in ("a", "foo", "src", "build", "doc", "x/y") for two in names),
+    ]
     git(tmp_path, "init", "-q")
     (tmp_path / ".gitignore").write_bytes(text.encode())
     rules = IgnoreRules({"": text.encode()})
-    assert {path for path in paths if _ignored_by_us(rules, path)} == _ignored_by_git(tmp_path, paths)
+    assert {path for path in paths if _ignored_by_us(rules, path)} == _ignored_by_git(
+        tmp_path, paths
+    )
 
 
 @pytest.mark.demand("D6.j")
 def test_the_nearest_file_decides(tmp_path: Path) -> None:
-    files = {".gitignore": "*.log\n/only-root\n", "src/.gitignore": "!*.log\n/made\n", "src/deep/.gitignore": "x.log\n"}
+    files = {
+        ".gitignore": "*.log\n/only-root\n",
+        "src/.gitignore": "!*.log\n/made\n",
+        "src/deep/.gitignore": "x.log\n",
+    }
     paths = [
         "a.log",
         "src/a.log",
@@ -93,7 +118,9 @@ def test_the_nearest_file_decides(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     write(tmp_path, files)
     rules = IgnoreRules({path.rpartition("/")[0]: text.encode() for path, text in files.items()})
-    assert {path for path in paths if _ignored_by_us(rules, path)} == _ignored_by_git(tmp_path, paths)
+    assert {path for path in paths if _ignored_by_us(rules, path)} == _ignored_by_git(
+        tmp_path, paths
+    )
 
 
 _PART = st.text("ab*?.", min_size=1, max_size=4).filter(lambda part: part not in (".", "..", "**"))
@@ -105,7 +132,9 @@ _LINE = st.builds(
     st.sampled_from(["", "/", "/**"]),
 )
 _NAME = st.text("ab.", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
-_PATHS = st.lists(st.lists(_NAME, min_size=1, max_size=4).map("/".join), min_size=1, max_size=30, unique=True)
+_PATHS = st.lists(
+    st.lists(_NAME, min_size=1, max_size=4).map("/".join), min_size=1, max_size=30, unique=True
+)
 
 
 @pytest.mark.demand("D6.j")
@@ -118,8 +147,13 @@ def test_random_rules_mean_what_git_says(lines: list[str], paths: list[str]) -> 
         git(root, "init", "-q")
         (root / ".gitignore").write_text("\n".join(lines) + "\n")
         theirs = _ignored_by_git(root, paths)
-    ours = {path for path in paths if _ignored_by_us(IgnoreRules({"": "\n".join(lines).encode()}), path)}
-    floating = any(line.lstrip("!/").startswith("**/") and "/" in line.lstrip("!/")[3:].rstrip("/*") for line in lines)
+    ours = {
+        path for path in paths if _ignored_by_us(IgnoreRules({"": "\n".join(lines).encode()}), path)
+    }
+    floating = any(
+        line.lstrip("!/").startswith("**/") and "/" in line.lstrip("!/")[3:].rstrip("/*")
+        for line in lines
+    )
     assert ours == theirs or floating
 
 

@@ -58,7 +58,10 @@ def test_a_clean_checkout_of_the_base_is_moved_along(repository: Repository) -> 
     assert git(repository.root, "status", "--porcelain") == ""
     assert (repository.root / "src/new/deep.py").read_text() == "new\n"
     assert not (repository.root / "docs").exists()
-    assert git(repository.root, "log", "--first-parent", "--format=%s").splitlines() == ["Merge the feature", "Begin"]
+    assert git(repository.root, "log", "--first-parent", "--format=%s").splitlines() == [
+        "Merge the feature",
+        "Begin",
+    ]
 
 
 @pytest.mark.demand("W8.e")
@@ -134,7 +137,9 @@ def test_a_touched_file_with_the_same_content_is_clean(repository: Repository) -
 
 @pytest.mark.parametrize("mark", ["MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge"])
 def test_an_operation_under_way_stops_the_merge(repository: Repository, mark: str) -> None:
-    (repository.git_dir / mark).mkdir() if "-" in mark else (repository.git_dir / mark).write_text("x")
+    (repository.git_dir / mark).mkdir() if "-" in mark else (repository.git_dir / mark).write_text(
+        "x"
+    )
     stopped = finish_merge(repository, _prepared(repository))
     assert isinstance(stopped, Obstacle)
     assert stopped.reason.endswith("is under way")
@@ -148,7 +153,9 @@ def test_the_person_at_work_in_git_stops_the_merge(repository: Repository) -> No
     assert (repository.git_dir / "index.lock").exists()
 
 
-def test_a_linked_worktree_of_the_person_is_moved_along_too(repository: Repository, tmp_path: Path) -> None:
+def test_a_linked_worktree_of_the_person_is_moved_along_too(
+    repository: Repository, tmp_path: Path
+) -> None:
     git(repository.root, "checkout", "-q", "-b", "elsewhere")
     git(repository.root, "worktree", "add", "-q", str(tmp_path / "linked"), "main")
     assert isinstance(finish_merge(repository, _prepared(repository)), AlreadyMerged)
@@ -164,7 +171,9 @@ def test_a_linked_worktree_of_the_person_is_moved_along_too(repository: Reposito
     assert stopped.folder == tmp_path / "linked"
 
 
-def test_a_rebase_of_the_target_in_another_worktree_stops_the_merge(repository: Repository, tmp_path: Path) -> None:
+def test_a_rebase_of_the_target_in_another_worktree_stops_the_merge(
+    repository: Repository, tmp_path: Path
+) -> None:
     git(repository.root, "checkout", "-q", "-b", "elsewhere")
     git(repository.root, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"))
     folder = repository.common_dir / "worktrees/linked/rebase-merge"
@@ -188,7 +197,9 @@ def test_line_ends_are_written_as_the_person_has_them(tmp_path: Path) -> None:
     assert git(repository.root, "status", "--porcelain") == ""
 
 
-def test_a_file_that_needs_a_filter_program_stops_the_merge(repository: Repository, tmp_path: Path) -> None:
+def test_a_file_that_needs_a_filter_program_stops_the_merge(
+    repository: Repository, tmp_path: Path
+) -> None:
     marker = tmp_path / "ran"
     git(repository.root, "checkout", "-q", FEATURE)
     write(repository.root, {".gitattributes": "*.py filter=lfs\n"})
@@ -209,7 +220,9 @@ def test_a_sparse_checkout_stops_the_merge(repository: Repository) -> None:
     assert "sparse" in stopped.reason
 
 
-def test_an_index_that_only_the_persons_git_can_read_stops_the_merge(repository: Repository) -> None:
+def test_an_index_that_only_the_persons_git_can_read_stops_the_merge(
+    repository: Repository,
+) -> None:
     git(repository.root, "update-index", "--split-index")
     before = _state(repository)
     stopped = finish_merge(repository, _prepared(repository))
@@ -222,7 +235,9 @@ def test_a_conflict_is_a_value_that_names_the_files(repository: Repository) -> N
     write(repository.root, {"src/login.py": "base moved\n"})
     git(repository.root, "commit", "-qam", "base")
     before = _state(repository)
-    assert prepare_merge(repository, FEATURE, "main", "x", US) == MergeConflict("main", FEATURE, ("src/login.py",))
+    assert prepare_merge(repository, FEATURE, "main", "x", US) == MergeConflict(
+        "main", FEATURE, ("src/login.py",)
+    )
     assert _state(repository) == before
 
 
@@ -231,7 +246,9 @@ def test_a_merge_is_not_done_twice(repository: Repository) -> None:
     prepared = _prepared(repository)
     for _ in range(2):
         assert finish_merge(repository, prepared) == AlreadyMerged("main", prepared.commit)
-    assert prepare_merge(repository, FEATURE, "main", "again", US) == AlreadyMerged("main", prepared.commit)
+    assert prepare_merge(repository, FEATURE, "main", "again", US) == AlreadyMerged(
+        "main", prepared.commit
+    )
     git(repository.root, "commit", "-q", "--allow-empty", "-m", "later")
     assert isinstance(finish_merge(repository, prepared), AlreadyMerged)
     merges = git(repository.root, "log", "--first-parent", "--merges", "--format=%s").splitlines()
@@ -248,7 +265,9 @@ def test_a_target_that_moved_is_a_value_and_nothing_is_done(repository: Reposito
     assert isinstance(finish_merge(repository, _prepared(repository)), AlreadyMerged)
 
 
-def test_a_move_that_was_cut_off_after_the_files_were_written_is_ended(repository: Repository) -> None:
+def test_a_move_that_was_cut_off_after_the_files_were_written_is_ended(
+    repository: Repository,
+) -> None:
     """Died between the files and the ref: the files are the new ones, index and ref the old ones."""
     prepared = _prepared(repository)
     write(repository.root, {"src/login.py": "feature\n", "src/new/deep.py": "new\n"})
@@ -257,7 +276,9 @@ def test_a_move_that_was_cut_off_after_the_files_were_written_is_ended(repositor
     assert git(repository.root, "status", "--porcelain") == ""
 
 
-def test_a_move_that_was_cut_off_after_the_index_was_written_is_ended(repository: Repository) -> None:
+def test_a_move_that_was_cut_off_after_the_index_was_written_is_ended(
+    repository: Repository,
+) -> None:
     prepared = _prepared(repository)
     git(repository.root, "read-tree", "-m", "-u", "main", prepared.commit)
     assert git(repository.root, "status", "--porcelain") != ""

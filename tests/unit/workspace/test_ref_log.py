@@ -10,7 +10,13 @@ import pytest
 
 from phasegate.workspace import ref_log
 from phasegate.workspace.outside_changes import capture_outside_state, find_outside_changes
-from phasegate.workspace.ref_log import RefMove, is_explained_by_moves, last_move_number, log_moves, moves_since
+from phasegate.workspace.ref_log import (
+    RefMove,
+    is_explained_by_moves,
+    last_move_number,
+    log_moves,
+    moves_since,
+)
 from phasegate.workspace.refs import advance_branch, move_refs
 from phasegate.workspace.repository import Repository
 from phasegate.workspace.repository_locks import repository_lock
@@ -20,7 +26,10 @@ REF = "refs/heads/feat/x"
 
 
 def _changed(repository: Repository, before: object) -> list[str]:
-    return [change.path for change in find_outside_changes(repository, before, capture_outside_state(repository))]  # type: ignore[arg-type]
+    return [
+        change.path
+        for change in find_outside_changes(repository, before, capture_outside_state(repository))
+    ]  # type: ignore[arg-type]
 
 
 def _commit(repository: Repository, files: dict[str, str]) -> str:
@@ -37,7 +46,10 @@ def _commit(repository: Repository, files: dict[str, str]) -> str:
 @pytest.mark.demand("D6.e")
 def test_a_ref_that_we_moved_is_no_change_and_the_same_move_by_another_is(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
-    main, other = git(repository.root, "rev-parse", "main").strip(), _commit(repository, {"a": "1\n"})
+    main, other = (
+        git(repository.root, "rev-parse", "main").strip(),
+        _commit(repository, {"a": "1\n"}),
+    )
     before = capture_outside_state(repository)
     with repository_lock(repository) as lock:
         move_refs(repository, lock, [RefMove(REF, None, main)], "test")
@@ -47,7 +59,9 @@ def test_a_ref_that_we_moved_is_no_change_and_the_same_move_by_another_is(tmp_pa
     assert _changed(repository, capture_outside_state(repository)) == []
     before = capture_outside_state(repository)
     git(repository.root, "update-ref", REF, other)
-    assert _changed(repository, before) == [REF], "we made that very move, but before the first look"
+    assert _changed(repository, before) == [REF], (
+        "we made that very move, but before the first look"
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +71,9 @@ def test_a_ref_that_we_moved_is_no_change_and_the_same_move_by_another_is(tmp_pa
         *((*change, False) for change in ("cb", "-b", "xc", "ax", "ba")),
     ],
 )
-def test_only_a_chain_of_noted_moves_explains_a_change(before: str, after: str, expected: bool) -> None:
+def test_only_a_chain_of_noted_moves_explains_a_change(
+    before: str, after: str, expected: bool
+) -> None:
     moves = [RefMove(REF, "a", "b"), RefMove(REF, "b", "c"), RefMove(REF, "c", "-")]
     assert is_explained_by_moves(before, after, moves) is expected
 
@@ -65,7 +81,10 @@ def test_only_a_chain_of_noted_moves_explains_a_change(before: str, after: str, 
 @pytest.mark.demand("D6.e", "W8.g")
 def test_the_files_of_a_person_who_stands_on_a_branch_that_we_move_are_ours(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
-    main, new = git(repository.root, "rev-parse", "main").strip(), _commit(repository, {"a.txt": "1\n", "b.txt": "1\n"})
+    main, new = (
+        git(repository.root, "rev-parse", "main").strip(),
+        _commit(repository, {"a.txt": "1\n", "b.txt": "1\n"}),
+    )
     before = capture_outside_state(repository)
     with repository_lock(repository) as lock:
         assert advance_branch(repository, lock, "main", main, new, "test") is None
@@ -92,7 +111,9 @@ print([change.path for change in changed_outside(repository, before, look_outsid
 def test_the_log_of_a_run_in_the_repository_is_no_change_of_an_agent(tmp_path: Path) -> None:
     root = make_repository(tmp_path / "project").root
     with (root / "said").open("w") as said:
-        done = subprocess.run([sys.executable, "-c", WATCHES_ITSELF], cwd=root, stdout=subprocess.PIPE, stderr=said)
+        done = subprocess.run(
+            [sys.executable, "-c", WATCHES_ITSELF], cwd=root, stdout=subprocess.PIPE, stderr=said
+        )
     assert "as a run says" in (root / "said").read_text()
     assert done.stdout.decode() == "['theirs']\n"
 
@@ -104,7 +125,10 @@ def test_half_a_line_of_a_dead_writer_costs_no_later_move(tmp_path: Path) -> Non
         with (repository.own_folder / "moves").open("ab") as file:
             file.write(b'[2, "refs/hea')
         log_moves(repository, lock, [RefMove(REF, "a", "b"), RefMove("name\udcff\n", "a", None)])
-    assert moves_since(repository, 1) == [RefMove(REF, "a", "b"), RefMove("name\udcff\n", "a", None)]
+    assert moves_since(repository, 1) == [
+        RefMove(REF, "a", "b"),
+        RefMove("name\udcff\n", "a", None),
+    ]
 
 
 def test_the_log_stays_small_and_looking_too_far_back_explains_nothing(

@@ -64,7 +64,11 @@ def test_an_update_that_cannot_be_read_is_told_and_a_lost_piece_of_the_answer_mi
 ) -> None:
     report = run_agent(repository, "garbles", kind).report
     is_text = kind == "agent_message_chunk"
-    assert (report.ending, report.answer, report.truncated) == (Ending.COMPLETED, "All well", is_text)
+    assert (report.ending, report.answer, report.truncated) == (
+        Ending.COMPLETED,
+        "All well",
+        is_text,
+    )
     assert report.remark == "1 update could not be read"
 
 
@@ -88,14 +92,18 @@ def test_an_agent_that_ends_its_turn_at_a_refusal_is_asked_once_more(repository:
         ("stream disconnected before completion", Ending.TRANSIENT),
     ],
 )
-def test_an_error_that_is_told_as_an_answer_is_no_answer(repository: Path, error: str, ending: Ending) -> None:
+def test_an_error_that_is_told_as_an_answer_is_no_answer(
+    repository: Path, error: str, ending: Ending
+) -> None:
     report = run_agent(repository, "hides_an_error", error).report
     assert (report.ending, report.reason) == (ending, f"Error: {error}")
 
 
 def test_what_a_turn_used_is_added_up_as_the_agent_says_it(repository: Path) -> None:
     report = run_agent(repository, "messages").report
-    assert report.usage == Usage(input_tokens=101, cached_input_tokens=11, output_tokens=23, cost_usd=0.25)
+    assert report.usage == Usage(
+        input_tokens=101, cached_input_tokens=11, output_tokens=23, cost_usd=0.25
+    )
 
 
 @pytest.mark.demand("P5.a", "D3.g")
@@ -115,7 +123,10 @@ def test_an_agent_with_a_mode_that_asks_is_put_into_it(repository: Path) -> None
 def test_reads_and_commands_are_allowed(repository: Path) -> None:
     (repository / "README.md").write_text("")
     steps = [
-        {"path": "a", "call": {"kind": "execute", "title": "npm test", "rawInput": {"command": "npm test"}}},
+        {
+            "path": "a",
+            "call": {"kind": "execute", "title": "npm test", "rawInput": {"command": "npm test"}},
+        },
         {"path": "b", "call": {"kind": "read", "locations": [{"path": f"{repository}/README.md"}]}},
         {"path": "c", "call": {"kind": "read", "locations": [{"path": str(repository)}]}},
         {"path": "d", "call": {"kind": "search", "locations": []}},
@@ -129,9 +140,15 @@ def test_reads_and_commands_are_allowed(repository: Path) -> None:
 
 
 ERRORS = [
-    ({"code": -32603, "message": "Internal error", "data": {"details": "HTTP 400 Bad Request"}}, Ending.FAILED),
+    (
+        {"code": -32603, "message": "Internal error", "data": {"details": "HTTP 400 Bad Request"}},
+        Ending.FAILED,
+    ),
     ({"code": -32603, "message": "connect ECONNREFUSED 127.0.0.1:1"}, Ending.TRANSIENT),
-    ({"code": 429, "message": "status 429", "data": "too many requests, retry after 60s"}, Ending.RATE_LIMITED),
+    (
+        {"code": 429, "message": "status 429", "data": "too many requests, retry after 60s"},
+        Ending.RATE_LIMITED,
+    ),
     ({"code": -32000, "message": "Authentication required"}, Ending.NOT_RUNNABLE),
     ({"code": 1}, Ending.FAILED),
 ]
@@ -159,7 +176,9 @@ def test_an_agent_that_wants_somebody_to_sign_in_says_how(repository: Path) -> N
     assert "sign in" in report.remedy
 
 
-@pytest.mark.parametrize(("key", "ending"), [("has one", Ending.COMPLETED), ("has none", Ending.NOT_RUNNABLE)])
+@pytest.mark.parametrize(
+    ("key", "ending"), [("has one", Ending.COMPLETED), ("has none", Ending.NOT_RUNNABLE)]
+)
 def test_a_key_in_the_environment_is_the_only_way_to_sign_in_that_is_tried(
     repository: Path, key: str, ending: Ending
 ) -> None:
@@ -168,7 +187,8 @@ def test_a_key_in_the_environment_is_the_only_way_to_sign_in_that_is_tried(
 
 def test_the_program_gets_the_scope_and_no_secret_by_its_input(repository: Path) -> None:
     task = msgspec.structs.replace(
-        acp_task(repository, agent_command("echoes")), scope=Scope(("src/",), exceptions=("a",), set_aside=("WP01.md",))
+        acp_task(repository, agent_command("echoes")),
+        scope=Scope(("src/",), exceptions=("a",), set_aside=("WP01.md",)),
     )
     launch = get_harness("acp").launch(task)
     assert isinstance(launch.stdin, bytes)
@@ -179,7 +199,8 @@ def test_the_program_gets_the_scope_and_no_secret_by_its_input(repository: Path)
 
 
 @pytest.mark.parametrize(
-    ("program", "kind"), [("gemini", "gemini"), ("opencode", "opencode"), ("claude-agent-acp", "claude_code")]
+    ("program", "kind"),
+    [("gemini", "gemini"), ("opencode", "opencode"), ("claude-agent-acp", "claude_code")],
 )
 def test_a_known_program_is_started_with_what_its_own_harness_gives_it(
     repository: Path, program: str, kind: str
@@ -190,12 +211,18 @@ def test_a_known_program_is_started_with_what_its_own_harness_gives_it(
     assert launch.stdin != own.stdin
     assert own.env.items() <= launch.env.items()
     assert own.sign_in_files == launch.sign_in_files != ()
-    for field in ("default_env", "pass_env", "home_files"):  # what keeps the settings of a repository from it
+    for field in (
+        "default_env",
+        "pass_env",
+        "home_files",
+    ):  # what keeps the settings of a repository from it
         assert getattr(own, field) == getattr(launch, field)
     assert ("OPENCODE_PERMISSION" in launch.env) is (program == "opencode")
 
 
-def test_a_job_that_was_told_to_stop_and_still_ended_its_turn_is_judged_by_its_work(repository: Path) -> None:
+def test_a_job_that_was_told_to_stop_and_still_ended_its_turn_is_judged_by_its_work(
+    repository: Path,
+) -> None:
     task = acp_task(repository, agent_command("stops", "end_turn"))
     done = carry_out(acp_launch(task), repository)
     stopped = msgspec.structs.replace(done, sigterm_sent=True)
@@ -206,6 +233,12 @@ def test_a_job_that_was_told_to_stop_and_still_ended_its_turn_is_judged_by_its_w
 
 def test_lines_that_are_not_ours_say_nothing(repository: Path) -> None:
     task = acp_task(repository, agent_command("echoes"))
-    lines = ['{"type":"end","how":"well"}', '{"type":"text"}', "null", '{"type":"end"}', json.dumps({"type": "x"})]
+    lines = [
+        '{"type":"end","how":"well"}',
+        '{"type":"text"}',
+        "null",
+        '{"type":"end"}',
+        json.dumps({"type": "x"}),
+    ]
     report = reported(get_harness("acp"), task, FinishedRun(0, "\n".join(lines), ""))
     assert (report.answer, report.ending) == ("", Ending.FAILED)

@@ -84,9 +84,7 @@ def test_named_paths_alone_are_committed(checkout: Path) -> None:
 def test_known_names_are_filled_once_and_other_braces_survive(checkout: Path) -> None:
     text = '{"id": "{job_id}", "wp": "{wp_id}", "n": {}, "u": "{unknown}", "f": {feature_slug}, "r": "{round}{{kind}}"}'
     finished = play(checkout, turn(f"{{ print = '{text}' }}"))
-    expected = (
-        f'{{"id": "{JOB_ID}", "wp": "WP01", "n": {{}}, "u": "{{unknown}}", "f": 001-user-login, "r": "1{{scripted}}"}}'
-    )
+    expected = f'{{"id": "{JOB_ID}", "wp": "WP01", "n": {{}}, "u": "{{unknown}}", "f": 001-user-login, "r": "1{{scripted}}"}}'
     assert finished.stdout == f"{expected}\n"
 
 
@@ -115,14 +113,18 @@ def test_a_success_result_tells_what_was_really_done(checkout: Path) -> None:
         "completed",
     )
     assert result["summary"] == 'WP01 é "quoted"'
-    assert result["commits"] == [{"sha": git(checkout, "rev-parse", "HEAD"), "message": "WP01: One"}]
+    assert result["commits"] == [
+        {"sha": git(checkout, "rev-parse", "HEAD"), "message": "WP01: One"}
+    ]
     assert result["artifacts"]["files_created"] == ["new.py"]
 
 
 @pytest.mark.demand("D3.i")
 def test_a_blocked_result_has_its_own_fields_and_a_scenario_can_lie(checkout: Path) -> None:
     fields = 'blocked_reason = "File scope violation", remediation = "Ask {wp_id}"'
-    step = f'{{ result = "blocked", {fields}, commits = [{{ sha = "abc", message = "{{job_id}}" }}] }}'
+    step = (
+        f'{{ result = "blocked", {fields}, commits = [{{ sha = "abc", message = "{{job_id}}" }}] }}'
+    )
     result = json.loads(play(checkout, turn(step)).stdout)
     assert (result["success"], result["status"]) == (False, "blocked")
     assert result["blocked_reason"] == "File scope violation"
@@ -131,12 +133,20 @@ def test_a_blocked_result_has_its_own_fields_and_a_scenario_can_lie(checkout: Pa
 
 
 def test_markers_are_printed_in_their_exact_form(checkout: Path) -> None:
-    finished = play(checkout, turn('{ task = "1.1", status = "FAILED" }', '{ verdict = "NEEDS_CHANGES" }'))
-    assert finished.stdout == '<task_status id="1.1">FAILED</task_status>\n<review>NEEDS_CHANGES</review>\n'
+    finished = play(
+        checkout, turn('{ task = "1.1", status = "FAILED" }', '{ verdict = "NEEDS_CHANGES" }')
+    )
+    assert (
+        finished.stdout
+        == '<task_status id="1.1">FAILED</task_status>\n<review>NEEDS_CHANGES</review>\n'
+    )
 
 
 def test_a_run_outside_a_package_has_a_null_id(checkout: Path) -> None:
-    assert json.loads(play(checkout, turn('{ result = "success" }'), package=None).stdout)["wp_id"] is None
+    assert (
+        json.loads(play(checkout, turn('{ result = "success" }'), package=None).stdout)["wp_id"]
+        is None
+    )
 
 
 MANY = """
@@ -168,7 +178,9 @@ steps = [{ print = "implementation" }]
         ({"share": AgentShare(1, 2, ())}, "the other agent"),
     ],
 )
-def test_the_first_turn_that_fits_is_played(checkout: Path, where: dict[str, object], said: str) -> None:
+def test_the_first_turn_that_fits_is_played(
+    checkout: Path, where: dict[str, object], said: str
+) -> None:
     assert play(checkout, MANY, **where).stdout == f"{said}\n"
 
 
@@ -196,14 +208,19 @@ def test_a_situation_without_a_turn_is_explained(checkout: Path) -> None:
         ('{ commit = "nothing", paths = ["old.txt"] }', 70, "commit"),
     ],
 )
-def test_a_step_that_fails_ends_the_turn_and_says_so(checkout: Path, step: str, status: int, message: str) -> None:
+def test_a_step_that_fails_ends_the_turn_and_says_so(
+    checkout: Path, step: str, status: int, message: str
+) -> None:
     finished = play(checkout, turn(step, '{ print = "never" }'))
     assert (finished.exit_status, finished.stdout) == (status, "")
     assert message in finished.stderr
 
 
 def test_a_run_that_may_fail_does_not_end_the_turn(checkout: Path) -> None:
-    assert play(checkout, turn('{ run = "exit 5", may_fail = true }', '{ print = "on" }')).stdout == "on\n"
+    assert (
+        play(checkout, turn('{ run = "exit 5", may_fail = true }', '{ print = "on" }')).stdout
+        == "on\n"
+    )
 
 
 WRONG = [
@@ -243,7 +260,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG)
-def test_a_wrong_scenario_is_refused_before_anything_is_started(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_scenario_is_refused_before_anything_is_started(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "scenario.toml"
     path.write_text(text)
     with pytest.raises(ConfigError) as error:
@@ -253,7 +272,9 @@ def test_a_wrong_scenario_is_refused_before_anything_is_started(tmp_path: Path, 
 
 
 def test_json_says_the_same_as_toml(tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_text(turn('{ write = "a", content = "b" }', '{ run = ["x"] }', head='phase = "plan"'))
+    (tmp_path / "a.toml").write_text(
+        turn('{ write = "a", content = "b" }', '{ run = ["x"] }', head='phase = "plan"')
+    )
     turns = [{"phase": "plan", "steps": [{"write": "a", "content": "b"}, {"run": ["x"]}]}]
     (tmp_path / "a.json").write_text(json.dumps({"turns": turns}))
     (tmp_path / "b.json").write_text(json.dumps(turns))
@@ -287,6 +308,17 @@ def test_a_broken_envelope_is_explained(checkout: Path, data: bytes) -> None:
 def test_the_program_starts_without_third_party_modules(checkout: Path) -> None:
     """Few imports are what makes it start fast."""
     code = "import sys, phasegate.agents.scripted.program; print(sorted(m for m in sys.modules if '.' not in m))"
-    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for heavy in ("msgspec", "click", "rich", "asyncio", "yaml", "logging", "dataclasses", "inspect"):
+    names = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    for heavy in (
+        "msgspec",
+        "click",
+        "rich",
+        "asyncio",
+        "yaml",
+        "logging",
+        "dataclasses",
+        "inspect",
+    ):
         assert f"'{heavy}'" not in names

@@ -71,7 +71,9 @@ def test_a_last_line_without_a_line_feed_is_read_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails_at", ["2", "report"])
-def test_a_reading_that_fails_does_not_harm_the_job_and_never_completes_it(tmp_path: Path, fails_at: str) -> None:
+def test_a_reading_that_fails_does_not_harm_the_job_and_never_completes_it(
+    tmp_path: Path, fails_at: str
+) -> None:
     code = "for n in range(5): print(n, flush=True)\nopen('done', 'x')"
     ran = run_agent(job_of(tmp_path, code), Lister(fails_at))
     assert (tmp_path / "work/done").exists()
@@ -128,7 +130,12 @@ def test_an_agent_s_program_and_its_interpreter_are_those_of_the_person(tmp_path
     person = program(tmp_path / "person/agent", "#!/usr/bin/env -S sh -e\necho agent\n").parent
     path = f"{person}:/usr/bin:/bin"
     shell = shutil.which("sh", path=path)
-    assert resolve_argv(("agent", "--now"), path, tmp_path) == (shell, "-e", str(person / "agent"), "--now")
+    assert resolve_argv(("agent", "--now"), path, tmp_path) == (
+        shell,
+        "-e",
+        str(person / "agent"),
+        "--now",
+    )
     assert resolve_argv(("sh", "-c", "true"), path, tmp_path) == (shell, "-c", "true")
     assert resolve_argv(("no-such-agent",), path, tmp_path) == ("no-such-agent",)
     binary = program(tmp_path / "person/empty", "")
@@ -139,5 +146,7 @@ def test_an_agent_s_program_and_its_interpreter_are_those_of_the_person(tmp_path
 def test_a_tool_is_started_where_it_lies(tmp_path: Path) -> None:
     tool = program(tmp_path / "a folder's/.venv/bin/where", '#!/bin/sh\necho "$0" "$@"\n')
     install_tools(tmp_path / "tools", [tool])
-    done = subprocess.run([tmp_path / "tools/where", "a b"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [tmp_path / "tools/where", "a b"], capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"{tool} a b\n"

@@ -18,7 +18,9 @@ INSPECTOR = "@modelcontextprotocol/inspector"  # a peer of the MCP server, not a
 MANIFEST = Path(__file__).parents[3] / "agents/package.json"
 
 
-def ask(folder: Path, script: str, patience_s: float = 20.0, level: SandboxLevel | None = None) -> tuple[str, str]:
+def ask(
+    folder: Path, script: str, patience_s: float = 20.0, level: SandboxLevel | None = None
+) -> tuple[str, str]:
     program = folder / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -37,7 +39,9 @@ def ask(folder: Path, script: str, patience_s: float = 20.0, level: SandboxLevel
         ("1.0.0\\033[31m", "1.0.0"),
     ],
 )
-def test_a_version_is_found_in_what_a_program_prints(tmp_path: Path, said: str, number: str) -> None:
+def test_a_version_is_found_in_what_a_program_prints(
+    tmp_path: Path, said: str, number: str
+) -> None:
     assert ask(tmp_path, f"printf '{said}\\n'") == (number, "")
 
 
@@ -49,7 +53,9 @@ def test_a_version_is_found_in_what_a_program_prints(tmp_path: Path, said: str, 
         (":", "it printed none"),
     ],
 )
-def test_a_version_that_is_not_known_is_said_to_be_unknown(tmp_path: Path, script: str, why: str) -> None:
+def test_a_version_that_is_not_known_is_said_to_be_unknown(
+    tmp_path: Path, script: str, why: str
+) -> None:
     assert ask(tmp_path, script) == ("", why)
 
 
@@ -82,7 +88,8 @@ def test_neither_keys_nor_the_home_folder_reach_a_program_that_is_asked_for_its_
 
 
 @pytest.mark.skipif(
-    not probe_level(SandboxLevel.OFFLINE).is_supported, reason="not enforceable here: there is no sandbox"
+    not probe_level(SandboxLevel.OFFLINE).is_supported,
+    reason="not enforceable here: there is no sandbox",
 )
 def test_a_program_that_is_asked_for_its_version_reaches_no_network(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -101,7 +108,11 @@ except OSError:
 
 def test_the_tested_versions_are_those_that_the_tests_run() -> None:
     dependencies = json.loads(MANIFEST.read_text())["dependencies"]
-    tested = {row.npm_package: row.tested_version for row in INSTALLABLE_HARNESSES.values() if row.tested_version}
+    tested = {
+        row.npm_package: row.tested_version
+        for row in INSTALLABLE_HARNESSES.values()
+        if row.tested_version
+    }
     others = {INSPECTOR, "@moonshot-ai/kimi-code"}  # driven, and no harness of ours
     assert dependencies.keys() == tested.keys() | others
     assert tested.items() <= dependencies.items()

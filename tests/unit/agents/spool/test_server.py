@@ -35,8 +35,14 @@ READ = [
         "artifact write --feature-slug 001-login --relative-path WP01/r.txt --content x",
         ArtifactWriteRequest("001-login", "WP01/r.txt", "x"),
     ),
-    ("artifact write --content=--json --feature-slug=s --relative-path=p", ArtifactWriteRequest("s", "p", "--json")),
-    ("artifact write --feature-slug s --relative-path p --content --all", ArtifactWriteRequest("s", "p", "--all")),
+    (
+        "artifact write --content=--json --feature-slug=s --relative-path=p",
+        ArtifactWriteRequest("s", "p", "--json"),
+    ),
+    (
+        "artifact write --feature-slug s --relative-path p --content --all",
+        ArtifactWriteRequest("s", "p", "--all"),
+    ),
     ("artifact read --feature-slug s --relative-path p", ArtifactReadRequest("s", "p")),
     ("artifact list", ArtifactListRequest(None)),
     ("artifact list --feature-slug s --json", ArtifactListRequest("s", as_json=True)),
@@ -45,7 +51,9 @@ READ = [
 
 @pytest.mark.demand("D14.d")
 @pytest.mark.parametrize(("line", "request_"), READ)
-def test_the_commands_of_the_specification_are_understood(line: str, request_: SpoolRequest) -> None:
+def test_the_commands_of_the_specification_are_understood(
+    line: str, request_: SpoolRequest
+) -> None:
     assert parse_spool_request(line.split()) == request_
 
 
@@ -61,12 +69,23 @@ def test_the_commands_of_the_specification_are_understood(line: str, request_: S
             "status list",
             "worktree",
         ),
-        *("worktree remove x", "artifact", "artifact delete", "artifact write", "artifact write --feature-slug s"),
+        *(
+            "worktree remove x",
+            "artifact",
+            "artifact delete",
+            "artifact write",
+            "artifact write --feature-slug s",
+        ),
         *(
             "artifact write --feature-slug s --relative-path p",
             "artifact read --feature-slug s --content x --relative-path p",
         ),
-        *("status --relative-path s", "status --force", "artifact list --feature-slug", "status --json --json"),
+        *(
+            "status --relative-path s",
+            "status --force",
+            "artifact list --feature-slug",
+            "status --json --json",
+        ),
         "artifact write --feature-slug s --feature-slug t --relative-path p --content c",
         "status " + "x " * 50,
     ],
@@ -88,12 +107,16 @@ def call(
 ) -> subprocess.CompletedProcess[str]:
     """Call a command as an agent does, by its name, with a bare environment."""
     env = {"PATH": f"{spool.folder.parent / 'bin'}:/usr/bin:/bin"}
-    return subprocess.run((name, *arguments), env=env, input=stdin, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        (name, *arguments), env=env, input=stdin, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.demand("D14.d", "D14.e")
 @pytest.mark.parametrize("name", ["phasegate", "agileplus"])
-def test_a_command_inside_a_job_is_answered_by_the_orchestrator(spool: RequestSpool, name: str) -> None:
+def test_a_command_inside_a_job_is_answered_by_the_orchestrator(
+    spool: RequestSpool, name: str
+) -> None:
     seen: list[SpoolRequest] = []
 
     def answer(request: SpoolRequest) -> SpoolAnswer:
@@ -108,11 +131,20 @@ def test_a_command_inside_a_job_is_answered_by_the_orchestrator(spool: RequestSp
 
 
 @pytest.mark.demand("D14.d", "D14.e")
-def test_an_artifact_arrives_whole_by_value_by_file_and_by_stdin(spool: RequestSpool, tmp_path: Path) -> None:
+def test_an_artifact_arrives_whole_by_value_by_file_and_by_stdin(
+    spool: RequestSpool, tmp_path: Path
+) -> None:
     seen: list[SpoolRequest] = []
     text = 'Tests: 42 passed, 0 failed\n{"é": "\\" \\n"}\n'
     (tmp_path / "report.txt").write_text(text)
-    where = ("artifact", "write", "--feature-slug", "001-login", "--relative-path", "WP01/test-report.txt")
+    where = (
+        "artifact",
+        "write",
+        "--feature-slug",
+        "001-login",
+        "--relative-path",
+        "WP01/test-report.txt",
+    )
     with spool.serve_in_background(lambda request: (seen.append(request), SpoolAnswer(0))[1]):
         for rest in (("--content", text), ("--file", str(tmp_path / "report.txt"))):
             assert call(spool, *where, *rest).returncode == 0
@@ -150,9 +182,13 @@ def test_help_needs_no_orchestrator(spool: RequestSpool) -> None:
     assert "artifact write" in done.stdout
 
 
-def test_without_an_answer_the_command_gives_up_politely(spool: RequestSpool, tmp_path: Path) -> None:
+def test_without_an_answer_the_command_gives_up_politely(
+    spool: RequestSpool, tmp_path: Path
+) -> None:
     program = tmp_path / "bin/shim.py"
-    program.write_text(program.read_text().replace(f"PATIENCE_S = {shim.ANSWER_TIMEOUT_S}", "PATIENCE_S = 0.05"))
+    program.write_text(
+        program.read_text().replace(f"PATIENCE_S = {shim.ANSWER_TIMEOUT_S}", "PATIENCE_S = 0.05")
+    )
     done = call(spool, "status")
     assert done.returncode == 75
     assert "did not answer" in done.stderr
@@ -171,7 +207,9 @@ def test_a_spool_is_made_once(tmp_path: Path) -> None:
 
 def rpc(folder: Path, *messages: dict[str, object]) -> dict[object, dict[str, Any]]:
     """What the server of a job answers, by id."""
-    lines = "".join(json.dumps({"jsonrpc": "2.0", "id": at, **one}) + "\n" for at, one in enumerate(messages))
+    lines = "".join(
+        json.dumps({"jsonrpc": "2.0", "id": at, **one}) + "\n" for at, one in enumerate(messages)
+    )
     process = subprocess.Popen([folder / "bin/phasegate", "mcp"], stdin=-1, stdout=-1, text=True)
     assert process.stdin
     assert process.stdout
@@ -196,7 +234,11 @@ def test_the_commands_are_tools_too_and_no_value_of_a_call_becomes_an_option(
         seen.append(request)
         if isinstance(request, AskRequest):
             return SpoolAnswer(0, "the short one\n" if request.question_id else "q1 30\n")
-        return SpoolAnswer(0, "done\n") if isinstance(request, StatusRequest) else SpoolAnswer(2, stderr="no\n")
+        return (
+            SpoolAnswer(0, "done\n")
+            if isinstance(request, StatusRequest)
+            else SpoolAnswer(2, stderr="no\n")
+        )
 
     with spool.serve_in_background(answer):
         found = rpc(

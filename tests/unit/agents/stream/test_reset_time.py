@@ -91,7 +91,9 @@ MEANINGS = [
 
 @pytest.mark.demand("D10.a", "D10.b")
 @pytest.mark.parametrize(("message", "status", "ending"), MEANINGS)
-def test_an_error_of_the_service_has_its_meaning(message: str, status: int | None, ending: Ending) -> None:
+def test_an_error_of_the_service_has_its_meaning(
+    message: str, status: int | None, ending: Ending
+) -> None:
     meaning = interpret_error(ReportedError(message, status), "Sign in.", NOW_S)
     assert meaning.ending is ending
     assert bool(meaning.remedy) is (ending is Ending.NOT_RUNNABLE)

@@ -15,18 +15,25 @@ SHELL = "echo hi > shell.txt && git add -A && git commit -qm WP01"
 
 def transcript(kind: str, text: str, checkout: Path = Path("/checkout")) -> list[str]:
     told = Transcript(kind, checkout, "implement")
-    return [*(line for one in text.splitlines() for line in told.format_line(one)), *told.format_end()]
+    return [
+        *(line for one in text.splitlines() for line in told.format_line(one)),
+        *told.format_end(),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["claude_code", "codex", "gemini", "opencode", "qwen"])
-def test_a_recorded_run_of_each_program_is_told_with_its_command_message_and_tokens(kind: str) -> None:
+def test_a_recorded_run_of_each_program_is_told_with_its_command_message_and_tokens(
+    kind: str,
+) -> None:
     lines = transcript(kind, recorded(kind, "yolo_shell").stdout)
     (command,) = [line for line in lines if line.startswith("> $ ")]
     assert SHELL in command
     assert "Work done by the stub model." in lines
     assert lines.index("Work done by the stub model.") > lines.index(command)
     assert lines[-1].startswith("= ")
-    assert not any('"type":' in line or line.startswith("? ") for line in lines), "nothing of the protocol is left"
+    assert not any('"type":' in line or line.startswith("? ") for line in lines), (
+        "nothing of the protocol is left"
+    )
 
 
 @pytest.mark.parametrize("kind", ["claude_code", "codex", "gemini", "opencode", "qwen"])
@@ -45,14 +52,22 @@ def test_what_a_tool_gave_back_is_folded() -> None:
 
 def test_a_message_in_pieces_is_told_as_whole_lines_and_two_whole_messages_apart() -> None:
     pieces = ["I wri", "te it.\nThen", " I test."]
-    gemini = "\n".join(json.dumps({"type": "message", "role": "assistant", "content": one}) for one in pieces)
+    gemini = "\n".join(
+        json.dumps({"type": "message", "role": "assistant", "content": one}) for one in pieces
+    )
     assert transcript("gemini", gemini) == ["I write it.", "Then I test."]
-    items = ({"type": "item.completed", "item": {"type": "agent_message", "text": text}} for text in ("One", "Two"))
+    items = (
+        {"type": "item.completed", "item": {"type": "agent_message", "text": text}}
+        for text in ("One", "Two")
+    )
     assert transcript("codex", "\n".join(map(json.dumps, items))) == ["One", "Two"]
 
 
 def test_what_is_outside_of_the_protocol_is_shown_as_such_and_nothing_raises() -> None:
-    assert transcript("codex", "Error: no such account\n{not json\n\x00") == ["? Error: no such account", "? \x00"]
+    assert transcript("codex", "Error: no such account\n{not json\n\x00") == [
+        "? Error: no such account",
+        "? \x00",
+    ]
 
 
 def test_a_plain_program_is_shown_line_by_line() -> None:

@@ -18,15 +18,30 @@ CLAUDE, CURSOR = HOOKS["claude_code"], HOOKS["cursor"]
 THEIRS: dict[str, Any] = {
     "permissions": {"allow": ["Bash(git status)"]},
     "hooks": {
-        "Stop": [{"matcher": "*", "hooks": [{"type": "command", "command": "say done", "timeout": 5}], "unknown": 1}],
-        "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "phasegate-lookalike next"}]}],
+        "Stop": [
+            {
+                "matcher": "*",
+                "hooks": [{"type": "command", "command": "say done", "timeout": 5}],
+                "unknown": 1,
+            }
+        ],
+        "PreToolUse": [
+            {
+                "matcher": "Bash",
+                "hooks": [{"type": "command", "command": "phasegate-lookalike next"}],
+            }
+        ],
     },
     "model": "größer",
 }
 
 
 def commands(text: str, event: str = "Stop") -> list[str]:
-    return [handler["command"] for group in json.loads(text)["hooks"][event] for handler in group["hooks"]]
+    return [
+        handler["command"]
+        for group in json.loads(text)["hooks"][event]
+        for handler in group["hooks"]
+    ]
 
 
 @pytest.mark.parametrize("harness", HOOKS)
@@ -55,14 +70,21 @@ def test_line_ends_are_kept() -> None:
 
 
 def test_ours_in_a_group_of_theirs_is_taken_out_alone() -> None:
-    group = {"matcher": "*", "hooks": [{"command": "a"}, {"command": "/usr/bin/phasegate next"}, {"command": "b"}]}
+    group = {
+        "matcher": "*",
+        "hooks": [{"command": "a"}, {"command": "/usr/bin/phasegate next"}, {"command": "b"}],
+    }
     after = remove_hook(json.dumps({"hooks": {"Stop": [group]}}), CLAUDE)
     assert after is not None
-    assert json.loads(after) == {"hooks": {"Stop": [{"matcher": "*", "hooks": [{"command": "a"}, {"command": "b"}]}]}}
+    assert json.loads(after) == {
+        "hooks": {"Stop": [{"matcher": "*", "hooks": [{"command": "a"}, {"command": "b"}]}]}
+    }
 
 
 def test_an_older_form_of_ours_is_replaced() -> None:
-    older = json.dumps({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "phasegate next"}]}]}})
+    older = json.dumps(
+        {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "phasegate next"}]}]}}
+    )
     assert commands(add_hook(older, CLAUDE)) == ["phasegate next --as message"]
 
 
@@ -90,7 +112,9 @@ def test_settings_without_ours_are_the_same_bytes() -> None:
         ("[" * 100_000, "recursion"),
     ],
 )
-def test_settings_that_we_could_only_damage_are_refused_with_the_place(text: str, place: str) -> None:
+def test_settings_that_we_could_only_damage_are_refused_with_the_place(
+    text: str, place: str
+) -> None:
     for change in (add_hook, remove_hook):
         with pytest.raises(UnsupportedSettings) as refused:
             change(text, CLAUDE)
@@ -100,7 +124,9 @@ def test_settings_that_we_could_only_damage_are_refused_with_the_place(text: str
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -110,7 +136,9 @@ _JSON = st.recursive(
     st.lists(st.text(max_size=12), min_size=1, max_size=3),
     st.sampled_from(sorted(HOOKS)),
 )
-def test_putting_in_and_taking_out_is_nothing(rest: dict[str, Any], others: list[str], harness: str) -> None:
+def test_putting_in_and_taking_out_is_nothing(
+    rest: dict[str, Any], others: list[str], harness: str
+) -> None:
     hooks = HOOKS[harness]
     handlers = [{"command": command} for command in others]
     entries = [{"hooks": [handler]} for handler in handlers] if hooks.grouped else handlers

@@ -13,7 +13,12 @@ def test_a_critic_differs_from_the_writer_where_two_are_there() -> None:
     assert choose_agent_for_role("plan", "01-requirements", {}, ("claude", "codex")) == "claude"
     assert choose_agent_for_role("challenge", "01-requirements", {}, ("claude", "codex")) == "codex"
     assert choose_agent_for_role("review", "06-implementation", {}, ("claude", "codex")) == "codex"
-    assert choose_agent_for_role("challenge", "01-requirements", {"plan": "codex"}, ("claude", "codex")) == "claude"
+    assert (
+        choose_agent_for_role(
+            "challenge", "01-requirements", {"plan": "codex"}, ("claude", "codex")
+        )
+        == "claude"
+    )
 
 
 def test_one_agent_alone_serves_every_role() -> None:
@@ -29,7 +34,9 @@ def test_without_any_agent_it_is_refused_with_a_hint() -> None:
 
 
 @pytest.mark.demand("W7.a")
-def test_a_phases_own_entry_names_who_does_its_work_and_its_critic_stays_the_one_of_the_role() -> None:
+def test_a_phases_own_entry_names_who_does_its_work_and_its_critic_stays_the_one_of_the_role() -> (
+    None
+):
     roles = {"03-architecture": "gemini", "challenge": "codex"}
     agents = ("claude", "codex", "gemini")
     assert choose_agent_for_role("plan", "03-architecture", roles, agents) == "gemini"
@@ -39,24 +46,35 @@ def test_a_phases_own_entry_names_who_does_its_work_and_its_critic_stays_the_one
 
 def test_a_critic_differs_from_the_writer_that_a_phases_entry_names() -> None:
     assert (
-        choose_agent_for_role("challenge", "03-architecture", {"03-architecture": "claude"}, ("claude", "codex"))
+        choose_agent_for_role(
+            "challenge", "03-architecture", {"03-architecture": "claude"}, ("claude", "codex")
+        )
         == "codex"
     )
     assert (
-        choose_agent_for_role("challenge", "03-architecture", {"03-architecture": "codex"}, ("claude", "codex"))
+        choose_agent_for_role(
+            "challenge", "03-architecture", {"03-architecture": "codex"}, ("claude", "codex")
+        )
         == "claude"
     )
 
 
 def test_a_reviewer_differs_from_the_implementer_that_the_phases_entry_names() -> None:
     roles = {"06-implementation": "codex"}
-    assert choose_agent_for_role("implement", "06-implementation", roles, ("claude", "codex")) == "codex"
-    assert choose_agent_for_role("review", "06-implementation", roles, ("claude", "codex")) == "claude"
+    assert (
+        choose_agent_for_role("implement", "06-implementation", roles, ("claude", "codex"))
+        == "codex"
+    )
+    assert (
+        choose_agent_for_role("review", "06-implementation", roles, ("claude", "codex")) == "claude"
+    )
 
 
 def test_the_one_that_a_person_wants_goes_before_all() -> None:
     assert (
-        choose_agent_for_role("challenge", "01-requirements", {"challenge": "codex"}, ("claude", "codex"), "claude")
+        choose_agent_for_role(
+            "challenge", "01-requirements", {"challenge": "codex"}, ("claude", "codex"), "claude"
+        )
         == "claude"
     )
 

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasegate import check_block
-from phasegate.core.answer.block import BLOCK_ERRORS, parse_menu, parse_status, render_menu, render_status
+from phasegate.core.answer.block import (
+    BLOCK_ERRORS,
+    parse_menu,
+    parse_status,
+    render_menu,
+    render_status,
+)
 from support.growth import assert_grows_no_faster_than_its_input
 from support.published_expressions import PROMPT_BLOCK, STATUS_BLOCK
 
@@ -37,7 +43,10 @@ BROKEN = {
     "a blank before the delimiter": (" " + GOOD, ["wrong-delimiter"]),
     "nothing closes": (GOOD[:-4], ["wrong-delimiter"]),
     "nothing opens": (GOOD[4:], ["wrong-delimiter"]),
-    "a small header": (GOOD.replace("SUGGESTED NEXT STEPS:", "Suggested Next Steps:"), ["wrong-header"]),
+    "a small header": (
+        GOOD.replace("SUGGESTED NEXT STEPS:", "Suggested Next Steps:"),
+        ["wrong-header"],
+    ),
     "no colon": (GOOD.replace("STEPS:", "STEPS"), ["wrong-header"]),
     "another header": (GOOD.replace("SUGGESTED NEXT STEPS:", "NEXT STEPS:"), ["wrong-header"]),
     "one blank before an item": (GOOD.replace("  [2]", " [2]"), ["item-prefix"]),
@@ -57,12 +66,18 @@ BROKEN = {
     "Windows line ends": (GOOD.replace("\n", "\r\n"), ["crlf"]),
     "old Macintosh line ends": (GOOD.replace("\n", "\r"), ["crlf"]),
     "old Macintosh line ends after prose": ("Done.\n" + GOOD.replace("\n", "\r"), ["crlf"]),
-    "old Macintosh line ends and a gap": (GOOD.replace("\n", "\r").replace("[3]", "[4]"), ["numbering", "crlf"]),
+    "old Macintosh line ends and a gap": (
+        GOOD.replace("\n", "\r").replace("[3]", "[4]"),
+        ["numbering", "crlf"],
+    ),
     "prose with old line ends": ("50 %\r100 %\rAll done.\n", ["no-block"]),
     "one Windows line end": (GOOD.replace("Review\n", "Review\r\n"), ["crlf"]),
     "a blank line between items": (GOOD.replace("  [2]", "\n  [2]"), ["blank-line"]),
     "a blank line under the delimiter": (GOOD.replace("---\nS", "---\n\nS"), ["blank-line"]),
-    "many blank lines under the delimiter": (GOOD.replace("---\nS", "---\n\n\n\n\n\n\nS"), ["blank-line"]),
+    "many blank lines under the delimiter": (
+        GOOD.replace("---\nS", "---\n\n\n\n\n\n\nS"),
+        ["blank-line"],
+    ),
     "words after the block": (GOOD + "Good luck!\n", ["not-last"]),
     "prose only": ("All done.\n", ["no-block"]),
     "nothing": ("", ["no-block"]),
@@ -103,7 +118,9 @@ def test_each_broken_rule_of_the_status_has_its_name(text: str, errors: list[str
 
 @pytest.mark.demand("N3.h")
 def test_the_block_is_found_from_the_end() -> None:
-    output = f"---\ntitle: Design\n---\n\n# Design\n\n```\n{GOOD}```\n\nThat was a quotation.\n\n{GOOD}"
+    output = (
+        f"---\ntitle: Design\n---\n\n# Design\n\n```\n{GOOD}```\n\nThat was a quotation.\n\n{GOOD}"
+    )
     assert check_block(output, "next-steps") == []
     assert parse_menu(output) == ("Go on", "Review", "Show workflow status")
 
@@ -118,7 +135,9 @@ def test_text_before_the_block_may_be_in_any_language() -> None:
     assert check_block("Готово \u2705\r\n\r\n" + GOOD, "next-steps") == []
 
 
-words = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1).filter(lambda text: text[0] != " ")
+words = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1).filter(
+    lambda text: text[0] != " "
+)
 
 
 @pytest.mark.demand("N3.i", "N12.a")
@@ -168,7 +187,9 @@ pieces = st.sampled_from(
 )
 
 
-@given(st.one_of(st.text(), st.lists(pieces).map("".join)), st.sampled_from(["next-steps", "status"]))
+@given(
+    st.one_of(st.text(), st.lists(pieces).map("".join)), st.sampled_from(["next-steps", "status"])
+)
 def test_any_text_gets_an_answer(text: str, kind: str) -> None:
     errors = check_block(text, kind)
     assert errors == [name for name in BLOCK_ERRORS if name in errors]
@@ -183,7 +204,17 @@ def test_any_bytes_get_an_answer(raw: bytes) -> None:
     assert isinstance(check_block(text, "status"), list)
 
 
-FLOODS = ["---\n", "\n", "  [1] x\n", "SUGGESTED NEXT STEPS:\n", "STATUS: x\n", "- ", "[" * 50 + "\n", "---\n\n", "x"]
+FLOODS = [
+    "---\n",
+    "\n",
+    "  [1] x\n",
+    "SUGGESTED NEXT STEPS:\n",
+    "STATUS: x\n",
+    "- ",
+    "[" * 50 + "\n",
+    "---\n\n",
+    "x",
+]
 
 
 @pytest.mark.demand("N3.h")
@@ -193,4 +224,6 @@ def test_the_check_grows_with_the_text_and_no_faster(flood: str, kind: str) -> N
     def flooded(size: int) -> str:
         return "---\n" + flood * (size // len(flood)) + "---\n"
 
-    assert_grows_no_faster_than_its_input(lambda text: check_block(text, kind), flooded, 50_000, 400_000)
+    assert_grows_no_faster_than_its_input(
+        lambda text: check_block(text, kind), flooded, 50_000, 400_000
+    )

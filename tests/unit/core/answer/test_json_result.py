@@ -16,7 +16,9 @@ SUCCESS = {
     "success": True,
     "status": "completed",
     "summary": "Implemented LoginForm component with full test coverage",
-    "commits": [{"sha": "abc123def456...", "message": "WP01: Implement login form with validation"}],
+    "commits": [
+        {"sha": "abc123def456...", "message": "WP01: Implement login form with validation"}
+    ],
     "artifacts": {
         "files_created": ["src/components/LoginForm.tsx", "src/hooks/useLogin.ts"],
         "test_coverage": "87.5%",
@@ -24,7 +26,10 @@ SUCCESS = {
     },
     "pr_url": "https://example.invalid/org/repo/pull/42",
     "duration_seconds": 1847,
-    "next_steps": ["Await code review from @reviewer", "WP02 can start in parallel (no dependencies)"],
+    "next_steps": [
+        "Await code review from @reviewer",
+        "WP02 can start in parallel (no dependencies)",
+    ],
 }
 FAILURE = {
     "job_id": "3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d",
@@ -124,7 +129,10 @@ def test_a_field_of_the_wrong_type_is_malformed(name: str, value: object) -> Non
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"success": false, "success": true, "job_id": "j", "wp_id": null, "status": "completed"}', "duplicate key"),
+        (
+            '{"success": false, "success": true, "job_id": "j", "wp_id": null, "status": "completed"}',
+            "duplicate key",
+        ),
         (given(x=0).replace("0}", '{"a": 1, "a": 2}}'), "duplicate key"),
         (given(x=0).replace("0}", '{"a": 1, "\\u0061": 2}}'), "duplicate key"),
         (given(duration_seconds=0).replace("0}", "NaN}"), "NaN"),
@@ -184,7 +192,9 @@ def test_deep_nesting_is_no_crash_and_just_below_the_limit_is_read() -> None:
     ],
 )
 def test_extra_text_around_the_response_is_tolerated(text: str) -> None:
-    if "broken" in text:  # what follows an object that does not break off by itself is taken for a part of it
+    if (
+        "broken" in text
+    ):  # what follows an object that does not break off by itself is taken for a part of it
         text = text.replace("\n{}", "oops\n{}")
     answer = parse(text.format(json.dumps(SUCCESS)))
     assert answer.result == SUCCESS
@@ -236,7 +246,9 @@ def test_a_response_is_not_assembled_across_a_gap() -> None:
 def test_optional_fields_may_be_null_and_unknown_ones_are_let_be() -> None:
     nulls = {name: None for name in AgentResponse.__struct_fields__ if name not in REQUIRED}
     answer = parse(given(**nulls, notes={"a": [1]}))
-    assert answer.response == AgentResponse(job_id="j", wp_id="WP01", success=True, status="completed")
+    assert answer.response == AgentResponse(
+        job_id="j", wp_id="WP01", success=True, status="completed"
+    )
     assert answer.result is not None
     assert answer.result["notes"] == {"a": [1]}
 
@@ -263,7 +275,9 @@ def test_no_object_is_no_malformed_one() -> None:
         ({"success": False, "status": "failed"}, []),
     ],
 )
-def test_another_jobs_answer_and_a_contradiction_are_refused(changes: dict[str, object], refusals: list[str]) -> None:
+def test_another_jobs_answer_and_a_contradiction_are_refused(
+    changes: dict[str, object], refusals: list[str]
+) -> None:
     response = parse(given(**changes)).response
     assert response is not None
     assert check_result(response, "j", "WP01") == refusals
@@ -295,7 +309,9 @@ def test_the_escalation_of_the_specification_has_no_ids_and_is_this_jobs() -> No
         ({"wp_id": "WP01"}, []),
     ],
 )
-def test_an_escalation_with_anothers_id_is_refused(changes: dict[str, object], refusals: list[str]) -> None:
+def test_an_escalation_with_anothers_id_is_refused(
+    changes: dict[str, object], refusals: list[str]
+) -> None:
     response = parse(json.dumps({**json.loads(ESCALATION), **changes})).response
     assert response is not None
     assert check_result(response, "j", "WP01") == refusals
@@ -303,7 +319,13 @@ def test_an_escalation_with_anothers_id_is_refused(changes: dict[str, object], r
 
 @pytest.mark.demand("D7.d")
 @pytest.mark.parametrize(
-    "changes", [{"success": True}, {"success": True, "status": "completed"}, {"status": "failed"}, {"job_id": None}]
+    "changes",
+    [
+        {"success": True},
+        {"success": True, "status": "completed"},
+        {"status": "failed"},
+        {"job_id": None},
+    ],
 )
 def test_only_a_blocked_failure_may_leave_out_its_ids(changes: dict[str, object]) -> None:
     answer = parse(json.dumps({**json.loads(ESCALATION), **changes}))

@@ -8,7 +8,12 @@ import unicodedata
 
 import pytest
 
-from phasegate.core.answer.lookalikes import INVISIBLE, REVIEW_PATTERN, find_encoded_reviews, spells_review
+from phasegate.core.answer.lookalikes import (
+    INVISIBLE,
+    REVIEW_PATTERN,
+    find_encoded_reviews,
+    spells_review,
+)
 
 EVERY = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
 
@@ -22,7 +27,9 @@ def is_found(text: str) -> bool:
 def test_every_blank_control_and_format_character_is_invisible() -> None:
     pattern = re.compile(f"[{INVISIBLE}]")
     kinds = ("Cc", "Cf", "Zs", "Zl", "Zp")
-    assert [hex(ord(c)) for c in EVERY if unicodedata.category(c) in kinds and not pattern.match(c)] == []
+    assert [
+        hex(ord(c)) for c in EVERY if unicodedata.category(c) in kinds and not pattern.match(c)
+    ] == []
     assert not any(pattern.match(c) for c in "review<>/\\abcéе語＜")
 
 
@@ -47,4 +54,7 @@ def test_a_bracket_before_another_does_not_hide_it() -> None:
 
 
 def test_other_words_are_not_found() -> None:
-    assert not any(is_found(text) for text in ("<preview", "<revised", "<語語語語語語", "<Überblick", "<rev", "<ревью"))
+    assert not any(
+        is_found(text)
+        for text in ("<preview", "<revised", "<語語語語語語", "<Überblick", "<rev", "<ревью")
+    )

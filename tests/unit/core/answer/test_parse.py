@@ -38,7 +38,9 @@ def review(text: str, **options: bool) -> Answer:
 
 
 @pytest.mark.demand("P6.d", "P6.a")
-@pytest.mark.parametrize(("phase", "verdict"), [(phase, verdict) for phase in ALLOWED for verdict in ALLOWED[phase]])
+@pytest.mark.parametrize(
+    ("phase", "verdict"), [(phase, verdict) for phase in ALLOWED for verdict in ALLOWED[phase]]
+)
 def test_each_allowed_verdict_is_read_in_its_phase(phase: str, verdict: str) -> None:
     answer = parse_answer(f"Some words.\n\n{marker(verdict)}\n", phase)
     assert (answer.verdict, answer.error) == (verdict, None)
@@ -46,7 +48,8 @@ def test_each_allowed_verdict_is_read_in_its_phase(phase: str, verdict: str) -> 
 
 @pytest.mark.demand("P6.d", "P6.e")
 @pytest.mark.parametrize(
-    ("phase", "verdict"), [(phase, verdict) for phase in ALLOWED for verdict in ALL if verdict not in ALLOWED[phase]]
+    ("phase", "verdict"),
+    [(phase, verdict) for phase in ALLOWED for verdict in ALL if verdict not in ALLOWED[phase]],
 )
 def test_each_other_verdict_is_foreign(phase: str, verdict: str) -> None:
     answer = parse_answer(f"{marker(verdict)}\n", phase)
@@ -57,7 +60,10 @@ def test_each_other_verdict_is_foreign(phase: str, verdict: str) -> None:
 @pytest.mark.demand("P6.e")
 @pytest.mark.parametrize("own", ALLOWED["review"])
 def test_a_foreign_verdict_is_an_error_even_beside_an_allowed_one(own: str) -> None:
-    for text in (f"{marker('REJECTED')}\n{marker(own)}\n", f"{marker(own)}\n{marker('REJECTED')}\n"):
+    for text in (
+        f"{marker('REJECTED')}\n{marker(own)}\n",
+        f"{marker(own)}\n{marker('REJECTED')}\n",
+    ):
         assert review(text).error == "ForeignVerdict"
         assert review(text).verdict is None
 
@@ -96,7 +102,11 @@ def test_a_plan_that_is_cut_off_may_have_lost_its_marker() -> None:
 def test_an_implementer_has_no_verdict_and_any_is_foreign() -> None:
     text = f"{task('1.1', 'COMPLETED')}\n{RESULT}\n"
     silent = parse_answer(text, "implement")
-    assert (silent.verdict, silent.error, silent.task_statuses) == (None, None, {"1.1": "COMPLETED"})
+    assert (silent.verdict, silent.error, silent.task_statuses) == (
+        None,
+        None,
+        {"1.1": "COMPLETED"},
+    )
     assert silent.result is not None
     for verdict in ALL:
         assert parse_answer(f"{marker(verdict)}\n{text}", "implement").error == "ForeignVerdict"
@@ -104,7 +114,9 @@ def test_an_implementer_has_no_verdict_and_any_is_foreign() -> None:
 
 @pytest.mark.demand("P6.n")
 @pytest.mark.parametrize("phase", ["challenge", "review", "archive"])
-@pytest.mark.parametrize("text", ["", " \n\t\r\n", "Looks good to me.", "PASS", '{"verdict": "reject"}', RESULT])
+@pytest.mark.parametrize(
+    "text", ["", " \n\t\r\n", "Looks good to me.", "PASS", '{"verdict": "reject"}', RESULT]
+)
 def test_no_marker_is_an_error_and_never_a_pass(text: str, phase: str) -> None:
     answer = parse_answer(text, phase)
     assert (answer.verdict, answer.error) == (None, "MissingReviewMarker")
@@ -195,7 +207,9 @@ def test_lines_end_at_lf_cr_and_crlf(end: str) -> None:
 
 
 @pytest.mark.demand("P6.i")
-@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize(
+    "end", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+)
 def test_lines_end_at_nothing_else(end: str) -> None:
     assert len(f"words{end}{PASS}".splitlines()) == 2  # as Python sees it
     assert review(f"words{end}{PASS}").error == "MissingReviewMarker"
@@ -226,7 +240,8 @@ def test_escape_sequences_are_stripped_around_a_marker(text: str) -> None:
 
 @pytest.mark.demand("P6.i", "P6.j")
 @pytest.mark.parametrize(
-    "text", ["<rev\x1b[0miew>PASS</review>", "<review>PA\x1b[0mSS</review>", "<review>PASS\x9b0m</review>"]
+    "text",
+    ["<rev\x1b[0miew>PASS</review>", "<review>PA\x1b[0mSS</review>", "<review>PASS\x9b0m</review>"],
 )
 def test_a_marker_is_not_put_together_by_stripping(text: str) -> None:
     assert review(f"{text}\n").error == "MissingReviewMarker"
@@ -235,7 +250,9 @@ def test_a_marker_is_not_put_together_by_stripping(text: str) -> None:
 
 @pytest.mark.demand("P6.i", "P6.k")
 @pytest.mark.parametrize("start", ["\x1b]0;", "\x1bP", "\x1b_", "\x1b^", "\x1bX", "\x9d", "\x90"])
-def test_a_control_string_that_is_not_ended_on_its_line_is_cut_off_and_hides_no_line(start: str) -> None:
+def test_a_control_string_that_is_not_ended_on_its_line_is_cut_off_and_hides_no_line(
+    start: str,
+) -> None:
     for text in (f"words {start}\n{PASS}\n", f"{PASS}\n{start}", f"{start}\n{PASS}\n\x1b\\\n"):
         answer = review(text)
         assert (answer.verdict, answer.error, answer.truncated) == (None, "CutOff", True)
@@ -336,7 +353,8 @@ def test_a_fence_is_closed_as_commonmark_closes_it(text: str) -> None:
 
 @pytest.mark.demand("P6.j")
 @pytest.mark.parametrize(
-    "line", ["``", "    ```", "\t```", "```x```", "``` a`b", "x ```", "> ```", "- ```", "~~", "x~~~"]
+    "line",
+    ["``", "    ```", "\t```", "```x```", "``` a`b", "x ```", "> ```", "- ```", "~~", "x~~~"],
 )
 def test_what_commonmark_does_not_take_for_a_fence_is_none(line: str) -> None:
     assert review(f"{line}\n{PASS}\n").verdict == "PASS"
@@ -496,7 +514,9 @@ def test_another_review_in_any_spelling_keeps_a_pass_from_counting(other: str) -
     assert "another <review on line 1" in answer.reason
     # The same behind a fence is quoted, and a severe verdict does not mind.
     assert review(f"```\n{other}\n```\n{PASS}\n").verdict == "PASS"
-    assert review(f"words {other} words\n<review>NEEDS_CHANGES</review>\n").verdict == "NEEDS_CHANGES"
+    assert (
+        review(f"words {other} words\n<review>NEEDS_CHANGES</review>\n").verdict == "NEEDS_CHANGES"
+    )
 
 
 @pytest.mark.demand("P6.m")
@@ -544,7 +564,9 @@ def test_task_statuses_are_read_in_their_exact_form_only() -> None:
     ]
     answer = parse_answer("\n".join(lines), "implement")
     assert answer.task_statuses == {"1.1": "COMPLETED", "2.10": "FAILED"}
-    assert sum("<task_status does not count" in warning for warning in answer.warnings) == 5  # the first five
+    assert (
+        sum("<task_status does not count" in warning for warning in answer.warnings) == 5
+    )  # the first five
 
 
 @pytest.mark.demand("P6.b")

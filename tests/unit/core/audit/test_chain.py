@@ -25,7 +25,9 @@ def chain(length: int) -> list[ChainLink]:
     links: list[ChainLink] = []
     previous = START
     for position in range(1, length + 1):
-        entry = ChainEntry(position, "001-login", position, "2026-03-01T10:15:34Z", "noted", b'{"n":%d}' % position)
+        entry = ChainEntry(
+            position, "001-login", position, "2026-03-01T10:15:34Z", "noted", b'{"n":%d}' % position
+        )
         previous = compute_entry_hash(previous, entry)
         links.append(ChainLink(entry, previous))
     return links
@@ -38,21 +40,39 @@ def head_of(links: list[ChainLink]) -> ChainHead:
 @pytest.mark.demand("D13.f")
 def test_the_hash_is_sha256_over_every_field_behind_its_length() -> None:
     entry = ChainEntry(7, "001-login", 3, "2026-03-01T10:15:34Z", "noted", b"{}")
-    fields = [b"phasegate domain chain 1", b"ab", b"7", b"001-login", b"3", b"2026-03-01T10:15:34Z", b"noted", b"{}"]
+    fields = [
+        b"phasegate domain chain 1",
+        b"ab",
+        b"7",
+        b"001-login",
+        b"3",
+        b"2026-03-01T10:15:34Z",
+        b"noted",
+        b"{}",
+    ]
     by_hand = b"".join(struct.pack(">Q", len(field)) + field for field in fields)
     assert compute_entry_hash("ab", entry) == hashlib.sha256(by_hand).hexdigest()
 
 
 @pytest.mark.demand("D13.f")
 def test_moving_a_character_from_one_field_to_the_next_changes_the_encoding() -> None:
-    assert b"".join([b"ab", b"c"]) == b"".join([b"a", b"bc"]), "control: joined fields cannot be told apart"
+    assert b"".join([b"ab", b"c"]) == b"".join([b"a", b"bc"]), (
+        "control: joined fields cannot be told apart"
+    )
     assert encode_fields([b"ab", b"c"]) != encode_fields([b"a", b"bc"])
 
 
 @pytest.mark.demand("D13.e", "D13.f")
 @pytest.mark.parametrize(
     "change",
-    [{"position": 9}, {"feature": "002"}, {"seq": 9}, {"ts": "2027"}, {"kind": "other"}, {"payload": b"[]"}],
+    [
+        {"position": 9},
+        {"feature": "002"},
+        {"seq": 9},
+        {"ts": "2027"},
+        {"kind": "other"},
+        {"payload": b"[]"},
+    ],
     ids=lambda change: next(iter(change)),
 )
 def test_every_field_is_bound(change: dict[str, object]) -> None:
@@ -89,7 +109,9 @@ def test_an_end_other_than_the_kept_one_is_a_break() -> None:
     assert short == ChainBreak(5, "is missing: outside covers 6 entries, 4 are left")
     added = find_first_break(START, long, [head_of(links)], [head_of(links)])
     assert added == ChainBreak(7, "was added: outside ends at entry 6")
-    assert find_first_break(START, long, [head_of(links)], []) is None, "control: without a known end this looks whole"
+    assert find_first_break(START, long, [head_of(links)], []) is None, (
+        "control: without a known end this looks whole"
+    )
 
 
 def test_a_chain_may_end_in_what_was_announced_before_a_crash() -> None:

@@ -35,17 +35,30 @@ def trail(length: int) -> list[bytes]:
     lines, previous = [], START
     for number in range(length):
         line, previous = bind_entry(
-            previous, encode_entry(TS, "3a6b8c9d", done("write_file", path=f"{number}.py", lines=number))
+            previous,
+            encode_entry(TS, "3a6b8c9d", done("write_file", path=f"{number}.py", lines=number)),
         )
         lines.append(line)
     return lines
 
 
 @pytest.mark.demand("D13.a", "D13.b")
-@pytest.mark.parametrize(("action", "fields"), SEED_EXAMPLES, ids=[action for action, _ in SEED_EXAMPLES])
-def test_a_line_has_the_fields_of_the_specification_and_its_source(action: str, fields: dict[str, object]) -> None:
-    record = json.loads(bind_entry(START, encode_entry(TS, "3a6b8c9d", done(action, **fields))).line)
-    expected = {"ts": TS, "actor": "agent:claude-code", "job": "3a6b8c9d", "action": action, **fields}
+@pytest.mark.parametrize(
+    ("action", "fields"), SEED_EXAMPLES, ids=[action for action, _ in SEED_EXAMPLES]
+)
+def test_a_line_has_the_fields_of_the_specification_and_its_source(
+    action: str, fields: dict[str, object]
+) -> None:
+    record = json.loads(
+        bind_entry(START, encode_entry(TS, "3a6b8c9d", done(action, **fields))).line
+    )
+    expected = {
+        "ts": TS,
+        "actor": "agent:claude-code",
+        "job": "3a6b8c9d",
+        "action": action,
+        **fields,
+    }
     assert list(record)[:4] == ["ts", "actor", "job", "action"]
     assert {name: record[name] for name in expected} == expected
     assert set(record) - set(expected) == {"source", "prev", "entry_hash"}
@@ -57,7 +70,9 @@ def test_a_line_has_the_fields_of_the_specification_and_its_source(action: str, 
 def test_a_field_that_holds_a_newline_and_a_forged_line_stays_one_line() -> None:
     forged = 'x"}\n' + trail(1)[0].decode()
     line, digest = bind_entry(START, encode_entry(TS, "3a6b8c9d", done("commit", message=forged)))
-    assert "\n".join(["{", forged, "}"]).count("\n") > 1, "control: put in raw, it would be several lines"
+    assert "\n".join(["{", forged, "}"]).count("\n") > 1, (
+        "control: put in raw, it would be several lines"
+    )
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert json.loads(line)["message"] == forged
@@ -66,7 +81,9 @@ def test_a_field_that_holds_a_newline_and_a_forged_line_stays_one_line() -> None
 
 @pytest.mark.parametrize("text", ["\x00\x1b[2J\r", "\u2028\u2029\x85", "a\udc80b", "é\U0001f600"])
 def test_any_text_makes_one_readable_line(text: str) -> None:
-    line = bind_entry(START, encode_entry(TS, "3a6b8c9d", done("commit", message=text, files=[text]))).line
+    line = bind_entry(
+        START, encode_entry(TS, "3a6b8c9d", done("commit", message=text, files=[text]))
+    ).line
     assert len(line.decode("ascii").splitlines()) == 1
     assert not any(byte < 0x20 for byte in line[:-1])
     kept = json.loads(line)["message"]
@@ -77,7 +94,10 @@ def test_a_field_cannot_stand_for_one_that_every_line_has() -> None:
     for name in ("ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"):
         with pytest.raises(ValueError, match=name):
             bind_entry(
-                START, encode_entry(TS, "3a6b8c9d", TrailEvent("a", Action.EXIT, Source.OBSERVED, {name: "forged"}))
+                START,
+                encode_entry(
+                    TS, "3a6b8c9d", TrailEvent("a", Action.EXIT, Source.OBSERVED, {name: "forged"})
+                ),
             )
 
 

@@ -1,7 +1,5 @@
 """Detection on small samples of how projects are really made: texts in, commands with reasons out (R1)."""
 
-# ruff: noqa: E501 - files of projects as they are written
-
 from __future__ import annotations
 
 import pytest
@@ -11,7 +9,8 @@ from phasegate.core.detection.model import DetectedProject, MachineInfo
 from phasegate.core.detection.roots import detect_project, find_project_roots, find_touched_roots
 
 HERE = MachineInfo(
-    frozenset(("npm", "pnpm", "yarn", "bun")), {"python3": (3, 11), "python3.13": (3, 13), "python3.12": (3, 12)}
+    frozenset(("npm", "pnpm", "yarn", "bun")),
+    {"python3": (3, 11), "python3.13": (3, 13), "python3.12": (3, 12)},
 )
 BUILDABLE = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "sample"\n'
 
@@ -111,7 +110,9 @@ def test_a_file_that_tells_nothing_is_no_project() -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_first_candidate_of_a_python_project_and_its_reason(files: dict[str, str], first: str, reason: str) -> None:
+def test_the_first_candidate_of_a_python_project_and_its_reason(
+    files: dict[str, str], first: str, reason: str
+) -> None:
     found = detected(files).setups[0]
     assert (found.command.partition("pip install -q ")[2], found.why) == (first, reason)
 
@@ -123,15 +124,25 @@ def test_a_lock_comes_before_everything_that_is_declared() -> None:
     assert first.command == "uv sync -q --frozen --python python3 --group tests"
     assert first.why == "uv.lock, dependency group `tests`"
     aside = detected({"pyproject.toml": text, "uv.lock": ""}).setups[0]
-    assert aside.command.endswith("&& .phasegate-tools/uv/bin/uv sync -q --frozen --python python3 --group tests")
+    assert aside.command.endswith(
+        "&& .phasegate-tools/uv/bin/uv sync -q --frozen --python python3 --group tests"
+    )
     assert "is not on the PATH" in aside.why
-    linted = detected({"pyproject.toml": text + "[tool.ruff]\nline-length = 99\n", "uv.lock": ""}).setups[0]
-    assert "(.phasegate-tools/uv/bin/uv pip install -q --python .venv/bin/python ruff ||" in linted.command
+    linted = detected(
+        {"pyproject.toml": text + "[tool.ruff]\nline-length = 99\n", "uv.lock": ""}
+    ).setups[0]
+    assert (
+        "(.phasegate-tools/uv/bin/uv pip install -q --python .venv/bin/python ruff ||"
+        in linted.command
+    )
 
 
 @pytest.mark.demand("R1.f")
 def test_no_package_is_named_by_an_import() -> None:
-    files = {"setup.py": "setup()", "tests/test_x.py": "import railroad\nimport yaml\ndef test_x(): pass\n"}
+    files = {
+        "setup.py": "setup()",
+        "tests/test_x.py": "import railroad\nimport yaml\ndef test_x(): pass\n",
+    }
     assert not any("railroad" in line or "yaml" in line for line in installs(files))
 
 
@@ -140,7 +151,10 @@ def test_what_fails_is_followed_by_other_places_that_declare_a_runner() -> None:
         BUILDABLE
         + '[dependency-groups]\ntest = ["pytest"]\n[project.optional-dependencies]\ndev = ["pytest", "mock"]\n'
     )
-    assert installs({"pyproject.toml": text}) == ["-e . pytest", "-e '.[dev]'", "pytest -e '.[dev]'", "-e . pytest"][:3]
+    assert (
+        installs({"pyproject.toml": text})
+        == ["-e . pytest", "-e '.[dev]'", "pytest -e '.[dev]'", "-e . pytest"][:3]
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +191,10 @@ def test_a_linter_that_is_configured_and_not_declared_is_installed_beside_and_th
 
 
 def test_a_linter_in_another_group_is_taken_in_the_version_of_that_group() -> None:
-    text = BUILDABLE + '[dependency-groups]\ntest = ["pytest"]\nlint = ["ruff==0.9.1"]\n[tool.ruff]\nline-length = 99\n'
+    text = (
+        BUILDABLE
+        + '[dependency-groups]\ntest = ["pytest"]\nlint = ["ruff==0.9.1"]\n[tool.ruff]\nline-length = 99\n'
+    )
     assert "pip install -q ruff==0.9.1 ||" in detected({"pyproject.toml": text}).setups[0].command
 
 
@@ -204,16 +221,22 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_x(self): 
         ),
     ],
 )  # fmt: skip
-def test_the_test_command_follows_the_settings_and_the_tests(files: dict[str, str], expected: str) -> None:
+def test_the_test_command_follows_the_settings_and_the_tests(
+    files: dict[str, str], expected: str
+) -> None:
     assert detected(files).commands["test"].command == expected
 
 
 @pytest.mark.parametrize("text", ["", "[", '[project]\nname = 1\ndependencies = "x"\n', "[dependency-groups]\ntest = 3\n", '[tool.poetry.group.x]\ndependencies = []\n'])  # fmt: skip
 def test_a_manifest_that_makes_no_sense_stops_nothing(text: str) -> None:
-    assert detected({"pyproject.toml": text, "setup.cfg": "[", "tox.ini": text, "Pipfile.lock": text}).commands["test"]
+    assert detected(
+        {"pyproject.toml": text, "setup.cfg": "[", "tox.ini": text, "Pipfile.lock": text}
+    ).commands["test"]
 
 
-def node(scripts: str = '"test": "vitest run"', more: str = '"devDependencies": {"vitest": "1"}') -> str:
+def node(
+    scripts: str = '"test": "vitest run"', more: str = '"devDependencies": {"vitest": "1"}'
+) -> str:
     return f'{{"name": "thing", "scripts": {{{scripts}}}, {more}}}'
 
 
@@ -221,7 +244,11 @@ def node(scripts: str = '"test": "vitest run"', more: str = '"devDependencies": 
 @pytest.mark.parametrize(
     ("files", "run", "reason"),
     [
-        ({"package-lock.json": ""}, "npm ci --no-audit --no-fund --ignore-scripts", "package-lock.json"),
+        (
+            {"package-lock.json": ""},
+            "npm ci --no-audit --no-fund --ignore-scripts",
+            "package-lock.json",
+        ),
         (
             {},
             "npm install --no-audit --no-fund --no-package-lock --ignore-scripts",
@@ -232,13 +259,23 @@ def node(scripts: str = '"test": "vitest run"', more: str = '"devDependencies": 
             "npm install --no-audit --no-fund --no-package-lock --ignore-scripts",
             "package-lock.json",
         ),
-        ({"pnpm-lock.yaml": ""}, "pnpm install --frozen-lockfile --ignore-scripts", "pnpm-lock.yaml"),
-        ({"yarn.lock": "# yarn lockfile v1\n"}, "yarn install --frozen-lockfile --ignore-scripts", "yarn.lock"),
+        (
+            {"pnpm-lock.yaml": ""},
+            "pnpm install --frozen-lockfile --ignore-scripts",
+            "pnpm-lock.yaml",
+        ),
+        (
+            {"yarn.lock": "# yarn lockfile v1\n"},
+            "yarn install --frozen-lockfile --ignore-scripts",
+            "yarn.lock",
+        ),
         ({"yarn.lock": "__metadata:\n  version: 8\n"}, "yarn install --immutable", "yarn.lock"),
         ({"bun.lock": ""}, "bun install --frozen-lockfile --ignore-scripts", "bun.lock"),
     ],
 )
-def test_the_package_manager_is_the_one_of_the_lock(files: dict[str, str], run: str, reason: str) -> None:
+def test_the_package_manager_is_the_one_of_the_lock(
+    files: dict[str, str], run: str, reason: str
+) -> None:
     first = detected({"package.json": node(), **files}).setups[0]
     assert (first.command, first.why) == (run, reason)
 
@@ -246,7 +283,9 @@ def test_the_package_manager_is_the_one_of_the_lock(files: dict[str, str], run: 
 @pytest.mark.demand("R1.b")
 def test_the_package_manager_field_decides_between_two_locks() -> None:
     text = node(more='"packageManager": "pnpm@9.1.0", "devDependencies": {"vitest": "1"}')
-    first = detected({"package.json": text, "pnpm-lock.yaml": "", "package-lock.json": ""}).setups[0]
+    first = detected({"package.json": text, "pnpm-lock.yaml": "", "package-lock.json": ""}).setups[
+        0
+    ]
     assert (first.command.split()[0], first.why) == ("pnpm", "packageManager pnpm@9.1.0")
 
 
@@ -270,7 +309,9 @@ def test_the_package_manager_field_decides_between_two_locks() -> None:
     ],
 )
 def test_of_a_test_script_only_the_tests_are_taken(scripts: str, test: str | None) -> None:
-    found = detected({"package.json": node(scripts, '"devDependencies": {"x": "1"}')}).commands.get("test")
+    found = detected({"package.json": node(scripts, '"devDependencies": {"x": "1"}')}).commands.get(
+        "test"
+    )
     assert (found.command if found else None) == test
 
 
@@ -294,9 +335,21 @@ def test_a_linter_never_writes(scripts: str, lint: str) -> None:
     [
         ({"go.mod": "module x\n"}, "go mod download", "go test -v ./..."),
         ({"go.mod": "module x\n", "vendor/modules.txt": ""}, "", "go test -v ./..."),
-        ({"go.work": "go 1.22\nuse (\n\t./a\n\t./b\n)\n"}, "go mod download", "go test -v ./a/... ./b/..."),
-        ({"Cargo.toml": "[workspace]\n", "Cargo.lock": ""}, "cargo fetch --locked", "cargo test --all"),
-        ({"CMakeLists.txt": "project(thing C)\n"}, "", "ctest --test-dir build --output-on-failure --no-tests=error"),
+        (
+            {"go.work": "go 1.22\nuse (\n\t./a\n\t./b\n)\n"},
+            "go mod download",
+            "go test -v ./a/... ./b/...",
+        ),
+        (
+            {"Cargo.toml": "[workspace]\n", "Cargo.lock": ""},
+            "cargo fetch --locked",
+            "cargo test --all",
+        ),
+        (
+            {"CMakeLists.txt": "project(thing C)\n"},
+            "",
+            "ctest --test-dir build --output-on-failure --no-tests=error",
+        ),
         ({"Makefile": "all:\n\ttrue\ntest: all\n\ttrue\n"}, "", "make test"),
         ({"justfile": "test *args:\n  true\n"}, "", "just test"),
         ({"Taskfile.yml": "tasks:\n  test:\n    cmds: []\n"}, "", "task test"),
@@ -326,7 +379,9 @@ NPM = '{"name": "x", "scripts": {"test": "node --test"}}'
         ({"svc/a/package.json": NPM, "svc/a/node_modules/x/package.json": NPM, "svc/b/package.json": '{"name": "no-tests"}'}, ["svc/a"]),
     ],
 )  # fmt: skip
-def test_each_folder_that_is_tested_by_itself_is_a_root(files: dict[str, str], roots: list[str]) -> None:
+def test_each_folder_that_is_tested_by_itself_is_a_root(
+    files: dict[str, str], roots: list[str]
+) -> None:
     assert [*find_project_roots(ProjectFiles(frozenset(files), files))] == roots
 
 
@@ -344,7 +399,9 @@ def test_each_folder_that_is_tested_by_itself_is_a_root(files: dict[str, str], r
 )
 def test_a_scope_touches_the_roots_that_it_can_reach(scope: list[str], touched: list[str]) -> None:
     assert [*find_touched_roots(["", "a", "b"], scope)] == touched
-    assert find_touched_roots(["a", "b"], ["README.md"]) == ("a", "b"), "what belongs to none may matter to each"
+    assert find_touched_roots(["a", "b"], ["README.md"]) == ("a", "b"), (
+        "what belongs to none may matter to each"
+    )
 
 
 @pytest.mark.demand("R1.b")
@@ -354,7 +411,11 @@ def test_a_scope_touches_the_roots_that_it_can_reach(scope: list[str], touched: 
         ('"packageManager": "pnpm@9.1.0+sha512.ab", ', {}, "pnpm@9.1.0"),
         ("", {"pnpm-lock.yaml": "lockfileVersion: '9.0'\n"}, "pnpm@10"),
         ("", {"yarn.lock": "# yarn lockfile v1\n"}, "yarn@1"),
-        ('"packageManager": "yarn@4.2.1", ', {"yarn.lock": "__metadata:\n"}, "@yarnpkg/cli-dist@4.2.1"),
+        (
+            '"packageManager": "yarn@4.2.1", ',
+            {"yarn.lock": "__metadata:\n"},
+            "@yarnpkg/cli-dist@4.2.1",
+        ),
         ("", {"bun.lock": "{}"}, "bun@latest"),
     ],
 )
@@ -374,5 +435,9 @@ def test_a_package_manager_that_is_not_there_is_got_aside_in_the_projects_versio
 @pytest.mark.demand("R1.a")
 def test_unittests_beside_the_code_are_found_by_their_names() -> None:
     case = "import unittest\nclass A(unittest.TestCase): pass\n"
-    files = {"pyproject.toml": BUILDABLE, "thing/tests/__init__.py": "", "thing/tests/a_test.py": case}
+    files = {
+        "pyproject.toml": BUILDABLE,
+        "thing/tests/__init__.py": "",
+        "thing/tests/a_test.py": case,
+    }
     assert detected(files).commands["test"].command == "python3 -m unittest discover -p '*_test.py'"

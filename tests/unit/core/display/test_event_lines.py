@@ -7,7 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from phasegate.core.answer.vocabulary import Verdict
-from phasegate.core.display.event_lines import EventText, render_event, render_stop_summary, select_open_findings
+from phasegate.core.display.event_lines import (
+    EventText,
+    render_event,
+    render_stop_summary,
+    select_open_findings,
+)
 from phasegate.core.display.next_steps import next_steps
 from phasegate.core.machine.feature_events import (
     Advanced,
@@ -41,7 +46,9 @@ from phasegate.core.workflow.phases import PhaseWork
 
 PLAN = (PhasePlan("01-requirements", PhaseWork.PLANNING, ("spec.md",)),)
 STARTED = Started("001-a", "feature", PLAN, "main", "A")
-STATE = {"active_workflow": {"type": "feature", "phases": ["01-requirements"], "current_phase_index": 0}}
+STATE = {
+    "active_workflow": {"type": "feature", "phases": ["01-requirements"], "current_phase_index": 0}
+}
 
 
 def told(*events: AnyFeatureEvent, start: Started = STARTED) -> list[EventText]:
@@ -65,7 +72,11 @@ def of(event: str) -> str:
     return block
 
 
-WRITE = (JobStarted("j1", "plan", "ann"), JobEnded("j1", JobEndKind.DONE, verdict=Verdict.PASS), DocumentsWritten("c"))
+WRITE = (
+    JobStarted("j1", "plan", "ann"),
+    JobEnded("j1", JobEndKind.DONE, verdict=Verdict.PASS),
+    DocumentsWritten("c"),
+)
 
 
 def judged(verdict: Verdict) -> tuple[AnyFeatureEvent, ...]:
@@ -135,7 +146,9 @@ def test_a_plan_that_is_wrong_to_the_last_round_is_shown_to_the_person_who_must_
 
 @pytest.mark.demand("N7.e")
 @pytest.mark.parametrize(
-    "event", [Escalated("why"), JobEnded("j1", JobEndKind.FAILED, "it crashed")], ids=["order", "agent"]
+    "event",
+    [Escalated("why"), JobEnded("j1", JobEndKind.FAILED, "it crashed")],
+    ids=["order", "agent"],
 )
 def test_every_other_stop_has_the_block_of_a_blocker(event: AnyFeatureEvent) -> None:
     *_, last = told(JobStarted("j1", "plan", "ann"), event)
@@ -158,7 +171,10 @@ def test_a_cancellation_has_its_own_block() -> None:
 @pytest.mark.demand("N7.a")
 def test_a_start_says_how_the_feature_is_described_before_the_fixed_words_of_its_block() -> None:
     (first,) = told(start=Started("001-a", "quick", PLAN, "main", "Add it,\nplease"))
-    assert first.line == "001-a: workflow quick begins with Phase 01 - Requirements, described as: Add it, please"
+    assert (
+        first.line
+        == "001-a: workflow quick begins with Phase 01 - Requirements, described as: Add it, please"
+    )
     assert first.block == of("workflow-initialized")
 
 
@@ -193,6 +209,9 @@ def test_lines_say_what_happened_in_a_few_words() -> None:
     assert told(CommandsRan({"build": True, "test": False}), start=start)[-1].line == (
         "06-implementation: build passed, test FAILED"
     )
-    assert told(*WRITE[:2], ScopeViolated(("a.py: outside",)))[-1].line == "01-requirements: a.py: outside"
+    assert (
+        told(*WRITE[:2], ScopeViolated(("a.py: outside",)))[-1].line
+        == "01-requirements: a.py: outside"
+    )
     assert told(NotMerged("x" * 400))[-1].line == f"not merged: {'x' * 300} ..."
     assert told(Advanced())[-1] == EventText()

@@ -19,7 +19,9 @@ from phasegate.core.display.menu import (
 )
 from phasegate.core.workflow.workflows import WORKFLOWS
 
-ACTIVE = {"active_workflow": {"type": "fix", "phases": list(WORKFLOWS["fix"]), "current_phase_index": 1}}
+ACTIVE = {
+    "active_workflow": {"type": "fix", "phases": list(WORKFLOWS["fix"]), "current_phase_index": 1}
+}
 
 
 @pytest.mark.demand("N11.a")
@@ -34,26 +36,58 @@ ACTIVE = {"active_workflow": {"type": "fix", "phases": list(WORKFLOWS["fix"]), "
         ({"active_workflow": {"phases": [], "current_phase_index": 0}}, True, True, MenuKind.IDLE),
         (ACTIVE, True, True, MenuKind.ACTIVE),
         (ACTIVE, False, False, MenuKind.ACTIVE),
-        ({"active_workflow": {**ACTIVE["active_workflow"], "stage": "blocked"}}, True, True, MenuKind.BLOCKED),
-        ({"active_workflow": {**ACTIVE["active_workflow"], "stage": "gate-failed"}}, True, True, MenuKind.ACTIVE),
+        (
+            {"active_workflow": {**ACTIVE["active_workflow"], "stage": "blocked"}},
+            True,
+            True,
+            MenuKind.BLOCKED,
+        ),
+        (
+            {"active_workflow": {**ACTIVE["active_workflow"], "stage": "gate-failed"}},
+            True,
+            True,
+            MenuKind.ACTIVE,
+        ),
     ],
 )
-def test_the_menu_fits_the_situation(state: object, configured: bool, has_code: bool, scenario: MenuKind) -> None:
+def test_the_menu_fits_the_situation(
+    state: object, configured: bool, has_code: bool, scenario: MenuKind
+) -> None:
     assert choose_menu(state, configured, has_code) is scenario
 
 
 @pytest.mark.demand("N11.d", "N11.e")
 def test_idle_and_active_menus_offer_what_is_specified_in_its_order() -> None:
-    offered = {scenario: [entry.label for entry in entries] for scenario, entries in MENU_ENTRIES.items()}
-    idle = ["New Feature", "Fix", "Run Tests", "Generate Tests", "Full Lifecycle", "View Status", "Upgrade"]
+    offered = {
+        scenario: [entry.label for entry in entries] for scenario, entries in MENU_ENTRIES.items()
+    }
+    idle = [
+        "New Feature",
+        "Fix",
+        "Run Tests",
+        "Generate Tests",
+        "Full Lifecycle",
+        "View Status",
+        "Upgrade",
+    ]
     assert offered[MenuKind.IDLE] == idle
-    assert offered[MenuKind.ACTIVE] == ["Continue", "Gate Check", "View Status", "Escalate", "Cancel"]
+    assert offered[MenuKind.ACTIVE] == [
+        "Continue",
+        "Gate Check",
+        "View Status",
+        "Escalate",
+        "Cancel",
+    ]
     assert offered[MenuKind.BLOCKED] == ["Resolve", *offered[MenuKind.ACTIVE]]
     assert set(offered) == set(MenuKind)
 
 
 def test_every_workflow_that_the_idle_menu_starts_exists() -> None:
-    started = [entry.command[1] for entry in MENU_ENTRIES[MenuKind.IDLE] if entry.command[0] in ("start", "run")]
+    started = [
+        entry.command[1]
+        for entry in MENU_ENTRIES[MenuKind.IDLE]
+        if entry.command[0] in ("start", "run")
+    ]
     assert len(started) == 6
     assert set(started) <= set(WORKFLOWS)
 
@@ -61,7 +95,9 @@ def test_every_workflow_that_the_idle_menu_starts_exists() -> None:
 @pytest.mark.demand("N11.b", "N11.c")
 @pytest.mark.parametrize("scenario", MenuKind)
 def test_a_menu_is_a_box_of_ascii_and_no_block(scenario: MenuKind) -> None:
-    box = render_box(render_headline(scenario, ACTIVE), [entry.label for entry in MENU_ENTRIES[scenario]])
+    box = render_box(
+        render_headline(scenario, ACTIVE), [entry.label for entry in MENU_ENTRIES[scenario]]
+    )
     lines = box.split("\n")
     assert box.isascii()
     assert {len(line) for line in lines} == {len(lines[0])}
@@ -102,12 +138,21 @@ def test_an_answer_is_the_number_of_an_entry_or_nothing(answer: str) -> None:
     assert chosen is None or chosen.label == answer.strip()
 
 
-@pytest.mark.parametrize("answer", ["0", "4", "-1", "1.0", "\u0661", "1 2", "01", "q", "", "9" * 5000])
+@pytest.mark.parametrize(
+    "answer", ["0", "4", "-1", "1.0", "\u0661", "1 2", "01", "q", "", "9" * 5000]
+)
 def test_a_wrong_answer_chooses_nothing(answer: str) -> None:
     assert parse_choice(answer, [MenuEntry("a", ("x",))] * 3) is None
 
 
-CODE = {"main.py": True, "Makefile": True, "README.md": False, "LICENSE": False, ".env.py": False, "A.TXT": False}
+CODE = {
+    "main.py": True,
+    "Makefile": True,
+    "README.md": False,
+    "LICENSE": False,
+    ".env.py": False,
+    "A.TXT": False,
+}
 
 
 @pytest.mark.parametrize("name", CODE)

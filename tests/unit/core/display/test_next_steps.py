@@ -12,7 +12,9 @@ from phasegate.core.display.next_steps import EVENTS
 from support.next_steps_samples import block, everything_emitted, state
 from support.published_expressions import ITEM, PROMPT_BLOCK
 
-FALLBACK = "---\nSUGGESTED NEXT STEPS:\n  [1] Show project status\n  [2] Start a new workflow\n---\n"
+FALLBACK = (
+    "---\nSUGGESTED NEXT STEPS:\n  [1] Show project status\n  [2] Start a new workflow\n---\n"
+)
 
 
 @pytest.mark.demand("N7.a")
@@ -40,8 +42,12 @@ def test_a_workflow_that_starts_by_itself_asks_for_nothing(type_: str) -> None:
 
 @pytest.mark.demand("N8.i")
 def test_a_workflow_of_ones_own_uses_its_noun_or_feature() -> None:
-    assert "Describe your feature to" in str(next_steps(state("spike"), event="workflow-initialized"))
-    assert "Describe your question to" in str(next_steps(state("spike", noun="question"), event="workflow-initialized"))
+    assert "Describe your feature to" in str(
+        next_steps(state("spike"), event="workflow-initialized")
+    )
+    assert "Describe your question to" in str(
+        next_steps(state("spike", noun="question"), event="workflow-initialized")
+    )
     assert next_steps(state("spike", noun="a\n---"), event="workflow-initialized") is None
 
 
@@ -73,13 +79,19 @@ PHASE_NOUNS = [
 @pytest.mark.parametrize(("key", "noun"), PHASE_NOUNS)
 def test_a_passed_gate_leads_to_the_next_phase(key: str, noun: str) -> None:
     said = next_steps(state(phases=[key, "04-design"], current_phase=key), event="gate-passed")
-    assert said == block("Continue to Phase 04 - Design", f"Review {noun} artifacts", "Show workflow status")
+    assert said == block(
+        "Continue to Phase 04 - Design", f"Review {noun} artifacts", "Show workflow status"
+    )
 
 
 @pytest.mark.demand("N7.c", "N6.b")
 def test_the_last_passed_gate_leads_to_completion() -> None:
     said = next_steps(state("upgrade", 2), event="gate-passed")
-    assert said == block("Complete workflow and merge to main", "Review all workflow artifacts", "Show workflow status")
+    assert said == block(
+        "Complete workflow and merge to main",
+        "Review all workflow artifacts",
+        "Show workflow status",
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,25 +125,55 @@ def test_the_fixed_emission_points_have_their_texts(event: str, items: tuple[str
 
 OWN_REVIEWS = [
     pytest.param("00-quick-scan", "Review scope estimate", marks=pytest.mark.demand("N9.b")),
-    pytest.param("01-requirements", "Review requirements documents", marks=pytest.mark.demand("N9.b")),
-    pytest.param("02-impact-analysis", "Review impact analysis report", marks=pytest.mark.demand("N9.b")),
+    pytest.param(
+        "01-requirements", "Review requirements documents", marks=pytest.mark.demand("N9.b")
+    ),
+    pytest.param(
+        "02-impact-analysis", "Review impact analysis report", marks=pytest.mark.demand("N9.b")
+    ),
     pytest.param("02-tracing", "Review trace analysis report", marks=pytest.mark.demand("N9.b")),
-    pytest.param("03-architecture", "Review architecture and ADRs", marks=pytest.mark.demand("N9.b")),
+    pytest.param(
+        "03-architecture", "Review architecture and ADRs", marks=pytest.mark.demand("N9.b")
+    ),
     pytest.param("04-design", "Review design specifications", marks=pytest.mark.demand("N9.b")),
-    pytest.param("05-test-strategy", "Review test strategy and test cases", marks=pytest.mark.demand("N9.b")),
-    pytest.param("06-implementation", "Review implementation and test results", marks=pytest.mark.demand("N9.c")),
+    pytest.param(
+        "05-test-strategy", "Review test strategy and test cases", marks=pytest.mark.demand("N9.b")
+    ),
+    pytest.param(
+        "06-implementation",
+        "Review implementation and test results",
+        marks=pytest.mark.demand("N9.c"),
+    ),
     pytest.param("07-testing", "Review integration test report", marks=pytest.mark.demand("N9.c")),
     pytest.param("08-code-review", "Review code review report", marks=pytest.mark.demand("N9.c")),
     pytest.param("09-validation", "Review security scan results", marks=pytest.mark.demand("N9.c")),
     pytest.param("10-cicd", "Review pipeline configuration", marks=pytest.mark.demand("N9.c")),
-    pytest.param("11-local-testing", "Review build and health check results", marks=pytest.mark.demand("N9.d")),
-    pytest.param("12-remote-build", "Review remote deployment status", marks=pytest.mark.demand("N9.d")),
-    pytest.param("13-test-deploy", "Review staging deployment logs", marks=pytest.mark.demand("N9.d")),
+    pytest.param(
+        "11-local-testing",
+        "Review build and health check results",
+        marks=pytest.mark.demand("N9.d"),
+    ),
+    pytest.param(
+        "12-remote-build", "Review remote deployment status", marks=pytest.mark.demand("N9.d")
+    ),
+    pytest.param(
+        "13-test-deploy", "Review staging deployment logs", marks=pytest.mark.demand("N9.d")
+    ),
     pytest.param("14-production", "Review release notes", marks=pytest.mark.demand("N9.d")),
-    pytest.param("15-operations", "Review monitoring configuration", marks=pytest.mark.demand("N9.d")),
-    pytest.param("16-upgrade-plan", "Review upgrade analysis and migration plan", marks=pytest.mark.demand("N9.e")),
-    pytest.param("16-upgrade-execute", "Review upgrade execution log", marks=pytest.mark.demand("N9.e")),
-    pytest.param("42-threat-model", "Review threat model artifacts", marks=pytest.mark.demand("N8.h")),
+    pytest.param(
+        "15-operations", "Review monitoring configuration", marks=pytest.mark.demand("N9.d")
+    ),
+    pytest.param(
+        "16-upgrade-plan",
+        "Review upgrade analysis and migration plan",
+        marks=pytest.mark.demand("N9.e"),
+    ),
+    pytest.param(
+        "16-upgrade-execute", "Review upgrade execution log", marks=pytest.mark.demand("N9.e")
+    ),
+    pytest.param(
+        "42-threat-model", "Review threat model artifacts", marks=pytest.mark.demand("N8.h")
+    ),
 ]
 
 
@@ -158,10 +200,17 @@ def test_a_phase_agents_next_phase_follows_from_its_own_position() -> None:
 
 @pytest.mark.demand("N6.a", "N6.b")
 def test_a_phase_that_is_listed_twice_is_at_the_current_position() -> None:
-    twice = {"phases": ["06-implementation", "08-code-review", "06-implementation"], "current_phase_index": 2}
+    twice = {
+        "phases": ["06-implementation", "08-code-review", "06-implementation"],
+        "current_phase_index": 2,
+    }
     for phase in (None, "06-implementation"):
-        assert "[1] Complete workflow" in (next_steps({"active_workflow": twice}, phase=phase) or "")
-    assert "[1] Continue to Phase 06" in (next_steps({"active_workflow": twice}, phase="08-code-review") or "")
+        assert "[1] Complete workflow" in (
+            next_steps({"active_workflow": twice}, phase=phase) or ""
+        )
+    assert "[1] Continue to Phase 06" in (
+        next_steps({"active_workflow": twice}, phase="08-code-review") or ""
+    )
 
 
 @pytest.mark.demand("N8.f")
@@ -183,7 +232,9 @@ UNUSABLE = {
     "an empty key": state(phases=["", "x"], current_phase=""),
     "a key with a line break": state(phases=["01-a\n---"], current_phase="01-a\n---"),
     "a key beyond ASCII": state(phases=["01-größe"], current_phase="01-größe"),
-    "a later key beyond ASCII": state(phases=["01-requirements", "02-\u202e"], current_phase="01-requirements"),
+    "a later key beyond ASCII": state(
+        phases=["01-requirements", "02-\u202e"], current_phase="01-requirements"
+    ),
     "no index": {"active_workflow": {"type": "feature", "phases": ["01-requirements"]}},
     "index -1": state(current_phase_index=-1),
     "index far out": state(current_phase_index=10**9),
@@ -205,8 +256,12 @@ def test_unusable_state_is_met_with_silence(unusable: object) -> None:
 @pytest.mark.demand("N8.d")
 @pytest.mark.parametrize("unusable", UNUSABLE.values(), ids=UNUSABLE)
 def test_the_end_of_a_workflow_speaks_in_any_state(unusable: object) -> None:
-    assert next_steps(unusable, event="workflow-completed") == next_steps(state(), event="workflow-completed")
-    assert next_steps(unusable, event="workflow-cancelled") == next_steps(state(), event="workflow-cancelled")
+    assert next_steps(unusable, event="workflow-completed") == next_steps(
+        state(), event="workflow-completed"
+    )
+    assert next_steps(unusable, event="workflow-cancelled") == next_steps(
+        state(), event="workflow-cancelled"
+    )
 
 
 @pytest.mark.demand("N8.e")
@@ -232,16 +287,22 @@ def test_the_state_is_only_read() -> None:
     assert after == before
 
 
-@pytest.mark.parametrize(("stage", "event"), [("gate-failed", "gate-failed"), ("blocked", "blocker")])
+@pytest.mark.parametrize(
+    ("stage", "event"), [("gate-failed", "gate-failed"), ("blocked", "blocker")]
+)
 @pytest.mark.demand("N8.m")
-def test_after_a_failed_gate_or_at_a_blocker_nobody_is_told_to_continue(stage: str, event: str) -> None:
+def test_after_a_failed_gate_or_at_a_blocker_nobody_is_told_to_continue(
+    stage: str, event: str
+) -> None:
     stopped = copy.deepcopy(state("feature"))
     going_on = next_steps(stopped)
     assert going_on is not None
     assert "Continue to" in going_on
     stopped["active_workflow"]["stage"] = stage
     assert next_steps(stopped) == next_steps(stopped, event=event)
-    assert next_steps(stopped, phase="01-requirements") == next_steps(state("feature"), phase="01-requirements")
+    assert next_steps(stopped, phase="01-requirements") == next_steps(
+        state("feature"), phase="01-requirements"
+    )
 
 
 def test_an_unknown_event_is_the_callers_mistake() -> None:
@@ -252,7 +313,10 @@ def test_an_unknown_event_is_the_callers_mistake() -> None:
 @pytest.mark.demand("N12.a", "N12.b", "N4.d", "N7.h", "N1.d", "N1.e")
 def test_the_published_expressions_match_everything_emitted() -> None:
     for what, where, text in everything_emitted():
-        assert re.findall(PROMPT_BLOCK, text, re.MULTILINE) == [text.removesuffix("\n")], (what, where)
+        assert re.findall(PROMPT_BLOCK, text, re.MULTILINE) == [text.removesuffix("\n")], (
+            what,
+            where,
+        )
         numbers = [int(number) for number, _ in re.findall(ITEM, text, re.MULTILINE)]
         assert numbers == list(range(1, len(numbers) + 1)), (what, where)
 
@@ -260,7 +324,11 @@ def test_the_published_expressions_match_everything_emitted() -> None:
 @pytest.mark.demand("N4.a", "N4.b", "N4.c", "N4.e", "N4.g")
 def test_tiered_blocks_have_one_primary_and_end_in_the_utility() -> None:
     utility = {"workflow-completed": "View project status"}
-    tiered = [entry for entry in everything_emitted() if entry[0] not in {"gate-failed", "workflow-cancelled"}]
+    tiered = [
+        entry
+        for entry in everything_emitted()
+        if entry[0] not in {"gate-failed", "workflow-cancelled"}
+    ]
     for what, where, text in tiered:
         items = [words for _, words in re.findall(ITEM, text, re.MULTILINE)]
         assert 3 <= len(items) <= 4, (what, where)

@@ -35,14 +35,21 @@ def plain(text: str, _: str) -> str:
 
 def package(number: int, state: str, title: str = "Do it", **more: object) -> PackageCard:
     standing = derive_package_standing(state, has_worker=True)
-    card = PackageCard("001-a", f"WP{number:02}", title, state, standing, None, 1, "", "", "", Spending())
+    card = PackageCard(
+        "001-a", f"WP{number:02}", title, state, standing, None, 1, "", "", "", Spending()
+    )
     return card._replace(**more)
 
 
 @pytest.mark.demand("W4.a")
 def test_each_phase_is_shown_with_its_gate() -> None:
     state = {
-        "active_workflow": {"type": "feature", "phases": PHASES, "current_phase_index": 2, "description": "Add it"}
+        "active_workflow": {
+            "type": "feature",
+            "phases": PHASES,
+            "current_phase_index": 2,
+            "description": "Add it",
+        }
     }
     workflow = read_workflow_card(state)
     assert workflow is not None
@@ -75,8 +82,16 @@ def test_a_gate_that_the_state_file_says_is_passed_is_passed() -> None:
             1,
             ["  [>] Phase 01 - Requirements  GATE-01 FAILED", "  why: why", "  what to do: mend"],
         ),
-        ("gate-passed", 0, ["  [x] Phase 00 - Quick Scan    GATE-00 PASSED", "  [ ] Phase 01 - Requirements"]),
-        ("gate-passed", 1, ["  [x] Phase 01 - Requirements  GATE-01 PASSED", "  then: phasegate complete"]),
+        (
+            "gate-passed",
+            0,
+            ["  [x] Phase 00 - Quick Scan    GATE-00 PASSED", "  [ ] Phase 01 - Requirements"],
+        ),
+        (
+            "gate-passed",
+            1,
+            ["  [x] Phase 01 - Requirements  GATE-01 PASSED", "  then: phasegate complete"],
+        ),
         (
             "blocked",
             1,
@@ -86,15 +101,30 @@ def test_a_gate_that_the_state_file_says_is_passed_is_passed() -> None:
                 '  then: phasegate resolve "how", and phasegate run',
             ],
         ),
-        ("cancelled", 1, ["feature 001-a: cancelled, round 2", "  [>] Phase 01 - Requirements", "  why: why"]),
-        ("completed", 1, ["feature 001-a: completed, round 2", "  [x] Phase 01 - Requirements  GATE-01 PASSED"]),
+        (
+            "cancelled",
+            1,
+            ["feature 001-a: cancelled, round 2", "  [>] Phase 01 - Requirements", "  why: why"],
+        ),
+        (
+            "completed",
+            1,
+            ["feature 001-a: completed, round 2", "  [x] Phase 01 - Requirements  GATE-01 PASSED"],
+        ),
     ],
 )
 def test_each_stage_says_what_comes_next(stage: str, position: int, lines: list[str]) -> None:
     keys = PHASES[:2]
     phases = build_phase_cards(keys, position, stage, {})
     card = FeatureCard(
-        "001-a", "feature", stage=stage, round=2, reason="why", remediation="mend", phase=keys[position], phases=phases
+        "001-a",
+        "feature",
+        stage=stage,
+        round=2,
+        reason="why",
+        remediation="mend",
+        phase=keys[position],
+        phases=phases,
     )
     shown = [*workflow_lines(card, plain)]
     assert [line for line in lines if line not in shown] == []
@@ -124,7 +154,9 @@ def test_a_feature_that_nobody_works_on_is_never_said_to_be_working(
 def test_a_stopped_feature_says_so_and_a_working_one_names_its_process() -> None:
     phases = build_phase_cards(PHASES[:2], 1, "working", {})
     card = FeatureCard("001-a", standing="stopped", stage="working", phase=PHASES[1], phases=phases)
-    assert "  [>] Phase 01 - Requirements  stopped: no process works on it" in [*workflow_lines(card, plain)]
+    assert "  [>] Phase 01 - Requirements  stopped: no process works on it" in [
+        *workflow_lines(card, plain)
+    ]
     working = card._replace(standing="working", worker=Worker(12, "run 001-a", "today"))
     *_, mark, last = workflow_lines(working, plain)
     assert mark.endswith("in progress")
@@ -133,7 +165,14 @@ def test_a_stopped_feature_says_so_and_a_working_one_names_its_process() -> None
 
 @pytest.mark.parametrize(
     "state",
-    [None, [], {}, {"active_workflow": None}, {"active_workflow": {"phases": [], "current_phase_index": 0}}, {"a": 1}],
+    [
+        None,
+        [],
+        {},
+        {"active_workflow": None},
+        {"active_workflow": {"phases": [], "current_phase_index": 0}},
+        {"a": 1},
+    ],
 )
 def test_without_a_sound_workflow_there_is_none(state: object) -> None:
     assert read_workflow_card(state) is None
@@ -141,7 +180,9 @@ def test_without_a_sound_workflow_there_is_none(state: object) -> None:
 
 _ANY = st.recursive(
     st.none() | st.integers() | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -159,9 +200,25 @@ def test_no_state_breaks_the_board_or_the_terminal(active: dict[str, object]) ->
 
 
 def test_packages_stand_in_the_column_of_their_state() -> None:
-    rows = [package(1, "DONE"), package(2, "DOING", round=3), package(3, "BLOCKED"), package(4, "PLANNED")]
+    rows = [
+        package(1, "DONE"),
+        package(2, "DOING", round=3),
+        package(3, "BLOCKED"),
+        package(4, "PLANNED"),
+    ]
     head, first, *rest = board_lines(rows, 120, 9, plain)
-    assert head.split() == ["PLANNED", "1", "DOING", "1", "FOR_REVIEW", "0", "DONE", "1", "BLOCKED", "1"]
+    assert head.split() == [
+        "PLANNED",
+        "1",
+        "DOING",
+        "1",
+        "FOR_REVIEW",
+        "0",
+        "DONE",
+        "1",
+        "BLOCKED",
+        "1",
+    ]
     for row in rows:
         assert first.index(row.id) == head.index(row.state)
     assert "WP02 Do it (round 3)" in first
@@ -181,11 +238,16 @@ def test_what_is_not_shown_is_counted() -> None:
 
 @given(
     st.lists(
-        st.builds(package, st.integers(1, 9999), st.sampled_from(STATE_COLUMNS), st.text(max_size=60)), max_size=12
+        st.builds(
+            package, st.integers(1, 9999), st.sampled_from(STATE_COLUMNS), st.text(max_size=60)
+        ),
+        max_size=12,
     ),
     st.integers(20, 200),
 )
-def test_no_line_is_wider_than_the_terminal_and_no_package_is_lost(rows: list[PackageCard], width: int) -> None:
+def test_no_line_is_wider_than_the_terminal_and_no_package_is_lost(
+    rows: list[PackageCard], width: int
+) -> None:
     rows = [row for row in rows if row.title.isprintable()]
     lines = [*board_lines(rows, width, 99, plain)]
     assert all(display_width(line) <= width for line in lines)
@@ -198,6 +260,13 @@ def test_a_cell_is_as_wide_as_it_must_be(text: str, width: int) -> None:
     assert display_width(pad_to_width(text, width)) == width
 
 
-@pytest.mark.parametrize(("naming", "expected"), [("", "complete"), (" --fleet", "run --merge --fleet")])
-def test_behind_its_last_gate_a_feature_of_a_fleet_is_merged_by_a_run(naming: str, expected: str) -> None:
-    assert format_next_commands("gate-passed", is_last_phase=True, command_suffix=naming) == f"phasegate {expected}"
+@pytest.mark.parametrize(
+    ("naming", "expected"), [("", "complete"), (" --fleet", "run --merge --fleet")]
+)
+def test_behind_its_last_gate_a_feature_of_a_fleet_is_merged_by_a_run(
+    naming: str, expected: str
+) -> None:
+    assert (
+        format_next_commands("gate-passed", is_last_phase=True, command_suffix=naming)
+        == f"phasegate {expected}"
+    )

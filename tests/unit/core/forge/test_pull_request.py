@@ -25,12 +25,18 @@ from phasegate.core.forge.pull_request import (
 
 HEAD = "a" * 40
 PULL = PullRequest(number=1, url="u", state=PullState.OPEN, head=HEAD, base="main")
-GOOD = PullRequestSnapshot(pull=PULL, review_decision=ReviewDecision.APPROVED, checks_passed=True, mergeable=True)
+GOOD = PullRequestSnapshot(
+    pull=PULL, review_decision=ReviewDecision.APPROVED, checks_passed=True, mergeable=True
+)
 REMARK = Remark(id="1", author="ada", text="Please.", may_write=True)
 
 
-def step(look: PullRequestSnapshot, known: tuple[str, ...] = (), *, automatic: bool = True) -> PullStep:
-    return decide_pull_step(look, head=HEAD, base="main", handled_remarks=known, auto_merge=automatic).step
+def step(
+    look: PullRequestSnapshot, known: tuple[str, ...] = (), *, automatic: bool = True
+) -> PullStep:
+    return decide_pull_step(
+        look, head=HEAD, base="main", handled_remarks=known, auto_merge=automatic
+    ).step
 
 
 def pull(**fields: object) -> PullRequestSnapshot:
@@ -62,7 +68,13 @@ def test_what_is_not_approved_green_and_mergeable_is_not_merged(doubt: PullReque
 
 @pytest.mark.demand("X7.f")
 @pytest.mark.parametrize(
-    "moved", [pull(head="b" * 40), pull(base="other"), pull(state=PullState.CLOSED), pull(without_branch=True)]
+    "moved",
+    [
+        pull(head="b" * 40),
+        pull(base="other"),
+        pull(state=PullState.CLOSED),
+        pull(without_branch=True),
+    ],
 )
 def test_another_head_another_base_a_closed_one_or_one_without_a_branch_stops_for_a_person(
     moved: PullRequestSnapshot,
@@ -78,8 +90,15 @@ def test_a_person_merges_where_it_is_not_automatic() -> None:
 @pytest.mark.demand("X7.a")
 def test_only_new_open_remarks_of_people_who_may_write_are_taken_up() -> None:
     assert step(look(remarks=(REMARK,))) is PullStep.FIX
-    for left in ({"may_write": False}, {"settled": True}, {"text": " "}, {"text": f"Done.\n{build_marker('x', 'y')}"}):
-        assert step(look(remarks=(msgspec.structs.replace(REMARK, **left),))) is PullStep.MERGE, left
+    for left in (
+        {"may_write": False},
+        {"settled": True},
+        {"text": " "},
+        {"text": f"Done.\n{build_marker('x', 'y')}"},
+    ):
+        assert step(look(remarks=(msgspec.structs.replace(REMARK, **left),))) is PullStep.MERGE, (
+            left
+        )
     assert step(look(remarks=(REMARK,)), known=("1",)) is PullStep.MERGE
 
 
@@ -120,7 +139,9 @@ def test_markup_in_text_of_others_is_text() -> None:
 
 def test_a_body_is_cut_before_its_marker() -> None:
     body = render_pull_body(
-        PullBodyParts(marker="<!-- m -->", description="x", packages=[("WP01", "y" * 300, "c")] * 1000)
+        PullBodyParts(
+            marker="<!-- m -->", description="x", packages=[("WP01", "y" * 300, "c")] * 1000
+        )
     )
     assert len(body) <= MAX_BODY_CHARS
     assert body.endswith("<!-- m -->\n")
@@ -129,11 +150,26 @@ def test_a_body_is_cut_before_its_marker() -> None:
 @pytest.mark.parametrize(
     ("remote", "found"),
     [
-        ("git@github.com:team/greet.git", ForgeAddress("https://github.com", "team/greet", "github")),
-        ("https://user:secret@gitlab.com/a/b/c.git", ForgeAddress("https://gitlab.com", "a/b/c", "gitlab")),
-        ("ssh://git@git.example.org:2222/team/greet", ForgeAddress("https://git.example.org", "team/greet", "")),
-        ("http://127.0.0.1:3000/team/greet.git", ForgeAddress("http://127.0.0.1:3000", "team/greet", "")),
-        ("https://codeberg.org/team/greet", ForgeAddress("https://codeberg.org", "team/greet", "gitea")),
+        (
+            "git@github.com:team/greet.git",
+            ForgeAddress("https://github.com", "team/greet", "github"),
+        ),
+        (
+            "https://user:secret@gitlab.com/a/b/c.git",
+            ForgeAddress("https://gitlab.com", "a/b/c", "gitlab"),
+        ),
+        (
+            "ssh://git@git.example.org:2222/team/greet",
+            ForgeAddress("https://git.example.org", "team/greet", ""),
+        ),
+        (
+            "http://127.0.0.1:3000/team/greet.git",
+            ForgeAddress("http://127.0.0.1:3000", "team/greet", ""),
+        ),
+        (
+            "https://codeberg.org/team/greet",
+            ForgeAddress("https://codeberg.org", "team/greet", "gitea"),
+        ),
         ("/srv/git/greet.git", None),
         ("https://github.com/greet", None),
         ("https://github.com/../x/y", None),

@@ -82,7 +82,12 @@ def test_the_whole_wait_is_jitter() -> None:
 
 def test_classifying_grows_with_the_text_at_most() -> None:
     def floods(size: int) -> list[str]:
-        return ["http " * size, "status" + " :=/.0" * size, "rate limit " * size, "could not get " * size]
+        return [
+            "http " * size,
+            "status" + " :=/.0" * size,
+            "rate limit " * size,
+            "could not get " * size,
+        ]
 
     def classify_all(texts: list[str]) -> None:
         for text in texts:

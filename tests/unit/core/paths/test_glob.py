@@ -13,7 +13,24 @@ from phasegate.core.paths.glob import compile_pattern, is_pattern, may_overlap
 
 NAMES = ["a", "b", "ab", "a.b", "ba", "c-", "a*", "x]", ".a"]
 ALL_PATHS = ["/".join(parts) for depth in (1, 2, 3) for parts in product(NAMES, repeat=depth)]
-PIECES = ["a", "b", ".", "*", "**", "?", "[ab]", "[!a]", "/", "/", "c-", "[*]", "[]a]", "[!]b]", "[a-c]", "[^b]"]
+PIECES = [
+    "a",
+    "b",
+    ".",
+    "*",
+    "**",
+    "?",
+    "[ab]",
+    "[!a]",
+    "/",
+    "/",
+    "c-",
+    "[*]",
+    "[]a]",
+    "[!]b]",
+    "[a-c]",
+    "[^b]",
+]
 
 
 def _matches(pattern: str, path: str) -> bool:
@@ -56,7 +73,11 @@ def test_a_pattern_matches_as_git_says(pattern: str, path: str, expected: bool) 
 def _patterns(seed: int, count: int) -> list[str]:
     random = Random(seed)
     made = ("".join(random.choices(PIECES, k=random.randint(1, 7))) for _ in range(count))
-    return [p for p in made if is_pattern(p) and "//" not in p and not p.startswith("/") and p.strip("/")]
+    return [
+        p
+        for p in made
+        if is_pattern(p) and "//" not in p and not p.startswith("/") and p.strip("/")
+    ]
 
 
 @pytest.mark.demand("D6.a")
@@ -67,7 +88,9 @@ def test_patterns_agree_with_git_itself(tmp_path: Path) -> None:
         (tmp_path / ".git/info/exclude").write_text(f"{pattern}\n")
         paths = random.sample(ALL_PATHS, 150)
         ask = ["git", "-C", str(tmp_path), "check-ignore", "--no-index", "-z", "--stdin"]
-        said = subprocess.run(ask, input="\0".join(paths), capture_output=True, text=True, check=False).stdout
+        said = subprocess.run(
+            ask, input="\0".join(paths), capture_output=True, text=True, check=False
+        ).stdout
         by_git = set(said.split("\0")) - {""}
         assert {path for path in paths if _matches(pattern, path)} == by_git, pattern
         compared, matched = compared + len(paths), matched + len(by_git)

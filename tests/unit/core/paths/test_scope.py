@@ -18,10 +18,14 @@ from phasegate.core.paths.scope import (
     list_changed_lock_files,
 )
 
-SCOPE = Scope(["src/login.py", "docs/**", "app/[id]/page.tsx", "assets/"], executable=["src/login.py"])
+SCOPE = Scope(
+    ["src/login.py", "docs/**", "app/[id]/page.tsx", "assets/"], executable=["src/login.py"]
+)
 
 
-def _rules(*changes: FileChange, scope: Scope = SCOPE, tracked: tuple[str, ...] = ()) -> list[ScopeRule]:
+def _rules(
+    *changes: FileChange, scope: Scope = SCOPE, tracked: tuple[str, ...] = ()
+) -> list[ScopeRule]:
     return [violation.rule for violation in find_violations(changes, scope, tracked)]
 
 
@@ -50,7 +54,9 @@ def test_a_file_that_is_not_listed_may_not_change(path: str, kind: ChangeKind) -
 
 
 @pytest.mark.demand("D6.a")
-@pytest.mark.parametrize("path", ["src/login.py", "docs/a/b.md", "app/[id]/page.tsx", "assets/logo.png"])
+@pytest.mark.parametrize(
+    "path", ["src/login.py", "docs/a/b.md", "app/[id]/page.tsx", "assets/logo.png"]
+)
 @pytest.mark.parametrize("kind", [ChangeKind.ADDED, ChangeKind.MODIFIED, ChangeKind.DELETED])
 def test_a_listed_file_may_change(path: str, kind: ChangeKind) -> None:
     assert _rules(FileChange(kind, path)) == []
@@ -94,7 +100,9 @@ def test_two_listed_spellings_are_both_listed() -> None:
 
 def test_an_added_twin_of_a_tracked_or_added_file_is_refused() -> None:
     scope = Scope(["src/**"])
-    assert _rules(_added("src/Login.py"), scope=scope, tracked=("src/login.py", "x")) == [ScopeRule.NAME_COLLISION]
+    assert _rules(_added("src/Login.py"), scope=scope, tracked=("src/login.py", "x")) == [
+        ScopeRule.NAME_COLLISION
+    ]
     assert _rules(_added("src/A.py"), _added("src/a.py"), scope=scope) == [
         ScopeRule.NAME_COLLISION,
         ScopeRule.NAME_COLLISION,
@@ -108,7 +116,8 @@ def test_renaming_a_file_to_its_twin_is_a_rename_and_no_twin() -> None:
 
 @pytest.mark.demand("D6.c")
 @pytest.mark.parametrize(
-    ("old", "new"), [("src/login.py", "src/other.py"), ("src/other.py", "src/login.py"), ("x.py", "y.py")]
+    ("old", "new"),
+    [("src/login.py", "src/other.py"), ("src/other.py", "src/login.py"), ("x.py", "y.py")],
 )
 def test_a_rename_over_the_boundary_names_both_paths(old: str, new: str) -> None:
     (violation,) = find_violations([FileChange(ChangeKind.RENAMED, new, old_path=old)], SCOPE)
@@ -119,7 +128,9 @@ def test_a_rename_over_the_boundary_names_both_paths(old: str, new: str) -> None
 
 
 def test_a_rename_into_litter_is_still_the_loss_of_a_file() -> None:
-    assert _rules(FileChange(ChangeKind.RENAMED, "target/x.py", old_path="src/x.py")) == [ScopeRule.OUT_OF_SCOPE]
+    assert _rules(FileChange(ChangeKind.RENAMED, "target/x.py", old_path="src/x.py")) == [
+        ScopeRule.OUT_OF_SCOPE
+    ]
     assert _rules(FileChange(ChangeKind.RENAMED, "target/x.py", old_path="src/login.py")) == []
 
 
@@ -134,7 +145,9 @@ def test_a_file_becomes_executable_only_if_that_was_declared() -> None:
     assert _rules(_added("src/login.py", mode="100755")) == []
     assert _rules(_added("docs/run.sh", mode="100755")) == [ScopeRule.MODE]
     was_plain = FileChange(ChangeKind.MODIFIED, "docs/run.sh", mode="100755", old_mode="100644")
-    was_executable = FileChange(ChangeKind.MODIFIED, "docs/run.sh", mode="100755", old_mode="100755")
+    was_executable = FileChange(
+        ChangeKind.MODIFIED, "docs/run.sh", mode="100755", old_mode="100755"
+    )
     loses_it = FileChange(ChangeKind.MODIFIED, "docs/run.sh", mode="100644", old_mode="100755")
     assert _rules(was_plain) == [ScopeRule.MODE]
     assert _rules(was_executable) == []
@@ -159,7 +172,9 @@ def test_a_file_becomes_executable_only_if_that_was_declared() -> None:
     ],
 )
 def test_a_link_that_may_lead_out_of_the_tree_is_refused(target: str) -> None:
-    assert _rules(_added("docs/link", mode=FileMode.SYMLINK.value, link_target=target)) == [ScopeRule.SYMLINK]
+    assert _rules(_added("docs/link", mode=FileMode.SYMLINK.value, link_target=target)) == [
+        ScopeRule.SYMLINK
+    ]
 
 
 def test_a_link_with_an_unknown_target_is_refused() -> None:
@@ -177,7 +192,12 @@ def test_a_link_that_stays_in_the_tree_is_allowed(target: str) -> None:
     "change",
     [
         _added("docs/lib", mode=FileMode.SUBMODULE.value),
-        FileChange(ChangeKind.MODIFIED, "docs/lib", mode=FileMode.SUBMODULE.value, old_mode=FileMode.SUBMODULE.value),
+        FileChange(
+            ChangeKind.MODIFIED,
+            "docs/lib",
+            mode=FileMode.SUBMODULE.value,
+            old_mode=FileMode.SUBMODULE.value,
+        ),
         FileChange(ChangeKind.MODIFIED, "docs/lib", old_mode=FileMode.SUBMODULE.value),
         FileChange(ChangeKind.DELETED, "docs/lib", mode="", old_mode=FileMode.SUBMODULE.value),
     ],
@@ -191,7 +211,9 @@ def test_the_list_of_submodules_may_not_change_even_if_all_may() -> None:
 
 
 @pytest.mark.demand("D6.e")
-def test_changes_outside_the_worktree_and_to_the_git_directory_are_refused_whatever_the_scope() -> None:
+def test_changes_outside_the_worktree_and_to_the_git_directory_are_refused_whatever_the_scope() -> (
+    None
+):
     everything = Scope(["**"])
     outside = FileChange(ChangeKind.OUTSIDE, "/etc/passwd")
     inside = FileChange(ChangeKind.GIT_DIRECTORY, ".git/config")
@@ -199,15 +221,21 @@ def test_changes_outside_the_worktree_and_to_the_git_directory_are_refused_whate
     assert _rules(inside, scope=everything) == [ScopeRule.GIT_DIRECTORY]
 
 
-@pytest.mark.parametrize("path", ["sub/.git/config", ".GIT/x", "a/.git./x", "a/git~1/x", ".git::$INDEX_ALLOCATION/x"])
+@pytest.mark.parametrize(
+    "path", ["sub/.git/config", ".GIT/x", "a/.git./x", "a/git~1/x", ".git::$INDEX_ALLOCATION/x"]
+)
 def test_a_git_directory_is_known_in_every_spelling(path: str) -> None:
     assert _rules(_added(path), scope=Scope(["**"])) == [ScopeRule.GIT_DIRECTORY]
 
 
-@pytest.mark.parametrize("part", ["a/HEAD", "a/commondir", "a/objects/x", "a/refs/deep/x", "a/objects"])
+@pytest.mark.parametrize(
+    "part", ["a/HEAD", "a/commondir", "a/objects/x", "a/refs/deep/x", "a/objects"]
+)
 def test_a_part_of_a_repository_beside_a_head_is_refused(part: str) -> None:
     found = find_violations(
-        [FileChange(ChangeKind.ADDED, part)], Scope(["**"]), ["a/HEAD" if part != "a/HEAD" else "README.md"]
+        [FileChange(ChangeKind.ADDED, part)],
+        Scope(["**"]),
+        ["a/HEAD" if part != "a/HEAD" else "README.md"],
     )
     assert [(one.path, one.rule) for one in found] == [(part, ScopeRule.GIT_DIRECTORY)]
 
@@ -216,13 +244,21 @@ def test_a_part_of_a_repository_beside_a_head_is_refused(part: str) -> None:
 @pytest.mark.parametrize("entries", [["**"], ["*.toml"], ["/phasegate.*"]])
 def test_no_pattern_lets_an_agent_change_how_it_is_held(entries: list[str]) -> None:
     change = FileChange(ChangeKind.MODIFIED, "phasegate.toml")
-    assert find_violations([change], Scope(entries)) == []  # the control: a scope that protects nothing
+    assert (
+        find_violations([change], Scope(entries)) == []
+    )  # the control: a scope that protects nothing
     guarded = Scope([*entries, "phasegate.toml"], protected=PROTECTED_PATTERNS)
     assert [one.rule for one in find_violations([change], guarded)] == [ScopeRule.PROTECTED]
-    assert find_violations([change], Scope(entries, exceptions=["phasegate.toml"], protected=PROTECTED_PATTERNS)) == []
     assert (
         find_violations(
-            [FileChange(ChangeKind.ADDED, "demo/phasegate.toml")], Scope(["**"], protected=PROTECTED_PATTERNS)
+            [change], Scope(entries, exceptions=["phasegate.toml"], protected=PROTECTED_PATTERNS)
+        )
+        == []
+    )
+    assert (
+        find_violations(
+            [FileChange(ChangeKind.ADDED, "demo/phasegate.toml")],
+            Scope(["**"], protected=PROTECTED_PATTERNS),
         )
         == []
     )
@@ -232,35 +268,78 @@ def test_no_pattern_lets_an_agent_change_how_it_is_held(entries: list[str]) -> N
 @pytest.mark.parametrize(
     "path",
     [
-        *("phasegate.toml", "PhaseGate.toml", "templates/system/BASE-plan.md", "agentd/project.md", "AGENTS.md"),
-        *("docs/CLAUDE.md", ".claude/settings.json", "sub/.codex/config.toml", ".cursor/rules/x.mdc", ".mcp.json"),
-        *(".github/workflows/ci.yml", ".gitlab-ci.yml", ".gitattributes", "src/.gitattributes", ".gitmodules"),
-        *(".pre-commit-config.yaml", ".husky/pre-commit", ".envrc", ".vscode/tasks.json", "tools/Jenkinsfile"),
+        *(
+            "phasegate.toml",
+            "PhaseGate.toml",
+            "templates/system/BASE-plan.md",
+            "agentd/project.md",
+            "AGENTS.md",
+        ),
+        *(
+            "docs/CLAUDE.md",
+            ".claude/settings.json",
+            "sub/.codex/config.toml",
+            ".cursor/rules/x.mdc",
+            ".mcp.json",
+        ),
+        *(
+            ".github/workflows/ci.yml",
+            ".gitlab-ci.yml",
+            ".gitattributes",
+            "src/.gitattributes",
+            ".gitmodules",
+        ),
+        *(
+            ".pre-commit-config.yaml",
+            ".husky/pre-commit",
+            ".envrc",
+            ".vscode/tasks.json",
+            "tools/Jenkinsfile",
+        ),
     ],
 )
 def test_what_steers_us_needs_a_person_even_where_the_plan_names_it(path: str) -> None:
     change = FileChange(ChangeKind.MODIFIED, path)
-    rules = [one.rule for one in find_violations([change], Scope([path, "**"], protected=PROTECTED_PATTERNS))]
+    rules = [
+        one.rule
+        for one in find_violations([change], Scope([path, "**"], protected=PROTECTED_PATTERNS))
+    ]
     assert ScopeRule.PROTECTED in rules
-    assert ScopeRule.PROTECTED not in [one.rule for one in find_violations([change], Scope([path, "**"]))]
+    assert ScopeRule.PROTECTED not in [
+        one.rule for one in find_violations([change], Scope([path, "**"]))
+    ]
 
 
-@pytest.mark.parametrize("path", ["src/agents.py", "docs/claude-code.md", ".github/README.md", "src/phasegate.toml.py"])
+@pytest.mark.parametrize(
+    "path", ["src/agents.py", "docs/claude-code.md", ".github/README.md", "src/phasegate.toml.py"]
+)
 def test_what_only_looks_like_it_is_not_protected(path: str) -> None:
-    assert find_violations([FileChange(ChangeKind.MODIFIED, path)], Scope(["**"], protected=PROTECTED_PATTERNS)) == []
+    assert (
+        find_violations(
+            [FileChange(ChangeKind.MODIFIED, path)], Scope(["**"], protected=PROTECTED_PATTERNS)
+        )
+        == []
+    )
 
 
-@pytest.mark.parametrize("path", ["a/objects/x", "head/x.ts", "src/head/refs/x", "HEAD", "objects/x", "b/HEAD/x"])
+@pytest.mark.parametrize(
+    "path", ["a/objects/x", "head/x.ts", "src/head/refs/x", "HEAD", "objects/x", "b/HEAD/x"]
+)
 def test_a_name_that_a_repository_has_too_makes_none(path: str) -> None:
     assert (
-        find_violations([FileChange(ChangeKind.ADDED, path)], Scope(["**"]), ["README.md", "head/a.ts", "refs/HEAD/a"])
+        find_violations(
+            [FileChange(ChangeKind.ADDED, path)],
+            Scope(["**"]),
+            ["README.md", "head/a.ts", "refs/HEAD/a"],
+        )
         == []
     )
 
 
 @pytest.mark.demand("D6.a", "D6.l")
 @pytest.mark.parametrize(
-    "path", ["package-lock.json", "web/yarn.lock", "Cargo.lock", "go.sum", "uv.lock", "Gemfile.lock"]
+    "path",
+    ["package-lock.json", "web/yarn.lock", "Cargo.lock", "go.sum", "uv.lock", "Gemfile.lock"],
 )
 def test_lock_files_may_change_and_are_shown(path: str) -> None:
     changes = [_added(path), _added("docs/x.md")]
@@ -270,13 +349,16 @@ def test_lock_files_may_change_and_are_shown(path: str) -> None:
 
 def test_the_lock_file_exception_is_for_plain_files() -> None:
     assert _rules(_added("Cargo.lock", mode="100755")) == [ScopeRule.MODE]
-    assert _rules(_added("Cargo.lock", mode=FileMode.SYMLINK.value, link_target="/etc/passwd")) == [ScopeRule.SYMLINK]
+    assert _rules(_added("Cargo.lock", mode=FileMode.SYMLINK.value, link_target="/etc/passwd")) == [
+        ScopeRule.SYMLINK
+    ]
     assert _rules(_added("cargo.lock")) == [ScopeRule.OUT_OF_SCOPE]
 
 
 @pytest.mark.demand("D6.k")
 @pytest.mark.parametrize(
-    "path", ["src/__pycache__/x.pyc", "node_modules/a/b.js", ".pytest_cache/v", "target/debug/x", "a.pyc"]
+    "path",
+    ["src/__pycache__/x.pyc", "node_modules/a/b.js", ".pytest_cache/v", "target/debug/x", "a.pyc"],
 )
 def test_tool_litter_is_no_violation(path: str) -> None:
     assert _rules(_added(path, mode="100755")) == []
@@ -309,9 +391,21 @@ def test_a_recorded_exception_widens_the_scope_by_that_path_alone() -> None:
 @pytest.mark.demand("D1.c")
 def test_the_document_in_the_checkout_is_set_aside() -> None:
     assert _rules(_added("WP01.md"), scope=Scope(["src/a.py"], set_aside=["WP01.md"])) == []
-    assert _rules(_added("WP02.md"), scope=Scope(["src/a.py"], set_aside=["WP01.md"])) == [ScopeRule.OUT_OF_SCOPE]
+    assert _rules(_added("WP02.md"), scope=Scope(["src/a.py"], set_aside=["WP01.md"])) == [
+        ScopeRule.OUT_OF_SCOPE
+    ]
 
 
 def test_all_violations_are_reported_in_order() -> None:
-    changes = [_added("z.py"), _added("a.py"), FileChange(ChangeKind.OUTSIDE, "/x"), _added("docs/run", mode="100755")]
-    assert [violation.path for violation in find_violations(changes, SCOPE)] == ["/x", "a.py", "docs/run", "z.py"]
+    changes = [
+        _added("z.py"),
+        _added("a.py"),
+        FileChange(ChangeKind.OUTSIDE, "/x"),
+        _added("docs/run", mode="100755"),
+    ]
+    assert [violation.path for violation in find_violations(changes, SCOPE)] == [
+        "/x",
+        "a.py",
+        "docs/run",
+        "z.py",
+    ]

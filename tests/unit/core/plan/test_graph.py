@@ -61,7 +61,9 @@ def test_many_shared_paths_are_named_in_part() -> None:
 
 
 _SCOPES = st.lists(
-    st.sampled_from(["a/x", "a/", "a/**", "b/*.py", "b/c.py", "c", "*.md", "d/e"]), min_size=1, max_size=3
+    st.sampled_from(["a/x", "a/", "a/**", "b/*.py", "b/c.py", "c", "*.md", "d/e"]),
+    min_size=1,
+    max_size=3,
 )
 
 
@@ -69,17 +71,29 @@ _SCOPES = st.lists(
 def plans(draw: st.DrawFn) -> list[WorkPackage]:
     scopes = draw(st.lists(_SCOPES, min_size=1, max_size=7))
     before = [
-        draw(st.lists(st.sampled_from([f"WP{n:02}" for n in range(1, at + 1)]), unique=True, max_size=2)) if at else []
+        draw(
+            st.lists(
+                st.sampled_from([f"WP{n:02}" for n in range(1, at + 1)]), unique=True, max_size=2
+            )
+        )
+        if at
+        else []
         for at in range(len(scopes))
     ]
     return [package(at + 1, *scope, after=tuple(before[at])) for at, scope in enumerate(scopes)]
 
 
 @given(plans())
-def test_every_package_is_drawn_once_and_none_beside_one_that_it_overlaps(plan: list[WorkPackage]) -> None:
+def test_every_package_is_drawn_once_and_none_beside_one_that_it_overlaps(
+    plan: list[WorkPackage],
+) -> None:
     view: PlanView = build_plan_view(plan, {})
     ids = sorted(one.work_package_id for one in plan)
-    assert sorted(id_ for wave in view.waves for id_ in wave) == ids == sorted(node.id for node in view.packages)
+    assert (
+        sorted(id_ for wave in view.waves for id_ in wave)
+        == ids
+        == sorted(node.id for node in view.packages)
+    )
     wave_of = {node.id: node.wave for node in view.packages}
     for node in view.packages:
         assert all(wave_of[other] < node.wave for other in node.waits_for)

@@ -54,7 +54,9 @@ def test_a_coverage_that_is_no_percentage_is_reported(coverage: str) -> None:
 
 @pytest.mark.demand("D15.b")
 def test_a_coverage_that_is_not_true_is_reported() -> None:
-    scenarios = EXAMPLE + "\n### Scenario: Registering (FR-AUTH-001)\n\n- **WHEN** x\n- **THEN** y\n"
+    scenarios = (
+        EXAMPLE + "\n### Scenario: Registering (FR-AUTH-001)\n\n- **WHEN** x\n- **THEN** y\n"
+    )
     (found,) = read_spec(scenarios).findings
     assert (found.line, found.code) == (3, "false-coverage")
     assert "1 of 2 requirements" in found.message
@@ -64,7 +66,9 @@ def test_a_coverage_that_is_not_true_is_reported() -> None:
 
 @pytest.mark.demand("D15.c")
 def test_an_id_that_is_only_listed_does_not_count_beside_annotations() -> None:
-    spec = read_spec(EXAMPLE + "\n- **FR-AUTH-003:** Users can log out\n- FR-AUTH-001 is explained above\n")
+    spec = read_spec(
+        EXAMPLE + "\n- **FR-AUTH-003:** Users can log out\n- FR-AUTH-001 is explained above\n"
+    )
     assert [requirement.id for requirement in spec.requirements] == ["FR-AUTH-001", "FR-AUTH-002"]
     assert [(found.line, found.code) for found in spec.findings] == [(16, "unannotated-id")]
 

@@ -89,11 +89,15 @@ def test_yaml_blocks_are_read_as_the_same_model() -> None:
 
 
 def _task(id_: str, *fields: str) -> str:
-    return "\n".join([f"- [ ] {id_} T", "  - File: f.py", *(f"  - {field}" for field in fields), ""])
+    return "\n".join(
+        [f"- [ ] {id_} T", "  - File: f.py", *(f"  - {field}" for field in fields), ""]
+    )
 
 
 def test_a_cycle_is_named_from_end_to_end() -> None:
-    text = _task("1.1", "Depends: 2.1") + _task("2.1", "Depends: 3.1") + _task("3.1", "Depends: 1.1")
+    text = (
+        _task("1.1", "Depends: 2.1") + _task("2.1", "Depends: 3.1") + _task("3.1", "Depends: 1.1")
+    )
     (found,) = _parse(text).findings
     assert (found.line, found.code) == (1, "cycle")
     assert "1.1 -> 2.1 -> 3.1 -> 1.1" in found.message
@@ -131,7 +135,15 @@ def test_all_mistakes_are_reported_in_one_go_with_their_lines() -> None:
         (19, "bad-path"),
     ]
     messages = " ".join(found.message for found in _parse(text).findings)
-    for name in ("9.9", "1.1", "5.1", "first in line 1", "did you mean `Depends`?", "'../x'", "'*.py'"):
+    for name in (
+        "9.9",
+        "1.1",
+        "5.1",
+        "first in line 1",
+        "did you mean `Depends`?",
+        "'../x'",
+        "'*.py'",
+    ):
         assert name in messages
 
 

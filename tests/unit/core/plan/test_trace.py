@@ -6,7 +6,12 @@ import pytest
 
 from phasegate.core.plan.commits import Commit
 from phasegate.core.plan.requirements import Requirement
-from phasegate.core.plan.trace import PackageTraceData, render_trace, summarize_trace, trace_requirements
+from phasegate.core.plan.trace import (
+    PackageTraceData,
+    render_trace,
+    summarize_trace,
+    trace_requirements,
+)
 from phasegate.core.plan.work_package import WorkPackage
 
 LOGIN, LOGOUT, LATER = (Requirement(f"FR-AUTH-{n:03}", f"Text {n}", n) for n in (1, 10, 100))
@@ -28,7 +33,9 @@ def commit(message: str) -> Commit:
 
 @pytest.mark.demand("D15.d")
 def test_a_requirement_leads_to_its_package_commits_and_tests() -> None:
-    work = PackageTraceData(package("WP01", LOGIN), (commit("WP01: log in\n\nmore"),), {"tests/a.py": ""})
+    work = PackageTraceData(
+        package("WP01", LOGIN), (commit("WP01: log in\n\nmore"),), {"tests/a.py": ""}
+    )
     (one,) = trace_requirements([LOGIN], [work])
     assert one.packages == ("WP01",)
     assert [(link.subject, link.package) for link in one.commits] == [("WP01: log in", "WP01")]
@@ -60,7 +67,9 @@ def test_a_commit_or_test_that_names_ids_counts_for_those_alone() -> None:
 def test_an_id_counts_as_a_whole_only(text: str) -> None:
     work = PackageTraceData(package("WP01", LOGIN, LATER), (commit(f"WP01: {text}"),), {})
     login, later = trace_requirements([LOGIN, LATER], [work])
-    assert len(login.commits) == len(later.commits) == 1, "nothing is named, so all that the package serves is meant"
+    assert len(login.commits) == len(later.commits) == 1, (
+        "nothing is named, so all that the package serves is meant"
+    )
 
 
 def test_longer_ids_are_not_taken_for_shorter_ones() -> None:
@@ -70,7 +79,9 @@ def test_longer_ids_are_not_taken_for_shorter_ones() -> None:
 
 
 def test_the_report_ends_with_what_is_missing_in_all() -> None:
-    traced = trace_requirements([LOGIN, LATER], [PackageTraceData(package("WP01", LOGIN), (commit("WP01: x"),), {})])
+    traced = trace_requirements(
+        [LOGIN, LATER], [PackageTraceData(package("WP01", LOGIN), (commit("WP01: x"),), {})]
+    )
     assert [*render_trace(traced)] == [
         "FR-AUTH-001  Text 1",
         "  packages  WP01",

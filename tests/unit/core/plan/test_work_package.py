@@ -26,9 +26,18 @@ from support.packages import LOGIN_FORM, minimal
 @pytest.mark.demand("D11.a")
 @pytest.mark.parametrize(
     ("count", "parts", "sizes"),
-    [(6, 2, [3, 3]), (5, 2, [3, 2]), (7, 3, [3, 2, 2]), (2, 4, [1, 1, 0, 0]), (0, 2, [0, 0]), (3, 1, [3])],
+    [
+        (6, 2, [3, 3]),
+        (5, 2, [3, 2]),
+        (7, 3, [3, 2, 2]),
+        (2, 4, [1, 1, 0, 0]),
+        (0, 2, [0, 0]),
+        (3, 1, [3]),
+    ],
 )
-def test_deliverables_are_split_into_near_equal_parts(count: int, parts: int, sizes: list[int]) -> None:
+def test_deliverables_are_split_into_near_equal_parts(
+    count: int, parts: int, sizes: list[int]
+) -> None:
     found = split_evenly(range(count), parts)
     assert [len(part) for part in found] == sizes
     assert [item for part in found for item in part] == list(range(count))
@@ -46,11 +55,14 @@ def test_the_example_of_the_specification_is_sound() -> None:
 
 
 def _messages(package: WorkPackage) -> str:
-    return "\n".join(f"{problem.key}: {problem.message}" for problem in find_package_problems(package))
+    return "\n".join(
+        f"{problem.key}: {problem.message}" for problem in find_package_problems(package)
+    )
 
 
 @pytest.mark.parametrize(
-    "id_", ["", "WP", "WP1", "WP00", "WP001", "wp01", "WP01\n", "WP01/..", "WP-1", "WP12345", "WP٠١"]
+    "id_",
+    ["", "WP", "WP1", "WP00", "WP001", "wp01", "WP01\n", "WP01/..", "WP-1", "WP12345", "WP٠١"],
 )
 def test_a_package_id_is_wp_and_a_number(id_: str) -> None:
     assert "work_package_id" in _messages(minimal(work_package_id=id_))
@@ -63,7 +75,21 @@ def test_package_ids_go_on_beyond_two_digits(id_: str) -> None:
 
 @pytest.mark.parametrize(
     "slug",
-    ["", "..", ".git", "con", "001", "001-", "login", "001-a/b", "001-a\n", "001-A", "001-a..b", "001--a", "001-é"],
+    [
+        "",
+        "..",
+        ".git",
+        "con",
+        "001",
+        "001-",
+        "login",
+        "001-a/b",
+        "001-a\n",
+        "001-A",
+        "001-a..b",
+        "001--a",
+        "001-é",
+    ],
 )
 def test_an_unsafe_slug_is_refused(slug: str) -> None:
     assert not is_safe_slug(slug)
@@ -102,7 +128,16 @@ def test_a_scope_never_leaves_the_worktree(entry: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", ["src/**", "*.py", "src/", ".github/workflows/ci.yml", "app/[id]/(group)/page.tsx", "#x", "a b.py"]
+    "entry",
+    [
+        "src/**",
+        "*.py",
+        "src/",
+        ".github/workflows/ci.yml",
+        "app/[id]/(group)/page.tsx",
+        "#x",
+        "a b.py",
+    ],
 )
 def test_ordinary_entries_are_sound(entry: str) -> None:
     assert _messages(minimal(file_scope=(entry,))) == ""
@@ -122,9 +157,15 @@ def test_ordinary_entries_are_sound(entry: str) -> None:
             "deliverables.code: holds 'src/two.py', which is not in the file scope",
         ),
         ({"deliverables": Deliverables(tests=("../x",))}, "deliverables.tests: holds '../x'"),
-        ({"deliverables": Deliverables(("src/one.py",), ("src/one.py",))}, "deliverables: holds 'src/one.py' twice"),
+        (
+            {"deliverables": Deliverables(("src/one.py",), ("src/one.py",))},
+            "deliverables: holds 'src/one.py' twice",
+        ),
         ({"deliverables": Deliverables(("src/*.py",)), "file_scope": ("src/**",)}, "is a pattern"),
-        ({"deliverables": Deliverables(("target/x",)), "file_scope": ("target/**",)}, "tool litter"),
+        (
+            {"deliverables": Deliverables(("target/x",)), "file_scope": ("target/**",)},
+            "tool litter",
+        ),
         ({"executable_files": ("bin/x",)}, "executable_files: holds 'bin/x'"),
         ({"descriptions": {"src/x.py": "?"}}, "descriptions: describes 'src/x.py'"),
         ({"num_agents": 0}, "num_agents"),
@@ -145,7 +186,9 @@ def test_an_unsound_package_says_what_is_wrong(fields: dict[str, object], expect
 
 
 def _package(id_: str, *dependencies: str, scope: tuple[str, ...] = ()) -> WorkPackage:
-    return minimal(work_package_id=id_, dependencies=dependencies, file_scope=scope or (f"src/{id_}.py",))
+    return minimal(
+        work_package_id=id_, dependencies=dependencies, file_scope=scope or (f"src/{id_}.py",)
+    )
 
 
 @pytest.mark.demand("D5.g")
@@ -188,25 +231,43 @@ def test_an_overlap_never_makes_a_cycle() -> None:
     ]
     found = compute_dependencies(packages)
     assert found["WP01"] >= {"WP03"}
-    assert sorted(name for wave in compute_waves(found) for name in wave) == ["WP01", "WP02", "WP03"]
+    assert sorted(name for wave in compute_waves(found) for name in wave) == [
+        "WP01",
+        "WP02",
+        "WP03",
+    ]
 
 
 def test_overlaps_are_found_between_all_pairs() -> None:
     scopes = {"A": ["src/a.py"], "B": ["**/a.py"], "C": ["lib/x"], "D": ["lib"], "E": ["other/*"]}
-    assert find_scope_overlaps(scopes) == {("A", "B"), ("B", "C"), ("B", "D"), ("B", "E"), ("C", "D")}
+    assert find_scope_overlaps(scopes) == {
+        ("A", "B"),
+        ("B", "C"),
+        ("B", "D"),
+        ("B", "E"),
+        ("C", "D"),
+    }
 
 
 def test_waves_run_side_by_side_and_in_order() -> None:
-    found = compute_waves({"WP01": [], "WP02": ["WP01"], "WP03": ["WP01"], "WP10": ["WP02", "WP03"], "WP04": []})
+    found = compute_waves(
+        {"WP01": [], "WP02": ["WP01"], "WP03": ["WP01"], "WP10": ["WP02", "WP03"], "WP04": []}
+    )
     assert found == [("WP01", "WP04"), ("WP02", "WP03"), ("WP10",)]
     assert compute_waves({"A": ["B"], "B": ["A"], "C": ["stranger"]}) == []
 
 
 @pytest.mark.demand("D4.h")
 def test_a_package_is_ready_when_all_it_waits_for_is_done() -> None:
-    waits = {"WP01": frozenset[str](), "WP02": frozenset(("WP01",)), "WP03": frozenset(("WP01", "WP02"))}
+    waits = {
+        "WP01": frozenset[str](),
+        "WP02": frozenset(("WP01",)),
+        "WP03": frozenset(("WP01", "WP02")),
+    }
     planned, done, review = PackageState.PLANNED, PackageState.DONE, PackageState.FOR_REVIEW
-    assert find_ready_packages(waits, {"WP01": planned, "WP02": planned, "WP03": planned}) == ("WP01",)
+    assert find_ready_packages(waits, {"WP01": planned, "WP02": planned, "WP03": planned}) == (
+        "WP01",
+    )
     assert find_ready_packages(waits, {"WP01": done, "WP02": planned, "WP03": planned}) == ("WP02",)
     assert find_ready_packages(waits, {"WP01": review, "WP02": planned, "WP03": planned}) == ()
     assert find_ready_packages(waits, {"WP01": done, "WP03": planned}) == ()

@@ -15,7 +15,9 @@ from phasegate.core.prompt.agent_file import (
 from phasegate.errors import ConfigError
 from support.agent_file_shapes import HERE, PROTOCOL_PLACES, SHAPES, unmarked
 
-SECTION = PromptSection(PROMPTS_TITLE, "# SUGGESTED PROMPTS\n\nSay what comes next:\n\n```\n---\nSTATUS: x\n---\n```\n")
+SECTION = PromptSection(
+    PROMPTS_TITLE, "# SUGGESTED PROMPTS\n\nSay what comes next:\n\n```\n---\nSTATUS: x\n---\n```\n"
+)
 EMISSION = PromptSection(
     PROTOCOL_TITLE, "# PROMPT EMISSION PROTOCOL\n\nEmit:\n  [1] Go on\n  [2] View project status\n"
 )
@@ -85,10 +87,13 @@ def test_a_stale_section_is_replaced_in_place(shape: str) -> None:
 
 @pytest.mark.demand("N10.h")
 @pytest.mark.parametrize(
-    "after", ["Skills\n======\n\n| a |\n|---|\n", "Skills\nand more\n===\n\n- mine\n\nYou are it.\n"]
+    "after",
+    ["Skills\n======\n\n| a |\n|---|\n", "Skills\nand more\n===\n\n- mine\n\nYou are it.\n"],
 )
 def test_an_underlined_heading_ends_our_section_and_its_text_stays(after: str) -> None:
-    assert put(f"# SELF-VALIDATION\n\n- a\n\n# SUGGESTED PROMPTS\n\nold\n\n{after}").count(after) == 1
+    assert (
+        put(f"# SELF-VALIDATION\n\n- a\n\n# SUGGESTED PROMPTS\n\nold\n\n{after}").count(after) == 1
+    )
 
 
 @pytest.mark.demand("N10.h")
@@ -98,12 +103,20 @@ def test_a_section_of_ours_under_an_underlined_heading_is_replaced() -> None:
     assert put(stale) == f"# ROLE\n\n- x\n\n{SECTION.text}"
 
 
-BELOW = ["## Notes\n\n- mine\n", "- mine\n", "```\nmine\n---\n```\n", "| mine |\n|---|\n", "mine\n\n- and this\n"]
+BELOW = [
+    "## Notes\n\n- mine\n",
+    "- mine\n",
+    "```\nmine\n---\n```\n",
+    "| mine |\n|---|\n",
+    "mine\n\n- and this\n",
+]
 
 
 @pytest.mark.demand("N10.h", "N10.i")
 @pytest.mark.parametrize("below", BELOW)
-@pytest.mark.parametrize("ours", [SECTION.text, SECTION.text.replace("Say what", "Show what")], ids=["due", "older"])
+@pytest.mark.parametrize(
+    "ours", [SECTION.text, SECTION.text.replace("Say what", "Show what")], ids=["due", "older"]
+)
 def test_what_the_author_wrote_below_our_section_stays(below: str, ours: str) -> None:
     synced = put(f"# ROLE\n\n- x\n\n{ours}\n{below}")
     assert synced == f"# ROLE\n\n- x\n\n{below}\n{SECTION.text}"
@@ -123,7 +136,9 @@ def test_what_stands_below_the_protocol_stays(below: str) -> None:
 def test_a_section_at_the_wrong_place_is_moved() -> None:
     wrong = f"# ROLE\n\ntext\n\n{SECTION.text}\n# SELF-VALIDATION\n\n- a\n\nYou are it.\n"
     assert says(wrong) == ["misplaced: # SUGGESTED PROMPTS"]
-    assert put(wrong) == f"# ROLE\n\ntext\n\n# SELF-VALIDATION\n\n- a\n\n{SECTION.text}\nYou are it.\n"
+    assert (
+        put(wrong) == f"# ROLE\n\ntext\n\n# SELF-VALIDATION\n\n- a\n\n{SECTION.text}\nYou are it.\n"
+    )
 
 
 @pytest.mark.demand("N10.h", "N10.i")
@@ -149,7 +164,10 @@ def test_the_protocol_goes_between_governance_and_progress_tracking(shape: str) 
 @pytest.mark.demand("N10.f", "N10.i")
 def test_the_orchestrator_has_its_protocol_instead_of_suggested_prompts() -> None:
     text = f"# CONSTITUTIONAL GOVERNANCE\n\nlaw\n\n{SECTION.text}\nBye.\n"
-    assert says(text, EMISSION) == ["foreign: # SUGGESTED PROMPTS", "missing: # PROMPT EMISSION PROTOCOL"]
+    assert says(text, EMISSION) == [
+        "foreign: # SUGGESTED PROMPTS",
+        "missing: # PROMPT EMISSION PROTOCOL",
+    ]
     assert "# SUGGESTED PROMPTS" not in put(text, EMISSION)
 
 

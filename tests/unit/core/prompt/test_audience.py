@@ -19,7 +19,9 @@ def _select(text: str, listed_by_name: bool = True) -> DocumentSelection:
 
 @pytest.mark.demand("D16.a")
 @pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize("audience", ["[agents, developers]", "[developers, Agents]", "agents", "\n- agents\n- pms"])
+@pytest.mark.parametrize(
+    "audience", ["[agents, developers]", "[developers, Agents]", "agents", "\n- agents\n- pms"]
+)
 def test_a_document_for_agents_is_given(audience: str, listed: bool) -> None:
     assert _select(f"---\ntitle: x\naudience: {audience}\n---\nbody", listed).is_given
 
@@ -27,7 +29,8 @@ def test_a_document_for_agents_is_given(audience: str, listed: bool) -> None:
 @pytest.mark.demand("D16.a")
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize(
-    "front", ["audience: [developers]", "audience: []", "title: x", "audience: subagents", "a: agents"]
+    "front",
+    ["audience: [developers]", "audience: []", "title: x", "audience: subagents", "a: agents"],
 )
 def test_a_document_that_is_not_for_agents_is_not_given(front: str, listed: bool) -> None:
     selection = _select(f"---\n{front}\n---\nbody", listed)

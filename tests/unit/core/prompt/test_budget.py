@@ -34,7 +34,9 @@ def test_when_all_fit_all_go_in_and_what_changes_comes_last() -> None:
         piece(kind, kind.name, 2)
         for kind in (PieceKind.FINDINGS, PieceKind.THOUGHT, PieceKind.TASKS, PieceKind.ARTIFACT)
     ]
-    pieces += [piece(kind, kind.name, 2) for kind in (PieceKind.REVISED, PieceKind.FILE, PieceKind.ROLE)]
+    pieces += [
+        piece(kind, kind.name, 2) for kind in (PieceKind.REVISED, PieceKind.FILE, PieceKind.ROLE)
+    ]
     fitted = fit_context(pieces, 10_000, MARKER)
     assert names(fitted) == ["ROLE", "FILE", "ARTIFACT", "THOUGHT", "REVISED", "TASKS", "FINDINGS"]
     assert (fitted.cut, fitted.left_out) == ((), ())
@@ -42,7 +44,10 @@ def test_when_all_fit_all_go_in_and_what_changes_comes_last() -> None:
 
 @pytest.mark.demand("P4.a")
 def test_findings_tasks_and_revised_documents_come_before_files() -> None:
-    important = [piece(kind, kind.name, 10) for kind in (PieceKind.FINDINGS, PieceKind.TASKS, PieceKind.REVISED)]
+    important = [
+        piece(kind, kind.name, 10)
+        for kind in (PieceKind.FINDINGS, PieceKind.TASKS, PieceKind.REVISED)
+    ]
     files = [piece(PieceKind.FILE, f"file{number}", 200) for number in range(5)]
     cost = sum(estimate_item_tokens(one.item) for one in important)
     fitted = fit_context([*files, *important], cost + 50, MARKER)
@@ -53,7 +58,15 @@ def test_findings_tasks_and_revised_documents_come_before_files() -> None:
 @pytest.mark.demand("P4.a")
 def test_the_stated_order_of_priorities() -> None:
     ranked = sorted(PieceKind, key=lambda kind: kind.value.priority)
-    assert [kind.name for kind in ranked] == ["FINDINGS", "TASKS", "REVISED", "ROLE", "ARTIFACT", "FILE", "THOUGHT"]
+    assert [kind.name for kind in ranked] == [
+        "FINDINGS",
+        "TASKS",
+        "REVISED",
+        "ROLE",
+        "ARTIFACT",
+        "FILE",
+        "THOUGHT",
+    ]
 
 
 @pytest.mark.demand("P4.b")
@@ -87,14 +100,19 @@ def test_what_was_never_read_counts_as_cut_or_left_out() -> None:
     half = ContextPiece(PieceKind.FILE, "half", LINE * 20, unread_bytes=1_000_000)
     unread = ContextPiece(PieceKind.FILE, "unread", "", unread_bytes=5)
     fitted = fit_context([half, unread], 10_000, MARKER)
-    assert [(cut.name, cut.total_bytes) for cut in fitted.cut] == [("half", 1_000_000 + 20 * len(LINE))]
+    assert [(cut.name, cut.total_bytes) for cut in fitted.cut] == [
+        ("half", 1_000_000 + 20 * len(LINE))
+    ]
     assert fitted.left_out == ("unread",)
 
 
 @pytest.mark.demand("P3.b")
 def test_while_the_changing_part_grows_the_lasting_part_is_cut_in_the_same_place() -> None:
     files = [piece(PieceKind.FILE, f"file{number}", 40) for number in range(20)]
-    rounds = [fit_context([*files, piece(PieceKind.FINDINGS, "findings", size)], 5_000, MARKER) for size in (0, 5, 40)]
+    rounds = [
+        fit_context([*files, piece(PieceKind.FINDINGS, "findings", size)], 5_000, MARKER)
+        for size in (0, 5, 40)
+    ]
     lasting = [[item for item in fitted.items if item.name != "findings"] for fitted in rounds]
     assert rounds[0].left_out
     assert lasting[0] == lasting[1] == lasting[2]
@@ -110,13 +128,19 @@ def test_too_little_of_a_text_is_not_worth_showing() -> None:
 
 
 pieces = st.builds(
-    ContextPiece, st.sampled_from(PieceKind), st.none() | any_text.text, any_text.text, st.sampled_from([0, 0, 9])
+    ContextPiece,
+    st.sampled_from(PieceKind),
+    st.none() | any_text.text,
+    any_text.text,
+    st.sampled_from([0, 0, 9]),
 )
 
 
 @pytest.mark.demand("P4.a", "P4.c")
 @given(st.lists(pieces, max_size=6), st.integers(0, 3_000), st.integers(1, 400))
-def test_the_room_is_kept_and_nothing_is_lost_silently(offered: list[ContextPiece], room: int, times: int) -> None:
+def test_the_room_is_kept_and_nothing_is_lost_silently(
+    offered: list[ContextPiece], room: int, times: int
+) -> None:
     offered = [one._replace(content=one.content * times) for one in offered]
     fitted = fit_context(offered, room, MARKER)
     assert sum(map(estimate_item_tokens, fitted.items)) == fitted.tokens <= room

@@ -43,7 +43,10 @@ def test_the_xml_of_a_prompt_byte_for_byte() -> None:
 def test_only_the_instructions_are_required() -> None:
     bare = UnifiedPrompt(instructions="Go")
     assert (bare.system_prompt, bare.context) == (None, ())
-    assert bare.to_xml() == "<prompt>\n<context>\n</context>\n<instructions>Go</instructions>\n</prompt>"
+    assert (
+        bare.to_xml()
+        == "<prompt>\n<context>\n</context>\n<instructions>Go</instructions>\n</prompt>"
+    )
     assert UnifiedPrompt.from_xml(bare.to_xml()) == bare
     with pytest.raises(MalformedPrompt, match="without instructions"):
         UnifiedPrompt("system")
@@ -57,7 +60,10 @@ def test_the_package_offers_the_names() -> None:
 
 @pytest.mark.demand("P1.a")
 def test_a_prompt_cannot_be_changed() -> None:
-    for change in (lambda: setattr(PROMPT, "instructions", "x"), lambda: setattr(PROMPT.context[0], "content", "x")):
+    for change in (
+        lambda: setattr(PROMPT, "instructions", "x"),
+        lambda: setattr(PROMPT.context[0], "content", "x"),
+    ):
         with pytest.raises(AttributeError):
             change()
 
@@ -69,7 +75,9 @@ def test_an_unknown_type_of_item_is_refused_by_name() -> None:
 
 
 @pytest.mark.demand("P1.b")
-@pytest.mark.parametrize("prompt", [PROMPT, UnifiedPrompt(instructions="Go"), UnifiedPrompt("", [ContextItem()], "")])
+@pytest.mark.parametrize(
+    "prompt", [PROMPT, UnifiedPrompt(instructions="Go"), UnifiedPrompt("", [ContextItem()], "")]
+)
 def test_what_the_class_gives_is_valid_against_the_published_schema(prompt: UnifiedPrompt) -> None:
     assert jsonschema_rs.is_valid(UNIFIED_PROMPT, msgspec.json.decode(prompt.to_json()))
     assert UnifiedPrompt.from_json(prompt.to_json()) == prompt
@@ -82,7 +90,11 @@ def test_what_the_class_gives_is_valid_against_the_published_schema(prompt: Unif
         {"instructions": "Go"},
         {"instructions": "", "context": []},
         {"instructions": "Go", "context": [{}], "unknown": 1},
-        {"instructions": "Go", "system_prompt": "s", "context": [{"type": "thought", "content": "c", "extra": []}]},
+        {
+            "instructions": "Go",
+            "system_prompt": "s",
+            "context": [{"type": "thought", "content": "c", "extra": []}],
+        },
         {"instructions": "Go", "context": [{"name": "n"}, {"type": "file", "name": "f"}]},
     ],
 )
@@ -116,7 +128,10 @@ def test_what_the_published_schema_refuses_the_class_refuses(text: str) -> None:
 def test_what_xml_cannot_carry_is_spelled_and_the_element_says_so() -> None:
     item = ContextItem("file", "a\x00b", "bell \x07, byte \udcff, literal \\u{7}")
     xml = UnifiedPrompt(None, [item], "\ufffe").to_xml()
-    assert r"<file path='a\u{0}b' escaped='name content'>bell \u{7}, byte \u{dcff}, literal \u{5c}u{7}</file>" in xml
+    assert (
+        r"<file path='a\u{0}b' escaped='name content'>bell \u{7}, byte \u{dcff}, literal \u{5c}u{7}</file>"
+        in xml
+    )
     assert r"<instructions escaped='content'>\u{fffe}</instructions>" in xml
 
 

@@ -14,7 +14,12 @@ from phasegate.workspace.repository import list_files
 from support.growth import assert_grows_no_faster_than_its_input
 
 PHRASES = FoldPhrases("… {files} files", "… {files} files in {folders} folders")
-MANY = [f"package{a:02}/module{b:02}/file{c:02}.py" for a in range(10) for b in range(10) for c in range(30)]
+MANY = [
+    f"package{a:02}/module{b:02}/file{c:02}.py"
+    for a in range(10)
+    for b in range(10)
+    for c in range(30)
+]
 
 
 def tree(paths: list[str], room: int = 5_000) -> str:
@@ -23,7 +28,13 @@ def tree(paths: list[str], room: int = 5_000) -> str:
 
 @pytest.mark.demand("T3.b")
 def test_a_small_tree_is_shown_whole_folders_first() -> None:
-    paths = ["README.md", "src/app/main.py", "src/app/util/text.py", "src/setup.py", "docs/only/deep/page.md"]
+    paths = [
+        "README.md",
+        "src/app/main.py",
+        "src/app/util/text.py",
+        "src/setup.py",
+        "docs/only/deep/page.md",
+    ]
     assert tree(paths).split("\n") == [
         "docs/only/deep/",
         "  page.md",
@@ -44,7 +55,9 @@ def test_a_large_tree_fits_and_every_file_is_shown_or_counted(room: int) -> None
     assert estimate_tokens(text) <= room or room == 20
     shown = sum(line.endswith(".py") for line in text.split("\n"))
     counted = sum(
-        int(line.split("… ")[1].split(" files")[0].replace(" ", "")) for line in text.split("\n") if "…" in line
+        int(line.split("… ")[1].split(" files")[0].replace(" ", ""))
+        for line in text.split("\n")
+        if "…" in line
     )
     assert shown + counted == len(MANY)
 
@@ -117,7 +130,12 @@ def test_the_listing_is_gits_own_view(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("*.log\n")
     git("add", "tracked.py", ".gitignore")
-    assert sorted(list_files(tmp_path)) == [".gitignore", "sub/é.txt", "tracked.py", "untracked\n.py"]
+    assert sorted(list_files(tmp_path)) == [
+        ".gitignore",
+        "sub/é.txt",
+        "tracked.py",
+        "untracked\n.py",
+    ]
     assert list_files(tmp_path / "sub") == ["é.txt"]
 
 
@@ -142,6 +160,10 @@ def test_outside_a_repository_there_is_nothing_to_list(tmp_path: Path) -> None:
 @pytest.mark.demand("P4.a")
 def test_the_tree_grows_no_faster_than_the_list() -> None:
     def paths(folders: int) -> list[str]:
-        return [f"a{number % 50}/b{number}/c{file}.py" for number in range(folders) for file in range(20)]
+        return [
+            f"a{number % 50}/b{number}/c{file}.py"
+            for number in range(folders)
+            for file in range(20)
+        ]
 
     assert_grows_no_faster_than_its_input(tree, paths, 500, 4_000)

@@ -21,8 +21,17 @@ from phasegate.core.prompt.template import (
     parse_file_name,
     resolve_template_prefix,
 )
-from phasegate.core.prompt.template_lint import MANDATORY_VARIABLES, REQUIRED_SECTIONS, lint_template
-from phasegate.prompts.templates import SHIPPED_FOLDER, find_project_root, find_template, list_shipped_templates
+from phasegate.core.prompt.template_lint import (
+    MANDATORY_VARIABLES,
+    REQUIRED_SECTIONS,
+    lint_template,
+)
+from phasegate.prompts.templates import (
+    SHIPPED_FOLDER,
+    find_project_root,
+    find_template,
+    list_shipped_templates,
+)
 from support.growth import assert_grows_no_faster_than_its_input
 from support.prompt_schemas import SYSTEM_TEMPLATE_METADATA
 
@@ -59,13 +68,18 @@ def codes(phase: str, text: str) -> list[str]:
 
 @pytest.mark.demand("T1.g")
 def test_the_project_comes_before_the_package_and_the_agent_before_base(tmp_path: Path) -> None:
-    assert find_template("CLAUDE", "implement", root=tmp_path).path == SHIPPED_FOLDER / "CLAUDE-implement.md"
+    assert (
+        find_template("CLAUDE", "implement", root=tmp_path).path
+        == SHIPPED_FOLDER / "CLAUDE-implement.md"
+    )
     put(tmp_path, "BASE-implement.md", "project's base")
     assert load_system_template("CLAUDE", "implement", root=tmp_path) == "project's base"
     put(tmp_path, "CLAUDE-implement.md", "project's own")
     assert load_system_template("CLAUDE", "implement", root=tmp_path) == "project's own"
     assert load_system_template("CODEX", "implement", root=tmp_path) == "project's base"
-    assert load_system_template("CURSOR", "plan", root=tmp_path) == load_system_template("BASE", "plan", root=tmp_path)
+    assert load_system_template("CURSOR", "plan", root=tmp_path) == load_system_template(
+        "BASE", "plan", root=tmp_path
+    )
 
 
 @pytest.mark.demand("T1.a", "T1.f")
@@ -73,18 +87,24 @@ def test_a_configured_prefix_without_a_template_of_its_own_takes_base(tmp_path: 
     found = find_template("AIDER", "plan", root=tmp_path, configured_agents={"AIDER"})
     assert found.path == SHIPPED_FOLDER / "BASE-plan.md"
     put(tmp_path, "AIDER-plan.md", "its own")
-    assert find_template("AIDER", "plan", root=tmp_path, configured_agents={"AIDER"}).text == "its own"
+    assert (
+        find_template("AIDER", "plan", root=tmp_path, configured_agents={"AIDER"}).text == "its own"
+    )
 
 
 @pytest.mark.demand("T1.b")
-def test_a_template_of_the_agents_own_is_no_fallback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_template_of_the_agents_own_is_no_fallback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.DEBUG, "phasegate"):
         load_system_template("CLAUDE", "implement", root=tmp_path)
     assert caplog.records == []
 
 
 @pytest.mark.demand("T1.a", "T6.a")
-def test_without_a_root_the_repository_around_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_root_the_repository_around_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, "CLAUDE-plan.md", "found from below")
     (tmp_path / ".git").mkdir()
     (tmp_path / "a/b").mkdir(parents=True)
@@ -95,9 +115,31 @@ def test_without_a_root_the_repository_around_is_searched(tmp_path: Path, monkey
 
 @pytest.mark.demand("T1.e")
 def test_an_agents_prefix_comes_from_its_harness() -> None:
-    known = ("claude_code", "codex", "gemini", "cursor", "opencode", "qwen", "copilot", "acp", "command", "scripted")
+    known = (
+        "claude_code",
+        "codex",
+        "gemini",
+        "cursor",
+        "opencode",
+        "qwen",
+        "copilot",
+        "acp",
+        "command",
+        "scripted",
+    )
     assert tuple(HARNESSES) == known
-    prefixes = ["CLAUDE", "CODEX", "GEMINI", "CURSOR", "OPENCODE", "QWEN", "COPILOT", "ACP", "COMMAND", "SCRIPTED"]
+    prefixes = [
+        "CLAUDE",
+        "CODEX",
+        "GEMINI",
+        "CURSOR",
+        "OPENCODE",
+        "QWEN",
+        "COPILOT",
+        "ACP",
+        "COMMAND",
+        "SCRIPTED",
+    ]
     assert [resolve_template_prefix(harness) for harness in known] == prefixes
     assert resolve_template_prefix("claude") == resolve_template_prefix("CLAUDE") == "CLAUDE"
 
@@ -107,7 +149,14 @@ def test_a_name_and_its_file_name_belong_to_each_other() -> None:
     name = TemplateName("MY_AGENT2", AgentPhase.REVIEW)
     assert name.file_name == "MY_AGENT2-review.md"
     assert parse_file_name(name.file_name) == name
-    for other in ("claude-plan.md", "CLAUDE-PLAN.md", "CLAUDE-plan.txt", "plan.md", "CLAUDE-other.md", "README.md"):
+    for other in (
+        "claude-plan.md",
+        "CLAUDE-PLAN.md",
+        "CLAUDE-plan.txt",
+        "plan.md",
+        "CLAUDE-other.md",
+        "README.md",
+    ):
         assert parse_file_name(other) is None
 
 
@@ -116,7 +165,12 @@ def test_the_shipped_templates_are_complete_and_pass_the_linter() -> None:
     shipped = list_shipped_templates()
     names = {template.name.file_name for template in shipped}
     assert {f"BASE-{phase}.md" for phase in AgentPhase} <= names
-    assert {"CODEX-challenge.md", "CODEX-review.md", "CLAUDE-implement.md", "GEMINI-plan.md"} <= names
+    assert {
+        "CODEX-challenge.md",
+        "CODEX-review.md",
+        "CLAUDE-implement.md",
+        "GEMINI-plan.md",
+    } <= names
     assert {file.name for file in SHIPPED_FOLDER.iterdir()} == names
     for template in shipped:
         assert lint_template(template.name.phase, template.text) == [], template.path.name
@@ -132,16 +186,29 @@ DIRECTIVES = {
 
 
 @pytest.mark.demand("T2.b", "T2.c", "T2.d", "T2.e", "T2.f")
-@pytest.mark.parametrize("template", list_shipped_templates(), ids=lambda template: template.name.file_name)
+@pytest.mark.parametrize(
+    "template", list_shipped_templates(), ids=lambda template: template.name.file_name
+)
 def test_a_shipped_template_has_its_sections_directives_and_answers(template) -> None:  # type: ignore[no-untyped-def]
     phase, text = template.name.phase, template.text
-    for section in (*REQUIRED_SECTIONS, "Inputs", "Outputs", "How to Be Sure", "How to Answer", "Never"):
-        assert f"\n## {section}\n" in text or (section == "Outputs" and phase in ("challenge", "review")), section
+    for section in (
+        *REQUIRED_SECTIONS,
+        "Inputs",
+        "Outputs",
+        "How to Be Sure",
+        "How to Answer",
+        "Never",
+    ):
+        assert f"\n## {section}\n" in text or (
+            section == "Outputs" and phase in ("challenge", "review")
+        ), section
     for directive in DIRECTIVES[phase]:
         assert any(word in text for word in directive.split("|")), directive
     for variable in MANDATORY_VARIABLES[phase]:
         assert f"{{{{{variable}}}}}" in text
-    assert {f"<review>{verdict}</review>" for verdict in ALLOWED_VERDICTS[phase]} <= set(text.split("\n"))
+    assert {f"<review>{verdict}</review>" for verdict in ALLOWED_VERDICTS[phase]} <= set(
+        text.split("\n")
+    )
 
 
 @pytest.mark.demand("T3.b", "T3.e")
@@ -180,7 +247,9 @@ def test_filling_grows_no_faster_than_the_text() -> None:
 
 
 @pytest.mark.demand("T4.a", "T4.b")
-@pytest.mark.parametrize("template", list_shipped_templates(), ids=lambda template: template.name.file_name)
+@pytest.mark.parametrize(
+    "template", list_shipped_templates(), ids=lambda template: template.name.file_name
+)
 def test_metadata_is_derived_and_valid_against_the_published_schema(template) -> None:  # type: ignore[no-untyped-def]
     about = build_metadata(template.name, template.text)
     plain = msgspec.to_builtins(about)
@@ -202,7 +271,12 @@ def test_for_other_agents_only_the_list_of_agents_is_longer() -> None:
 def test_a_good_template_has_no_findings() -> None:
     assert lint_template(AgentPhase.PLAN, GOOD_PLAN) == []
     assert lint_template(AgentPhase.IMPLEMENT, GOOD_IMPLEMENT) == []
-    assert lint_template(AgentPhase.PLAN, GOOD_PLAN.replace("## Core", "#### Core").replace("\n", "\r\n")) == []
+    assert (
+        lint_template(
+            AgentPhase.PLAN, GOOD_PLAN.replace("## Core", "#### Core").replace("\n", "\r\n")
+        )
+        == []
+    )
 
 
 @pytest.mark.demand("T4.c", "T4.d")
@@ -242,7 +316,9 @@ def test_whatever_a_template_lacks_is_found(phase: str, lost: str, code: str) ->
         ("implement", "the tests PASS", "foreign-verdict"),
     ],
 )
-def test_whatever_does_not_belong_into_a_template_is_found_with_its_line(phase: str, added: str, code: str) -> None:
+def test_whatever_does_not_belong_into_a_template_is_found_with_its_line(
+    phase: str, added: str, code: str
+) -> None:
     text = GOOD_PLAN if phase == "plan" else GOOD_IMPLEMENT
     findings = lint_template(AgentPhase(phase), text + added + "\n")
     assert [(finding.line, finding.code) for finding in findings] == [(text.count("\n") + 1, code)]

@@ -13,13 +13,35 @@ STRINGS = [
     "\x1b]8;;http://x\x1b\\",
     "\x1bPq#0\x1b\\",
 ]
-STRINGS += ["\x1b_Ga=T\x1b\\", "\x1b^pm\x1b\\", "\x1bXsos\x1b\\", "\x9d0;title\x9c", "\x9d0;title\x07", "\x90q\x9c"]
+STRINGS += [
+    "\x1b_Ga=T\x1b\\",
+    "\x1b^pm\x1b\\",
+    "\x1bXsos\x1b\\",
+    "\x9d0;title\x9c",
+    "\x9d0;title\x07",
+    "\x90q\x9c",
+]
 CONTROLS = [
-    f"\x1b[{parameters}{final}" for parameters in ("", "1", "31", "38;5;196", "?25") for final in "ABCDHJKSTfhlmnsu"
+    f"\x1b[{parameters}{final}"
+    for parameters in ("", "1", "31", "38;5;196", "?25")
+    for final in "ABCDHJKSTfhlmnsu"
 ]
 CONTROLS += [f"\x9b{parameters}{final}" for parameters in ("", "2", "0;0") for final in "ABHJKm"]
-SINGLE = ["\x1bc", "\x1b7", "\x1b8", "\x1bM", "\x1b=", "\x1b(B", "\x1b)0", "\x1b#8", "\x1b%G", "\x1b N"]
-SINGLE += [chr(code) for code in range(0x80, 0xA0) if code not in (0x90, 0x98, 0x9B, 0x9D, 0x9E, 0x9F)]
+SINGLE = [
+    "\x1bc",
+    "\x1b7",
+    "\x1b8",
+    "\x1bM",
+    "\x1b=",
+    "\x1b(B",
+    "\x1b)0",
+    "\x1b#8",
+    "\x1b%G",
+    "\x1b N",
+]
+SINGLE += [
+    chr(code) for code in range(0x80, 0xA0) if code not in (0x90, 0x98, 0x9B, 0x9D, 0x9E, 0x9F)
+]
 SEQUENCES = STRINGS + CONTROLS + SINGLE
 
 
@@ -43,12 +65,18 @@ def test_a_sequence_is_taken_out_whole(sequence: str) -> None:
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_no_part_of_a_sequence_acts(sequence: str) -> None:
     for end in range(len(sequence) + 1):
-        for text in (sequence[:end], f"\x1b{sequence[:end]}", f"{sequence[:end]}\ufffd\n", sequence[end:]):
+        for text in (
+            sequence[:end],
+            f"\x1b{sequence[:end]}",
+            f"{sequence[:end]}\ufffd\n",
+            sequence[end:],
+        ):
             assert not acts(sanitize_for_terminal(text))
 
 
 @pytest.mark.parametrize(
-    "control", ["\x00", "\x07", "\x08", "\x0b", "\x0c", "\x7f", "\u202e", "\u2066", "\u200f", "\u2028"]
+    "control",
+    ["\x00", "\x07", "\x08", "\x0b", "\x0c", "\x7f", "\u202e", "\u2066", "\u200f", "\u2028"],
 )
 def test_what_moves_the_cursor_or_turns_the_writing_is_shown_as_a_box(control: str) -> None:
     assert sanitize_for_terminal(f"a{control}b") == "a\ufffdb"
@@ -68,7 +96,9 @@ def test_ordinary_text_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("start", ["\x1b]0;x", "\x1bPx", "\x9dx"])
-def test_a_string_that_is_not_ended_on_its_line_is_noticed_and_swallows_its_line_only(start: str) -> None:
+def test_a_string_that_is_not_ended_on_its_line_is_noticed_and_swallows_its_line_only(
+    start: str,
+) -> None:
     assert strip_escapes(f"a{start}\nb\n") == ("a\nb\n", "a\x1b\nb\n", True)
     assert strip_escapes(f"a{start}\r\nb\x1b\\c") == ("a\nbc", "a\x1b\nb\x1bc", True)
     assert strip_escapes(f"a{start}b\x1b[0mc") == ("ac", "a\x1b\x1bc", True)

@@ -41,6 +41,8 @@ def test_no_tested_version_is_too_old() -> None:
     for row in INSTALLABLE_HARNESSES.values():
         if row.tested_version:
             assert (
-                compare_version(row.min_version or row.tested_version, row.min_version, row.tested_version)
+                compare_version(
+                    row.min_version or row.tested_version, row.min_version, row.tested_version
+                )
                 is not VersionStatus.TOO_OLD
             )

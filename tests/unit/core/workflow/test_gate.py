@@ -21,8 +21,18 @@ def test_a_gate_passes_when_documents_commands_and_verdict_agree() -> None:
 @pytest.mark.demand("W3.f", "W3.b")
 def test_only_complete_evidence_passes_a_gate() -> None:
     """Every combination of what can be there, not there, or failed: exactly one of them passes."""
-    documents = [frozenset(names) for size in range(3) for names in itertools.combinations(DEMANDS.artifacts, size)]
-    results = [{}, {"test": True}, {"test": True, "lint": False}, {"test": False, "lint": True}, COMPLETE.commands]
+    documents = [
+        frozenset(names)
+        for size in range(3)
+        for names in itertools.combinations(DEMANDS.artifacts, size)
+    ]
+    results = [
+        {},
+        {"test": True},
+        {"test": True, "lint": False},
+        {"test": False, "lint": True},
+        COMPLETE.commands,
+    ]
     every = itertools.product(documents, results, [None, *Verdict])
     passed = [
         GateEvidence(*case)
@@ -34,13 +44,17 @@ def test_only_complete_evidence_passes_a_gate() -> None:
 
 @pytest.mark.demand("W3.f")
 def test_no_verdict_overrides_a_failed_command() -> None:
-    result = evaluate_gate(DEMANDS, GateEvidence(COMPLETE.artifacts, {"test": False, "lint": True}, Verdict.PASS))
+    result = evaluate_gate(
+        DEMANDS, GateEvidence(COMPLETE.artifacts, {"test": False, "lint": True}, Verdict.PASS)
+    )
     assert (result.outcome, result.reasons) == (GateOutcome.FAILED, ("test failed",))
 
 
 @pytest.mark.demand("W3.b")
 def test_the_reasons_come_in_the_order_of_the_checks() -> None:
-    result = evaluate_gate(DEMANDS, GateEvidence(frozenset({"spec.md"}), {"test": False}, Verdict.NEEDS_CHANGES))
+    result = evaluate_gate(
+        DEMANDS, GateEvidence(frozenset({"spec.md"}), {"test": False}, Verdict.NEEDS_CHANGES)
+    )
     assert result.reasons == (
         "proposal.md is missing",
         "test failed",
@@ -66,7 +80,10 @@ def test_a_requested_change_fails_the_gate(verdict: Verdict | None) -> None:
 def test_a_gate_without_a_critic_needs_no_verdict_but_heeds_one() -> None:
     demands = GateDemands(verdict=False)
     assert evaluate_gate(demands, GateEvidence()).outcome is GateOutcome.PASSED
-    assert evaluate_gate(demands, GateEvidence(verdict=Verdict.NEEDS_CHANGES)).outcome is GateOutcome.FAILED
+    assert (
+        evaluate_gate(demands, GateEvidence(verdict=Verdict.NEEDS_CHANGES)).outcome
+        is GateOutcome.FAILED
+    )
 
 
 def test_truthy_is_not_true() -> None:

@@ -34,7 +34,9 @@ DISPLAY_NAMES = [
     ("15-operations", "Phase 15 - Operations"),
     ("16-upgrade-plan", "Phase 16 - Upgrade Plan"),
     ("16-upgrade-execute", "Phase 16 - Upgrade Execute"),
-    pytest.param("R1-behavior-extraction", "Phase R1 - Behavior Extraction", marks=pytest.mark.demand("N5.b")),
+    pytest.param(
+        "R1-behavior-extraction", "Phase R1 - Behavior Extraction", marks=pytest.mark.demand("N5.b")
+    ),
     pytest.param("discovery", "Phase discovery", marks=pytest.mark.demand("N5.c")),
 ]
 
@@ -50,7 +52,11 @@ WORKFLOW_NUMBERS = [
     pytest.param("fix", "01 02 05 06 11 07 10 08", marks=pytest.mark.demand("W1.c")),
     pytest.param("test-run", "11 07", marks=pytest.mark.demand("W1.d")),
     pytest.param("test-generate", "05 06 11 07 08", marks=pytest.mark.demand("W1.d")),
-    pytest.param("full-lifecycle", "01 03 04 05 06 11 07 08 09 10 12 13 14 15", marks=pytest.mark.demand("W1.e")),
+    pytest.param(
+        "full-lifecycle",
+        "01 03 04 05 06 11 07 08 09 10 12 13 14 15",
+        marks=pytest.mark.demand("W1.e"),
+    ),
     pytest.param("upgrade", "16 16 08", marks=pytest.mark.demand("W1.f")),
     pytest.param("quick", "01 06 08", marks=pytest.mark.demand("W1.h")),
 ]
@@ -107,7 +113,9 @@ def test_every_workflow_type_has_its_noun(workflow: str, own: str | None, noun: 
         (("../x-y",), "not a phase key"),
     ],
 )
-def test_a_workflow_that_cannot_work_is_refused_in_words(phases: tuple[str, ...], complaint: str) -> None:
+def test_a_workflow_that_cannot_work_is_refused_in_words(
+    phases: tuple[str, ...], complaint: str
+) -> None:
     assert complaint in str(find_phases_problem(phases))
 
 
@@ -129,7 +137,10 @@ def test_a_gate_is_named_after_its_phase() -> None:
         ("04-design", ("plan.md", "specs/")),
         ("05-test-strategy", ("test-strategy.md",)),
         ("06-implementation", ("IMPLEMENTATION.md",)),
-        *((f"{number}-{name}", (f"REVIEW-{number}.md",)) for number, name in [("07", "testing"), ("15", "operations")]),
+        *(
+            (f"{number}-{name}", (f"REVIEW-{number}.md",))
+            for number, name in [("07", "testing"), ("15", "operations")]
+        ),
         ("16-upgrade-plan", ("upgrade-plan.md",)),
         ("16-upgrade-execute", ("upgrade-log.md",)),
     ],
@@ -148,7 +159,9 @@ def test_a_phase_owes_its_documents(key: str, artifacts: tuple[str, ...]) -> Non
         ("quick", "01-requirements"),
     ],
 )
-def test_the_last_planning_phase_before_the_packages_owes_the_tasks(workflow: str, key: str) -> None:
+def test_the_last_planning_phase_before_the_packages_owes_the_tasks(
+    workflow: str, key: str
+) -> None:
     phases = WORKFLOWS[workflow]
     assert [phase for phase in phases if "tasks.md" in required_artifacts(phase, phases)] == [key]
 

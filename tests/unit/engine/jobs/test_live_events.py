@@ -87,7 +87,12 @@ def test_a_blocker_is_noted_once() -> None:
 def test_usage_is_noted_once_as_the_agent_says() -> None:
     entry = make_usage_entry(AGENT, Usage(10, 4, 2, 0.5))
     assert (entry.action, entry.source) == (Action.USAGE, Source.REPORTED)
-    assert dict(entry.fields) == {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 2, "cost_usd": 0.5}
+    assert dict(entry.fields) == {
+        "input_tokens": 10,
+        "cached_input_tokens": 4,
+        "output_tokens": 2,
+        "cost_usd": 0.5,
+    }
 
 
 @pytest.mark.parametrize(
@@ -99,18 +104,26 @@ def test_usage_is_noted_once_as_the_agent_says() -> None:
         ([AgentEvent(EventKind.COMMAND, "make\n  test")], "$ make test"),
         ([AgentEvent(EventKind.TOOL, "Read", "c.py")], "Read c.py"),
         (
-            [AgentEvent(EventKind.TEXT, "One.\nTwo is ", is_partial=True), AgentEvent(EventKind.TEXT, "longer.\n\n")],
+            [
+                AgentEvent(EventKind.TEXT, "One.\nTwo is ", is_partial=True),
+                AgentEvent(EventKind.TEXT, "longer.\n\n"),
+            ],
             "Two is longer.",
         ),
         (
-            [AgentEvent(EventKind.TEXT, "Done."), AgentEvent(EventKind.USAGE, usage=Usage(12_000, 0, 345))],
+            [
+                AgentEvent(EventKind.TEXT, "Done."),
+                AgentEvent(EventKind.USAGE, usage=Usage(12_000, 0, 345)),
+            ],
             "Done.  12.3k tokens",
         ),
         ([AgentEvent(EventKind.TEXT, "Done:\n```json\n{}\n```\n")], "{}"),
         ([AgentEvent(EventKind.COMMAND, "ls"), AgentEvent(EventKind.NOTICE, "a warning")], "$ ls"),
     ],
 )
-def test_what_an_agent_did_last_is_one_line_with_its_tokens(events: list[AgentEvent], line: str) -> None:
+def test_what_an_agent_did_last_is_one_line_with_its_tokens(
+    events: list[AgentEvent], line: str
+) -> None:
     activities: dict[str, Activity] = {}
     for event in events:
         update_activity(activities, "job", event)

@@ -32,7 +32,9 @@ def interrupted() -> Iterator[list[int]]:
     signal.signal(signal.SIGALRM, before)
 
 
-def test_a_wait_ends_also_when_the_handling_of_a_signal_took_longer_than_it(interrupted: list[int]) -> None:
+def test_a_wait_ends_also_when_the_handling_of_a_signal_took_longer_than_it(
+    interrupted: list[int],
+) -> None:
     """It went on until the next job ended: a run that was told to stop did not."""
     may_end, why = Event(), RuntimeError("it could not be run")
 

@@ -34,5 +34,8 @@ def test_a_block_with_a_port_that_somebody_listens_on_is_not_given_out(
     monkeypatch.setattr("os.urandom", lambda _: b"\0\0")  # the first block is asked for first
     with reserve_ports_and_data(tmp_path, tmp_path / "locks") as free:
         first = int(free["PORT"])
-    with socket.create_server(("127.0.0.1", first + 3)), reserve_ports_and_data(tmp_path, tmp_path / "locks") as other:
+    with (
+        socket.create_server(("127.0.0.1", first + 3)),
+        reserve_ports_and_data(tmp_path, tmp_path / "locks") as other,
+    ):
         assert other["PORT"] != str(first)

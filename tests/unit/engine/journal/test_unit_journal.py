@@ -7,7 +7,12 @@ from contextlib import suppress
 
 import pytest
 
-from phasegate.core.machine.package_events import AnyPackageEvent, CheckoutsRemoved, PackageLimits, PackagePrepared
+from phasegate.core.machine.package_events import (
+    AnyPackageEvent,
+    CheckoutsRemoved,
+    PackageLimits,
+    PackagePrepared,
+)
 from phasegate.core.machine.package_machine import PackageRun
 from phasegate.core.plan.work_package import PackageState, WorkPackage
 from phasegate.engine.journal.entries import read_notice, read_step_timed
@@ -20,9 +25,13 @@ from support.memory_ports import CountingClock, MemoryRecord
 SLUG, TS = "001-a", "2026-01-01T00:00:00.000Z"
 
 
-def journal_of(record: MemoryRecord, package: str = "WP01") -> UnitJournal[PackageRun, AnyPackageEvent]:
+def journal_of(
+    record: MemoryRecord, package: str = "WP01"
+) -> UnitJournal[PackageRun, AnyPackageEvent]:
     work = WorkPackage(work_package_id=package, title="A", feature_slug=SLUG, file_scope=("a.py",))
-    return UnitJournal(record, CountingClock(), PackageUnit(work, PackageLimits(), "06-implementation"))
+    return UnitJournal(
+        record, CountingClock(), PackageUnit(work, PackageLimits(), "06-implementation")
+    )
 
 
 @pytest.mark.demand("W5.a")
@@ -32,7 +41,10 @@ def test_what_others_record_of_the_same_feature_is_no_hindrance() -> None:
     first.record(PackagePrepared("b"))
     record.append_unconditionally(SLUG, TS, [NewEvent("noted", b"{}")])
     assert second.record(PackagePrepared("b")).state is PackageState.DOING
-    assert [(row.id, row.state) for row in record.packages(SLUG)] == [("WP01", "DOING"), ("WP02", "DOING")]
+    assert [(row.id, row.state) for row in record.packages(SLUG)] == [
+        ("WP01", "DOING"),
+        ("WP02", "DOING"),
+    ]
 
 
 @pytest.mark.demand("W5.a")
@@ -57,9 +69,14 @@ def test_every_moment_of_a_run_belongs_to_a_step_also_of_one_that_is_stopped() -
         journal.record(PackagePrepared("b"))
         raise Interrupted
     steps = [step for one in record.events(SLUG) if (step := read_step_timed(one)) is not None]
-    assert [(step.work, step.step, step.round) for step in steps] == [("WP01", "prepare", 1), ("WP01", "implement", 1)]
+    assert [(step.work, step.step, step.round) for step in steps] == [
+        ("WP01", "prepare", 1),
+        ("WP01", "implement", 1),
+    ]
     assert all(step.duration_s > 0 for step in steps)
-    assert [told.text for one in record.events(SLUG) if (told := read_notice(one))] == ["worktree ready"]
+    assert [told.text for one in record.events(SLUG) if (told := read_notice(one))] == [
+        "worktree ready"
+    ]
     first = next(json.loads(one.payload) for one in record.events(SLUG))
     assert first["package"] == "WP01", "the event itself comes first"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-TOOL = Path(__file__).parents[2] / "tools" / "house.py"
+TOOL = Path(__file__).parents[2] / "tools" / "unused_code.py"
 SETTINGS = """
 [project.scripts]
 product = "product.__main__:main"
-[tool.house]
+[tool.unused_code]
 most_repeated_class_names = {most}
-[tool.house.kept]
+[tool.unused_code.kept]
 {kept}
 """
 PROJECT = {
@@ -26,7 +26,9 @@ PROJECT = {
 }
 
 
-def house(root: Path, files: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_tool(
+    root: Path, files: Mapping[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
     """The tool over a project with these files besides its own."""
     for name, text in {**PROJECT, **files}.items():
         path = root / name
@@ -37,7 +39,7 @@ def house(root: Path, files: Mapping[str, str], *arguments: str) -> subprocess.C
 
 
 def unused(root: Path, files: Mapping[str, str]) -> list[str]:
-    done = house(root, files)
+    done = run_tool(root, files)
     assert "Traceback" not in done.stderr
     names = [line.partition(":")[0] for line in done.stderr.splitlines()]
     assert done.returncode == bool(names)
@@ -74,7 +76,10 @@ UNUSED = {
         door("return 1", "def one(): return two()\ndef two(): return one()"),
         ["product.doors.one", "product.doors.two"],
     ),
-    "one that uses itself": (door("return 1", "def again(): return again()"), ["product.doors.again"]),
+    "one that uses itself": (
+        door("return 1", "def again(): return again()"),
+        ["product.doors.again"],
+    ),
     "a method that nobody calls": (
         door("return Thing().used()", "class Thing:\n    def used(self): 1\n    def idle(self): 2"),
         ["product.doors.Thing.idle"],
@@ -91,13 +96,18 @@ UNUSED = {
 
 
 @pytest.mark.parametrize(("files", "names"), UNUSED.values(), ids=UNUSED)
-def test_what_nothing_but_tests_uses_is_named(tmp_path: Path, files: dict[str, str], names: list[str]) -> None:
+def test_what_nothing_but_tests_uses_is_named(
+    tmp_path: Path, files: dict[str, str], names: list[str]
+) -> None:
     assert unused(tmp_path, files) == names
 
 
 RULE = "def used(): 1\n"
 USED = {
-    "behind a dot": {**door("return rule.used()", "from product import rule"), "src/product/rule.py": RULE},
+    "behind a dot": {
+        **door("return rule.used()", "from product import rule"),
+        "src/product/rule.py": RULE,
+    },
     "under another name": {
         **door("return mine()", "from product.rule import used as mine"),
         "src/product/rule.py": RULE,
@@ -128,18 +138,25 @@ USED = {
         **door('return "from product.rule import used; used()"'),
         "src/product/rule.py": RULE,
     },
-    "by a decorator that registers it": door("return group", "group = 1\n@group.command()\ndef command(): 2"),
+    "by a decorator that registers it": door(
+        "return group", "group = 1\n@group.command()\ndef command(): 2"
+    ),
     "as a type": door("x: Thing = 1", "class Thing: ..."),
     "as a base": door("return Thing()", "class Base: ...\nclass Thing(Base): ..."),
     "by somebody else's base": door(
         "return Thing()", "import click\nclass Thing(click.Group):\n    def called(self): 1"
     ),
-    "by a tool": {"tools/make.py": "from product.rule import used\nprint(used())\n", "src/product/rule.py": RULE},
+    "by a tool": {
+        "tools/make.py": "from product.rule import used\nprint(used())\n",
+        "src/product/rule.py": RULE,
+    },
 }
 
 
 @pytest.mark.parametrize("files", USED.values(), ids=USED)
-def test_what_the_product_uses_in_any_way_is_left_alone(tmp_path: Path, files: dict[str, str]) -> None:
+def test_what_the_product_uses_in_any_way_is_left_alone(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
     assert unused(tmp_path, files) == []
 
 
@@ -151,8 +168,11 @@ def test_what_is_kept_for_a_reason_is_left_alone_and_what_it_uses(tmp_path: Path
 
 def test_a_kept_name_that_is_gone_is_refused(tmp_path: Path) -> None:
     kept = SETTINGS.format(most=0, kept='"product.doors.gone" = "others call it"')
-    done = house(tmp_path, {"pyproject.toml": kept})
-    assert (done.returncode, done.stderr) == (1, "product.doors.gone is kept in pyproject.toml, but not there\n")
+    done = run_tool(tmp_path, {"pyproject.toml": kept})
+    assert (done.returncode, done.stderr) == (
+        1,
+        "product.doors.gone is kept in pyproject.toml, but not there\n",
+    )
 
 
 TWICE = {
@@ -162,13 +182,13 @@ TWICE = {
 
 
 def test_class_names_that_are_used_twice_are_listed(tmp_path: Path) -> None:
-    done = house(tmp_path, TWICE, "--class-names")
+    done = run_tool(tmp_path, TWICE, "--class-names")
     assert done.stdout == "Thing: src/product/doors/__init__.py src/product/rule.py\n"
     assert done.returncode == 0
 
 
 def test_more_repeated_class_names_than_allowed_are_refused(tmp_path: Path) -> None:
-    assert house(tmp_path, TWICE).returncode == 0
-    refused = house(tmp_path, {**TWICE, "pyproject.toml": SETTINGS.format(most=0, kept="")})
+    assert run_tool(tmp_path, TWICE).returncode == 0
+    refused = run_tool(tmp_path, {**TWICE, "pyproject.toml": SETTINGS.format(most=0, kept="")})
     assert refused.returncode == 1
     assert "1 class names are used more than once, 0 are allowed" in refused.stderr

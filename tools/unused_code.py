@@ -1,10 +1,10 @@
 """Finds code of the product that nothing but a test uses, and class names that are used more than once.
 
-Usage: python tools/house.py [--class-names] [--root DIR]
+Usage: python tools/unused_code.py [--class-names] [--root DIR]
 
 Code in use is followed from the entry points: a definition is in use when one that is in use names it. Methods go by
 their name alone, so an unused method is missed while another class has one of the same name that is called.
-`[tool.house]` in pyproject.toml lists what is kept all the same, and how many class names may repeat.
+`[tool.unused_code]` in pyproject.toml lists what is kept all the same, and how many class names may repeat.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from typing import NamedTuple
 
 # A class with no other base has no methods that are called from outside of our code.
 PLAIN_BASES = {
-    *("Enum", "IntEnum", "StrEnum", "IntFlag", "NamedTuple", "Protocol", "Struct", "TypedDict", "Generic"),
+    *(
+        "Enum",
+        "IntEnum",
+        "StrEnum",
+        "IntFlag",
+        "NamedTuple",
+        "Protocol",
+        "Struct",
+        "TypedDict",
+        "Generic",
+    ),
     *("Exception", "ValueError"),
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,11 +53,15 @@ class Module:
         self.name = name
         self.package = name if is_package else name.rpartition(".")[0]
         tree = ast.parse(source, name)
-        self.imported: dict[str, list[Name]] = {}  # several, where branches import different things under one name
+        self.imported: dict[
+            str, list[Name]
+        ] = {}  # several, where branches import different things under one name
         for node in ast.walk(tree):
             for bound, target in _bound_by(node):
                 self.imported.setdefault(bound, []).append(target)
-        self.parts: dict[str, list[ast.AST]] = {"": []}  # the code of each definition; "" runs on import
+        self.parts: dict[str, list[ast.AST]] = {
+            "": []
+        }  # the code of each definition; "" runs on import
         self.lines: dict[str, int] = {"": 1}
         for node in tree.body:
             self._take(node)
@@ -76,7 +90,9 @@ class Module:
 
 def _bound_by(node: ast.AST) -> Iterator[tuple[str, Name]]:
     if isinstance(node, ast.ImportFrom):
-        yield from ((one.asname or one.name, Name(node.module or "", one.name)) for one in node.names)
+        yield from (
+            (one.asname or one.name, Name(node.module or "", one.name)) for one in node.names
+        )
     elif isinstance(node, ast.Import):
         yield from ((one.asname, Name(one.name)) for one in node.names if one.asname)
 
@@ -84,8 +100,16 @@ def _bound_by(node: ast.AST) -> Iterator[tuple[str, Name]]:
 def _defined_by(node: ast.stmt) -> list[str]:
     if isinstance(node, Function | ast.ClassDef):
         return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AnnAssign)
+        else []
+    )
+    return [
+        part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)
+    ]
 
 
 def _names_in(nodes: Iterable[ast.AST]) -> set[str]:
@@ -108,7 +132,7 @@ def _is_special(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-class House:
+class Usage:
     """All modules of the product, and what of them is in use."""
 
     def __init__(self, modules: dict[str, Module]) -> None:
@@ -116,7 +140,9 @@ class House:
         self.used: set[Name] = set()
         self._queue: list[Name] = []
         self._attributes: set[str] = set()  # all that code in use has named behind a dot
-        self._waiting: dict[str, list[Name]] = {}  # methods of classes in use that nobody has named yet
+        self._waiting: dict[
+            str, list[Name]
+        ] = {}  # methods of classes in use that nobody has named yet
 
     def named(self, text: str) -> Name:
         """The definition behind a dotted name; a name that leads nowhere is refused, so that no list goes stale."""
@@ -204,7 +230,9 @@ class House:
     def _open_class(self, module: Module, inner: str) -> None:
         own = [name for name in module.parts if name.startswith(f"{inner}.")]
         from_outside = any(
-            not self._is_plain(module, base) for base in module.parts[inner] if isinstance(base, ast.expr)
+            not self._is_plain(module, base)
+            for base in module.parts[inner]
+            if isinstance(base, ast.expr)
         )
         for name in own:
             method = name.rpartition(".")[2]
@@ -218,7 +246,9 @@ class House:
         while isinstance(base, ast.Subscript):
             base = base.value
         text = ast.unparse(base)
-        ours = text in module.parts or any(target.module in self.modules for target in module.imported.get(text, ()))
+        ours = text in module.parts or any(
+            target.module in self.modules for target in module.imported.get(text, ())
+        )
         return ours or text.rpartition(".")[2] in PLAIN_BASES
 
     def _name_attribute(self, module: Module, node: ast.Attribute) -> None:
@@ -242,7 +272,7 @@ def read_modules(folder: Path) -> dict[str, Module]:
 
 
 class Settings(NamedTuple):
-    """What pyproject.toml says about the house."""
+    """What pyproject.toml says about unused code."""
 
     entry_points: list[Name]  # what the installed programs call
     kept: list[str]
@@ -251,30 +281,36 @@ class Settings(NamedTuple):
 
 def read_settings(root: Path) -> Settings:
     tables = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    own = tables["tool"]["house"]
+    own = tables["tool"]["unused_code"]
     scripts = tables["project"]["scripts"].values()
-    return Settings([Name(*script.split(":")) for script in scripts], [*own["kept"]], own["most_repeated_class_names"])
+    return Settings(
+        [Name(*script.split(":")) for script in scripts],
+        [*own["kept"]],
+        own["most_repeated_class_names"],
+    )
 
 
 def unused(root: Path, settings: Settings) -> list[str]:
     """What of the product nothing but tests use, as `module.name`; a class or module stands for what is in it."""
     [package] = [path.parent for path in (root / "src").glob("*/__init__.py")]
-    house = House(read_modules(package))
-    house.use([Name(package.name), *settings.entry_points])
+    usage = Usage(read_modules(package))
+    usage.use([Name(package.name), *settings.entry_points])
     for path in sorted((root / "tools").glob("*.py")):
-        house.run(Module(f"tools.{path.stem}", False, path.read_bytes()))
-    house.use(house.named(text) for text in settings.kept)
-    return sorted(_outermost(house))
+        usage.run(Module(f"tools.{path.stem}", False, path.read_bytes()))
+    usage.use(usage.named(text) for text in settings.kept)
+    return sorted(_outermost(usage))
 
 
-def _outermost(house: House) -> Iterator[str]:
-    for module in house.modules.values():
-        if Name(module.name) not in house.used:
+def _outermost(usage: Usage) -> Iterator[str]:
+    for module in usage.modules.values():
+        if Name(module.name) not in usage.used:
             yield module.name
             continue
         for inner in module.parts:
             owner = Name(module.name, inner.partition(".")[0])
-            if Name(module.name, inner) not in house.used and (owner in house.used or "." not in inner):
+            if Name(module.name, inner) not in usage.used and (
+                owner in usage.used or "." not in inner
+            ):
                 yield f"{module.name}.{inner}"
 
 
@@ -289,9 +325,20 @@ def repeated_class_names(root: Path) -> dict[str, list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--class-names", action="store_true", help="list the class names that are used more than once")
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the project's folder")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--class-names",
+        action="store_true",
+        help="list the class names that are used more than once",
+    )
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path(__file__).resolve().parents[1],
+        help="the project's folder",
+    )
     options = parser.parse_args(arguments)
     repeated = repeated_class_names(options.root)
     if options.class_names:
@@ -300,13 +347,16 @@ def main(arguments: list[str]) -> int:
         return 0
     settings = read_settings(options.root)
     try:
-        complaints = [f"{name}: nothing but tests uses it; delete it" for name in unused(options.root, settings)]
+        complaints = [
+            f"{name}: nothing but tests uses it; delete it"
+            for name in unused(options.root, settings)
+        ]
     except LookupError as error:
         complaints = [str(error)]
     if len(repeated) > settings.most_repeated:
         complaints.append(
             f"{len(repeated)} class names are used more than once, {settings.most_repeated} are allowed: "
-            "give a new class a name of its own (`python tools/house.py --class-names` lists them)"
+            "give a new class a name of its own (`python tools/unused_code.py --class-names` lists them)"
         )
     print(*complaints, sep="\n", end="\n" * bool(complaints), file=sys.stderr)
     return int(bool(complaints))
