@@ -14,7 +14,6 @@ MODULES = (
     "init",
     "status",
     "answer_scan",
-    "prompt_stream",
     "project_tree",
     "template_fill",
     "spec_check",

@@ -31,7 +31,7 @@ def show(root: Path, *arguments: str) -> Done:
 
 
 @pytest.mark.demand("P2.a")
-@pytest.mark.parametrize("budget", [(), ("--budget", "50000")], ids=["streamed", "budget"])
+@pytest.mark.parametrize("budget", [(), ("--budget", "50000")], ids=["whole", "budget"])
 @pytest.mark.parametrize("option", ["--file", "--artifact"])
 @pytest.mark.parametrize("target", ["../outside/project.md", ".git/credentials"])
 def test_a_named_file_that_is_a_link_out_of_the_repository_is_refused(

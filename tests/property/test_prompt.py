@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from io import BytesIO
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -13,7 +10,6 @@ from hypothesis import strategies as st
 
 from phasegate.core.prompt.document import ContextItem, ItemType, UnifiedPrompt
 from phasegate.core.prompt.template import fill_template
-from phasegate.prompts import stream
 from support import any_text
 
 
@@ -51,31 +47,6 @@ def test_a_plain_parser_sees_every_name_that_xml_can_carry_unchanged(
     assert seen is not None
     if any_text.xml_carries(name):
         assert seen.attrib == {"path" if kind == "file" else "name": name}
-
-
-@pytest.mark.demand("P2.e", "P3.a")
-@given(
-    st.lists(
-        st.binary(max_size=200) | any_text.text.map(lambda text: text.encode("utf-8", "replace")),
-        max_size=4,
-    )
-)
-def test_the_stream_writer_gives_the_same_bytes_as_to_xml_whatever_the_files_hold(
-    contents: list[bytes],
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        sources = []
-        for number, content in enumerate(contents):
-            path = Path(folder) / str(number)
-            path.write_bytes(content)
-            sources.append(stream.FileSource(ItemType.FILE, f"file {number}", path))
-        out = BytesIO()
-        stream.write_prompt_xml(stream.PromptParts("system", sources, "go"), out)
-    texts = [content.decode("utf-8", "surrogateescape") for content in contents]
-    items = [
-        ContextItem(ItemType.FILE, f"file {number}", text) for number, text in enumerate(texts)
-    ]
-    assert out.getvalue() == UnifiedPrompt("system", items, "go").to_xml().encode()
 
 
 @pytest.mark.demand("T3.c")

@@ -4,7 +4,6 @@ parts first.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -35,10 +34,12 @@ from phasegate.core.text.token_estimate import estimate_tokens
 from phasegate.errors import ConfigError, PromptTooLarge, UnreadableFile
 from phasegate.files.block_reader import read_up_to, reject_path_outside
 from phasegate.prompts.shipped_texts import NotePhrases, load_phrases, render_skeletons
-from phasegate.prompts.stream import MAX_HIDDEN_PER_ITEM, FileSource, PromptParts
 from phasegate.prompts.templates import TEMPLATES_FOLDER, find_template, inject_variables
 
 NOTES_RESERVE_TOKENS = 1_200
+MAX_HIDDEN_PER_ITEM = 20
+# All files together; a prompt is assembled in memory
+MAX_CONTEXT_BYTES = 64 * 2**20
 _MAX_SECTION_TOKENS = 350
 
 
@@ -182,41 +183,13 @@ def _fit_pieces(
     return fit_context(pieces, room, load_phrases().cut)
 
 
-def build_prompt_parts(
-    request: PromptRequest, sources: Sequence[PromptSource], pieces: Sequence[ContextPiece] = ()
-) -> PromptParts:
-    """The same prompt without a budget, its files still on the disk, for `write_xml`."""
-    system = build_system_prompt(request)
-    for source in sources:
-        reject_path_outside(request.root, source.path)
-
-    offered: list[PromptSource | ContextPiece] = sorted(
-        [*sources, *pieces], key=lambda one: one.kind.value.position
-    )
-    context = [
-        one.item if isinstance(one, ContextPiece) else _make_file_source(one) for one in offered
-    ]
-
-    return PromptParts(
-        system.text,
-        context,
-        request.instructions,
-        lambda hidden: build_notes(system.left_out, system.cut, (*system.hidden, *hidden)),
-    )
-
-
-def _make_file_source(source: PromptSource) -> FileSource:
-    return FileSource(source.kind.value.item_type, source.name, source.path)
-
-
 def read_pieces(
     root: Path, sources: Sequence[PromptSource], budget_tokens: int | None
 ) -> list[ContextPiece]:
     """The files' text, the most important first, and no more of it than could ever fit."""
-    if budget_tokens is None:
-        left = sys.maxsize
-    else:
-        left = budget_tokens * MAX_BYTES_PER_TOKEN
+    left = MAX_CONTEXT_BYTES
+    if budget_tokens is not None:
+        left = min(left, budget_tokens * MAX_BYTES_PER_TOKEN)
 
     pieces: dict[int, ContextPiece] = {}
     for index in sorted(
@@ -225,6 +198,12 @@ def read_pieces(
         source = sources[index]
         reject_path_outside(root, source.path)
         raw, size = read_up_to(source.path, left)
+        if budget_tokens is None and size > left:
+            raise PromptTooLarge(
+                f"the files are larger than {MAX_CONTEXT_BYTES // 2**20} MB together",
+                "set a budget, or pass fewer files",
+            )
+
         left -= len(raw)
         text = raw.decode("utf-8", "surrogateescape")
         pieces[index] = ContextPiece(source.kind, source.name, text, max(0, size - len(raw)))

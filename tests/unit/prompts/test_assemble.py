@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import logging
-from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.core.prompt.document import UnifiedPrompt
+from phasegate.core.prompt.hidden_characters import HiddenCharacter
 from phasegate.core.workflow.phases import PHASES, PhaseWork, required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS
-from phasegate.errors import PromptTooLarge, TemplateNotFound
+from phasegate.errors import PromptTooLarge, TemplateNotFound, UnreadableFile
 from phasegate.prompts.assemble import (
+    MAX_HIDDEN_PER_ITEM,
     PromptRequest,
     PromptSource,
     assemble_prompt,
-    build_prompt_parts,
     build_system_prompt,
     read_pieces,
 )
 from phasegate.prompts.shipped_texts import load_phrases, load_skeleton, render_skeletons
-from phasegate.prompts.stream import write_prompt_xml
 from phasegate.prompts.templates import load_system_template
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokens"
@@ -220,28 +219,43 @@ def test_hidden_characters_are_flagged_with_item_character_and_line(project: Pat
     assert "\u202e" not in note
 
 
-@pytest.mark.demand("P3.a", "P4.c")
-def test_the_streamed_prompt_is_the_assembled_one_byte_for_byte(project: Path) -> None:
+@pytest.mark.demand("P2.e", "P3.a", "P4.c")
+def test_the_bytes_of_a_file_come_back_exactly(project: Path) -> None:
     contents = {
         "a.py": b"x < y\n",
         "b.bin": b"\xff\x00\r\n",
         "c.txt": "bidi \u202e\n".encode(),
         "empty": b"",
     }
-    sources = []
     for name, content in contents.items():
         (project / name).write_bytes(content)
-        sources.append(
-            PromptSource(
-                PieceKind.ARTIFACT if name == "a.py" else PieceKind.FILE, name, project / name
-            )
-        )
-    thought = ContextPiece(PieceKind.THOUGHT, None, "hm")
-    out = BytesIO()
-    hidden = write_prompt_xml(build_prompt_parts(request(project), sources, [thought]), out)
-    assembled = assemble_prompt(request(project), [*read_pieces(project, sources, None), thought])
-    assert out.getvalue() == assembled.prompt.to_xml().encode()
-    assert tuple(hidden) == assembled.hidden
+    sources = [PromptSource(PieceKind.FILE, name, project / name) for name in contents]
+    assembled = assemble_prompt(request(project), read_pieces(project, sources, None))
+    read = UnifiedPrompt.from_xml(assembled.prompt.to_xml())
+    files = {
+        item.name: item.content.encode("utf-8", "surrogateescape") for item in read.context[:-1]
+    }
+    assert files == contents
+    assert [(one.item, one.line) for one in assembled.hidden] == [
+        ("b.bin", 1),
+        ("b.bin", 1),
+        ("c.txt", 1),
+    ]
+
+
+@pytest.mark.parametrize("what", ["missing", "folder"])
+def test_a_file_that_cannot_be_read_is_named(project: Path, what: str) -> None:
+    (project / "folder").mkdir()
+    with pytest.raises(UnreadableFile, match=f"cannot read .*{what}"):
+        read_pieces(project, [PromptSource(PieceKind.FILE, what, project / what)], None)
+
+
+def test_many_hidden_characters_of_a_file_are_listed_up_to_a_limit(project: Path) -> None:
+    text = "x\n" * 3 + "é\n\u202e\n" + "\u200b" * 50
+    hidden = assemble_prompt(request(project), [ContextPiece(PieceKind.FILE, "f", text)]).hidden
+    assert hidden[0] == HiddenCharacter("f", "U+202E RIGHT-TO-LEFT OVERRIDE", 5)
+    assert hidden[1] == HiddenCharacter("f", "U+200B ZERO WIDTH SPACE", 6)
+    assert len(hidden) == MAX_HIDDEN_PER_ITEM
 
 
 @pytest.mark.demand("P7.a", "P7.b")

@@ -23,14 +23,6 @@ _INVISIBLE = (
 _NON_TEXT = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"
 _HIDDEN = re.compile(f"[{_INVISIBLE}{_NON_TEXT}]")
 _UNSAFE_IN_NAME = re.compile(f'[{_INVISIBLE}{_NON_TEXT}\t\n\r"\\\\]')
-# The same on UTF-8 from which ASCII was taken out, and somewhat wider: only what it finds is looked
-# at closely.
-_LIKELY_HIDDEN = re.compile(
-    rb"\xc2[\x80-\x9f\xad]|\xcd\x8f|\xd8\x9c|\xe1(?:\x85[\x9f\xa0]|\x9e[\xb4\xb5]|\xa0\x8e)|\xe2(?:\x80[\x8b-\x8f\xa8-\xae]|\x81[\xa0-\xaf])"
-    rb"|\xe3\x85\xa4|\xef(?:\xbb\xbf|\xbe\xa0|\xbf[\xb9-\xbb])|\xf3\xa0"
-)
-_LEAD_BYTES = b"\xc2\xcd\xd8\xe1\xe2\xe3\xef\xf3"
-_ASCII = bytes(range(0x80))
 
 
 class HiddenCharacter(NamedTuple):
@@ -41,14 +33,14 @@ class HiddenCharacter(NamedTuple):
     line: int
 
 
-def find_hidden_characters(item: str, text: str, first_line: int = 1) -> Iterator[HiddenCharacter]:
+def find_hidden_characters(item: str, text: str) -> Iterator[HiddenCharacter]:
     """Each hidden character of a text, in order; lines end at LF."""
-    line = first_line
+    line = 1
     counted = 0
 
     for match in _HIDDEN.finditer(text):
         at = match.start()
-        if _is_expected(match[0], text[at - 1 : at], first_line):
+        if _is_expected(match[0], text[at - 1 : at]):
             continue
 
         line += text.count("\n", counted, at)
@@ -70,24 +62,10 @@ def find_hidden_in_item(item: ContextItem, limit: int) -> Iterator[HiddenCharact
     )
 
 
-def _is_expected(character: str, before: str, first_line: int) -> bool:
+def _is_expected(character: str, before: str) -> bool:
     if character == "\ufeff":
-        return not before and first_line == 1
+        return not before
     return character in "\u200c\u200d" and not before.isascii()
-
-
-def may_contain_hidden(raw: bytes) -> bool:
-    """Whether a closer look at these bytes of UTF-8, free of ASCII controls, is worth its time.
-
-    At most 1 ns a byte.
-    """
-    if 0x7F in raw:
-        return True
-    return (
-        not raw.isascii()
-        and any(map(raw.__contains__, _LEAD_BYTES))
-        and _LIKELY_HIDDEN.search(raw.translate(None, _ASCII)) is not None
-    )
 
 
 def quote_name(name: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from phasegate.core.paths.artifact_path import require_slug
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
-from phasegate.core.prompt.hidden_characters import HiddenCharacter
 from phasegate.core.workflow.phases import required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.engine.project.settings import find_template_prefix, load_settings
@@ -21,10 +20,8 @@ from phasegate.prompts.assemble import (
     PromptRequest,
     PromptSource,
     assemble_prompt,
-    build_prompt_parts,
     read_pieces,
 )
-from phasegate.prompts.stream import write_prompt_xml
 from phasegate.prompts.templates import find_project_root
 from phasegate.storage.location import locate_repository
 from phasegate.workspace.repository import list_files
@@ -83,10 +80,6 @@ class PromptPreview:
         self._pieces = [
             ContextPiece(PieceKind.THOUGHT, None, as_utf8(thought)) for thought in context.thoughts
         ]
-
-    def stream_xml(self, out: BinaryIO) -> list[HiddenCharacter]:
-        """Write the XML, files of any size included; the hidden characters in it."""
-        return write_prompt_xml(build_prompt_parts(self._request, self._sources, self._pieces), out)
 
     def assemble_prompt(self) -> AssembledPrompt:
         """The prompt as a whole, within its budget."""

@@ -64,8 +64,8 @@ def show(
 ) -> None:
     """Write the XML for INSTRUCTIONS to stdout; `-` takes them from stdin.
 
-    Without a budget everything goes in, and files are streamed, so any size is possible.
-    With one, what had to be cut or left out is said in the prompt and on stderr.
+    Without a budget everything goes in, up to 64 MB of files.
+    With one, what had to be cut or left out is listed in the prompt and on stderr.
 
     \b
     Examples:
@@ -89,12 +89,6 @@ def show(
     preview = PromptPreview(
         agent, phase, text, PromptContext(files, artifacts, thoughts), budget, workflow_phase
     )
-    if budget is None and not as_json:
-        hidden = preview.stream_xml(sys.stdout.buffer)
-        _end_terminal_line()
-        _print_omissions(hidden=hidden)
-        return
-
     _print_prompt(preview.assemble_prompt(), as_json)
 
 
@@ -126,9 +120,7 @@ def _to_data(assembled: AssembledPrompt) -> dict[str, object]:
 
 
 def _print_omissions(
-    left_out: Sequence[str] = (),
-    cut: Sequence[Truncation] = (),
-    hidden: Sequence[HiddenCharacter] = (),
+    left_out: Sequence[str], cut: Sequence[Truncation], hidden: Sequence[HiddenCharacter]
 ) -> None:
     """Say on stderr what the prompt says about itself, in full."""
     for name in left_out:
