@@ -1,12 +1,14 @@
-"""One run of one agent: prompt, envelope, cage, trail, answer.
+"""Run one agent job: write its prompt, start it in a sandbox, log its trail, interpret its end.
 
-What it did to the files is for others to judge.
+Changes to the files of the checkout are evaluated elsewhere (`engine/steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,12 +33,12 @@ from phasegate.agents.spool.server import RequestSpool, SpoolAnswer, SpoolReques
 from phasegate.config.acp_registry import resolve_harness_row
 from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.answer.parse import parse_answer
-from phasegate.core.audit.trail import PHASEGATE_ACTOR, Action, Source, TrailEvent, TrailValue
+from phasegate.core.audit.trail import PHASEGATE_ACTOR, Action, Source, TrailValue
 from phasegate.core.display.status import HIDDEN_CHARACTERS_PREFIX
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
 from phasegate.core.text.visible import escape_unprintable
-from phasegate.engine.jobs.admission import Admission, CapReached
+from phasegate.engine.jobs.admission import Admission, CapReached, OutsideMonitor
 from phasegate.engine.jobs.assignment import (
     MAX_NAMES_SHOWN,
     JobAssignment,
@@ -68,40 +70,84 @@ from phasegate.workspace.checkout import find_checkout
 from phasegate.workspace.removal import remove_tree
 
 
+class _PreparedJob(NamedTuple):
+    """A job that is ready to start."""
+
+    assigned: JobAssignment
+    admitted: Admission
+    folder: Path
+    harness: Harness
+    task: AgentTask
+    request: JobRequest
+    spool: RequestSpool
+    # None if the network is not restricted to the hosts of the provider
+    proxy: EgressProxy | None
+    # None in a sandbox: it prevents changes outside of the checkout
+    outside_monitor: OutsideMonitor | None
+    prompt: Path
+    # warnings about hidden characters in the sources of the prompt
+    notices: tuple[str, ...]
+    trail: JobTrail
+    live: LiveTrail
+
+
 def run_job(
     project: Project,
     trails: TrailSink,
     assigned: JobAssignment,
     admitted: Admission,
-    register_job: Callable[[SandboxedJob], None] = lambda cage: None,
+    register_job: Callable[[SandboxedJob], None] = lambda job: None,
 ) -> JobEnd:
-    """Run an agent to its end.
+    """Run an agent until it ends, and return what its end means.
 
-    It can change its checkout and its spool; where no sandbox sees to it, we look.
+    The agent can write to its checkout and to its request spool only. Without a sandbox, changes
+    elsewhere in the repository are detected afterwards.
     """
     if admitted.cap_reached is not None:
         return _end_refused_job(
             project, trails, assigned, admitted.started_row, admitted.cap_reached
         )
 
+    with _prepare_job(project, trails, assigned, admitted) as job:
+        report, finished = _run_agent(project, job, register_job)
+
+    ended_at = project.now()
+    report = _complete_report(job, report)
+    end = interpret_job_end(
+        assigned=assigned,
+        report=report,
+        finished=finished,
+        has_fallback=admitted.has_fallback,
+        now_s=project.clock.time_s(),
+        consecutive_limits=admitted.consecutive_limits,
+    )
+
+    return _finish_job(project, job, report.answer, end, ended_at)
+
+
+@contextmanager
+def _prepare_job(
+    project: Project, trails: TrailSink, assigned: JobAssignment, admitted: Admission
+) -> Iterator[_PreparedJob]:
+    """Write the prompt, build the sandbox request and log the start.
+
+    The request spool, the shared sign-in and the reserved ports exist while the context is open.
+    """
     folder = project.jobs_folder / assigned.job_id
     folder.mkdir(parents=True, mode=0o700)
     harness = get_harness(assigned.settings.harness)
-    prompt, hidden = _write_prompt(project, assigned, harness, folder)
+    prompt, notices = _write_prompt(project, assigned, harness, folder)
     task = _make_task(project, assigned, harness, prompt)
     level = choose_level(get_sandbox_level(project), needs_network=harness.launch(task).network)
     task = msgspec.structs.replace(task, sandboxed=level is not SandboxLevel.NONE)
     launch = harness.launch(task)
     trail = JobTrail(trails, assigned, project.now)
-    if assigned.settings.sign_in:
-        person_home = Path.home()
-    else:
-        person_home = None
+    user_home = Path.home() if assigned.settings.sign_in else None
 
     with (
         RequestSpool(folder / "spool") as spool,
-        lend_sign_in(launch.sign_in_files, person_home, folder / "home") as sign_in,
-        reserve_ports_and_data(folder, project.location.locks_folder) as own,
+        lend_sign_in(launch.sign_in_files, user_home, folder / "home") as sign_in,
+        reserve_ports_and_data(folder, project.location.locks_folder) as variables,
     ):
         request = build_job_request(
             task,
@@ -115,138 +161,152 @@ def run_job(
             tools=assigned.setup_programs,
             limits=make_job_limits(project),
         )
-
-        # The checkout's own git borrows the objects of the person's repository: to be read, never
-        # written.
-        readable = (*request.readable, *list_object_stores(project.repository))
-        writable = (*request.writable, Path(own["PHASEGATE_DATA"]))
-        request = request._replace(env={**own, **request.env}, writable=writable)
         request = request._replace(
-            readable=readable, stdout_log=folder / LOG_FILES[0], stderr_log=folder / LOG_FILES[1]
+            env={**variables, **request.env},
+            writable=(*request.writable, Path(variables["PHASEGATE_DATA"])),
+            # The git repository of the checkout uses the object store of the user's repository
+            # (alternates): readable, never writable.
+            readable=(*request.readable, *list_object_stores(project.repository)),
+            stdout_log=folder / LOG_FILES[0],
+            stderr_log=folder / LOG_FILES[1],
         )
-        request, broker = _restrict_network(trail, assigned, launch, request)
+        request, proxy = _restrict_network(trail, assigned, launch, request)
         _log_start(trail, assigned, request, prompt)
+        for text in notices:
+            trail.write(PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=text))
 
-        for text in hidden:
-            trail.write(
-                TrailEvent(
-                    actor="phasegate",
-                    action=Action.NOTICE,
-                    source=Source.OBSERVED,
-                    fields={"text": text},
-                )
-            )
+        yield _PreparedJob(
+            assigned=assigned,
+            admitted=admitted,
+            folder=folder,
+            harness=harness,
+            task=task,
+            request=request,
+            spool=spool,
+            proxy=proxy,
+            outside_monitor=(
+                admitted.start_outside_monitor() if level is SandboxLevel.NONE else None
+            ),
+            prompt=prompt,
+            notices=notices,
+            trail=trail,
+            live=LiveTrail(trail.agent, trail.write, project.clock.monotonic_s),
+        )
 
-        if level is SandboxLevel.NONE:
-            watch = admitted.start_outside_monitor()
-        else:
-            watch = None
 
-        live = LiveTrail(trail.agent, trail.write, project.clock.monotonic_s)
-        with spool.serve_in_background(_log_artifact_writes(trail, admitted.handle_request)):
-            cage = SandboxedJob(request)
-            # Whoever started this may stop it from another thread
-            register_job(cage)
-            hear = _make_event_handler(project, assigned.job_id, live, request.secrets)
-            report, finished = run_agent(
-                cage, harness.make_parser(task, cage), hear, trail.log_signal
-            )
+def _run_agent(
+    project: Project, job: _PreparedJob, register_job: Callable[[SandboxedJob], None]
+) -> tuple[AgentReport, FinishedRun]:
+    """Run the agent in its sandbox; answer its requests and log its events while it runs."""
+    handle_request = _log_artifact_writes(job.trail, job.admitted.handle_request)
+    on_event = _make_event_handler(project, job)
 
-    ended_at = project.now()
-    live.flush_command()
+    with job.spool.serve_in_background(handle_request):
+        sandboxed = SandboxedJob(job.request)
+        # Lets another thread stop the job
+        register_job(sandboxed)
+        parser = job.harness.make_parser(job.task, sandboxed)
+        return run_agent(sandboxed, parser, on_event, job.trail.log_signal)
+
+
+def _complete_report(job: _PreparedJob, report: AgentReport) -> AgentReport:
+    """Redact secrets, and add the hosts that the proxy refused to the remedy of a failed run."""
+    report = redact_report(report, job.request.secrets)
+    if job.proxy is None or not job.proxy.refused_hosts or report.ending is Ending.COMPLETED:
+        return report
+
+    remedy = _suggest_hosts(job.assigned, report, job.proxy.refused_hosts)
+    return msgspec.structs.replace(report, remedy=remedy)
+
+
+def _finish_job(
+    project: Project, job: _PreparedJob, answer: str, end: JobEnd, ended_at: str
+) -> JobEnd:
+    """Complete the trail, remove the agent's private folders and build the journal rows."""
+    trail = job.trail
+    job.live.flush_command()
     trail.log_agent_actions(
-        _find_agent_actions(project, assigned), ended_at, Redactor(request.secrets).redact_text
+        _find_agent_actions(project, job.assigned),
+        ended_at,
+        Redactor(job.request.secrets).redact_text,
     )
-    report = redact_report(report, request.secrets)
-    if broker is not None and broker.refused_hosts and report.ending is not Ending.COMPLETED:
-        report = msgspec.structs.replace(
-            report, remedy=_suggest_hosts(assigned, report, broker.refused_hosts)
-        )
 
-    project.activities.pop(assigned.job_id, None)
-    if not folder.is_dir():
+    project.activities.pop(job.assigned.job_id, None)
+    if not job.folder.is_dir():
         raise StateConflict(
-            f"{folder} was removed while its job ran", "run again: the job is done again"
+            f"{job.folder} was removed while its job ran", "run again: the job is repeated"
         )
 
-    _remove_private_folders(folder)
-    (folder / ANSWER_FILE).write_text(report.answer, encoding="utf-8", errors="replace")
-    ended = interpret_job_end(
-        assigned=assigned,
-        report=report,
-        finished=finished,
-        has_fallback=admitted.has_fallback,
-        now_s=project.clock.time_s(),
-        consecutive_limits=admitted.consecutive_limits,
-    )
+    _remove_private_folders(job.folder)
+    (job.folder / ANSWER_FILE).write_text(answer, encoding="utf-8", errors="replace")
 
-    ended = ended._replace(notices=hidden)
-    live.note_blockers(ended.blockers)
-    trail.log_end(ended, ended_at)
+    end = end._replace(notices=job.notices)
+    job.live.note_blockers(end.blockers)
+    trail.log_end(end, ended_at)
 
-    if watch is not None and (changed := watch.list_changes()):
-        ended = block_for_outside_changes(ended, changed)
+    outside_changes = job.outside_monitor.list_changes() if job.outside_monitor else []
+    if outside_changes:
+        end = block_for_outside_changes(end, outside_changes)
         trail.write(
-            trail.agent.build_event(Action.SCOPE_VIOLATION, Source.OBSERVED, detail=ended.reason)
+            trail.agent.build_event(Action.SCOPE_VIOLATION, Source.OBSERVED, detail=end.reason)
         )
 
-    return ended._replace(
-        rows=(
-            _make_end_row(project, admitted.started_row, ended, prompt),
-            trail_sealed_event(trail.close()),
-        )
-    )
+    end_row = _make_end_row(project, job.admitted.started_row, end, job.prompt)
+    return end._replace(rows=(end_row, trail_sealed_event(trail.close())))
 
 
 def _restrict_network(
     trail: JobTrail, assigned: JobAssignment, launch: Launch, request: JobRequest
 ) -> tuple[JobRequest, EgressProxy | None]:
-    """The request with a way out to its provider only, where a network of its own can be made and
-    that is known.
+    """Add an egress proxy that allows only the hosts of the provider.
+
+    The request is returned unchanged if the sandbox level cannot isolate the network, or if the
+    hosts of the provider are unknown.
     """
     settings = assigned.settings
     row = resolve_harness_row(settings.harness, settings.command) or HARNESSES[settings.harness]
-    outward = EgressPolicy(row, settings.hosts, launch.pass_env)
-    if not launch.network or not can_restrict_hosts(request.level, outward.has_known_hosts):
+    policy = EgressPolicy(row, settings.hosts, launch.pass_env)
+    if not launch.network or not can_restrict_hosts(request.level, policy.has_known_hosts):
         return request, None
 
-    def note(reached: ConnectionAttempt) -> None:
+    def log_attempt(attempt: ConnectionAttempt) -> None:
         fields: dict[str, TrailValue] = {
-            "host": f"{reached.host}:{reached.port}",
-            "allowed": reached.allowed,
+            "host": f"{attempt.host}:{attempt.port}",
+            "allowed": attempt.allowed,
         }
         trail.write(trail.agent.build_event(Action.REACH_HOST, Source.OBSERVED, **fields))
 
-    return add_egress_proxy(request, outward, note)
+    return add_egress_proxy(request, policy, log_attempt)
 
 
 def _suggest_hosts(assigned: JobAssignment, report: AgentReport, refused: Sequence[str]) -> str:
     names = ", ".join(escape_unprintable(name) for name in refused[:MAX_NAMES_SHOWN])
-    hint = f"it was not let through to {names}: if that is wanted, set `hosts` in [agents.{assigned.agent}]"
+    hint = (
+        f"connections to {names} were refused; to allow them, set `hosts` in "
+        f"[agents.{assigned.agent}]"
+    )
     if report.remedy:
         return f"{report.remedy}; {hint}"
     return hint
 
 
-def _make_event_handler(
-    project: Project, job: str, live: LiveTrail, secrets: tuple[bytes, ...]
-) -> Callable[[AgentEvent], None]:
-    hide = Redactor(secrets).redact_text
+def _make_event_handler(project: Project, job: _PreparedJob) -> Callable[[AgentEvent], None]:
+    redact = Redactor(job.request.secrets).redact_text
 
-    def hear(event: AgentEvent) -> None:
-        event = msgspec.structs.replace(event, text=hide(event.text), path=hide(event.path))
-        update_activity(project.activities, job, event)
-        live(event)
+    def on_event(event: AgentEvent) -> None:
+        event = msgspec.structs.replace(event, text=redact(event.text), path=redact(event.path))
+        update_activity(project.activities, job.assigned.job_id, event)
+        job.live(event)
 
-    return hear
+    return on_event
 
 
-def _log_artifact_writes(trail: JobTrail, answer: SpoolRequestHandler) -> SpoolRequestHandler:
-    """Answer as before; what is stored goes into the trail at once."""
+def _log_artifact_writes(trail: JobTrail, handler: SpoolRequestHandler) -> SpoolRequestHandler:
+    """Wrap a request handler so that every stored artifact is logged in the trail at once."""
 
-    def answered(request: SpoolRequest) -> SpoolAnswer:
-        said = answer(request)
-        if isinstance(request, ArtifactWriteRequest) and said.exit_status == 0:
+    def handle_and_log(request: SpoolRequest) -> SpoolAnswer:
+        answer = handler(request)
+        if isinstance(request, ArtifactWriteRequest) and answer.exit_status == 0:
             data = request.content.encode()
             fields: dict[str, TrailValue] = {
                 "path": request.relative_path,
@@ -255,29 +315,28 @@ def _log_artifact_writes(trail: JobTrail, answer: SpoolRequestHandler) -> SpoolR
             }
             trail.write(trail.agent.build_event(Action.WRITE_ARTIFACT, Source.OBSERVED, **fields))
 
-        return said
+        return answer
 
-    return answered
+    return handle_and_log
 
 
 def _find_agent_actions(project: Project, assigned: JobAssignment) -> list[AgentAction]:
-    """What the agent left; nothing where that cannot be told.
+    """List the commits and file changes in the agent's checkout.
 
-    Whoever takes the work over will say why.
+    Empty if the checkout cannot be read: the step that harvests the work reports the reason.
     """
-    if assigned.own_checkout:
-        found = find_checkout(project.repository, assigned.own_checkout)
-    else:
-        found = None
+    if assigned.own_checkout is None:
+        return []
 
-    if found is None:
+    checkout = find_checkout(project.repository, assigned.own_checkout)
+    if checkout is None:
         return []
 
     try:
-        seen = observe_checkout(found, litter=assigned.scope.litter)
-        if isinstance(seen, CheckoutTooLarge):
+        observed = observe_checkout(checkout, litter=assigned.scope.litter)
+        if isinstance(observed, CheckoutTooLarge):
             return []
-        return list_agent_actions(found, seen)
+        return list_agent_actions(checkout, observed)
     except StateConflict:
         return []
 
@@ -289,7 +348,7 @@ def _end_refused_job(
     started: JobRow,
     refused: CapReached,
 ) -> JobEnd:
-    """The end of a job that a cap kept from its start. Its trail says so."""
+    """Close a job that a spending cap prevented from starting, with a note in its trail."""
     trail = JobTrail(trails, assigned, project.now)
     trail.write(
         PHASEGATE_ACTOR.build_event(
@@ -300,65 +359,64 @@ def _end_refused_job(
         job_ended_event(started._replace(ended=project.now(), outcome=str(JobEndKind.BLOCKED))),
         trail_sealed_event(trail.close()),
     )
-    answer = parse_answer("", assigned.phase)
-    nothing = FinishedRun(exit_status=None, stdout="", stderr="")
 
     return JobEnd(
         outcome=JobEndKind.BLOCKED,
         reason=refused.reason,
         remediation=refused.remedy,
         cleanup_required=False,
-        answer=answer,
-        finished=nothing,
+        answer=parse_answer("", assigned.phase),
+        finished=FinishedRun(exit_status=None, stdout="", stderr=""),
         rows=rows,
     )
 
 
 def clean_up_job(project: Project, job: str) -> None:
-    """End what lives on of a job that nobody saw the end of: two agents must not work in one place.
+    """Kill the processes of a lost job and remove its private folders.
 
-    Its home goes too: a sign-in that was lent to it may still lie there.
+    Two agents must not work in one checkout. The home folder is removed because it may still hold
+    the shared sign-in.
     """
     kill_tagged_processes(job)
     _remove_private_folders(project.jobs_folder / job)
 
 
 def read_last_seen(project: Project, row: JobRow) -> str:
-    """When a job that nobody saw the end of last gave a sign: what it printed last, else its start.
+    """Return the time of a lost job's last output, or its start if it printed nothing.
 
-    Its trail does not tell: what a dead process left unfinished there is finished by the next one.
+    The trail cannot be used: the next process appends to what a dead one left unfinished.
     """
     logs = (project.jobs_folder / row.id / name for name in LOG_FILES)
-    moments_s = [path.stat().st_mtime for path in logs if path.exists()]
-    if moments_s:
-        return max(row.started, min(format_timestamp(max(moments_s)), project.now()))
+    modified_s = [path.stat().st_mtime for path in logs if path.exists()]
+    if modified_s:
+        return max(row.started, min(format_timestamp(max(modified_s)), project.now()))
 
     return row.started
 
 
 def make_lost_row(row: JobRow, last_seen: str) -> NewEvent:
-    """The end of a job that nobody saw, as the journal knows it."""
+    """Build the journal row that closes a lost job."""
     return job_ended_event(row._replace(ended=last_seen, outcome=str(JobEndKind.LOST)))
 
 
 def _remove_private_folders(folder: Path) -> None:
-    """Remove what an agent kept for itself, however much or deep that is; the logs of its job stay."""
-    for own in (folder / "home", folder / "tmp", folder / "data"):
-        if own.is_dir():
-            remove_tree(own)
+    """Remove the agent's home, temporary and data folders; keep the logs of the job."""
+    for name in ("home", "tmp", "data"):
+        if (folder / name).is_dir():
+            remove_tree(folder / name)
 
 
 def _write_prompt(
     project: Project, assigned: JobAssignment, harness: Harness, folder: Path
 ) -> tuple[Path, tuple[str, ...]]:
-    """The prompt, and what a person is told of characters that hide in its sources."""
+    """Write the prompt; return its path and the warnings about hidden characters in its sources."""
     path = folder / "prompt.xml"
     hidden: tuple[HiddenCharacter, ...] = ()
     text = assigned.prepared_prompt
     if not text:
-        made = _assemble_prompt(project, assigned, harness)
-        text = made.prompt.to_xml()
-        hidden = made.hidden
+        assembled = _assemble_prompt(project, assigned, harness)
+        text = assembled.prompt.to_xml()
+        hidden = assembled.hidden
 
     path.write_text(text, encoding="utf-8")
     project.document_store.put(text.encode())
@@ -373,14 +431,11 @@ def _describe_hidden_characters(hidden: Sequence[HiddenCharacter]) -> tuple[str,
     places = ", ".join(
         dict.fromkeys(f"{quote_name(one.item)}:{one.line}" for one in hidden[:MAX_NAMES_SHOWN])
     )
+    more = ""
     if len(hidden) > MAX_NAMES_SHOWN:
         more = f" and {len(hidden) - MAX_NAMES_SHOWN} more"
-    else:
-        more = ""
 
-    return (
-        f"{HIDDEN_CHARACTERS_PREFIX} were shown to the agent as escapes; look at them: {places}{more}",
-    )
+    return (f"{HIDDEN_CHARACTERS_PREFIX} were escaped in the prompt; check them: {places}{more}",)
 
 
 def _assemble_prompt(
@@ -408,7 +463,7 @@ def _make_task(
     package = assigned.package
     settings = assigned.settings
     document = assigned.package_document or prompt
-    places = RunPaths(
+    run_paths = RunPaths(
         repository=project.root,
         worktrees=project.worktrees_folder,
         checkout=assigned.checkout,
@@ -424,17 +479,16 @@ def _make_task(
         max_review_cycles=assigned.max_rounds,
     )
 
+    envelope_package = None
     if package:
-        of_package = EnvelopePackage(package.work_package_id, package.sequence)
-    else:
-        of_package = None
+        envelope_package = EnvelopePackage(package.work_package_id, package.sequence)
 
     envelope = make_envelope(
         job_id=assigned.job_id,
         feature_slug=assigned.feature,
-        paths=places,
+        paths=run_paths,
         config=config,
-        package=of_package,
+        package=envelope_package,
         share=assigned.share,
         role=assigned.phase,
     )
@@ -463,7 +517,7 @@ def _make_task(
 
 
 def _log_start(trail: JobTrail, assigned: JobAssignment, request: JobRequest, prompt: Path) -> None:
-    """What was done for it, that it starts, why again, and what it is given."""
+    """Log the preparation, the start, the reason for a retry and the documents of a job."""
     trail.write_all(assigned.entries_before_start)
     started = PHASEGATE_ACTOR.build_event(
         Action.START,
