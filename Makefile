@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-fast test-bare test-long test-agents test-board pictures test-fleet test-forges test-repos check audit format dist bench bench-peers lock traceability clean
+.PHONY: help demo test test-fast test-bare test-long test-agents test-board pictures test-fleet test-forges test-repos check audit format dist bench bench-peers lock traceability docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -65,7 +65,7 @@ test-fleet: $(VENV)/.dev ## the record in a real S3 server, features by workers 
 test-board: $(VENV)/.dev ## the board in a real Chromium; PICTURES=DIR: keep pictures of every page
 	@$(BIN)/python tools/board_tests.py -q $(BOARD)
 
-pictures: $(VENV)/.dev ## make the pictures in the docs anew, by the test of the board
+pictures: $(VENV)/.dev ## make the pictures in the docs, by the test of the board
 	@PICTURES=$(VENV)/pictures $(BIN)/python tools/board_tests.py -q -k every_page
 	@for picture in docs/how-to/pictures/*.png; do cp $(VENV)/pictures/$$(basename $$picture) $$picture; done
 
@@ -103,9 +103,19 @@ bench-peers: $(VENV)/.dev ## install the peers that `bench` compares with, once,
 traceability: $(VENV)/.dev ## write docs/TRACEABILITY.md from the markers in the tests
 	@$(BIN)/python tools/traceability.py
 
-lock: ## resolve the locked requirements anew
+$(VENV)/.docs: $(VENV)/.runtime requirements/docs.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/docs.txt
+	@touch $@
+
+docs: $(VENV)/.docs ## build the documentation site in .venv/site
+	@rm -rf $(VENV)/docs && mkdir -p $(VENV)/docs
+	@cp -R *.md docs $(VENV)/docs/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "the site is in $(VENV)/site"
+
+lock: ## resolve the locked requirements again
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet pip-tools
-	@cd requirements && for f in build runtime dev board browser otel s3 fleet servers mcp audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+	@cd requirements && for f in build runtime dev docs board browser otel s3 fleet servers mcp audit; do ../$(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 	  --allow-unsafe --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o $$f.txt $$f.in; done
 
 clean: ## remove what make made
