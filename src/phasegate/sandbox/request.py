@@ -14,7 +14,7 @@ from phasegate.sandbox.resource_usage import DISK, MEMORY, TASKS
 
 
 class SandboxLevel(StrEnum):
-    """From weakest to strongest; docs/explanation/cage.md says what each one holds."""
+    """From weakest to strongest; docs/explanation/sandbox.md says what each one holds."""
 
     NONE = "none"
     WORKTREE = "worktree"
