@@ -51,8 +51,8 @@ echo "<review>PASS</review>"
 """
 SETTINGS = """
 [fleet]
-features = 3
-open_features = 1000
+features_per_worker = 3
+max_open_features = 1000
 [run]
 sandbox = "none"
 [checks.python]

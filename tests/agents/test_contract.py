@@ -263,7 +263,7 @@ def test_an_option_that_the_program_does_not_know_is_told_as_that(
 def test_a_program_that_waits_at_a_limit_without_a_word_is_stopped(
     subject: Subject, tmp_path: Path
 ) -> None:
-    ran, model = play(subject, tmp_path, Fail(429, retry_after_s=3600), first_sign_s=25.0)
+    ran, model = play(subject, tmp_path, Fail(429, retry_after_s=3600), first_output_timeout_s=25.0)
     assert model.questions, ran
     assert ran.report.ending is Ending.SILENT, ran
     assert processes_tagged(ran.tag) == []
@@ -274,7 +274,7 @@ def test_a_program_that_waits_at_a_limit_without_a_word_is_stopped(
 def test_a_model_that_gives_no_sign_is_given_up_before_the_time_of_the_job(
     subject: Subject, tmp_path: Path
 ) -> None:
-    ran, _ = play(subject, tmp_path, Hang(), first_sign_s=15.0)
+    ran, _ = play(subject, tmp_path, Hang(), first_output_timeout_s=15.0)
     assert ran.report.ending is Ending.SILENT, ran
     assert ran.finished.duration_s < 60
     assert processes_tagged(ran.tag) == []

@@ -220,7 +220,7 @@ def test_a_contest_of_two_programs_takes_the_one_that_passes(
         others = "".join(f"[agents.{name}]\n{table}" for name, table in tables.items())
         roles = '[roles]\nimplement = "claude"\nreview = "codex"\n'
         project = make_project(
-            tmp_path, agent=f"{others}{roles}", run='contest = ["claude", "codex"]'
+            tmp_path, agent=f"{others}{roles}", run='competing_agents = ["claude", "codex"]'
         )
         done = project.program("dispatch", "WP01", timeout_s=400)
     assert done.code == 0, done.stdout + done.stderr
@@ -332,7 +332,7 @@ def test_an_agent_of_the_registry_at_a_limit_is_one_at_a_limit(
     with Standin(Fail(429, retry_after_s=3600)) as model:
         for variable, value in LISTED[listed].configured(model.url).items():
             monkeypatch.setenv(variable, value)
-        limited = f'[agents.{listed}]\nharness = "acp"\nfirst_sign_s = 25\nfallback = "actor"\n'
+        limited = f'[agents.{listed}]\nharness = "acp"\nfirst_output_timeout_s = 25\nfallback = "actor"\n'
         roles = f'[roles]\nimplement = "{listed}"\nreview = "actor"\n'
         project = make_project(tmp_path, agent=f"{limited}{roles}")
         project.play(implements(FORM), approves())

@@ -136,7 +136,7 @@ def test_the_control_where_a_person_opens_the_network_the_key_is_found(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need(SandboxLevel.WORKTREE)
-    agent = 'hosts = ["*"]'
+    agent = 'allowed_hosts = ["*"]'
     project, model, done = dispatched(
         SUBJECTS["claude_code"], tmp_path, monkeypatch, 'sandbox = "worktree"', agent
     )

@@ -22,13 +22,13 @@ SETTINGS = """
 [merge]
 mode = "pull-request"
 per = "package"
-queue = {queue}
+use_merge_queue = {queue}
 [forge]
 kind = "{kind}"
 url = "{url}"
 repository = "team/greet"
 token_env = "FORGE_TOKEN"
-poll_s = 0.05
+poll_interval_s = 0.05
 """
 POLITELY = builds("WP01", {"run": ["sh", "-c", 'echo "# politely" >> bye.py']}, round=2)
 

@@ -131,7 +131,7 @@ def test_keys_and_sign_ins_are_named_and_never_shown(tmp_path: Path) -> None:
 
 def test_a_sign_in_that_is_not_lent_does_not_count(tmp_path: Path) -> None:
     machine = make_machine(
-        tmp_path, '[agents.mine]\nharness = "codex"\nsign_in = false\nenv = ["MY_KEY"]\n'
+        tmp_path, '[agents.mine]\nharness = "codex"\nshare_sign_in = false\nenv = ["MY_KEY"]\n'
     )
     machine.install("codex", "echo 0.166.0")
     machine.sign_in(".codex/auth.json")

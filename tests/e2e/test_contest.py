@@ -47,7 +47,7 @@ def contest(
         folder,
         harness=agent("first"),
         agent=f"{others}{roles}",
-        run=f'contest = ["actor", "rival"]\n{run}',
+        run=f'competing_agents = ["actor", "rival"]\n{run}',
     )
 
 
@@ -176,8 +176,8 @@ def test_an_agent_that_the_person_names_does_it_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('contest = ["actor"]', "one agent alone is no contest"),
-        ('contest = ["actor", "nobody"]', "no agent `nobody` is configured"),
+        ('competing_agents = ["actor"]', "a single agent cannot compete"),
+        ('competing_agents = ["actor", "nobody"]', "no agent `nobody` is configured"),
     ],
 )
 def test_a_contest_that_cannot_be_is_refused(tmp_path: Path, line: str, why: str) -> None:

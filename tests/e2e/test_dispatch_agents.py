@@ -196,7 +196,7 @@ def test_the_configured_litter_is_neither_harvested_nor_judged(tmp_path: Path) -
     documents = {"WP01": package()}
     for setting, state in (
         ("", PackageState.BLOCKED),
-        ('tool_litter = [".mytool/", "out/"]', PackageState.DONE),
+        ('ignored_tool_files = [".mytool/", "out/"]', PackageState.DONE),
     ):
         folder = tmp_path / str(state)
         folder.mkdir()

@@ -179,7 +179,7 @@ harness = "scripted"
 scenario = "../scenario.json"
 template = "STRICT"
 [paths]
-project = "docs/agents.md"
+project_file = "docs/agents.md"
 templates = "prompts"
 features = "specs"
 worktrees = "trees"

@@ -125,7 +125,7 @@ def test_from_a_folder_below_the_root_is_prepared(repository: Path) -> None:
 
 
 def test_a_person_who_moved_the_description_finds_it_there(repository: Path) -> None:
-    (repository / "phasegate.toml").write_text('[paths]\nproject = "docs/for agents.md"\n')
+    (repository / "phasegate.toml").write_text('[paths]\nproject_file = "docs/for agents.md"\n')
     init(repository)
     assert (repository / "docs/for agents.md").is_file()
     assert not (repository / "agentd").exists()

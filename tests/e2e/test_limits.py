@@ -147,7 +147,7 @@ def test_a_cap_holds_over_all_attempts_at_a_package_and_each_is_on_record_with_i
     tmp_path: Path,
 ) -> None:
     project = project_of(tmp_path, OK, limits="run_cost_usd = 0.9")
-    set_limit(project, "max_retries = 0", "max_retries = 0\nattempts = 2")
+    set_limit(project, "max_retries = 0", "max_retries = 0\nattempts_per_package = 2")
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
     assert "1.00 of 0.9 USD" in report.reason

@@ -115,8 +115,8 @@ def test_everybody_is_told_once_an_event_in_the_shape_they_know(
             "mailto:ada@example.org",
         ]
         command = [sys.executable, "-c", KEEPS, str(kept)]
-        settings = f'command = {json.dumps(command)}\nurls = {json.dumps(urls)}\nsecret_env = "HOOK_SECRET"\n'
-        project = notified_project(tmp_path, f'{settings}smtp = "{there.smtp}"\n')
+        settings = f'command = {json.dumps(command)}\nurls = {json.dumps(urls)}\nwebhook_secret_env = "HOOK_SECRET"\n'
+        project = notified_project(tmp_path, f'{settings}smtp_server = "{there.smtp}"\n')
         assert project.call("run", "note", "Say bye").code == 0  # to its last gate
         by_path = {one.path: one for one in there.posted}
         assert sorted(one.path for one in there.posted) == ["/hook", "/slack", "/topic"]

@@ -44,7 +44,7 @@ kind = "{kind}"
 url = "{url}"
 repository = "team/greet"
 token_env = "FORGE_TOKEN"
-poll_s = 0.05
+poll_interval_s = 0.05
 """
 # The package for remarks does what its document quotes.
 FAREWELLS = turn(
@@ -547,7 +547,7 @@ def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(
 def test_a_forge_that_only_says_merged_is_not_believed_and_a_squash_by_a_person_is_seen(
     made: FeatureProject, forge: FakeForge
 ) -> None:
-    at_forge(made, forge, "automatic = false")
+    at_forge(made, forge, "auto_merge = false")
 
     def lie() -> None:
         forge.pulls[1].state, forge.pulls[1].merged_as = "merged", forge.head(BRANCH)
@@ -621,7 +621,7 @@ def test_without_a_forge_nothing_of_it_is_loaded(made: FeatureProject) -> None:
 def test_an_issue_with_a_label_begins_its_workflow_once_and_no_other_issue_does(
     made: FeatureProject, forge: FakeForge
 ) -> None:
-    at_forge(made, forge, "", '[forge.starts]\n"do it" = "quick"\nabsent = "quick"')
+    at_forge(made, forge, "", '[forge.issue_workflows]\n"do it" = "quick"\nabsent = "quick"')
     assert made.call("sync").code == 0
     assert made.features() == []
     forge.issues = {

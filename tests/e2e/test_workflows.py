@@ -272,11 +272,11 @@ phases = ["04-design", "06-implementation", "X1-style-check"]
 noun = "manual"
 [phases."X1-style-check"]
 commands = ["lint"]
-artifacts = ["STYLE.md"]
+required_artifacts = ["STYLE.md"]
 [phases."04-design"]
-artifacts = ["plan.md"]
+required_artifacts = ["plan.md"]
 [run]
-deliver_feature_folder = false
+merge_feature_folder = false
 """
 
 
@@ -323,7 +323,7 @@ def test_a_workflow_of_the_users_own_runs_with_its_noun_its_commands_and_its_doc
 
 @pytest.mark.demand("D15.d")
 def test_a_merged_feature_whose_folder_is_not_delivered_is_traced(tmp_path: Path) -> None:
-    project = make_feature_project(tmp_path, config="[run]\ndeliver_feature_folder = false\n")
+    project = make_feature_project(tmp_path, config="[run]\nmerge_feature_folder = false\n")
     done = project.call("run", "quick", DESCRIPTION, "--merge")
     assert done.code == 0, done.stderr
     assert not [path for path in project.files_of("main") if path.startswith("kitty-specs")]

@@ -95,9 +95,9 @@ phases = ["04-design", "06-implementation", "X1-style-check"]
 noun = "manual"
 [phases."X1-style-check"]
 commands = ["lint"]
-artifacts = ["STYLE.md"]
+required_artifacts = ["STYLE.md"]
 [phases."04-design"]
-artifacts = ["plan.md"]
+required_artifacts = ["plan.md"]
 """
 DESIGNS = turn("plan", document("plan.md"), document("tasks.md"), PASS, workflow_phase="04-design")
 OUT_OF_SCOPE = builds("WP01", file("README.md", "Mine now.\n"))

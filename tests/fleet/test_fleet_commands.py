@@ -109,7 +109,7 @@ def test_fleet_doctor_names_what_is_lacking_and_resume_begins_open_features_afte
         plain = dict(person.environment)
         for variable, value, lacking, why in (
             (
-                "PHASEGATE_FLEET__SERVER",
+                "PHASEGATE_FLEET__ADDRESS",
                 f"127.0.0.1:{find_free_ports(1)[0]}",
                 "server",
                 "no Temporal server answers",

@@ -63,7 +63,7 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
     assert replayed_and_kept(temporal.address, SLUG).events
 
     (port,) = find_free_ports(1)
-    other.environment["PHASEGATE_FLEET__SERVER"] = (
+    other.environment["PHASEGATE_FLEET__ADDRESS"] = (
         f"127.0.0.1:{port}"  # from here on without server and worker
     )
     after = status(other)

@@ -226,7 +226,7 @@ def test_caps_hold_over_all_features_of_a_fleet_and_so_many_are_open_and_no_more
     tmp_path: Path, s3: S3Server, temporal: TemporalServer, prefix: str
 ) -> None:
     fleet = Fleet(
-        tmp_path, s3, temporal, prefix, more="open_features = 1\n[limits]\ntotal_cost_usd = 5\n"
+        tmp_path, s3, temporal, prefix, more="max_open_features = 1\n[limits]\ntotal_cost_usd = 5\n"
     )
     worker, person = fleet.machine("worker"), fleet.machine("person")
     other = JobRow("900-other", str(uuid4()), "", "plan", 1, "actor", TS)
@@ -246,4 +246,4 @@ def test_caps_hold_over_all_features_of_a_fleet_and_so_many_are_open_and_no_more
     ]
     assert [end["outcome"] for end in ends] == ["blocked"], "no agent was started"
     refused = person.phasegate("run", TYPE, "One more", "--fleet")
-    assert (refused.returncode, "open_features" in refused.stderr) == (4, True), refused.stderr
+    assert (refused.returncode, "max_open_features" in refused.stderr) == (4, True), refused.stderr

@@ -47,10 +47,10 @@ async def attempts_to_be_adopted(address: str) -> list[int]:
 def test_features_that_wait_for_room_ask_once_and_all_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PHASEGATE_FLEET__FEATURES", "1")
+    monkeypatch.setenv("PHASEGATE_FLEET__FEATURES_PER_WORKER", "1")
     with a_fleet(tmp_path) as (project, _server, workers):
         carry_out(project, 5)
-        attempts = asyncio.run(attempts_to_be_adopted(project.config.fleet.server))
+        attempts = asyncio.run(attempts_to_be_adopted(project.config.fleet.address))
     assert len(workers) == 2
     assert attempts == [1] * 5
 

@@ -295,7 +295,7 @@ def test_a_setup_reaches_the_hosts_that_are_listed_and_nothing_else(
         pytest.skip("not enforceable here: level offline")
     hosts = [f"localhost:{server.port}"] if is_listed else []
     commands = f'setup = "python3 reach.py {server.port}"\ntest = "{ECHO}"\nbuild = ""\nlint = ""\ntypecheck = ""'
-    run = f'sandbox = "{level}"\nsetup_hosts = {json.dumps(hosts)}\n[checks.python]\n{commands}'
+    run = f'sandbox = "{level}"\nsetup_allowed_hosts = {json.dumps(hosts)}\n[checks.python]\n{commands}'
     made = make_project(tmp_path, files={"reach.py": REACHES, "requirements.txt": ""}, run=run)
     done = made.command("check")
     assert done.code == 0, done

@@ -94,7 +94,7 @@ class Fleet:
         settings = (
             f'[storage]\nurl = "s3://{BUCKET}/{prefix}"\nendpoint = "{endpoint or s3.endpoint}"\n'
         )
-        settings += f'[fleet]\nserver = "{temporal.address}"\nlost_after_s = {lost_after_s}\nhome_within_s = 2\n'
+        settings += f'[fleet]\naddress = "{temporal.address}"\nheartbeat_timeout_s = {lost_after_s}\nclaim_timeout_s = 2\n'
         config = origin.root / "phasegate.toml"
         if not probe_level(
             SandboxLevel.WORKTREE

@@ -164,13 +164,14 @@ def run_real(
     timeout_s: float = 240.0,
     stop_when: Callable[[], object] | None = None,
     ours: Mapping[str, str] | None = None,
-    first_sign_s: float = 300.0,
+    first_output_timeout_s: float = 300.0,
 ) -> Ran:
     """Run the program as the orchestrator does: launch, cage, reading. `stop_when` blocks until it is to be stopped."""
     level = strongest()
     task = msgspec.structs.replace(room.task(url, prompt, phase), sandboxed=level.is_sandboxed)
     task = msgspec.structs.replace(
-        task, agent=msgspec.structs.replace(task.agent, first_output_timeout_s=first_sign_s)
+        task,
+        agent=msgspec.structs.replace(task.agent, first_output_timeout_s=first_output_timeout_s),
     )
     harness = get_harness(room.subject.kind)
     with _environment({**room.subject.configured(url).env, **(ours or {})}):

@@ -1,4 +1,4 @@
-"""One typed configuration: flag over environment over file over default.
+"""Load the typed configuration. Flags override the environment, which overrides the file.
 
 Unknown keys are errors.
 """
@@ -48,7 +48,6 @@ __all__ = [
     "AgentSettings",
     "Config",
     "EffectiveConfig",
-    "Place",
     "ValueSource",
     "iter_effective_values",
     "load_config",
@@ -56,20 +55,19 @@ __all__ = [
 ]
 
 _log = logging.getLogger("phasegate")
-# What every agent and every workflow must say, and what to do when it does not.
+# Required keys of every agent and every workflow, each with the remedy if it is missing.
 _REQUIRED_KEYS = {
     "agents": ("harness", f"set one of: {', '.join(HARNESSES)}"),
     "workflows": ("phases", 'set phases = ["06-implementation"]'),
 }
-# A value that people write beside tables of names: `already_failing` in [checks] is no profile.
+# Values written next to tables of names: `already_failing` in [checks] is not a profile.
 _KEY_ALIASES: dict[Key, Key] = {("checks", "already_failing"): ("already_failing",)}
 _WRITTEN_KEYS = {key: written for written, key in _KEY_ALIASES.items()}
 _REMEDIES = {
     "env": "list the names of variables, never their values",
     "template": "write it in upper case, like CLAUDE",
 }
-
-# The types, as people know them.
+# Terms of msgspec -> terms of the reference documentation.
 _READABLE_TERMS = {
     "`int`": "an integer",
     "`float`": "a number",
@@ -83,7 +81,7 @@ _READABLE_TERMS = {
 
 
 class EffectiveConfig(NamedTuple):
-    """The configuration of a repository, and the source of each value that is not a default."""
+    """The configuration of a repository, with the source of each value that is not a default."""
 
     config: Config
     sources: Mapping[Key, ValueSource]
@@ -94,37 +92,37 @@ class EffectiveConfig(NamedTuple):
 def load_config(
     start: Path, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
 ) -> EffectiveConfig:
-    """The configuration for the repository around a folder.
+    """Load the configuration of the repository around a folder.
 
-    The first mistake is an error that says where it is.
+    The first invalid value raises a ConfigError that names its place.
     """
-    place = locate_config(start)
-    text = read_config_file(place.file)
+    location = locate_config(start)
+    text = read_config_file(location.file)
     layers = [
-        parse_file_values(text or "", place.file.name),
+        parse_file_values(text or "", location.file.name),
         parse_environment_values(environ),
         parse_flag_values(flags or {}),
     ]
     values: dict[Key, object] = {}
     sources: dict[Key, ValueSource] = {}
     for layer in layers:
-        for given in _resolve_layer([*layer], values):
-            values[given.key] = given.value
-            sources[given.key] = given.source
+        for setting in _resolve_layer([*layer], values):
+            values[setting.key] = setting.value
+            sources[setting.key] = setting.source
 
     _add_registry_commands(values, sources, environ)
     for name in find_unknown_seed_variables(environ):
         _log.warning(
-            "%s is not a variable of Phasegate; %s", name, suggest_name(name, [*SEED_VARIABLES])
+            "%s is not a Phasegate variable; %s", name, suggest_name(name, [*SEED_VARIABLES])
         )
 
-    return EffectiveConfig(_build_config(values, sources), sources, place, text is not None)
+    return EffectiveConfig(_build_config(values, sources), sources, location, text is not None)
 
 
 def _add_registry_commands(
     values: dict[Key, object], sources: dict[Key, ValueSource], environ: Mapping[str, str]
 ) -> None:
-    """The command of an ACP agent that has none and is named as in the registry."""
+    """Set the command of each ACP agent that has none and whose name is in the registry."""
     for key, value in [*values.items()]:
         command = (*key[:2], "command")
         if (
@@ -135,14 +133,12 @@ def _add_registry_commands(
         ):
             row = load_acp_agents(environ).get(key[1])
             if row is not None:
-                values[command], sources[command] = (
-                    row.command,
-                    ValueSource("registry", row.default_agent),
-                )
+                values[command] = row.command
+                sources[command] = ValueSource("registry", row.default_agent)
 
 
 def iter_effective_values(effective: EffectiveConfig) -> Iterator[tuple[Key, object, ValueSource]]:
-    """Each value in effect with its key and its source, in the order of the tables."""
+    """Yield each value in effect with its key and source, in the order of the tables."""
     for key, value in _iter_leaves((), effective.config):
         yield _WRITTEN_KEYS.get(key, key), value, effective.sources.get(key, DEFAULT_SOURCE)
 
@@ -150,35 +146,35 @@ def iter_effective_values(effective: EffectiveConfig) -> Iterator[tuple[Key, obj
 def _resolve_layer(
     layer: Sequence[RawSetting], values: Mapping[Key, object]
 ) -> Iterator[RawSetting]:
-    """The values of a layer under their full keys and in the types that are due.
+    """Yield the values of a layer, with full keys and converted types.
 
-    `agents.*` stands for all agents.
+    `agents.*` is expanded to every agent.
     """
-    keys = [_resolve_key(given, values) for given in layer]
-    found = [
-        given._replace(key=_KEY_ALIASES.get(key, key))
-        for given, key in zip(layer, keys, strict=True)
-    ]
-    agents = dict.fromkeys(
-        key[1] for key in [*values, *(given.key for given in found)] if _is_agent_key(key)
-    )
+    resolved = []
+    for setting in layer:
+        key = _resolve_key(setting, values)
+        resolved.append(setting._replace(key=_KEY_ALIASES.get(key, key)))
 
-    for given in found:
-        if given.value == {} and len(given.key) == 2:
-            for problem in _find_missing_keys({given.key[0]: {given.key[1]: {}}}):
-                raise _make_problem_error(problem, {given.key: given.source})
+    all_keys = [*values, *(setting.key for setting in resolved)]
+    agents = dict.fromkeys(key[1] for key in all_keys if _is_agent_key(key))
 
-        value = _convert_value(given)
+    for setting in resolved:
+        if setting.value == {} and len(setting.key) == 2:
+            table, name = setting.key
+            for problem in _find_missing_keys({table: {name: {}}}):
+                raise _make_problem_error(problem, {setting.key: setting.source})
+
+        value = _convert_value(setting)
         if isinstance(value, Mapping | SettingsTable):
-            # An empty table
+            # An empty table sets nothing.
             continue
 
-        if given.key[1:2] == ("*",):
-            keys = [("agents", name, *given.key[2:]) for name in agents]
+        if setting.key[1:2] == ("*",):
+            keys = [("agents", name, *setting.key[2:]) for name in agents]
         else:
-            keys = [given.key]
+            keys = [setting.key]
 
-        yield from (given._replace(key=key, value=value) for key in keys)
+        yield from (setting._replace(key=key, value=value) for key in keys)
 
 
 def _is_agent_key(key: Key) -> bool:
@@ -186,28 +182,31 @@ def _is_agent_key(key: Key) -> bool:
 
 
 def _resolve_key(setting: RawSetting, values: Mapping[Key, object]) -> Key:
-    """The key itself; for a variable, whose letters are all upper case, the key that it must mean."""
+    """Return the key of a setting.
+
+    A variable is all upper case: it is matched against the keys that are already known.
+    """
     if setting.source.layer != "environment":
         return setting.key
 
     known = {tuple(to_variable_name(part) for part in key): key for key in values}
     for length in range(len(setting.key), 1, -1):
-        for spelt, key in known.items():
-            if spelt[:length] == setting.key[:length]:
+        for variable, key in known.items():
+            if variable[:length] == setting.key[:length]:
                 return (*key[:length], *(part.lower() for part in setting.key[length:]))
 
     return _restore_phase_hyphen(tuple(part.lower() for part in setting.key))
 
 
 def _restore_phase_hyphen(key: Key) -> Key:
-    """A phase key has a hyphen where a variable can only have an underscore: `06_implementation`."""
+    """Restore the hyphen of a phase key: a variable has `06_implementation` instead."""
     if key[0] in ("phases", "roles") and len(key) > 1 and re.match(r"[0-9]", key[1]):
         return (key[0], key[1].replace("_", "-"), *key[2:])
     return key
 
 
 def _convert_value(setting: RawSetting) -> object:
-    """The value in the type of its key."""
+    """Convert a value to the type of its key."""
     type_ = _find_type(setting.key, setting.source)
 
     try:
@@ -221,19 +220,20 @@ def _convert_value(setting: RawSetting) -> object:
 
 
 def _describe_error(error: Exception) -> str:
-    """What is wrong with a value, in the words of the reference."""
+    """Describe what is wrong with a value, in the terms of the reference documentation."""
     if isinstance(error, UnicodeEncodeError):
-        return "it is not UTF-8"
+        return "not valid UTF-8"
 
-    what = re.sub(r" matching regex .*", " of another form", str(error).partition(" - at `")[0])
-    for name, word in _READABLE_TERMS.items():
-        what = what.replace(name, word)
+    message = str(error).partition(" - at `")[0]
+    message = re.sub(r" matching regex .*", " of another form", message)
+    for term, readable in _READABLE_TERMS.items():
+        message = message.replace(term, readable)
 
-    return f"{what[:1].lower()}{what[1:]}"
+    return f"{message[:1].lower()}{message[1:]}"
 
 
 def _parse_array_text(setting: RawSetting, type_: Any) -> object:
-    """Text stands for itself, or for an array as in TOML where one is due."""
+    """Parse a text as a TOML array if the type is one; otherwise return the value unchanged."""
     is_array = tuple in (get_origin(type_), *(get_origin(option) for option in get_args(type_)))
     if setting.is_text and is_array:
         return tomllib.loads(f"value = {setting.value}")["value"]
@@ -241,7 +241,7 @@ def _parse_array_text(setting: RawSetting, type_: Any) -> object:
 
 
 def _find_type(key: Key, source: ValueSource) -> Any:
-    """The type that is due at a key; a key that leads nowhere is an error."""
+    """Return the type of a key. Raises ConfigError for an unknown key."""
     type_: Any = Config
 
     for depth, name in enumerate(key):
@@ -256,7 +256,7 @@ def _find_type(key: Key, source: ValueSource) -> Any:
         else:
             raise ConfigError(
                 f"{_format_source(source)}{'.'.join(key[:depth])} is a value, not a table",
-                "set it directly",
+                "set it without a key below it",
             )
 
     return type_
@@ -267,7 +267,7 @@ def _make_unknown_key_error(
 ) -> ConfigError:
     if source.layer == "environment" and not table:
         return ConfigError(
-            f"{source.place} sets nothing",
+            f"{source.place} is not a setting",
             suggest_name(source.place.lower(), _list_fixed_variables()),
         )
 
@@ -282,12 +282,12 @@ def _make_unknown_key_error(
 
 
 def _list_fixed_variables() -> list[str]:
-    """The variables whose names do not depend on what the person named."""
+    """Return the variables whose names do not contain a user-defined name."""
     return [f"{ENV_PREFIX}{'__'.join(key)}".upper() for key, _ in _iter_leaves((), Config())]
 
 
 def _format_source(source: ValueSource) -> str:
-    """The line or the variable; a flag is its key, which is named anyway."""
+    """Return the line or variable as a prefix; a flag has none, since its key is shown anyway."""
     if source.place and source.layer != "flag":
         return f"{source.place}: "
     return ""
@@ -296,11 +296,11 @@ def _format_source(source: ValueSource) -> str:
 def _suggest_remedy(key: Key, value: object, type_: Any) -> str:
     if isinstance(type_, type) and issubclass(type_, StrEnum):
         return suggest_name(str(value), [*type_])
-    return _REMEDIES.get(key[-1], "docs/reference/configuration.md says what each key takes")
+    return _REMEDIES.get(key[-1], "see docs/reference/configuration.md for the values of each key")
 
 
 def _build_config(values: Mapping[Key, object], sources: Mapping[Key, ValueSource]) -> Config:
-    """All values in one structure that fits together."""
+    """Build the configuration from all values, and check that they are consistent."""
     tree: dict[str, Any] = {}
 
     for key, value in values.items():

@@ -1,7 +1,4 @@
-"""The ACP agents that are known as data.
-
-Those we ship, and those of the person's own copy of the registry.
-"""
+"""Load ACP agents from the shipped registry and from the user's copy of the public registry."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _VERSION = re.compile(r"(?<=.)@[^/@]*$")
 
 
 class _InstallMethod(msgspec.Struct, frozen=True):
-    """How a program is had: by a package, or as a file."""
+    """How a program is installed: from a package, or as a binary."""
 
     package: str = ""
     cmd: str = ""
@@ -39,9 +36,9 @@ class _Distribution(msgspec.Struct, frozen=True):
 
 
 class _PhasegateExtension(msgspec.Struct, frozen=True):
-    """What the published form has no place for."""
+    """Fields that the published format does not have."""
 
-    # Where it is not named as its package
+    # Only if the program is not named like its package.
     program: str = ""
     keys: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
@@ -64,9 +61,12 @@ class _Registry(msgspec.Struct, frozen=True):
 
 
 def parse_registry(data: bytes) -> dict[str, HarnessRow]:
-    """The agents of a registry, by id. Raises msgspec.MsgspecError for what is none at all."""
-    found = read_json(data, _Registry)
-    return {row.default_agent: row for raw in found.agents for row in _parse_entry(raw)}
+    """Parse a registry into agents by id. Raises msgspec.MsgspecError for invalid data.
+
+    An entry that cannot be used is skipped.
+    """
+    registry = read_json(data, _Registry)
+    return {row.default_agent: row for raw in registry.agents for row in _parse_entry(raw)}
 
 
 def _parse_entry(raw: msgspec.Raw) -> Iterator[HarnessRow]:
@@ -76,41 +76,43 @@ def _parse_entry(raw: msgspec.Raw) -> Iterator[HarnessRow]:
         return
 
     kinds = entry.distribution
-    way = (
-        kinds.npx or kinds.uvx or next((kinds.binary[name] for name in sorted(kinds.binary)), None)
-    )
-    if way is None:
+    binaries = [kinds.binary[name] for name in sorted(kinds.binary)]
+    method = next(iter(filter(None, (kinds.npx, kinds.uvx, *binaries))), None)
+    if method is None:
         return
 
-    package = _VERSION.sub("", way.package)
-    ours = entry.phasegate
-    program = ours.program or (package or way.cmd).rpartition("/")[2]
-    is_sound = _ID.fullmatch(entry.id) and _PROGRAM.fullmatch(program)
-    if not is_sound or not all(map(_VARIABLE.fullmatch, (*way.env, *ours.keys, *ours.settings))):
+    package = _VERSION.sub("", method.package)
+    extension = entry.phasegate
+    program = extension.program or (package or method.cmd).rpartition("/")[2]
+
+    # The registry is a file from outside: names go into commands, paths and environments.
+    variables = (*method.env, *extension.keys, *extension.settings)
+    has_safe_names = _ID.fullmatch(entry.id) and _PROGRAM.fullmatch(program)
+    if not has_safe_names or not all(map(_VARIABLE.fullmatch, variables)):
         return
 
     if kinds.uvx:
-        by_hand = f"uv tool install {package}"
+        install_hint = f"uv tool install {package}"
     else:
-        by_hand = f"see {entry.repository or 'its documentation'}"
+        install_hint = f"see {entry.repository or 'its documentation'}"
 
     yield HarnessRow(
         kind=ACP,
         template="ACP",
         default_agent=entry.id,
         program=program,
-        arguments=way.args,
+        arguments=method.args,
         driver=ACP,
         npm_package=package if kinds.npx else "",
-        install_hint=by_hand,
-        tested_version=ours.tested,
-        key_variables=ours.keys,
-        setting_variables=ours.settings,
-        sign_in_hint=ours.sign_in or "name the variable of its key in `env` of the agent",
-        sign_in_files=ours.sign_in_files,
-        hosts=ours.hosts,
+        install_hint=install_hint,
+        tested_version=extension.tested,
+        key_variables=extension.keys,
+        setting_variables=extension.settings,
+        sign_in_hint=extension.sign_in or "list the variable of its key in `env` of the agent",
+        sign_in_files=extension.sign_in_files,
+        hosts=extension.hosts,
         acp_programs=(program,),
-        acp_env=tuple(way.env.items()),
+        acp_env=tuple(method.env.items()),
     )
 
 
@@ -120,7 +122,7 @@ _MAX_REGISTRY_BYTES = 8_000_000
 
 
 def load_acp_agents(environ: Mapping[str, str]) -> dict[str, HarnessRow]:
-    """All of them by id; the person's own go before ours. Nothing is fetched."""
+    """Return all agents by id; the user's entries override the shipped ones. Nothing is fetched."""
     home = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
     return {
         **_load_registry_file(SHIPPED_REGISTRY),
@@ -129,13 +131,10 @@ def load_acp_agents(environ: Mapping[str, str]) -> dict[str, HarnessRow]:
 
 
 def resolve_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
-    """What is known of an agent's program.
-
-    By its harness, else by the registry if it is driven by ACP.
-    """
-    found = find_harness_row(kind, command)
-    if found is not None or kind != ACP or not command:
-        return found
+    """Find the row of an agent's program: by its harness, or in the registry for an ACP agent."""
+    row = find_harness_row(kind, command)
+    if row is not None or kind != ACP or not command:
+        return row
 
     name = command[0].rpartition("/")[2]
     return next((row for row in load_acp_agents(os.environ).values() if row.program == name), None)
@@ -143,19 +142,19 @@ def resolve_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
 
 def _load_registry_file(path: Path) -> dict[str, HarnessRow]:
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError:
         return {}
-    return _load_registry_version(path, about.st_mtime_ns, about.st_size)
+    return _load_registry_version(path, status.st_mtime_ns, status.st_size)
 
 
 @cache
 def _load_registry_version(path: Path, _mtime_ns: int, size: int) -> dict[str, HarnessRow]:
     try:
         if size > _MAX_REGISTRY_BYTES:
-            raise ValueError(f"it is larger than {_MAX_REGISTRY_BYTES} bytes")
+            raise ValueError(f"larger than {_MAX_REGISTRY_BYTES} bytes")
         return parse_registry(path.read_bytes())
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise ConfigError(
-            f"{path} is no registry of ACP agents: {error}", "fetch it again, or remove it"
+            f"{path} is not a registry of ACP agents: {error}", "download it again, or remove it"
         ) from error

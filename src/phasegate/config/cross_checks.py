@@ -1,6 +1,6 @@
-"""What must fit together although each value is sound by itself.
+"""Check values against each other, after each one was validated by its type.
 
-Each check names the key that is to blame.
+Each problem names the key at fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HARNESSES_WITHOUT_DEFAULT_COMMAND = (COMMAND, ACP)
 
 
 class ConfigProblem(NamedTuple):
-    """A key, what is wrong with it, and what to do."""
+    """A key, what is wrong with its value, and the remedy."""
 
     key: tuple[str, ...]
     message: str
@@ -36,27 +36,27 @@ class ConfigProblem(NamedTuple):
 
 
 def suggest_name(word: str, known: Collection[str]) -> str:
-    """The known word that was probably meant, or all of them."""
+    """Suggest the closest known name, or list all of them."""
     spelt = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), spelt, n=1, cutoff=0.6)
     if close:
         return f"did you mean `{spelt[close[0]]}`?"
-    return f"known are: {', '.join(known) or 'none yet'}"
+    return f"available: {', '.join(known) or 'none'}"
 
 
 def to_variable_name(name: str) -> str:
-    """A name as it can stand in the name of an environment variable."""
+    """Convert a name to the form that it has in an environment variable."""
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def find_config_problems(config: Config) -> Iterator[ConfigProblem]:
-    """Everything that does not fit together."""
+    """Yield every inconsistency between the values."""
     yield from _check_names(config)
     yield from _check_agents(config)
     yield from _check_check_tables(config)
     yield from _check_workflows(config)
     yield from _check_roles(config)
-    yield from _check_contest(config)
+    yield from _check_competing_agents(config)
     yield from _check_phases(config)
     yield from _check_paths(config.paths)
     yield from _check_storage(config.storage)
@@ -74,7 +74,7 @@ def _check_names(config: Config) -> Iterator[ConfigProblem]:
                 remedy = "use letters and digits, joined by single hyphens, dots or underscores"
                 yield ConfigProblem((table, name), f"{name!r} is not a valid name", remedy)
             if variables.count(to_variable_name(name)) > 1:
-                what = f"`{name}` and another name are the same in environment variables"
+                what = f"`{name}` and another name give the same environment variable"
                 yield ConfigProblem((table, name), what, "rename one of them")
 
 
@@ -83,7 +83,7 @@ def _check_agents(config: Config) -> Iterator[ConfigProblem]:
         if agent.harness in _HARNESSES_WITHOUT_DEFAULT_COMMAND and not agent.command:
             what = f"the harness `{agent.harness}` needs a command"
             if agent.harness == ACP:
-                by_name = ", or name the agent as the registry of ACP agents does"
+                by_name = ", or use a name from the registry of ACP agents"
             else:
                 by_name = ""
 
@@ -109,7 +109,7 @@ def _check_check_tables(config: Config) -> Iterator[ConfigProblem]:
             yield ConfigProblem(
                 ("checks", name, "root"),
                 what,
-                "write a relative path without .. and without a slash behind",
+                "write a relative path without .. and without a trailing slash",
             )
 
     roots = [table.root for table in config.checks.values() if table.root is not None]
@@ -117,7 +117,7 @@ def _check_check_tables(config: Config) -> Iterator[ConfigProblem]:
         if roots.count(table.root or "") > 1 and table.root is not None:
             yield ConfigProblem(
                 ("checks", name, "root"),
-                f"another table has the root `{table.root}` too",
+                f"another table also has the root `{table.root}`",
                 "keep one of them",
             )
 
@@ -136,7 +136,8 @@ def _check_workflows(config: Config) -> Iterator[ConfigProblem]:
             else:
                 meant = get_close_matches(key, PHASE_KEYS, n=1, cutoff=0.9)
 
-            # A phase of one's own would only be reviewed: nobody wants that by a slip
+            # An unknown key defines a phase of its own, which is only reviewed. A typo must not do
+            # that.
             if meant:
                 yield ConfigProblem(
                     ("workflows", name, "phases"),
@@ -147,8 +148,8 @@ def _check_workflows(config: Config) -> Iterator[ConfigProblem]:
         if workflow.noun is not None and not is_printable(workflow.noun):
             yield ConfigProblem(
                 ("workflows", name, "noun"),
-                "a noun is printable ASCII",
-                "it is shown in next steps",
+                "a noun must be printable ASCII",
+                "it is shown in the suggested next steps",
             )
 
         if (
@@ -157,8 +158,8 @@ def _check_workflows(config: Config) -> Iterator[ConfigProblem]:
         ):
             yield ConfigProblem(
                 ("workflows", name, "noun"),
-                f"`{name}` has its noun already",
-                "leave it out, or rename yours",
+                f"the shipped workflow `{name}` already has a noun",
+                "remove the key, or rename your workflow",
             )
 
 
@@ -177,25 +178,25 @@ def _check_roles(config: Config) -> Iterator[ConfigProblem]:
             )
 
 
-def _check_contest(config: Config) -> Iterator[ConfigProblem]:
-    for name in config.run.contest:
+def _check_competing_agents(config: Config) -> Iterator[ConfigProblem]:
+    for name in config.run.competing_agents:
         if name not in config.agents:
             what = f"no agent `{name}` is configured"
-            yield ConfigProblem(("run", "contest"), what, suggest_name(name, config.agents))
+            remedy = suggest_name(name, config.agents)
+            yield ConfigProblem(("run", "competing_agents"), what, remedy)
 
-    count = sum(
-        config.agents[name].attempts for name in config.run.contest if name in config.agents
-    )
+    known = [config.agents[name] for name in config.run.competing_agents if name in config.agents]
+    count = sum(agent.attempts_per_package for agent in known)
     if count > MAX_ATTEMPTS:
         yield ConfigProblem(
-            ("run", "contest"),
-            f"{count} attempts at a package are too many",
-            f"at most {MAX_ATTEMPTS}",
+            ("run", "competing_agents"),
+            f"{count} attempts at each package are too many",
+            f"use at most {MAX_ATTEMPTS}",
         )
 
-    if len(config.run.contest) == 1:
-        remedy = "name two or more agents, or set attempts in the table of the one"
-        yield ConfigProblem(("run", "contest"), "one agent alone is no contest", remedy)
+    if len(config.run.competing_agents) == 1:
+        remedy = "name two or more agents, or set attempts_per_package in its table"
+        yield ConfigProblem(("run", "competing_agents"), "a single agent cannot compete", remedy)
 
 
 def _check_phases(config: Config) -> Iterator[ConfigProblem]:
@@ -206,11 +207,11 @@ def _check_phases(config: Config) -> Iterator[ConfigProblem]:
                 ("phases", key), f"`{key}` is in no workflow", suggest_name(key, known)
             )
 
-        for artifact in phase.artifacts or ():
+        for artifact in phase.required_artifacts or ():
             if not _is_safe_relative_path(artifact):
                 what = f"`{artifact}` is not below the feature's folder"
                 yield ConfigProblem(
-                    ("phases", key, "artifacts"), what, "write a relative path without .."
+                    ("phases", key, "required_artifacts"), what, "write a relative path without .."
                 )
 
 
@@ -233,34 +234,35 @@ def _check_storage(storage: StorageSettings) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             ("storage", "url"),
             f"`{storage.url}` is not s3://BUCKET/PREFIX",
-            "an S3 server is its endpoint",
+            "set the address of an S3 server in `endpoint`",
         )
 
     if storage.endpoint and not storage.endpoint.startswith(("https://", "http://")):
-        what = f"`{storage.endpoint}` is no address of a server"
+        what = f"`{storage.endpoint}` is not the address of a server"
         yield ConfigProblem(("storage", "endpoint"), what, "for instance https://s3.example.org")
 
     named = [name for name in (storage.access_key_env, storage.secret_key_env) if name]
     if len(named) == 1:
         yield ConfigProblem(
             ("storage", "access_key_env"),
-            "an access key and its secret go together",
+            "an access key needs its secret, and vice versa",
             "name both variables",
         )
 
     known = {key for row in HARNESSES.values() for key in row.key_variables}
-    # An access key is sent as it is
+    # An access key is sent in clear: a provider's key must not go to a storage server.
     for name in known.intersection(named):
         yield ConfigProblem(
             ("storage", "access_key_env"),
-            f"{name} is not for a bucket",
-            "use a variable of its own",
+            f"{name} is the key of an agent, not of a bucket",
+            "use another variable",
         )
 
 
 def _collect_phase_keys(config: Config) -> tuple[str, ...]:
-    own = [workflow.phases for workflow in config.workflows.values()]
-    return tuple(dict.fromkeys(key for phases in [*WORKFLOWS.values(), *own] for key in phases))
+    user_defined = [workflow.phases for workflow in config.workflows.values()]
+    all_phases = [*WORKFLOWS.values(), *user_defined]
+    return tuple(dict.fromkeys(key for phases in all_phases for key in phases))
 
 
 def _is_safe_relative_path(path: str) -> bool:

@@ -1,6 +1,6 @@
-"""The layers of the configuration: file, environment, flags.
+"""Read the layers of the configuration: file, environment and flags.
 
-Each gives values by key, and knows where each stands.
+Each layer yields values by key, with the location of each value.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ Key = tuple[str, ...]
 
 CONFIG_FILE_NAME = "phasegate.toml"
 MAX_FILE_BYTES = 1_000_000
-# Agents.NAME.env is three; nothing real lies deeper
+# agents.NAME.env has three parts; no key is deeper.
 _MAX_KEY_DEPTH = 4
 ENV_PREFIX = "PHASEGATE_"
-# What the product itself gives to agents; `phasegate` inside a job is no mistake of anybody.
+# Variables that Phasegate sets for agents: a `phasegate` command inside a job must accept them.
 JOB_VARIABLES = frozenset(
     {"PHASEGATE_JOB", "PHASEGATE_PHASE", "PHASEGATE_WORKFLOW_PHASE", "PHASEGATE_ROUND"}
 )
-# The seeds' names; they concern all agents.
+# Names from the specification; they apply to all agents.
 SEED_VARIABLES: dict[str, Key] = {
     "AGILEPLUS_AGENT_TIMEOUT": ("agents", "*", "timeout_s"),
     "AGILEPLUS_AGENT_MAX_RETRIES": ("agents", "*", "max_retries"),
 }
 
-
-# What an agent is given under the seeds' prefix.
+# Variables with the prefix of the specification that an agent gets.
 SEED_JOB_VARIABLES = (
     "AGILEPLUS_JOB_ID",
     "AGILEPLUS_WP_ID",
@@ -43,10 +42,7 @@ SEED_PREFIX = "AGILEPLUS_"
 
 
 class ValueSource(NamedTuple):
-    """Which layer a value comes from, and where it stands there.
-
-    A line of the file, a variable, a flag.
-    """
+    """The layer that a value comes from, and its place there: a line, a variable or a flag."""
 
     layer: str
     place: str
@@ -56,7 +52,7 @@ DEFAULT_SOURCE = ValueSource("default", "")
 
 
 class RawSetting(NamedTuple):
-    """A value as it was given. What comes as text is read by the type that is due."""
+    """A value as it was given. A text (`is_text`) is converted to the type of its key."""
 
     key: Key
     value: object
@@ -65,19 +61,17 @@ class RawSetting(NamedTuple):
 
 
 class ConfigLocation(NamedTuple):
-    """The repository that a folder belongs to, and its configuration file, which need not exist."""
+    """The root of a repository and the path of its configuration file, which may not exist."""
 
     root: Path
     file: Path
 
 
 def locate_config(start: Path) -> ConfigLocation:
-    """The root of the repository around a folder, and the configuration file there.
+    """Find the root of the repository around a folder, and its configuration file.
 
-    A run has one, wherever it begins.
-
-    Outside of any repository only the folder's own file counts: nobody knows who wrote those
-    further up.
+    The file of the root is used in every subfolder. Outside of a repository only a file in the
+    folder itself is read: files in parent folders may belong to another user.
     """
     root = next(
         (folder for folder in (start, *start.parents) if os.path.lexists(folder / ".git")), start
@@ -86,22 +80,22 @@ def locate_config(start: Path) -> ConfigLocation:
 
 
 def read_config_file(path: Path) -> str | None:
-    """The text of the file, None if there is none."""
+    """Return the text of the file, or None if it does not exist."""
     if not os.path.lexists(path):
         return None
     return read_text_file(path, MAX_FILE_BYTES, follow_link=True).text.removeprefix("\ufeff")
 
 
 def parse_file_values(text: str, name: str) -> Iterator[RawSetting]:
-    """The values of the file in its order.
+    """Yield the values of the file in their order.
 
-    A table of names and an empty table count as values of their own.
+    An empty table, and one below the maximum depth, is a value of its own.
     """
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(
-            f"{name} is not valid TOML: {error}", "see https://toml.io for how to write it"
+            f"{name} is not valid TOML: {error}", "see https://toml.io for the syntax"
         ) from error
 
     lines = _find_key_lines(text)
@@ -110,36 +104,37 @@ def parse_file_values(text: str, name: str) -> Iterator[RawSetting]:
             (lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines),
             None,
         )
-        yield RawSetting(
-            key, value, ValueSource("file", f"{name}:{line}" if line else name), is_text=False
-        )
+        place = f"{name}:{line}" if line else name
+        yield RawSetting(key, value, ValueSource("file", place), is_text=False)
 
 
 def parse_environment_values(environ: Mapping[str, str]) -> Iterator[RawSetting]:
-    """The values of `PHASEGATE_RUN__PARALLEL` and its like.
+    """Yield the values of variables such as `PHASEGATE_RUN__PARALLEL`.
 
-    The seeds' names come first, so that ours win over them.
+    The names of the specification come first, so that `PHASEGATE_*` overrides them.
     """
-    ours = sorted(
+    names = sorted(
         name for name in environ if name.startswith(ENV_PREFIX) and name not in JOB_VARIABLES
     )
-    keys: dict[str, Key] = {name: tuple(name.removeprefix(ENV_PREFIX).split("__")) for name in ours}
+    keys: dict[str, Key] = {
+        name: tuple(name.removeprefix(ENV_PREFIX).split("__")) for name in names
+    }
     for name, key in {**SEED_VARIABLES, **keys}.items():
         if name in environ:
             yield RawSetting(key, environ[name], ValueSource("environment", name), is_text=True)
 
 
 def find_unknown_seed_variables(environ: Mapping[str, str]) -> list[str]:
-    """Variables with the seeds' prefix that mean nothing here.
+    """Return unknown variables with the prefix of the specification.
 
-    Other tools may use them, so they are no error.
+    Other tools may use them, so they are not errors.
     """
     known = (*SEED_VARIABLES, *SEED_JOB_VARIABLES)
     return sorted(name for name in environ if name.startswith(SEED_PREFIX) and name not in known)
 
 
 def parse_flag_values(flags: Mapping[str, str]) -> Iterator[RawSetting]:
-    """The values of `--set run.parallel=3` and of the flags that stand for such a key."""
+    """Yield the values of `--set run.parallel=3`."""
     for name, value in flags.items():
         yield RawSetting(tuple(name.split(".")), value, ValueSource("flag", name), is_text=True)
 
@@ -153,27 +148,27 @@ def _iter_leaves(key: Key, value: object) -> Iterator[tuple[Key, object]]:
 
 
 def _find_key_lines(text: str) -> dict[Key, int]:
-    """The line of each key, as far as a line by itself tells its key.
+    """Map each key to its line, reading one line at a time.
 
-    Values of several lines may mislead it.
+    Values of several lines may give a wrong line.
     """
     found: dict[Key, int] = {}
     table: Key = ()
 
     for number, line in enumerate(text.splitlines(), 1):
-        bare = line.strip()
-        if bare.startswith("["):
-            table = _parse_key_path(bare) or table
+        stripped = line.strip()
+        if stripped.startswith("["):
+            table = _parse_key_path(stripped) or table
             found.setdefault(table[:_MAX_KEY_DEPTH], number)
-        elif "=" in bare:
-            key = (*table, *_parse_key_path(f"{bare.partition('=')[0]}= 0"))
+        elif "=" in stripped:
+            key = (*table, *_parse_key_path(f"{stripped.partition('=')[0]}= 0"))
             found.setdefault(key[:_MAX_KEY_DEPTH], number)
 
     return found
 
 
 def _parse_key_path(toml_line: str) -> Key:
-    """The key that a line of TOML by itself sets or opens."""
+    """Return the key that a single line of TOML sets or opens."""
     try:
         inner: object = tomllib.loads(toml_line)
     except (tomllib.TOMLDecodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""What can be set, with types, bounds and defaults.
+"""Define every configuration key with its type, bounds and default.
 
-No secrets: `env` holds names of variables, not their values.
+The configuration holds no secrets: `env` lists names of variables, not their values.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from phasegate.core.paths.scope import LITTER_PATTERNS
 
 PositiveInt = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 NonNegativeInt = Annotated[int, Meta(ge=0, le=1_000)]
-# A week
+# At most a week.
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]
 Dollars = Annotated[float, Meta(gt=0, le=1_000_000_000)]
-# At one package
+# Parallel attempts at one work package.
 MAX_ATTEMPTS = 8
 Attempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
@@ -33,7 +33,7 @@ TemplatePrefix = Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]
 if TYPE_CHECKING:
     HarnessKind = str
 else:
-    # The words are those of the table
+    # One member for each row of the table of harnesses.
     HarnessKind = StrEnum("HarnessKind", {kind.upper(): kind for kind in HARNESSES})
 
 
@@ -45,113 +45,121 @@ class SandboxMode(StrEnum):
 
 
 class AlreadyFailingPolicy(StrEnum):
-    """What to do about checks that fail before the work begins."""
+    """Policy for checks that already fail on the base."""
 
-    # Only new failures reject
+    # Only new failures reject a change.
     TOLERATE = "tolerate"
-    # No agent begins on a red base
+    # No agent is started until they pass.
     STOP = "stop"
 
 
 class FinalReview(StrEnum):
-    """What the last review before a merge must have seen, in a later round."""
+    """Scope of the last review before a merge, from the second round on."""
 
     FULL = "full"
-    # What changed since the review before is enough
+    # Only the changes since the previous review.
     DELTA = "delta"
 
 
 class CommitHookPolicy(StrEnum):
-    """What the repository's own commit hooks mean for the merge into the base.
+    """Policy for a repository with commit hooks of its own, at the merge into the base.
 
-    They are never run on our commits.
+    Phasegate never runs them for its own commits.
     """
 
     SKIP = "skip"
-    # A person merges by hand
+    # Stop before the merge: a user merges by hand, so that the hooks run.
     STOP = "stop"
 
 
 class McpDecisionPolicy(StrEnum):
-    """Who may decide through the MCP server."""
+    """Who may make decisions through the MCP server."""
 
-    # The person, who is asked by their program
+    # The user, whom the MCP client asks.
     ASK = "ask"
     NEVER = "never"
-    # Their agent, but for the merge and the end of a feature
+    # The user's agent, except for merging and cancelling a feature.
     AGENT = "agent"
 
 
 class SettingsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the file."""
+    """Base class of the tables in the configuration file. Unknown keys are errors."""
 
 
 class AgentSettings(SettingsTable, frozen=True):
+    """An agent: `[agents.NAME]`."""
+
     harness: HarnessKind
     command: tuple[NonEmptyText, ...] = ()
     timeout_s: Seconds = 1800
-    # How long to wait for the first sign of its model
-    first_sign_s: Seconds = 300
+    # Time limit for the first output of the model.
+    first_output_timeout_s: Seconds = 300
     max_retries: NonNegativeInt = 3
-    # None: from the harness
+    # None: the template of the harness.
     template: TemplatePrefix | None = None
     num_agents: PositiveInt = 1
-    # At each package, of which the best is taken
-    attempts: Attempts = 1
+    # Parallel attempts at each package; the best one is used.
+    attempts_per_package: Attempts = 1
     env: tuple[VariableName, ...] = ()
-    # None: the program's own choice
+    # None: the default of the program.
     model: NonEmptyText | None = None
-    # Our commands as MCP tools; None: where no sandbox holds it, so its shell is closed
+    # Offer the commands of a job as MCP tools. None: only where no sandbox is available, because
+    # the agent has no shell there.
     mcp_tools: bool | None = None
-    # Whether the files of the person's sign-in are lent to its jobs
-    sign_in: bool = True
-    # The agent that steps in while this one rests at a limit of its provider
+    # Share the user's sign-in files with its jobs.
+    share_sign_in: bool = True
+    # The agent to use while this one is rate-limited.
     fallback: str | None = None
-    # That its jobs may reach besides those of its provider
-    hosts: tuple[HostPattern, ...] = ()
-    # Of a scripted agent, from the root of the repository
+    # Hosts that its jobs may reach, in addition to those of its provider.
+    allowed_hosts: tuple[HostPattern, ...] = ()
+    # Scenario file of a scripted agent, relative to the root of the repository.
     scenario: NonEmptyText | None = None
 
 
 class RunSettings(SettingsTable, frozen=True):
+    """How workflows and work packages are run: `[run]`."""
+
     max_review_cycles: PositiveInt = 5
     max_revisions: PositiveInt = 3
     parallel: PositiveInt = 2
-    # The agents that each try a package: the best attempt is taken
-    contest: tuple[str, ...] = ()
+    # Agents that each attempt every package; the best attempt is used.
+    competing_agents: tuple[str, ...] = ()
     final_review: FinalReview = FinalReview.FULL
     sandbox: SandboxMode = SandboxMode.AUTO
-    # All that setups may reach; none: everything, and nothing at `offline`
-    setup_hosts: tuple[HostPattern, ...] = ()
-    deliver_feature_folder: bool = True
-    # How long an agent waits for the answer to what it asks
-    question_wait_s: Seconds = 300
+    # Hosts that setup commands may reach. Empty: every host, and none at `offline`.
+    setup_allowed_hosts: tuple[HostPattern, ...] = ()
+    # Whether the documents of the feature are part of the merge.
+    merge_feature_folder: bool = True
+    # How long an agent waits for the answer to its question.
+    question_timeout_s: Seconds = 300
     commit_hooks: CommitHookPolicy = CommitHookPolicy.SKIP
-    # A profile knows more
-    tool_litter: tuple[NonEmptyText, ...] = LITTER_PATTERNS
+    # Caches of common tools: neither collected nor scope violations. Profiles add their own.
+    ignored_tool_files: tuple[NonEmptyText, ...] = LITTER_PATTERNS
 
 
 class LimitSettings(SettingsTable, frozen=True):
+    """Hard caps on cost, tokens and the resources of a job: `[limits]`."""
+
     run_cost_usd: Dollars = 20
     total_cost_usd: Dollars = 200
     run_tokens: PositiveInt = 5_000_000
-    # Of all processes of an agent, or of a check
+    # Memory of all processes of one agent or one check together.
     job_memory_mib: PositiveInt = 8_192
-    # Processes and threads
+    # Processes and threads of a job.
     job_tasks: PositiveInt = 4_096
-    # Of what lies in its checkout and its own folders
+    # Size of the checkout and the private folders of a job.
     job_disk_mib: PositiveInt = 32_768
-    # Of each process
+    # Per process.
     job_open_files: PositiveInt = 16_384
 
 
 class CheckSettings(SettingsTable, frozen=True):
-    """The commands of a profile, or of one root.
+    """Check commands of a profile, or of one root in a monorepo: `[checks.NAME]`.
 
-    None: what detection finds; an empty one is not asked for.
+    None: use the detected command. An empty text disables the check.
     """
 
-    # A folder of the repository, with forward slashes; "": the repository's own
+    # Folder in the repository, with forward slashes; "" is the root of the repository.
     root: str | None = None
     setup: str | None = None
     build: str | None = None
@@ -163,31 +171,34 @@ class CheckSettings(SettingsTable, frozen=True):
 
 
 class WorkflowSettings(SettingsTable, frozen=True):
+    """A user-defined workflow: `[workflows.NAME]`."""
+
     phases: tuple[str, ...]
     noun: str | None = None
 
 
 class PhaseSettings(SettingsTable, frozen=True):
-    """What a phase runs and what its gate demands. None: as shipped."""
+    """Commands of a phase and the artifacts that its gate requires. None: the shipped default."""
 
-    # Names of checks, or command lines
+    # Names of checks, or command lines.
     commands: tuple[NonEmptyText, ...] | None = None
-    artifacts: tuple[NonEmptyText, ...] | None = None
+    required_artifacts: tuple[NonEmptyText, ...] | None = None
 
 
 class ProtectSettings(SettingsTable, frozen=True):
-    """What only a person lets an agent change, besides the shipped list."""
+    """Paths that an agent may change only with an exception, in addition to the shipped list."""
 
     paths: tuple[NonEmptyText, ...] = ()
 
 
 class PathSettings(SettingsTable, frozen=True):
-    """Where things lie, below the root of the repository.
+    """Paths relative to the root of the repository.
 
-    What reads `.phasegate` and `.isdlc` may read no settings.
+    `.phasegate` and `.isdlc` are not configurable: `phasegate next` reads them without loading the
+    configuration.
     """
 
-    project: NonEmptyText = "agentd/project.md"
+    project_file: NonEmptyText = "agentd/project.md"
     templates: NonEmptyText = "templates/system"
     features: NonEmptyText = "kitty-specs"
     worktrees: NonEmptyText = ".worktrees"
@@ -200,7 +211,7 @@ class MergeMode(StrEnum):
 
 class MergePer(StrEnum):
     FEATURE = "feature"
-    # And the feature, in the end
+    # One pull request for each package, and one for the feature at the end.
     PACKAGE = "package"
 
 
@@ -211,18 +222,17 @@ class MergeMethod(StrEnum):
 
 
 class MergeSettings(SettingsTable, frozen=True):
-    """How a feature gets into its base."""
+    """How a feature is merged into its base: `[merge]`."""
 
     mode: MergeMode = MergeMode.LOCAL
-    # What a pull request is opened for
     per: MergePer = MergePer.FEATURE
-    # Merge at the forge what is approved and green; else a person does it there
-    automatic: bool = True
+    # Merge a pull request when it is approved and green; otherwise a user merges it at the forge.
+    auto_merge: bool = True
     draft: bool = False
     reviewers: tuple[NonEmptyText, ...] = ()
     labels: tuple[NonEmptyText, ...] = ()
     method: MergeMethod = MergeMethod.MERGE
-    queue: bool = False
+    use_merge_queue: bool = False
 
 
 class ForgeKind(StrEnum):
@@ -232,49 +242,51 @@ class ForgeKind(StrEnum):
 
 
 class ForgeSettings(SettingsTable, frozen=True):
-    """Where pull requests go. What is empty is told from the remote."""
+    """The forge that hosts the pull requests: `[forge]`. Empty values are read from the remote."""
 
     remote: NonEmptyText = "origin"
     kind: ForgeKind | None = None
     url: str = ""
     repository: str = ""
-    # The name of the variable that holds the token
+    # Name of the variable that holds the token.
     token_env: str = ""
-    # How often `run` looks at first; it slows down to ten times that
-    poll_s: Seconds = 30
-    # The label of an issue -> a workflow, by `sync`
-    starts: Mapping[str, NonEmptyText] = msgspec.field(default_factory=dict)
+    # Initial poll interval of `run`; it backs off to ten times that.
+    poll_interval_s: Seconds = 30
+    # Label of an issue -> workflow that `sync` starts for it.
+    issue_workflows: Mapping[str, NonEmptyText] = msgspec.field(default_factory=dict)
 
 
 class McpSettings(SettingsTable, frozen=True):
+    """The MCP server: `[mcp]`."""
+
     decisions: McpDecisionPolicy = McpDecisionPolicy.ASK
 
 
 class NotifySettings(SettingsTable, frozen=True):
-    """Who is told that a person is needed, or that a run has ended."""
+    """Receivers of notifications when a run ends or needs the user: `[notify]`."""
 
-    # Gets the event as JSON on stdin
+    # Program that gets the event as JSON on stdin.
     command: tuple[NonEmptyText, ...] = ()
-    # Addresses, or $NAME of a variable that holds one
+    # Addresses, or $NAME for a variable that holds one.
     urls: tuple[NonEmptyText, ...] = ()
-    # Of the variable with the secret that webhooks are signed with
-    secret_env: VariableName | None = None
-    # The server for mailto:
-    smtp: NonEmptyText = "localhost:25"
+    # Name of the variable that holds the secret for signing webhooks.
+    webhook_secret_env: VariableName | None = None
+    # host:port of the mail server for mailto: addresses.
+    smtp_server: NonEmptyText = "localhost:25"
     mail_from: NonEmptyText | None = None
 
 
 class StorageSettings(SettingsTable, frozen=True):
-    """The bucket that the record is copied to; none unless `url` or `endpoint` is set."""
+    """The bucket for the record: `[storage]`. Unused unless `url` or `endpoint` is set."""
 
-    # S3://BUCKET/PREFIX
+    # s3://BUCKET/PREFIX
     url: str = ""
-    # Of an S3 server other than AWS
+    # Address of an S3 server other than AWS.
     endpoint: str = ""
-    # Where `url` names none
+    # Used if `url` names no bucket.
     bucket: NonEmptyText = "agileplus-artifacts"
     region: NonEmptyText = "us-east-1"
-    # The names of variables; without them the usual chain holds
+    # Names of variables; without them the default credential chain of AWS applies.
     access_key_env: VariableName | None = None
     secret_key_env: VariableName | None = None
 
@@ -284,21 +296,23 @@ class StorageSettings(SettingsTable, frozen=True):
 
 
 class FleetSettings(SettingsTable, frozen=True):
-    """The Temporal server that has features carried out by workers on several machines."""
+    """The Temporal server and its workers on several machines: `[fleet]`."""
 
-    server: NonEmptyText = "127.0.0.1:7233"
+    address: NonEmptyText = "127.0.0.1:7233"
     namespace: NonEmptyText = "default"
-    # That one worker carries on at once
-    features: PositiveInt = 2
-    # In work at once; more are refused
-    open_features: PositiveInt = 200
-    # Without a sign of its worker a step counts as lost
-    lost_after_s: Seconds = 300
-    # A worker that does not come for a step of its feature loses it to another
-    home_within_s: Seconds = 60
+    # How many features one worker runs at once.
+    features_per_worker: PositiveInt = 2
+    # Upper bound for the open features of a repository; more are refused.
+    max_open_features: PositiveInt = 200
+    # A step whose worker sends no heartbeat for this long counts as lost.
+    heartbeat_timeout_s: Seconds = 300
+    # A worker that does not claim a step of its feature in time loses the feature to another one.
+    claim_timeout_s: Seconds = 60
 
 
 class Config(SettingsTable, frozen=True):
+    """The whole configuration."""
+
     agents: Mapping[str, AgentSettings] = msgspec.field(default_factory=dict)
     roles: Mapping[str, str] = msgspec.field(default_factory=dict)
     run: RunSettings = RunSettings()
@@ -314,5 +328,5 @@ class Config(SettingsTable, frozen=True):
     storage: StorageSettings = StorageSettings()
     fleet: FleetSettings = FleetSettings()
     phases: Mapping[str, PhaseSettings] = msgspec.field(default_factory=dict)
-    # Written in [checks], beside the tables of profiles
+    # Written in [checks], next to the tables of profiles (see `_KEY_ALIASES`).
     already_failing: AlreadyFailingPolicy = AlreadyFailingPolicy.TOLERATE

@@ -333,7 +333,7 @@ def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(
     report = reading.build_report(FinishedRun(None, "", "", signal=15, sigterm_sent=True))
     assert report.ending is Ending.SILENT
     assert report.reason.startswith("no sign of its model within")
-    assert "first_sign_s" in report.remedy
+    assert "first_output_timeout_s" in report.remedy
 
 
 def test_what_a_silent_program_said_of_its_trouble_goes_before_its_silence(task: AgentTask) -> None:

@@ -30,9 +30,9 @@ def read(*entries: object) -> dict[str, Any]:
 def test_an_npm_agent_is_known_by_its_package_without_the_version() -> None:
     row = read(GOOD)["mine"]
     assert row.command == ("mine-cli", "--acp")
-    assert row.install == "npm install -g @me/mine-cli@latest"
+    assert row.install_instruction == "npm install -g @me/mine-cli@latest"
     assert row.acp_env == (("MINE_UPDATE", "0"),)
-    assert row.keys == (), "no variable is passed on that nobody named"
+    assert row.key_variables == (), "no variable is passed on that nobody named"
 
 
 def test_agents_by_uv_and_as_files_are_known_too() -> None:
@@ -47,7 +47,7 @@ def test_agents_by_uv_and_as_files_are_known_too() -> None:
         "distribution": {"binary": {"linux-x86_64": {"cmd": "./b", "args": ["acp"]}}},
     }
     found = read(by_uv, as_file)
-    assert (found["a"].command, found["a"].install) == (
+    assert (found["a"].command, found["a"].install_instruction) == (
         ("a-agent", "serve"),
         "uv tool install a-agent",
     )

@@ -57,7 +57,7 @@ phases = ["01-requirements", "06-implementation", "08-code-review"]
 noun = "feature"
 [phases.12-remote-build]
 commands = ["make remote"]
-artifacts = ["REVIEW-12.md", "logs/"]
+required_artifacts = ["REVIEW-12.md", "logs/"]
 [paths]
 features = "specs"
 """
@@ -171,7 +171,7 @@ def test_variables_can_name_what_has_hyphens_and_make_what_is_new(repository: Pa
         "PHASEGATE_AGENTS__NEW__COMMAND": '["./agent", "--fast"]',
         "PHASEGATE_ROLES__06_IMPLEMENTATION": "new",
         "PHASEGATE_PHASES__12_REMOTE_BUILD__COMMANDS": '["make"]',
-        "PHASEGATE_RUN__DELIVER_FEATURE_FOLDER": "false",
+        "PHASEGATE_RUN__MERGE_FEATURE_FOLDER": "false",
         "AGILEPLUS_AGENT_TIMEOUT": "9",
     }
     config = load_config(repository, environ).config
@@ -179,7 +179,7 @@ def test_variables_can_name_what_has_hyphens_and_make_what_is_new(repository: Pa
     assert config.agents["new"].timeout_s == 9
     assert config.roles == {"06-implementation": "new"}
     assert config.phases["12-remote-build"].commands == ("make",)
-    assert config.run.deliver_feature_folder is False
+    assert config.run.merge_feature_folder is False
 
 
 def test_what_the_product_gives_to_its_agents_is_no_configuration(repository: Path) -> None:
@@ -198,7 +198,7 @@ MISTAKES = {
     "\n[agent.a]\n": r"phasegate.toml:2: unknown key `agent` \| did you mean `agents`",
     '[agents.a]\nharness = "codex"\ntimeout = 5\n': r":3: unknown key `timeout` in \[agents.a\] .* `timeout_s`",
     '[agents.a]\nharness = "claude-code"\n': r":2: agents.a.harness: .*'claude-code' \| did you mean `claude_code`",
-    '[agents.a]\nharness = "chatgpt"\n': r":2: .* \| known are: claude_code, codex, gemini, .*scripted",
+    '[agents.a]\nharness = "chatgpt"\n': r":2: .* \| available: claude_code, codex, gemini, .*scripted",
     "[agents.a]\ntimeout_s = 5\n": r":2: agents.a: `harness` is missing \| set one of: claude_code",
     "[agents.a]\n": r":1: agents.a: `harness` is missing \| set one of: claude_code",
     "[agents]\na = {}\n": r":2: agents.a: `harness` is missing \| set one of: claude_code",
@@ -222,7 +222,7 @@ MISTAKES = {
     f'{AGENT}template = "../X"\n': r":3: agents.a.template: ",
     '[agents."a b"]\nharness = "codex"\n': r"'a b' is not a valid name",
     '[agents.a__b]\nharness = "codex"\n': r"'a__b' is not a valid name",
-    '[agents.a-b]\nharness = "codex"\n[agents.a_b]\nharness = "codex"\n': r":2: .*same in environment variables",
+    '[agents.a-b]\nharness = "codex"\n[agents.a_b]\nharness = "codex"\n': r":2: .*same environment variable",
     f'{AGENT}[roles]\nplan = "b"\n': r":4: roles.plan: no agent `b` is configured \| .*a",
     f'{AGENT}[roles]\nreveiw = "a"\n': r":4: roles.reveiw: unknown role .* \| did you mean `review`",
     f'{AGENT}[roles]\n03-architectur = "a"\n': r"did you mean `03-architecture`",
@@ -242,16 +242,16 @@ MISTAKES = {
     '[workflows.x]\nphases = ["06-a", "06-a"]\n': r":2: workflows.x.phases: .*twice",
     '[workflows.x]\nnoun = "thing"\n': r":2: workflows.x: `phases` is missing",
     '[workflows.x]\nphases = ["06-a"]\nnoun = "caf\u00e9"\n': r":3: workflows.x.noun: ",
-    '[workflows.fix]\nphases = ["06-a"]\nnoun = "thing"\n': r":3: workflows.fix.noun: `fix` has its noun already",
+    '[workflows.fix]\nphases = ["06-a"]\nnoun = "thing"\n': r":3: workflows.fix.noun: the shipped workflow `fix` already has a noun",
     '[phases.12-remote-buidl]\ncommands = ["x"]\n': r":2: phases.12-remote-buidl: .*did you mean `12-remote-build`",
-    '[phases.12-remote-build]\nartifacts = ["../x"]\n': r":2: phases.12-remote-build.artifacts: ",
+    '[phases.12-remote-build]\nrequired_artifacts = ["../x"]\n': r":2: phases.12-remote-build.required_artifacts: ",
     '[phases.12-remote-build]\ncommands = [""]\n': r":2: phases.12-remote-build.commands: ",
     '[checks.pyton]\ntest = "x"\n': r":2: checks.pyton: there is no profile .*did you mean `python`",
     '[paths]\nfeatures = "/abs"\n': r":2: paths.features: .*not below",
     '[paths]\nfeatures = "a/../../b"\n': r":2: paths.features: .*not below",
     '[paths]\nworktrees = ".git/x"\n': r":2: paths.worktrees: .*not below",
     '[paths]\nworktrees = "~/x"\n': r":2: paths.worktrees: .*not below",
-    '[paths]\nproject = "kitty-specs"\n': r":2: paths.project: .*two paths",
+    '[paths]\nproject_file = "kitty-specs"\n': r":2: paths.project_file: .*two paths",
     '[paths]\nstore = ".elsewhere"\n': r":2: unknown key `store` in \[paths\]",
     "[run\n": r"phasegate.toml is not valid TOML: .*line 1",
     "[run]\nparallel = 1\nparallel = 2\n": r"phasegate.toml is not valid TOML: .*line 3",
@@ -269,7 +269,7 @@ WRONG_VARIABLES = {
     (
         "PHASEGATE_RUN_PARALLEL",
         "3",
-    ): r"PHASEGATE_RUN_PARALLEL sets nothing \| did you mean `PHASEGATE_RUN__PARALLEL`",
+    ): r"PHASEGATE_RUN_PARALLEL is not a setting \| did you mean `PHASEGATE_RUN__PARALLEL`",
     ("PHASEGATE_RUN__PARALEL", "3"): r"PHASEGATE_RUN__PARALEL: unknown key `paralel` in \[run\]",
     (
         "PHASEGATE_RUN__PARALLEL",
@@ -278,8 +278,11 @@ WRONG_VARIABLES = {
     ("PHASEGATE_RUN__PARALLEL", "0"): r"expected an integer >= 1",
     ("PHASEGATE_RUN__PARALLEL", ""): r"expected an integer",
     ("PHASEGATE_RUN", "x"): r"PHASEGATE_RUN: run: expected a table",
-    ("PHASEGATE_", "x"): r"PHASEGATE_ sets nothing",
-    ("PHASEGATE_RUN__TOOL_LITTER", "a, b"): r"PHASEGATE_RUN__TOOL_LITTER: run.tool_litter: ",
+    ("PHASEGATE_", "x"): r"PHASEGATE_ is not a setting",
+    (
+        "PHASEGATE_RUN__IGNORED_TOOL_FILES",
+        "a, b",
+    ): r"PHASEGATE_RUN__IGNORED_TOOL_FILES: run.ignored_tool_files: ",
     ("PHASEGATE_AGENTS__A__HARNESS", "codx"): r"did you mean `codex`",
     (
         "AGILEPLUS_AGENT_TIMEOUT",
@@ -296,7 +299,7 @@ def test_a_wrong_variable_is_an_error_that_names_it(
 
 
 def test_bytes_that_are_no_text_are_an_error_that_names_the_variable(repository: Path) -> None:
-    assert "PHASEGATE_RUN__SANDBOX: run.sandbox: it is not UTF-8" in mistake(
+    assert "PHASEGATE_RUN__SANDBOX: run.sandbox: not valid UTF-8" in mistake(
         repository, "", {"PHASEGATE_RUN__SANDBOX": "\udcff"}
     )
 
@@ -413,7 +416,7 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
     }
     load_config(tmp_path, given)
     assert [record.getMessage() for record in caplog.records] == [
-        "AGILEPLUS_AGENT_TIMEOUTS is not a variable of Phasegate; did you mean `AGILEPLUS_AGENT_TIMEOUT`?"
+        "AGILEPLUS_AGENT_TIMEOUTS is not a Phasegate variable; did you mean `AGILEPLUS_AGENT_TIMEOUT`?"
     ]
 
 
@@ -422,11 +425,11 @@ def test_an_unknown_name_of_the_seeds_family_is_a_warning_with_the_nearest_one(
     [
         ('url = "https://s3.example.org/b"', "is not s3://BUCKET/PREFIX"),
         ('url = "s3://team-records/../other"', "is not s3://BUCKET/PREFIX"),
-        ('endpoint = "s3.example.org"', "is no address of a server"),
-        ('access_key_env = "RECORD_KEY"', "go together"),
+        ('endpoint = "s3.example.org"', "is not the address of a server"),
+        ('access_key_env = "RECORD_KEY"', "needs its secret"),
         (
             'access_key_env = "ANTHROPIC_API_KEY"\nsecret_key_env = "B"',
-            "ANTHROPIC_API_KEY is not for a bucket",
+            "ANTHROPIC_API_KEY is the key of an agent",
         ),
     ],
 )

@@ -53,7 +53,7 @@ class FirstOutputTimer:
     def build_report(self) -> AgentReport:
         """What a run brought that was stopped for its silence."""
         reason = f"no sign of its model within {self._timeout_s:.0f} s; it may be waiting at a limit of its provider"
-        remedy = "if its model is slow to begin, raise `first_sign_s` of the agent"
+        remedy = "if its model is slow to begin, raise `first_output_timeout_s` of the agent"
         return AgentReport(answer="", ending=Ending.SILENT, reason=reason, remedy=remedy)
 
 

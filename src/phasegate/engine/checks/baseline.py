@@ -371,7 +371,7 @@ def make_runner(
     stores = tuple(list_object_stores(project.repository))
     tag = f"{kind}-{project.clock.new_id()}"
     level = get_sandbox_level(project)
-    hosts = project.config.run.setup_hosts
+    hosts = project.config.run.setup_allowed_hosts
     run = SandboxedRunner(folder, tag, level, project.stop, stores, make_job_limits(project), hosts)
 
     def shown(command: Command, /) -> CommandResult:

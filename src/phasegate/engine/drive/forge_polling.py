@@ -50,7 +50,7 @@ class ForgePoller(Generic[S, E]):
         if self._poll_once:
             return False
 
-        poll_s = self._project.config.forge.poll_s
+        poll_s = self._project.config.forge.poll_interval_s
         self._project.stop.wait(
             max(
                 self._retry_after_s,

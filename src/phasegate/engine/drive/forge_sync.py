@@ -14,11 +14,11 @@ from phasegate.engine.steps.package_steps import uses_package_pull_requests
 
 
 def start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
-    """Begin a workflow for each open issue with a label of `starts` that had none; the features.
+    """Begin a workflow for each open issue with a label of `issue_workflows` that had none; the features.
 
     None is run.
     """
-    starts = project.config.forge.starts
+    starts = project.config.forge.issue_workflows
     if not starts:
         return []
 

@@ -347,7 +347,7 @@ def _plan_phase(project: Project, key: str, phases: tuple[str, ...]) -> PhasePla
     """What a phase does and demands: as shipped, or as the person configured it."""
     shipped = get_phase(key)
     own = project.config.phases.get(key)
-    artifacts = required_artifacts(key, phases, own.artifacts if own is not None else None)
+    artifacts = required_artifacts(key, phases, own.required_artifacts if own is not None else None)
     if own is not None and own.commands is not None:
         commands = own.commands
     else:

@@ -227,10 +227,10 @@ def _list_contestants(context: DriverContext, default_agent: NamedAgent) -> tupl
     named = (
         (default_agent.name,)
         if context.agent_override
-        else config.run.contest or (default_agent.name,)
+        else config.run.competing_agents or (default_agent.name,)
     )
     agents = {default_agent.name: default_agent.settings, **config.agents}
-    entrants = tuple(name for name in named for _ in range(agents[name].attempts))
+    entrants = tuple(name for name in named for _ in range(agents[name].attempts_per_package))
     if len(entrants) > 1:
         return entrants
 

@@ -83,12 +83,12 @@ async def connect_to_temporal(project: Project) -> Client:
 
     try:
         return await Client.connect(
-            fleet.server, namespace=fleet.namespace, data_converter=converter
+            fleet.address, namespace=fleet.namespace, data_converter=converter
         )
     except (RuntimeError, RPCError) as error:
         reason = str(error).partition(":")[0][:200]
         raise EnvironmentUnavailable(
-            f"no Temporal server answers at {fleet.server}: {reason}",
+            f"no Temporal server answers at {fleet.address}: {reason}",
             "start it, or set server in [fleet]",
         ) from error
 
@@ -191,8 +191,8 @@ async def _start_workflow(
     order = FleetRunRequest(
         slug=slug,
         queue=queue,
-        lost_after_s=fleet.lost_after_s,
-        home_within_s=fleet.home_within_s,
+        lost_after_s=fleet.heartbeat_timeout_s,
+        home_within_s=fleet.claim_timeout_s,
         agent=options.agent,
         merge=options.merge,
         by=options.by,
@@ -210,12 +210,12 @@ async def _start_workflow(
 
 def _check_open_feature_limit(project: Project, record: RecordReader) -> None:
     """One repository does not take all workers: what is begun is ended first."""
-    most = project.config.fleet.open_features
+    most = project.config.fleet.max_open_features
     active = sum(one.is_active for one in read_workflows(record))
 
     if active >= most:
         raise StateConflict(
-            f"{active} features are open, and open_features in [fleet] is {most}",
+            f"{active} features are open, and max_open_features in [fleet] is {most}",
             "wait until one ends, or raise it",
         )
 

@@ -55,7 +55,7 @@ async def query_fleet_state(project: Project) -> tuple[WorkersByFeature, tuple[U
     try:
         return await asyncio.wait_for(_describe_fleet(project), SERVER_TIMEOUT_S)
     except (TimeoutError, RPCError) as error:
-        server = project.config.fleet.server
+        server = project.config.fleet.address
         raise EnvironmentUnavailable(
             f"the Temporal server at {server} does not say: {error}"
         ) from error
@@ -72,7 +72,7 @@ async def check_namespace(project: Project) -> None:
         )
     except RPCError as error:
         raise EnvironmentUnavailable(
-            f"{fleet.server} has no namespace {fleet.namespace}: {error.message}",
+            f"{fleet.address} has no namespace {fleet.namespace}: {error.message}",
             f"temporal operator namespace create {fleet.namespace}",
         ) from error
 

@@ -143,7 +143,7 @@ def run_local_fleet(
     _clone(origin, folder / "remote.git", "--bare")
     keys, (server, s3) = (secrets.token_hex(8), secrets.token_hex(16)), find_free_ports(2)
     variables = {
-        "PHASEGATE_FLEET__SERVER": f"127.0.0.1:{server}",
+        "PHASEGATE_FLEET__ADDRESS": f"127.0.0.1:{server}",
         "PHASEGATE_STORAGE__ENDPOINT": f"http://127.0.0.1:{s3}",
         "AWS_ACCESS_KEY_ID": keys[0],
         "AWS_SECRET_ACCESS_KEY": keys[1],
@@ -173,7 +173,7 @@ def run_local_fleet(
             _start_worker(folder / f"worker-{n + 1}", variables, stack, ended)
             for n in range(workers)
         ]
-        addresses = variables["PHASEGATE_FLEET__SERVER"], variables["PHASEGATE_STORAGE__ENDPOINT"]
+        addresses = variables["PHASEGATE_FLEET__ADDRESS"], variables["PHASEGATE_STORAGE__ENDPOINT"]
         pids = tuple(one.pid for one in processes)
         on_ready(LocalFleet(str(folder / "you"), str(folder / VARIABLES_FILE), *addresses, pids))
         ended.wait()

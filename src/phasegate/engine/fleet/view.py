@@ -140,7 +140,7 @@ def _build_fleet_status(
     Without the server, a record that has just grown shows that one is at work.
     """
     moment_s = time.time()
-    lost_after_s = project.config.fleet.lost_after_s
+    lost_after_s = project.config.fleet.heartbeat_timeout_s
 
     try:
         require_temporal()
@@ -164,7 +164,7 @@ def _build_fleet_status(
         for slug, ts in sorted(known.items())
     )
     bucket = str(make_bucket_address(project.config.storage))
-    server = project.config.fleet.server
+    server = project.config.fleet.address
 
     return FleetStatus(
         at=format_timestamp(moment_s),

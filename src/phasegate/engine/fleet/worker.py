@@ -108,7 +108,7 @@ class FleetWorker:
         self._stops: set[StopEvent] = set()
         # By feature, that of the last step here
         self._claims: dict[str, int] = {}
-        self._max_features = project.config.fleet.features
+        self._max_features = project.config.fleet.features_per_worker
         # Of the trails of the steps that run
         self._trail_writers: set[str] = set()
         # Features that are with this worker, and until when they count
@@ -151,7 +151,9 @@ class FleetWorker:
 
             last += 1
             if bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode()):
-                self._held_until_s[adoption.slug] = monotonic() + project.config.fleet.home_within_s
+                self._held_until_s[adoption.slug] = (
+                    monotonic() + project.config.fleet.claim_timeout_s
+                )
 
         found = bucket.get(_claim_path(adoption.slug, last))
         if found is None:
@@ -412,7 +414,7 @@ async def serve_queues(root: Path, on_ready: Callable[[str], None]) -> None:
     client = await connect_to_temporal(project)
     worker = FleetWorker(root, client)
     queue = fleet_queue_name(project)
-    at_once = project.config.fleet.features
+    at_once = project.config.fleet.features_per_worker
     restrictions = SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")
 
     async with AsyncExitStack() as stack:

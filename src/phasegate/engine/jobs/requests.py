@@ -211,7 +211,7 @@ def _handle_question(
         notify_question(
             project=project, store=store, slug=feature, work=work, id_=id_, text=request.text
         )
-        return SpoolAnswer(0, f"{id_} {project.config.run.question_wait_s}\n")
+        return SpoolAnswer(0, f"{id_} {project.config.run.question_timeout_s}\n")
 
     found = find_question(store, request.question_id, feature)
     if found.work != work:

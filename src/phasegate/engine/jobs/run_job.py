@@ -142,7 +142,7 @@ def _prepare_job(
     task = msgspec.structs.replace(task, sandboxed=level is not SandboxLevel.NONE)
     launch = harness.launch(task)
     trail = JobTrail(trails, assigned, project.now)
-    user_home = Path.home() if assigned.settings.sign_in else None
+    user_home = Path.home() if assigned.settings.share_sign_in else None
 
     with (
         RequestSpool(folder / "spool") as spool,
@@ -265,7 +265,7 @@ def _restrict_network(
     """
     settings = assigned.settings
     row = resolve_harness_row(settings.harness, settings.command) or HARNESSES[settings.harness]
-    policy = EgressPolicy(row, settings.hosts, launch.pass_env)
+    policy = EgressPolicy(row, settings.allowed_hosts, launch.pass_env)
     if not launch.network or not can_restrict_hosts(request.level, policy.has_known_hosts):
         return request, None
 
@@ -282,7 +282,7 @@ def _restrict_network(
 def _suggest_hosts(assigned: JobAssignment, report: AgentReport, refused: Sequence[str]) -> str:
     names = ", ".join(escape_unprintable(name) for name in refused[:MAX_NAMES_SHOWN])
     hint = (
-        f"connections to {names} were refused; to allow them, set `hosts` in "
+        f"connections to {names} were refused; to allow them, set `allowed_hosts` in "
         f"[agents.{assigned.agent}]"
     )
     if report.remedy:
@@ -451,7 +451,7 @@ def _assemble_prompt(
         paths=assigned.paths,
         output_documents=assigned.documents_to_write,
         configured_agents=(template,),
-        project_file=paths.project,
+        project_file=paths.project_file,
         templates_folder=paths.templates,
     )
     return assemble_prompt(request, assigned.pieces)
@@ -499,7 +499,7 @@ def _make_task(
         env=settings.env,
         scenario=settings.scenario or "",
         model=settings.model or "",
-        first_output_timeout_s=settings.first_sign_s,
+        first_output_timeout_s=settings.first_output_timeout_s,
         mcp_tools=settings.mcp_tools,
     )
 

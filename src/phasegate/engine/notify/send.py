@@ -120,7 +120,7 @@ def _make_deliveries(
             yield (
                 shown,
                 _make_poster(
-                    url, notification, moment_s, os.environ.get(notify.secret_env or "", "")
+                    url, notification, moment_s, os.environ.get(notify.webhook_secret_env or "", "")
                 ),
             )
 
@@ -176,7 +176,7 @@ def _make_mailer(
         )
         message["Message-ID"] = f"<{notification.id}@phasegate>"
         message.set_content(notification.text)
-        host, _, port = notify.smtp.partition(":")
+        host, _, port = notify.smtp_server.partition(":")
         with smtplib.SMTP(host, int(port or 25), timeout=SEND_TIMEOUT_S) as peer:
             peer.send_message(message)
 

@@ -31,7 +31,7 @@ def collect_lent_secrets(project: Project) -> SecretMatcher:
 def _collect_agent_secrets(agent: AgentSettings) -> Iterator[bytes]:
     row = resolve_harness_row(agent.harness, agent.command) or HARNESSES[agent.harness]
     yield from find_env_secrets(os.environ, (*row.variables, *agent.env))
-    for name in row.sign_in_files if agent.sign_in else ():
+    for name in row.sign_in_files if agent.share_sign_in else ():
         yield from find_file_secrets(
             read_regular_file(Path(os.path.realpath(Path.home() / name)), MAX_SIGN_IN_BYTES) or b""
         )

@@ -329,7 +329,9 @@ def build_phase_job(
 def writer_scope(branch: FeatureBranch, role: str) -> Scope:
     """What a writer may change."""
     return Scope(
-        _writable_paths(branch, role), lock_files=(), litter=branch.project.config.run.tool_litter
+        _writable_paths(branch, role),
+        lock_files=(),
+        litter=branch.project.config.run.ignored_tool_files,
     )
 
 

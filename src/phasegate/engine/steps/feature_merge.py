@@ -59,7 +59,7 @@ def merge_feature(
         return hooked
 
     title = f"{branch.slug}: {' '.join(feature.description.split()) or feature.workflow.type}"
-    if not project.config.run.deliver_feature_folder:
+    if not project.config.run.merge_feature_folder:
         gone = {f"{branch.folder}/{name}": None for name in branch.list_files()}
         branch.commit_files(gone, f"archive: {branch.folder} is not delivered\n")
 

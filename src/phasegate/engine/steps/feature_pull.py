@@ -213,7 +213,7 @@ class FeaturePullRequest:
         assert pull is not None, "it was published before"
         look = self._connection.forge.fetch_pull(pull.number)
         known = frozenset(one.id for one in feature.remarks)
-        automatic = self._project.config.merge.automatic
+        automatic = self._project.config.merge.auto_merge
         found = decide_pull_step(
             look, head=pull.head, base=feature.base, handled_remarks=known, auto_merge=automatic
         )
@@ -241,11 +241,11 @@ class FeaturePullRequest:
 
     def _merge(self, pull: PullOpened) -> StepResult[AnyFeatureEvent]:
         settings = self._project.config.merge
-        if not settings.queue and (stopped := self._check_against_base(pull.head)):
+        if not settings.use_merge_queue and (stopped := self._check_against_base(pull.head)):
             return StepResult((stopped,))
 
         answer = self._connection.forge.merge_pull(
-            pull.number, pull.head, settings.method, queue=settings.queue
+            pull.number, pull.head, settings.method, queue=settings.use_merge_queue
         )
         if answer.outcome is MergeOutcome.MERGED:
             return self._confirm_merge(answer.detail)

@@ -138,7 +138,7 @@ class _PackagePullRequest:
         assert run.pull is not None, "it was published before"
         look = self._publisher.connection.forge.fetch_pull(run.pull.number)
         known = frozenset(one.id for one in run.remarks)
-        automatic = self._workspace.project.config.merge.automatic
+        automatic = self._workspace.project.config.merge.auto_merge
         found = decide_pull_step(
             look, head=run.commit, base=self._target, handled_remarks=known, auto_merge=automatic
         )
@@ -174,7 +174,7 @@ class _PackagePullRequest:
 
         settings = self._workspace.project.config.merge
         answer = self._publisher.connection.forge.merge_pull(
-            pull.number, pull.commit, settings.method, queue=settings.queue
+            pull.number, pull.commit, settings.method, queue=settings.use_merge_queue
         )
         if answer.outcome is MergeOutcome.MERGED:
             return self._confirm_merge(answer.detail)._replace(trail_notes=notes.entries)

@@ -201,7 +201,7 @@ class PackageWorkspace:
         )
         return tuple(
             dict.fromkeys(
-                (*self.project.config.run.tool_litter, *(profile.litter if profile else ()))
+                (*self.project.config.run.ignored_tool_files, *(profile.litter if profile else ()))
             )
         )
 

@@ -219,16 +219,16 @@ def _reachable_hosts(
 ) -> tuple[str, ...]:
     if agent.harness == SCRIPTED or level is None:
         return ()
-    is_known = EgressPolicy(row, agent.hosts, ()).has_known_hosts
+    is_known = EgressPolicy(row, agent.allowed_hosts, ()).has_known_hosts
     if can_restrict_hosts(level, is_known):
-        return (*row.hosts, *agent.hosts)
+        return (*row.hosts, *agent.allowed_hosts)
     return (ANY_HOST,)
 
 
 def _find_sign_ins(agent: AgentSettings, row: HarnessRow | None) -> Iterator[str]:
     keys = (*(row.key_variables if row else ()), *filter(is_secret_name, agent.env))
     yield from (name for name in dict.fromkeys(keys) if os.environ.get(name))
-    if row and agent.sign_in:
+    if row and agent.share_sign_in:
         yield from (f"~/{name}" for name in row.sign_in_files if (Path.home() / name).is_file())
 
 

@@ -208,7 +208,7 @@ def _read_settings(
 
     config = load_config(Path(ground.root), environ).config
 
-    return tuple(config.agents), config.paths.project, config.paths.worktrees
+    return tuple(config.agents), config.paths.project_file, config.paths.worktrees
 
 
 def _write_if_missing(root: str, name: str, make_text: Callable[[], str]) -> InitFile:

@@ -65,7 +65,7 @@ class PromptPreview:
             output_documents=_required_documents(phase, workflow_phase),
             budget_tokens=budget,
             configured_agents=configured,
-            project_file=config.paths.project,
+            project_file=config.paths.project_file,
             templates_folder=config.paths.templates,
         )
 

@@ -47,7 +47,7 @@ def sync(feature: str | None, as_json: bool) -> int:
         else:
             waiting = list_features_at_forge(project, store)
 
-        if feature or not (waiting or project.config.forge.starts):
+        if feature or not (waiting or project.config.forge.issue_workflows):
             waiting = [orders.select_feature(project, store, feature)]
 
         wishes = RunOptions(by=project.make_origin("cli"), poll_once=True)
