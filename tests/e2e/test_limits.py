@@ -330,7 +330,7 @@ def test_a_workflow_waits_for_a_limit_stops_at_a_cap_and_goes_on_when_it_is_rais
     stopped = run.command("run", "quick", "Say bye")
     assert stopped.code == 1, stopped.stdout + stopped.stderr
     assert "run_cost_usd" in stopped.stdout + stopped.stderr
-    assert "it rests until 20" in stopped.stdout + stopped.stderr
+    assert "rate-limited until 20" in stopped.stdout + stopped.stderr
     assert [job.outcome for job in run.jobs() if job.agent == "critic"] == ["rate limited", "done"]
     assert not any(job.outcome == "done" for job in run.jobs() if job.phase == "implement")
     assert "spent: 0.50 USD, 123 tokens" in run.command("status").stdout

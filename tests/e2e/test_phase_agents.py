@@ -177,7 +177,7 @@ def test_a_writer_that_writes_nothing_fails_its_gate_and_a_silent_critic_stops_t
     assert feature.workflow.stage is Stage.BLOCKED
     assert (
         feature.workflow.reason
-        == "the round changed nothing; it was to answer: proposal.md is missing"
+        == "the round changed nothing; findings to address: proposal.md is missing"
     )
     assert [job.phase for job in project.jobs()] == [
         "plan",

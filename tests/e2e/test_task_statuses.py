@@ -53,12 +53,12 @@ def test_a_failed_task_beside_a_success_is_never_done_and_the_person_sees_which(
     done = made.command("dispatch", "WP01")
     assert done.code == 1
     assert made.rows()["WP01"].state == "BLOCKED"
-    assert "FAILED is the status of task 1.2" in made.rows()["WP01"].reason
+    assert "the status of these tasks is FAILED: 1.2" in made.rows()["WP01"].reason
     assert [job.phase for job in made.jobs()] == ["implement", "implement"]
-    assert "FAILED is the status of task 1.2" in made.prompt(made.jobs()[1].id)
+    assert "the status of these tasks is FAILED: 1.2" in made.prompt(made.jobs()[1].id)
     shown = made.command("status", "WP01").stdout
     assert "1.1 COMPLETED, 1.2 FAILED" in shown
-    assert "FAILED is the status of task 1.2" in shown
+    assert "the status of these tasks is FAILED: 1.2" in shown
     overview = made.command("status")
     assert "tasks: 1 of 2 completed; FAILED: WP01 1.2" in overview.stdout
     data = made.command("status", "--json").json
@@ -86,7 +86,7 @@ def test_a_task_without_a_status_is_asked_for_once_and_the_reviewer_sees_that_th
     made = project(tmp_path, says(status("1.1"), f"again:{status('1.1')}"), approves())
     assert made.command("dispatch", "WP01").code == 0
     assert [job.phase for job in made.jobs()] == ["implement", "implement", "review"]
-    assert "there is no task_status line for task 1.2" in made.prompt(made.jobs()[1].id)
+    assert "task_status lines are missing for: 1.2" in made.prompt(made.jobs()[1].id)
     assert "1.1 COMPLETED, 1.2 without a status" in made.prompt(made.jobs()[2].id)
     assert "1.1 COMPLETED, 1.2 no status" in made.command("status", "WP01").stdout
 

@@ -114,7 +114,7 @@ def test_a_writer_that_answers_findings_with_nothing_stops_before_another_critic
     project.play(same, says("challenge", "NEEDS_REVISION", "It is too thin."), *APPROVES)
     stopped = project.call("run", "note", DESCRIPTION)
     assert stopped.code == 1
-    assert "the round changed nothing; it was to answer: It is too thin." in stopped.stderr
+    assert "the round changed nothing; findings to address: It is too thin." in stopped.stderr
     assert features_rounds(project, "01-requirements") == [
         ("plan", 1),
         ("challenge", 1),
@@ -132,12 +132,12 @@ def test_a_writer_that_answers_findings_with_nothing_stops_before_another_critic
     [
         (
             "sh whole.sh never",
-            "the gate failed in exactly the same way as in the round before",
+            "the gate failed in exactly the same way as in the previous round",
             ["WP03"],
         ),
         (
             "no-such-program-4711",
-            "no agent can mend this: no-such-program-4711: exit status 127",
+            "no agent can fix this: no-such-program-4711: exit status 127",
             [],
         ),
     ],

@@ -247,7 +247,7 @@ def test_a_full_lifecycle_runs_the_users_commands_and_takes_a_persons_word_where
     )
     expect_end(project, "full-lifecycle")
     attested = project.show("main", f"{FOLDER}/REVIEW-13.md")
-    assert "Attested by a person: deployed to staging and looked at it" in attested
+    assert "Attested by the user: deployed to staging and looked at it" in attested
     assert "attestation passed" in attested
     assert "sh -c 'echo released'" in project.show("main", f"{FOLDER}/REVIEW-14.md")
 

@@ -489,7 +489,7 @@ def test_a_round_that_changes_nothing_stops_for_a_person_with_what_it_was_to_ans
     assert run.previous_commit == "c1"
     after = apply_package_event(run, Harvested("c1", unchanged=True))
     assert after.state is PackageState.BLOCKED
-    assert after.reason == "the round changed nothing; it was to answer: test: 1 of 3 failed"
+    assert after.reason == "the round changed nothing; findings to address: test: 1 of 3 failed"
     asked_again = apply_package_event(
         apply_package_event(after, PackageResolved("look at the clock")), PackagePrepared("b")
     )

@@ -130,7 +130,7 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
         case events.PullOpened(_, url, head):
             return f"{url} is at {head[:12]}"
         case events.RemarksReceived(remarks):
-            return f"{phase}: {len(remarks)} remarks at the pull request: {_shorten(remarks[0].finding)}"
+            return f"{phase}: {len(remarks)} remarks on the pull request: {_shorten(remarks[0].finding)}"
         case events.SentBack(reason, findings):
             return f"sent back: {_shorten(f'{reason}: {findings}')}"
         case events.NotMerged(reason):
@@ -218,7 +218,7 @@ def render_package_event(package: str, event: package_events.AnyPackageEvent) ->
         case package_events.PackagePublished(_, url):
             return f"{package}: pull request {url}"
         case package_events.PackageRemarksReceived(remarks):
-            return f"{package}: {len(remarks)} remarks at the pull request: one more round deals with them"
+            return f"{package}: {len(remarks)} remarks on the pull request: one more round deals with them"
         case package_events.PackageHeld(reason):
             return f"{package}: {_shorten(reason)}"
         case package_events.PackageMerged(commit):

@@ -1,4 +1,5 @@
 """The feature and package state machines.
 
-Events, state, `decide` (next step) and `apply` (fold an event).
+Each has events, a state, a `decide` function (the next steps) and an `apply` function (folds an
+event into the state).
 """

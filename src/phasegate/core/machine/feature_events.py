@@ -1,6 +1,6 @@
-"""What can happen to a feature on its way.
+"""Events of a feature, as stored in its journal.
 
-The journal holds these; `core/machine/feature_machine` reads them.
+`core/machine/feature_machine` folds them into a `Feature`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from phasegate.core.workflow.phases import PhaseWork
 
 
 class FeatureLimits(msgspec.Struct, frozen=True):
-    """How often things are tried, and how much goes on at once."""
+    """Limits on rounds, retries and parallel packages."""
 
     revisions: int = 3
     retries: int = 3
     parallel: int = 2
-    # Of one run, for limits of the provider
+    # Retries of one job after a rate limit
     pauses: int = MAX_PAUSES
-    # Of one run
+    # Retries of one job after its process was lost
     losses: int = MAX_LOSSES
 
 
 class PhasePlan(msgspec.Struct, frozen=True):
-    """A phase of a workflow as it was when the workflow began.
+    """A phase of a workflow, as configured when the workflow started.
 
-    A change of the configuration changes no running one.
+    Later changes of the configuration do not affect a running workflow.
     """
 
     key: str
@@ -41,14 +41,14 @@ class PhasePlan(msgspec.Struct, frozen=True):
 
 
 class FeatureEvent(msgspec.Struct, frozen=True, tag=True, tag_field="event"):
-    """Something that happened."""
+    """Base class of all feature events."""
 
 
 class Started(FeatureEvent, frozen=True, tag="started"):
     feature: str
     type: str
     plan: tuple[PhasePlan, ...]
-    # The branch that the work goes back to
+    # The branch into which the feature is merged
     base: str
     description: str = ""
     noun: str | None = None
@@ -58,15 +58,15 @@ class Started(FeatureEvent, frozen=True, tag="started"):
 
 class JobStarted(FeatureEvent, frozen=True, tag="job-started"):
     job: str
-    # Plan, challenge, review or archive
+    # plan, challenge, review or archive
     role: str
     agent: str = ""
-    # What a critic or reviewer is shown
+    # The commit that a critic or reviewer evaluates
     commit: str = ""
 
 
 class JobEnded(FeatureEvent, frozen=True, tag="job-ended"):
-    """How a run ended, and what it said: the verdict is the parsed one."""
+    """How a job ended, with the parsed verdict and text of its answer."""
 
     job: str
     end: JobEndKind
@@ -74,33 +74,30 @@ class JobEnded(FeatureEvent, frozen=True, tag="job-ended"):
     remediation: str = ""
     verdict: Verdict | None = None
     text: str = ""
-    # Of a lost job: when it last gave a sign. Without it, a loss of before they were counted
+    # Lost jobs only: time of the last output. Empty in journals written before losses were counted
     last_seen: str = ""
 
 
 class DocumentsWritten(FeatureEvent, frozen=True, tag="written"):
-    """What a writer left is on the feature's branch.
+    """The changes of a writer were committed to the feature branch.
 
-    `missing`: documents of the phase that are not there.
+    `missing` lists required documents of the phase that do not exist.
     """
 
     commit: str
     missing: tuple[str, ...] = ()
-    # Since the round before, whose findings it was to answer
+    # True if nothing changed since the previous round, although it had findings to address
     unchanged: bool = False
 
 
 class ScopeViolated(FeatureEvent, frozen=True, tag="strayed"):
-    """A writer changed what it may not change; nothing was taken over."""
+    """A writer changed files outside its scope; nothing was committed."""
 
     violations: tuple[str, ...]
 
 
 class PackagesPlanned(FeatureEvent, frozen=True, tag="planned"):
-    """Packages that are to be carried out, each with those that it waits for.
-
-    Or why there are none.
-    """
+    """The planned packages, each with its dependencies; or the problems that prevent planning."""
 
     packages: Mapping[str, tuple[str, ...]]
     problems: tuple[str, ...] = ()
@@ -111,7 +108,7 @@ class PackageStarted(FeatureEvent, frozen=True, tag="package-started"):
 
 
 class PackageEnded(FeatureEvent, frozen=True, tag="package-ended"):
-    """A package is DONE or BLOCKED, as its own events say."""
+    """A package reached DONE or BLOCKED, according to its own journal."""
 
     package: str
     state: PackageState
@@ -120,46 +117,43 @@ class PackageEnded(FeatureEvent, frozen=True, tag="package-ended"):
 
 
 class CommandsRan(FeatureEvent, frozen=True, tag="ran"):
-    """The commands of a phase, each with whether it passed.
+    """Results of the commands of a phase, by name.
 
-    None at all: a person must say how it was checked.
+    An empty mapping means that no command is configured: the user must attest how it was checked.
     """
 
     results: Mapping[str, bool]
     findings: str = ""
-    # On which they ran
+    # The commit that the commands ran on
     commit: str = ""
-    # Those whose program no agent can bring: it is not on this machine
+    # Commands whose program is not installed here; no agent can fix that
     lacking: tuple[str, ...] = ()
 
 
 class ReportWritten(FeatureEvent, frozen=True, tag="reported"):
-    """The document of the phase that we write ourselves is on the feature's branch."""
+    """The generated report of the phase was committed to the feature branch."""
 
     commit: str
 
 
 class GateChecked(FeatureEvent, frozen=True, tag="gate-checked"):
-    """What was found at the gate besides commands and verdict.
-
-    Documents, and checks of what they say.
-    """
+    """Gate evidence besides command results and verdict: documents and checks of their content."""
 
     artifacts: tuple[str, ...]
     checks: Mapping[str, bool] = {}
     findings: str = ""
-    # A name for all that speaks against it; the same name is the same failure
+    # Key of the whole set of findings; equal keys mean the same failure
     alike: str = ""
 
 
 class Advanced(FeatureEvent, frozen=True, tag="advanced"):
-    """On to the next phase."""
+    """The workflow moved to the next phase."""
 
     by: OrderOrigin = OrderOrigin()
 
 
 class Retried(FeatureEvent, frozen=True, tag="retried"):
-    """One more round of the phase."""
+    """Another round of the phase was ordered."""
 
     by: OrderOrigin = OrderOrigin()
 
@@ -176,7 +170,7 @@ class Resolved(FeatureEvent, frozen=True, tag="resolved"):
 
 
 class WentBack(FeatureEvent, frozen=True, tag="went-back"):
-    """A person wants the feature in an earlier phase again."""
+    """The user moved the feature back to an earlier phase."""
 
     phase: str
     why: str
@@ -189,10 +183,10 @@ class Cancelled(FeatureEvent, frozen=True, tag="cancelled"):
 
 
 class CompletionRequested(FeatureEvent, frozen=True, tag="completion-asked"):
-    """A person, or `run --merge`, wants the workflow closed."""
+    """The user, or `run --merge`, asked to complete the workflow."""
 
     by: OrderOrigin = OrderOrigin()
-    # The merge is made at a forge
+    # True if the merge happens through a pull request at a forge
     by_pull_request: bool = False
 
 
@@ -206,9 +200,9 @@ class NotMerged(FeatureEvent, frozen=True, tag="not-merged"):
 
 
 class SentBack(FeatureEvent, frozen=True, tag="sent-back"):
-    """The work is right by itself and wrong on top of what was merged before it.
+    """The branch passes alone but fails on top of newer merges.
 
-    The branch has that now.
+    The feature branch now contains those merges, so that the failure can be fixed there.
     """
 
     reason: str
@@ -217,7 +211,7 @@ class SentBack(FeatureEvent, frozen=True, tag="sent-back"):
 
 
 class PullOpened(FeatureEvent, frozen=True, tag="pull-opened"):
-    """The work is at the forge, and a pull request shows it: opened now, or brought up to date."""
+    """The branch was pushed, and its pull request was opened or updated."""
 
     number: int
     url: str
@@ -225,15 +219,15 @@ class PullOpened(FeatureEvent, frozen=True, tag="pull-opened"):
 
 
 class RemarksReceived(FeatureEvent, frozen=True, tag="remarked"):
-    """People asked for changes at the pull request."""
+    """Reviewers asked for changes on the pull request."""
 
     remarks: tuple[AcceptedRemark, ...]
 
 
 class Completed(FeatureEvent, frozen=True, tag="completed"):
-    """Everything is tidied up."""
+    """The workflow is completed and cleaned up."""
 
-    # Branches that hold what is merged nowhere
+    # Branches with unmerged commits, which were kept
     kept: tuple[str, ...] = ()
 
 

@@ -1,10 +1,9 @@
-"""A feature from its start to its merge.
+"""State machine of a feature, from its start to its merge.
 
-`decide` says what is next, `apply` takes in what happened.
-
-Both are pure. The engine carries an action out, records what came of it, and asks again; after a
-crash it folds the recorded events and asks again, too. What a person orders is taken in here; what
-came of a step, in `step_outcomes`.
+`decide_feature_actions` returns the next actions; `apply_feature_event` folds an event into the
+state. Both are pure. The engine runs an action, records the resulting events and decides again.
+After a crash it folds the recorded events and continues. Orders (by the user or the engine) are
+applied here; results of steps in `feature_outcomes`.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ OrderEvent = (
 def decide_feature_actions(
     feature: Feature, running: Collection[str] = ()
 ) -> tuple[FeatureAction, ...]:
-    """What to do now. Nothing at all only while packages are running."""
+    """Return the actions to run now; an empty tuple only while packages are running."""
     match feature.workflow.stage:
         case Stage.GATE_FAILED:
             return (FeatureAction(Step.RETRY),)
         case Stage.GATE_PASSED if not feature.closing:
-            return (
-                FeatureAction(Step.COMPLETE if feature.workflow.is_last_phase else Step.ADVANCE),
-            )
+            if feature.workflow.is_last_phase:
+                return (FeatureAction(Step.COMPLETE),)
+            return (FeatureAction(Step.ADVANCE),)
         case Stage.WORKING | Stage.GATE_PASSED:
             return _decide_work(feature, running)
         case _:
@@ -62,24 +61,20 @@ def decide_feature_actions(
 def _decide_work(feature: Feature, running: Collection[str]) -> tuple[FeatureAction, ...]:
     step = feature.todo[0]
     if step is not Step.PACKAGES:
-        return (
-            FeatureAction(
-                step, note=feature.workflow.reason if feature.asked_again or feature.retries else ""
-            ),
-        )
+        is_repeated = feature.asked_again or feature.retries
+        return (FeatureAction(step, note=feature.workflow.reason if is_repeated else ""),)
 
-    room = max(0, feature.limits.parallel - len(running))
-    startable = tuple(name for name in list_workable_packages(feature) if name not in running)[
-        :room
-    ]
-    if startable:
-        return (FeatureAction(step, startable),)
+    free_slots = max(0, feature.limits.parallel - len(running))
+    startable = [name for name in list_workable_packages(feature) if name not in running]
+    started = tuple(startable[:free_slots])
+    if started:
+        return (FeatureAction(step, started),)
 
     return ()
 
 
 def fold_feature_events(recorded: Iterable[events.AnyFeatureEvent]) -> Feature | None:
-    """The feature after these events; None before its start."""
+    """Return the feature after these events; None if it was never started."""
     feature: Feature | None = None
     for event in recorded:
         feature = apply_feature_event(feature, event)
@@ -87,7 +82,7 @@ def fold_feature_events(recorded: Iterable[events.AnyFeatureEvent]) -> Feature |
 
 
 def apply_feature_event(feature: Feature | None, event: events.AnyFeatureEvent) -> Feature | None:
-    """The feature after one more event. An event that cannot happen now changes nothing."""
+    """Fold one event into the feature. An event that is not possible now changes nothing."""
     after = apply_or_refuse(feature, event)
     if isinstance(after, Refusal):
         return feature
@@ -95,19 +90,17 @@ def apply_feature_event(feature: Feature | None, event: events.AnyFeatureEvent) 
 
 
 def apply_or_refuse(feature: Feature | None, event: events.AnyFeatureEvent) -> Feature | Refusal:
-    """The feature after an event, or why it cannot happen now."""
+    """Fold one event into the feature, or return why it is not possible now."""
     if isinstance(event, events.Started):
         return _start_feature(feature, event)
     if feature is None:
-        return Refusal("no workflow was started", 'begin one: phasegate run feature "..."')
+        return Refusal("no workflow was started", 'start one: phasegate run feature "..."')
     if isinstance(event, OrderEvent):
         return _apply_order(feature, event)
     if not feature.workflow.is_active or feature.workflow.stage is Stage.BLOCKED:
         return Refusal(f"the workflow is {feature.workflow.stage}")
 
-    return apply_outcome(feature, event) or Refusal(
-        f"nothing of this kind is due: {type(event).__name__}"
-    )
+    return apply_outcome(feature, event) or Refusal(f"unexpected event: {type(event).__name__}")
 
 
 def _start_feature(before: Feature | None, event: events.Started) -> Feature | Refusal:
@@ -128,8 +121,8 @@ def _start_feature(before: Feature | None, event: events.Started) -> Feature | R
     )
 
 
-def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:  # noqa: C901 - one case an order
-    """What a person, or the engine in their place, orders."""
+def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:
+    """Apply an order of the user, or of the engine on the user's behalf."""
     match event:
         case events.Advanced() if feature.closing:
             return Refusal("the workflow is being completed")
@@ -140,43 +133,50 @@ def _apply_order(feature: Feature, event: OrderEvent) -> Feature | Refusal:  # n
         case events.Retried():
             return _apply_workflow_step(feature, lifecycle.retry(feature.workflow), _start_round)
         case events.Escalated(why, remediation):
-            remedy = remediation or "deal with it, then resolve"
+            remedy = remediation or "fix the cause, then resolve"
             return _apply_workflow_step(
                 feature,
                 lifecycle.escalate(feature.workflow, why),
-                lambda one: _set_remediation(one, remedy),
+                lambda escalated: replace_fields(escalated, remediation=remedy),
             )
         case events.Resolved(how):
             return _apply_workflow_step(
                 feature,
                 lifecycle.resolve(feature.workflow, how),
-                lambda one: _resolve_blocker(one, how),
+                lambda resolved: _resolve_blocker(resolved, how),
             )
         case events.Cancelled() | events.WentBack() if _is_merged(feature):
-            return Refusal("the work is merged", "phasegate run ends the workflow")
+            return Refusal("the work is already merged", "finish the workflow: phasegate run")
         case events.WentBack(phase, why):
-            at = feature.workflow.index
+            left_index = feature.workflow.index
             return _apply_workflow_step(
                 feature,
                 lifecycle.go_back(feature.workflow, phase, why),
-                lambda one: _go_back(one, why, at),
+                lambda moved: _go_back(moved, why, left_index),
             )
         case events.Cancelled(reason):
             return _apply_workflow_step(
-                feature, lifecycle.cancel(feature.workflow, reason), lambda one: one
+                feature, lifecycle.cancel(feature.workflow, reason), lambda cancelled: cancelled
             )
         case events.CompletionRequested():
-            done = lifecycle.complete(feature.workflow)
-            if isinstance(done, Refusal) or feature.closing:
-                if isinstance(done, Refusal):
-                    return done
-                return feature
+            return _request_completion(feature, event)
 
-            closing = FORGE_CLOSING_STEPS if event.by_pull_request else CLOSING_STEPS
-            steps = closing if feature.workflow.merges else (Step.CLEAN_UP,)
-            return reset_retry_counters(
-                replace_fields(feature, closing=True, todo=steps, findings="")
-            )
+
+def _request_completion(feature: Feature, event: events.CompletionRequested) -> Feature | Refusal:
+    completed = lifecycle.complete(feature.workflow)
+    if isinstance(completed, Refusal):
+        return completed
+    if feature.closing:
+        return feature
+
+    if not feature.workflow.merges:
+        steps: tuple[Step, ...] = (Step.CLEAN_UP,)
+    elif event.by_pull_request:
+        steps = FORGE_CLOSING_STEPS
+    else:
+        steps = CLOSING_STEPS
+
+    return reset_retry_counters(replace_fields(feature, closing=True, todo=steps, findings=""))
 
 
 def _is_merged(feature: Feature) -> bool:
@@ -184,67 +184,63 @@ def _is_merged(feature: Feature) -> bool:
 
 
 def _go_back(feature: Feature, why: str, left_index: int) -> Feature:
-    """A phase begins anew.
+    """Start an earlier phase again.
 
-    Packages that are done stay so where their plan stays; else it is made anew, and decides.
+    Finished packages are kept if their plan is kept. If the planning phase is repeated, the new
+    plan decides about them.
     """
-    planned_at = next(
-        (at for at, phase in enumerate(feature.plan) if phase.work is PhaseWork.PACKAGES), 0
-    )
-    is_kept = feature.workflow.index >= planned_at
-    done = {
-        name: state
-        for name, state in feature.packages.items()
-        if is_kept and state is PackageState.DONE
-    }
-    needs = {name: waits for name, waits in feature.needs.items() if name in done}
+    works = [phase.work for phase in feature.plan]
+    if PhaseWork.PACKAGES in works:
+        packages_index = works.index(PhaseWork.PACKAGES)
+    else:
+        packages_index = 0
+
+    done = {}
+    if feature.workflow.index >= packages_index:
+        done = {
+            name: state for name, state in feature.packages.items() if state is PackageState.DONE
+        }
+
     if feature.closing:
         archived = feature.archive_round
     else:
         archived = feature.archive_round - 1
 
-    empty = replace_fields(
+    cleared = replace_fields(
         feature,
         packages=done,
-        needs=needs,
+        needs={name: needs for name, needs in feature.needs.items() if name in done},
         blocked={},
         findings="",
         remediation="",
         closing=False,
         sent_back=False,
+        written="",
+        failed_as="",
+        archive_round=archived + 1,
+        archive_rounds_before=archived,
     )
+    started = _start_round(add_user_note(cleared, why, left_index))
 
-    empty = replace_fields(empty, written="", failed_as="")
-    begun = _start_round(
-        add_user_note(
-            replace_fields(empty, archive_round=archived + 1, archive_rounds_before=archived),
-            why,
-            left_index,
-        )
-    )
+    if done and started.phase.work is PhaseWork.PACKAGES:
+        return replace_fields(started, todo=(*FIX_STEPS, Step.REPORT, Step.GATE))
 
-    is_more_work = begun.phase.work is PhaseWork.PACKAGES and bool(done)
-    if is_more_work:
-        return replace_fields(begun, todo=(*FIX_STEPS, Step.REPORT, Step.GATE))
-
-    return begun
+    return started
 
 
 def _resolve_blocker(feature: Feature, how: str) -> Feature:
-    """The blocked step is tried again.
-
-    Behind a gate that stopped, that is the phase, with the findings in hand.
-    """
-    again = {
+    """Retry the blocked step, or the whole phase with its findings if the gate stopped."""
+    packages = {
         name: PackageState.PLANNED if state is PackageState.BLOCKED else state
         for name, state in feature.packages.items()
     }
-    has_passed = feature.workflow.stage is Stage.GATE_PASSED
-    spoken = add_user_note(feature, how, feature.workflow.index + has_passed)
-    freed = reset_retry_counters(
+    gate_passed = feature.workflow.stage is Stage.GATE_PASSED
+    # After a passed gate, the note is for the next phase
+    noted = add_user_note(feature, how, feature.workflow.index + gate_passed)
+    unblocked = reset_retry_counters(
         replace_fields(
-            spoken,
-            packages=again,
+            noted,
+            packages=packages,
             blocked={},
             remediation="",
             written="",
@@ -253,27 +249,31 @@ def _resolve_blocker(feature: Feature, how: str) -> Feature:
         )
     )
 
-    # It passed before: nothing of the phase is due again
-    if feature.workflow.stage is Stage.GATE_PASSED:
-        # Whatever is on the branch now, a person has seen to it
-        if feature.todo[:1] == (Step.MERGE,):
-            return replace_fields(freed, judged="")
-        if feature.todo[:1] in ((Step.PUBLISH,), (Step.AWAIT,)):
-            return replace_fields(freed, judged="", todo=FORGE_STEPS)
+    if gate_passed:
+        return _resolve_after_gate(unblocked)
 
-        done = feature.archive_round
-        is_due = feature.todo[:1] == (Step.ARCHIVE,)
-        if is_due:
-            return replace_fields(freed, archive_round=done + 1, archive_rounds_before=done)
+    if not unblocked.todo:
+        return _start_round(unblocked)
+    if unblocked.asks_for_word:
+        return replace_fields(unblocked, attested=how, asks_for_word=False)
 
-        return freed
+    return unblocked
 
-    if feature.todo:
-        if feature.asks_for_word:
-            return replace_fields(freed, attested=how, asks_for_word=False)
-        return freed
 
-    return _start_round(freed)
+def _resolve_after_gate(feature: Feature) -> Feature:
+    """Retry the closing step that was blocked; the phases before it stay passed."""
+    next_step = feature.todo[:1]
+    # The user takes responsibility for what is on the branch now: `judged` is reset
+    if next_step == (Step.MERGE,):
+        return replace_fields(feature, judged="")
+    if next_step in ((Step.PUBLISH,), (Step.AWAIT,)):
+        return replace_fields(feature, judged="", todo=FORGE_STEPS)
+
+    if next_step == (Step.ARCHIVE,):
+        archived = feature.archive_round
+        return replace_fields(feature, archive_round=archived + 1, archive_rounds_before=archived)
+
+    return feature
 
 
 def _start_next_phase(feature: Feature) -> Feature:
@@ -281,16 +281,25 @@ def _start_next_phase(feature: Feature) -> Feature:
 
 
 def _start_round(feature: Feature) -> Feature:
-    """A round begins: nothing that was found before counts for it."""
+    """Start a round without evidence: results of earlier rounds do not count for it."""
     work = feature.phase.work
     is_first = feature.workflow.round == feature.workflow.rounds_before + 1
-    mends = not is_first and work in (PhaseWork.REVIEW, PhaseWork.COMMANDS) and feature.can_fix
-    steps = (*(FIX_STEPS if mends else ()), *STEPS_BY_WORK[work])
-    empty = replace_fields(
-        feature, verdict=None, commands={}, judged="", attested="", asks_for_word=False, report=""
-    )
+    steps = STEPS_BY_WORK[work]
+    if not is_first and work in (PhaseWork.REVIEW, PhaseWork.COMMANDS) and feature.can_fix:
+        steps = (*FIX_STEPS, *steps)
 
-    return reset_retry_counters(replace_fields(empty, todo=steps))
+    return reset_retry_counters(
+        replace_fields(
+            feature,
+            todo=steps,
+            verdict=None,
+            commands={},
+            judged="",
+            attested="",
+            asks_for_word=False,
+            report="",
+        )
+    )
 
 
 def _apply_workflow_step(
@@ -299,7 +308,3 @@ def _apply_workflow_step(
     if isinstance(step, Refusal):
         return step
     return then(replace_fields(feature, workflow=step, open_job=None))
-
-
-def _set_remediation(feature: Feature, remediation: str) -> Feature:
-    return replace_fields(feature, remediation=remediation)

@@ -1,7 +1,7 @@
-"""What came of a step of a feature: each event is taken in only while its step is due.
+"""Results of feature steps: each event is applied only while its step is due.
 
-No event carries a gate's outcome: it is judged here, from the evidence of the round, so that no
-sequence of events passes a gate without its evidence.
+No event carries the outcome of a gate. The gate is evaluated here, from the evidence of the round,
+so that no sequence of events passes a gate without its evidence.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from phasegate.core.workflow.lifecycle import Refusal, Stage, Workflow
 from phasegate.core.workflow.phases import PhaseWork
 
 _ENDED_STATES = (PackageState.DONE, PackageState.BLOCKED)
-_RETRY_HINT = "then fix the documents or the check on the feature's branch, or tell the agents more: resolve, and run again"
+_RETRY_HINT = (
+    "then fix the documents or the check on the feature's branch, or add instructions: "
+    "resolve, and run again"
+)
 _NO_PACKAGES_HINT = (
     "this workflow has no work packages: change the feature's branch yourself, then resolve"
 )
 
 
-def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | None:  # noqa: C901 - one case an event: a table, not a maze
-    """What came of the step that was due; None if it was not."""
-    if feature.todo:
-        due = feature.todo[0]
-    else:
-        due = Step.STOP
+def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | None:  # noqa: C901 - one case per event
+    """Apply the result of the current step; None if the event does not belong to it."""
+    due = feature.todo[0] if feature.todo else Step.STOP
 
     match event:
         case events.JobStarted(_, role) if (
@@ -59,15 +59,7 @@ def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | 
         case events.DocumentsWritten() if due is Step.HARVEST:
             return _after_writing(feature, event)
         case events.ScopeViolated(violations) if due is Step.HARVEST:
-            remedy = "see what it wrote in the job's log, then resolve: the run begins again"
-            stopped = _block(feature, f"File scope violation: {'; '.join(violations)}", remedy)
-            closing = CLOSING_STEPS if Step.MERGE in feature.todo else FORGE_CLOSING_STEPS
-            return replace_fields(
-                stopped,
-                todo=closing if feature.closing else STEPS_BY_WORK[PhaseWork.PLANNING],
-                verdict=None,
-                report="",
-            )
+            return _after_scope_violation(feature, violations)
         case events.PackagesPlanned() if due in (Step.PLAN, Step.FIX):
             return _after_plan(feature, event)
         case events.PackageStarted(package) if (
@@ -111,15 +103,30 @@ def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | 
             return None
 
 
+def _after_scope_violation(feature: Feature, violations: tuple[str, ...]) -> Feature:
+    """Block the feature; once resolved, the writer starts again."""
+    remedy = "see what it wrote in the job's log, then resolve: the job is started again"
+    blocked = _block(feature, f"File scope violation: {'; '.join(violations)}", remedy)
+
+    if not feature.closing:
+        steps = STEPS_BY_WORK[PhaseWork.PLANNING]
+    elif Step.MERGE in feature.todo:
+        steps = CLOSING_STEPS
+    else:
+        steps = FORGE_CLOSING_STEPS
+
+    return replace_fields(blocked, todo=steps, verdict=None, report="")
+
+
 def _after_job(feature: Feature, ended: events.JobEnded, due: Step, commit: str) -> Feature:
     if ended.end is JobEndKind.DONE:
         return _after_answer(reset_retry_counters(feature), ended, due, commit)
 
-    counted = count_retry(ended, feature, feature.limits)
-    if counted is None:
+    counters = count_retry(ended, feature, feature.limits)
+    if counters is None:
         return _block(feature, *explain_give_up(ended, feature))
 
-    after = replace_fields(feature, **counted)
+    after = replace_fields(feature, **counters)
     if ended.end is JobEndKind.LOST:
         return after
 
@@ -127,9 +134,10 @@ def _after_job(feature: Feature, ended: events.JobEnded, due: Step, commit: str)
 
 
 def _after_answer(feature: Feature, ended: events.JobEnded, due: Step, commit: str) -> Feature:
-    """A writer's PASS is no evidence, only its own doubt counts.
+    """Apply the verdict of a job that was completed.
 
-    What a critic or reviewer says is for the gate.
+    A writer's own PASS is not evidence; only its NEEDS_REVISION counts. Verdicts of critics and
+    reviewers are evidence for the gate.
     """
     if due is Step.WRITE:
         if ended.verdict is not Verdict.NEEDS_REVISION:
@@ -143,14 +151,15 @@ def _after_answer(feature: Feature, ended: events.JobEnded, due: Step, commit: s
         if ended.verdict is Verdict.PASS:
             return _finish_step(feature)
 
-        again = feature.round < feature.last_round
-        if ended.verdict is Verdict.NEEDS_CHANGES and again:
+        if ended.verdict is Verdict.NEEDS_CHANGES and feature.round < feature.last_round:
             return replace_fields(
                 feature, archive_round=feature.archive_round + 1, findings=ended.text
             )
 
         return _block(
-            feature, f"the archivist says {ended.verdict}", "read its answer, fix it, then resolve"
+            feature,
+            f"the verdict of the archivist is {ended.verdict}",
+            "read its answer, fix it, then resolve",
         )
 
     text = f"{feature.report}\n{ended.text}".strip()
@@ -158,15 +167,20 @@ def _after_answer(feature: Feature, ended: events.JobEnded, due: Step, commit: s
 
 
 def _after_writing(feature: Feature, event: events.DocumentsWritten) -> Feature:
-    """A writer that was told what is wrong and changed nothing: a critic would say the same again."""
+    """Continue with the critic, unless documents are missing.
+
+    A writer that had findings to address and changed nothing blocks the feature: a critic would
+    only repeat them.
+    """
     if event.unchanged:
         if feature.findings:
-            asked = f"; it was to answer: {first_line(feature.findings)}"
+            open_findings = f"; findings to address: {first_line(feature.findings)}"
         else:
-            asked = ""
+            open_findings = ""
 
         remedy = f"read why (phasegate show {feature.phase.key} --answer), {_RETRY_HINT}"
-        return replace_fields(_block(feature, f"the round changed nothing{asked}", remedy), todo=())
+        blocked = _block(feature, f"the round changed nothing{open_findings}", remedy)
+        return replace_fields(blocked, todo=())
 
     after = _finish_step(replace_fields(feature, written=event.commit))
     if event.missing:
@@ -180,28 +194,35 @@ def _after_plan(feature: Feature, event: events.PackagesPlanned) -> Feature:
         reasons = "; ".join(event.problems) or "the plan has no packages"
         return _block(
             feature,
-            f"no packages can be made: {reasons}",
+            f"no packages can be planned: {reasons}",
             "fix tasks.md on the feature's branch, then resolve",
         )
 
-    fresh = dict.fromkeys(event.packages, PackageState.PLANNED)
-    needs = {**feature.needs, **event.packages}
+    planned = dict.fromkeys(event.packages, PackageState.PLANNED)
     after = _finish_step(
-        replace_fields(feature, needs=needs, packages={**fresh, **feature.packages})
+        replace_fields(
+            feature,
+            needs={**feature.needs, **event.packages},
+            packages={**planned, **feature.packages},
+        )
     )
     if _are_all_packages_done(after):
         return _finish_step(after)
-    if waiting := _find_unstartable_packages(after):
-        reason = f"{', '.join(waiting)} can never begin: a dependency cycle, or a dependency that is not a package"
+
+    if unstartable := _find_unstartable_packages(after):
+        reason = (
+            f"{', '.join(unstartable)} can never start: "
+            "a dependency cycle, or a dependency that is not a package"
+        )
         return _block(feature, reason, "fix the plan, then resolve")
 
     return after
 
 
 def _find_unstartable_packages(feature: Feature) -> tuple[str, ...]:
-    """The packages that wait for each other, or for what is no package."""
-    placed = {name for wave in compute_waves(feature.needs) for name in wave}
-    return tuple(sorted(feature.needs.keys() - placed))
+    """Return packages that depend on each other in a cycle, or on an unknown package."""
+    startable = {name for wave in compute_waves(feature.needs) for name in wave}
+    return tuple(sorted(feature.needs.keys() - startable))
 
 
 def _after_package(feature: Feature, event: events.PackageEnded) -> Feature:
@@ -227,13 +248,12 @@ def _after_package(feature: Feature, event: events.PackageEnded) -> Feature:
 
 
 def list_workable_packages(feature: Feature) -> tuple[str, ...]:
-    """The packages that can be worked on: those in work, and those that wait for nothing more."""
+    """Return the packages in progress and those whose dependencies are all done."""
     states = feature.packages
-    can = find_ready_packages(
-        {name: frozenset(waits) for name, waits in feature.needs.items()}, states
-    )
+    needs = {name: frozenset(others) for name, others in feature.needs.items()}
+    ready = find_ready_packages(needs, states)
     return tuple(
-        name for name in sorted(states) if states[name] is PackageState.DOING or name in can
+        name for name in sorted(states) if states[name] is PackageState.DOING or name in ready
     )
 
 
@@ -245,13 +265,13 @@ def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
     if not event.results and not feature.attested:
         remedy = (
             f'set commands = ["..."] in [phases."{feature.phase.key}"] of phasegate.toml, '
-            "or say how it was checked: resolve"
+            "or describe how it was checked: resolve"
         )
-        stopped = _block(feature, f"{feature.phase.key} has no command to run", remedy)
-        return replace_fields(stopped, asks_for_word=True)
+        blocked = _block(feature, f"{feature.phase.key} has no command to run", remedy)
+        return replace_fields(blocked, asks_for_word=True)
 
     if not event.results:
-        report = f"Attested by a person: {feature.attested}"
+        report = f"Attested by the user: {feature.attested}"
         return _drop_step(
             _finish_step(replace_fields(feature, commands={ATTESTATION: True}, report=report)),
             Step.REVIEW,
@@ -259,7 +279,7 @@ def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
 
     if event.lacking:
         remedy = "install it, then resolve: the commands are run again"
-        return _block(feature, f"no agent can mend this: {'; '.join(event.lacking)}", remedy)
+        return _block(feature, f"no agent can fix this: {'; '.join(event.lacking)}", remedy)
 
     after = _finish_step(
         replace_fields(
@@ -283,42 +303,46 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
     findings = "\n\n".join(
         part for part in (event.findings, feature.report, *result.reasons) if part
     )
+    remedy = ""
     if workflow.stage is Stage.BLOCKED:
         remedy = "read the findings, decide, then resolve"
-    else:
-        remedy = ""
 
     if workflow.stage is Stage.GATE_FAILED and event.alike and event.alike == feature.failed_as:
-        reason = f"the gate failed in exactly the same way as in the round before: {first_line(findings)}"
-        remedy = f"see what was tried (phasegate show {feature.phase.key} --answer, --evidence), {_RETRY_HINT}"
+        reason = (
+            "the gate failed in exactly the same way as in the previous round: "
+            f"{first_line(findings)}"
+        )
+        remedy = (
+            f"see what was tried (phasegate show {feature.phase.key} --answer, --evidence), "
+            f"{_RETRY_HINT}"
+        )
         workflow = _expect_workflow(lifecycle.escalate(workflow, reason))
 
     is_answered = workflow.stage is Stage.GATE_PASSED and workflow.index >= feature.said_at
-    said = "" if is_answered else feature.said
-    after = replace_fields(
-        feature, workflow=workflow, todo=(), findings=findings, remediation=remedy, said=said
-    )
-
     return replace_fields(
-        after, failed_as=event.alike if workflow.stage is Stage.GATE_FAILED else ""
+        feature,
+        workflow=workflow,
+        todo=(),
+        findings=findings,
+        remediation=remedy,
+        said="" if is_answered else feature.said,
+        failed_as=event.alike if workflow.stage is Stage.GATE_FAILED else "",
     )
 
 
 def _after_remarks(feature: Feature, event: events.RemarksReceived) -> Feature:
-    """Remarks of people at the forge are the findings of one more package.
+    """Turn new remarks of reviewers into one more package, then update the pull request.
 
-    Then the pull request is brought up to date.
-
-    Each package has its own checks and its own review, so the branch is judged again when it is
-    published.
+    Each package has its own checks and its own review, so `judged` is reset: the branch is
+    evaluated again when it is published.
     """
-    known = {one.id for one in feature.remarks}
-    new = tuple(one for one in event.remarks if one.id not in known)
+    known = {remark.id for remark in feature.remarks}
+    new = tuple(remark for remark in event.remarks if remark.id not in known)
     if not new:
         return feature
 
-    findings = "\n\n".join(one.finding for one in new)
-    taken = replace_fields(
+    findings = "\n\n".join(remark.finding for remark in new)
+    accepted = replace_fields(
         _set_reason(feature, ""),
         remarks=(*feature.remarks, *new),
         unanswered=len(new),
@@ -327,50 +351,50 @@ def _after_remarks(feature: Feature, event: events.RemarksReceived) -> Feature:
 
     if not feature.can_fix:
         return replace_fields(
-            _block(taken, f"remarks at the pull request:\n{findings}", _NO_PACKAGES_HINT),
+            _block(accepted, f"remarks on the pull request:\n{findings}", _NO_PACKAGES_HINT),
             todo=FORGE_STEPS,
         )
 
-    return replace_fields(taken, todo=(*FIX_STEPS, *FORGE_STEPS), judged="")
+    return replace_fields(accepted, todo=(*FIX_STEPS, *FORGE_STEPS), judged="")
 
 
 def _after_sent_back(feature: Feature, event: events.SentBack) -> Feature:
-    """The failing tests are the findings of one more package, once.
-
-    The second time they are a person's.
-    """
+    """Turn the failing tests into one more package; block the feature the second time."""
     if feature.sent_back or not feature.can_fix:
         return _block(feature, f"{event.reason}:\n{event.findings}", event.remediation)
 
     findings = f"{event.reason}:\n{event.findings}"
-    # What changes is published anew
-    rest = FORGE_STEPS if feature.todo[0] is Step.AWAIT else feature.todo
+    # The fix has to be published again
+    remaining = FORGE_STEPS if feature.todo[0] is Step.AWAIT else feature.todo
 
     return replace_fields(
-        feature, sent_back=True, findings=findings, judged="", todo=(*FIX_STEPS, *rest)
+        feature, sent_back=True, findings=findings, judged="", todo=(*FIX_STEPS, *remaining)
     )
 
 
 def evaluate_phase_gate(feature: Feature, event: events.GateChecked) -> GateResult:
-    """The gate of the phase, from what this round brought."""
+    """Evaluate the gate of the phase from the evidence of this round."""
     checks = {**feature.commands, **event.checks}
-    demanded = (*event.checks, *feature.commands)
+    required = (*event.checks, *feature.commands)
 
     match feature.phase.work:
         case PhaseWork.PACKAGES:
             checks |= {name: state is PackageState.DONE for name, state in feature.packages.items()}
-            demanded = (*event.checks, *(feature.packages or ("packages",)))
+            required = (*event.checks, *(feature.packages or ("packages",)))
         case PhaseWork.COMMANDS:
-            demanded = (*event.checks, *(feature.commands or ("commands",)))
+            required = (*event.checks, *(feature.commands or ("commands",)))
 
-    attested = feature.commands.get(ATTESTATION) is True
+    is_attested = feature.commands.get(ATTESTATION) is True
     demands = GateDemands(
-        feature.phase.artifacts,
-        demanded,
-        feature.phase.work is not PhaseWork.PACKAGES and not attested,
+        artifacts=feature.phase.artifacts,
+        commands=required,
+        verdict=feature.phase.work is not PhaseWork.PACKAGES and not is_attested,
+    )
+    evidence = GateEvidence(
+        artifacts=frozenset(event.artifacts), commands=checks, verdict=feature.verdict
     )
 
-    return evaluate_gate(demands, GateEvidence(frozenset(event.artifacts), checks, feature.verdict))
+    return evaluate_gate(demands, evidence)
 
 
 def _block(feature: Feature, reason: str, remediation: str) -> Feature:
@@ -382,7 +406,7 @@ def _block(feature: Feature, reason: str, remediation: str) -> Feature:
 
 
 def _expect_workflow(step: lifecycle.WorkflowOrRefusal) -> Workflow:
-    """The step of a workflow that is known to be possible here."""
+    """Return the result of a step that must be possible here."""
     if isinstance(step, Refusal):
         raise AssertionError(step.reason)
     return step
@@ -393,7 +417,7 @@ def _finish_step(feature: Feature) -> Feature:
 
 
 def _drop_step(feature: Feature, step: Step) -> Feature:
-    return replace_fields(feature, todo=tuple(one for one in feature.todo if one is not step))
+    return replace_fields(feature, todo=tuple(other for other in feature.todo if other is not step))
 
 
 def _set_reason(feature: Feature, reason: str) -> Feature:

@@ -1,4 +1,4 @@
-"""Where a feature stands, and the steps that lead on from there."""
+"""State of a feature and its steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from phasegate.core.workflow.phases import PhaseWork
 
 
 class Step(StrEnum):
-    """What the engine can do next."""
+    """A step that the engine can run."""
 
     WRITE = "write"
     HARVEST = "harvest"
@@ -59,9 +59,9 @@ ATTESTATION = "attestation"
 
 
 class FeatureAction(msgspec.Struct, frozen=True):
-    """Something to do now.
+    """An action to run now.
 
-    `packages` are those to be started; `note` is why an agent is asked again.
+    `packages` are the packages to start; `note` is the reason why an agent is asked again.
     """
 
     step: Step
@@ -70,60 +70,64 @@ class FeatureAction(msgspec.Struct, frozen=True):
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """Where a feature stands, folded from its events."""
+    """State of a feature, folded from its events.
+
+    The fleet sends it through Temporal: names and types of the fields are part of the wire format.
+    """
 
     workflow: Workflow
     plan: tuple[PhasePlan, ...]
     base: str
     description: str = ""
     limits: FeatureLimits = FeatureLimits()
-    # Of this round, or of the closing
+    # Remaining steps of this round, or of the closing sequence
     todo: tuple[Step, ...] = ()
     closing: bool = False
     archive_round: int = 1
-    # A person's last answer
+    # Archive rounds before the user's last order: the limit counts from there
     archive_rounds_before: int = 0
     open_job: JobStarted | None = None
+    # Counters of the current job, see `retry.count_retry`
     retries: int = 0
     asked_again: bool = False
     pauses: int = 0
-    # Of the run that is due, one after the other
     losses: int = 0
+    # Dependencies of each package
     needs: Mapping[str, tuple[str, ...]] = {}
     packages: Mapping[str, PackageState] = {}
-    # Why, for each package that is
+    # Reason for each blocked package
     blocked: Mapping[str, str] = {}
-    # Of this round's critic or reviewer
+    # Verdict of this round's critic or reviewer
     verdict: Verdict | None = None
-    # Of this round
+    # Results of this round's commands, by name
     commands: Mapping[str, bool] = {}
-    # The commit that the commands ran on and the critic or reviewer saw; no other passes the gate
+    # Commit that the commands and the critic or reviewer evaluated; no other commit passes the gate
     judged: str = ""
-    # There is no command: a person is asked how it was checked
+    # No command is configured: the user is asked how it was checked
     asks_for_word: bool = False
-    # How a person says that it was checked, where there is no command
+    # The user's description of how it was checked, if no command is configured
     attested: str = ""
-    # What the commands and the reviewer said: the text of the document that we write
+    # Output of commands and reviewer: the text of the generated report
     report: str = ""
-    # Of the round before, for the next
+    # Findings of the previous round, for the next one
     findings: str = ""
-    # The commit with what the phase's last writer left, since a person last had a say
+    # Commit of the phase's last writer, since the user's last order
     written: str = ""
-    # How the gate failed in the round before
+    # `alike` key of the previous failed gate
     failed_as: str = ""
-    # By a person who resolved or went back: for every agent until a gate passes where they spoke
+    # Notes of the user from `resolve` and `back`; passed to every agent until the gate of `said_at`
+    # passes
     said: str = ""
-    # The phase that has to pass, by its position
+    # Index of the phase whose gate has to pass
     said_at: int = 0
     remediation: str = ""
-    # The commit of the base that holds the work
+    # Commit of the base branch that contains the feature
     merged: str = ""
-    # From its merge, since a person last had a say
+    # True if a merge failed on top of newer merges, since the user's last order
     sent_back: bool = False
     pull: PullOpened | None = None
-    # All that were taken up, the ones without an answer last
+    # All accepted remarks; the last `unanswered` ones have no reply yet
     remarks: tuple[AcceptedRemark, ...] = ()
-    # How many of them
     unanswered: int = 0
 
     @property
@@ -132,14 +136,14 @@ class Feature(msgspec.Struct, frozen=True):
 
     @property
     def round(self) -> int:
-        """The round that is due, of the phase or of the archive."""
+        """Current round of the phase or of the archive step."""
         if self.closing:
             return self.archive_round
         return self.workflow.round
 
     @property
     def last_round(self) -> int:
-        """The one after which a person decides."""
+        """Last round before the user has to decide."""
         if self.closing:
             before = self.archive_rounds_before
         else:
@@ -148,23 +152,23 @@ class Feature(msgspec.Struct, frozen=True):
 
     @property
     def can_fix(self) -> bool:
-        """Whether this phase may have code changed: only where packages were planned before."""
+        """Whether code may be changed in this phase: only after packages were planned."""
         return bool(self.packages)
 
 
 def replace_fields(feature: Feature, **fields: object) -> Feature:
-    """The feature with other values in some fields."""
+    """Return a copy of the feature with some fields replaced."""
     return msgspec.structs.replace(feature, **fields)
 
 
 def add_user_note(feature: Feature, note: str, phase_index: int) -> Feature:
-    """The feature with what a person said, besides what they said before and no gate has answered."""
-    every = "\n".join(part for part in (feature.said, note.strip()) if part)
-    return replace_fields(
-        feature, said=every, said_at=max(phase_index, feature.said_at if feature.said else 0)
-    )
+    """Append a note of the user to those that no gate has answered yet."""
+    notes = "\n".join(part for part in (feature.said, note.strip()) if part)
+    if feature.said:
+        phase_index = max(phase_index, feature.said_at)
+    return replace_fields(feature, said=notes, said_at=phase_index)
 
 
 def reset_retry_counters(feature: Feature) -> Feature:
-    """The feature with all tries of a run before it."""
+    """Return the feature with all retries available again."""
     return replace_fields(feature, retries=0, asked_again=False, pauses=0, losses=0)

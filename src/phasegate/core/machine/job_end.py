@@ -1,6 +1,6 @@
-"""What the end of an agent's run means: how it ended, its answer and its blockers.
+"""Classify the end of a job from its process result, its answer and its blockers.
 
-Files and checks count later.
+Changed files and checks are evaluated later.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ MAX_TASKS_NAMED = 20
 
 
 class ObservedEnd(NamedTuple):
-    """What was seen of a run's end, but for its answer."""
+    """Observed facts about the end of a job, without its answer."""
 
     job: str
     package: str | None
     role: str
-    # It came to its own end
+    # The process ended normally
     completed: bool
-    # It did not, for a reason that may pass by itself
+    # The process failed for a temporary reason
     transient: bool
     reason: str
     remedy: str
-    # `BLOCKER:` lines, wherever they stood
+    # `BLOCKER:` lines from any part of the output
     blockers: tuple[str, ...] = ()
-    # How, if it was told to stop before it ended
+    # Why it was asked to stop, if it was
     stop_reason: str = ""
-    # Of a limit of its provider, where that is known
+    # When the rate limit of the provider ends; 0 if unknown
     limit_reset_at_s: float = 0.0
-    # That it was given alone, and owes a status each
+    # Tasks of this agent; each needs a status
     tasks: tuple[str, ...] = ()
-    # Its answer before this one could not be used
+    # The previous answer could not be parsed
     asked_again: bool = False
 
 
 class JobVerdict(NamedTuple):
-    """How a job counts, why, and what to do."""
+    """How a job end is counted, why, and the remedy."""
 
     end: JobEndKind
     reason: str = ""
@@ -49,24 +49,24 @@ class JobVerdict(NamedTuple):
 
 
 class RateLimitWait(NamedTuple):
-    """A wait for a limit of the provider, should there be one."""
+    """Facts needed to decide whether a rate limit is waited for."""
 
     now_s: float
-    # As people read it
+    # End of the limit as local time
     until_text: str
-    # Another agent goes on meanwhile
+    # Another agent can do the work until then
     has_fallback_agent: bool
 
 
 def classify_job_end(
     observed: ObservedEnd, answer: Answer, limit_wait: RateLimitWait
 ) -> JobVerdict:
-    """What the end of a run means. Nothing but its own end with a valid answer is DONE."""
+    """Classify the end of a job. Only a normal end with a valid answer is DONE."""
     verdict = _classify_without_limit(observed, answer)
     if verdict.end is JobEndKind.TRANSIENT and observed.limit_reset_at_s > limit_wait.now_s:
         return _classify_rate_limited(verdict.reason, observed.limit_reset_at_s, limit_wait)
 
-    # Asked again, it would use up its time again
+    # It ran out of time once; asked again, it would do so again
     if verdict.end is JobEndKind.UNREADABLE and observed.stop_reason:
         return verdict._replace(
             end=JobEndKind.FAILED, reason=f"{observed.stop_reason}: {verdict.reason}"
@@ -76,17 +76,17 @@ def classify_job_end(
 
 
 def _classify_without_limit(observed: ObservedEnd, answer: Answer) -> JobVerdict:
-    """What an agent says outright goes before what its last words look like.
+    """Classify by explicit statements of the agent first, then by how the process ended.
 
-    A blocker is not tried again.
+    A blocker that the agent reports is not retried.
     """
     response = answer.response
 
     if response is not None and not response.success:
-        if refused := _find_result_problems(observed, response):
-            return JobVerdict(JobEndKind.UNREADABLE, refused)
+        if problem := _find_result_problems(observed, response):
+            return JobVerdict(JobEndKind.UNREADABLE, problem)
 
-        reason = response.blocked_reason or response.error or "it failed"
+        reason = response.blocked_reason or response.error or "the agent failed"
         return JobVerdict(JobEndKind.BLOCKED, reason, response.remediation or "")
 
     if observed.blockers:
@@ -104,59 +104,58 @@ def _classify_without_limit(observed: ObservedEnd, answer: Answer) -> JobVerdict
 
 
 def _check_response(observed: ObservedEnd, answer: Answer) -> JobVerdict:
-    """An implementer owes the JSON result of this very job, and a status for each task that agrees
-    with it.
-    """
+    """Require the JSON result of this job, and task statuses that agree with it."""
     if answer.response is None:
         return JobVerdict(JobEndKind.UNREADABLE, answer.result_error or "there is no JSON result")
 
-    why = _find_result_problems(observed, answer.response) or _find_task_problem(observed, answer)
-    if why:
-        return JobVerdict(JobEndKind.UNREADABLE, why)
+    problem = _find_result_problems(observed, answer.response) or _find_task_problem(
+        observed, answer
+    )
+    if problem:
+        return JobVerdict(JobEndKind.UNREADABLE, problem)
 
     return JobVerdict(JobEndKind.DONE)
 
 
 def _find_task_problem(observed: ObservedEnd, answer: Answer) -> str:
-    """Why the task statuses and a success cannot both stand.
+    """Return why the task statuses contradict a success, or "".
 
-    A missing one is asked for once, if there is time.
+    A missing status is requested once, if there is time.
     """
-    said = answer.task_statuses
-    failed = [name for name, status in said.items() if status is TaskStatus.FAILED]
+    statuses = answer.task_statuses
+    failed = [name for name, status in statuses.items() if status is TaskStatus.FAILED]
     if failed:
-        return f"the result says success, but FAILED is the status of task {', '.join(failed[:MAX_TASKS_NAMED])}"
+        names = ", ".join(failed[:MAX_TASKS_NAMED])
+        return f"the result says success, but the status of these tasks is FAILED: {names}"
 
-    missing = [name for name in observed.tasks if name not in said]
+    missing = [name for name in observed.tasks if name not in statuses]
     if missing and not observed.asked_again and not observed.stop_reason:
-        return f"there is no task_status line for task {', '.join(missing[:MAX_TASKS_NAMED])}"
+        return f"task_status lines are missing for: {', '.join(missing[:MAX_TASKS_NAMED])}"
 
     return ""
 
 
 def _find_result_problems(observed: ObservedEnd, response: AgentResponse) -> str:
-    refused = check_result(response, observed.job, observed.package)
-    if refused:
-        return f"the JSON result is refused: {', '.join(refused)}"
+    problems = check_result(response, observed.job, observed.package)
+    if problems:
+        return f"the JSON result is invalid: {', '.join(problems)}"
     return ""
 
 
 def _classify_rate_limited(
     reason: str, limit_reset_at_s: float, limit_wait: RateLimitWait
 ) -> JobVerdict:
-    """A limit of the provider is waited for, if it is lifted soon enough or another agent goes on
-    meanwhile.
-    """
+    """Wait for a rate limit that ends soon enough, or while another agent can do the work."""
     if (
         limit_wait.has_fallback_agent
         or limit_reset_at_s - limit_wait.now_s <= MAX_RATE_LIMIT_WAIT_S
     ):
         return JobVerdict(
-            JobEndKind.RATE_LIMITED, f"{reason}; it rests until {limit_wait.until_text}"
+            JobEndKind.RATE_LIMITED, f"{reason}; rate-limited until {limit_wait.until_text}"
         )
 
     return JobVerdict(
         JobEndKind.FAILED,
-        f"{reason}; not lifted until {limit_wait.until_text}",
-        "resolve then, or give the agent a fallback",
+        f"{reason}; rate-limited until {limit_wait.until_text}",
+        "resolve after that, or configure a fallback agent",
     )

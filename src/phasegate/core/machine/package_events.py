@@ -1,6 +1,6 @@
-"""What can happen to a work package on its way.
+"""Events of a work package, as stored in its journal.
 
-The journal holds these; `core/machine/package_machine` reads them.
+`core/machine/package_machine` folds them into a `PackageRun`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from phasegate.core.answer.vocabulary import TaskStatus, Verdict
 from phasegate.core.workflow.origin import OrderOrigin
 
 _VOLATILE_VALUES = re.compile(
-    r"\b\d+(?:\.\d+)? ?(?:m?s|sec(?:onds?)?|min(?:utes?)?)\b|\b0x[0-9a-f]+\b|\b\d\d:\d\d(?::\d\d)?\b",
+    r"\b\d+(?:\.\d+)? ?(?:m?s|sec(?:onds?)?|min(?:utes?)?)\b"
+    r"|\b0x[0-9a-f]+\b|\b\d\d:\d\d(?::\d\d)?\b",
     re.I,
 )
 MAX_QUOTE_CHARS = 200
-# Of one run, for limits of the provider
+# Retries of one job after a rate limit
 MAX_PAUSES = 20
-# Of one run: one that ends whoever drives it would go round for ever
+# Retries of one job after its process was lost. Without a limit, a job that kills the process that
+# drives it would be started for ever
 MAX_LOSSES = 3
 
 
 class PackageLimits(msgspec.Struct, frozen=True):
-    """How often things are tried."""
+    """Limits on rounds and retries, and the number of agents."""
 
     rounds: int = 5
     retries: int = 3
@@ -36,49 +38,49 @@ class PackageLimits(msgspec.Struct, frozen=True):
 
 
 class JobEndKind(StrEnum):
-    """How an agent's job ended, as we see it."""
+    """How the job of an agent ended, as classified by `job_end`."""
 
     # Exit code 0 and a valid answer
     DONE = "done"
-    # We died before its end: it is run again, a few times, and that counts as no try
+    # Our process ended before the job did: retried a few times, not counted as a retry
     LOST = "lost"
-    # Worth trying again by itself: network, a lock, a rate limit
+    # A temporary failure (network, lock, rate limit): retried
     TRANSIENT = "transient"
-    # The provider says when it goes on: tried again then, and that counts as no try
+    # The provider says when the limit ends: retried then, not counted as a retry
     RATE_LIMITED = "rate limited"
-    # The work may be good, the answer is missing or malformed: ask once more
+    # The work may be usable, but the answer is missing or malformed: asked once more
     UNREADABLE = "unreadable"
-    # The agent says that it cannot go on
+    # The agent reports that it cannot continue
     BLOCKED = "blocked"
-    # A timeout, a crash, a failure response
+    # A timeout, a crash or a failure response
     FAILED = "failed"
 
 
 class PackageEvent(msgspec.Struct, frozen=True, tag=True):
-    """Something that happened. The journal holds nothing else."""
+    """Base class of all package events; the journal holds nothing else."""
 
 
 class PackagePrepared(PackageEvent, frozen=True, tag="prepared"):
-    """The package's branch and checkouts are there, from this commit of the feature's branch."""
+    """The branch and the checkouts of the package were created from this commit."""
 
     base: str
-    # The agents of a contest, one an attempt; none: there is no contest
+    # Agents of a contest, one per attempt; empty: no contest
     entrants: tuple[str, ...] = ()
-    # Whether a review of what changed since the last one is enough for a merge
+    # Whether a review of only the changes since the last review is enough for a merge
     delta_is_final: bool = False
-    # Whether a pull request shows the work, and merges it
+    # Whether the package is merged through a pull request
     at_forge: bool = False
 
 
 class PackageJobStarted(PackageEvent, frozen=True, tag="job-started"):
     job: str
-    # Implement or review
+    # implement or review
     role: str
     round: int
     agent_index: int = 0
-    # As people know it
+    # Configured name of the agent
     agent: str = ""
-    # Of a review of what changed since the last one: by how much its prompt is shorter
+    # Delta reviews only: tokens saved compared with a full review prompt
     saved_tokens: int = 0
 
 
@@ -88,47 +90,47 @@ class PackageJobEnded(PackageEvent, frozen=True, tag="job-ended"):
     reason: str = ""
     remediation: str = ""
     cleanup: bool = False
-    # Of a lost job: when it last gave a sign. Without it, a loss of before they were counted
+    # Lost jobs only: time of the last output. Empty in journals written before losses were counted
     last_seen: str = ""
-    # As the implementer reports them
+    # Task statuses reported by the implementer
     tasks: tuple[tuple[str, TaskStatus], ...] = ()
 
 
 class Harvested(PackageEvent, frozen=True, tag="harvested"):
-    """What was taken over from the checkouts.
+    """The changes collected from the checkouts.
 
-    A commit, or none where nothing differs from the base, or violations.
+    A commit, or violations, or neither if nothing differs from the base.
     """
 
     commit: str = ""
     violations: tuple[str, ...] = ()
-    # Where a key stood that was lent to the agent
+    # Places where a secret of the agent was found
     leaks: tuple[str, ...] = ()
-    # The paper with what a diff would not make plain to the reviewer
+    # Document about changes that a diff does not show well, for the reviewer
     remarks: str = ""
-    # Where nothing differs from the base: the deliverables that it has already
+    # If nothing differs from the base: the deliverables that already exist
     there: tuple[str, ...] = ()
-    # The round brought nothing: the commit is that of the round before, or there is none
+    # The round changed nothing: the commit is that of the previous round, or empty
     unchanged: bool = False
 
 
 class Validated(PackageEvent, frozen=True, tag="validated"):
-    """What our own checks found on a clean checkout; no failures means that the manifest passed."""
+    """Results of the checks on a clean checkout; no failures means that the manifest passed."""
 
     commit: str
     failures: tuple[str, ...] = ()
-    # Of the failed checks, those whose program is not there
+    # Failed checks whose program is not installed
     without_program: tuple[str, ...] = ()
-    # The paper with what was found, for the reviewer
+    # Document with the results, for the reviewer
     evidence: str = ""
-    # The paper with what the agents said and is not so
+    # Document with the agents' false claims
     claims: str = ""
-    # The `failure_key` of the failures
+    # `failure_key` of the failures
     alike: str = ""
 
 
 class AttemptChecked(PackageEvent, frozen=True, tag="attempt-judged"):
-    """What an attempt left, and what our checks found there; nothing to check is None."""
+    """Changes and check results of a contest attempt; `validated` is None if it has no changes."""
 
     attempt: int
     harvested: Harvested
@@ -136,16 +138,16 @@ class AttemptChecked(PackageEvent, frozen=True, tag="attempt-judged"):
 
 
 class AttemptsCompared(PackageEvent, frozen=True, tag="attempts-compared"):
-    """The reviewer's choice among those that passed."""
+    """The reviewer's choice among the attempts that passed."""
 
     best: int
     findings: str = ""
 
 
 class AttemptSelected(PackageEvent, frozen=True, tag="attempt-taken"):
-    """An attempt's checkout and branch are the package's now.
+    """The checkout and branch of an attempt became those of the package.
 
-    The others are kept under these refs, by attempt.
+    `kept` maps the other attempts to the refs under which they are kept.
     """
 
     attempt: int
@@ -155,14 +157,14 @@ class AttemptSelected(PackageEvent, frozen=True, tag="attempt-taken"):
 class Reviewed(PackageEvent, frozen=True, tag="reviewed"):
     verdict: Verdict
     findings: str = ""
-    # It was about what changed since the last review, with the whole by reference
+    # True for a review of only the changes since the last review
     delta: bool = False
-    # The `failure_key` of the findings
+    # `failure_key` of the findings
     alike: str = ""
 
 
 class AcceptedRemark(msgspec.Struct, frozen=True):
-    """A remark at a pull request that a round deals with."""
+    """A remark on a pull request that a round addresses."""
 
     id: str
     thread: str
@@ -170,7 +172,7 @@ class AcceptedRemark(msgspec.Struct, frozen=True):
 
 
 class PackagePublished(PackageEvent, frozen=True, tag="published"):
-    """The work is at the forge, and a pull request onto the feature's branch shows it."""
+    """The package was pushed, and a pull request onto the feature branch exists."""
 
     number: int
     url: str
@@ -178,13 +180,13 @@ class PackagePublished(PackageEvent, frozen=True, tag="published"):
 
 
 class PackageRemarksReceived(PackageEvent, frozen=True, tag="remarked"):
-    """People asked for changes at the pull request."""
+    """Reviewers asked for changes on the pull request."""
 
     remarks: tuple[AcceptedRemark, ...]
 
 
 class PackageHeld(PackageEvent, frozen=True, tag="held"):
-    """The pull request is not as it should be: a person sees to it, and it goes on from there."""
+    """The pull request is in an unexpected state; the package waits until the user has fixed it."""
 
     reason: str
     remediation: str
@@ -195,20 +197,17 @@ class PackageMerged(PackageEvent, frozen=True, tag="merged"):
 
 
 class PackageNotMerged(PackageEvent, frozen=True, tag="not-merged"):
-    """The feature's branch could not take the work.
-
-    A conflict, or checks that fail on the merged tree.
-    """
+    """The merge into the feature branch failed: a conflict, or failing checks after the merge."""
 
     reason: str
 
 
 class CheckoutsRemoved(PackageEvent, frozen=True, tag="cleaned"):
-    """The checkouts are gone; what was uncommitted in them is saved."""
+    """The checkouts were removed; uncommitted changes in them were saved."""
 
 
 class PackageResolved(PackageEvent, frozen=True, tag="resolved"):
-    """A person has dealt with the blocker."""
+    """The user resolved the blocker."""
 
     how: str
     by: OrderOrigin = OrderOrigin()
@@ -235,10 +234,7 @@ AnyPackageEvent = (
 
 
 def failure_key(findings: str) -> str:
-    """A name for what went wrong.
-
-    The same for the same failure, however long it took and wherever it lay in memory.
-    """
+    """Return a key that is equal for equal failures, ignoring durations, times and addresses."""
     lines = (_VOLATILE_VALUES.sub("", line).strip() for line in findings.splitlines())
     return sha256(
         "\n".join(line for line in lines if line).encode(errors="surrogateescape")
@@ -246,7 +242,7 @@ def failure_key(findings: str) -> str:
 
 
 def first_line(findings: str) -> str:
-    """What was found, in a line."""
+    """Return the first non-empty line of the findings, shortened."""
     line = next((line.strip() for line in findings.splitlines() if line.strip()), "none was given")
     if len(line) <= MAX_QUOTE_CHARS:
         return line

@@ -573,7 +573,7 @@ def _explain_no_change(run: PackageRun, there: tuple[str, ...]) -> tuple[str, st
     Another one would cost the same and bring as little.
     """
     if run.findings:
-        asked = f"; it was to answer: {first_line(run.findings)}"
+        asked = f"; findings to address: {first_line(run.findings)}"
     else:
         asked = ""
 

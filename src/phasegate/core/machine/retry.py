@@ -1,6 +1,6 @@
-"""Which failures are worth another try, and when.
+"""Classify failures and compute retry delays.
 
-Texts are foreign: all they can buy is a bounded wait.
+The classified texts are untrusted: the worst that they can cause is a bounded wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from phasegate.core.machine.package_machine import PendingWork
 
 MAX_CLASSIFIED_CHARS = 16_000
-# EX_TEMPFAIL of sysexits.h: the program itself asks to be called again
+# EX_TEMPFAIL of sysexits.h: the program asks for a retry
 EX_TEMPFAIL = 75
 RETRY_BACKOFF_BASE_S = 2.0
 MAX_RETRY_BACKOFF_S = 300.0
@@ -27,7 +27,7 @@ MAX_RATE_LIMIT_BACKOFF_S = 3600.0
 
 
 class Fault(StrEnum):
-    """Why something failed, as far as trying again is concerned."""
+    """Kind of a failure, with regard to retries."""
 
     NETWORK = "network"
     LOCK = "lock file"
@@ -42,34 +42,41 @@ class Fault(StrEnum):
         return self not in (Fault.NO_PROGRAM, Fault.PERMANENT)
 
 
-# Each phrase is one that a program prints about itself. A bare "timeout" or "locked" is not enough:
-# tests say that too.
+# Each phrase is one that programs print about their own failure. A bare "timeout" or "locked" is
+# not enough: output of tests contains these too.
 _FAULT_PATTERNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
     (
         Fault.RATE_LIMIT,
         re.compile(
-            r"\b(?:http|status|error|code)[ :=/.0-9]{0,8}429\b|\b429 too many requests\b|\btoo many requests\b"
+            r"\b(?:http|status|error|code)[ :=/.0-9]{0,8}429\b"
+            r"|\b429 too many requests\b|\btoo many requests\b"
             r"|\brate[ _-]?limit(?:ed|s)?[ _-](?:exceeded|reached|error|hit)\b|\brate_limit_error\b"
-            r"|\b(?:usage|quota) (?:limit )?(?:exceeded|reached)\b|\bresource_exhausted\b|\boverloaded_error\b",
+            r"|\b(?:usage|quota) (?:limit )?(?:exceeded|reached)\b"
+            r"|\bresource_exhausted\b|\boverloaded_error\b",
             re.I,
         ),
     ),
     (
         Fault.NETWORK,
         re.compile(
-            r"\b(?:ECONNRESET|ECONNREFUSED|ECONNABORTED|ETIMEDOUT|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ENOTFOUND)\b"
+            r"\b(?:ECONNRESET|ECONNREFUSED|ECONNABORTED|ETIMEDOUT)\b"
+            r"|\b(?:EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ENOTFOUND)\b"
             r"|\bcould not resolve (?:host|proxy)\b|\btemporary failure in name resolution\b"
-            r"|\bconnection (?:reset by peer|timed out|refused)\b|\bnetwork is unreachable\b|\bno route to host\b"
+            r"|\bconnection (?:reset by peer|timed out|refused)\b"
+            r"|\bnetwork is unreachable\b|\bno route to host\b"
             r"|\btls handshake timeout\b|\bread timed out\b|\bsocket hang up\b|\bi/o timeout\b"
-            r"|\b50[234] (?:bad gateway|service unavailable|gateway time-?out)\b|\bspurious network error\b",
+            r"|\b50[234] (?:bad gateway|service unavailable|gateway time-?out)\b"
+            r"|\bspurious network error\b",
             re.I,
         ),
     ),
     (
         Fault.LOCK,
         re.compile(
-            r"\.lock': file exists\b|\banother git process seems to be running\b|\bdatabase is locked\b"
-            r"|\bcould not (?:get|acquire|obtain) (?:the )?(?:file )?lock\b|\bunable to (?:acquire|obtain) lock\b"
+            r"\.lock': file exists\b|\banother git process seems to be running\b"
+            r"|\bdatabase is locked\b"
+            r"|\bcould not (?:get|acquire|obtain) (?:the )?(?:file )?lock\b"
+            r"|\bunable to (?:acquire|obtain) lock\b"
             r"|\bresource temporarily unavailable\b|\btext file busy\b|\bEBUSY\b",
             re.I,
         ),
@@ -78,7 +85,7 @@ _FAULT_PATTERNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
 
 
 def classify_failure(exit_status: int | None, text: str) -> Fault:
-    """What kind of failure a failed run was, from its exit status and the end of what it printed.
+    """Classify a failed run by its exit status and the end of its output.
 
     No exit status (killed by a signal, out of time) is permanent: the same run would end the same
     way.
@@ -87,9 +94,10 @@ def classify_failure(exit_status: int | None, text: str) -> Fault:
         return Fault.PERMANENT
 
     end = text[-MAX_CLASSIFIED_CHARS:]
-    found = next((fault for fault, sign in _FAULT_PATTERNS if sign.search(end)), None)
-    if found is not None:
-        return found
+    for fault, pattern in _FAULT_PATTERNS:
+        if pattern.search(end):
+            return fault
+
     if exit_status == EX_TEMPFAIL:
         return Fault.TEMPORARY
 
@@ -103,9 +111,9 @@ def retry_backoff_s(
     base_s: float = RETRY_BACKOFF_BASE_S,
     cap_s: float = MAX_RETRY_BACKOFF_S,
 ) -> float:
-    """Seconds to wait after the `attempt`-th failure (from 1).
+    """Return the seconds to wait after the `attempt`-th failure (from 1).
 
-    Exponential, full jitter from `chance` in [0, 1).
+    Exponential back-off with full jitter; `jitter` is a random number in [0, 1).
     """
     # 2 ** 30 is above any cap; more would overflow
     exponent = min(max(attempt, 1) - 1, 30)
@@ -114,9 +122,9 @@ def retry_backoff_s(
 
 
 def rate_limit_backoff_s(previous_limits: int) -> float:
-    """Seconds to rest at a limit of a provider that does not say when it ends.
+    """Return the seconds to wait at a rate limit without a known end.
 
-    Longer each time in a row.
+    Doubles with each limit in a row.
     """
     return min(
         MAX_RATE_LIMIT_BACKOFF_S,
@@ -129,9 +137,9 @@ def count_retry(
     counters: Feature | PendingWork,
     limits: FeatureLimits | PackageLimits,
 ) -> dict[str, int | bool] | None:
-    """What is counted of a run that came to nothing and is made again; None where it is given up.
+    """Return the counters to update if a failed job is retried; None if it is given up.
 
-    One rule for the agents of phases and of packages.
+    The same rule applies to agents of phases and of packages.
     """
     match ended.end:
         case JobEndKind.LOST if not ended.last_seen:
@@ -151,14 +159,12 @@ def count_retry(
 def explain_give_up(
     ended: JobEnded | PackageJobEnded, counters: Feature | PendingWork
 ) -> tuple[str, str]:
-    """Reason and remedy where a run is not made again."""
+    """Return reason and remedy for a job that is not retried."""
     if ended.end is not JobEndKind.LOST:
         return ended.reason or f"the agent ended as {ended.end}", ended.remediation
 
-    why = ended.reason or "the reason is unknown"
-    reason = f"the agent's run was lost {counters.losses + 1} times; the last time: {why}"
-
+    last_reason = ended.reason or "the reason is unknown"
     return (
-        reason,
-        "see what ended it (memory, a kill, a crash): phasegate audit show; then let it be tried again",
+        f"the agent's run was lost {counters.losses + 1} times; the last time: {last_reason}",
+        "see what ended it (memory, a kill, a crash): phasegate audit show; then retry it",
     )

@@ -1,6 +1,9 @@
-"""Texts in a stored reason that other modules recognise. Imports nothing: `status` loads this."""
+"""Parts of stored reasons that other modules recognise.
+
+Imports nothing: `status` loads this module.
+"""
 
 from __future__ import annotations
 
-# The end of a reason: behind the last gate, a pull request
+# End of the reason after the last gate while a pull request is open
 WAITING_AT_FORGE_SUFFIX = " waits for people"

@@ -273,7 +273,7 @@ def _active_features_hint(active: Iterable[str]) -> str:
     names = ", ".join(sorted(active))
     if names:
         return f"choose with --feature: {names}"
-    return 'begin one: phasegate run feature "..."'
+    return 'start one: phasegate run feature "..."'
 
 
 def _move_to(workflow: Workflow, stage: Stage, reason: str = "") -> Workflow:

@@ -263,7 +263,7 @@ def test_resolve_behind_a_passed_gate_leads_on_and_repeats_nothing_of_the_phase(
     feature = after(*PLANNED, Escalated("wait"), Resolved("go"), plan=(PLANNING, REVIEW))
     assert step_of(feature) is Step.ADVANCE
     assert apply_or_refuse(feature, JobStarted("late", "plan")) == Refusal(
-        "nothing of this kind is due: JobStarted"
+        "unexpected event: JobStarted"
     )
 
 
@@ -415,7 +415,7 @@ def test_a_phase_without_a_command_asks_a_person_whose_word_is_the_evidence() ->
     )
     assert (attested.commands, attested.report) == (
         {ATTESTATION: True},
-        "Attested by a person: looked at it",
+        "Attested by the user: looked at it",
     )
     passed = apply_feature_event(attested, GateChecked(("REVIEW-13.md",)))
     assert passed is not None
@@ -483,7 +483,7 @@ def test_what_is_merged_cannot_be_cancelled() -> None:
     assert isinstance(apply_or_refuse(after(*closing, plan=(PLANNING,)), Cancelled("no")), Feature)
     merged = after(*closing, Merged("c"), plan=(PLANNING,))
     assert refusal(merged, Cancelled("no")) == Refusal(
-        "the work is merged", "phasegate run ends the workflow"
+        "the work is already merged", "finish the workflow: phasegate run"
     )
 
 

@@ -76,9 +76,9 @@ def test_a_limit_is_waited_for_unless_it_lasts_too_long_and_nobody_stands_in() -
         reason="429",
         limit_reset_at_s=1000.0 + MAX_RATE_LIMIT_WAIT_S,
     )
-    assert judged("", limited) == (JobEndKind.RATE_LIMITED, "429; it rests until 15:00")
+    assert judged("", limited) == (JobEndKind.RATE_LIMITED, "429; rate-limited until 15:00")
     week = limited._replace(limit_reset_at_s=limited.limit_reset_at_s + 1)
-    assert judged("", week) == (JobEndKind.FAILED, "429; not lifted until 15:00")
+    assert judged("", week) == (JobEndKind.FAILED, "429; rate-limited until 15:00")
     assert judged("", week, REST._replace(has_fallback_agent=True))[0] is JobEndKind.RATE_LIMITED
     assert judged("", limited._replace(limit_reset_at_s=999.0)) == (JobEndKind.TRANSIENT, "429"), (
         "it is over already"
