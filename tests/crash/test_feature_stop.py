@@ -112,7 +112,7 @@ def test_status_tells_a_run_that_works_from_one_that_was_killed(tmp_path: Path) 
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         card = json.loads(run.run("status", "--json").stdout)["workflow"]
         assert (card["stage"], card["standing"], card["worker"]) == ("working", "stopped", None)
-        assert "stopped: no process works on it" in run.run("status").stdout
+        assert "stopped: no process is working on it" in run.run("status").stdout
     assert run.run("escalate", "enough").returncode == 0
     assert json.loads(run.run("status", "--json").stdout)["workflow"]["standing"] == "waiting"
 

@@ -64,7 +64,7 @@ def test_an_attempt_that_fails_the_tests_loses_and_both_are_on_record(tmp_path: 
     done = project.command("dispatch", "WP01")
     assert done.code == 0, done.stdout + done.stderr
     assert "attempt 1 failed: test" in done.stderr
-    assert "attempt 2 is taken" in done.stderr
+    assert "attempt 2 selected" in done.stderr
     assert project.git("show", f"{FEATURE}:{FORM}") == "better"
     first, second = shown(project)
     assert (first["agent"], first["outcome"], first["taken"]) == ("actor", "failed: test", False)

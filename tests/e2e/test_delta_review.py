@@ -52,7 +52,7 @@ def test_a_later_review_sees_the_changes_and_a_full_one_comes_before_the_merge(
     assert len(delta) < len(first)
     saved = project.command("show", "WP01", "--json").json["package"]["saved_tokens"]
     assert saved > 1000
-    assert any(f"about {saved} tokens less" in line for line in said)
+    assert any(f"about {saved} tokens saved" in line for line in said)
     assert f"about {saved} tokens" in project.command("show", "WP01").stdout
 
 

@@ -82,7 +82,7 @@ def test_status_is_kept_up_to_date_on_a_terminal(
     assert (refused.code, "needs a terminal" in refused.stderr) == (2, True)
     project.start("note", "Say why")
     opened.append(terminal := in_terminal(project.root, "status", "--watch"))
-    terminal.expect_exact("no process works on it")
+    terminal.expect_exact("no process is working on it")
     assert project.call("escalate", "ask Ada").code == 0
     terminal.expect_exact("why: ask Ada")
     terminal.sendintr()

@@ -166,7 +166,7 @@ OVER = WorkflowRow(FEATURE, "quick", "Add it", "release/2", "01-a", 0, "complete
         (OVER._replace(base="\x1b[31m", merged="c0ffee"), "merged into \\x1b[31m at c0ffee"),
         (OVER, "merged into release/2"),  # as early versions recorded it
         (OVER._replace(type="test-run"), "not merged: a test-run changes nothing"),
-        (OVER._replace(stage="cancelled", reason="no need"), "not merged: it was cancelled"),
+        (OVER._replace(stage="cancelled", reason="no need"), "not merged: cancelled"),
     ],
 )
 def test_what_has_ended_says_whether_it_was_merged_into_what_and_as_which_commit(

@@ -143,7 +143,7 @@ def test_a_feature_goes_to_a_worker_that_has_the_agent_of_its_next_step(
 
         wait_until(lambda: any(name.endswith("agent:critic") for name in unserved()))
         said = person.phasegate("status", "--fleet").stdout
-        assert "it waits for a worker since" in said
+        assert "waiting for a worker since" in said
         assert "stopped" not in said
         assert outcomes(fleet) == {"plan done": 1}
         with judge.worker():

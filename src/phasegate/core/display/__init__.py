@@ -1,1 +1,1 @@
-"""Text shown to users: status, one line per event, next-steps blocks, menus, notifications."""
+"""Text for users: status, one line per event, next-steps blocks, menus and notifications."""

@@ -1,4 +1,4 @@
-"""What an agent did last and has used so far, in one short line for people who watch."""
+"""The last action of an agent and its token count, as one short line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _MAX_MESSAGE_CHARS = 400
 
 
 class Activity(NamedTuple):
-    """The last file, command or message of a run, and the tokens that it reports so far."""
+    """Last file, command or message of a job, and the tokens that it has reported so far."""
 
     last: str = ""
     tokens: int = 0
-    # The end of the message in hand: some programs send it in pieces
+    # End of the current message; some programs send it in pieces
     message: str = ""
 
     @property
     def line(self) -> str:
-        """Both as one line; empty before the first sign."""
+        """Both as one line; empty before the first output."""
         if self.tokens:
             used = f"{format_count(self.tokens)} tokens"
         else:
@@ -27,43 +27,41 @@ class Activity(NamedTuple):
 
 
 class RunningCommand(NamedTuple):
-    """A command of our checks, at work since a moment of the monotonic clock."""
+    """A running check command, with its start on the monotonic clock."""
 
     purpose: str
     started_at_s: float
 
     def line(self, now_s: float) -> str:
-        """`setup running, 0:42`."""
-        passed = max(0, int(now_s - self.started_at_s))
-        return f"{self.purpose} running, {passed // 60}:{passed % 60:02}"
+        """Return a line such as `setup running, 0:42`."""
+        elapsed_s = max(0, int(now_s - self.started_at_s))
+        return f"{self.purpose} running, {elapsed_s // 60}:{elapsed_s % 60:02}"
 
 
 def record_action(before: Activity, action: str) -> Activity:
-    """A file was changed, a command or another tool was called."""
+    """Record a changed file, a command or another tool call."""
     return before._replace(last=_shorten_line(action), message="")
 
 
 def record_message(before: Activity, text: str) -> Activity:
-    """The agent said something, or a piece of it.
-
-    Its last line is shown, but not the fence of a block.
-    """
+    """Record a message, or a piece of one. Its last line is shown, unless it is a code fence."""
     message = f"{before.message}{text}"[-_MAX_MESSAGE_CHARS:]
     lines = [
         line
         for line in message.splitlines()
         if line.strip() and not line.lstrip().startswith("```")
     ]
-    return before._replace(last=_shorten_line(lines[-1]) if lines else before.last, message=message)
+    last = _shorten_line(lines[-1]) if lines else before.last
+    return before._replace(last=last, message=message)
 
 
 def record_tokens(before: Activity, tokens: int) -> Activity:
-    """All the tokens that the run has used so far."""
+    """Record the total number of tokens used by the job so far."""
     return before._replace(tokens=tokens)
 
 
 def format_count(number: int) -> str:
-    """A count as people read it at a glance: 950, 12.3k, 4.1M."""
+    """Format a count with a unit: 950, 12.3k, 4.1M."""
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
         if number >= size:
             return f"{number / size:.1f}{unit}"

@@ -1,4 +1,4 @@
-"""What people are told of a feature's events: one line each, and at the emission points the block."""
+"""Render the events of features and packages: one line each, and the next-steps block."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from phasegate.core.workflow.workflows import gate_name, resolve_display_name
 
 _MAX_REASON_CHARS = 300
 _MAX_FINDING_LINES = 20
-# For machines; people are told the verdict in words
+# Machine-readable marker; the line shows the verdict as a word
 _REVIEW_MARKER = re.compile(r"<review>\s*\w+\s*</review>")
 
 
 class EventText(NamedTuple):
-    """A line for people, and the block that follows it, if this is an emission point."""
+    """The line of an event, and the block that follows it at an emission point."""
 
     line: str = ""
     block: str = ""
@@ -35,12 +35,12 @@ class EventText(NamedTuple):
 def render_event(
     before: Feature | None, event: events.AnyFeatureEvent, after: Feature
 ) -> EventText:
-    """What an event is to people, given where the feature stood before and stands after it."""
+    """Render an event, given the state of the feature before and after it."""
     return EventText(_render_line(before, event, after), _render_block(before, event, after))
 
 
 def _render_block(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> str:
-    """One block for each event of the lifecycle: the start, a gate, a blocker, the end (seed 001)."""
+    """Render the block of a lifecycle event: start, gate, blocker or end (seed 001)."""
     point = _emission_point(before, event, after)
     if point is None:
         return ""
@@ -66,7 +66,7 @@ def _emission_point(
         Stage.BLOCKED: "blocker",
     }
     if stage is Stage.GATE_PASSED and not isinstance(event, events.GateChecked):
-        # A blocker behind the gate was resolved: the gate passed before
+        # A blocker after the gate was resolved; the gate had passed before
         return None
 
     return points.get(stage)
@@ -74,37 +74,28 @@ def _emission_point(
 
 def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: Feature) -> str:  # noqa: C901 - a table
     workflow = after.workflow
-    standing = before or after
-    if standing.closing:
-        phase = "archive"
-    else:
-        phase = standing.workflow.phase
+    origin = before or after
+    phase = "archive" if origin.closing else origin.workflow.phase
 
     match event:
         case events.Started(feature, type_):
-            # The block that follows asks for a description, in its fixed words: the person sees
-            # that there is one.
+            line = f"{feature}: workflow {type_} starts with {resolve_display_name(phase)}"
+            # The block that follows asks for a description, in its fixed words: show that there
+            # is one.
             if event.description:
-                described = f", described as: {_shorten(event.description)}"
-            else:
-                described = ""
+                line += f", description: {_shorten(event.description)}"
 
-            return (
-                f"{feature}: workflow {type_} begins with {resolve_display_name(phase)}{described}"
-            )
+            return line
         case events.JobStarted(_, role, agent):
             return f"{phase}: round {after.round}, {role} by {agent}"
         case events.JobEnded(_, end, reason, _, verdict):
             if end is JobEndKind.DONE and verdict:
-                said = f": {verdict}"
-            else:
-                said = f": {_shorten(reason)}" if reason else ""
-
-            return f"{phase}: {end}{said}"
+                return f"{phase}: {end}: {verdict}"
+            return f"{phase}: {end}{_reason_suffix(reason)}"
         case events.DocumentsWritten(_, missing):
-            return f"{phase}: documents taken over" + (
-                f", missing: {', '.join(missing)}" if missing else ""
-            )
+            if missing:
+                return f"{phase}: documents committed, missing: {', '.join(missing)}"
+            return f"{phase}: documents committed"
         case events.ScopeViolated(violations):
             return f"{phase}: {_shorten('; '.join(violations))}"
         case events.PackagesPlanned(packages, problems):
@@ -113,24 +104,25 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
                 return f"{phase}: {_shorten('; '.join(problems))}"
             return f"{phase}: packages {', '.join(new)}"
         case events.PackageStarted(package):
-            return f"{package}: begins"
+            return f"{package}: started"
         case events.PackageEnded(package, state, reason):
-            return f"{package}: {state}" + (f": {_shorten(reason)}" if reason else "")
+            return f"{package}: {state}{_reason_suffix(reason)}"
         case events.CommandsRan(results):
-            told = (
+            outcomes = (
                 f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items()
             )
-            return f"{phase}: {', '.join(told) or 'no command to run'}"
+            return f"{phase}: {', '.join(outcomes) or 'no command to run'}"
         case events.GateChecked(_, _, found):
             return _gate_line(before, after, found)
         case events.Retried():
-            return f"{phase}: round {workflow.round} begins"
+            return f"{phase}: round {workflow.round} started"
         case events.Merged(commit):
             return f"merged into {after.base} at {commit[:12]}"
         case events.PullOpened(_, url, head):
             return f"{url} is at {head[:12]}"
         case events.RemarksReceived(remarks):
-            return f"{phase}: {len(remarks)} remarks on the pull request: {_shorten(remarks[0].finding)}"
+            first = _shorten(remarks[0].finding)
+            return f"{phase}: {len(remarks)} remarks on the pull request: {first}"
         case events.SentBack(reason, findings):
             return f"sent back: {_shorten(f'{reason}: {findings}')}"
         case events.NotMerged(reason):
@@ -148,29 +140,29 @@ def _render_line(before: Feature | None, event: events.AnyFeatureEvent, after: F
 
 
 def _gate_line(before: Feature | None, after: Feature, found: str) -> str:
-    """A failed gate is told with what the agent of the next round is told.
+    """Render the outcome of a gate.
 
-    Our finding, else the critic's words.
+    A failed gate is shown with the finding that the agent of the next round gets: of our checks,
+    else of the critic.
     """
-    passed = after.workflow.stage is Stage.GATE_PASSED
-    phase = (before or after).workflow.phase
-    if passed:
-        return f"{gate_name(phase)} {GateOutcome.PASSED.upper()}"
+    gate = gate_name((before or after).workflow.phase)
+    if after.workflow.stage is Stage.GATE_PASSED:
+        return f"{gate} {GateOutcome.PASSED.upper()}"
 
-    finding = found or (after.report if after.verdict is not Verdict.PASS else "")
-    reasons = "; ".join(
-        _shorten(text) for text in (after.workflow.reason, _REVIEW_MARKER.sub("", finding)) if text
-    )
+    if not found and after.verdict is not Verdict.PASS:
+        found = after.report
+    texts = (after.workflow.reason, _REVIEW_MARKER.sub("", found))
+    reasons = "; ".join(_shorten(text) for text in texts if text)
 
-    return f"{gate_name(phase)} {GateOutcome.FAILED.upper()}: {reasons}"
+    return f"{gate} {GateOutcome.FAILED.upper()}: {reasons}"
 
 
 def describe_attempt(checked: package_events.AttemptChecked) -> str:
-    """What became of an attempt of a contest, in words."""
+    """Describe the result of a contest attempt."""
     if checked.harvested.violations:
         return f"violates the file scope: {'; '.join(checked.harvested.violations)}"
     if checked.harvested.leaks:
-        return f"holds a key that was lent to it: {'; '.join(checked.harvested.leaks)}"
+        return f"contains a secret of the agent: {'; '.join(checked.harvested.leaks)}"
     if checked.validated is None:
         return "changed nothing"
 
@@ -182,43 +174,41 @@ def describe_attempt(checked: package_events.AttemptChecked) -> str:
 
 
 def render_package_event(package: str, event: package_events.AnyPackageEvent) -> str:  # noqa: C901 - a table
-    """What an event of a work package is to people."""
+    """Render the line of a package event; "" if it has none."""
     match event:
         case package_events.PackageJobStarted(_, role, round_, _, agent, saved):
+            line = f"{package}: round {round_}, {role}"
+            if agent:
+                line += f" by {agent}"
             if saved:
-                of_delta = f", of what changed since the last one: about {saved} tokens less"
-            else:
-                of_delta = ""
+                line += f", only the changes since the last review: about {saved} tokens saved"
 
-            return (
-                f"{package}: round {round_}, {role}" + (f" by {agent}" if agent else "") + of_delta
-            )
+            return line
         case package_events.PackageJobEnded(_, end, reason) if reason:
             return f"{package}: {end}: {_shorten(reason)}"
         case package_events.Harvested(leaks=leaks) if leaks:
-            return f"{package}: a key that was lent to the agent is in {_shorten('; '.join(leaks))}"
-        case package_events.Harvested(commit, violations):
-            if commit:
-                taken = "work taken over"
-            else:
-                taken = "nothing was changed"
-
-            return f"{package}: {_shorten('; '.join(violations)) or taken}"
+            return f"{package}: a secret of the agent is in {_shorten('; '.join(leaks))}"
+        case package_events.Harvested(_, violations) if violations:
+            return f"{package}: {_shorten('; '.join(violations))}"
+        case package_events.Harvested(commit):
+            return f"{package}: {'changes collected' if commit else 'nothing was changed'}"
         case package_events.Validated(_, failures):
             names = ", ".join(failure.partition(":")[0] for failure in failures)
-            return f"{package}: manifest {'failed: ' + names if names else 'passed'}"
+            if names:
+                return f"{package}: manifest failed: {names}"
+            return f"{package}: manifest passed"
         case package_events.AttemptChecked():
             return f"{package}: attempt {event.attempt + 1} {_shorten(describe_attempt(event))}"
         case package_events.AttemptsCompared(best):
-            return f"{package}: attempt {best + 1} is the best, says the reviewer"
+            return f"{package}: the reviewer chose attempt {best + 1}"
         case package_events.AttemptSelected(attempt):
-            return f"{package}: attempt {attempt + 1} is taken"
+            return f"{package}: attempt {attempt + 1} selected"
         case package_events.Reviewed(verdict):
-            return f"{package}: review says {verdict}"
+            return f"{package}: review verdict {verdict}"
         case package_events.PackagePublished(_, url):
             return f"{package}: pull request {url}"
         case package_events.PackageRemarksReceived(remarks):
-            return f"{package}: {len(remarks)} remarks on the pull request: one more round deals with them"
+            return f"{package}: {len(remarks)} remarks on the pull request: starting another round"
         case package_events.PackageHeld(reason):
             return f"{package}: {_shorten(reason)}"
         case package_events.PackageMerged(commit):
@@ -229,6 +219,12 @@ def render_package_event(package: str, event: package_events.AnyPackageEvent) ->
             return ""
 
 
+def _reason_suffix(reason: str) -> str:
+    if reason:
+        return f": {_shorten(reason)}"
+    return ""
+
+
 def _shorten(text: str) -> str:
     line = " ".join(text.split())
     if len(line) <= _MAX_REASON_CHARS:
@@ -237,11 +233,9 @@ def _shorten(text: str) -> str:
 
 
 def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str, ...]:
-    """Where a feature stands when a run stops, in words.
+    """Describe the state of a feature when a run stops: why, where the work is, the next command.
 
-    Why, what is kept, and the command that comes next.
-
-    `naming`: ` --feature SLUG`, where another feature is in work too.
+    `command_suffix` is ` --feature SLUG` if several features are active.
     """
     workflow = feature.workflow
     commands = format_next_commands(
@@ -264,7 +258,8 @@ def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str
         case Stage.GATE_PASSED if feature.pull is not None and not feature.merged:
             return (
                 f"{feature.pull.url}{WAITING_AT_FORGE_SUFFIX}",
-                f"  then: phasegate run{command_suffix}, or phasegate sync{command_suffix} for one look",
+                f"  then: phasegate run{command_suffix}, "
+                f"or phasegate sync{command_suffix} to poll once",
             )
         case Stage.GATE_PASSED if workflow.is_last_phase:
             return (f"{gate} was the last gate; {branch}", then)
@@ -281,10 +276,10 @@ def render_stop_summary(feature: Feature, command_suffix: str = "") -> tuple[str
 
 
 def _finding_lines(feature: Feature) -> Iterator[str]:
-    """What the checks and the reviewer of this round said: a person has to decide on it."""
+    """Yield the findings of this round's checks and reviewer that the user has to decide on."""
     reason = feature.workflow.reason
-    found = _REVIEW_MARKER.sub("", select_open_findings(feature))
-    lines = [line for line in found.splitlines() if line.strip() and line.strip() not in reason]
+    findings = _REVIEW_MARKER.sub("", select_open_findings(feature))
+    lines = [line for line in findings.splitlines() if line.strip() and line.strip() not in reason]
     if lines:
         yield "  findings:"
         yield from (f"    {line}" for line in lines[:_MAX_FINDING_LINES])

@@ -1,4 +1,4 @@
-"""The menus of `phasegate` without arguments: which one fits, what it offers, how it is boxed."""
+"""Menus of `phasegate` without arguments: which one applies, its entries, its box."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from phasegate.core.display.next_steps import next_steps
 from phasegate.core.workflow.workflows import is_printable, resolve_display_name
 
-# In a command: the way from the person's folder to the root of the repository
+# Placeholder in a command for the path from the current directory to the repository root
 ROOT_PLACEHOLDER = "{root}"
 _MAX_WIDTH = 76
 _DOCUMENT_SUFFIXES = frozenset({".md", ".rst", ".txt", ".adoc"})
@@ -17,7 +17,7 @@ _CODE_WITHOUT_SUFFIX = frozenset({"Dockerfile", "Gemfile", "Justfile", "Makefile
 
 
 class MenuKind(Enum):
-    """What the person finds; the value is the menu's headline."""
+    """State of the repository; the value is the menu's headline."""
 
     NEW = "not set up yet, no code here"
     EXISTING = "not set up yet, code found"
@@ -27,8 +27,9 @@ class MenuKind(Enum):
 
 
 class MenuEntry(NamedTuple):
-    """A choice, the command that it stands for, and the question whose answer is the command's last
-    argument.
+    """A choice with its command.
+
+    The answer to `question`, if there is one, becomes the last argument of the command.
     """
 
     label: str
@@ -81,7 +82,7 @@ MENU_ENTRIES[MenuKind.BLOCKED] = (
 
 
 def choose_menu(state: object, configured: bool, has_code: bool) -> MenuKind:
-    """The menu that fits; a state that names no sound workflow counts as none."""
+    """Return the menu for a state; an invalid workflow in the state counts as none."""
     if next_steps(state) is not None:
         if _active_workflow(state).get("stage") == "blocked":
             return MenuKind.BLOCKED
@@ -96,7 +97,7 @@ def choose_menu(state: object, configured: bool, has_code: bool) -> MenuKind:
 
 
 def render_headline(kind: MenuKind, state: object) -> str:
-    """The menu's first line; for an active workflow its type and phase."""
+    """Return the first line of the menu; for an active workflow with its type and phase."""
     active = _active_workflow(state)
     if kind not in (MenuKind.ACTIVE, MenuKind.BLOCKED) or not active:
         return f"PHASEGATE - {kind.value}"
@@ -123,7 +124,7 @@ def _active_workflow(state: object) -> dict[str, Any]:
 
 
 def render_box(title: str, labels: Sequence[str]) -> str:
-    """A title over numbered choices in a box of ASCII."""
+    """Render a title and numbered choices in an ASCII box."""
     rows = [f" {number}) {label}" for number, label in enumerate(labels, 1)]
     rows.append(" q) Leave")
     width = min(max(len(row) for row in [title, *rows]), _MAX_WIDTH)
@@ -134,7 +135,7 @@ def render_box(title: str, labels: Sequence[str]) -> str:
 
 
 def parse_choice(answer: str, entries: Sequence[MenuEntry]) -> MenuEntry | None:
-    """The entry whose number was typed; None for anything else."""
+    """Return the entry whose number was typed; None for any other input."""
     typed = answer.strip()
     is_number = typed.isascii() and typed.isdigit() and len(typed) <= len(str(len(entries)))
     if is_number and 1 <= int(typed) <= len(entries):
@@ -143,10 +144,7 @@ def parse_choice(answer: str, entries: Sequence[MenuEntry]) -> MenuEntry | None:
 
 
 def is_code_file(name: str) -> bool:
-    """Whether a file of this name makes a repository one with code.
-
-    No document, no licence, nothing hidden.
-    """
+    """Return True unless the file name is that of a document, a licence or a hidden file."""
     if name.startswith("."):
         return False
 

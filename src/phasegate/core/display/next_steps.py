@@ -1,6 +1,6 @@
-"""Which next steps to suggest.
+"""Select the next-steps block.
 
-The hook loads this: nothing but our own light modules is imported.
+The hook loads this module: it imports only our own light modules.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ COMPLETE_ITEM = "Complete workflow and merge to main"
 WORKFLOW_STATUS_ITEM = "Show workflow status"
 PROJECT_STATUS_ITEM = "View project status"
 
-# Fixed texts. Gate failure and blocker need an active workflow, completion and cancellation speak
-# without one.
+# Fixed texts. Gate failure and blocker require an active workflow, completion and cancellation do
+# not.
 _GATE_FAILED = ("Review gate failure details", "Retry gate check", "Escalate to human")
 _BLOCKER = ("Resolve blocker and retry", "Cancel workflow", WORKFLOW_STATUS_ITEM)
 _COMPLETED = ("Start a new feature", "Run tests", PROJECT_STATUS_ITEM)
@@ -37,8 +37,8 @@ EVENTS = (
     "workflow-cancelled",
 )
 
-# "Review {the first} artifacts" after a gate; "Review {the second}" as [2] of a phase agent's own
-# block.
+# First text: "Review ... artifacts" after a gate. Second text: "Review ..." as [2] of a phase
+# agent's own block.
 _REVIEW_SUBJECTS = {
     "00-quick-scan": ("quick scan", "scope estimate"),
     "01-requirements": ("requirements", "requirements documents"),
@@ -63,15 +63,15 @@ _REVIEW_SUBJECTS = {
 
 
 def next_steps(state: object, event: str | None = None, phase: str | None = None) -> str | None:
-    """The block for a state, or None where nothing is to be said.
+    """Return the block for a state, or None if there is nothing to suggest.
 
-    `state` is the parsed state.json, whatever it holds. With `event`: that emission point; with
-    `phase`: that phase agent's own block; with neither: the block of the current phase's agent,
-    unless its gate has failed or the workflow is blocked. Then it is the block of that point:
-    nobody is told to go on.
+    `state` is the parsed state.json, unchecked. With `event`: the block of that emission point;
+    with `phase`: that phase agent's own block; with neither: the block of the current phase's
+    agent. If its gate has failed or the workflow is blocked, it is the block of that point instead,
+    which does not suggest to continue.
     """
     if event is not None and event not in EVENTS:
-        raise ValueError(f"unknown event: {event!r}; known are {', '.join(EVENTS)}")
+        raise ValueError(f"unknown event: {event!r}; available: {', '.join(EVENTS)}")
 
     workflow = _Workflow.from_state(state)
     if event:
@@ -86,7 +86,7 @@ def next_steps(state: object, event: str | None = None, phase: str | None = None
 
 
 class _Workflow:
-    """The part of state.json that next steps are made from, known to be sound."""
+    """The validated part of state.json from which next steps are derived."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Workflow:
 
     @classmethod
     def from_state(cls, state: object) -> _Workflow | None:
-        """The active workflow, or None when there is none or anything that we rely on is malformed."""
+        """Return the active workflow; None if there is none or a required field is malformed."""
         if isinstance(state, dict):
             active = state.get("active_workflow")
         else:
@@ -117,7 +117,7 @@ class _Workflow:
         index = active.get("current_phase_index")
         if not isinstance(phases, list) or not all(is_printable(key) for key in phases):
             return None
-        # True is an int, and no index
+        # bool is a subclass of int, but True is not a valid index
         if type(index) is not int or not 0 <= index < len(phases):
             return None
         if active.get("current_phase", phases[index]) != phases[index]:
@@ -128,7 +128,7 @@ class _Workflow:
         )
 
     def primary_item(self, position: int) -> str:
-        """The primary step at a position: go on, or complete."""
+        """Return the first item at a position: continue, or complete."""
         if position + 1 < len(self.phases):
             return f"Continue to {resolve_display_name(self.phases[position + 1])}"
         return COMPLETE_ITEM
@@ -193,7 +193,7 @@ def _agent_items(workflow: _Workflow | None, phase: str | None) -> tuple[str, ..
     if key not in workflow.phases:
         return _FALLBACK
 
-    # Another tool may list a phase twice: the current one is then where the index says.
+    # Another tool may have listed a phase twice: then the index decides which one is current.
     if key == current:
         position = workflow.index
     else:
@@ -203,13 +203,13 @@ def _agent_items(workflow: _Workflow | None, phase: str | None) -> tuple[str, ..
 
 
 def review_item(key: str) -> str:
-    """[2] of a phase agent's own block."""
-    return f"Review {_REVIEW_SUBJECTS[key][1] if key in _REVIEW_SUBJECTS else f'{_phase_noun(key)} artifacts'}"
+    """Return item [2] of a phase agent's own block."""
+    if key in _REVIEW_SUBJECTS:
+        return f"Review {_REVIEW_SUBJECTS[key][1]}"
+    return f"Review {_phase_noun(key)} artifacts"
 
 
 def _phase_noun(key: str) -> str:
-    return (
-        _REVIEW_SUBJECTS.get(key, ("",))[0]
-        or split_phase_key(key)[1].replace("-", " ").strip()
-        or key
-    )
+    if key in _REVIEW_SUBJECTS:
+        return _REVIEW_SUBJECTS[key][0]
+    return split_phase_key(key)[1].replace("-", " ").strip() or key

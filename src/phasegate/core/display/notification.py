@@ -1,6 +1,6 @@
-"""What somebody is told who is not looking.
+"""Notifications: their content, formats and signature.
 
-In which shape, signed, and no more than our words and a short reason.
+A notification contains only fixed texts and a short reason.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ URL_PREFIXES = (
     "slack+http://",
     "mailto:",
 )
-# Of the Standard Webhooks specification; the rest is base64
+# Prefix of the Standard Webhooks specification; the rest is base64
 _SECRET_PREFIX = "whsec_"  # noqa: S105
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """One event, as a program gets it. `id` is the same however often it is looked at."""
+    """One notification, as a program receives it. `id` is stable across repeated deliveries."""
 
     id: str
-    # Person.needed or run.ended
+    # person.needed or run.ended
     type: str
     timestamp: str
     repository: str
     feature: str
-    # Empty where it is about the feature
+    # Empty if it is about the feature
     package: str
-    # Blocked, last gate passed, completed, stopped at a gate, failed, DONE
+    # blocked, last gate passed, completed, stopped at a gate, failed, DONE
     outcome: str
     reason: str
-    # What a person types next; empty where nothing is to be done
+    # The command to type next; empty if there is nothing to do
     command: str
 
     @property
     def title(self) -> str:
-        """One line of plain words."""
+        """One line of plain text."""
         what = f"{self.feature} {self.package}".rstrip()
         return f"{self.repository}: {what}: {self.outcome}"
 
@@ -61,7 +61,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class HttpMessage(NamedTuple):
-    """A message to be posted."""
+    """An HTTP message to post."""
 
     url: str
     body: bytes
@@ -69,7 +69,7 @@ class HttpMessage(NamedTuple):
 
 
 def shorten_reason(reason: str) -> str:
-    """A reason in one line of bounded length, with nothing in it that a terminal would obey."""
+    """Return the reason as one line of bounded length, without terminal control characters."""
     line = escape_unprintable(" ".join(reason.split()))
     if len(line) <= MAX_REASON_CHARS:
         return line
@@ -79,7 +79,7 @@ def shorten_reason(reason: str) -> str:
 def build_http_message(
     url: str, notification: Notification, timestamp_s: int, secret: str = ""
 ) -> HttpMessage:
-    """The message in the shape that its address asks for."""
+    """Build the message in the format that the URL selects: ntfy, Slack or Standard Webhooks."""
     if url.startswith(("ntfy+", "slack+")):
         shape, _, plain = url.partition("+")
     else:
@@ -127,7 +127,7 @@ def build_http_message(
 
 
 def _signature(secret: str, id_: str, timestamp_s: int, body: bytes) -> str:
-    """As https://www.standardwebhooks.com has it: HMAC-SHA256 over id, time and body, in base64."""
+    """Sign as https://www.standardwebhooks.com specifies: HMAC-SHA256 over id, time and body."""
     try:
         key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
     except binascii.Error as error:

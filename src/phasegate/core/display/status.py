@@ -1,9 +1,7 @@
-"""Where things stand, as people look at it.
+"""Render the status: the workflow with its phases and gates, the package board, the blockers.
 
-The workflow with its phases and gates, packages in columns, blockers.
-
-`status` is asked a hundred times a day: nothing but the standard library is imported, and little of
-that.
+`status` is called very often, so that start-up time matters: this imports only a little of the
+standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     Style = Callable[[str, str], str]
 
     class PackageRow(Protocol):
-        """What the board needs to know of a package."""
+        """What the board needs to know about a package."""
 
         @property
         def id(self) -> str: ...
@@ -42,10 +40,10 @@ if TYPE_CHECKING:
 
 
 STATE_COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
-# Below this, five columns show too little of each title
+# Below this width, five columns show too little of each title
 MIN_COLUMNS_WIDTH = 76
 ENDED_STAGE_NAMES = ("completed", "cancelled")
-# These hold a feature for a moment, as their lock says. All else that holds it works on it.
+# Orders that hold the lock of a feature only for a moment. Any other holder works on it.
 SHORT_ORDERS = (
     "start",
     "advance",
@@ -57,17 +55,17 @@ SHORT_ORDERS = (
     "complete",
     "note",
 )
-# On record: what a person is told
+# Kind of the journal entries that hold notices to the user
 NOTICE_KIND = "notice.given"
-# How the notice begins that tells why nothing was done after it
+# Prefix of the notice that gives the reason why a run failed
 RUN_FAILED_PREFIX = "the run has failed: "
-# How the notice about them begins
+# Prefix of the notice about invisible characters
 HIDDEN_CHARACTERS_PREFIX = "characters that nobody sees"
 FLEET_OPTION = " --fleet"
-# The worker of a feature that waits for one at its fleet's server
+# Worker name of a feature that waits for a worker at its fleet's server
 NO_WORKER_YET = "(none yet)"
 _GAP = "  "
-# What a person does next, by the stage of the workflow.
+# Next commands by stage of the workflow
 _NEXT_VERBS = {
     "working": ("run",),
     "gate-failed": ("run", "retry"),
@@ -77,7 +75,7 @@ _NEXT_VERBS = {
 
 
 class Worker(NamedTuple):
-    """The process that works on a feature or a package at this moment."""
+    """The process that is working on a feature or a package."""
 
     pid: int
     command: str
@@ -85,29 +83,26 @@ class Worker(NamedTuple):
 
 
 class PhaseCard(NamedTuple):
-    """A phase of the workflow, and how its gate was judged last.
-
-    Passed, failed, blocked, or not yet.
-    """
+    """A phase of the workflow with the last outcome of its gate: passed, failed, blocked or ""."""
 
     key: str
     name: str
     gate: str
-    # Completed, in_progress, pending
+    # completed, in_progress or pending
     status: str
     outcome: str = ""
 
 
 class FeatureCard(NamedTuple):
-    """A feature as it stands.
+    """Current state of a feature.
 
-    One without a workflow (its plan was loaded by hand) has no phases.
+    A feature without a workflow (its plan was loaded by hand) has no phases.
     """
 
     feature: str
     type: str = ""
     description: str = ""
-    # Empty where another tool wrote the state
+    # Empty if another tool wrote the state
     standing: str = ""
     worker: Worker | None = None
     stage: str = ""
@@ -116,9 +111,9 @@ class FeatureCard(NamedTuple):
     remediation: str = ""
     phase: str = ""
     phases: tuple[PhaseCard, ...] = ()
-    # The branch that the work goes to
+    # The branch into which the feature is merged
     base: str = ""
-    # The commit of the base that holds the work
+    # Commit of the base branch that contains the feature
     merged: str = ""
 
     @property
@@ -127,11 +122,10 @@ class FeatureCard(NamedTuple):
 
 
 def derive_standing(stage: str, *, is_last_phase: bool, has_worker: bool) -> str:
-    """Whether a feature is working, waiting for a person, stopped or ended.
+    """Return whether a feature is working, waiting for the user, stopped or ended.
 
-    `is_held`: a process works on it.
-
-    Stopped means that nobody works on it and that `run` would go on, whatever ended the last one.
+    Stopped means that no process works on it and that `run` would continue, whatever ended the last
+    run.
     """
     if stage in ENDED_STAGE_NAMES:
         return "ended"
@@ -144,9 +138,9 @@ def derive_standing(stage: str, *, is_last_phase: bool, has_worker: bool) -> str
 
 
 def derive_package_standing(state: str, *, has_worker: bool) -> str:
-    """The same of a package, which may also be planned: nobody has begun it.
+    """Return whether a package is planned, working, waiting for the user, stopped or ended.
 
-    `is_held`: by it or its feature's run.
+    `has_worker`: a process works on the package or its feature.
     """
     if state in ("DOING", "FOR_REVIEW"):
         if has_worker:
@@ -157,44 +151,51 @@ def derive_package_standing(state: str, *, has_worker: bool) -> str:
 
 
 def list_waiting_orders(stage: str, position: int, merged: str = "") -> tuple[str, ...]:
-    """The commands that are allowed while a feature waits for a person, told from its row.
+    """Return the commands that are allowed while a feature waits for the user, from its row alone.
 
-    See `allowed_orders`.
+    `event_lines.list_allowed_orders` derives them from the folded state.
     """
     back = ("back",) if position and not merged else ()
-    orders = ("resolve", *back) if stage == "blocked" else ("run", *back, "complete", "escalate")
+    if stage == "blocked":
+        orders: tuple[str, ...] = ("resolve", *back)
+    else:
+        orders = ("run", *back, "complete", "escalate")
+
     if merged:
         return orders
-
     return (*orders, "cancel")
 
 
 def build_phase_cards(
     keys: Sequence[str], position: int, stage: str, outcomes: Mapping[str, str]
 ) -> tuple[PhaseCard, ...]:
-    """The phases of a workflow at a position; `outcomes` are the last ones of the gates, by phase."""
-    done = position + (stage in ("gate-passed", "completed"))
-    statuses = [
-        "completed" if at < done else "in_progress" if at == position else "pending"
-        for at in range(len(keys))
-    ]
-    return tuple(
-        PhaseCard(
-            key=key,
-            name=resolve_display_name(key),
-            gate=gate_name(key),
-            status=status,
-            outcome=outcomes.get(key, ""),
+    """Build the cards of all phases; `outcomes` are the last gate outcomes by phase."""
+    is_current_done = stage in ("gate-passed", "completed")
+    cards = []
+
+    for index, key in enumerate(keys):
+        if index < position or (index == position and is_current_done):
+            status = "completed"
+        elif index == position:
+            status = "in_progress"
+        else:
+            status = "pending"
+
+        cards.append(
+            PhaseCard(
+                key=key,
+                name=resolve_display_name(key),
+                gate=gate_name(key),
+                status=status,
+                outcome=outcomes.get(key, ""),
+            )
         )
-        for key, status in zip(keys, statuses, strict=True)
-    )
+
+    return tuple(cards)
 
 
 def read_workflow_card(state: object) -> FeatureCard | None:
-    """The active workflow of a state file, whoever wrote it.
-
-    None if there is none, or it is malformed.
-    """
+    """Read the active workflow of a state file of any tool; None if missing or malformed."""
     if next_steps(state) is None:
         return None
 
@@ -202,22 +203,18 @@ def read_workflow_card(state: object) -> FeatureCard | None:
     active = state["active_workflow"]
     keys = active["phases"]
     index = active["current_phase_index"]
-    told = active.get("phase_status")
-    is_passed = isinstance(told, dict) and told.get(keys[index]) == "completed"
-    type_, feature, description = (
-        _visible_text(active.get(name)) for name in ("type", "artifact_folder", "description")
-    )
+    statuses = active.get("phase_status")
+    is_passed = isinstance(statuses, dict) and statuses.get(keys[index]) == "completed"
     stage = "gate-passed" if is_passed else "working"
-    phases = build_phase_cards(keys, index, stage, {})
 
     return FeatureCard(
-        feature=feature,
-        type=type_,
-        description=description,
+        feature=_visible_text(active.get("artifact_folder")),
+        type=_visible_text(active.get("type")),
+        description=_visible_text(active.get("description")),
         stage=stage,
         round=1,
         phase=keys[index],
-        phases=phases,
+        phases=build_phase_cards(keys, index, stage, {}),
     )
 
 
@@ -228,7 +225,7 @@ def _visible_text(value: object) -> str:
 
 
 def merge_verb(command_suffix: str) -> str:
-    """How a feature is merged behind its last gate: a fleet's workers do it themselves."""
+    """Return the command that merges after the last gate; workers of a fleet merge themselves."""
     if command_suffix.endswith(FLEET_OPTION):
         return "run --merge"
     return "complete"
@@ -237,9 +234,10 @@ def merge_verb(command_suffix: str) -> str:
 def format_next_commands(
     stage: str, *, is_last_phase: bool, is_published: bool = False, command_suffix: str = ""
 ) -> str:
-    """What a person types next.
+    """Return the commands that the user can type next.
 
-    `naming`: ` --feature SLUG`, where another feature is in work too, and ` --fleet`.
+    `command_suffix` is ` --feature SLUG` if several features are active, and ` --fleet` for a
+    fleet.
     """
     verbs = _NEXT_VERBS.get(stage, ())
 
@@ -249,33 +247,23 @@ def format_next_commands(
         else:
             verbs = (merge_verb(command_suffix),)
 
-    return (", and " if stage == "blocked" else ", or ").join(
-        f"phasegate {verb}{command_suffix}" for verb in verbs
-    )
+    separator = ", and " if stage == "blocked" else ", or "
+    return separator.join(f"phasegate {verb}{command_suffix}" for verb in verbs)
 
 
 def workflow_lines(
     workflow: FeatureCard, style: Style, command_suffix: str = "", *, use_symbols: bool = False
 ) -> Iterator[str]:
-    """The workflow: what it is about, where it stands, each phase with its gate, and what comes
-    next.
-    """
-    if workflow.feature:
-        where = f" {workflow.feature}"
-    else:
-        where = ""
-
-    if workflow.round > 1:
-        again = f", round {workflow.round}"
-    else:
-        again = ""
-
+    """Yield the lines of a workflow: title, description, phases with gates, next commands."""
+    title = f"{workflow.type or 'workflow'} {workflow.feature}".rstrip()
     if workflow.is_active:
-        at = resolve_display_name(workflow.phase)
+        title += f": {resolve_display_name(workflow.phase)}"
     else:
-        at = workflow.stage
+        title += f": {workflow.stage}"
+    if workflow.round > 1:
+        title += f", round {workflow.round}"
 
-    yield style(f"{workflow.type or 'workflow'}{where}: {at}{again}", "bold")
+    yield style(title, "bold")
     if workflow.description:
         yield f"  {escape_unprintable(workflow.description)}"
 
@@ -303,46 +291,47 @@ _PHASE_SYMBOLS = {
 
 
 def _phase_symbol(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
-    """A phase on the rail."""
-    dot, colour = _PHASE_SYMBOLS[phase.status]
-    stands_still = phase.status == "in_progress" and workflow.stage in ("blocked", "gate-failed")
-    return style(dot, "red" if stands_still else colour)
+    """Return the coloured symbol of a phase."""
+    symbol, colour = _PHASE_SYMBOLS[phase.status]
+    if phase.status == "in_progress" and workflow.stage in ("blocked", "gate-failed"):
+        colour = "red"
+    return style(symbol, colour)
 
 
 def graph_line(waves: Sequence[Sequence[PackageRow]], width: int, style: Style) -> str:
-    """Which packages come after which, from left to right.
-
-    Nothing where that does not fit, or nobody waits.
-    """
-    words = [[f"{_STATE_SYMBOLS.get(row.state, '○')} {row.id}" for row in wave] for wave in waves]
-    if len(waves) < 2 or display_width(" ─▶ ".join("  ".join(wave) for wave in words)) > width:
+    """Render the waves of packages from left to right; "" for one wave, or if it does not fit."""
+    if len(waves) < 2:
         return ""
 
-    coloured = (
-        "  ".join(
-            style(word, _STATE_COLOURS.get(row.state, "plain"))
-            for word, row in zip(found, wave, strict=True)
+    plain_waves = []
+    styled_waves = []
+    for wave in waves:
+        labels = [f"{_STATE_SYMBOLS.get(row.state, '○')} {row.id}" for row in wave]
+        plain_waves.append("  ".join(labels))
+        styled_waves.append(
+            "  ".join(
+                style(label, _STATE_COLOURS.get(row.state, "plain"))
+                for label, row in zip(labels, wave, strict=True)
+            )
         )
-        for found, wave in zip(words, waves, strict=True)
-    )
-    return " ─▶ ".join(coloured)
+
+    if display_width(" ─▶ ".join(plain_waves)) > width:
+        return ""
+    return " ─▶ ".join(styled_waves)
 
 
 _STATE_SYMBOLS = {"DONE": "●", "DOING": "◉", "FOR_REVIEW": "◉", "BLOCKED": "✗"}
 
 
 def describe_merge(type_: str, stage: str, base: str, merged: str) -> str:
-    """Where the work of a workflow is.
-
-    Merged or not, into what, as which commit; nothing while it is in work.
-    """
+    """Describe whether and where the feature was merged; "" while it is active."""
     if merged:
         return f"merged into {escape_unprintable(base)} at {escape_unprintable(merged)[:12]}"
     if stage == "cancelled":
-        return "not merged: it was cancelled"
+        return "not merged: cancelled"
     if stage != "completed":
         return ""
-    # Early records do not say which commit; what is completed and merges is merged.
+    # Early journals do not record the commit; a workflow that is completed and merges is merged.
     if type_ in UNMERGED_WORKFLOWS:
         return f"not merged: a {type_} changes nothing"
 
@@ -359,10 +348,9 @@ def _gate_status(phase: PhaseCard, workflow: FeatureCard, style: Style) -> str:
     if workflow.stage == "gate-failed":
         return style(f"{phase.gate} FAILED", "red")
 
-    return style(
-        "stopped: no process works on it" if workflow.standing == "stopped" else "in progress",
-        "yellow",
-    )
+    if workflow.standing == "stopped":
+        return style("stopped: no process is working on it", "yellow")
+    return style("in progress", "yellow")
 
 
 def _next_lines(workflow: FeatureCard, command_suffix: str) -> Iterator[str]:
@@ -377,52 +365,47 @@ def _next_lines(workflow: FeatureCard, command_suffix: str) -> Iterator[str]:
         yield f"  running: {worker_line(workflow.worker)}"
         return
 
-    is_last = workflow.phase == workflow.phases[-1].key
-    is_published = workflow.reason.endswith(WAITING_AT_FORGE_SUFFIX)
-
-    if then := format_next_commands(
+    commands = format_next_commands(
         workflow.stage,
-        is_last_phase=is_last,
-        is_published=is_published,
+        is_last_phase=workflow.phase == workflow.phases[-1].key,
+        is_published=workflow.reason.endswith(WAITING_AT_FORGE_SUFFIX),
         command_suffix=command_suffix,
-    ):
-        yield f"  then: {then}"
+    )
+    if commands:
+        yield f"  then: {commands}"
 
 
 def worker_line(worker: Worker) -> str:
-    """Who works on it, in words."""
+    """Describe the worker of a feature or package."""
     if worker.command == NO_WORKER_YET:
-        return f"it waits for a worker since {worker.since}"
-    # On another machine
+        return f"waiting for a worker since {worker.since}"
+    # A worker on another machine has no local pid
     if not worker.pid:
-        return escape_unprintable(f"worker {worker.command}, last sign {worker.since}")
+        return escape_unprintable(f"worker {worker.command}, last seen {worker.since}")
     return escape_unprintable(f"process {worker.pid} ({worker.command}) since {worker.since}")
 
 
 def count_by_state(rows: Sequence[PackageRow]) -> dict[str, int]:
-    """How many packages are in each state; a state that nobody knows has a column of its own."""
-    found = dict.fromkeys(STATE_COLUMNS, 0)
+    """Count the packages in each state; an unknown state gets its own column."""
+    counts = dict.fromkeys(STATE_COLUMNS, 0)
     for row in rows:
-        found[row.state] = found.get(row.state, 0) + 1
-    return found
+        counts[row.state] = counts.get(row.state, 0) + 1
+    return counts
 
 
 def board_lines(
     rows: Sequence[PackageRow], width: int, max_rows: int, style: Style
 ) -> Iterator[str]:
-    """The packages in columns by state, at most so many in each.
-
-    One below the other where the terminal is narrow.
-    """
+    """Yield the packages in columns by state, at most `max_rows` each; stacked if too narrow."""
     totals = count_by_state(rows)
     columns = {state: [row for row in rows if row.state == state] for state in totals}
-    shown = {state: found[:max_rows] for state, found in columns.items()}
+    shown = {state: column[:max_rows] for state, column in columns.items()}
     if width < MIN_COLUMNS_WIDTH:
         yield from _stacked_lines(shown, totals, width, style)
     else:
         yield from _column_lines(shown, totals, width, style)
 
-    hidden = sum(totals.values()) - sum(len(found) for found in shown.values())
+    hidden = sum(totals.values()) - sum(len(column) for column in shown.values())
     if hidden:
         yield f"and {hidden} more: phasegate status --all"
 
@@ -432,59 +415,53 @@ def _heading(state: str, total: int) -> str:
 
 
 def _label(row: PackageRow) -> str:
-    notes = ", ".join(
-        (
-            *([f"round {row.round}"] if row.round > 1 else ()),
-            *(["stopped"] if _is_stopped(row) else ()),
-        )
-    )
-    return f"{row.id} {row.title}{f' ({notes})' if notes else ''}"
+    notes = []
+    if row.round > 1:
+        notes.append(f"round {row.round}")
+    if row.standing == "stopped":
+        notes.append("stopped")
 
-
-def _is_stopped(row: PackageRow) -> bool:
-    return row.standing == "stopped"
+    label = f"{row.id} {row.title}"
+    if notes:
+        label += f" ({', '.join(notes)})"
+    return label
 
 
 def _stacked_lines(
     shown: Mapping[str, Sequence[PackageRow]], totals: Mapping[str, int], width: int, style: Style
 ) -> Iterator[str]:
-    for state, found in shown.items():
-        if found:
+    for state, column in shown.items():
+        if column:
             yield style(_heading(state, totals[state]), _STATE_COLOURS.get(state, "plain"))
             yield from (
-                f"  {cut_to_width(_label(row), max(width - 2, 8))}".rstrip() for row in found
+                f"  {cut_to_width(_label(row), max(width - 2, 8))}".rstrip() for row in column
             )
 
 
 def _column_lines(
     shown: Mapping[str, Sequence[PackageRow]], totals: Mapping[str, int], width: int, style: Style
 ) -> Iterator[str]:
-    """Columns that hold something share the room that the headings of empty ones leave."""
+    """Yield the columns side by side; non-empty ones share the width that empty headings leave."""
     headings = {state: _heading(state, total) for state, total in totals.items()}
-    empty = sum(len(headings[state]) for state, found in shown.items() if not found)
-    room = width - empty - len(_GAP) * (len(headings) - 1)
-    share = room // max(sum(1 for found in shown.values() if found), 1)
-    widths = {
-        state: max(share, len(headings[state])) if shown[state] else len(headings[state])
-        for state in shown
-    }
+    widths = {state: len(heading) for state, heading in headings.items()}
+    filled = [state for state, column in shown.items() if column]
+    empty_width = sum(widths[state] for state in shown if state not in filled)
+    free_width = width - empty_width - len(_GAP) * (len(headings) - 1)
+    for state in filled:
+        widths[state] = max(free_width // len(filled), widths[state])
+
     head = (
         style(pad_to_width(headings[state], widths[state]), _STATE_COLOURS.get(state, "plain"))
         for state in shown
     )
     yield _GAP.join(head).rstrip()
-    columns = [
-        [pad_to_width(_label(row), widths[state]) for row in found]
-        for state, found in shown.items()
-    ]
-    blanks = [" " * widths[state] for state in shown]
 
-    for at in range(max(map(len, columns), default=0)):
-        line = (
-            column[at] if at < len(column) else blank
-            for column, blank in zip(columns, blanks, strict=True)
+    for index in range(max(map(len, shown.values()), default=0)):
+        cells = (
+            pad_to_width(_label(column[index]) if index < len(column) else "", widths[state])
+            for state, column in shown.items()
         )
-        yield _GAP.join(line).rstrip()
+        yield _GAP.join(cells).rstrip()
 
 
 _STATE_COLOURS = {"DOING": "yellow", "FOR_REVIEW": "cyan", "DONE": "green", "BLOCKED": "red"}
@@ -497,27 +474,29 @@ def blocker_lines(
     style: Style,
     command_suffix: str = "",
 ) -> Iterator[str]:
-    """What stands still, why, and what to do.
+    """Yield each blocked package with its reason and remedy.
 
-    In a workflow, it is the workflow that is gone on with.
+    Outside of a workflow, also the command that continues the package; else the workflow continues
+    it.
     """
     blocked = [row for row in rows if row.state == "BLOCKED"]
 
     for row in blocked[:max_rows]:
+        remedy = row.remediation or f"phasegate status {row.id}{command_suffix}, then fix the cause"
         yield style(f"{row.id} is blocked: ", "red") + (row.reason or "no reason is recorded")
-        yield f"  what to do: {row.remediation or f'phasegate status {row.id}{command_suffix}, then fix the cause'}"
+        yield f"  what to do: {remedy}"
         if not in_workflow:
             yield f"  then: phasegate dispatch {row.id}{command_suffix}"
 
 
 def pad_to_width(text: str, width: int) -> str:
-    """A text in a cell of a column."""
+    """Cut or pad a text to a number of terminal cells."""
     short = cut_to_width(text, width)
     return short + " " * (width - display_width(short))
 
 
 def cut_to_width(text: str, width: int) -> str:
-    """A text that fits into so many cells of a terminal."""
+    """Shorten a text to a number of terminal cells."""
     if text.isascii():
         if len(text) <= width:
             return text
@@ -540,15 +519,16 @@ def cut_to_width(text: str, width: int) -> str:
 
 
 def display_width(text: str) -> int:
-    """How many cells of a terminal a text takes.
-
-    Wide letters take two, marks that sit on others none.
-    """
+    """Return the number of terminal cells of a text: two for wide letters, none for marks."""
     if text.isascii():
         return len(text)
 
     from unicodedata import combining, east_asian_width
 
-    return sum(
-        0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text
-    )
+    width = 0
+    for letter in text:
+        if combining(letter):
+            continue
+        width += 2 if east_asian_width(letter) in "WF" else 1
+
+    return width

@@ -466,7 +466,7 @@ def _after_selection(run: PackageRun) -> PackageRun:
 
 def _after_harvest(run: PackageRun, harvested: events.Harvested) -> PackageRun:
     if harvested.leaks:
-        reason = f"a key that was lent to the agent is in its work: {'; '.join(harvested.leaks)}"
+        reason = f"a secret of the agent is in its work: {'; '.join(harvested.leaks)}"
         return _block(
             replace(run, findings=f"{reason}\nWrite no key, in no form, and begin again."),
             reason,

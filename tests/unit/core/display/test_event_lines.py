@@ -173,7 +173,7 @@ def test_a_start_says_how_the_feature_is_described_before_the_fixed_words_of_its
     (first,) = told(start=Started("001-a", "quick", PLAN, "main", "Add it,\nplease"))
     assert (
         first.line
-        == "001-a: workflow quick begins with Phase 01 - Requirements, described as: Add it, please"
+        == "001-a: workflow quick starts with Phase 01 - Requirements, description: Add it, please"
     )
     assert first.block == of("workflow-initialized")
 
@@ -181,7 +181,7 @@ def test_a_start_says_how_the_feature_is_described_before_the_fixed_words_of_its
 @pytest.mark.demand("N7.b")
 def test_a_workflow_that_starts_by_itself_has_no_block_at_its_start() -> None:
     (first,) = told(start=Started("001-a", "test-run", PLAN, "main"))
-    assert first == EventText("001-a: workflow test-run begins with Phase 01 - Requirements")
+    assert first == EventText("001-a: workflow test-run starts with Phase 01 - Requirements")
 
 
 @pytest.mark.demand("N7.h", "W5.b")
@@ -203,7 +203,7 @@ def test_lines_say_what_happened_in_a_few_words() -> None:
     )
     assert [one.line for one in told(*way, start=start)[1:]] == [
         "06-implementation: packages WP01",
-        "WP01: begins",
+        "WP01: started",
         "WP01: BLOCKED: no luck",
     ]
     assert told(CommandsRan({"build": True, "test": False}), start=start)[-1].line == (

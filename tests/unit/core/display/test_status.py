@@ -154,7 +154,7 @@ def test_a_feature_that_nobody_works_on_is_never_said_to_be_working(
 def test_a_stopped_feature_says_so_and_a_working_one_names_its_process() -> None:
     phases = build_phase_cards(PHASES[:2], 1, "working", {})
     card = FeatureCard("001-a", standing="stopped", stage="working", phase=PHASES[1], phases=phases)
-    assert "  [>] Phase 01 - Requirements  stopped: no process works on it" in [
+    assert "  [>] Phase 01 - Requirements  stopped: no process is working on it" in [
         *workflow_lines(card, plain)
     ]
     working = card._replace(standing="working", worker=Worker(12, "run 001-a", "today"))
