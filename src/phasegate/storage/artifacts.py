@@ -1,4 +1,4 @@
-"""Artifacts of a feature: files below `kitty-specs/{slug}`, and nowhere else."""
+"""Read and write the artifacts of a feature: files below `kitty-specs/{slug}`, and nowhere else."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_artifact(
 def read_artifact(
     root: Path, feature: str, path: str, *, specs_folder: str = SPECS_FOLDER
 ) -> bytes:
-    """The bytes of a file below the feature's folder."""
+    """Return the bytes of a file below the feature's folder."""
     parts = _artifact_path_parts(specs_folder, feature, path)
     with (
         _translate_errors(path),
@@ -75,7 +75,7 @@ def read_artifact(
 
 
 def list_artifacts(root: Path, feature: str, *, specs_folder: str = SPECS_FOLDER) -> list[Artifact]:
-    """All plain files of a feature, by path. Links are not followed and not listed."""
+    """Return all regular files of a feature, by path. Links are neither followed nor listed."""
     parts = (*_split_folders(specs_folder), require_slug(feature))
 
     try:
@@ -88,7 +88,7 @@ def list_artifacts(root: Path, feature: str, *, specs_folder: str = SPECS_FOLDER
 
 
 def list_features(root: Path, *, specs_folder: str = SPECS_FOLDER) -> list[str]:
-    """The features that have a folder."""
+    """Return the features that have a folder."""
     try:
         with (
             folder_descriptor(root) as top,
@@ -110,7 +110,7 @@ def _split_folders(specs_folder: str) -> tuple[str, ...]:
 
 
 def validate_artifact(path: str, content: bytes = b"") -> None:
-    """Refuse a path that leads elsewhere, and content that is too large."""
+    """Refuse a path that leads outside the folder, and content that is too large."""
     if problem := find_artifact_path_problem(path):
         raise ConfigError(
             f"artifact path '{escape_unprintable(path[:120])}' {problem}",
@@ -138,8 +138,9 @@ def _walk_files(folder: int, prefix: str) -> Iterator[Artifact]:
 
 
 def _refuse_link(folder: int, name: str) -> None:
-    """Say so instead of silently replacing a link. (One that is put there later is replaced, and
-    never followed.)
+    """Refuse to replace a link.
+
+    A link that is created later is replaced, and never followed.
     """
     try:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)

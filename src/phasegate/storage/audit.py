@@ -1,7 +1,6 @@
-"""`audit verify`: hold the journal, its tables and every trail against each other and against the
-heads outside.
+"""Verify the audit: compare the journal, its tables, every trail and the chain heads.
 
-Nothing is passed over: a head that is missing is as much a problem as one that does not fit.
+A missing chain head is a problem, like one that does not match.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from phasegate.storage.trail_log import OpenTrail, list_log_files, read_open_tra
 
 
 class AuditProblem(msgspec.Struct, frozen=True):
-    """Something that is not as it was written: where, and why."""
+    """Something that differs from what was written: where, and why."""
 
     where: str
     why: str
 
 
 class Findings:
-    """Problems and notes, in the order in which they are to be read."""
+    """Problems and notes, in reading order."""
 
     def __init__(self) -> None:
         self.problems: list[AuditProblem] = []
@@ -57,10 +56,7 @@ class Findings:
 
 
 class _TrailInventory(NamedTuple):
-    """What there was before the journal was read.
-
-    Files of trails, what is none, and the open trails in the logs.
-    """
+    """The trail files, other files and open trails that existed before the journal was read."""
 
     files: dict[TrailKey, TrailScan]
     unexpected_paths: tuple[Path, ...]
@@ -68,10 +64,10 @@ class _TrailInventory(NamedTuple):
 
 
 def scan_trails(location: Location, log_folder: Path) -> _TrailInventory:
-    """What the files of trails hold, and then which trails are open.
+    """Read the trail files, then the logs of open trails.
 
-    In this order, and before the journal is read: so a file that no log holds has its seal in the
-    journal already, even while others write.
+    In this order, and before the journal is read: a file that no log holds then has its seal in the
+    journal already, even while other processes write.
     """
     files = {}
     strangers = []
@@ -104,9 +100,9 @@ def check_trails(
     ended_jobs: AbstractSet[TrailKey],
     findings: Findings,
 ) -> None:
-    """Check every trail that was seen, and every one that the journal or a log knows.
+    """Check every trail that was found, and every trail that the journal or a log names.
 
-    `ended` are jobs.
+    `ended` are the jobs with a recorded end.
     """
     for path in inventory.unexpected_paths:
         findings.add_problem(
@@ -131,9 +127,8 @@ def _check_trail(
     open_trail: OpenTrail | None,
     findings: Findings,
 ) -> None:
-    """A trail that was closed, and perhaps opened again, is as its seal says.
-
-    Or as it is exported for the next one.
+    """Check that a closed trail, possibly reopened, matches its seal or an export of the open
+    trail.
     """
     if open_trail and (broken := scan_trail(open_trail.content, trail_origin(*key)).broken):
         findings.add_problem(
@@ -162,7 +157,7 @@ def _check_trail(
 def _is_export_of_open_trail(
     file: TrailScan, open_trail: OpenTrail, seal: TrailSeal | None
 ) -> bool:
-    """Whether a file holds the first lines of an open trail, and at least those that were sealed."""
+    """Return True if a file holds the first lines of an open trail, and at least the sealed ones."""
     if (
         file.broken
         or file.partial_bytes
@@ -180,7 +175,7 @@ def _format_trail_line(key: TrailKey, line: int) -> str:
 def check_sealed_trail(
     key: TrailKey, file: TrailScan | None, seal: TrailSeal, findings: Findings
 ) -> None:
-    """A closed trail is exactly as its seal says."""
+    """Check that a closed trail matches its seal exactly."""
     if not seal.witnessed:
         findings.add_note(
             f"trail {'/'.join(key)} was closed after its log outside was lost; until then it is unwitnessed"
@@ -214,7 +209,7 @@ _MAX_ATTEMPTS = 3
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """What was checked, what is wrong (the first bad entry first), and what a reader should know."""
+    """What was checked, what is wrong (the first bad entry first), and notes for the reader."""
 
     ok: bool
     entries: int
@@ -224,12 +219,10 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 def verify_audit(location: Location) -> AuditReport:
-    """Check all that was recorded.
+    """Check everything that was recorded, while other processes may write.
 
-    It may be written to meanwhile.
-
-    A trail that is opened and closed again between the look at its file and the look at the journal
-    seems changed: so what is wrong while others wrote is looked at again.
+    A trail that is reopened and closed between reading its file and reading the journal looks
+    changed. Problems found while others wrote are therefore checked again.
     """
     for _ in range(_MAX_ATTEMPTS):
         report, undisturbed = _verify_once(location)
@@ -240,7 +233,7 @@ def verify_audit(location: Location) -> AuditReport:
 
 
 def _verify_once(location: Location) -> tuple[AuditReport, bool]:
-    """What was found, and whether nothing was recorded meanwhile."""
+    """Run one verification. Return the findings, and True if nothing was recorded during it."""
     findings = Findings()
 
     try:
@@ -268,7 +261,7 @@ def _make_report(findings: Findings, entries: int, trails: int) -> AuditReport:
 
 
 def _check_missing_store(location: Location, findings: Findings) -> AuditReport:
-    """Without a store: either nothing was ever recorded, or it is gone."""
+    """Check a repository without a store: either nothing was ever recorded, or the store is gone."""
     anchor = read_anchor(location.git_dir)
     if anchor:
         kept = ChainHeadsFile(location, anchor.store).read()
@@ -328,7 +321,7 @@ def _check_chain(
     anchor: Anchor | None,
     findings: Findings,
 ) -> RowsByKey:
-    """Check the chain from its origin to its end; the rows that the journal sets."""
+    """Check the chain from its origin to its end. Return the rows that the journal implies."""
     rows: RowsByKey = {}
     links = _collect_rows(reader.chain_links(), rows, findings)
     heads = [
@@ -420,7 +413,7 @@ def _check_heads(
 
 
 def _check_rows(reader: StoreReader, rows: RowsByKey, findings: Findings) -> None:
-    """The tables say what the journal says."""
+    """Check that the tables match the journal."""
     found: list[Row] = [
         *reader.all_rows(PackageRow),
         *reader.all_rows(JobRow),

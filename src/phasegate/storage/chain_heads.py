@@ -31,8 +31,8 @@ _LINE_KINDS = ("announced", "confirmed", "adopted", "anchored")
 
 
 class RecordedHeads(NamedTuple):
-    """What the file says: all confirmed heads, the announced one that was not confirmed, the last
-    put into git.
+    """The content of the file: confirmed heads, an unconfirmed announced head, the last anchored
+    head.
     """
 
     confirmed: tuple[ChainHead, ...]
@@ -43,21 +43,20 @@ class RecordedHeads(NamedTuple):
 
     @property
     def possible_ends(self) -> tuple[ChainHead, ...]:
-        """The heads in which the store may end."""
+        """The heads at which the store may end."""
         return self.confirmed[-1:] + ((self.announced,) if self.announced else ())
 
 
 def get_heads_folder(location: Location, store_id: str) -> Path:
-    """The folder for what is kept outside.
-
-    A copy of the repository elsewhere has one of its own.
+    """Return the folder for chain heads. A copy of the repository elsewhere has a folder of its
+    own.
     """
     place = sha256(os.fsencode(location.git_dir)).hexdigest()[:12]
     return location.state_home / "heads" / f"{store_id}.{place}"
 
 
 class ChainHeadsFile:
-    """The file of heads of one repository. Whoever writes holds the journal's lock."""
+    """The chain heads of one repository. Writers hold the journal's lock."""
 
     def __init__(self, location: Location, store_id: str) -> None:
         self._location = location
@@ -66,7 +65,7 @@ class ChainHeadsFile:
         self.path = self.folder / "chain"
 
     def read(self) -> RecordedHeads | None:
-        """What is kept; None if there is no such file. A file that we did not write is refused."""
+        """Return the recorded heads, or None if there is no file. Refuse a file of another origin."""
         lines = self._read_lines(0)
         if lines is None:
             return None
@@ -76,7 +75,7 @@ class ChainHeadsFile:
         return _collect_heads([_parse_line(self.path, line) for line in lines[1:]], str(self.path))
 
     def read_possible_ends(self) -> tuple[ChainHead, ...]:
-        """The heads in which the store may end, from the end of the file if that is enough."""
+        """Return the heads at which the store may end, from the end of the file if that suffices."""
         last = [_parse_line(self.path, line) for line in (self._read_lines(_TAIL_BYTES) or [])[1:]]
         if any(word == "confirmed" for word, _ in last):
             return _collect_heads(last, str(self.path)).possible_ends
@@ -88,7 +87,7 @@ class ChainHeadsFile:
         return ()
 
     def _read_lines(self, tail_bytes: int) -> list[str] | None:
-        """The whole lines at the end of the file; the first may be cut. All lines for 0."""
+        """Return the complete lines at the end of the file (0: all). The first one may be cut."""
         try:
             with self.path.open("rb") as file:
                 if tail_bytes:
@@ -107,7 +106,7 @@ class ChainHeadsFile:
         return text.split("\n")[:-1]
 
     def create(self, head: ChainHead, *, adopted: bool) -> None:
-        """Start the file at a head: of a new store, or of one that was there already."""
+        """Start the file at a head: that of a new store, or of an existing one."""
         try:
             make_folder(self.folder)
             self._rewrite([_format_line("adopted" if adopted else "confirmed", head)])
@@ -115,18 +114,15 @@ class ChainHeadsFile:
             raise self._unusable_error(error) from error
 
     def announce(self, head: ChainHead) -> None:
-        """Say, durably, which head the store is about to have."""
+        """Record durably which head the store is about to have."""
         self._append_line(_format_line("announced", head), durable=True)
 
     def confirm(self, head: ChainHead) -> None:
-        """Say that the store has this head now.
-
-        Need not be durable: the next announcement makes it so.
-        """
+        """Record that the store has this head. Not synced: the next announcement does that."""
         self._append_line(_format_line("confirmed", head), durable=False)
 
     def confirm_anchored(self, head: ChainHead) -> None:
-        """Say that git has this head too."""
+        """Record that git has this head too."""
         self._append_line(_format_line("anchored", head), durable=True)
 
     def _append_line(self, line: str, durable: bool) -> None:
@@ -143,7 +139,7 @@ class ChainHeadsFile:
             raise self._unusable_error(error) from error
 
     def compact(self) -> None:
-        """Forget all but the last heads once the file is large."""
+        """Drop all but the last heads once the file is large."""
         if self.path.stat().st_size > COMPACT_THRESHOLD_BYTES and (kept := self.read()):
             furthest = max(kept.confirmed)
             last = [

@@ -1,7 +1,7 @@
-"""The head of the domain chain in git: the ref `refs/phasegate/audit`, which agents cannot write.
+"""Anchor the chain head in git: the ref `refs/phasegate/audit`, which agents cannot write.
 
-The ref points to a small JSON text: the store's id, the count and the hash. It is also the
-repository's identity: a fresh clone has no such ref and starts anew; a repository that has it and
+The ref points to a small JSON text: the store's id, the count and the hash. It also identifies the
+repository: a fresh clone has no such ref and starts a new store; a repository that has the ref and
 lost its store does not.
 """
 
@@ -21,7 +21,7 @@ _TIMEOUT_S = 60
 
 
 class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the ref says."""
+    """The content of the ref."""
 
     store: str
     count: int
@@ -33,7 +33,7 @@ class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_anchor(git_dir: Path) -> Anchor | None:
-    """The head in git; None if there is no such ref."""
+    """Return the head in git, or None if there is no such ref."""
     found = git(
         _git_place(git_dir),
         "cat-file",
@@ -58,7 +58,7 @@ def read_anchor(git_dir: Path) -> Anchor | None:
 def write_anchor(git_dir: Path, anchor: Anchor) -> None:
     """Move the ref to a newer head.
 
-    Nobody else does at the same time: a lock file is one that a power failure left.
+    No other process does this at the same time: a lock file is a leftover of a power failure.
     """
     place = _git_place(git_dir)
     text = msgspec.json.encode(anchor)

@@ -1,4 +1,4 @@
-"""One fsync for many threads: whoever completes a batch writes out what all have brought."""
+"""Share one fsync between threads: the thread that completes a batch writes it for all."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ T = TypeVar("T")
 
 
 class _Batch(Generic[T]):
-    """Items that are written out together, and the threads that wait for it, each at a lock of its
-    own.
-    """
+    """Items that are written together, and the waiting threads, each with its own lock."""
 
     def __init__(self) -> None:
         self.items: list[T] = []
@@ -23,12 +21,12 @@ class _Batch(Generic[T]):
 
 
 class GroupCommit(Generic[T]):
-    """Hands items to `write_out` in batches, in the order in which they came.
+    """Write items in batches, in the order in which they arrive.
 
-    The threads of the last batch are likely to come back: a batch waits a moment for as many. The
-    last of them writes it; the first that waits looks at the clock, and writes it if the others do
-    not come. After a failed batch nothing is written any more: what follows it must not claim to be
-    durable.
+    The threads of the last batch are likely to return, so a batch waits a moment for as many. The
+    last of them writes it; the first one waits with a time limit and writes it if the others do not
+    come. After a failed batch nothing is written any more, because later items must not be reported
+    as durable.
     """
 
     def __init__(self, write_batch: Callable[[list[T]], None]) -> None:
@@ -40,7 +38,7 @@ class GroupCommit(Generic[T]):
         self._failure: BaseException | None = None
 
     def submit(self, item: T) -> None:
-        """Have an item written out. Raises what that raised."""
+        """Write an item with the next batch. Raise what the write raised."""
         gate = _make_held_lock()
         with self._mutex:
             mine = self._pending_batch
@@ -58,10 +56,7 @@ class GroupCommit(Generic[T]):
             raise mine.error
 
     def _try_start(self, batch: _Batch[T], timed_out: bool = False) -> bool:
-        """Whether the batch is to be written now.
-
-        Then it takes no more items, and it is on the caller to write it.
-        """
+        """Return True if the batch must be written now, by the caller; it then takes no more items."""
         if (
             self._is_writing
             or self._pending_batch is not batch
@@ -86,7 +81,7 @@ class GroupCommit(Generic[T]):
             raise
 
     def _wait_or_commit(self, batch: _Batch[T], waiter: Lock) -> None:
-        """Return when the batch is done; write it if nobody else does."""
+        """Return when the batch is written; write it if no other thread does."""
         late = False
 
         while not batch.done:
@@ -108,9 +103,9 @@ class GroupCommit(Generic[T]):
             self._release_waiters(batch)
 
     def _release_waiters(self, batch: _Batch[T]) -> None:
-        """Let the threads of a batch go on, with the error if it is not durable.
+        """Wake the threads of a batch, with the error if it is not durable.
 
-        The first of the next sees to that.
+        The first thread of the next batch is responsible for the time limit.
         """
         with self._mutex:
             batch.done = True

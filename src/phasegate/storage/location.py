@@ -1,6 +1,4 @@
-"""Where things are: the repository around a folder, its `.phasegate`, and the user's state
-directory.
-"""
+"""Locate the repository around a folder, its `.phasegate` folder and the user's state directory."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ CLONE_PATH_FILE = "clone"
 
 
 class Location(NamedTuple):
-    """One repository: its main working tree, its git directory, and the state directory of the
-    user.
-    """
+    """One repository: its main working tree, its git directory, and the user's state directory."""
 
     root: Path
     git_dir: Path
@@ -54,9 +50,9 @@ class Location(NamedTuple):
 
 
 def locate_repository(start: Path, environment: Mapping[str, str]) -> Location:
-    """The repository around a folder, and where this user keeps state.
+    """Return the repository around a folder, and the user's state directory.
 
-    A folder may be the copy of a fleet's record.
+    The folder may be the local copy of a fleet's journal.
     """
     home = state_home(environment)
     is_copy = start.parent == home / FLEET_COPIES_FOLDER
@@ -68,9 +64,7 @@ def locate_repository(start: Path, environment: Mapping[str, str]) -> Location:
 
 
 def find_root(start: Path) -> Path:
-    """The main working tree of the repository around a folder, also from inside one of its
-    worktrees.
-    """
+    """Return the main working tree of the repository around a folder, also from a linked worktree."""
     start = Path(os.path.realpath(start))
 
     for folder in (start, *start.parents):
@@ -97,9 +91,9 @@ def find_root(start: Path) -> Path:
 
 
 def find_linked_worktree_git_dir(start: Path) -> Path | None:
-    """The git directory of the linked worktree that a person stands in.
+    """Return the git directory of the linked worktree that contains a folder.
 
-    None in the main one or a checkout.
+    None in the main worktree or in an agent's checkout.
     """
     start = Path(os.path.realpath(start))
     folder = next((one for one in (start, *start.parents) if os.path.lexists(one / ".git")), None)
@@ -115,10 +109,7 @@ def find_linked_worktree_git_dir(start: Path) -> Path | None:
 
 
 def find_main_worktree(start: Path) -> Path:
-    """The main working tree around a folder, whose settings hold.
-
-    Outside of a repository the folder itself.
-    """
+    """Return the main working tree around a folder; outside of a repository, the folder itself."""
     inside = any(os.path.lexists(folder / ".git") for folder in (start, *start.parents))
     if inside:
         return find_root(start)
@@ -126,7 +117,7 @@ def find_main_worktree(start: Path) -> Path:
 
 
 def _find_common_git_dir(root: Path) -> Path:
-    """The git directory that all worktrees share, found without running git."""
+    """Return the git directory that all worktrees share, without running git."""
     dot_git = root / ".git"
 
     try:
@@ -152,7 +143,7 @@ def _find_common_git_dir(root: Path) -> Path:
 
 
 def state_home(environment: Mapping[str, str]) -> Path:
-    """`$XDG_STATE_HOME/phasegate`, by default below the home directory."""
+    """Return `$XDG_STATE_HOME/phasegate`, by default below the home directory."""
     named = environment.get("XDG_STATE_HOME", "")
     if named.startswith("/"):
         base = Path(named)
@@ -163,7 +154,7 @@ def state_home(environment: Mapping[str, str]) -> Path:
 
 
 def prepare_data_folder(location: Location) -> None:
-    """Make `.phasegate` and what belongs into it, private to the user and kept out of git."""
+    """Create `.phasegate` and its folders, private to the user and excluded from git."""
     try:
         for folder in (location.data_folder, location.locks_folder, location.trails_folder):
             if not os.path.lexists(folder):

@@ -1,4 +1,4 @@
-"""Locks with proof of life: the kernel holds them for a process and lets them go when it dies."""
+"""File locks that the kernel releases when their process ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_BACKOFF_S = 0.02
 
 @contextmanager
 def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterator[None]:
-    """Hold a feature alone; refuse at once, naming the holder, when another process has it."""
+    """Lock a feature; refuse at once, naming the holder, if another process has it."""
     with _open_lock_file(lock_path(folder, feature)) as descriptor:
         if not _try_lock(descriptor):
             raise StateConflict(
@@ -52,9 +52,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
 def named_lock(
     folder: Path, name: str, timeout_s: float = MAX_LOCK_WAIT_S, stop: Event | None = None
 ) -> Iterator[None]:
-    """Hold a lock that all processes of a repository share, waiting for it up to a limit, or until
-    told to stop.
-    """
+    """Lock a name that all processes of a repository share. Wait up to a limit, or until stopped."""
     with _open_lock_file(folder / f"{name}.lock", allow_read_only=True) as descriptor:
         if not _wait_for_lock(descriptor, timeout_s, stop or Event()):
             raise StateConflict(
@@ -66,20 +64,16 @@ def named_lock(
 
 
 def is_held_elsewhere(descriptor: int, timeout_s: float = 0.0) -> bool:
-    """Whether somebody else holds the lock on an open file.
-
-    If not, it is held through this descriptor from now on.
-    """
+    """Return True if another process holds the lock on an open file. Otherwise acquire it."""
     return not _wait_for_lock(descriptor, timeout_s, Event())
 
 
 @contextmanager
 def _open_lock_file(path: Path, *, allow_read_only: bool = False) -> Iterator[int]:
-    """Closing the descriptor lets the lock go.
+    """Open a lock file. Closing the descriptor releases the lock.
 
-    The file stays: removing it would let two processes hold it.
-
-    `or_read`: where nothing can be written, who only reads may hold the lock too.
+    The file stays: removing it would let two processes hold the lock. `allow_read_only`: on a
+    read-only file system, readers may hold the lock too.
     """
     flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -137,10 +131,7 @@ def _wait_for_lock(descriptor: int, timeout_s: float, stop: Event) -> bool:
 
 
 def _write_holder(descriptor: int, holder: LockHolder) -> None:
-    """Written in one go, over all that an earlier holder may have left.
-
-    A reader sees the one or the other.
-    """
+    """Write the holder in one call, over what an earlier holder left: readers see one or the other."""
     os.pwrite(descriptor, msgspec.json.encode(holder._asdict()).ljust(_HOLDER_RECORD_BYTES), 0)
 
 

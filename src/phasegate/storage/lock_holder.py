@@ -1,8 +1,7 @@
-"""Who holds a feature's lock, read from the lock's file without touching the lock.
+"""Read who holds a feature's lock from the lock file, without taking the lock.
 
-Light: `status` asks it.
-
-Asking by taking the lock for an instant would make a run that starts at that instant fail.
+Taking the lock to find out would make a run that starts at that moment fail. Imports little:
+`status` uses it.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ _DEAD_STATES = (b"Z", b"X")
 
 
 class LockHolder(NamedTuple):
-    """Who holds a lock: enough to find the process, and to tell it from a later one with the same
-    number.
-    """
+    """The process that holds a lock, distinguishable from a later process with the same id."""
 
     pid: int
     process_start: str
@@ -32,18 +29,12 @@ class LockHolder(NamedTuple):
 
 
 def lock_path(folder: Path, feature: str) -> Path:
-    """The file of a feature's lock.
-
-    A package's is named by its feature and its id, as its branch is.
-    """
+    """Return the lock file of a feature, or of a package (feature and id, like its branch)."""
     return folder / f"feature-{require_slug(feature)}.lock"
 
 
 def find_live_holder(folder: Path, feature: str) -> LockHolder | None:
-    """The process that works on a feature now; None if nobody does.
-
-    A file that cannot be read names nobody.
-    """
+    """Return the process that works on a feature, or None. An unreadable file names no process."""
     content = read_regular_file(lock_path(folder, feature), MAX_LOCK_FILE_BYTES)
     if content:
         holder = parse_holder(content)
@@ -57,10 +48,7 @@ def find_live_holder(folder: Path, feature: str) -> LockHolder | None:
 
 
 def list_live_holders(folder: Path) -> dict[str, LockHolder]:
-    """Who works on what now.
-
-    The living holder of each lock, by the name of its feature, or feature and package.
-    """
+    """Return the live holder of each lock, by the name of its feature, or feature and package."""
     found = {
         name: find_live_holder(folder, name)
         for name in sorted(list_lock_names(folder))
@@ -70,10 +58,7 @@ def list_live_holders(folder: Path) -> dict[str, LockHolder]:
 
 
 def list_lock_names(folder: Path) -> set[str]:
-    """Of which names there is a lock's file, held or left behind.
-
-    One look, where a thousand names are asked about.
-    """
+    """Return the names that have a lock file, held or not. One directory read for a thousand names."""
     try:
         with os.scandir(folder) as found:
             files = [one.name for one in found if one.name.startswith("feature-")]
@@ -84,10 +69,7 @@ def list_lock_names(folder: Path) -> set[str]:
 
 
 def parse_holder(content: bytes) -> LockHolder | None:
-    """What the last holder wrote into a lock's file.
-
-    None after a proper end, or if it is unreadable.
-    """
+    """Parse what the last holder wrote; None after a proper release, or if unreadable."""
     try:
         found = parse_json(content.decode())
     except (ValueError, StopIteration, RecursionError):
@@ -108,15 +90,12 @@ def parse_holder(content: bytes) -> LockHolder | None:
 
 
 def is_alive(holder: LockHolder) -> bool:
-    """Whether the process that signed still runs, and not another one that was given its number."""
+    """Return True if the process that signed still runs, and its id was not given to another one."""
     return _process_exists(holder.pid) and read_process_start(holder.pid) == holder.process_start
 
 
 def read_process_start(pid: int) -> str:
-    """When a running process started, as the kernel counts.
-
-    Empty where it does not say, `dead` after its end.
-    """
+    """Return the kernel's start time of a process; empty if unknown, `dead` if it ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         if fields[0] in _DEAD_STATES:

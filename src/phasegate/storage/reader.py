@@ -1,6 +1,6 @@
-"""The store, for reading: the journal, and where packages and jobs stand.
+"""Read the store: the journal, and the state of packages and jobs.
 
-Loads little: `status` is asked all day.
+Imports little: `status` runs often.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def open_store_reader(location: Location, schema: Schema = SCHEMA) -> StoreReade
 
 
 class StoreReader:
-    """An open store, for reading."""
+    """A store that is open for reading."""
 
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         self._connection = connection
@@ -69,17 +69,17 @@ class StoreReader:
         self._connection.close()
 
     def last_seq(self, feature: str) -> int:
-        """The number of a feature's last event; 0 if it has none."""
+        """Return the number of a feature's last event; 0 if it has none."""
         rows = self._query("SELECT coalesce(max(seq), 0) FROM event WHERE feature = ?", feature)
         return int(next(iter(rows))[0])
 
     def last_seqs(self) -> dict[str, int]:
-        """The number of every feature's last event."""
+        """Return the number of every feature's last event."""
         query = "SELECT feature, max(seq) FROM event WHERE feature != '' GROUP BY feature"
         return {str(feature): int(last) for feature, last in self._query(query)}
 
     def chain_head(self) -> ChainHead:
-        """The end of the chain."""
+        """Return the end of the chain."""
         from phasegate.core.audit.chain import ChainHead, chain_origin_hash
 
         for position, digest in self._query(
@@ -90,12 +90,12 @@ class StoreReader:
         return ChainHead(0, chain_origin_hash(self.store_id), str(self.location.store_path))
 
     def features(self) -> list[str]:
-        """The features that have events, the one with the newest event first."""
+        """Return the features that have events, the one with the newest event first."""
         query = "SELECT feature FROM event WHERE feature != '' GROUP BY feature ORDER BY max(position) DESC"
         return [feature for (feature,) in self._query(query)]
 
     def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]:
-        """A feature's events in order, from the one behind `after_seq` on."""
+        """Yield a feature's events in order, after `after_seq`."""
         return (
             RecordedEvent(*row)
             for row in self._query_events(
@@ -104,7 +104,7 @@ class StoreReader:
         )
 
     def events_of_kinds(self, feature: str, *kinds: str) -> Iterator[RecordedEvent]:
-        """A feature's events of some kinds, in order."""
+        """Yield a feature's events of some kinds, in order."""
         marks = ", ".join("?" * len(kinds))
         rows = self._query_events(
             f"WHERE feature = ? AND kind IN ({marks}) ORDER BY seq", feature, *kinds
@@ -112,7 +112,7 @@ class StoreReader:
         return (RecordedEvent(*row) for row in rows)
 
     def events_since(self, position: int = 0) -> Iterator[RecordedEvent]:
-        """All events of the repository in order, from the one behind `position` on."""
+        """Yield all events of the repository in order, after `position`."""
         return (
             RecordedEvent(*row)
             for row in self._query_events("WHERE position > ? ORDER BY position", position)
@@ -121,7 +121,7 @@ class StoreReader:
     def events_before(
         self, position: int, limit: int, feature: str | None = None
     ) -> list[RecordedEvent]:
-        """At most so many events before a position, the newest first; of one feature, or of all."""
+        """Return up to `limit` events before a position, newest first, of one feature or of all."""
         where, values = ("", ()) if feature is None else (" AND feature = ?", (feature,))
         rows = self._query_events(
             f"WHERE position < ?{where} ORDER BY position DESC LIMIT ?", position, *values, limit
@@ -129,16 +129,16 @@ class StoreReader:
         return [RecordedEvent(*row) for row in rows]
 
     def features_changed_since(self, position: int) -> dict[str, int]:
-        """The features that have events behind a position, each with the position of its last."""
+        """Return the features with events after a position, each with its last position."""
         query = "SELECT feature, max(position) FROM event WHERE position > ? GROUP BY feature"
         return {str(feature): int(last) for feature, last in self._query(query, position)}
 
     def data_version(self) -> int:
-        """A number that differs when another process has written since the last time; microseconds."""
+        """Return a number that changes when another process writes. Takes microseconds."""
         return int(next(iter(self._query("PRAGMA data_version")))[0])
 
     def chain_links(self, after: int = 0) -> Iterator[ChainLink]:
-        """The chain as it is stored, from the entry behind `after` on."""
+        """Yield the stored chain, after entry `after`."""
         from phasegate.core.audit.chain import ChainEntry, ChainLink
 
         for position, feature, seq, ts, kind, payload, digest in self._query_events(
@@ -162,33 +162,30 @@ class StoreReader:
             )
 
     def packages(self, feature: str) -> list[PackageRow]:
-        """The packages of a feature by id."""
+        """Return the packages of a feature by id."""
         return self._query_rows(PackageRow, "WHERE feature = ? ORDER BY id", feature)
 
     def jobs(self, feature: str) -> list[JobRow]:
-        """The jobs of a feature in the order in which they started."""
+        """Return the jobs of a feature in start order."""
         return self._query_rows(JobRow, "WHERE feature = ? ORDER BY started, id", feature)
 
     def workflows(self) -> list[WorkflowRow]:
-        """Every feature's workflow, the one that was moved last first."""
+        """Return every feature's workflow, the most recently changed first."""
         by_feature = {row.feature: row for row in self._query_rows(WorkflowRow, "")}
         return [by_feature[feature] for feature in self.features() if feature in by_feature]
 
     def gates(self, feature: str) -> list[GateRow]:
-        """The checks of a feature's gates in their order."""
+        """Return the gate checks of a feature in order."""
         return self._query_rows(GateRow, "WHERE feature = ? ORDER BY number", feature)
 
     def total_spent(self, feature: str | None = None) -> Spending:
-        """What the jobs of a feature, or all jobs, have used."""
+        """Return what the jobs of a feature, or all jobs, have used."""
         where, values = ("", ()) if feature is None else (" WHERE feature = ?", (feature,))
         query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own names only
         return Spending(*next(iter(self._query(query, *values))))
 
     def usage_totals(self) -> list[tuple[str, str, str, str, int, int, float, float]]:
-        """By feature, agent, role and day.
-
-        How many jobs, tokens, dollars, and seconds from start to end.
-        """
+        """Return jobs, tokens, dollars and seconds by feature, agent, role and day."""
         lasted = "sum(CASE WHEN ended = '' THEN 0 ELSE (julianday(ended) - julianday(started)) * 86400 END)"
         query = (
             f"SELECT feature, agent, phase, substr(started, 1, 10), count(*), sum(tokens), sum(cost_usd), {lasted} "  # noqa: S608 - our own names only
@@ -197,11 +194,11 @@ class StoreReader:
         return [*self._query(query)]
 
     def running_jobs(self) -> list[JobRow]:
-        """The jobs without an end on record, in the order in which they started."""
+        """Return the jobs without a recorded end, in start order."""
         return self._query_rows(JobRow, "WHERE ended = '' ORDER BY started, id")
 
     def spent_by_package(self, feature: str) -> dict[str, Spending]:
-        """What the jobs of each package of a feature have used."""
+        """Return what the jobs of each package of a feature have used."""
         query = "SELECT wp, sum(tokens), sum(cost_usd) FROM job WHERE feature = ? GROUP BY wp"
         return {
             str(wp): Spending(tokens, cost_usd)
@@ -209,17 +206,17 @@ class StoreReader:
         }
 
     def rate_limited_agents(self, now_s: float) -> dict[str, float]:
-        """The agents that have run into a limit, each with the moment when it is lifted."""
+        """Return the rate-limited agents, each with the time at which the limit ends."""
         query = "SELECT agent, max(retry_at_s) FROM job WHERE retry_at_s > ? GROUP BY agent"
         return {str(agent): float(until_s) for agent, until_s in self._query(query, now_s)}
 
     def count_consecutive_limits(self, agent: str) -> int:
-        """How many of an agent's last jobs, one after the other, ended at a limit; ten at most."""
+        """Count how many of an agent's last jobs in a row ended at a rate limit, up to ten."""
         query = "SELECT retry_at_s FROM job WHERE agent = ? AND ended <> '' ORDER BY ended DESC LIMIT 10"
         return sum(1 for _ in takewhile(lambda row: row[0] > 0, self._query(query, agent)))
 
     def chain_hash_at(self, position: int) -> str | None:
-        """The hash after so many entries; None if there are fewer."""
+        """Return the hash after a number of entries; None if there are fewer."""
         if position == 0:
             from phasegate.core.audit.chain import chain_origin_hash
 
@@ -229,32 +226,29 @@ class StoreReader:
         return next((str(digest) for (digest,) in found), None)
 
     def find_job(self, id_: str) -> JobRow | None:
-        """A job by its id."""
+        """Return a job by its id."""
         return next(iter(self._query_rows(JobRow, "WHERE id = ?", id_)), None)
 
     def find_seal(self, job: str) -> TrailSeal | None:
-        """The end of a job's trail, if it was closed."""
+        """Return the end of a job's trail, if it was closed."""
         return next(iter(self._query_rows(TrailSeal, "WHERE job = ?", job)), None)
 
     def seals(self) -> list[TrailSeal]:
-        """The ends of all trails that were closed."""
+        """Return the ends of all closed trails."""
         return self._query_rows(TrailSeal, "ORDER BY feature, job")
 
     def all_rows(self, type_: type[R]) -> list[R]:
-        """Every row of a table, for verification."""
+        """Return every row of a table, for verification."""
         return self._query_rows(type_, "")
 
     def begin_snapshot(self) -> ChainHead:
-        """Read everything from now on as it is at this moment, whoever writes.
-
-        The end of the chain.
-        """
+        """Read everything as of now from here on, whatever is written. Return the end of the chain."""
         with self._translate_errors():
             self._connection.execute("BEGIN")
         return self.chain_head()
 
     def integrity_errors(self) -> list[str]:
-        """What SQLite finds wrong with its own structures: pages, indexes."""
+        """Return what SQLite finds wrong with its own structures: pages, indexes."""
         found = [str(text) for (text,) in self._query("PRAGMA integrity_check(3)")]
         if found == ["ok"]:
             return []

@@ -1,6 +1,6 @@
-"""What kind of repository a folder is in, and whether one can begin there.
+"""Determine what kind of repository a folder is in, and whether it can be initialised.
 
-Runs no git; light, for `init`.
+Runs no git; imports little, for `init`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ class RepositoryInfo(Light):
 
 
 def find_repository(start: str) -> RepositoryInfo:
-    """The repository around a folder.
-
-    Where none can be prepared, an error that says where to go instead.
-    """
+    """Return the repository around a folder, or raise an error that says where to go instead."""
     folder = os.path.realpath(start)
 
     while not os.path.lexists(f"{folder}/.git"):
@@ -49,7 +46,7 @@ def find_repository(start: str) -> RepositoryInfo:
 
 
 def reject_git_directory(folder: str) -> None:
-    """Say where the files are, if the folder is a git directory or a bare repository."""
+    """Raise if the folder is a git directory or a bare repository, and say where the files are."""
     if not (
         os.path.isfile(f"{folder}/HEAD")
         and os.path.isdir(f"{folder}/objects")
@@ -68,9 +65,9 @@ def reject_git_directory(folder: str) -> None:
 
 
 def _find_git_dir(root: str) -> str:
-    """The git directory of a working tree.
+    """Return the git directory of a working tree.
 
-    That of a linked worktree is refused: the settings are the main one's.
+    A linked worktree is refused: settings belong to the main one.
     """
     dot_git = f"{root}/.git"
     main = os.path.dirname(os.path.dirname(root))
@@ -144,9 +141,9 @@ def _read_branch(git_dir: str) -> str | None:
 
 
 def _has_commit(git_dir: str, branch: str | None) -> bool:
-    """Whether HEAD leads to a commit.
+    """Return True if HEAD points to a commit.
 
-    Refs in the newer table format are not read: those count as there.
+    Refs in the reftable format are not parsed: they count as present.
     """
     if (
         branch is None
@@ -167,7 +164,7 @@ def _find_superproject(git_dir: str) -> str | None:
 
 
 def _read_text(path: str, max_bytes: int = _MAX_HEAD_BYTES) -> str:
-    """The beginning of a file; nothing if there is none."""
+    """Return the beginning of a file; empty if there is none."""
     try:
         with open(path, "rb") as file:
             return os.fsdecode(file.read(max_bytes))

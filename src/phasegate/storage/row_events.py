@@ -1,7 +1,7 @@
 """Events that set a row: a workflow, a gate, a package, a job, the end of a trail.
 
-The row is the event's payload. The tables of rows are made from the journal and can be made from it
-again, so that `audit verify` covers them too.
+The row is the event's payload. The tables are derived from the journal and can be rebuilt from it,
+so `audit verify` covers them too.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def _make_row_event(kind: str, row: Row) -> NewEvent:
 
 
 def decode_row(feature: str, kind: str, payload: bytes) -> Row | None:
-    """The row that an event sets; None for other kinds.
+    """Return the row that an event sets; None for other kinds.
 
-    A row of another feature, or of the wrong shape, is refused.
+    Refuse a row of another feature or of the wrong shape.
     """
     type_ = ROW_TYPES_BY_KIND.get(kind)
     if type_ is None:

@@ -1,6 +1,6 @@
-"""What the store holds: events, and the rows that some of them set.
+"""The records in the store: events, and the rows that some of them set.
 
-Loads next to nothing: `status` reads these.
+Imports next to nothing: `status` reads these.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class NewEvent(NamedTuple):
-    """Something that happened, to be appended: what kind, and its details as JSON."""
+    """An event to be appended: its kind, and its payload as JSON."""
 
     kind: str
     payload: bytes
 
 
 class RecordedEvent(NamedTuple):
-    """An event as it stands in the journal."""
+    """An event as stored in the journal."""
 
     position: int
     feature: str
@@ -27,7 +27,7 @@ class RecordedEvent(NamedTuple):
 
 
 class PackageRow(NamedTuple):
-    """Where a work package stands."""
+    """The state of a work package."""
 
     feature: str
     id: str
@@ -73,7 +73,7 @@ class JobRow(NamedTuple):
 
 
 class WorkflowRow(NamedTuple):
-    """Where a feature's workflow stands. `phases` are the keys, with blanks between them."""
+    """The state of a feature's workflow. `phases` are the keys, separated by spaces."""
 
     feature: str
     type: str
@@ -92,7 +92,7 @@ class WorkflowRow(NamedTuple):
 
 
 class GateRow(NamedTuple):
-    """One check of a gate; `number` counts those of the feature. `reasons` has one a line."""
+    """One check of a gate; `number` counts the checks of the feature. `reasons` has one per line."""
 
     feature: str
     number: int
@@ -104,9 +104,9 @@ class GateRow(NamedTuple):
 
 
 class TrailSeal(NamedTuple):
-    """The end of a job's trail: so many lines and bytes, the hash of the last.
+    """The end of a job's trail: number of lines and bytes, and the hash of the last line.
 
-    `witnessed` is false when the log outside was lost before the trail could be compared with it.
+    `witnessed` is false if the log outside was lost before the trail could be compared with it.
     """
 
     feature: str

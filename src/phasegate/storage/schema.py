@@ -1,4 +1,4 @@
-"""The shape of the store: made whole, moved on with a backup, refused when it is damaged or newer."""
+"""The schema of the store: create, migrate with a backup, refuse a damaged or newer store."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ _DAMAGE_ERROR_CODES = {
 
 
 class Schema(NamedTuple):
-    """A version of the store.
+    """One version of the store: how to create it, and the migration steps from older versions.
 
-    How it is made, and what is done besides on the way from each older version to the next.
-
-    What is only added, a table or a column at the end of one, needs no step. A column that is added
-    needs the default that its field has: rows of old events are made with that.
+    Added tables, and columns added at the end of a table, need no step. An added column needs the
+    default of its field, because rows of old events are created with it.
     """
 
     version: int
@@ -77,10 +75,7 @@ CREATE TABLE seal (
 
 
 def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
-    """Make a new store beside its place and move it there when it is whole.
-
-    Whoever calls holds the journal's lock.
-    """
+    """Create a new store under a temporary name and rename it when complete. Callers hold the lock."""
     if left := [
         other for other in (path, path.with_name(f"{path.name}-wal")) if os.path.lexists(other)
     ]:
@@ -102,10 +97,7 @@ def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
 
 
 def connect_store(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Connection:
-    """Open a store.
-
-    What is damaged, foreign or newer is refused before anything is opened for writing.
-    """
+    """Open a store. Refuse one that is damaged, foreign or newer before opening it for writing."""
     with _translate_errors(path):
         _require_nonempty_file(path)
         reader = _open_reader(path)
@@ -129,9 +121,9 @@ def connect_store(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite
 
 
 def _open_reader(path: Path) -> sqlite3.Connection:
-    """Open a store for reading, also where nothing can be written.
+    """Open a store for reading, also on a read-only file system.
 
-    A reader of a log needs an index of it beside.
+    A reader of the write-ahead log needs an index of it.
     """
     index = path.with_name(f"{path.name}-shm")
     if os.access(path.parent, os.W_OK) or index.exists():
@@ -143,9 +135,10 @@ def _open_reader(path: Path) -> sqlite3.Connection:
 
 
 def _open_copy(path: Path) -> sqlite3.Connection:
-    """What a dead process left in its log is part of the store.
+    """Open a copy of the store.
 
-    Where its index cannot be made, a copy has one.
+    What a dead process left in the write-ahead log belongs to the store. Where the index of the log
+    cannot be created, a copy has one.
     """
     # `status` is asked all day, and hardly ever needs these two
     import shutil
@@ -187,13 +180,13 @@ def _require_nonempty_file(path: Path) -> None:
 
 
 def _has_wal(path: Path) -> bool:
-    """Whether there is a write-ahead log from which SQLite mends the file itself."""
+    """Return True if there is a write-ahead log from which SQLite repairs the file."""
     log = path.with_name(f"{path.name}-wal")
     return log.is_file() and log.stat().st_size > 0
 
 
 def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
-    """The version of the store, if it is one of ours and we know it."""
+    """Return the version of the store; refuse a file that is not a store or has an unknown version."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     # Asked of SQLite and not of the file: whoever opens and closes that drops all locks of the
     # process on it, and another process takes itself for the last one and removes the log in use
@@ -243,7 +236,7 @@ def _missing_tables(connection: sqlite3.Connection, schema: Schema) -> list[str]
 
 
 def _migrate(path: Path, schema: Schema) -> None:
-    """Move an older store on, after a backup beside it."""
+    """Migrate an older store, after writing a backup."""
     with closing(_open_writer(path)) as connection:
         # One process migrates, the others wait here and find it done
         connection.execute("BEGIN IMMEDIATE")
@@ -264,10 +257,7 @@ def _migrate(path: Path, schema: Schema) -> None:
 
 
 def _add_missing_objects(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Add the tables, indexes and columns that an older store lacks.
-
-    Nothing that it holds is changed.
-    """
+    """Add the tables, indexes and columns that an older store lacks, without changing data."""
     with closing(sqlite3.connect(":memory:")) as model:
         model.executescript(schema.create_sql)
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
@@ -290,7 +280,7 @@ def _add_columns(connection: sqlite3.Connection, table: str, wanted: Mapping[str
 
 
 def _column_definitions(connection: sqlite3.Connection, table: str) -> dict[str, str]:
-    """The columns of a table in their order, each as it is defined."""
+    """Return the column definitions of a table, in order."""
     found = connection.execute("SELECT name, type, dflt_value FROM pragma_table_info(?)", (table,))
     return {name: f"{name} {type_} DEFAULT {default or 'NULL'}" for name, type_, default in found}
 
@@ -322,7 +312,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
 
 
 def explain_sqlite_error(path: Path, error: sqlite3.Error) -> PhasegateError:
-    """What an error of SQLite means, and who must act."""
+    """Return the error to raise for an SQLite error, by who must act."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _DAMAGE_ERROR_CODES:
         return damaged_store_error(path, str(error))
@@ -338,7 +328,7 @@ def explain_sqlite_error(path: Path, error: sqlite3.Error) -> PhasegateError:
 
 
 def damaged_store_error(path: Path, reason: str) -> StateConflict:
-    """The refusal of a store that cannot be trusted."""
+    """Return the error for a store that cannot be trusted."""
     return StateConflict(
         f"the store {path} is damaged: {reason}",
         "it was left as it is: put back a copy of .phasegate, then run `phasegate audit verify`",

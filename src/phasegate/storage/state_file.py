@@ -1,4 +1,4 @@
-"""`.isdlc/state.json`, read as any tool may have written it. Light enough for the hook."""
+"""Read `.isdlc/state.json`, whichever tool wrote it. Imports little, for the hook."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ MAX_STATE_BYTES = 4_000_000
 
 
 def find_state_file(start: str) -> str | None:
-    """The state file of the repository around a folder.
+    """Return the state file of the repository around a folder: the first one upwards, up to the
+    root.
 
-    The first one upwards, not beyond the repository's root.
-
-    Outside of any repository only the folder's own file counts: nobody knows who wrote those
-    further up.
+    Outside a repository only the folder's own file counts: files further up are of unknown origin.
     """
     own = f"{start}/{STATE_PATH}"
     found = None
@@ -42,7 +40,7 @@ def find_state_file(start: str) -> str | None:
 
 
 def read_state_file(path: str) -> object:
-    """What the file holds, or None for anything that is not a readable, plain file of JSON."""
+    """Return the parsed file, or None for anything but a readable regular file of JSON."""
     raw = read_regular_file(path, MAX_STATE_BYTES)
     if raw is None:
         return None

@@ -1,7 +1,4 @@
-"""`.isdlc/state.json` as a view of the store.
-
-Written whole, for any tool to read, and never believed by us.
-"""
+"""Write `.isdlc/state.json` as a view of the store, for other tools. Phasegate does not rely on it."""
 
 from __future__ import annotations
 
@@ -22,14 +19,13 @@ _HINT = "remove what stands in its place; state.json is made anew from the store
 
 
 def format_state(state: dict[str, object]) -> str:
-    """The text of a state.json."""
+    """Return the text of a state.json."""
     return msgspec.json.format(msgspec.json.encode(state), indent=2).decode() + "\n"
 
 
 def write_state_view(root: Path, workflow: Workflow | None) -> None:
-    """Replace state.json at once with what the store says.
-
-    Whatever else stands under its name is refused.
+    """Replace state.json atomically with the state of the store. Refuse anything but a regular
+    file.
     """
     path = root / STATE_PATH
     text = format_state(build_state_view(workflow)).encode()
@@ -63,7 +59,7 @@ def _require_regular_file(folder: int, path: Path) -> None:
 
 
 def _back_up_foreign_state(folder: int, path: Path) -> None:
-    """A state file of another tool may hold more than ours: it is kept beside, once."""
+    """Keep a backup of another tool's state file, once: it may hold more fields."""
     found = read_state_file(str(path))
 
     if isinstance(found, dict) and found.keys() - {"active_workflow"}:

@@ -49,7 +49,7 @@ class _HeadsAdopted(msgspec.Struct, frozen=True):
 
 
 class Store(WritableStore):
-    """An open store, for writing. One object may be shared by threads."""
+    """A store that is open for writing. Threads may share one object."""
 
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         super().__init__(connection, location)
@@ -64,7 +64,8 @@ class Store(WritableStore):
         yield from rows
 
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
-        """Append events to a feature's journal as one durable step; the number of the last one.
+        """Append events to a feature's journal as one durable step; return the number of the last
+        one.
 
         Raises MovedOn, and appends nothing, if the feature's last event is not number
         `expected_seq`.
@@ -85,7 +86,7 @@ class Store(WritableStore):
         return expected_seq + len(events)
 
     def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
-        """Append events that do not depend on what the feature's last step was."""
+        """Append events that do not depend on the feature's last step."""
         while True:
             try:
                 return self.append(feature, self.last_seq(feature), ts, events)
@@ -124,7 +125,7 @@ class Store(WritableStore):
         self.heads.compact()
 
     def _read_verified_head(self) -> ChainHead:
-        """The end of the chain, if it is where the heads outside say that it must be."""
+        """Return the end of the chain, if it matches the chain heads."""
         try:
             there = self.location.store_path.stat()
         except FileNotFoundError as error:
@@ -145,9 +146,9 @@ class Store(WritableStore):
         return head
 
     def _unknown_head_error(self, head: ChainHead) -> StateConflict:
-        """The refusal of a store that ends where the heads do not say.
+        """Return the error for a store whose end the chain heads do not contain.
 
-        It may have been used with other heads.
+        It may have been used with another state directory.
         """
         known = max(
             (
@@ -210,11 +211,9 @@ class Store(WritableStore):
         return ChainHead(count, previous)
 
     def anchor(self, *, replace_lost_anchor: bool = False) -> None:
-        """Put the head into git too.
+        """Anchor the head in git, when a job ends, a gate is decided or a command has finished.
 
-        To be done when a job ends, a gate is decided, and a command has finished.
-
-        What somebody else has put there is not overwritten unseen, but where its loss is on record
+        A foreign anchor is not overwritten silently, except where its loss is recorded
         (`adopting`).
         """
         with self._mutex, named_lock(self.location.locks_folder, "journal"):
@@ -231,10 +230,7 @@ class Store(WritableStore):
             self.heads.confirm_anchored(head)
 
     def reconcile_heads(self, ts: str) -> None:
-        """Compare the store with the heads outside.
-
-        Begin heads anew that are gone, and put that on record.
-        """
+        """Compare the store with the chain heads. Restart missing heads, and record that."""
         anchor = read_anchor(self.location.git_dir)
         self._check_store_id(anchor)
         lost = self._reconcile_chain_heads() + self._find_lost_anchor(anchor)
@@ -287,7 +283,7 @@ class Store(WritableStore):
 
 
 def upsert_row(connection: sqlite3.Connection, row: Row | None) -> None:
-    """Put a row that an event carries in its place."""
+    """Insert or replace the row that an event carries."""
     if row is not None:
         names = ", ".join(row._fields)
         marks = ", ".join("?" * len(row))
@@ -296,9 +292,8 @@ def upsert_row(connection: sqlite3.Connection, row: Row | None) -> None:
 
 
 def open_store(location: Location, new_store_id: str, ts: str, schema: Schema = SCHEMA) -> Store:
-    """Open the repository's store for writing.
-
-    Make it, with `fresh_id` as its id, if there never was one.
+    """Open the repository's store for writing; create it with `fresh_id` as its id if there never
+    was one.
     """
     prepare_data_folder(location)
     with named_lock(location.locks_folder, "journal"):
@@ -317,9 +312,9 @@ def open_store(location: Location, new_store_id: str, ts: str, schema: Schema = 
 
 
 def _create_store_with_heads(location: Location, new_store_id: str, schema: Schema) -> None:
-    """Identity first, then the heads, then the store.
+    """Create the anchor, then the chain heads, then the store.
 
-    A crash between them leaves nothing that says it had entries.
+    A crash in between leaves nothing that claims to have entries.
     """
     anchor = read_anchor(location.git_dir)
     if anchor:

@@ -1,6 +1,5 @@
-"""The trails of jobs as files.
-
-`audit/{feature}/{job}.jsonl` below `.phasegate`, each written as a whole.
+"""Closed trails as files: `audit/{feature}/{job}.jsonl` below `.phasegate`, each written
+atomically.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _MAX_TRAIL_BYTES = 1 << 28
 
 
 def trail_path(location: Location, feature: str, job: str) -> Path:
-    """Where a job's trail is, once it was closed."""
+    """Return the path of a job's closed trail."""
     return location.trails_folder / require_slug(feature) / f"{require_slug(job, 'job id')}.jsonl"
 
 
 def list_trail_files(location: Location) -> dict[TrailKey, Path]:
-    """Every trail below `.phasegate`, by feature and job."""
+    """Return every trail below `.phasegate`, by feature and job."""
     return {
         (path.parent.name, path.stem): path
         for path in sorted(location.trails_folder.glob("*/*.jsonl"))
@@ -33,15 +32,12 @@ def list_trail_files(location: Location) -> dict[TrailKey, Path]:
 
 
 def read_trail(path: Path) -> bytes:
-    """The bytes of a trail; none if there is no plain file."""
+    """Return the bytes of a trail; empty if there is no regular file."""
     return read_regular_file(path, _MAX_TRAIL_BYTES) or b""
 
 
 def export_trail(location: Location, feature: str, job: str, content: bytes) -> None:
-    """Put a trail in its place, whole or not at all, and durably.
-
-    No link below `.phasegate` is followed.
-    """
+    """Write a trail file atomically and durably, without following links below `.phasegate`."""
     path = trail_path(location, feature, job)
 
     try:

@@ -36,7 +36,7 @@ _OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OpenTrail:
-    """A trail that may still grow: every line of it."""
+    """A trail that may still grow: all of its lines."""
 
     def __init__(self, feature: str, job: str, lines: Iterable[bytes] = ()) -> None:
         self.feature = feature
@@ -45,7 +45,7 @@ class OpenTrail:
 
     @property
     def last_hash(self) -> str:
-        """What the next line is bound to."""
+        """The hash that the next line is bound to."""
         if self.lines:
             return extract_line_hash(self.lines[-1])
         return trail_origin_hash(self.feature, self.job)
@@ -56,7 +56,7 @@ class OpenTrail:
 
 
 class TrailLog:
-    """One open log, locked for as long as its process lives."""
+    """An open log, locked for the lifetime of its process."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -65,7 +65,7 @@ class TrailLog:
 
     @classmethod
     def create(cls, folder: Path, writer_id: str) -> Self:
-        """A new log in the folder of the heads."""
+        """Create a log in the folder of the chain heads."""
         path = folder / log_file_name(writer_id)
         if path.exists():
             raise StateConflict(
@@ -76,9 +76,8 @@ class TrailLog:
 
     @classmethod
     def adopt(cls, path: Path) -> tuple[Self, dict[str, OpenTrail]] | None:
-        """The log of a dead process, to go on from, and its trails.
-
-        None if the process lives, or just removed it.
+        """Take the log of a dead process and its trails; None if the process lives or just removed
+        it.
         """
         try:
             descriptor = os.open(path, _OPEN_FLAGS)
@@ -102,10 +101,7 @@ class TrailLog:
         return trails
 
     def append(self, data: bytes) -> None:
-        """Append lines, all of them or none.
-
-        They are durable then, one after the other: there is never a hole.
-        """
+        """Append lines, all or none. They are durable on return, in order and without gaps."""
         end = self.size + len(data)
 
         try:
@@ -125,7 +121,7 @@ class TrailLog:
         write_durably(self._descriptor, data, self.size)
 
     def rewrite(self, trails: Iterable[OpenTrail]) -> None:
-        """Go on in a new file that holds only these trails."""
+        """Continue in a new file that holds only these trails."""
         descriptor = _create_locked_file(
             self.path, _HEADER + b"".join(map(encode_opened_trail, trails))
         )
@@ -140,7 +136,7 @@ class TrailLog:
 
 
 def _create_locked_file(path: Path, data: bytes) -> int:
-    """A new file, whole and locked before anybody can find it under its name."""
+    """Create a file that is complete and locked before it is visible under its name."""
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
@@ -179,12 +175,12 @@ def log_file_name(writer_id: str) -> str:
 
 
 def list_log_files(log_folder: Path) -> list[Path]:
-    """The logs in the folder of the heads."""
+    """Return the logs in the folder of the chain heads."""
     return sorted(log_folder.glob("open-trails-*.log"))
 
 
 def read_open_trails(path: Path) -> list[OpenTrail]:
-    """The open trails in a log; none if its process has just removed it."""
+    """Return the open trails in a log; none if its process has just removed it."""
     try:
         return list(_parse_log(path, _acknowledged_prefix(path.read_bytes())).values())
     except FileNotFoundError:
@@ -192,7 +188,7 @@ def read_open_trails(path: Path) -> list[OpenTrail]:
 
 
 def _acknowledged_prefix(data: bytes) -> bytes:
-    """The whole lines of a log up to the first zero. No line of ours has one."""
+    """Return the complete lines of a log up to the first zero byte, which no line contains."""
     lines = data.partition(b"\0")[0]
     return lines[: lines.rfind(b"\n") + 1]
 

@@ -1,4 +1,4 @@
-"""The trails, for people: which there are, closed or open, and what is in one."""
+"""List the trails, closed or open, and read one, for display."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class JobWork(msgspec.Struct, frozen=True):
-    """What a job was for, and what became of it."""
+    """The task of a job, and its outcome."""
 
     # The package, else the key of the phase
     work: str
@@ -47,7 +47,7 @@ def describe_job_work(row: JobRow) -> JobWork:
 
 
 class TrailSummary(msgspec.Struct, frozen=True):
-    """One trail in a line."""
+    """One trail, as a line of a list."""
 
     feature: str
     job: str
@@ -60,7 +60,7 @@ class TrailSummary(msgspec.Struct, frozen=True):
 
 
 def list_trails(location: Location, feature: str | None = None) -> list[TrailSummary]:
-    """The trails of a feature, or of all, oldest first."""
+    """Return the trails of a feature, or of all features, oldest first."""
     trails = {
         key: lines for key, lines in _find_all_trails(location).items() if feature in (None, key[0])
     }
@@ -73,7 +73,7 @@ def list_trails(location: Location, feature: str | None = None) -> list[TrailSum
 def read_job_trail(
     location: Location, job_prefix: str, feature: str | None = None
 ) -> tuple[TrailKey, list[EntryFields]]:
-    """The entries of one job's trail; the beginning of its id is enough if only one begins so."""
+    """Return the entries of one job's trail, by its id or a unique prefix of it."""
     trails = _find_all_trails(location)
     keys = [key for key in trails if key[1].startswith(job_prefix) and feature in (None, key[0])]
     exact = [key for key in keys if key[1] == job_prefix]
@@ -94,7 +94,7 @@ def read_job_trail(
 
 
 def _find_all_trails(location: Location) -> dict[TrailKey, bytes | Path]:
-    """Every trail: its file, or what the log outside holds of it while it is open."""
+    """Return every trail: its file, or the log's content while it is open."""
     trails: dict[TrailKey, bytes | Path] = dict(list_trail_files(location))
     logs = _query_store(
         location, lambda reader: list_log_files(get_heads_folder(location, reader.store_id))
@@ -106,7 +106,7 @@ def _find_all_trails(location: Location) -> dict[TrailKey, bytes | Path]:
 
 
 def _query_store(location: Location, query: Callable[[StoreReader], list[T]]) -> list[T]:
-    """What the store answers; nothing where it is damaged: what is finished can still be looked at."""
+    """Return the store's answer; nothing if it is damaged, so that closed trails can still be read."""
     try:
         with open_store_reader(location) or nullcontext() as reader:
             if reader:
@@ -125,7 +125,7 @@ def _parse_entries(trail: bytes | Path) -> list[EntryFields]:
 
 
 def parse_entry(line: bytes) -> EntryFields:
-    """One line of a trail."""
+    """Parse one line of a trail."""
     try:
         fields: EntryFields = read_json(line, dict[str, object])
     except msgspec.MsgspecError:

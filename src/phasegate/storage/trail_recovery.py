@@ -1,4 +1,6 @@
-"""After a crash: close the trails that a dead process left open in its log, and say so in them."""
+"""After a crash, close the trails that a dead process left open in its log, with an entry that says
+so.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,7 @@ TrailWriterFactory = Callable[[TrailLog, dict[str, OpenTrail]], TrailWriter]
 
 
 class SealStore(Protocol):
-    """The part of a journal that recovery needs.
-
-    The local store and the one in a bucket both have it.
-    """
+    """The part of a journal that recovery needs; the local store and the one in a bucket have it."""
 
     def seals(self) -> Iterable[TrailSeal]: ...
 
@@ -51,7 +50,7 @@ class TrailRecovery(NamedTuple):
 def recover_trails(
     store: Store, location: Location, writer_id: str, ts: str
 ) -> list[TrailRecovery]:
-    """Close and seal every trail whose process died. Trails of living processes are left alone."""
+    """Close and seal every trail whose process died. Trails of live processes are left alone."""
     outside = store.heads.folder
     strays = set(list_trail_files(location)) - {
         (trail.feature, trail.job)
@@ -73,7 +72,7 @@ def close_orphaned_trails(
 ) -> list[TrailRecovery]:
     """Close and seal every trail in the logs of dead processes.
 
-    `living`: writers of this one, left alone unasked.
+    `living`: writers of this process, which are skipped.
     """
     known = {log_file_name(writer) for writer in active_writers}
     paths = (path for path in list_log_files(log_folder) if path.name not in known)
@@ -143,10 +142,7 @@ def _close_and_seal(
 def _seal_stray_file(
     store: Store, location: Location, key: TrailKey, writer_id: str, ts: str
 ) -> TrailRecovery:
-    """A file without a seal that no log holds: the log was lost.
-
-    What is there is sealed as unwitnessed.
-    """
+    """Seal a file that has no seal and is in no log, as unwitnessed: the log was lost."""
     row = store.find_job(key[1])
     if row is None or row.feature != key[0]:
         return TrailRecovery(*key, problem="no such job was recorded")

@@ -46,16 +46,15 @@ LOG_REWRITE_THRESHOLD_BYTES = 4_000_000
 
 
 def recovery_entry(entries: int) -> TrailEvent:
-    """What a trail says behind so many entries of one that died before it recorded them."""
+    """Return the entry that marks a trail of a process that died after so many entries."""
     return TrailEvent(
         actor=ACTOR, action=Action.RECOVERED, source=Source.OBSERVED, fields={"entries": entries}
     )
 
 
 class TrailWriter:
-    """The trails that one process writes.
-
-    Threads may write at once; their entries share an fsync.
+    """The trails that one process writes. Threads may write concurrently; their entries share an
+    fsync.
     """
 
     def __init__(self, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
@@ -69,18 +68,18 @@ class TrailWriter:
 
     @classmethod
     def create(cls, location: Location, log_folder: Path, writer_id: str) -> Self:
-        """A writer with a log of its own in `outside`, the folder of the store's heads."""
+        """Create a writer with its own log in `outside`, the folder of the chain heads."""
         return cls(location, TrailLog.create(log_folder, require_slug(writer_id, "writer id")), {})
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the log behind if a trail is open: it is what the next process goes on from."""
+        """Keep the log if a trail is open: the next process continues from it."""
         self._log.close(remove=not self._open_trails)
 
     def open(self, feature: str, job: str) -> None:
-        """Begin the trail of a job. The journal must know the job already."""
+        """Start the trail of a job. The journal must contain the job already."""
         path = trail_path(self._location, feature, job)
         if os.path.lexists(path):
             raise StateConflict(
@@ -92,10 +91,7 @@ class TrailWriter:
             self._open_trails[job] = OpenTrail(feature, job)
 
     def reopen(self, seal: TrailSeal) -> OpenTrail:
-        """Go on with a trail that was closed.
-
-        `seal` is its end as the journal has it: the file must still be that.
-        """
+        """Continue a closed trail. Its file must match `seal`, the end that the journal has."""
         path = trail_path(self._location, seal.feature, seal.job)
         content = read_trail(path)
         reading = scan_trail(content, trail_origin_hash(seal.feature, seal.job))
@@ -113,14 +109,11 @@ class TrailWriter:
         return trail
 
     def append_entry(self, job: str, ts: str, done: TrailEvent) -> None:
-        """Append an entry to a job's trail. It is durable when this returns."""
+        """Append an entry to a job's trail. It is durable on return."""
         self.append_entries(job, [(ts, done)])
 
     def append_entries(self, job: str, entries: Sequence[tuple[str, TrailEvent]]) -> None:
-        """Append entries to a job's trail, one behind the other.
-
-        They are durable when this returns.
-        """
+        """Append entries to a job's trail in order. They are durable on return."""
         waiting = self._open_trails[job], [encode_entry(ts, job, done) for ts, done in entries]
 
         try:
@@ -143,7 +136,7 @@ class TrailWriter:
                 trail.lines.append(line)
 
     def find_foreign_file(self, job: str) -> Path | None:
-        """What stands in the place of an open trail's file and is no earlier export of it."""
+        """Return the file at the place of an open trail that is not an earlier export of it."""
         trail = self._open_trails[job]
         path = trail_path(self._location, trail.feature, job)
         found = read_trail(path)
@@ -154,14 +147,11 @@ class TrailWriter:
         return None
 
     def read_remote_trail(self, feature: str, job: str) -> bytes:
-        """A trail as other machines see it; nothing where it is kept here alone."""
+        """Return a trail as other machines see it; empty if it is only local."""
         return b""
 
     def close(self, job: str) -> TrailSeal:
-        """Export a job's trail as a whole.
-
-        The seal belongs into the journal, and then call `forget`.
-        """
+        """Export a job's trail. Record the returned seal in the journal, then call `forget`."""
         if (path := self.find_foreign_file(job)) is not None:
             raise StateConflict(
                 f"{path} was not written here", "move it away; then run the same command again"
@@ -180,9 +170,8 @@ class TrailWriter:
         )
 
     def forget(self, job: str) -> None:
-        """The journal has the trail's end: the log need not hold it any longer.
-
-        A job that never began has none.
+        """Drop a trail from the log, once the journal has its end. A job that never started has
+        none.
         """
         with self._disk_lock:
             if self._open_trails.pop(job, None) is None:
