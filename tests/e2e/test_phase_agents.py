@@ -72,7 +72,7 @@ def test_what_a_critic_writes_has_no_effect(tmp_path: Path) -> None:
     meddles = turn("challenge", *writes, looks, {"verdict": "NEEDS_REVISION"}, round=1)
     project.play(meddles, FIRST, SECOND, *APPROVES)
     project.start("two")
-    feature = project.drive(step=True)
+    feature = project.drive(stop_at_gates=True)
     assert feature.workflow.stage is Stage.GATE_FAILED
     assert "pwned" in feature.findings  # it could write, in the copy that was its own
     assert project.show(BRANCH, "greet.py") == GREET

@@ -16,7 +16,7 @@ from phasegate.core.workflow.phases import required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.engine.drive.feature import drive_feature
 from phasegate.engine.drive.package import Stopped, dispatch_package
-from phasegate.engine.jobs.step_context import read_step_context
+from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.feature import open_feature_journal
 from phasegate.engine.journal.package import find_package
 from phasegate.engine.project.project import open_project_store
@@ -536,7 +536,7 @@ def test_tasks_that_cannot_work_go_back_to_the_writer_with_the_reasons(tmp_path:
     )
     project.start("planned")
     for _ in range(4):
-        project.drive(step=True)
+        project.drive(stop_at_gates=True)
     outcomes = [(gate.round, gate.outcome) for gate in project.gates()]
     assert outcomes == [(1, "failed"), (2, "failed"), (3, "failed"), (4, "passed")]
     assert all("plan of tasks failed" in gate.reasons for gate in project.gates()[:3])
@@ -579,12 +579,12 @@ def test_a_package_that_was_blocked_while_nobody_looked_waits_for_a_person(tmp_p
     project = make_feature_project(tmp_path, config=PLANNED)
     project.play(GIVES_UP, *smooth(("01-requirements", "06-implementation")))
     project.start("planned")
-    project.drive(step=True)
+    project.drive(stop_at_gates=True)
     with open_project_store(project.project) as store:
         journal = open_feature_journal(project.project, store, SLUG)
         journal.record(Advanced())
         planned = FeatureSteps(project.project, SLUG).run(
-            journal.state, read_step_context(store, SLUG)
+            journal.state, StepContextReader(store, SLUG).read()
         )
         journal.record(*planned.events, rows=planned.rows)
         journal.record(PackageStarted("WP01"))

@@ -68,7 +68,7 @@ def test_a_document_that_no_critic_can_be_shown_passes_no_gate(tmp_path: Path, t
     project = make_feature_project(tmp_path)
     project.play(writer({"run": trap}), *BUILDS, *APPROVES, ARCHIVES)
     project.start()
-    feature = project.drive(step=True)
+    feature = project.drive(stop_at_gates=True)
     assert careless(project)
     assert feature.workflow.stage is Stage.GATE_FAILED
     assert [gate.reasons.splitlines()[0] for gate in project.gates()] == ["spec.md is missing"]
@@ -219,7 +219,7 @@ def test_a_reviewer_is_shown_what_was_tested_and_another_tree_passes_no_gate(
     subprocess.run([mover(project)], check=True)
     project.play(writer(), *BUILDS, *APPROVES, ARCHIVES)
     assert project.call("resolve", "It can be asked again").code == 0
-    feature = project.drive(step=True)
+    feature = project.drive(stop_at_gates=True)
     assert "evil.py" not in project.prompts("review")[-1]
     assert feature.workflow.stage is Stage.GATE_FAILED
     assert "after it was judged: evil.py" in feature.findings
@@ -262,7 +262,7 @@ def test_without_a_sandbox_a_feature_in_work_beside_is_no_stray_and_an_idle_one_
     first, second = project.start(), project.start(description="Another thing")
     with open_project_store(project.project) as store:
         watch = RepositoryMonitor(project.project, store, second, "")
-        project.drive(first, step=True)
+        project.drive(first, stop_at_gates=True)
         assert project.feature(first).workflow.stage is Stage.GATE_PASSED
         assert watch.list_changes() == []
         watch = RepositoryMonitor(project.project, store, second, "")

@@ -20,12 +20,13 @@ from phasegate.storage.rows import (
 from phasegate.typed import read_json, read_value
 
 JOB_STARTED = "job.started"
+WORKFLOW_CHANGED = "workflow.changed"
 ROW_TYPES_BY_KIND: dict[str, type[Row]] = {
     "package.changed": PackageRow,
     JOB_STARTED: JobRow,
     "job.ended": JobRow,
     "trail.sealed": TrailSeal,
-    "workflow.changed": WorkflowRow,
+    WORKFLOW_CHANGED: WorkflowRow,
     "gate.judged": GateRow,
 }
 
@@ -47,7 +48,7 @@ def trail_sealed_event(seal: TrailSeal) -> NewEvent:
 
 
 def workflow_changed_event(workflow: WorkflowRow) -> NewEvent:
-    return _make_row_event("workflow.changed", workflow)
+    return _make_row_event(WORKFLOW_CHANGED, workflow)
 
 
 def gate_judged_event(gate: GateRow) -> NewEvent:

@@ -19,8 +19,8 @@ from phasegate.engine.jobs.admission import DriverContext, admit_job
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.pool import JobPool, JobResult
 from phasegate.engine.jobs.run_job import clean_up_job, make_lost_row, read_last_seen, run_job
-from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult, TrailNote, UnitSteps
-from phasegate.engine.jobs.step_context import read_step_context
+from phasegate.engine.jobs.step import AgentRequest, StepResult, TrailNote, UnitSteps
+from phasegate.engine.jobs.step_context import StepContextReader
 from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.engine.project.agents import NamedAgent, choose_agent, format_time_of_day
 from phasegate.errors import Interrupted, StateConflict
@@ -53,6 +53,7 @@ class UnitLoop(Generic[S, E]):
         self._journal = journal
         self._steps = steps
         self._on_agents_changed = on_agents_changed
+        self._step_context = StepContextReader(context.record, journal.unit.slug, journal.unit.work)
         self._clock = context.project.clock
         self._running_jobs: dict[str, _RunningJob] = {}
         self._reported_limits_s: dict[str, float] = {}
@@ -66,14 +67,14 @@ class UnitLoop(Generic[S, E]):
         if self._steps.list_agent_requests(self._journal.state):
             self._run_agents()
         else:
-            self._append_result(self._steps.run(self._journal.state, self._read_step_context()))
+            self._append_result(self._steps.run(self._journal.state, self._step_context.read()))
 
     def poll(self) -> bool:
         """Take a step that may find nothing to do yet; whether it found something.
 
         What it waits for is told once.
         """
-        did = self._steps.run(self._journal.state, self._read_step_context())
+        did = self._steps.run(self._journal.state, self._step_context.read())
 
         if did.events:
             self._append_result(did)
@@ -103,10 +104,6 @@ class UnitLoop(Generic[S, E]):
             seen = {row.id: read_last_seen(project, row) for row in rows}
             ends = (self._steps.make_lost_event(job, reason, seen.get(job, "")) for job in jobs)
             self._journal.record(*ends, rows=[make_lost_row(row, seen[row.id]) for row in rows])
-
-    def _read_step_context(self) -> StepContext:
-        unit = self._journal.unit
-        return read_step_context(self._context.record, unit.slug, unit.work)
 
     def _append_result(self, result: StepResult[E]) -> None:
         self._journal.queue_notices(*result.notices)
@@ -232,7 +229,7 @@ class UnitLoop(Generic[S, E]):
         desk = self._context
         job = self._clock.new_id()
         assigned = self._steps.assign_job(
-            self._journal.state, request, agent, job, self._read_step_context()
+            self._journal.state, request, agent, job, self._step_context.read()
         )
         assigned = assigned._replace(retries=request.retries, retry_reason=request.retry_reason)
         admitted = admit_job(desk, assigned)

@@ -1,110 +1,172 @@
-"""What steps may know of the record, read from it."""
+"""Read from the journal what a step may know."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
-import msgspec
+from collections.abc import Mapping
 
 from phasegate.core.audit.trail import TrailEvent
 from phasegate.core.machine.package_events import AttemptSelected, PackageJobStarted
-from phasegate.core.workflow.spending import Spending
+from phasegate.core.workflow.lifecycle import build_state_view
 from phasegate.engine.jobs.step import CHECKS_RAN, StepContext, UnitWorker
-from phasegate.engine.journal.artifacts import read_artifacts
-from phasegate.engine.journal.asking import read_answers
+from phasegate.engine.journal.artifacts import (
+    ARTIFACT_WRITTEN,
+    StoredArtifact,
+    select_current_artifacts,
+)
 from phasegate.engine.journal.entries import (
     AGENT_CLAIMED,
     PACKAGE_STEP,
     PLAN_LOADED,
     SCOPE_ALLOWED,
     AgentClaim,
+    AskedQuestion,
+    GivenAnswer,
     ScopeException,
     read_package_step,
     read_plan,
 )
-from phasegate.engine.journal.feature import read_state_view
+from phasegate.engine.journal.feature import make_workflow
+from phasegate.engine.journal.questions import QUESTION_ANSWERED, QUESTION_ASKED
 from phasegate.engine.project.ports import RecordReader
-from phasegate.storage.row_events import JOB_STARTED
+from phasegate.storage.row_events import JOB_STARTED, WORKFLOW_CHANGED, decode_row
+from phasegate.storage.rows import JobRow, RecordedEvent, WorkflowRow
 from phasegate.storage.state_view import format_state
 from phasegate.typed import read_json
 
 
-class _JobStart(msgspec.Struct):
-    wp: str
+class StepContextReader:
+    """Builds the context of the next step of a feature, or of one of its packages.
 
-
-def read_step_context(record: RecordReader, slug: str, package: str = "") -> StepContext:
-    """What the steps of a feature, or of one of its packages, may know now."""
-    begun = ""
-    documents: Mapping[str, str] = {}
-    allowed: list[ScopeException] = []
-    claims: list[AgentClaim] = []
-    started: dict[int, PackageJobStarted] = {}
-    checked: list[tuple[str, TrailEvent]] = []
-
-    for recorded in record.events(slug):
-        begun = begun or recorded.ts
-        if recorded.kind == PLAN_LOADED and not package:
-            documents = read_plan(recorded.payload)
-        elif recorded.kind == SCOPE_ALLOWED:
-            allowed.append(read_json(recorded.payload, ScopeException))
-        elif recorded.kind == AGENT_CLAIMED:
-            claims.append(read_json(recorded.payload, AgentClaim))
-        elif recorded.kind == CHECKS_RAN and not package:
-            checked += read_json(recorded.payload, list[tuple[str, TrailEvent]])
-        elif recorded.kind == JOB_STARTED and read_json(recorded.payload, _JobStart).wp == package:
-            # They are in the trail of this job
-            checked = []
-        elif package and recorded.kind == PACKAGE_STEP:
-            started = _update_implementers(started, recorded.payload, package)
-
-    return StepContext(
-        started_at=begun,
-        package_documents=documents,
-        packages=() if package else tuple(record.packages(slug)),
-        scope_exceptions=tuple(one for one in allowed if one.package == package),
-        claims=tuple(one for one in claims if package in ("", one.package)),
-        spent=Spending() if package else record.total_spent(slug),
-        chain_head="" if package else record.chain_head().hash,
-        artifacts=read_artifacts(record, slug, package),
-        workers=tuple(
-            _list_implementers(record, started) if package else _find_last_worker(record, slug)
-        ),
-        check_entries=tuple(checked),
-        state_json=format_state(read_state_view(record, slug)),
-        user_answers=read_answers(record, slug, package),
-    )
-
-
-def _update_implementers(
-    started: dict[int, PackageJobStarted], payload: bytes, package: str
-) -> dict[int, PackageJobStarted]:
-    """The last implementers of a package, by the index of their agents.
-
-    Of a contest, the one that was taken.
+    `read` folds only the events that were appended since its last call. Reading the whole journal
+    at every step was quadratic: a feature of 76 steps and 385 events caused 46 324 event reads.
     """
-    if b"job-started" not in payload and b"attempt-taken" not in payload:
-        return started
 
-    name, event = read_package_step(payload)
-    match event:
-        case PackageJobStarted(role="implement") if name == package:
-            of_round = {index: one for index, one in started.items() if one.round == event.round}
-            return {**of_round, event.agent_index: event}
-        case AttemptSelected() if name == package and event.attempt in started:
-            return {0: started[event.attempt]}
+    def __init__(self, record: RecordReader, slug: str, package: str = "") -> None:
+        self._record = record
+        self._slug = slug
+        self._package = package
+        self._last_seq = 0
+        self._started_at = ""
+        self._documents: Mapping[str, str] = {}
+        self._scope_exceptions: list[ScopeException] = []
+        self._claims: list[AgentClaim] = []
+        self._check_entries: list[tuple[str, TrailEvent]] = []
+        self._artifacts: list[StoredArtifact] = []
+        self._questions: dict[str, AskedQuestion] = {}
+        self._answers: list[str] = []
+        self._workflow: WorkflowRow | None = None
+        # the jobs of this unit, by id
+        self._jobs: dict[str, JobRow] = {}
+        # the implementers of the last round of a package, by the index of their agent
+        self._implementers: dict[int, PackageJobStarted] = {}
+        self._handlers = {
+            PLAN_LOADED: self._on_plan_loaded,
+            SCOPE_ALLOWED: self._on_scope_allowed,
+            AGENT_CLAIMED: self._on_agent_claimed,
+            CHECKS_RAN: self._on_checks_ran,
+            JOB_STARTED: self._on_row_changed,
+            WORKFLOW_CHANGED: self._on_row_changed,
+            PACKAGE_STEP: self._on_package_step,
+            ARTIFACT_WRITTEN: self._on_artifact_written,
+            QUESTION_ASKED: self._on_question_asked,
+            QUESTION_ANSWERED: self._on_question_answered,
+        }
 
-    return started
+    def read(self) -> StepContext:
+        """Fold the new events and return the context."""
+        for recorded in self._record.events(self._slug, self._last_seq):
+            self._started_at = self._started_at or recorded.ts
+            handler = self._handlers.get(recorded.kind)
+            if handler is not None:
+                handler(recorded)
+            self._last_seq = recorded.seq
 
+        workflow = make_workflow(self._workflow) if self._workflow else None
+        context = StepContext(
+            started_at=self._started_at,
+            scope_exceptions=tuple(self._scope_exceptions),
+            claims=tuple(self._claims),
+            artifacts=select_current_artifacts(self._artifacts, self._package),
+            workers=tuple(self._list_workers()),
+            state_json=format_state(build_state_view(workflow)),
+            user_answers=tuple(self._answers),
+        )
+        if self._package:
+            return context
 
-def _list_implementers(
-    record: RecordReader, started: Mapping[int, PackageJobStarted]
-) -> Iterator[UnitWorker]:
-    for index, one in sorted(started.items()):
-        if (row := record.find_job(one.job)) is not None:
-            yield UnitWorker(one.job, row.agent, index)
+        return context._replace(
+            package_documents=self._documents,
+            packages=tuple(self._record.packages(self._slug)),
+            spent=self._record.total_spent(self._slug),
+            chain_head=self._record.chain_head().hash,
+            check_entries=tuple(self._check_entries),
+        )
 
+    def _list_workers(self) -> list[UnitWorker]:
+        if not self._package:
+            last = next(reversed(self._jobs.values()), None)
+            return [UnitWorker(last.id, last.agent)] if last else []
 
-def _find_last_worker(record: RecordReader, slug: str) -> Iterator[UnitWorker]:
-    own = [row for row in record.jobs(slug) if not row.wp]
-    yield from (UnitWorker(row.id, row.agent) for row in own[-1:])
+        return [
+            UnitWorker(started.job, self._jobs[started.job].agent, index)
+            for index, started in sorted(self._implementers.items())
+            if started.job in self._jobs
+        ]
+
+    def _on_plan_loaded(self, recorded: RecordedEvent) -> None:
+        self._documents = read_plan(recorded.payload)
+
+    def _on_scope_allowed(self, recorded: RecordedEvent) -> None:
+        exception = read_json(recorded.payload, ScopeException)
+        if exception.package == self._package:
+            self._scope_exceptions.append(exception)
+
+    def _on_agent_claimed(self, recorded: RecordedEvent) -> None:
+        claim = read_json(recorded.payload, AgentClaim)
+        if self._package in ("", claim.package):
+            self._claims.append(claim)
+
+    def _on_checks_ran(self, recorded: RecordedEvent) -> None:
+        self._check_entries += read_json(recorded.payload, list[tuple[str, TrailEvent]])
+
+    def _on_row_changed(self, recorded: RecordedEvent) -> None:
+        row = decode_row(self._slug, recorded.kind, recorded.payload)
+        if isinstance(row, WorkflowRow):
+            self._workflow = row
+        elif isinstance(row, JobRow) and row.wp == self._package:
+            self._jobs[row.id] = row
+            # The trail of this job contains them
+            self._check_entries = []
+
+    def _on_package_step(self, recorded: RecordedEvent) -> None:
+        """Track the last implementers of a package; after a contest, the selected attempt."""
+        payload = recorded.payload
+        if not self._package or (b"job-started" not in payload and b"attempt-taken" not in payload):
+            return
+
+        package, event = read_package_step(payload)
+        if package != self._package:
+            return
+
+        if isinstance(event, PackageJobStarted) and event.role == "implement":
+            same_round = {
+                index: started
+                for index, started in self._implementers.items()
+                if started.round == event.round
+            }
+            self._implementers = {**same_round, event.agent_index: event}
+        elif isinstance(event, AttemptSelected) and event.attempt in self._implementers:
+            self._implementers = {0: self._implementers[event.attempt]}
+
+    def _on_artifact_written(self, recorded: RecordedEvent) -> None:
+        self._artifacts.append(read_json(recorded.payload, StoredArtifact))
+
+    def _on_question_asked(self, recorded: RecordedEvent) -> None:
+        question = read_json(recorded.payload, AskedQuestion)
+        self._questions[question.id] = question
+
+    def _on_question_answered(self, recorded: RecordedEvent) -> None:
+        answer = read_json(recorded.payload, GivenAnswer)
+        question = self._questions.get(answer.id)
+        if question is not None and question.work == self._package:
+            self._answers.append(f"Asked: {question.text}\nAnswered: {answer.text}")

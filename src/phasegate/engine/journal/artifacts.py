@@ -48,9 +48,16 @@ def store_artifact(documents: DocumentStore, path: str, content: bytes, work: st
 def read_artifacts(
     record: RecordReader, feature: str, work: str = ""
 ) -> tuple[StoredArtifact, ...]:
-    """What is kept of a feature, or of one package of it, by path."""
-    found = {one.path: one for one in read_artifact_versions(record, feature)}
-    return tuple(found[path] for path in sorted(found) if work in ("", found[path].work))
+    """Return the current artifacts of a feature, or of one of its packages, sorted by path."""
+    return select_current_artifacts(read_artifact_versions(record, feature), work)
+
+
+def select_current_artifacts(
+    versions: Iterable[StoredArtifact], work: str = ""
+) -> tuple[StoredArtifact, ...]:
+    """Select the last version of every path, sorted by path; `work` restricts it to a package."""
+    current = {artifact.path: artifact for artifact in versions}
+    return tuple(current[path] for path in sorted(current) if work in ("", current[path].work))
 
 
 def read_artifact_versions(record: RecordReader, feature: str) -> list[StoredArtifact]:

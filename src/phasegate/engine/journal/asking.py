@@ -15,14 +15,12 @@ from phasegate.engine.journal.questions import (
     read_open_questions,
     read_questions,
 )
-from phasegate.engine.project.ports import RecordReader
 from phasegate.engine.project.project import Project
 from phasegate.engine.project.secrets import collect_lent_secrets
 from phasegate.errors import ConfigError, MovedOn, StateConflict
 from phasegate.storage.reader import StoreReader
 from phasegate.storage.record import WritableStore
 from phasegate.storage.rows import NewEvent
-from phasegate.typed import read_json
 
 MAX_TEXT_CHARS = 4_000
 MAX_OPTION_CHARS = 200
@@ -128,23 +126,3 @@ def answer_question(
             continue
 
         return question._replace(answer=text, by=by.person)
-
-
-def read_answers(record: RecordReader, feature: str, work: str) -> tuple[str, ...]:
-    """What people answered to the agents of a package, or (empty) of the feature itself.
-
-    For those that come after.
-    """
-    asked: dict[str, AskedQuestion] = {}
-    told: list[str] = []
-
-    for recorded in record.events(feature):
-        if recorded.kind == QUESTION_ASKED:
-            question = read_json(recorded.payload, AskedQuestion)
-            asked[question.id] = question
-        elif recorded.kind == QUESTION_ANSWERED:
-            given = read_json(recorded.payload, GivenAnswer)
-            if (found := asked.get(given.id)) and found.work == work:
-                told.append(f"Asked: {found.text}\nAnswered: {given.text}")
-
-    return tuple(told)

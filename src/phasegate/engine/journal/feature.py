@@ -36,19 +36,20 @@ def read_feature(reader: RecordReader, slug: str) -> Feature | None:
 
 
 def read_workflows(reader: RecordReader) -> list[Workflow]:
-    """Every feature's workflow, the one started, moved or chosen last first."""
-    return [
-        Workflow(
-            feature=row.feature,
-            type=row.type,
-            phases=tuple(row.phases.split()),
-            index=row.position,
-            stage=Stage(row.stage),
-            round=row.round,
-            noun=row.noun,
-        )
-        for row in reader.workflows()
-    ]
+    """Return the workflow of every feature; the one started, advanced or selected last is first."""
+    return [make_workflow(row) for row in reader.workflows()]
+
+
+def make_workflow(row: WorkflowRow) -> Workflow:
+    return Workflow(
+        feature=row.feature,
+        type=row.type,
+        phases=tuple(row.phases.split()),
+        index=row.position,
+        stage=Stage(row.stage),
+        round=row.round,
+        noun=row.noun,
+    )
 
 
 def make_feature_option(reader: RecordReader, slug: str) -> str:
