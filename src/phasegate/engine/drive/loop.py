@@ -16,8 +16,8 @@ from typing import Generic, NamedTuple, TypeVar
 from phasegate.agents.port import EMPTY_SCOPE
 from phasegate.core.machine.retry import retry_backoff_s
 from phasegate.engine.jobs.admission import DriverContext, admit_job
-from phasegate.engine.jobs.assignment import JobAssignment
-from phasegate.engine.jobs.pool import JobPool, JobResult
+from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.pool import JobPool, TaskResult
 from phasegate.engine.jobs.run_job import clean_up_job, make_lost_row, read_last_seen, run_job
 from phasegate.engine.jobs.step import AgentRequest, StepResult, TrailNote, UnitSteps
 from phasegate.engine.jobs.step_context import StepContextReader
@@ -150,8 +150,8 @@ class UnitLoop(Generic[S, E]):
 
     def _run_agents(self) -> None:
         try:
-            with JobPool() as crew:
-                self._run_agents_in_pool(crew)
+            with JobPool() as pool:
+                self._run_agents_in_pool(pool)
         except Exception:
             self._journal.reload()
             self.close_lost_jobs("it was stopped before its end")
@@ -159,21 +159,18 @@ class UnitLoop(Generic[S, E]):
 
     def _run_agents_in_pool(self, pool: JobPool) -> None:
         due = self._journal.due_step
-        while self._journal.due_step == due or pool.is_busy:
+        while self._journal.due_step == due or pool.running:
             self.raise_if_stopped()
             if self._journal.due_step != due:
                 # One of several has blocked the work: what the others do is not wanted any more
                 pool.stop_all()
-            elif not self._start_due_jobs(pool) and not pool.is_busy:
+            elif not self._start_due_jobs(pool) and not pool.running:
                 self._context.stop.wait(POLL_INTERVAL_S)
 
-            if pool.is_busy:
-                came = pool.wait_for_result(POLL_INTERVAL_S)
-            else:
-                came = None
-
-            if came is not None:
-                self._record_job_end(came)
+            if pool.running:
+                result = pool.wait_for_result(POLL_INTERVAL_S)
+                if result is not None:
+                    self._record_job_end(result)
 
     def _start_due_jobs(self, pool: JobPool) -> int:
         """Start every job whose time has come; how many that were."""
@@ -245,18 +242,19 @@ class UnitLoop(Generic[S, E]):
             job, lambda announce: run_job(desk.project, desk.trails, assigned, admitted, announce)
         )
 
-    def _record_job_end(self, result: JobResult) -> None:
-        """Record how a job ended, with all that follows from it, as one step."""
-        errand, assigned, _ = self._running_jobs.pop(result.job)
+    def _record_job_end(self, result: TaskResult[JobEnd]) -> None:
+        """Record the end of a job and its consequences as one step."""
+        request, assigned, _ = self._running_jobs.pop(result.name)
         self._report_agents()
-        if isinstance(result.end, BaseException):
-            raise result.end
+        end = result.outcome
+        if isinstance(end, BaseException):
+            raise end
         if assigned.scope != EMPTY_SCOPE:
             self._context.sync_work(assigned)
 
-        did = self._steps.apply_job_end(errand, assigned, result.end)
-        self._append_result(did._replace(notices=(*did.notices, *result.end.notices)))
-        self._context.trails.forget(result.job)
+        step_result = self._steps.apply_job_end(request, assigned, end)
+        self._append_result(step_result._replace(notices=(*step_result.notices, *end.notices)))
+        self._context.trails.forget(result.name)
 
     def _report_agents(self) -> None:
         self._on_agents_changed(

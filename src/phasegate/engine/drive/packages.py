@@ -5,10 +5,7 @@ Each in a thread of its own; one thread records their ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from queue import Empty, Queue
-from threading import Thread
-from typing import NamedTuple
+from functools import partial
 
 from phasegate.core.machine.feature_events import AnyFeatureEvent, PackageEnded, PackageStarted
 from phasegate.core.machine.feature_machine import decide_feature_actions
@@ -18,6 +15,7 @@ from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.drive.loop import POLL_INTERVAL_S
 from phasegate.engine.drive.package import drive_package
 from phasegate.engine.jobs.admission import DriverContext
+from phasegate.engine.jobs.pool import ThreadPool
 from phasegate.engine.journal.entries import (
     FEATURE_STEP,
     PACKAGE_STEP,
@@ -27,13 +25,6 @@ from phasegate.engine.journal.entries import (
 from phasegate.engine.journal.package import PackageReport, find_package
 from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.errors import Interrupted
-
-
-class PackageResult(NamedTuple):
-    """How a package came back: where it stands, or the reason why it could not be carried on."""
-
-    package: str
-    outcome: PackageReport | BaseException
 
 
 class PackagePool:
@@ -48,37 +39,35 @@ class PackagePool:
         self._context = context
         self._journal = journal
         self._by = by
-        self._results: Queue[PackageResult] = Queue()
-        self._running: dict[str, Thread] = {}
+        self._pool: ThreadPool[PackageReport] = ThreadPool()
 
     @property
     def _feature(self) -> Feature:
         return self._journal.state
 
     def run(self) -> None:
-        """Until none is due any more. One that fails to run lets the others end first."""
+        """Run packages until none is due. After an error, the running packages end first."""
         failure: BaseException | None = None
 
         try:
-            while self._running or (failure is None and self._is_due()):
+            while self._pool.running or (failure is None and self._is_due()):
                 if failure is None:
                     if self._context.stop.is_set():
                         raise Interrupted
 
                     for name in self._prepare_startable():
-                        self._start_package(name)
+                        self._pool.start(name, partial(self._run_package, name))
 
-                came = self._wait_for_result()
-                if came is None:
+                result = self._pool.wait_for_result(POLL_INTERVAL_S)
+                if result is None:
                     continue
 
-                self._running.pop(came.package).join()
-                if isinstance(came.outcome, BaseException):
-                    failure = failure or came.outcome
+                if isinstance(result.outcome, BaseException):
+                    failure = failure or result.outcome
                 else:
-                    self._journal.record(_make_end_event(came.outcome))
+                    self._journal.record(_make_end_event(result.outcome))
         except BaseException:
-            self._stop_threads(self._running.values())
+            self._stop_packages()
             raise
 
         if failure is not None:
@@ -102,22 +91,18 @@ class PackagePool:
             if report.state in (PackageState.DONE, PackageState.BLOCKED):
                 self._journal.record(_make_end_event(report))
 
-    def _stop_threads(self, threads: Iterable[Thread]) -> None:
-        """End what still runs. A wish of our own goes with it: the project may be used again."""
+    def _stop_packages(self) -> None:
+        """Stop the running packages.
+
+        The stop flag is cleared afterwards unless it was set before: the caller may use the project
+        again.
+        """
         stop = self._context.stop
-        is_wished = stop.is_set()
+        was_set = stop.is_set()
         stop.set()
-        for thread in threads:
-            thread.join()
-
-        if not is_wished:
+        self._pool.join()
+        if not was_set:
             stop.clear()
-
-    def _wait_for_result(self) -> PackageResult | None:
-        try:
-            return self._results.get(timeout=POLL_INTERVAL_S)
-        except Empty:
-            return None
 
     def _is_due(self) -> bool:
         return any(action.step is Step.PACKAGES for action in decide_feature_actions(self._feature))
@@ -125,7 +110,7 @@ class PackagePool:
     def _prepare_startable(self) -> tuple[str, ...]:
         names = [
             name
-            for action in decide_feature_actions(self._feature, self._running)
+            for action in decide_feature_actions(self._feature, self._pool.running)
             for name in action.packages
         ]
         fresh = [name for name in names if self._feature.packages[name] is not PackageState.DOING]
@@ -177,18 +162,9 @@ class PackagePool:
 
         return worked
 
-    def _start_package(self, name: str) -> None:
-        thread = Thread(target=self._run_package, args=(name,), name=f"package {name}", daemon=True)
-        self._running[name] = thread
-        thread.start()
-
-    def _run_package(self, name: str) -> None:
-        try:
-            one = find_package(self._context.record, name, self._journal.unit.slug)
-            self._results.put(PackageResult(name, drive_package(self._context, one, self._by)))
-        except BaseException as error:
-            # The thread that waits raises it
-            self._results.put(PackageResult(name, error))
+    def _run_package(self, name: str) -> PackageReport:
+        package = find_package(self._context.record, name, self._journal.unit.slug)
+        return drive_package(self._context, package, self._by)
 
 
 def _make_end_event(report: PackageReport) -> PackageEnded:

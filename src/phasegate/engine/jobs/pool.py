@@ -1,86 +1,100 @@
-"""Agents at work side by side.
-
-Each job in a thread of its own, its end handed to the one thread that waits.
-"""
+"""Run tasks in threads of their own and hand their results to the one thread that waits for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from queue import Empty, Queue
 from threading import Lock, Thread
-from typing import NamedTuple, Self
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from phasegate.engine.jobs.assignment import JobEnd
 from phasegate.sandbox.job import SandboxedJob
 
+R = TypeVar("R")
 RegisterJob = Callable[[SandboxedJob], None]
 JobFunction = Callable[[RegisterJob], JobEnd]
 
 
-class JobResult(NamedTuple):
-    """How a job came back: its end, or the reason why it could not be run."""
+class TaskResult(NamedTuple, Generic[R]):
+    """The result of a task, or the exception that ended it."""
 
-    job: str
-    end: JobEnd | BaseException
+    name: str
+    outcome: R | BaseException
 
 
-class JobPool:
-    """Jobs that run at once. Leaving it ends all that still runs, with every process of theirs."""
+class ThreadPool(Generic[R]):
+    """Runs every task in a daemon thread of its own. One thread starts tasks and waits for them."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
         self._running: dict[str, Thread] = {}
-        self._sandboxed_jobs: list[SandboxedJob] = []
+        self._results: Queue[TaskResult[R]] = Queue()
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The names of the tasks whose result was not returned yet."""
+        return frozenset(self._running)
+
+    def start(self, name: str, task: Callable[[], R]) -> None:
+        thread = Thread(target=self._run_task, args=(name, task), name=name, daemon=True)
+        self._running[name] = thread
+        thread.start()
+
+    def wait_for_result(self, timeout_s: float) -> TaskResult[R] | None:
+        """Return the result of a task that has ended; None after the timeout."""
+        try:
+            result = self._results.get(timeout=max(timeout_s, 0.001))
+        except Empty:
+            return None
+
+        self._running.pop(result.name).join()
+        return result
+
+    def join(self) -> None:
+        """Wait until all tasks have ended."""
+        for thread in self._running.values():
+            thread.join()
+
+    def _run_task(self, name: str, task: Callable[[], R]) -> None:
+        try:
+            self._results.put(TaskResult(name, task()))
+        except BaseException as error:
+            # Raised by the thread that waits
+            self._results.put(TaskResult(name, error))
+
+
+class JobPool(ThreadPool[JobEnd]):
+    """Runs agent jobs. Leaving the context kills the jobs that still run, with all their processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = Lock()
+        self._jobs: list[SandboxedJob] = []
         self._stop_level = 0
-        self._results: Queue[JobResult] = Queue()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._raise_stop_level(2)
-        for thread in self._running.values():
-            thread.join()
+        self.join()
 
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._running)
-
-    def start_job(self, job: str, work: JobFunction) -> None:
-        """Run a job. `work` announces its cage before it starts it."""
-        thread = Thread(target=self._run_job, args=(job, work), name=f"job {job}", daemon=True)
-        self._running[job] = thread
-        thread.start()
-
-    def wait_for_result(self, timeout_s: float) -> JobResult | None:
-        """The next job that has ended; None if none did in that time."""
-        with suppress(Empty):
-            came = self._results.get(timeout=max(timeout_s, 0.001))
-            self._running.pop(came.job).join()
-            return came
-        return None
+    def start_job(self, job_id: str, run: JobFunction) -> None:
+        """Run a job. `run` must register its sandboxed job before it starts it."""
+        self.start(job_id, lambda: run(self._register_job))
 
     def stop_all(self) -> None:
-        """Ask every job to end, now and by itself; what does not is killed after the grace period."""
+        """Ask every job to end. A job that does not is killed after the grace period."""
         self._raise_stop_level(1)
 
     def _raise_stop_level(self, level: int) -> None:
         with self._lock:
-            for cage in self._sandboxed_jobs:
+            for job in self._jobs:
                 for _ in range(level - self._stop_level):
-                    cage.stop()
+                    job.stop()
             self._stop_level = max(level, self._stop_level)
 
     def _register_job(self, job: SandboxedJob) -> None:
         with self._lock:
-            self._sandboxed_jobs.append(job)
+            self._jobs.append(job)
             for _ in range(self._stop_level):
                 job.stop()
-
-    def _run_job(self, job: str, work: JobFunction) -> None:
-        try:
-            self._results.put(JobResult(job, work(self._register_job)))
-        except BaseException as error:
-            # The thread that waits raises it
-            self._results.put(JobResult(job, error))

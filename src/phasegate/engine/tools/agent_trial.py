@@ -188,17 +188,17 @@ def _run_trial_job(context: DriverContext, assigned: JobAssignment, admitted: Ad
     project = context.project
 
     try:
-        with JobPool() as crew:
-            crew.start_job(
+        with JobPool() as pool:
+            pool.start_job(
                 assigned.job_id,
                 lambda announce: run_job(project, context.trails, assigned, admitted, announce),
             )
-            while (came := crew.wait_for_result(_POLL_INTERVAL_S)) is None:
+            while (result := pool.wait_for_result(_POLL_INTERVAL_S)) is None:
                 pass
 
-            if isinstance(came.end, BaseException):
-                raise came.end
-            return came.end
+            if isinstance(result.outcome, BaseException):
+                raise result.outcome
+            return result.outcome
     except BaseException:
         clean_up_job(project, assigned.job_id)
         lost = make_lost_row(admitted.started_row, read_last_seen(project, admitted.started_row))

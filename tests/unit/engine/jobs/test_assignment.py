@@ -30,4 +30,4 @@ def test_the_success_of_another_job_is_not_taken() -> None:
     other = result(success=True, job="00000000-0000-4000-8000-000000000000")
     ended = judged_implementer(AgentReport(other, Ending.COMPLETED), FinishedRun(0, other, ""))
     assert ended.outcome is JobEndKind.UNREADABLE
-    assert "refused" in ended.reason
+    assert "invalid" in ended.reason

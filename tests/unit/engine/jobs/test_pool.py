@@ -10,7 +10,7 @@ from threading import Event, Timer
 import pytest
 
 from phasegate.engine.jobs.assignment import JobEnd
-from phasegate.engine.jobs.pool import JobPool, JobResult, RegisterJob
+from phasegate.engine.jobs.pool import JobPool, RegisterJob, TaskResult
 
 WAIT_S, MOST_S = 0.05, 60.0
 
@@ -44,11 +44,11 @@ def test_a_wait_ends_also_when_the_handling_of_a_signal_took_longer_than_it(
 
     give_up = Timer(MOST_S, may_end.set)
     give_up.start()
-    with JobPool() as crew:
-        crew.start_job("one", work)
+    with JobPool() as pool:
+        pool.start_job("one", work)
         while len(interrupted) < 3:
             signal.setitimer(signal.ITIMER_REAL, WAIT_S / 2)
-            assert crew.wait_for_result(WAIT_S) is None
+            assert pool.wait_for_result(WAIT_S) is None
         may_end.set()
-        assert crew.wait_for_result(MOST_S) == JobResult("one", why)
+        assert pool.wait_for_result(MOST_S) == TaskResult("one", why)
     give_up.cancel()
