@@ -84,7 +84,7 @@ class BoardClient:
         return self.raw("GET", path, [("Host", self.host), ("Cookie", self.cookie), *more])
 
     def page_secret(self) -> str:
-        found = re.search(r"X-Phasegate&quot;:&quot;([\w-]+)&quot;", self.get("/").text)
+        found = re.search(r'X-Phasegate": "([\w-]+)"', self.get("/").text)
         assert found is not None
         return found[1]
 

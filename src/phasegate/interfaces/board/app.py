@@ -1,16 +1,17 @@
-"""The routes of the board.
+"""The routes of the board: each shows a view of the engine or gives it an order.
 
-Each reads a view or gives an order of the engine, as the command line does.
+The command line uses the same views and orders.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -31,7 +32,7 @@ from phasegate.engine.journal.questions import (
     read_all_open_questions,
     read_open_questions,
 )
-from phasegate.engine.project.project import open_project, open_project_store
+from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.engine.steps.scope_exceptions import allow_path, preview_path_change
 from phasegate.engine.views.audit import read_chain_page, verify_audit_trail
 from phasegate.engine.views.board_registry import assign_repository_names, list_repositories
@@ -55,22 +56,36 @@ from phasegate.engine.views.package import package_view, planned_cards
 from phasegate.engine.views.show import PartKind, find_subject, read_part
 from phasegate.engine.views.spending import FeatureTile, feature_tiles, summarize_spending
 from phasegate.errors import ConfigError, PhasegateError, StateConflict
-from phasegate.interfaces.board import feature_pages, job_pages, layout, list_pages
 from phasegate.interfaces.board.access import BoardCredentials
+from phasegate.interfaces.board.pages import (
+    MAX_EVENT_LINES,
+    MAX_TILES,
+    Decision,
+    PageShell,
+    build_board_feature,
+    build_decision,
+    group_spending,
+    group_tiles,
+)
 from phasegate.interfaces.board.updates import UpdateHub
-from phasegate.interfaces.html.markup import Html, join_html, tag
-from phasegate.interfaces.html.svg import TimelineRow
+from phasegate.interfaces.html.charts import TimelineRow, build_gantt
+from phasegate.interfaces.html.environment import build_path, render, render_macro
 
-# Characters of one part
+# Characters of one part of a job or package; the rest is cut
 MAX_PART_CHARS = 300_000
-# How many made pages are kept, and how long one may be shown while nothing moves
 MAX_CACHED_PAGES = 64
+# A cached page is reused for so long, even if its feature has not changed: it shows the time
 PAGE_CACHE_TTL_S = 5.0
+MAX_ENTRIES = 100
 MAX_POSITION = 1 << 62
+_MAX_DIGITS = 15
+_RESUMING_ORDERS = ("run", "complete", "resolve", "retry", "advance", "back")
+
+T = TypeVar("T")
 
 
 class Board:
-    """What all requests share."""
+    """State shared by all requests."""
 
     def __init__(self, start_root: Path | None, credentials: BoardCredentials) -> None:
         self._start_root = start_root
@@ -80,18 +95,14 @@ class Board:
         self._lock = Lock()
 
     def list_repositories(self) -> dict[str, Path]:
-        """The repositories by name.
-
-        The one that the board was started in, and those that were added.
-        """
+        """Return all repositories by name: the one the board was started in, and added ones."""
         here = (self._start_root,) if self._start_root else ()
         return assign_repository_names(
             (*here, *(root for root in list_repositories() if root.is_dir()))
         )
 
-    def find_root(self, request: Request) -> Path:
-        """The repository that a path names."""
-        name = request.path_params.get("place", "")
+    def find_root(self, name: str) -> Path:
+        """Return the root of a repository on the board."""
         root = self.list_repositories().get(name)
         if root is None:
             raise ConfigError(
@@ -102,7 +113,7 @@ class Board:
 
     @contextmanager
     def open_record(self, root: Path) -> Iterator[StoreReader]:
-        """The record of a repository; where there is none, there is nothing to show."""
+        """Open the store of a repository; raise if nothing is recorded there."""
         reader = open_reader(str(root))
         if reader is None:
             raise ConfigError("nothing is recorded in this repository yet", "start a feature")
@@ -112,106 +123,114 @@ class Board:
     def render_page(
         self,
         request: Request,
+        template: str,
         title: str,
-        render_content: Callable[[], Html],
+        build_context: Callable[[], dict[str, object]],
         version: object = None,
         feature: str = "",
     ) -> Response:
-        """A page, made anew only if something has moved.
+        """Render a page, or return the cached one if nothing has changed.
 
-        Many browsers ask for it at the same moment.
+        Many browsers request a page at the same moment. `version` None disables the cache.
         """
         if request.url.query:
             path = f"{request.url.path}?{request.url.query}"
         else:
             path = request.url.path
 
-        now = (version, time.monotonic() // PAGE_CACHE_TTL_S)
+        current_version = (version, time.monotonic() // PAGE_CACHE_TTL_S)
         with self._lock:
-            made = self._page_cache.get(path)
+            cached = self._page_cache.get(path)
 
-        if version is None or made is None or made[0] != now:
-            place = request.path_params.get("place", "")
-            around = layout.PageShell(
-                path,
-                self.credentials.page_secret,
-                [*self.list_repositories()],
-                place,
-                feature,
-                len(
-                    [
-                        *self.iter_waiting_features(),
-                        *self.iter_open_questions(),
-                        *self.iter_stuck_packages(),
-                    ]
-                ),
-            )
+        if version is not None and cached is not None and cached[0] == current_version:
+            return Response(cached[1], media_type="text/html")
 
-            made = (now, layout.render_page(around, title, render_content()).encode())
-            with self._lock:
-                self._page_cache[path] = made
-                while len(self._page_cache) > MAX_CACHED_PAGES:
-                    self._page_cache.popitem(last=False)
+        waiting = [*self.list_decisions(), *self.list_questions(), *self.list_blocked_packages()]
+        shell = PageShell(
+            path=path,
+            page_secret=self.credentials.page_secret,
+            repositories=[*self.list_repositories()],
+            repository=request.path_params.get("repository", ""),
+            feature=feature,
+            waiting_count=len(waiting),
+        )
+        page = render(template, title=title, shell=shell, **build_context()).encode()
 
-        return Response(made[1], media_type="text/html")
+        with self._lock:
+            self._page_cache[path] = (current_version, page)
+            while len(self._page_cache) > MAX_CACHED_PAGES:
+                self._page_cache.popitem(last=False)
 
-    def iter_waiting_features(self) -> Iterator[tuple[str, FeatureStatusView, int]]:
-        """Every feature that waits for a person: its repository, where it stands, its last event."""
-        for place, root in self.list_repositories().items():
+        return Response(page, media_type="text/html")
+
+    def read_all(self, read: Callable[[StoreReader], Iterable[T]]) -> list[tuple[str, T]]:
+        """Read from every repository; one that cannot be read does not hide the others."""
+        found: list[tuple[str, T]] = []
+        for repository, root in self.list_repositories().items():
             with suppress(PhasegateError), self.open_record(root) as reader:
-                for slug in list_waiting_features(reader):
-                    # The number of no later one
-                    seq = reader.last_seq(slug)
-                    feature = read_feature(reader, slug)
-                    if feature is not None:
-                        yield place, feature_status_view(feature), seq
+                found += [(repository, item) for item in read(reader)]
+        return found
 
-    def iter_open_questions(self) -> Iterator[tuple[str, AgentQuestion]]:
-        """Every open question of an agent, with its repository."""
-        for place, root in self.list_repositories().items():
-            with suppress(PhasegateError), self.open_record(root) as reader:
-                yield from ((place, one) for one in read_all_open_questions(reader))
+    def list_decisions(self) -> list[Decision | None]:
+        """Return the decision box of every feature that waits for the user."""
+        return [
+            build_decision(repository, status, seq, with_link=True)
+            for repository, (status, seq) in self.read_all(_read_waiting_features)
+        ]
 
-    def iter_stuck_packages(self) -> Iterator[tuple[str, PendingDecision]]:
-        """Every package that is blocked and has no workflow around it."""
-        for place, root in self.list_repositories().items():
-            with suppress(PhasegateError), self.open_record(root) as reader:
-                yield from ((place, one) for one in list_blocked_package_decisions(reader))
+    def list_questions(self) -> list[tuple[str, AgentQuestion]]:
+        """Return every open question of an agent, with its repository."""
+        return self.read_all(read_all_open_questions)
+
+    def list_blocked_packages(self) -> list[tuple[str, PendingDecision]]:
+        """Return every blocked package without a workflow, with its repository."""
+        return self.read_all(list_blocked_package_decisions)
+
+
+def _read_waiting_features(reader: StoreReader) -> Iterator[tuple[FeatureStatusView, int]]:
+    """Yield the status and the last event of every feature that waits for the user."""
+    for slug in list_waiting_features(reader):
+        # Read before the feature, so that the number is never later than what is shown
+        seq = reader.last_seq(slug)
+        feature = read_feature(reader, slug)
+        if feature is not None:
+            yield feature_status_view(feature), seq
 
 
 PageHandler = Callable[[Board, Request], Response]
-OrderHandler = Callable[[Board, Request, dict[str, str]], Html]
+OrderHandler = Callable[[Board, Request, dict[str, str]], str]
 
 
 def build_app(board: Board) -> Starlette:
-    """The application behind the guard."""
+    """Build the application that the access middleware protects."""
 
-    def reads(handler: PageHandler) -> Callable[[Request], Response]:
-        def answered(request: Request) -> Response:
+    def make_page_endpoint(handler: PageHandler) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
             try:
                 return handler(board, request)
             except PhasegateError as error:
                 return _make_error_response(error)
 
-        return answered
+        return endpoint
 
-    def changes(order: OrderHandler) -> Callable[[Request], Awaitable[Response]]:
-        async def answered(request: Request) -> Response:
-            fields = parse_qs(
-                (await request.body()).decode("utf-8", "replace"), keep_blank_values=True
-            )
-            given = {name: values[-1] for name, values in fields.items()}
+    def make_order_endpoint(handler: OrderHandler) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            body = (await request.body()).decode("utf-8", "replace")
+            fields = parse_qs(body, keep_blank_values=True)
+            form = {name: values[-1] for name, values in fields.items()}
             try:
-                return HTMLResponse(await run_in_threadpool(order, board, request, given))
+                return HTMLResponse(await run_in_threadpool(handler, board, request, form))
             except PhasegateError as error:
                 return _make_error_response(error)
 
-        return answered
+        return endpoint
 
-    def events(request: Request) -> Response:
+    def stream_events(request: Request) -> Response:
         query = request.query_params
-        seen = request.headers.get("last-event-id", "")
-        stream = board.hub.stream_changes(query.get("at", ""), query.get("feature", ""), seen)
+        last_event_id = request.headers.get("last-event-id", "")
+        stream = board.hub.stream_changes(
+            query.get("at", ""), query.get("feature", ""), last_event_id
+        )
         return StreamingResponse(stream, media_type="text/event-stream")
 
     @asynccontextmanager
@@ -222,8 +241,8 @@ def build_app(board: Board) -> Starlette:
         finally:
             board.hub.stop()
 
-    feature = "/at/{place}/feature/{slug}"
-    pages_ = {
+    feature = "/at/{repository}/feature/{slug}"
+    pages = {
         "/": _show_overview,
         "/decisions": _show_decisions,
         "/timeline": _show_timeline,
@@ -233,27 +252,33 @@ def build_app(board: Board) -> Starlette:
         f"{feature}/{{package}}": _show_package,
         f"{feature}/{{package}}/change": _show_protected_change,
         f"{feature}/{{name}}/part/{{part}}": _show_part,
-        "/at/{place}/job/{name}": _show_job,
-        "/at/{place}/job/{name}/log": _show_log,
-        "/at/{place}/job/{name}/part/{part}": _show_part,
+        "/at/{repository}/job/{name}": _show_job,
+        "/at/{repository}/job/{name}/log": _show_log,
+        "/at/{repository}/job/{name}/part/{part}": _show_part,
     }
 
     orders_ = {
         "/start": _start_feature,
         f"{feature}/order/{{order}}": _give_order,
         f"{feature}/{{package}}/allow": _allow_path,
-        "/at/{place}/verify": _verify_audit,
-        "/at/{place}/answer/{question}": _answer_question,
+        "/at/{repository}/verify": _verify_audit,
+        "/at/{repository}/answer/{question}": _answer_question,
     }
 
     static = StaticFiles(directory=Path(__file__).parent / "static")
 
     return Starlette(
         routes=[
-            Route("/events", events),
+            Route("/events", stream_events),
             Mount("/static", static),
-            *(Route(path, reads(handler), methods=["GET"]) for path, handler in pages_.items()),
-            *(Route(path, changes(order), methods=["POST"]) for path, order in orders_.items()),
+            *(
+                Route(path, make_page_endpoint(handler), methods=["GET"])
+                for path, handler in pages.items()
+            ),
+            *(
+                Route(path, make_order_endpoint(handler), methods=["POST"])
+                for path, handler in orders_.items()
+            ),
         ],
         lifespan=lifespan,
     )
@@ -267,154 +292,169 @@ def _make_error_response(error: PhasegateError) -> Response:
     else:
         status = 503
 
-    return HTMLResponse(layout.render_notice(error.message, error.hint, is_error=True), status)
+    return HTMLResponse(_render_notice(error.message, error.hint, is_error=True), status)
 
 
-def _read_query_int(request: Request, name: str, default: int) -> int:
-    given = request.query_params.get(name, "")
-    if given.isascii() and given.isdecimal() and len(given) < 16:
-        return int(given)
-    return default
+def _render_notice(text: str, hint: str = "", *, is_error: bool = False) -> str:
+    """Render the outcome of an order."""
+    return render_macro("macros.html", "notice", text, hint, is_error)
+
+
+def _parse_int(text: str) -> int | None:
+    """Parse a non-negative number that a browser sent; None if it is not one."""
+    if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS:
+        return int(text)
+    return None
+
+
+def _open_request_project(board: Board, request: Request) -> Project:
+    return open_project(board.find_root(request.path_params["repository"]))
 
 
 # --- pages
-# -----------------------------------------------------------------------------------------------------------
 
 
 def _show_overview(board: Board, request: Request) -> Response:
     tiles: dict[str, tuple[FeatureTile, ...]] = {}
     problems: dict[str, str] = {}
 
-    for place, root in board.list_repositories().items():
-        tiles[place] = ()
+    for repository, root in board.list_repositories().items():
+        tiles[repository] = ()
         try:
             reader = open_reader(str(root))
             if reader is not None:
                 with reader:
-                    tiles[place] = feature_tiles(reader)
+                    tiles[repository] = feature_tiles(reader)
         except PhasegateError as error:
-            problems[place] = error.message
+            problems[repository] = error.message
 
-    page = max(1, _read_query_int(request, "page", 1))
+    page = _parse_int(request.query_params.get("page", "")) or 1
     return board.render_page(
-        request, "Features", lambda: list_pages.render_overview_page(tiles, problems, page)
+        request,
+        "overview.html",
+        "Features",
+        lambda: {**group_tiles(tiles, page), "problems": problems},
     )
 
 
 def _redirect_to_feature(board: Board, request: Request) -> Response:
-    """The link that `status` prints: it does not know by which name a board calls the repository."""
+    """Resolve the link that `status` prints, which does not know the repository's name here."""
     slug = request.path_params["slug"]
-    found = []
-    for place, root in board.list_repositories().items():
-        with suppress(PhasegateError), board.open_record(root) as reader:
-            found += [place] if slug in reader.features() else []
-
-    if not found:
+    found = board.read_all(lambda reader: [name for name in reader.features() if name == slug])
+    repositories = [repository for repository, _ in found]
+    if not repositories:
         raise ConfigError(
             f"no repository on this board has a feature {slug}", "phasegate board add PATH"
         )
 
-    return RedirectResponse(
-        layout.build_path(found[0], "feature", slug) if len(found) == 1 else "/", 303
-    )
+    if len(repositories) > 1:
+        return RedirectResponse("/", 303)
+    return RedirectResponse(build_path(repositories[0], "feature", slug), 303)
 
 
 def _show_feature(board: Board, request: Request) -> Response:
+    repository = request.path_params["repository"]
     slug = request.path_params["slug"]
-    place = request.path_params["place"]
-    with board.open_record(board.find_root(request)) as reader:
+    with board.open_record(board.find_root(repository)) as reader:
 
-        def make() -> Html:
+        def build_context() -> dict[str, object]:
             view = feature_view(reader, slug, with_lines=True)
             if view is None:
                 raise ConfigError(f"{slug} has no workflow here", "phasegate status")
-            return feature_pages.render_feature_page(
-                place,
-                view,
-                planned_cards(reader, slug),
-                read_open_questions(reader, slug),
-                time.time(),
-            )
+            is_working = view.card.worker is not None
+            return {
+                "repository": repository,
+                "feature": build_board_feature(
+                    repository, view, planned_cards(reader, slug), time.time()
+                ),
+                "decision": build_decision(repository, view.now, view.seq, is_working=is_working),
+                "questions": read_open_questions(reader, slug),
+                "lines": (view.lines or ())[-MAX_EVENT_LINES:],
+            }
 
-        return board.render_page(request, slug, make, compute_stamp(reader, slug), slug)
+        return board.render_page(
+            request, "feature.html", slug, build_context, compute_stamp(reader, slug), slug
+        )
 
 
 def _show_decisions(board: Board, request: Request) -> Response:
-    def make() -> Html:
-        return feature_pages.render_decisions_page(
-            [*board.iter_waiting_features()],
-            [*board.iter_open_questions()],
-            [*board.iter_stuck_packages()],
-        )
+    def build_context() -> dict[str, object]:
+        return {
+            "questions": board.list_questions(),
+            "decisions": board.list_decisions(),
+            "blocked_packages": board.list_blocked_packages(),
+        }
 
-    return board.render_page(request, "Decisions", make)
+    return board.render_page(request, "decisions.html", "Decisions", build_context)
 
 
 def _show_package(board: Board, request: Request) -> Response:
-    slug, place, wanted = (request.path_params[name] for name in ("slug", "place", "package"))
-    with board.open_record(board.find_root(request)) as reader:
+    repository, slug, package = (
+        request.path_params[name] for name in ("repository", "slug", "package")
+    )
+    with board.open_record(board.find_root(repository)) as reader:
 
-        def make() -> Html:
-            return job_pages.render_package_page(place, *package_view(reader, wanted, slug))
+        def build_context() -> dict[str, object]:
+            card, document = package_view(reader, package, slug)
+            return {"repository": repository, "card": card, "document": document}
 
         return board.render_page(
-            request, f"{wanted} of {slug}", make, compute_stamp(reader, slug), slug
+            request,
+            "package.html",
+            f"{package} of {slug}",
+            build_context,
+            compute_stamp(reader, slug),
+            slug,
         )
 
 
 def _show_protected_change(board: Board, request: Request) -> Response:
-    """What an agent did to a protected path, to be allowed as it is."""
-    slug = request.path_params["slug"]
-    wanted = request.path_params["package"]
-    project = open_project(board.find_root(request))
+    """Show what an agent changed in a protected path, before the user allows it."""
+    project = _open_request_project(board, request)
     with board.open_record(project.root) as reader:
-        package = find_package(reader, wanted, slug).package
+        package = find_package(
+            reader, request.path_params["package"], request.path_params["slug"]
+        ).package
 
-    shown = preview_path_change(project, package, request.query_params.get("path", ""))
-    if shown.diff:
-        said = job_pages.render_text(shown.diff, is_diff=True)
-    else:
-        said = tag("p", "The path is not protected: any change to it would be allowed.")
-
-    seen = tag("input", {"type": "hidden", "name": "seen", "value": shown.content})
-    return HTMLResponse(join_html(said, seen))
+    change = preview_path_change(project, package, request.query_params.get("path", ""))
+    return HTMLResponse(render_macro("fragments.html", "protected_change", change))
 
 
 def _show_job(board: Board, request: Request) -> Response:
-    place = request.path_params["place"]
+    repository = request.path_params["repository"]
     name = request.path_params["name"]
-    project = open_project(board.find_root(request))
+    project = _open_request_project(board, request)
     view = job_view(project.location, name)
 
     return board.render_page(
         request,
+        "job.html",
         f"job {name[:8]}",
-        lambda: job_pages.render_job_page(place, view),
+        lambda: {"repository": repository, "view": view},
         feature=view.feature,
     )
 
 
 def _show_log(board: Board, request: Request) -> Response:
-    place = request.path_params["place"]
+    repository = request.path_params["repository"]
     name = request.path_params["name"]
-    project = open_project(board.find_root(request))
+    project = _open_request_project(board, request)
     view = job_view(project.location, name)
-    start, before = (_read_query_int(request, key, -1) for key in ("from", "before"))
+    start = _parse_int(request.query_params.get("from", ""))
+    before = _parse_int(request.query_params.get("before", ""))
 
-    if before >= 0:
+    if before is not None:
         page = read_log_page(project, view, before=before)
-        return HTMLResponse(
-            join_html(job_pages.render_earlier_log_button(place, name, page), tag("pre", page.text))
-        )
+        macro = "log_before"
+    else:
+        page = read_log_page(project, view, start)
+        macro = "log_start" if start is None else "log_part"
+        if page.end == start and not page.is_over:
+            # Nothing new: htmx keeps the placeholder, which polls again
+            return Response(status_code=204)
 
-    page = read_log_page(project, view, None if start < 0 else start)
-    if start >= 0 and page.end == start and not page.is_over:
-        # Nothing new: who asks goes on asking
-        return Response(status_code=204)
-
-    return HTMLResponse(
-        (job_pages.render_log_start if start < 0 else job_pages.render_log_part)(place, name, page)
-    )
+    base = build_path(repository, "job", name, "log")
+    return HTMLResponse(render_macro("fragments.html", macro, base, page))
 
 
 def _show_part(board: Board, request: Request) -> Response:
@@ -422,76 +462,69 @@ def _show_part(board: Board, request: Request) -> Response:
     if names["part"] not in [*PartKind]:
         raise ConfigError(f"there is no part {names['part']}", "diff, prompt, answer, evidence")
 
-    project = open_project(board.find_root(request))
     kind = PartKind(names["part"])
+    project = _open_request_project(board, request)
     with board.open_record(project.root) as reader:
         subject = find_subject(project, reader, names["name"], names.get("slug"))
         text = read_part(project, reader, subject, kind).text
 
     if len(text) > MAX_PART_CHARS:
-        cut = "\n[the rest is cut: phasegate show]"
-    else:
-        cut = ""
+        text = f"{text[:MAX_PART_CHARS]}\n[the rest is cut: phasegate show]"
 
-    return HTMLResponse(
-        job_pages.render_text(text[:MAX_PART_CHARS] + cut, is_diff=kind is PartKind.DIFF)
-    )
+    macro = "diff" if kind is PartKind.DIFF else "text"
+    return HTMLResponse(render_macro("fragments.html", macro, text))
 
 
 def _show_timeline(board: Board, request: Request) -> Response:
-    rows = list[TimelineRow]()
-    spent = {}
-    links = dict[str, str]()
+    rows: list[TimelineRow] = []
+    spendings = {}
+    job_links: dict[str, str] = {}
 
-    for place, root in board.list_repositories().items():
+    for repository, root in board.list_repositories().items():
         with suppress(PhasegateError), board.open_record(root) as reader:
-            spent[place] = summarize_spending(reader)
-            for slug in reader.features()[: layout.MAX_TILES]:
+            spendings[repository] = group_spending(summarize_spending(reader))
+            for slug in reader.features()[:MAX_TILES]:
                 bars = tuple(agent_bars(reader, slug))
-                rows += (
-                    [TimelineRow(slug, bars, layout.build_path(place, "feature", slug))]
-                    if bars
-                    else []
-                )
-                links |= {bar.job: layout.build_path(place, "job", bar.job) for bar in bars}
+                if bars:
+                    rows.append(TimelineRow(slug, bars, build_path(repository, "feature", slug)))
+                for bar in bars:
+                    job_links[bar.job] = build_path(repository, "job", bar.job)
 
     rows.sort(key=lambda row: row.bars[0].started)
     return board.render_page(
         request,
+        "timeline.html",
         "Timeline",
-        lambda: list_pages.render_timeline_page(rows, spent, time.time(), links),
+        lambda: {"chart": build_gantt(rows, time.time(), job_links.get), "spendings": spendings},
     )
 
 
 def _show_audit(board: Board, request: Request) -> Response:
-    places = board.list_repositories()
-    place = request.query_params.get("at") or next(iter(places), "")
-    if place not in places:
-        raise ConfigError("there is no such repository on this board", "phasegate board add PATH")
-
+    repositories = [*board.list_repositories()]
+    repository = request.query_params.get("at") or next(iter(repositories), "")
     feature = request.query_params.get("feature", "")
     entries = read_chain_page(
-        places[place],
+        board.find_root(repository),
         feature or None,
-        _read_query_int(request, "before", MAX_POSITION),
-        list_pages.MAX_ENTRIES,
+        _parse_int(request.query_params.get("before", "")) or MAX_POSITION,
+        MAX_ENTRIES,
     )
 
-    return board.render_page(
-        request, "Audit", lambda: list_pages.render_audit_page(place, [*places], entries, feature)
-    )
+    context: dict[str, object] = {
+        "repository": repository,
+        "repositories": repositories,
+        "feature": feature,
+        "entries": entries,
+        "has_older": len(entries) == MAX_ENTRIES,
+    }
+    return board.render_page(request, "audit.html", "Audit", lambda: context)
 
 
 # --- orders
-# ----------------------------------------------------------------------------------------------------------
 
 
-def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> Html:
-    root = board.list_repositories().get(form.get("place", ""))
-    if root is None:
-        raise ConfigError("there is no such repository on this board", "phasegate board add PATH")
-
-    project = open_project(root)
+def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> str:
+    project = open_project(board.find_root(form.get("place", "")))
     by = project.make_origin("board")
     with open_project_store(project) as store:
         slug = orders.start_workflow(
@@ -499,57 +532,49 @@ def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> Htm
         )
 
     start_detached(project, slug, RunOptions(by=by))
-    return layout.render_notice(f"{slug} runs.")
+    return _render_notice(f"{slug} runs.")
 
 
-def _give_order(board: Board, request: Request, form: dict[str, str]) -> Html:
-    """An order on what the page showed: the number of the feature's last event comes with it."""
+def _give_order(board: Board, request: Request, form: dict[str, str]) -> str:
+    """Give an order on what the page showed: the form has the number of the last event."""
     slug = request.path_params["slug"]
     order = request.path_params["order"]
-    project = open_project(board.find_root(request))
+    project = _open_request_project(board, request)
 
     if order == "stop":
         report = stop_runs(project.location, slug)
-        return layout.render_notice(
+        return _render_notice(
             f"{slug} has ended its run." if report.ended else f"{slug} is still ending."
         )
 
-    seq = form.get("seq", "")
-    text = form.get("text", "").strip()
-    by = project.make_origin("board")
-    if not (seq.isascii() and seq.isdecimal() and len(seq) < 16):
+    seq = _parse_int(form.get("seq", ""))
+    if seq is None:
         raise ConfigError("the order does not say what it was decided on", "load the page again")
 
+    by = project.make_origin("board")
     with open_project_store(project) as store:
-        if order != "run":
-            orders.execute_order(
-                project,
-                store,
-                slug,
-                orders.OrderRequest(order, text, form.get("phase", "")),
-                by,
-                int(seq),
-            )
+        if order == "run":
+            refuse_if_stale(store, slug, seq)
         else:
-            refuse_if_stale(store, slug, int(seq))
+            wanted = orders.OrderRequest(order, form.get("text", "").strip(), form.get("phase", ""))
+            orders.execute_order(project, store, slug, wanted, by, seq)
 
-    if order in ("run", "complete", "resolve", "retry", "advance", "back"):
+    if order in _RESUMING_ORDERS:
         start_detached(project, slug, RunOptions(by=by))
 
-    return layout.render_notice(f"{order} of {slug}: done.")
+    return _render_notice(f"{order} of {slug}: done.")
 
 
-def _allow_path(board: Board, request: Request, form: dict[str, str]) -> Html:
-    slug = request.path_params["slug"]
+def _allow_path(board: Board, request: Request, form: dict[str, str]) -> str:
     wanted = request.path_params["package"]
     reason = form.get("text", "").strip()
     path = form.get("path", "")
     if not reason:
         raise ConfigError("the reason is empty", "say why; it is kept on record")
 
-    project = open_project(board.find_root(request))
+    project = _open_request_project(board, request)
     with open_project_store(project) as store:
-        package = find_package(store, wanted, slug).package
+        package = find_package(store, wanted, request.path_params["slug"]).package
         allow_path(
             project=project,
             record=store,
@@ -560,19 +585,20 @@ def _allow_path(board: Board, request: Request, form: dict[str, str]) -> Html:
             expected_content=form.get("seen", ""),
         )
 
-    return layout.render_notice(f"{wanted} may change {path}.", "Now resolve what stopped it.")
+    return _render_notice(f"{wanted} may change {path}.", "Now resolve what stopped it.")
 
 
-def _answer_question(board: Board, request: Request, form: dict[str, str]) -> Html:
-    project = open_project(board.find_root(request))
+def _answer_question(board: Board, request: Request, form: dict[str, str]) -> str:
+    project = _open_request_project(board, request)
     with open_project_store(project) as store:
         by = project.make_origin("board")
-        found = answer_question(
+        question = answer_question(
             project, store, request.path_params["question"], form.get("text", ""), by
         )
 
-    return layout.render_notice(f"{found.feature}: answered.", found.text[:200])
+    return _render_notice(f"{question.feature}: answered.", question.text[:200])
 
 
-def _verify_audit(board: Board, request: Request, _form: dict[str, str]) -> Html:
-    return list_pages.render_verification(verify_audit_trail(board.find_root(request)))
+def _verify_audit(board: Board, request: Request, _form: dict[str, str]) -> str:
+    report = verify_audit_trail(board.find_root(request.path_params["repository"]))
+    return render_macro("macros.html", "verification", report)

@@ -18,7 +18,6 @@ from phasegate.interfaces.cli.render import (
     make_printable,
     print_result,
 )
-from phasegate.interfaces.html.report import render_report
 
 
 @click.command()
@@ -29,10 +28,12 @@ from phasegate.interfaces.html.report import render_report
 @fleet_view_option(with_trails=True)
 @json_option
 def report(feature: str, output: Path | None, as_json: bool) -> None:
-    """Write one page about FEATURE: what was asked, decided, built and tested, by whom, and at what cost.
+    """Write a report about FEATURE: what was asked, decided, built and tested, and at what cost.
 
-    The page needs nothing outside of it and runs no script. Without -o it goes to SLUG.html; with --json the same is
-    printed as data, and nothing is written.
+    The page is self-contained and runs no script. It is written to SLUG.html, or to the file given
+    with -o. With --json the same is printed as data, and nothing is written.
+
+    The page needs the extra: pip install 'phasegate[board]'.
 
     \b
     Example:
@@ -45,6 +46,13 @@ def report(feature: str, output: Path | None, as_json: bool) -> None:
     if as_json:
         print_result(found, "", as_json)
         return
+
+    try:
+        from phasegate.interfaces.html.report import render_report
+    except ModuleNotFoundError as error:
+        raise EnvironmentUnavailable(
+            f"{error.name} is not installed", "pip install 'phasegate[board]'; or use --json"
+        ) from error
 
     path = output or Path(f"{feature}.html")
     try:

@@ -1,1 +1,1 @@
-"""HTML and SVG shared by the board and the report."""
+"""HTML shared by the board and the report: Jinja2 templates and the values that they show."""

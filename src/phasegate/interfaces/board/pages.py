@@ -1,0 +1,161 @@
+"""Values that the board's pages show, built from the engine's views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from phasegate.engine.drive.orders import ORDERS_NEEDING_TEXT
+from phasegate.engine.views.feature import FeatureStatusView, FeatureView
+from phasegate.engine.views.overview import PackageCard
+from phasegate.engine.views.spending import FeatureTile, SpendingView, SpentBy
+from phasegate.interfaces.html.environment import build_path
+from phasegate.interfaces.html.feature import FeaturePage, build_feature_page
+
+MAX_TILES = 50
+MAX_EVENT_LINES = 40
+# Label of each order's button, and the question before the order is given
+_ORDER_BUTTONS = {
+    "complete": ("Merge into {base}", "Archive {feature} and merge it into {base}?"),
+    "resolve": ("Resolved: try again", ""),
+    "advance": ("On to the next phase", ""),
+    "retry": ("Another round", ""),
+    "run": ("Go on", ""),
+    "stop": ("Stop the run", "End the run of {feature}? What its agents left is saved."),
+    "escalate": ("Hold for a person", ""),
+    "back": ("Back to", "Take {feature} back? Its gates from there on must pass again."),
+    "cancel": ("Cancel", "End {feature} without a merge? Its branches are kept."),
+}
+
+
+class PageShell(NamedTuple):
+    """Values for the frame of a page."""
+
+    # with its query
+    path: str
+    page_secret: str
+    # names of all repositories on the board
+    repositories: Sequence[str]
+    # the repository and the feature that the page is about
+    repository: str = ""
+    feature: str = ""
+    waiting_count: int = 0
+
+
+class OrderButton(NamedTuple):
+    """A button that gives an order."""
+
+    order: str
+    label: str
+    # asked before the order is given; empty for none
+    question: str
+    needs_text: bool
+
+
+class Decision(NamedTuple):
+    """What a feature waits for, why, and the orders that the user can give."""
+
+    repository: str
+    status: FeatureStatusView
+    # last event of the feature that the page shows
+    seq: int
+    reason: str
+    buttons: list[OrderButton]
+    is_working: bool
+    # with a link to the feature, on the page of all decisions
+    with_link: bool
+
+
+def build_decision(
+    repository: str,
+    status: FeatureStatusView,
+    seq: int,
+    *,
+    is_working: bool = False,
+    with_link: bool = False,
+) -> Decision | None:
+    """Return the decision box of a feature; None if the feature has ended."""
+    if status.standing == "ended":
+        return None
+
+    if is_working:
+        orders = ["stop"]
+    else:
+        orders = [order for order in _ORDER_BUTTONS if order in status.orders]
+        if status.standing != "stopped" and "run" in orders:
+            orders.remove("run")
+
+    names = {"base": status.base, "feature": status.feature}
+    buttons = []
+    for order in orders:
+        label, question = (text.format(**names) for text in _ORDER_BUTTONS[order])
+        buttons.append(OrderButton(order, label, question, order in ORDERS_NEEDING_TEXT))
+
+    return Decision(
+        repository=repository,
+        status=status,
+        seq=seq,
+        reason=status.reason or _describe_standing(status, is_working=is_working),
+        buttons=buttons,
+        is_working=is_working,
+        with_link=with_link,
+    )
+
+
+def _describe_standing(status: FeatureStatusView, *, is_working: bool) -> str:
+    if status.standing == "waiting":
+        return "Its last gate has passed. Nothing has been merged yet."
+    if is_working:
+        return f"In {status.phase}."
+    return f"In {status.phase}. Whatever was done counts; it goes on from there."
+
+
+def build_board_feature(
+    repository: str, view: FeatureView, packages: Sequence[PackageCard], now_s: float
+) -> FeaturePage:
+    """Collect what the page of a feature shows, with links to its packages and jobs."""
+    return build_feature_page(
+        view,
+        packages,
+        now_s,
+        build_package_link=lambda id_: build_path(repository, "feature", view.card.feature, id_),
+        build_job_link=lambda job: build_path(repository, "job", job),
+    )
+
+
+def group_tiles(tiles: Mapping[str, Sequence[FeatureTile]], page: int) -> dict[str, object]:
+    """Group all features by what they wait for; the ended ones are shown page by page."""
+    features = [(repository, tile) for repository, found in tiles.items() for tile in found]
+    groups: dict[str, list[tuple[str, FeatureTile]]] = {
+        "Waiting for you": [],
+        "In work": [],
+        "Ended": [],
+    }
+    names = {"working": "In work", "ended": "Ended"}
+    for repository, tile in features:
+        groups[names.get(tile.card.standing, "Waiting for you")].append((repository, tile))
+
+    last = page * MAX_TILES
+    return {
+        "total": len(features),
+        "groups": groups,
+        "ended_page": groups["Ended"][last - MAX_TILES : last],
+        "next_page": page + 1 if len(groups["Ended"]) > last else 0,
+        "repositories": [*tiles],
+    }
+
+
+def group_spending(view: SpendingView) -> dict[str, list[tuple[SpentBy, float]]]:
+    """Return the rows of each spending table with their share of the largest row."""
+    tables = {
+        "By feature": view.features,
+        "By agent": view.agents,
+        "By role": view.roles,
+        "By day": view.days,
+    }
+    return {name: _add_shares(rows) for name, rows in tables.items()}
+
+
+def _add_shares(rows: Sequence[SpentBy]) -> list[tuple[SpentBy, float]]:
+    largest = max((row.cost_usd or row.seconds for row in rows), default=0.0) or 1.0
+    return [(row, (row.cost_usd or row.seconds) / largest) for row in rows[:MAX_TILES]]

@@ -1,0 +1,115 @@
+"""The Jinja2 environment of the board and the report.
+
+Every value is escaped (autoescape), and characters that a reader cannot see are shown as escapes.
+Templates use attributes only, no inline style or script: the content security policy allows none.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from phasegate.core.display.status import FeatureCard, describe_merge
+from phasegate.core.text.visible import escape_unprintable
+from phasegate.engine.views.overview import JobRow
+
+
+def render(template: str, **context: object) -> str:
+    """Render a template of this package."""
+    return _ENVIRONMENT.get_template(template).render(context)
+
+
+def render_macro(template: str, macro: str, *arguments: object) -> str:
+    """Render one macro of a template: a fragment that replaces a part of an open page."""
+    return str(getattr(_ENVIRONMENT.get_template(template).module, macro)(*arguments))
+
+
+def build_path(repository: str, *parts: str) -> str:
+    """Return the URL path of a page in a repository."""
+    return "/".join(("", "at", *(quote(part, safe="") for part in (repository, *parts))))
+
+
+def parse_timestamp(ts: str) -> float:
+    """Return a recorded time as seconds since 1970."""
+    return datetime.fromisoformat(ts).timestamp()
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration with one unit, e.g. `3.2 s` or `14 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+
+    return f"{seconds / 3600:.1f} h"
+
+
+def format_number(number: int) -> str:
+    """Group the digits of a number by spaces; a dash for 0, which agents report for unknown."""
+    return f"{number:,}".replace(",", " ") if number else "–"
+
+
+def format_cost(cost_usd: float) -> str:
+    """Format dollars; a dash if no agent reported any."""
+    return f"${cost_usd:.2f}" if cost_usd >= 0.005 else "–"
+
+
+def shorten_phase_name(name: str) -> str:
+    """Return the name of a phase without its number."""
+    return name.partition(" - ")[2].replace("Cicd", "CI/CD") or name
+
+
+def describe_card_merge(card: FeatureCard) -> str:
+    """Describe where the work of a feature was merged; empty while it is in progress."""
+    return describe_merge(card.type, card.stage, card.base, card.merged)
+
+
+def _format_local_time(ts: str, time_format: str) -> str:
+    return datetime.fromisoformat(ts).astimezone().strftime(time_format)
+
+
+def _format_job_duration(job: JobRow) -> str:
+    """Format the run time of a job; empty while it runs."""
+    if not job.ended:
+        return ""
+    return format_duration(parse_timestamp(job.ended) - parse_timestamp(job.started))
+
+
+def _shorten(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+
+
+def _finalize(value: object) -> object:
+    """Show unprintable characters as escapes. Markup comes from macros and is already escaped."""
+    if isinstance(value, Markup):
+        return value
+    return "" if value is None else escape_unprintable(str(value), keep="\n\t")
+
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    finalize=_finalize,
+    undefined=StrictUndefined,
+    auto_reload=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_ENVIRONMENT.globals.update(path=build_path, merge_text=describe_card_merge)
+_ENVIRONMENT.tests["list"] = lambda value: isinstance(value, list)
+_ENVIRONMENT.filters.update(
+    cost=format_cost,
+    duration=format_duration,
+    job_duration=_format_job_duration,
+    local_time=_format_local_time,
+    number=format_number,
+    phase_name=shorten_phase_name,
+    shorten=_shorten,
+)
