@@ -332,7 +332,9 @@ def test_an_agent_of_the_registry_at_a_limit_is_one_at_a_limit(
     with Standin(Fail(429, retry_after_s=3600)) as model:
         for variable, value in LISTED[listed].configured(model.url).items():
             monkeypatch.setenv(variable, value)
-        limited = f'[agents.{listed}]\nharness = "acp"\nfirst_output_timeout_s = 25\nfallback = "actor"\n'
+        limited = (
+            f'[agents.{listed}]\nharness = "acp"\nfirst_output_timeout_s = 25\nfallback = "actor"\n'
+        )
         roles = f'[roles]\nimplement = "{listed}"\nreview = "actor"\n'
         project = make_project(tmp_path, agent=f"{limited}{roles}")
         project.play(implements(FORM), approves())

@@ -122,7 +122,7 @@ def test_every_page_is_live_accessible_and_readable_on_a_phone_and_in_the_dark(
         tab.picture("feature-stopped")
         page.evaluate("window.kept = true")  # gone, if the page were loaded again
         process = run_detached(demo)
-        page.wait_for_selector("text=Agents are at work", timeout=60_000)
+        page.wait_for_selector("text=Agents are working", timeout=60_000)
         page.wait_for_selector("text=GATE-05 PASSED", timeout=300_000)
         page.wait_for_selector(".node.is-doing", timeout=120_000)
         tab.picture("feature-in-work")
@@ -198,9 +198,9 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
         page.click("text=Resolved: try again")
         page.wait_for_selector("text=Stop the run", timeout=60_000)
         page.click("text=Stop the run")
-        page.wait_for_selector("text=Nobody is at work on this", timeout=120_000)
+        page.wait_for_selector("text=Not running", timeout=120_000)
         page.fill(".decision textarea", "look at it")
-        page.click("text=Hold for a person")
+        page.click("text=Escalate")
         page.wait_for_selector("text=Your decision")
         assert (
             page.input_value(".decision textarea") == ""
@@ -213,11 +213,11 @@ def test_every_button_does_what_it_says_and_a_reason_survives_what_happens_meanw
         page.fill(".decision textarea", "once more")
         page.select_option("select[name=phase]", "06-implementation")
         page.click("button:has-text('Back to')")
-        page.wait_for_selector("text=Agents are at work", timeout=60_000)
+        page.wait_for_selector("text=Agents are working", timeout=60_000)
         page.wait_for_selector("text=Merge into main", timeout=120_000)
         page.click("text=Merge into main")
         page.wait_for_selector("text=merged into main at", timeout=120_000)
-        assert [one.partition(" ")[0] for one in tab.asked] == ["End", "Take", "Archive"]
+        assert [one.partition(" ")[0] for one in tab.asked] == ["Stop", "Return", "Archive"]
         page = tab.open("/audit?at=repo")
         page.click("text=Verify now")
         page.wait_for_selector("text=Verified: ")

@@ -197,7 +197,9 @@ def test_every_package_is_in_the_architecture_and_says_what_it_contains() -> Non
 def test_the_architecture_uses_the_names_of_the_code() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     request = page.partition("## A request")[2].partition("\n## ")[0]
-    quoted = [part for part in re.findall(r"`([^`\n]+)`", request) if re.fullmatch(r"[\w./]+", part)]
+    quoted = [
+        part for part in re.findall(r"`([^`\n]+)`", request) if re.fullmatch(r"[\w./]+", part)
+    ]
     sources = {
         path: path.read_text(encoding="utf-8") for path in (ROOT / "src/phasegate").rglob("*.py")
     }

@@ -72,7 +72,7 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(
         assert (f"/at/repo/job/{job.id}" in package, "Allow this path" in package) == (True, True)
         assert "+def bye(name)" in Markup(board.get(f"{PAGE}/WP01/part/diff").text).text
         page = Markup(board.get(f"/at/repo/job/{job.id}").text).text
-        assert ("What it claims" in page, "python3 -S -m unittest -q check" in page) == (True, True)
+        assert ("Claims" in page, "python3 -S -m unittest -q check" in page) == (True, True)
         assert "&lt;prompt&gt;" in board.get(f"/at/repo/job/{job.id}/part/prompt").text
         assert board.get(f"/at/repo/job/{job.id}/log").status == 200
         assert "By agent" in board.get("/timeline").text
@@ -149,7 +149,7 @@ def test_who_gives_an_order_is_not_offered_to_be_stopped(run: FeatureRun) -> Non
         for command, is_work in (("resolve", False), (f"run {SLUG}", True)):
             with feature_lock(run.project.location.locks_folder, SLUG, command, "now"):
                 page = board.get(PAGE).text
-            assert ("Stop the run" in page, "Nobody is at work on this" in page) == (
+            assert ("Stop the run" in page, "Not running" in page) == (
                 is_work,
                 not is_work,
             )
@@ -164,12 +164,12 @@ def test_a_run_is_started_followed_and_stopped_from_the_board(run: FeatureRun) -
         started = board.post("/start", place="repo", type=TYPE, description=DESCRIPTION)
         assert (started.status, SLUG in started.text) == (200, True)
         page = board.get(PAGE).text
-        assert ("Agents are at work" in page, "Stop the run" in page) == (True, True)
-        assert "In work" in board.get("/").text
+        assert ("Agents are working" in page, "Stop the run" in page) == (True, True)
+        assert "In progress" in board.get("/").text
         twice = board.post(f"{PAGE}/order/run", seq=board.seq(PAGE))
         assert (twice.status, "already running" in twice.text) == (409, True)
         assert board.post(f"{PAGE}/order/stop").status == 200
-        assert "Nobody is at work on this" in board.get(PAGE).text
+        assert "Not running" in board.get(PAGE).text
         assert board.post(f"{PAGE}/order/stop").status == 409
 
 
@@ -270,9 +270,9 @@ def test_the_stream_tells_that_a_feature_moved_and_a_log_of_any_size_opens_at_it
             False,
             True,
         )
-        assert "Show what was before" in last
+        assert "Show earlier output" in last
         before = board.get(f"{path}?before=64000").text
-        assert ("line 0 " in before, "Show what was before" in before, "every 1s" in last) == (
+        assert ("line 0 " in before, "Show earlier output" in before, "every 1s" in last) == (
             True,
             False,
             False,
@@ -312,8 +312,14 @@ def test_a_report_is_one_page_with_all_of_a_feature_and_runs_nothing(run: Featur
     assert (data["requirements"][0]["id"], data["audit"]["ok"]) == ("FR-BYE-001", True)
 
 
-def test_without_the_extra_it_says_what_to_install(run: FeatureRun) -> None:
-    code = "import sys; sys.modules['uvicorn'] = None; sys.argv = ['x', 'board']\n"
+@pytest.mark.parametrize(
+    ("module", "arguments"), [("uvicorn", ["board"]), ("jinja2", ["report", SLUG])]
+)
+def test_without_the_extra_it_says_what_to_install(
+    run: FeatureRun, module: str, arguments: list[str]
+) -> None:
+    run.command("start", TYPE, DESCRIPTION)
+    code = f"import sys; sys.modules[{module!r}] = None; sys.argv = {['x', *arguments]!r}\n"
     code += "from phasegate.__main__ import main\nsys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=run.root, capture_output=True, text=True, timeout=60
@@ -329,7 +335,7 @@ def test_a_package_that_was_dispatched_by_hand_and_is_blocked_waits_on_the_decis
     project = make_project(tmp_path)
     project.play({"phase": "implement", "steps": [{"print": "BLOCKER: which <b>greeting</b>?"}]})
     with BoardClient(project.root) as board:
-        assert "Nothing waits for you" in board.get("/decisions").text
+        assert "Nothing is waiting for you" in board.get("/decisions").text
         assert project.command("dispatch", "WP01").code == 1
         page = board.get("/decisions").text
     assert "which &lt;b&gt;greeting&lt;/b&gt;?" in page

@@ -46,7 +46,9 @@ UPGRADING = (
     "16-upgrade-execute",
     *(key for key in PHASES if "12" < key < "16"),
 )
-NOBODY_ANSWERS = "question_timeout_s = 1"  # what an agent asks a person: it is told to decide itself
+NOBODY_ANSWERS = (
+    "question_timeout_s = 1"  # what an agent asks a person: it is told to decide itself
+)
 ALWAYS = ("phasegate next", "agileplus status")
 
 

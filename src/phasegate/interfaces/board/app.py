@@ -532,7 +532,7 @@ def _start_feature(board: Board, _request: Request, form: dict[str, str]) -> str
         )
 
     start_detached(project, slug, RunOptions(by=by))
-    return _render_notice(f"{slug} runs.")
+    return _render_notice(f"{slug}: run started.")
 
 
 def _give_order(board: Board, request: Request, form: dict[str, str]) -> str:
@@ -544,12 +544,12 @@ def _give_order(board: Board, request: Request, form: dict[str, str]) -> str:
     if order == "stop":
         report = stop_runs(project.location, slug)
         return _render_notice(
-            f"{slug} has ended its run." if report.ended else f"{slug} is still ending."
+            f"{slug}: run stopped." if report.ended else f"{slug}: the run is still stopping."
         )
 
     seq = _parse_int(form.get("seq", ""))
     if seq is None:
-        raise ConfigError("the order does not say what it was decided on", "load the page again")
+        raise ConfigError("the order has no event number", "reload the page")
 
     by = project.make_origin("board")
     with open_project_store(project) as store:
@@ -570,7 +570,7 @@ def _allow_path(board: Board, request: Request, form: dict[str, str]) -> str:
     reason = form.get("text", "").strip()
     path = form.get("path", "")
     if not reason:
-        raise ConfigError("the reason is empty", "say why; it is kept on record")
+        raise ConfigError("the reason is empty", "give a reason; it is recorded")
 
     project = _open_request_project(board, request)
     with open_project_store(project) as store:
@@ -585,7 +585,7 @@ def _allow_path(board: Board, request: Request, form: dict[str, str]) -> str:
             expected_content=form.get("seen", ""),
         )
 
-    return _render_notice(f"{wanted} may change {path}.", "Now resolve what stopped it.")
+    return _render_notice(f"{wanted} may change {path}.", "Resolve the blocker to continue.")
 
 
 def _answer_question(board: Board, request: Request, form: dict[str, str]) -> str:

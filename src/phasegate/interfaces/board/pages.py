@@ -18,13 +18,16 @@ MAX_EVENT_LINES = 40
 _ORDER_BUTTONS = {
     "complete": ("Merge into {base}", "Archive {feature} and merge it into {base}?"),
     "resolve": ("Resolved: try again", ""),
-    "advance": ("On to the next phase", ""),
-    "retry": ("Another round", ""),
-    "run": ("Go on", ""),
-    "stop": ("Stop the run", "End the run of {feature}? What its agents left is saved."),
-    "escalate": ("Hold for a person", ""),
-    "back": ("Back to", "Take {feature} back? Its gates from there on must pass again."),
-    "cancel": ("Cancel", "End {feature} without a merge? Its branches are kept."),
+    "advance": ("Next phase", ""),
+    "retry": ("Retry phase", ""),
+    "run": ("Continue", ""),
+    "stop": ("Stop the run", "Stop the run of {feature}? Changes made so far are saved."),
+    "escalate": ("Escalate", ""),
+    "back": (
+        "Back to",
+        "Return {feature} to an earlier phase? Its gates from there on must pass again.",
+    ),
+    "cancel": ("Cancel", "Cancel {feature} without merging? Its branches are kept."),
 }
 
 
@@ -104,10 +107,10 @@ def build_decision(
 
 def _describe_standing(status: FeatureStatusView, *, is_working: bool) -> str:
     if status.standing == "waiting":
-        return "Its last gate has passed. Nothing has been merged yet."
+        return "The last gate has passed. Nothing has been merged yet."
     if is_working:
         return f"In {status.phase}."
-    return f"In {status.phase}. Whatever was done counts; it goes on from there."
+    return f"In {status.phase}. The next run continues from there."
 
 
 def build_board_feature(
@@ -128,10 +131,10 @@ def group_tiles(tiles: Mapping[str, Sequence[FeatureTile]], page: int) -> dict[s
     features = [(repository, tile) for repository, found in tiles.items() for tile in found]
     groups: dict[str, list[tuple[str, FeatureTile]]] = {
         "Waiting for you": [],
-        "In work": [],
+        "In progress": [],
         "Ended": [],
     }
-    names = {"working": "In work", "ended": "Ended"}
+    names = {"working": "In progress", "ended": "Ended"}
     for repository, tile in features:
         groups[names.get(tile.card.standing, "Waiting for you")].append((repository, tile))
 
