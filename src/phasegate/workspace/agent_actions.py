@@ -1,9 +1,7 @@
-"""What an agent did in its checkout, as files and git tell after its end.
+"""List what an agent did in its checkout, from files and git, after the job has ended.
 
-What it wrote, removed and committed.
-
-The times are those of the files and commits themselves. An agent can set them: whoever shows one
-puts it between what was seen before and after.
+Times are those of the files and commits. An agent can set them, so they are displayed only within
+the observed interval.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class AgentAction(NamedTuple):
 
 
 def list_agent_actions(checkout: Checkout, observation: Observation) -> list[AgentAction]:
-    """What is left of what an agent did since its work was last taken over, oldest first."""
+    """Return an agent's actions since its work was last harvested, oldest first."""
     record = checkout.record
     hash_name = checkout.repository.hash_name
     if record.tip:
@@ -95,7 +93,7 @@ def _file_action(root: int, hash_name: str, path: str, found: DiskEntry | None) 
 
 
 def _modified_at_s(root: int, path: str) -> float:
-    """When the file was changed last; of one that is gone, when its folder was."""
+    """Return when a file was last changed; for a missing file, when its folder was."""
     folder, _, name = path.rpartition("/")
 
     try:

@@ -1,8 +1,8 @@
-"""An agent's own git directory, read as files that anybody may have written.
+"""Read an agent's own git directory as untrusted files.
 
-Nothing in it is a git directory to us: refs are read as text, and objects are copied into a store
-of ours, each one checked against its name. What is odd is left out, and then the history counts as
-unreadable.
+It is never used as a git directory: refs are read as text, and objects are copied into a separate
+store after checking each against its name. Anything irregular is skipped, and the history then
+counts as unreadable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SENSITIVE_GIT_FILES = (
 
 
 def read_agent_head(root: int) -> str | None:
-    """The commit that an agent's HEAD says it stands on; None if that cannot be read."""
+    """Return the commit that an agent's HEAD names; None if it cannot be read."""
     head = _read_text(root, ".git/HEAD")
 
     if head.startswith("ref: "):
@@ -93,14 +93,14 @@ def _read_text(root: int, path: str) -> str:
 
 
 def read_agent_index(root: int) -> bytes | None:
-    """The agent's index."""
+    """Return the agent's index."""
     return read_beneath(root, ".git/index", _MAX_INDEX_BYTES)
 
 
 def copy_agent_objects(
     root: int, repository: Repository, store: Path, limits: CheckoutLimits
 ) -> GitPaths:
-    """Copy what an agent has in its object store into a new one of ours, over the person's objects."""
+    """Copy an agent's objects into a new store of its own, layered over the user's objects."""
     (store / "info").mkdir(parents=True)
     (store / "pack").mkdir()
     (store / "info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
@@ -131,7 +131,7 @@ def copy_agent_objects(
 def _read_loose_objects(
     root: int, hash_name: str, limits: CheckoutLimits
 ) -> Iterator[tuple[str, bytes]]:
-    """Every loose object that is what its name says, still packed as it lies there."""
+    """Yield every loose object whose content matches its name, still compressed."""
     count = 0
     room = limits.total_bytes
 
@@ -158,10 +158,7 @@ def _read_loose_objects(
 
 
 def _hash_unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
-    """The name that an object's content gives it, and its size.
-
-    One that unpacks to more than the limit has no name.
-    """
+    """Return the object id of a content, and its size; None above the size limit."""
     unpacker = zlib.decompressobj()
     found = hashlib.new(hash_name, usedforsecurity=False)
     left = limit
@@ -193,12 +190,9 @@ def _read_packs(root: int) -> Iterator[bytes]:
 
 
 def _add_pack(place: GitPaths, pack: bytes, timeout_s: float, max_object_bytes: int) -> None:
-    """Index a pack anew: git computes the names of its objects itself.
+    """Index a pack with git, which computes the object names. Skip a broken pack.
 
-    A broken one is left out.
-
-    So is one with an object that would not fit: a few bytes of deltas can unfold to all of the
-    machine's memory.
+    A pack with an oversized object is skipped too: a few bytes of deltas can expand to all memory.
     """
     try:
         git(
@@ -222,8 +216,8 @@ def _list_names_beneath(root: int, folder: str) -> list[str]:
 
 
 def fingerprint_git_files(root: int, hash_name: str) -> dict[str, str]:
-    """The parts of a git directory that could make a git run or believe something, each with its
-    content's id.
+    """Return the files of a git directory that can make git run or trust something, with their
+    content ids.
     """
     found = {}
 

@@ -1,10 +1,8 @@
-"""The git directory in an agent's checkout.
+"""Write the git directory in an agent's checkout, and neutralise it after the run.
 
-Written for the agent alone, and made harmless after its run.
-
-Our own git never works with it. A person's would, who stands in the checkout: settings, hooks and a
-directory in the place of another can name programs that a plain `git status`, or the prompt of a
-shell, runs outside of every cage.
+Phasegate's own git never uses it. The user's git would, when run inside the checkout: settings,
+hooks or a replaced directory can name programs that a plain `git status`, or a shell prompt, would
+run outside the sandbox.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _DANGEROUS_PATHS = (
 
 
 class AgentGitSpec(NamedTuple):
-    """What goes into an agent's git directory."""
+    """The content of an agent's git directory."""
 
     branch: str
     start: str
@@ -45,12 +43,12 @@ class AgentGitSpec(NamedTuple):
 def write_agent_git_dir(
     repository: Repository, folder: Path, index: Path, spec: AgentGitSpec
 ) -> int:
-    """Give a checkout its git directory, and return the time of its file system after all files
-    were written.
+    """Write the git directory of a checkout; return the file system time after all files were
+    written.
 
-    The time is 0, which is before all others, where times do not tell what was written: then
-    contents are compared. It reads the person's objects through `alternates` and shares nothing
-    else: no refs, no configuration, no remotes.
+    The time is 0 where file times are not reliable: contents are compared then. The directory reads
+    the user's objects through `alternates` and shares nothing else: no refs, configuration or
+    remotes.
     """
     git_dir = folder / ".git"
     git_dir.mkdir()
@@ -76,7 +74,7 @@ def write_agent_git_dir(
 
 
 def agent_config_text(repository: Repository, agent: Identity) -> str:
-    """The text of the `config` that an agent's git directory gets."""
+    """Return the text of the agent's git `config`."""
     return config_text(repository.hash_name, _agent_config_lines(agent))
 
 
@@ -91,9 +89,9 @@ def _quote_config_value(text: str) -> str:
 
 
 def remove_dangerous_git_files(checkout: Checkout, agent: Identity) -> tuple[str, ...]:
-    """Take out what could make a git run something, if it is not as we left it.
+    """Remove files that could make git run something, unless unchanged. Return their names.
 
-    The names of what was. Commits stay.
+    Commits stay.
     """
     ours = checkout.record.git_files
     with checkout_descriptor(checkout.record) as root:
@@ -112,7 +110,7 @@ def remove_dangerous_git_files(checkout: Checkout, agent: Identity) -> tuple[str
 
 
 def _restore_config(checkout: Checkout, agent: Identity) -> bool:
-    """Write our settings anew; False if there is no place for them."""
+    """Write the original settings again; return False if that is not possible."""
     try:
         place_file(
             checkout.folder / ".git", "config", agent_config_text(checkout.repository, agent)
@@ -124,7 +122,7 @@ def _restore_config(checkout: Checkout, agent: Identity) -> bool:
 
 
 def list_object_stores(repository: Repository) -> list[Path]:
-    """The folders that a checkout's git reads objects from: a cage must let an agent read them."""
+    """Return the object folders that a checkout's git reads: the sandbox must make them readable."""
     found: list[Path] = []
     waiting: Iterable[Path] = [repository.objects]
 

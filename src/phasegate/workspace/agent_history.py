@@ -1,7 +1,4 @@
-"""What an agent committed, read from a copy of its objects.
-
-Messages to keep, and edits that later went away.
-"""
+"""Read what an agent committed, from a copy of its objects: messages to keep, and reverted edits."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ UNKNOWN_SIGNATURE = Signature(Identity("unknown", "unknown"), 0)
 
 
 class AgentCommit(NamedTuple):
-    """One commit of an agent's, with what it changed against its first parent."""
+    """One commit of an agent, with its changes against the first parent."""
 
     id: str
     parents: tuple[str, ...]
@@ -59,7 +56,7 @@ class AgentCommit(NamedTuple):
 class AgentHistory(NamedTuple):
     """An agent's commits, oldest first.
 
-    Only a linear history is taken over commit by commit; `note` says why not.
+    Only a linear history is harvested commit by commit; `note` says why another is not.
     """
 
     head: str | None
@@ -76,7 +73,7 @@ _HISTORY_CACHE: LruCache[tuple[Repository, str, str, CheckoutLimits], AgentHisto
 def read_agent_history(
     root: int, repository: Repository, since: str, store: Path, limits: CheckoutLimits
 ) -> AgentHistory:
-    """The commits of an agent after a given one. It never fails: it knows less instead."""
+    """Return the commits of an agent after a given one. Never fails: returns less instead."""
     head = read_agent_head(root)
     if head is None:
         return AgentHistory(None, is_linear=False, note="the agent's HEAD cannot be read")
@@ -146,7 +143,7 @@ def _run_git(place: GitPaths, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def _read_commit_changes(place: GitPaths, ids: Sequence[str]) -> dict[str, tuple[Difference, ...]]:
-    """What each commit changed against its first parent."""
+    """Return what each commit changed against its first parent."""
     asked = "".join(f"{one}\n" for one in ids).encode()
     said = _run_git(
         place,
@@ -191,7 +188,7 @@ def _parse_batch_output(stream: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _parse_commit(one: str, data: bytes, changes: tuple[Difference, ...]) -> AgentCommit:
-    """Read a commit object. What is not plain in it becomes plain."""
+    """Parse a commit object, normalising anything unusual."""
     head, _, message = data.partition(b"\n\n")
     fields = [line.partition(" ")[::2] for line in head.decode(errors="replace").split("\n")]
     encoding = next((value for name, value in fields if name == "encoding"), "utf-8")
@@ -236,7 +233,7 @@ _STAGED_CACHE: LruCache[tuple[Repository, str, bytes], bytes] = LruCache(_MAX_CA
 def read_staged_changes(
     repository: Repository, index: bytes, start: str, temp_folder: Path
 ) -> list[Difference] | None:
-    """What an agent's index holds that the start has not; None if it cannot be read."""
+    """Return what an agent's index adds to the start; None if it cannot be read."""
     key = (repository, start, hashlib.sha256(index).digest())
     said = _STAGED_CACHE.get(key)
 

@@ -1,10 +1,9 @@
-"""All that an agent changed, from the file system and from git, as values that `rules.scope.judge`
-takes.
+"""Collect all changes of an agent, from the file system and git, as input for the scope check.
 
-The disk decides: `changes` is what differs there from the commit that the checkout was made from.
-What an agent committed or staged and the disk no longer shows is in `passing`: it is not delivered,
-and a reviewer sees it. A submodule is always among the changes, even if only the agent's git knows
-it.
+The disk decides: `changes` is what differs there from the commit that the checkout was created
+from. What an agent committed or staged and the disk no longer shows is in `passing`: it is not
+delivered, but a reviewer sees it. A submodule is always among the changes, even if only the agent's
+git knows it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ DEFAULT_LIMITS = CheckoutLimits()
 
 
 class Observation(NamedTuple):
-    """What an agent has done to its checkout."""
+    """What an agent did to its checkout."""
 
     changes: tuple[FileChange, ...]
     transient_changes: tuple[FileChange, ...]
@@ -51,7 +50,7 @@ class Observation(NamedTuple):
 
 
 class CheckoutTooLarge(NamedTuple):
-    """An agent left more than we look at."""
+    """The checkout holds more than the limits allow to inspect."""
 
     what: str
     limit: int
@@ -63,7 +62,7 @@ def observe_checkout(
     limits: CheckoutLimits = DEFAULT_LIMITS,
     litter: Iterable[str] = LITTER_PATTERNS,
 ) -> Observation | CheckoutTooLarge:
-    """Look at everything once. Nothing in the checkout is executed, followed or believed."""
+    """Inspect the whole checkout once. Nothing in it is executed, followed or trusted."""
     repository = checkout.repository
     record = checkout.record
     index = load_index(
@@ -99,7 +98,7 @@ def observe_checkout(
 
 
 def _list_filled_submodules(record: CheckoutRecord, start: CheckoutStart) -> tuple[str, ...]:
-    """The submodules that we wrote into the checkout."""
+    """Return the submodules that Phasegate wrote into the checkout."""
     laid = ((path, start.snapshot.get(path)) for path in record.set_aside)
     return tuple(
         path for path, was in laid if was is not None and was.mode == FileMode.SUBMODULE.value
@@ -169,10 +168,7 @@ def _adds_submodule(change: Difference) -> bool:
 def _find_changes(
     versions: Mapping[str, DiskEntry | None], tracked: IndexSnapshot
 ) -> list[FileChange]:
-    """One value for each path.
-
-    A path that went away and one that came with the same content are one rename.
-    """
+    """Return one change per path. A removed and an added path with equal content are a rename."""
     gone = {path: tracked.get(path) for path, found in versions.items() if found is None}
     sources = {entry.object_id: path for path, entry in sorted(gone.items()) if entry is not None}
     found: list[FileChange] = []

@@ -1,8 +1,6 @@
-"""An agent's checkout as we know it.
+"""The record of an agent's checkout: its place, its start commit, and its initial state.
 
-Where it is, from which commit it was made, and how we left it.
-
-The record of it lies in our own folder of the person's git directory, never in the checkout.
+The record is in Phasegate's folder of the user's git directory, never in the checkout.
 """
 
 from __future__ import annotations
@@ -37,11 +35,9 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock\b)){0,98}[A-Za-z0-
 
 
 class Assignment(NamedTuple):
-    """Which piece of work a checkout is for: a package, or another run of a feature.
+    """The work that a checkout is for: a package, or another run of a feature. One per agent.
 
-    Each agent has its own.
-
-    An attempt of a contest has a branch of its own, too.
+    A competing attempt has a branch of its own, too.
     """
 
     slug: str
@@ -68,7 +64,7 @@ class Assignment(NamedTuple):
 
 
 class CheckoutRecord(msgspec.Struct, frozen=True):
-    """What must be remembered of a checkout."""
+    """The stored facts about a checkout."""
 
     folder: str
     device: int
@@ -96,10 +92,7 @@ class CheckoutRecord(msgspec.Struct, frozen=True):
 
 
 class Checkout(NamedTuple):
-    """A checkout that is there.
-
-    `conflicts` are files that hold both sides of a merge, with markers.
-    """
+    """An existing checkout. `conflicts` are files with merge conflict markers."""
 
     repository: Repository
     assignment: Assignment
@@ -116,15 +109,15 @@ class Checkout(NamedTuple):
 
     @property
     def base(self) -> str:
-        """What the work as a whole is measured from.
+        """The commit that the work as a whole is compared with.
 
-        A checkout that was lost begins anew with what was taken over.
+        A checkout that was lost starts again from the harvested work.
         """
         return self.record.base or self.record.start
 
 
 def validate_names(assignment: Assignment) -> None:
-    """Refuse names that could leave the folder or are no branch."""
+    """Refuse names that could leave the folder or are not valid branch names."""
     for name in (assignment.slug, assignment.work_id):
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -138,7 +131,7 @@ def records_folder(repository: Repository, name: str) -> Path:
 
 
 def read_record(folder: Path) -> CheckoutRecord | None:
-    """The record in one of our folders; None if there is none, or one that a disk has damaged."""
+    """Return a checkout's record; None if there is none, or if it is damaged."""
     try:
         return read_value(json.loads((folder / "record.json").read_bytes()), CheckoutRecord)
     except (FileNotFoundError, ValueError):
@@ -146,14 +139,14 @@ def read_record(folder: Path) -> CheckoutRecord | None:
 
 
 def write_record(folder: Path, record: CheckoutRecord) -> None:
-    """Replace a record for good: a reader sees the old or the new one."""
+    """Replace a record durably and atomically."""
     # `json` can write names that are no text, msgspec cannot
     text = json.dumps(msgspec.to_builtins(record))
     replace_file(folder / "record.json", text.encode(), 0o666)
 
 
 def find_checkout(repository: Repository, assignment: Assignment) -> Checkout | None:
-    """The checkout of an assignment, if it is there and still the folder that we made."""
+    """Return the checkout of an assignment, if it exists and is still the folder that was created."""
     validate_names(assignment)
     record = read_record(records_folder(repository, assignment.name))
     if record is not None and is_intact(record):
@@ -162,14 +155,14 @@ def find_checkout(repository: Repository, assignment: Assignment) -> Checkout | 
 
 
 def list_checkouts(repository: Repository) -> list[tuple[str, CheckoutRecord]]:
-    """The name and record of every checkout that is there."""
+    """Return the name and record of every existing checkout."""
     folders = sorted((repository.own_folder / "checkouts").glob("*/record.json"))
     found = ((path.parent.name, read_record(path.parent)) for path in folders)
     return [(name, record) for name, record in found if record is not None and is_intact(record)]
 
 
 def is_intact(record: CheckoutRecord) -> bool:
-    """Whether the folder is there and is the one that we made."""
+    """Return True if the folder exists and is the one that was created."""
     try:
         with folder_descriptor(record.folder) as root:
             return _is_recorded_folder(root, record)
@@ -179,7 +172,7 @@ def is_intact(record: CheckoutRecord) -> bool:
 
 @contextmanager
 def checkout_descriptor(record: CheckoutRecord) -> Iterator[int]:
-    """A descriptor of the checkout; another folder in its place is refused."""
+    """Open the checkout; refuse another folder in its place."""
     try:
         with folder_descriptor(record.folder) as root:
             if not _is_recorded_folder(root, record):
@@ -202,10 +195,10 @@ def _replaced_error(record: CheckoutRecord) -> StateConflict:
 
 
 def load_index(repository: Repository, records: Path, start: str) -> bytes:
-    """The index as we left a checkout.
+    """Return the index as it was when the checkout was created.
 
-    One that a failed disk has lost is made from the commit: contents are compared then, for no file
-    has the times that it says.
+    A lost index is rebuilt from the commit; contents are then compared, because no file has the
+    recorded times.
     """
     try:
         kept = (records / "index").read_bytes()
@@ -230,9 +223,7 @@ def load_start(index: bytes, record: CheckoutRecord, repository: Repository) -> 
 def ignore_rules_loader(
     repository: Repository, snapshot: IndexSnapshot, litter: tuple[str, ...]
 ) -> Callable[[], IgnoreRules]:
-    """The ignore rules of the commit from which a checkout was made, read when they are first
-    needed.
-    """
+    """Return a loader for the ignore rules of the commit that a checkout was created from."""
 
     def load() -> IgnoreRules:
         named = {

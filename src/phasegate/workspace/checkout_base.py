@@ -1,7 +1,4 @@
-"""From which commit a checkout begins.
-
-The head of its feature's branch, with what its own branch has already.
-"""
+"""Determine the commit that a checkout starts from: the feature branch plus the package's own work."""
 
 from __future__ import annotations
 
@@ -25,9 +22,10 @@ _MAX_ATTEMPTS = 20
 
 
 class StartPoint(NamedTuple):
-    """`files` is another tree to begin with.
+    """The commit a checkout starts from.
 
-    A merge with conflicts, which the next harvest joins to `joins`.
+    `files` is another tree to start with: a merge with conflicts, which the next harvest joins to
+    `joins`.
     """
 
     start: str
@@ -45,10 +43,7 @@ class StartPoint(NamedTuple):
 def find_start_point(
     repository: Repository, assignment: Assignment, signature: Signature
 ) -> StartPoint:
-    """Where the work goes on.
-
-    A package that has commits already keeps them, on top of what its feature has now.
-    """
+    """Return where the work continues: a package keeps its commits, on top of the feature branch."""
     # Another agent of the package may just have joined its work
     for _ in range(_MAX_ATTEMPTS):
         found = _try_find_start_point(repository, assignment, signature)
@@ -90,7 +85,7 @@ def _try_find_start_point(
 
 
 def reset_to_feature_head(repository: Repository, assignment: Assignment) -> StartPoint:
-    """Begin anew: the package's branch goes to the head of its feature's."""
+    """Reset the package's branch to the head of the feature branch."""
     refs, feature, own = _read_heads(repository, assignment)
     if not move_branch(repository, assignment.branch, own, feature):
         raise StateConflict(f"{assignment.branch} moved meanwhile", "dispatch again")
@@ -118,7 +113,7 @@ def _read_heads(
 
 
 def move_branch(repository: Repository, branch: str, old: str | None, new: str) -> bool:
-    """Move a branch; False if somebody else did. A person's checkout in the way is an error."""
+    """Move a branch; return False if another process did. A user's checkout in the way is an error."""
     if old == new:
         return True
 

@@ -1,4 +1,4 @@
-"""Making a checkout: anew, or out of one that is there, which is swept clean first."""
+"""Create a checkout, or recreate one from an existing folder after cleaning it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _MAX_POOL_SIZE = 4
 
 
 class PlacedFiles(NamedTuple):
-    """What was put into a checkout besides its commit: never harvested.
+    """Files that were placed in a checkout besides its commit; never harvested.
 
-    `programs` are paths of programs in there.
+    `programs` are paths of programs among them.
     """
 
     paths: tuple[str, ...] = ()
@@ -62,9 +62,8 @@ CheckoutPopulator = Callable[[Path, Path, str], PlacedFiles]
 
 
 class CheckoutOptions(NamedTuple):
-    """With what a checkout is made.
-
-    `set_aside` are names in its root that are ours, such as `WP01.md`.
+    """How a checkout is created. `set_aside` are names in its root that Phasegate owns, such as
+    `WP01.md`.
     """
 
     agent: Identity
@@ -79,7 +78,7 @@ class CheckoutOptions(NamedTuple):
 
 
 class _RetiredCheckout(NamedTuple):
-    """A checkout that was taken out of use, in our hands: nothing refers to it any more."""
+    """A checkout that was taken out of use: nothing refers to it any more."""
 
     record: CheckoutRecord
     index_data: bytes
@@ -95,7 +94,7 @@ def create_checkout(
     options: CheckoutOptions,
     start_point: StartPoint,
 ) -> Checkout:
-    """Make a checkout where none is, out of the pool if there is one."""
+    """Create a checkout, from the pool if it has one."""
     home = options.worktrees or repository.root / WORKTREES_FOLDER
 
     if home.is_symlink() or (home.exists() and not home.is_dir()):
@@ -128,10 +127,7 @@ def create_checkout(
 
 
 def _move_damaged_aside(folder: Path, records: Path) -> bool:
-    """Put a checkout of ours aside whose record is damaged.
-
-    Nobody knows what in it is whose, and nothing is lost.
-    """
+    """Move a checkout with a damaged record aside, so that nothing is lost."""
     if not (records / "record.json").exists() or read_record(records) is not None:
         return False
 
@@ -148,7 +144,7 @@ def _move_damaged_aside(folder: Path, records: Path) -> bool:
 def recreate_checkout(
     checkout: Checkout, options: CheckoutOptions, start_point: StartPoint
 ) -> Checkout:
-    """Make a checkout anew out of itself. It is out of use before anything in it is touched."""
+    """Recreate a checkout in place. It is taken out of use before anything in it changes."""
     repository = checkout.repository
     folder = checkout.folder
     records = records_folder(repository, checkout.assignment.name)
@@ -164,7 +160,7 @@ def recreate_checkout(
 
 
 def move_to_pool(checkout: Checkout) -> bool:
-    """Keep a checkout's files for the next one; False if there are enough of them."""
+    """Keep a checkout's files for the next one; return False if the pool is full."""
     repository = checkout.repository
     name = checkout.assignment.name
     with checkout_lock(repository, _POOL_FOLDER):
@@ -186,7 +182,7 @@ def move_to_pool(checkout: Checkout) -> bool:
 def _take_from_pool(
     repository: Repository, worktrees_folder: Path, staging: Path
 ) -> _RetiredCheckout | None:
-    """Take a checkout out of the pool, if one of this home is there."""
+    """Take a checkout of this home out of the pool, if there is one."""
     with checkout_lock(repository, _POOL_FOLDER):
         for records in sorted((repository.own_folder / _POOL_FOLDER).glob("*")):
             kept = worktrees_folder / ".pool" / records.name
@@ -215,10 +211,7 @@ def _write_files(repository: Repository, folder: Path, index: Path, commit: str)
 def _restore_files(
     repository: Repository, folder: Path, index: Path, missing: Sequence[str], old: str, new: str
 ) -> None:
-    """Bring a folder from one commit to another.
-
-    Its index is true but for the lost files: only those are written.
-    """
+    """Bring a folder from one commit to another, writing only missing files."""
     place = repository.place(index, folder)
     if missing:
         names = b"".join(os.fsencode(path) + b"\0" for path in missing)
@@ -244,9 +237,9 @@ class _CheckoutBuilder:
         self._records = records_folder(repository, assignment.name)
 
     def build(self, folder: Path, used: _RetiredCheckout | None) -> Checkout:
-        """Write everything beside its place, then the record, then move it there.
+        """Write everything under a temporary name, then the record, then rename it.
 
-        A death leaves a plain state.
+        A crash leaves a state that is easy to recognise.
         """
         make_folder(self._records, 0o777)
         index = self._records / "index.new"
@@ -280,9 +273,8 @@ class _CheckoutBuilder:
         return Checkout(self._repository, self._assignment, record, self._start_point.conflicts)
 
     def _restore_retired(self, used: _RetiredCheckout, index: Path) -> bool:
-        """Take out all that is not as we once left it, ignored files and empty folders too.
-
-        Write what is lost.
+        """Remove everything that differs from the initial state, ignored files and empty folders
+        too, and write missing files.
         """
         record = replace(used.record, folder=str(self._staging), set_aside=())
 
@@ -351,9 +343,8 @@ class _CheckoutBuilder:
         )
 
     def _prepare_agent_index(self, head: str, index: Path) -> Path:
-        """The index that an agent's git begins with.
-
-        Ours, or one of the commits that it has already.
+        """Return the initial index of the agent's git: the checkout's, or one with its earlier
+        commits.
         """
         if head == self._start_point.start:
             return index
@@ -366,7 +357,7 @@ class _CheckoutBuilder:
     def _write_conflicts(self, index: Path, files_tree: str) -> None:
         """Write the files of a merge over those of the start.
 
-        The record stays that of the start: they are changes.
+        The record stays that of the start, so these files count as changes.
         """
         own = index.with_suffix(".merge")
         shutil.copy2(index, own)
@@ -383,5 +374,5 @@ class _CheckoutBuilder:
 
 
 def _exclude_pattern(path: str) -> str:
-    """A line of an exclude file that means this very path."""
+    """Return the line of an exclude file that matches exactly this path."""
     return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)

@@ -1,7 +1,4 @@
-"""What an agent left in its checkout, as git would name it.
-
-Modes, blob ids, contents; and how much we look at.
-"""
+"""Inspect files in a checkout as git would: modes, blob ids, contents, within limits."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ OTHER_DEVICE = "other-device"
 
 
 class CheckoutLimits(NamedTuple):
-    """How much a checkout may hold beyond what it began with."""
+    """How much a checkout may hold beyond its start."""
 
     files: int = 50_000
     file_bytes: int = 100 * 1024**2
@@ -32,7 +29,7 @@ class CheckoutLimits(NamedTuple):
 
 
 class LimitReached(Exception):
-    """An agent left more than we look at. Caught in this package: outside it is a value."""
+    """The limits were exceeded. Caught inside this package and returned as a value."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{what} (limit {limit})")
@@ -41,7 +38,7 @@ class LimitReached(Exception):
 
 
 class DiskEntry(NamedTuple):
-    """What lies at a path. Without an object id it is nothing that can be taken over."""
+    """What is at a path. Without an object id it cannot be harvested."""
 
     mode: str
     object_id: str = ""
@@ -50,7 +47,7 @@ class DiskEntry(NamedTuple):
 
 
 def list_names(folder: int) -> list[str]:
-    """The names in an open folder."""
+    """Return the names in an open folder."""
     return os.listdir(folder)
 
 
@@ -61,10 +58,7 @@ def _read_chunks(descriptor: int, max_bytes: int) -> Iterator[bytes]:
 
 
 def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
-    """The id that git gives a file of a known size, read part by part.
-
-    None if it is not there like that.
-    """
+    """Return git's id for a file of a known size, read in chunks; None if it changed or is gone."""
     found = _blob_hash(size, hash_name)
     left = size
 
@@ -83,7 +77,7 @@ def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str |
 
 
 def read_beneath(root: int, path: str, limit: int) -> bytes | None:
-    """The bytes of a plain file some levels below `root`, or None."""
+    """Return the bytes of a regular file below `root`, or None."""
     folder, _, name = path.rpartition("/")
 
     try:
@@ -94,9 +88,7 @@ def read_beneath(root: int, path: str, limit: int) -> bytes | None:
 
 
 def read_unchanged_content(root: int, path: str, found: DiskEntry, hash_name: str) -> bytes:
-    """The bytes that git keeps of what was found, a file's content or a link's target, if it is
-    still the same.
-    """
+    """Return the content that git would store for an entry, if it is still the same."""
     is_file = found.link_target is None
     if is_file:
         content = read_beneath(root, path, found.size)
@@ -123,10 +115,7 @@ def _read_link_target(root: int, path: str) -> bytes | None:
 def inspect_path(
     folder: int, name: str, about: os.stat_result, hash_name: str, limits: CheckoutLimits
 ) -> DiskEntry:
-    """What lies under a name.
-
-    Its mode as git writes it, and the id that git would give its content.
-    """
+    """Return what is at a path: its git mode, and the id that git would give its content."""
     if stat.S_ISLNK(about.st_mode):
         target = os.readlink(name, dir_fd=folder)
         return DiskEntry("120000", blob_id(os.fsencode(target), hash_name), len(target), target)
@@ -145,10 +134,7 @@ def inspect_path(
 
 
 def _git_mode(mode: int) -> str:
-    """Only the owner's right to execute counts for git.
-
-    What makes a program run as somebody else is named in full.
-    """
+    """Return the git mode. Only the owner's execute bit counts; setuid and setgid are spelled out."""
     if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
         return f"{mode:06o}"
     if mode & stat.S_IXUSR:
@@ -157,7 +143,7 @@ def _git_mode(mode: int) -> str:
 
 
 def blob_id(content: bytes, hash_name: str) -> str:
-    """The id of a blob, over the raw bytes."""
+    """Return the git blob id of raw bytes."""
     found = _blob_hash(len(content), hash_name)
     found.update(content)
     return found.hexdigest()

@@ -1,9 +1,7 @@
-"""Checkouts of agents: made, reused, brought up to date, started over, removed.
+"""Create, reuse, update, reset and remove checkouts of agents without losing work.
 
-Nothing is lost on the way.
-
-A checkout that is done with can be kept for the next one: it is swept of everything that is not in
-its commit, given a new git directory, and only the files that differ are written. That costs a
+A checkout that is no longer needed can be kept for the next one: everything that is not in its
+commit is removed, it gets a new git directory, and only differing files are written. That costs a
 fraction of a new one.
 """
 
@@ -49,7 +47,7 @@ from phasegate.workspace.user_checkout import find_checkout_on_ref
 
 
 class UnsavedWork(NamedTuple):
-    """A checkout stays as it is, because it holds what could not be saved."""
+    """A checkout that is kept because it holds work that could not be saved."""
 
     folder: Path
     reason: str
@@ -57,20 +55,20 @@ class UnsavedWork(NamedTuple):
 
 
 class RenewedCheckout(NamedTuple):
-    """A checkout is as new; what it held and the branch did not is under `saved`."""
+    """A recreated checkout; work that the branch did not have is under `saved`."""
 
     checkout: Checkout
     saved: SavedWork | None
 
 
 class RemovedCheckout(NamedTuple):
-    """A checkout is gone; what it held and the branch did not is under `saved`."""
+    """A removed checkout; work that the branch did not have is under `saved`."""
 
     saved: SavedWork | None
 
 
 def ensure_feature_branch(repository: Repository, slug: str, base: str) -> str:
-    """The head of `feat/{slug}`; the branch is made from its base if it is not there."""
+    """Return the head of `feat/{slug}`; create the branch from its base if it does not exist."""
     validate_names(Assignment(slug, "WP01"))
     ref = f"{BRANCH_PREFIX}feat/{slug}"
     kept = f"{BRANCH_COPY_PREFIX}feat/{slug}"
@@ -95,10 +93,7 @@ def ensure_feature_branch(repository: Repository, slug: str, base: str) -> str:
 def ensure_checkout(
     repository: Repository, assignment: Assignment, options: CheckoutOptions
 ) -> Checkout:
-    """The checkout of an assignment.
-
-    The one that is there, or a new one from the head of its feature's branch.
-    """
+    """Return the existing checkout of an assignment, or create one from the feature branch."""
     validate_names(assignment)
     with checkout_lock(repository, assignment.name):
         found = find_checkout(repository, assignment)
@@ -115,10 +110,9 @@ def ensure_checkout(
 
 
 def reset_checkout(checkout: Checkout, options: CheckoutOptions) -> RenewedCheckout | UnsavedWork:
-    """Save what is there, then bring the checkout back to the head of the feature's branch
-    (`cleanup_required`).
+    """Save what is there, then reset the checkout to the feature branch (`cleanup_required`).
 
-    The package's branch goes back too, unless other agents work on it: the saved commit keeps its
+    The package's branch is reset too, unless other agents work on it; the saved commit keeps its
     history.
     """
     repository = checkout.repository
@@ -144,9 +138,8 @@ def reset_checkout(checkout: Checkout, options: CheckoutOptions) -> RenewedCheck
 
 
 def update_checkout(checkout: Checkout, options: CheckoutOptions) -> RenewedCheckout | UnsavedWork:
-    """Put the package's work on top of the feature's branch as it is now.
-
-    What conflicts is in the files, marked.
+    """Put the package's work on top of the current feature branch, with conflict markers in the
+    files.
     """
     with checkout_lock(checkout.repository, checkout.assignment.name):
         saved = _save_work(checkout, options.signature, options.lent)
@@ -165,9 +158,8 @@ def remove_checkout(
     keep_for_reuse: bool = False,
     discard: bool = False,
 ) -> RemovedCheckout | UnsavedWork:
-    """Remove a checkout, or keep its files for the next one.
-
-    `discard`: even if its work cannot be saved.
+    """Remove a checkout, or keep its files for the next one. `discard`: even if its work cannot be
+    saved.
     """
     repository = checkout.repository
     name = checkout.assignment.name
@@ -196,11 +188,9 @@ def remove_checkout(
 def delete_merged_branch(
     repository: Repository, branch: str, target: str, merged: str = ""
 ) -> bool:
-    """Remove a branch whose whole history another one has.
+    """Delete a branch whose whole history another branch has. Keep one that is checked out.
 
-    One that holds more, or is checked out, stays.
-
-    `merged` is a commit that is known to be merged elsewhere: a branch at it is not needed either.
+    `merged` is a commit that is known to be merged elsewhere: a branch at it is deleted too.
     """
     refs = read_refs(repository, BRANCH_PREFIX + branch, BRANCH_PREFIX + target)
     tip = refs.get(BRANCH_PREFIX + branch)
@@ -216,10 +206,7 @@ def delete_merged_branch(
 
 
 def promote_attempt(repository: Repository, attempt: Assignment, package: Assignment) -> None:
-    """Make an attempt's checkout and branch those of its package, which has none yet.
-
-    A second time is no harm.
-    """
+    """Make an attempt's checkout and branch those of its package. Safe to repeat."""
     with checkout_lock(repository, attempt.name), checkout_lock(repository, package.name):
         refs = read_refs(repository, BRANCH_PREFIX + attempt.branch, BRANCH_PREFIX + package.branch)
         tip = refs.get(BRANCH_PREFIX + attempt.branch)
@@ -240,9 +227,8 @@ def promote_attempt(repository: Repository, attempt: Assignment, package: Assign
 def archive_attempt(
     repository: Repository, attempt: Assignment, signature: Signature, lent: SecretMatcher
 ) -> tuple[str, UnsavedWork | None]:
-    """Put an attempt away that was not taken.
-
-    The ref under which its work is kept, and what could not be saved.
+    """Archive an attempt that was not selected. Return the ref that keeps its work, and what was
+    not saved.
     """
     found = find_checkout(repository, attempt)
     unsaved = None

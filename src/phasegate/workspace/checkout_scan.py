@@ -1,8 +1,8 @@
-"""One walk through a checkout, against the state in which we left it: what is new, changed or gone.
+"""Scan a checkout once for what is new, changed or missing since it was created.
 
-Files that were not touched since cost one `lstat` each. A file counts as untouched only if its
-times are older than the end of the checkout: one that was written in the same tick as an edit could
-look the same, as git knows it too.
+Unchanged files cost one `lstat` each. A file counts as unchanged only if its times are older than
+the end of the checkout: a file written in the same clock tick as an edit could look the same, as
+git knows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_FILES: dict[str, FileStat] = {}
 
 
 class CheckoutStart(NamedTuple):
-    """The state that a checkout was left in by us, and what in it is ours."""
+    """The initial state of a checkout, and the paths in it that Phasegate owns."""
 
     snapshot: IndexSnapshot
     # Of the file system that holds the checkout, after the last file was written
@@ -43,7 +43,7 @@ class CheckoutStart(NamedTuple):
 
 
 class CheckoutScanResult(NamedTuple):
-    """What is not as it was. `ignored` names the highest ignored paths."""
+    """The differences. `ignored` names the topmost ignored paths."""
 
     found: dict[str, DiskEntry]
     missing: list[str]
@@ -53,27 +53,21 @@ class CheckoutScanResult(NamedTuple):
 def scan_checkout(
     root: int, start: CheckoutStart, ignore_rules: Callable[[], IgnoreRules], limits: CheckoutLimits
 ) -> CheckoutScanResult:
-    """Everything that differs from the start, with the content's id.
-
-    Raises LimitReached when it is too much.
-    """
+    """Return everything that differs from the start, with content ids. Raises LimitReached."""
     walk = _ChangeScan(root, start, limits, ignore_rules)
     walk.visit_folder(root, "", 0)
     return CheckoutScanResult(walk.found, walk.list_missing(), walk.ignored)
 
 
 class CleanupPlan(NamedTuple):
-    """What must go before a checkout is as it was, new or changed, ignored or not.
-
-    And what must be written then.
-    """
+    """What to remove, new or changed, ignored or not, and what to write, to restore a checkout."""
 
     dirty: list[str]
     missing: list[str]
 
 
 def plan_cleanup(root: int, start: CheckoutStart) -> CleanupPlan:
-    """Name everything that is not as we left it, without a look at it."""
+    """Return everything that differs from the initial state, without reading contents."""
     walk = _CleanupScan(root, start, CheckoutLimits())
     walk.visit_folder(root, "", 0)
     tracked = [path for path in walk.dirty if start.snapshot.get(path) is not None]
@@ -81,7 +75,7 @@ def plan_cleanup(root: int, start: CheckoutStart) -> CleanupPlan:
 
 
 class _CheckoutWalk(ABC):
-    """Goes through the folders; what to do with each difference is the subclass's."""
+    """Walk the folders; subclasses handle each difference."""
 
     def __init__(self, root: int, start: CheckoutStart, limits: CheckoutLimits) -> None:
         self._start = start
@@ -110,21 +104,18 @@ class _CheckoutWalk(ABC):
                 self._visit_unknown(descriptor, name, prefix + name, is_folder, depth)
 
     def _is_own_path(self, path: str) -> bool:
-        """Whether a path is ours.
-
-        A folder that the commit holds is the project's, whatever its name.
+        """Return True if Phasegate owns a path. A folder in the commit is the project's, whatever
+        its name.
         """
         return path in self._start.set_aside and path not in self._start.snapshot.parents
 
     def _scan_files(
         self, descriptor: int, known: dict[str, FileStat], prefix: str
     ) -> tuple[list[tuple[str, bool]], int]:
-        """The hot loop: all names of a folder.
+        """Scan one folder. Return the unknown names, and the number of known ones.
 
-        Gives the unknown ones, and how many known ones there are.
-
-        A list of names and a plain `stat` of each is a fifth faster than `scandir`, which makes an
-        object for each.
+        This is the hot loop: listing names and calling `stat` on each is a fifth faster than
+        `scandir`, which creates an object per entry.
         """
         stamp_ns = self._start.stamp_ns
         get = known.get
@@ -182,10 +173,7 @@ class _CheckoutWalk(ABC):
             self._on_unreadable_folder(path, UNREADABLE)
 
     def list_missing(self) -> list[str]:
-        """Tracked files that are gone.
-
-        Those in a folder that could not be opened are not known to be.
-        """
+        """Yield tracked files that are missing, except in folders that could not be opened."""
         folders = self._start.snapshot.folders
         gone = [
             f"{folder}/{name}"
@@ -205,19 +193,19 @@ class _CheckoutWalk(ABC):
     def _on_changed(
         self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat
     ) -> None:
-        """A tracked file is not as it was."""
+        """Handle a tracked file that changed."""
 
     @abstractmethod
     def _on_submodule(self, descriptor: int, name: str, path: str) -> None:
-        """The folder of a submodule was touched, or filled by us."""
+        """Handle the folder of a submodule that was changed, or filled by Phasegate."""
 
     @abstractmethod
     def _on_extra(self, descriptor: int, name: str, path: str, is_folder: bool, depth: int) -> None:
-        """Something is there that was not."""
+        """Handle a path that is new."""
 
 
 class _ChangeScan(_CheckoutWalk):
-    """Reads what has changed."""
+    """Read what has changed."""
 
     def __init__(
         self,
@@ -256,10 +244,7 @@ class _ChangeScan(_CheckoutWalk):
             self._descend(descriptor, name, path, depth)
 
     def _on_submodule(self, descriptor: int, name: str, path: str) -> None:
-        """One that was filled by git is no part of the work.
-
-        Anything else in there has no place in the tree.
-        """
+        """Ignore a submodule that git filled; report anything else in its folder."""
         names = _list_names_below(descriptor, name)
         # We filled it
         if path in self._start.set_aside:
@@ -296,7 +281,7 @@ class _ChangeScan(_CheckoutWalk):
 
 
 class _CleanupScan(_CheckoutWalk):
-    """Names what has changed, without a look at it."""
+    """List what has changed, without reading it."""
 
     def __init__(self, root: int, start: CheckoutStart, limits: CheckoutLimits) -> None:
         super().__init__(root, start, limits)
@@ -319,9 +304,7 @@ class _CleanupScan(_CheckoutWalk):
 
 
 def _is_repository(descriptor: int, name: str) -> bool:
-    """Whether a folder is a repository, or a bare one, which git would take for one when somebody
-    stands in it.
-    """
+    """Return True if a folder is a repository, including a bare one that git would use from inside."""
     names = _list_names_below(descriptor, name) or set()
     is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
     return is_bare or any(has_git_directory(inside) for inside in names)

@@ -1,4 +1,4 @@
-"""What lies between two commits: the commits, the change as text, the files of a tree."""
+"""Compare two commits: the commits between them, the diff, the files of a tree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG_OPTIONS = ("-z", "--reverse", "--format=%H%x0a%B")
 
 
 def commits_between(repository: Repository, old: str, new: str) -> list[Commit]:
-    """The commits that `new` has and `old` has not, oldest first."""
+    """Return the commits that `new` has and `old` does not, oldest first."""
     return _parse_commits(
         git_cached(repository.place(), "log", *_LOG_OPTIONS, f"{old}..{new}").stdout
     )
@@ -34,7 +34,7 @@ def _parse_commits(output: bytes) -> list[Commit]:
 
 
 def diff_commits(repository: Repository, old: str, new: str) -> str:
-    """The change as people read it; what is longer than a reviewer can read is cut, visibly."""
+    """Return the diff as text, truncated with a notice beyond what a reviewer can read."""
     arguments = (
         "diff-tree",
         "-r",
@@ -57,10 +57,7 @@ def diff_commits(repository: Repository, old: str, new: str) -> str:
 def list_blobs(
     repository: Repository, commit: str, *, include_links: bool = True
 ) -> dict[str, str]:
-    """The files of a commit, each with the id of its content.
-
-    A submodule is none: its content is elsewhere.
-    """
+    """Return the files of a commit with their blob ids. Submodules are not listed."""
     left_out = (b"160000 ",) if include_links else (b"160000 ", b"120000 ")
     entries = (
         entry.partition(b"\t")
@@ -71,9 +68,8 @@ def list_blobs(
 
 
 def list_merged_subjects(repository: Repository, branch: str, tip: str) -> list[str]:
-    """The subjects of what came to a base since a branch left it, the last first.
-
-    A merge counts as one.
+    """Return the subjects merged into a base since a branch left it, newest first. A merge counts
+    once.
     """
     shown = git(
         repository.place(), "log", "-z", "--first-parent", "--format=%s", f"{branch}..{tip}"
@@ -82,7 +78,7 @@ def list_merged_subjects(repository: Repository, branch: str, tip: str) -> list[
 
 
 def list_changed_paths(repository: Repository, base: str, head: str) -> list[str]:
-    """The paths that a branch has changed since it left its base."""
+    """Return the paths that a branch changed since it left its base."""
     shown = git(
         repository.place(), "diff", "--name-only", "-z", "--no-renames", f"{base}...{head}"
     ).stdout
@@ -90,10 +86,7 @@ def list_changed_paths(repository: Repository, base: str, head: str) -> list[str
 
 
 def changed_paths_by_commit(repository: Repository, commits: Sequence[str]) -> dict[str, set[str]]:
-    """The paths that each commit changed.
-
-    A merge only those in which it differs from all that it merged.
-    """
+    """Return the paths that each commit changed; for a merge, those that differ from all parents."""
     asked = "".join(f"{commit}\n" for commit in commits).encode()
     arguments = ("diff-tree", "--stdin", "--root", "--diff-merges=combined", *RAW_DIFF_OPTIONS)
     fields = iter(git(repository.place(), *arguments, stdin=asked).stdout.split(b"\0"))
@@ -112,8 +105,8 @@ def changed_paths_by_commit(repository: Repository, commits: Sequence[str]) -> d
 def find_commits_mentioning(
     repository: Repository, words: str, tip: str, since: str | None
 ) -> list[Commit]:
-    """The commits of a tip, since another commit or all, whose message holds these words, oldest
-    first.
+    """Return the commits of a tip, optionally since another commit, whose message contains the
+    text.
     """
     options = (*_LOG_OPTIONS, "--fixed-strings", f"--grep={words}")
     return _parse_commits(
@@ -125,11 +118,11 @@ def find_commits_mentioning(
 
 @lru_cache(maxsize=64)
 def find_latest_user_commit(repository: Repository, start: str, slug: str) -> str | None:
-    """The newest commit back from `start` that a branch of the person's has: no agent wrote it.
+    """Return the newest commit back from `start` that is on a branch of the user: no agent wrote
+    it.
 
-    Branches that we made, of this feature or another, are not the person's. None where no other
-    branch leads there. Asked once in a process: a branch that moves meanwhile could only make more
-    commits the person's.
+    Branches that Phasegate made do not count. None where no other branch leads there. Cached per
+    process: a branch that moves can only make more commits the user's.
     """
     own = f"{BRANCH_PREFIX}feat/{slug}"
     prefix = f"{BRANCH_PREFIX}feat/{slug}-"

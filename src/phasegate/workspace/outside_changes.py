@@ -38,9 +38,8 @@ _OWN_GIT_DIRS = ("phasegate/git", "phasegate/git-as-asked")
 
 
 class OutsideState(NamedTuple):
-    """Everything outside at one moment: refs, and a mark for each file.
-
-    `moves` counts those that we had noted.
+    """The state of everything outside the checkout: refs, and a marker per file. `moves` counts
+    logged moves.
     """
 
     refs: Mapping[str, str]
@@ -53,12 +52,11 @@ def capture_outside_state(
     unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc"),
     checkouts: Mapping[str, Path] | None = None,
 ) -> OutsideState:
-    """The state of everything outside.
+    """Capture the state outside the checkout: cheap markers, contents only where times are
+    unreliable.
 
-    Cheap marks, and contents only where times do not tell what was written.
-
-    `unwatched` are names in the root. `checkouts` are those of others, each with the name under
-    which it is reported.
+    `unwatched` are names in the root. `checkouts` are those of other agents, with the name under
+    which each is reported.
     """
     for raw in (True, False):
         # Made when it is first needed: not between two looks
@@ -90,7 +88,7 @@ def find_outside_changes(
     after: OutsideState,
     own_refs: Collection[str] = (),
 ) -> list[FileChange]:
-    """What differs between two looks, but for what we moved ourselves, and for the refs `ours`."""
+    """Return what differs between two states, except moves by Phasegate and the refs `ours`."""
     noted: dict[str, list[RefMove]] = defaultdict(list)
     for move in moves_since(repository, before.last_move):
         noted[move.name].append(move)
@@ -128,9 +126,7 @@ def _changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> list[
 
 
 def _is_own_write(repository: Repository, name: str, moves: Sequence[RefMove]) -> bool:
-    """Whether a file of the person's holds what we wrote there, because the branch that they stand
-    on moved.
-    """
+    """Return True if a user's file holds what Phasegate wrote because the checked-out branch moved."""
     if not moves:
         return False
 
@@ -154,11 +150,10 @@ def _is_own_write(repository: Repository, name: str, moves: Sequence[RefMove]) -
 
 
 def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:
-    """A mark for each file at or below a path.
+    """Yield a marker for each file at or below a path. Folders have none: they change with every
+    file.
 
-    Folders have none, for they change whenever a file comes or goes.
-
-    What cannot be looked at has a mark too: an agent may have gone too deep for any path.
+    A path that cannot be read has a marker too: an agent may have nested it too deeply.
     """
     pending = [(path, name)]
     own = _own_output_files()
@@ -188,7 +183,7 @@ def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str
 
 
 def _own_output_files() -> list[os.stat_result]:
-    """The files that our own words go to, as with `phasegate run 2>log`: no agent wrote there."""
+    """Return the files that receive Phasegate's own output, as with `phasegate run 2>log`."""
     found = []
     for descriptor in (1, 2):
         # Closed

@@ -1,4 +1,4 @@
-"""What each path of a package holds: where it began, where its branch is, and on the disk."""
+"""The versions of each path of a package: at the start, on the branch, and on disk."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ HARVESTABLE_MODES = frozenset(("100644", "100755", "120000"))
 
 
 class PathVersions:
-    """What each path holds.
-
-    At the start, at the last harvest, at the head of the branch now, and on the disk.
-    """
+    """The versions of each path: at the start, at the last harvest, on the branch, and on disk."""
 
     def __init__(
         self, repository: Repository, record: CheckoutRecord, head: str, observation: Observation
@@ -66,7 +63,7 @@ class PathVersions:
         return PathVersion(found.mode, found.object_id)
 
     def required_changes(self, allowed: Callable[[str], bool]) -> dict[str, PathVersion | None]:
-        """What the allowed paths must hold in the end, where that is not what we last took over."""
+        """Return what the allowed paths must finally hold, where it differs from the last harvest."""
         undone = (
             path
             for path in self.harvested_before
@@ -97,9 +94,8 @@ def is_harvestable(found: DiskEntry | None) -> bool:
 def read_observed_contents(
     checkout: Checkout, observation: Observation, paths: Iterable[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """What lies at these paths, as far as it can be taken over.
-
-    One that is not as it was seen is refused.
+    """Return the contents at these paths that can be harvested. Refuse one that changed since the
+    scan.
     """
     with checkout_descriptor(checkout.record) as root:
         for path in paths:
@@ -114,10 +110,7 @@ def read_committed_blobs(
     allowed: Callable[[str], bool],
     limits: CheckoutLimits,
 ) -> dict[str, tuple[str, bytes]]:
-    """What commits of an agent hold at allowed paths.
-
-    A path and a content for each blob, by its id.
-    """
+    """Return the blobs of an agent's commits at allowed paths, with path and content, by id."""
     changes = [change for commit in commits for change in commit.changes if allowed(change.path)]
     paths = {
         one.new.object_id: one.path
@@ -140,9 +133,8 @@ def find_remaining_changes(
     wanted: Mapping[str, PathVersion | None],
     now: Mapping[str, PathVersion | None],
 ) -> dict[str, PathVersion | None]:
-    """What is still to be changed after the agent's own commits.
-
-    They may have gone another way than the disk.
+    """Return what is still to be changed after the agent's own commits, which may differ from the
+    disk.
     """
     found: dict[str, PathVersion | None] = {}
 
@@ -161,9 +153,8 @@ def find_remaining_changes(
 def normalize_version(
     new: PathVersion | None, final: PathVersion | None, start: PathVersion | None
 ) -> PathVersion | None:
-    """A version on the way, as it may be shown.
-
-    Plain text, unless the path may end or began as something else.
+    """Return an intermediate version with mode 100644, unless the path starts or ends as something
+    else.
     """
     if new is None or new in (final, start):
         return new

@@ -1,4 +1,4 @@
-"""Moving refs: by compare and swap, under the lock of the repository."""
+"""Move refs by compare and swap, under the repository lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEATURE_BRANCH_PREFIX = f"{BRANCH_PREFIX}feat/"
 
 
 class RefMoved(NamedTuple):
-    """Somebody was faster: the ref is not where it was expected. Nothing was changed."""
+    """The ref was not where it was expected. Nothing was changed."""
 
     ref: str
     expected: str | None
@@ -37,10 +37,7 @@ def move_refs(
     reason: str,
     git_dir: Path | None = None,
 ) -> RefMoved | None:
-    """Move all refs or none, after they are noted as moves of ours.
-
-    `git_dir` is the checkout that logs it too.
-    """
+    """Move all refs or none, after logging them. `git_dir` is the checkout that logs it too."""
     moves = [move for move in moves if move.old != move.new]
     if not moves:
         return None
@@ -75,10 +72,7 @@ def advance_branch(  # noqa: C901
     new: str,
     reason: str,
 ) -> RefMoved | Obstacle | None:
-    """Move a branch by compare and swap.
-
-    A checkout of the person's that stands on it goes along, or nothing moves.
-    """
+    """Move a branch by compare and swap. A user's checkout of it is moved along, or nothing moves."""
     ref = BRANCH_PREFIX + branch
     if old is not None and old != new:
         checkout = find_checkout_on_ref(repository, ref)
@@ -120,7 +114,7 @@ def advance_branch(  # noqa: C901
 
 
 def _branch_copy_commands(moves: Sequence[RefMove]) -> Iterator[bytes]:
-    """The same moves for the copies of our branches, from wherever those are."""
+    """Return the same moves for the copies of Phasegate's branches, whatever their current value."""
     for move in moves:
         if move.name.startswith(_FEATURE_BRANCH_PREFIX):
             copy = BRANCH_COPY_PREFIX + move.name.removeprefix(BRANCH_PREFIX)
@@ -132,9 +126,8 @@ def _branch_copy_commands(moves: Sequence[RefMove]) -> Iterator[bytes]:
 
 
 def missing_branch_error(repository: Repository, branch: str) -> StateConflict:
-    """The error for a branch of ours that somebody deleted or renamed.
-
-    What it held is kept, and how to go on.
+    """Return the error for a deleted or renamed branch: where its work is kept, and how to
+    continue.
     """
     kept = BRANCH_COPY_PREFIX + branch
     commit = read_refs(repository, kept).get(kept)
@@ -164,7 +157,7 @@ def _find_moved_ref(repository: Repository, moves: Sequence[RefMove]) -> RefMove
 
 
 def _lock_files(repository: Repository, git_dir: Path, moves: Sequence[RefMove]) -> list[Path]:
-    """Every lock file that git makes for these moves."""
+    """Return every lock file that git creates for these moves."""
     copies = [
         BRANCH_COPY_PREFIX + move.name.removeprefix(BRANCH_PREFIX)
         for move in moves

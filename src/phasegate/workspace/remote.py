@@ -1,4 +1,4 @@
-"""A remote of the person's: where a branch is there, and moving it by compare and swap."""
+"""A remote of the user: read its branches, and move them by compare and swap."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ _PERMANENT_ERRORS = (
 
 
 class Remote(NamedTuple):
-    """An address, and how to sign in over HTTP.
-
-    The token is in the environment of one git, and nowhere else.
+    """An address and HTTP credentials. The token is only in the environment of a single git
+    process.
     """
 
     url: str
@@ -58,7 +57,7 @@ class PushResult(StrEnum):
 
 
 def read_remote_url(repository: Repository, name: str) -> str:
-    """The address of a remote by its name, with the person's own rewriting; empty if there is none."""
+    """Return the address of a remote, with the user's URL rewriting; empty if there is none."""
     said = query_git_as_user(repository.root, "remote", "get-url", "--push", name)
     if said.ok:
         return os.fsdecode(said.stdout).strip()
@@ -66,21 +65,21 @@ def read_remote_url(repository: Repository, name: str) -> str:
 
 
 def list_remote_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
-    """The objects of refs at the remote; one that is not there is left out."""
+    """Return the objects of refs at the remote; missing ones are omitted."""
     said = _run_checked(repository, remote, "ls-remote", "--", remote.url, *refs)
     lines = (line.partition("\t") for line in said.stdout.decode(errors="replace").splitlines())
     return {name: commit for commit, _, name in lines if name in refs}
 
 
 def get_remote_branch(repository: Repository, remote: Remote, branch: str) -> str:
-    """The commit of a branch at the remote; empty if it has no such branch."""
+    """Return the commit of a branch at the remote; empty if there is none."""
     return list_remote_refs(repository, remote, BRANCH_PREFIX + branch).get(
         BRANCH_PREFIX + branch, ""
     )
 
 
 def fetch_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
-    """Bring refs of the remote here, under no name of the person's; their commits."""
+    """Fetch refs of the remote without creating refs of the user; return their commits."""
     there = list_remote_refs(repository, remote, *refs)
 
     if missing := [
@@ -93,28 +92,21 @@ def fetch_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, 
 
 
 def fetch_branch(repository: Repository, remote: Remote, branch: str) -> str:
-    """Bring a branch of the remote here, under no name of the person's.
-
-    Its commit, empty if it has none.
-    """
+    """Fetch a branch of the remote without creating a ref; return its commit, or empty."""
     return fetch_refs(repository, remote, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch, "")
 
 
 def push_branch(
     repository: Repository, remote: Remote, branch: str, old: str, new: str | None
 ) -> tuple[PushResult, str]:
-    """Move a branch at the remote from `old` (empty.
-
-    Not there) to `new` (None: gone), or not at all.
+    """Move a branch at the remote from `old` (empty: absent) to `new` (None: delete), or not at
+    all.
     """
     return push_refs(repository, remote, RefMove(BRANCH_PREFIX + branch, old, new))
 
 
 def push_refs(repository: Repository, remote: Remote, *moves: RefMove) -> tuple[PushResult, str]:
-    """Move refs at the remote, all or none.
-
-    A second time, after an answer that was lost, is no harm.
-    """
+    """Move refs at the remote, all or none. Safe to repeat after a lost answer."""
     leases = [f"--force-with-lease={move.name}:{move.old or ''}" for move in moves]
     atomic = ["--atomic"] if len(moves) > 1 else []
     names = [f"{move.new or ''}:{move.name}" for move in moves]
@@ -150,7 +142,7 @@ def push_refs(repository: Repository, remote: Remote, *moves: RefMove) -> tuple[
 
 
 def find_push_problem(repository: Repository, remote: Remote) -> str:
-    """Why the remote would take no push; empty if it would. Nothing is changed there."""
+    """Return why the remote would reject a push; empty if it would not. Nothing is changed there."""
     head = resolve_commit(repository, "HEAD")
     said = _run(
         repository,

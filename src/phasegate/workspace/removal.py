@@ -1,4 +1,4 @@
-"""Removing or replacing what an agent left: at any depth, of any mode, and never through a link."""
+"""Remove or replace what an agent left: at any depth, of any mode, and never through a link."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TRASH_PREFIX = ".removing-"
 
 
 class TrashFolder:
-    """A folder of ours to which things are moved before they are removed.
+    """A folder to which things are moved before they are removed.
 
-    A folder that is not empty is moved up into the room: no path gets long, and no descriptor is
-    kept for a level. Two may empty the same room at once: what the other one was faster with is not
-    there, and that is all.
+    A folder that is not empty is moved up into the trash: no path gets long, and no descriptor per
+    level is needed. Two processes may empty the same trash; what the other one removed first is
+    ignored.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -32,7 +32,7 @@ class TrashFolder:
         self._count = 0
 
     def remove(self, folder: int, name: str) -> None:
-        """Remove a file, or an empty folder, from a folder; move any other folder into the room."""
+        """Remove a file or an empty folder; move any other folder into the trash."""
         with suppress(FileNotFoundError):
             if not _is_folder(folder, name):
                 os.unlink(name, dir_fd=folder)
@@ -43,7 +43,7 @@ class TrashFolder:
                 os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=self._descriptor)
 
     def remove_beneath(self, root: int, path: str) -> None:
-        """Take out whatever lies at a path some levels below `root`, if that way is there."""
+        """Remove what is at a path below `root`, if the path exists."""
         folder, _, name = path.rpartition("/")
         with (
             suppress(FileNotFoundError, NotADirectoryError),
@@ -52,7 +52,7 @@ class TrashFolder:
             self.remove(descriptor, name)
 
     def empty(self) -> None:
-        """Remove all that was moved here."""
+        """Remove everything that was moved here."""
         while names := list_names(self._descriptor):
             for name in names:
                 with suppress(FileNotFoundError):
@@ -72,9 +72,7 @@ class TrashFolder:
 
 @contextmanager
 def open_trash_folder(parent: Path) -> Iterator[TrashFolder]:
-    """A room in a folder, emptied and gone at the end, together with those that a dead process left
-    there.
-    """
+    """Create a trash folder, emptied and removed at the end, together with those of dead processes."""
     try:
         with ExitStack() as stack:
             descriptor = None
@@ -90,13 +88,13 @@ def open_trash_folder(parent: Path) -> Iterator[TrashFolder]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder with all that is in it. It is out of its place at once."""
+    """Remove a folder and its content. It disappears from its place at once."""
     with open_trash_folder(path.parent) as room, folder_descriptor(path.parent) as above:
         room.remove(above, path.name)
 
 
 def _open_locked(stack: ExitStack, trash: Path) -> int | None:
-    """A descriptor of a room with a lock on it; None if its owner lives, or it is gone."""
+    """Open and lock a trash folder; None if its owner is alive or it is gone."""
     try:
         descriptor = stack.enter_context(folder_descriptor(trash))
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,12 +106,11 @@ def _open_locked(stack: ExitStack, trash: Path) -> int | None:
 
 
 def place_file(folder: Path, name: str, text: str) -> None:
-    """Put a file of ours into a folder that an agent may have written to.
+    """Write a file into a folder that an agent may have written to, removing what was under its
+    name.
 
-    Whatever lay under its name is gone first.
-
-    A link there could lead our write to any file of the person, and a pipe could hold it up for
-    ever.
+    A link there could redirect the write to any file of the user, and a pipe could block it
+    forever.
     """
     with folder_descriptor(folder) as root:
         try:
@@ -128,7 +125,7 @@ def place_file(folder: Path, name: str, text: str) -> None:
 
 
 def place_folder(folder: Path, name: str, files: Mapping[str, str]) -> None:
-    """The same for a folder of ours with these files."""
+    """Write a folder with these files, removing what was under its name."""
     with folder_descriptor(folder) as root, open_trash_folder(folder.parent) as room:
         room.remove(root, name)
         os.mkdir(name, 0o755, dir_fd=root)
@@ -143,7 +140,7 @@ def _write_new_file(folder: int, name: str, text: str) -> None:
 
 
 def _remove_stale_folders(parent: Path) -> None:
-    """Empty and remove every room whose owner is done or dead."""
+    """Empty and remove every trash folder whose owner has finished or died."""
     for room in parent.glob(_TRASH_PREFIX + "*"):
         with ExitStack() as stack, suppress(FileNotFoundError):
             descriptor = _open_locked(stack, room)

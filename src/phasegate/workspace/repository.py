@@ -1,4 +1,4 @@
-"""The person's repository, and the part of its git directory that is ours."""
+"""The user's repository, and Phasegate's folder in its git directory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BLOB_CACHE: LruCache[tuple[GitPaths, str], bytes] = LruCache(32 * 1024**2)
 
 
 class Repository(NamedTuple):
-    """Where a person works. `common_dir` is the git directory that all its worktrees share."""
+    """The user's repository. `common_dir` is the git directory that all its worktrees share."""
 
     root: Path
     git_dir: Path
@@ -40,7 +40,7 @@ class Repository(NamedTuple):
 
     @property
     def own_folder(self) -> Path:
-        """Our own folder in the git directory: agents cannot write there."""
+        """Phasegate's folder in the git directory: agents cannot write there."""
         return self.common_dir / "phasegate"
 
     @property
@@ -49,15 +49,14 @@ class Repository(NamedTuple):
 
     @property
     def refs_place(self) -> GitPaths:
-        """The person's own git directory: for refs, and for nothing else."""
+        """The user's own git directory, for refs only."""
         return GitPaths(self.git_dir, self.objects)
 
     def place(
         self, index: Path | None = None, work_tree: Path | None = None, *, raw: bool = True
     ) -> GitPaths:
-        """Our git directory over the person's objects.
-
-        Not `raw`: line ends are as the tree's attributes ask for.
+        """Return Phasegate's git directory over the user's objects. Not `raw`: with line ending
+        conversion.
         """
         folder = self.own_folder / ("git" if raw else "git-as-asked")
         if not folder.is_dir():
@@ -66,7 +65,7 @@ class Repository(NamedTuple):
 
 
 def open_repository(folder: Path) -> Repository:
-    """The repository around a folder, as the person's own git finds it (`safe.directory` included)."""
+    """Open the repository around a folder as the user's git finds it (`safe.directory` included)."""
     wanted = ("--show-toplevel", "--git-dir", "--git-common-dir", "--show-object-format")
     said = query_git_as_user(folder, "rev-parse", "--path-format=absolute", *wanted)
     lines = os.fsdecode(said.stdout).splitlines()
@@ -89,7 +88,7 @@ def open_repository(folder: Path) -> Repository:
 
 
 def resolve_git_dir(folder: Path) -> Path | None:
-    """Where the `.git` of a folder leads; None if it leads nowhere."""
+    """Return the git directory that a folder's `.git` points to; None if invalid."""
     link = folder / ".git"
     if link.is_dir():
         return link
@@ -106,7 +105,7 @@ def resolve_git_dir(folder: Path) -> Path | None:
 
 
 def read_user_identity(repository: Repository) -> Identity:
-    """The name under which the person commits; ours, if they have none."""
+    """Return the name under which the user commits; a default if none is set."""
     said = query_git_as_user(repository.root, "var", "GIT_COMMITTER_IDENT")
     name, _, rest = said.stdout.decode(errors="replace").partition(" <")
     email = rest.partition(">")[0]
@@ -117,7 +116,7 @@ def read_user_identity(repository: Repository) -> Identity:
 
 
 def write_git_directory(folder: Path, hash_name: str, settings: str = "") -> None:
-    """An empty git directory with our settings; `folder` is there already."""
+    """Write an empty git directory with Phasegate's settings into an existing folder."""
     for name in ("refs", "objects", "info"):
         (folder / name).mkdir()
     (folder / "HEAD").write_text("ref: refs/heads/none\n")
@@ -126,7 +125,7 @@ def write_git_directory(folder: Path, hash_name: str, settings: str = "") -> Non
 
 
 def config_text(hash_name: str, settings: str) -> str:
-    """The settings of a git directory of ours; `settings` begins with more lines of `[core]`."""
+    """Return the config of a git directory; `settings` starts with more lines of `[core]`."""
     version = 0 if hash_name == "sha1" else 1
     if hash_name == "sha1":
         extension = ""
@@ -139,7 +138,7 @@ def config_text(hash_name: str, settings: str) -> str:
 
 
 def _create_own_git_dir(repository: Repository, folder: Path, raw: bool) -> None:
-    """Several may try at once: the first one to finish wins."""
+    """Create Phasegate's git directory. Several processes may try: the first to finish wins."""
     make_folder(repository.own_folder, 0o777)
     shared = (
         git(
@@ -175,7 +174,7 @@ def _create_own_git_dir(repository: Repository, folder: Path, raw: bool) -> None
 
 
 def exclude_folder_from_git(repository: Repository, folder: Path) -> None:
-    """Tell the person's git to leave a folder of ours alone, if it lies in their tree."""
+    """Exclude a folder of Phasegate from the user's git, if it is in their tree."""
     if folder.is_relative_to(repository.root):
         git_exclude.add_git_excludes(
             repository.common_dir, [str(folder.relative_to(repository.root))]
@@ -184,9 +183,8 @@ def exclude_folder_from_git(repository: Repository, folder: Path) -> None:
 
 @contextmanager
 def temporary_folder(repository: Repository) -> Iterator[Path]:
-    """A folder that no agent can reach, gone afterwards.
-
-    What a dead process left is gone after a day.
+    """Create a temporary folder that no agent can reach. Leftovers of dead processes go after a
+    day.
     """
     home = repository.own_folder / "tmp"
     home.mkdir(parents=True, exist_ok=True)
@@ -200,7 +198,7 @@ def temporary_folder(repository: Repository) -> Iterator[Path]:
 
 
 def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
-    """The refs below the given names, each with its object."""
+    """Return the refs below the given names, with their objects."""
     said = git(
         repository.refs_place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns
     )
@@ -210,7 +208,7 @@ def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
 
 
 def resolve_commit(repository: Repository, name: str) -> str | None:
-    """The commit that a ref or an object id stands for; None if there is none."""
+    """Return the commit that a ref or an object id stands for; None if there is none."""
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     try:
         return git_cached(repository.refs_place, *arguments).stdout.decode().strip() or None
@@ -219,7 +217,7 @@ def resolve_commit(repository: Repository, name: str) -> str | None:
 
 
 def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
-    """Whether everything in one commit's history is in another's too."""
+    """Return True if one commit's whole history is in another's."""
     return (
         git(
             repository.place(),
@@ -234,7 +232,7 @@ def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
 
 
 def read_blobs(place: GitPaths, object_ids: Iterable[str]) -> Mapping[str, bytes]:
-    """The contents of blobs, by id. One that is missing, or is something else, is an error."""
+    """Return the contents of blobs by id. Raise for one that is missing or not a blob."""
     known = {object_id: _BLOB_CACHE.get((place, object_id)) for object_id in object_ids}
     found = {object_id: content for object_id, content in known.items() if content is not None}
     lacking = [object_id for object_id in known if object_id not in found]
@@ -279,7 +277,7 @@ _ENVIRONMENT = {
 
 
 def list_files(root: Path) -> list[str]:
-    """The tracked files and those that are neither tracked nor ignored; none outside a repository."""
+    """Return tracked and untracked, unignored files; none outside a repository."""
     settings = [part for setting in _GIT_SETTINGS for part in ("-c", setting)]
     command = [
         find_git(),

@@ -24,16 +24,15 @@ _MAX_LIST_BYTES = 1024**2
 
 
 class RepositoryLock:
-    """Held: nobody else of us changes refs, or a checkout of the person's, in this repository."""
+    """A held lock: no other Phasegate process changes refs, or a user's checkout, in this
+    repository.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def announce_lock_files(self, lock_files: Iterable[Path]) -> None:
-        """Write down the lock files that are about to be made, before they are.
-
-        A power failure may leave them, too.
-        """
+        """Record lock files that are about to be created: a power failure may leave them."""
         os.lseek(self.descriptor, 0, os.SEEK_END)
         os.write(self.descriptor, b"".join(os.fsencode(path) + b"\0" for path in lock_files))
         os.fsync(self.descriptor)
@@ -41,7 +40,7 @@ class RepositoryLock:
 
 @contextmanager
 def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
-    """Wait for the repository; what a dead holder left is cleared away first."""
+    """Wait for the repository lock; clean up what a dead holder left."""
     repository.own_folder.mkdir(exist_ok=True)
     with _flock(repository.own_folder / "lock") as descriptor:
         left = os.pread(descriptor, _MAX_LIST_BYTES, 0)
@@ -58,7 +57,7 @@ def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
 
 @contextmanager
 def checkout_lock(repository: Repository, name: str) -> Iterator[None]:
-    """Wait for one checkout: two never make, read or remove it at once."""
+    """Wait for the lock of one checkout: it is never created, read or removed twice at once."""
     folder = repository.own_folder / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with _flock(folder / name):

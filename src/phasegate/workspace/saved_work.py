@@ -1,4 +1,4 @@
-"""Work that would be lost is kept under a ref first."""
+"""Save work under a ref before it would be lost."""
 
 from __future__ import annotations
 
@@ -40,10 +40,7 @@ _CONTENTLESS_TYPES = ("010", "140", "020", "060")
 
 
 class SavedWork(NamedTuple):
-    """Where the work is.
-
-    `left_out` could not be kept: what is no plain file, or has a second name.
-    """
+    """Where the work is saved. `left_out` could not be saved: special files, or hard links."""
 
     ref: str
     commit: str
@@ -57,12 +54,10 @@ def save_work(
     *,
     limits: CheckoutLimits = DEFAULT_LIMITS,
 ) -> SavedWork | CheckoutTooLarge | None:
-    """Keep everything that the disk holds and the package's branch does not.
+    """Save everything on disk that the package's branch does not have; None if there is nothing.
 
-    None if there is nothing.
-
-    A file that holds a key that was lent to the agent is kept as a note, and one with such a name
-    not at all.
+    A file that contains a secret given to the agent is saved as a note; one with such a name not at
+    all.
     """
     seen = observe_checkout(checkout, limits=limits)
     if isinstance(seen, CheckoutTooLarge):
@@ -86,10 +81,7 @@ def save_work(
 
 
 def save_branch(checkout: Checkout) -> SavedWork | None:
-    """Keep the package's branch before it is moved back.
-
-    None if the feature's branch has all of it.
-    """
+    """Save the package's branch before it is reset; None if the feature branch has all of it."""
     repository = checkout.repository
     assignment = checkout.assignment
     refs = read_refs(
@@ -104,7 +96,7 @@ def save_branch(checkout: Checkout) -> SavedWork | None:
 
 
 def _is_unsavable(found: DiskEntry) -> bool:
-    """Whether something would be lost with it. A pipe, a socket or a device holds nothing."""
+    """Return True if something would be lost with it. A pipe, socket or device holds no content."""
     return not is_harvestable(found) and found.mode[:3] not in _CONTENTLESS_TYPES
 
 
@@ -113,9 +105,7 @@ def _has_unsaved_changes(
     on_disk: dict[str, PathVersion | None],
     on_branch: dict[str, PathVersion | None],
 ) -> bool:
-    """Whether the disk holds something that the branch has not, or has taken back something that it
-    has from here.
-    """
+    """Return True if the disk holds what the branch does not, or reverts what it has from here."""
     new = any(
         path not in on_branch or on_branch[path] != version for path, version in on_disk.items()
     )
@@ -138,7 +128,7 @@ def _remove_lent_secrets(
     on_disk: dict[str, PathVersion | None],
     lent: SecretMatcher,
 ) -> dict[str, PathVersion | None]:
-    """What is saved of it: no key that was lent to the agent."""
+    """Return the content to save, without secrets that were given to the agent."""
     if not lent:
         return on_disk
 
@@ -170,10 +160,7 @@ def _commit_saved_work(
     head: str,
     signature: Signature,
 ) -> str:
-    """A commit of the whole state upon the start.
-
-    The branch is a second parent: it may be moved back after this.
-    """
+    """Commit the whole state on top of the start, with the branch as a second parent."""
     as_seen = [
         path
         for path, one in _disk_versions(observation).items()

@@ -1,7 +1,7 @@
-"""Submodules of a tree, written from what the person has of them: nothing is fetched.
+"""Fill submodules of a tree from the user's copies; nothing is fetched.
 
-Only files are written, without a git directory. What an agent changes in them cannot be taken over,
-and is named.
+Only files are written, without a git directory. An agent's changes in them cannot be harvested, and
+are reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHA1_DIGITS = 40
 
 
 class Submodule(NamedTuple):
-    """A submodule of a tree. `git_dir` is the person's, None where they have not got the commit."""
+    """A submodule of a tree. `git_dir` is the user's, None if they do not have the commit."""
 
     path: str
     commit: str
@@ -34,7 +34,7 @@ class Submodule(NamedTuple):
 
 
 def list_submodules(repository: Repository, tree: str) -> tuple[Submodule, ...]:
-    """The submodules of a commit or tree, not those inside of them."""
+    """Return the submodules of a commit or tree, without nested ones."""
     entries = [
         entry for entry in list_tree_entries(repository, tree) if entry.startswith(b"160000 ")
     ]
@@ -45,7 +45,7 @@ def list_submodules(repository: Repository, tree: str) -> tuple[Submodule, ...]:
 
 
 def fill_submodules(repository: Repository, tree: str, folder: Path) -> tuple[str, ...]:
-    """Write the files of each submodule that is here into its empty folder; the paths of those."""
+    """Write the files of each available submodule into its empty folder; return their paths."""
     found = [one for one in list_submodules(repository, tree) if one.git_dir is not None]
     if not found:
         return ()
@@ -66,10 +66,7 @@ def fill_submodules(repository: Repository, tree: str, folder: Path) -> tuple[st
 
 
 def describe_incomplete_content(repository: Repository, tree: str) -> Iterator[str]:
-    """What of a tree agents and checks do not see as people do.
-
-    Submodules that are not here, files of Git LFS.
-    """
+    """Return what agents and checks do not see of a tree: missing submodules, Git LFS files."""
     absent = [one.path for one in list_submodules(repository, tree) if one.git_dir is None]
     if absent:
         named = ", ".join(absent)
@@ -88,11 +85,9 @@ def find_submodule_changes(
     stamp_ns: int,
     litter: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """What is not as we wrote it in submodules that we filled.
+    """Return the first changes in filled submodules: changed, removed, or new and not ignored.
 
-    Changed, gone, or new and not ignored. The first ones.
-
-    `root` is the checkout, open; a file that was not touched since `stamp_ns` is as it was.
+    `root` is the open checkout; a file not modified since `stamp_ns` is unchanged.
     """
     known = frozenset(filled)
     found: list[str] = []
@@ -114,9 +109,7 @@ def find_submodule_changes(
 def _list_submodule_files(
     repository: Repository, root: Path, submodule: Submodule, depth: int
 ) -> Iterator[tuple[str, str]]:
-    """The files of a submodule and of those inside of it, from the checkout's root, each with its
-    id.
-    """
+    """Return the files of a submodule and nested ones, relative to the checkout, with their ids."""
     if submodule.git_dir is None or depth > _MAX_NESTING:
         return
 
@@ -220,7 +213,7 @@ def _parse_tree_entry(entry: bytes) -> tuple[str, str]:
 
 
 def _locate_submodule(root: Path, git_dir: Path, path: str, commit: str) -> Submodule:
-    """Where the person's git keeps a submodule: as its own folder says, or by its usual name."""
+    """Return the git directory of a submodule: as its folder says, or by its usual name."""
     for candidate in (resolve_git_dir(root / path), git_dir / "modules" / path):
         if (
             candidate is not None
@@ -246,10 +239,7 @@ def _has_commit(git_dir: Path, commit: str) -> bool:
 def _fill_submodule(
     ours: Path, root: Path, submodule: Submodule, folder: Path, temp_folder: Path, depth: int
 ) -> bool:
-    """Write a submodule, and those inside of it.
-
-    A folder that is not empty, or is a link, is left alone.
-    """
+    """Write a submodule and nested ones. Leave a folder alone that is not empty or is a link."""
     if (
         submodule.git_dir is None
         or folder.is_symlink()

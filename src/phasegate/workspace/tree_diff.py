@@ -1,4 +1,4 @@
-"""Trees compared, as git's raw output has it."""
+"""Compare trees through git's raw output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_MODE = "000000"
 
 
 class Difference(NamedTuple):
-    """A path in two trees; None where it is not there."""
+    """A path in two trees; None where it does not exist."""
 
     path: str
     old: PathVersion | None
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
 
 def diff_trees(place: GitPaths, old: str, new: str) -> list[Difference]:
-    """Every path that differs between two trees or commits."""
+    """Return every path that differs between two trees or commits."""
     if old != new:
         return list(
             parse_raw_diff(git_cached(place, "diff-tree", *RAW_DIFF_OPTIONS, old, new).stdout)
@@ -41,18 +41,18 @@ def diff_trees(place: GitPaths, old: str, new: str) -> list[Difference]:
 
 
 def list_tree_entries(repository: Repository, tree: str) -> list[bytes]:
-    """Every file of a tree or commit, as git lists it: `100644 blob <id>`, a tab, the path."""
+    """Return every file of a tree or commit as git lists it: `100644 blob <id>`, a tab, the path."""
     listed = git_cached(repository.place(), "ls-tree", "-r", "-z", "--full-tree", tree).stdout
     return [entry for entry in listed.split(b"\0") if entry]
 
 
 def resolve_tree(place: GitPaths, commit: str) -> str:
-    """The tree of a commit."""
+    """Return the tree of a commit."""
     return git_cached(place, "rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
 
 
 def parse_raw_diff(output: bytes) -> Iterator[Difference]:
-    """Read `:100644 100755 <id> <id> M`, NUL, path, NUL."""
+    """Parse `:100644 100755 <id> <id> M`, NUL, path, NUL."""
     fields = output.split(b"\0")
     for about, path in zip(fields[::2], fields[1::2], strict=False):
         yield parse_raw_entry(about, path)

@@ -1,10 +1,8 @@
-"""A checkout of the person's own, on a branch that is about to move.
+"""Move a checkout of the user along with its branch if it is clean; never overwrite changes.
 
-Moved along if it is clean, never overwritten.
-
-What the person has not committed is not touched: one such file and everything stops, with its name.
-A file that already is what it is about to become is no obstacle, so that a move that was cut off
-can be ended; nor is one that a power failure left empty while we wrote it.
+Uncommitted changes are not touched: one such file stops everything, by name. A file that already
+has its new content is no obstacle, so that an interrupted move can be finished; nor is one that a
+power failure left empty while it was written.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ class UserCheckout(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """A person must act before the branch can move. Nothing was changed."""
+    """Something that the user must resolve before the branch can move. Nothing was changed."""
 
     folder: Path
     reason: str
@@ -68,7 +66,7 @@ class _CheckoutSettings(NamedTuple):
 
 
 def find_checkout_on_ref(repository: Repository, ref: str) -> UserCheckout | Obstacle | None:
-    """The checkout that has a branch checked out, or one that is in the middle of rebasing it."""
+    """Return the checkout that has a branch checked out, or is rebasing it."""
     said = git(repository.refs_place, "worktree", "list", "--porcelain", "-z").stdout
 
     for record in os.fsdecode(said).split("\0\0"):
@@ -94,10 +92,7 @@ def _is_rebasing(git_dir: Path, ref: str) -> bool:
 def locked_index(
     repository: Repository, lock: RepositoryLock, checkout: UserCheckout, old: str, new: str
 ) -> Iterator[CheckoutMove | Obstacle]:
-    """A movement of a checkout, while no other git can change its index.
-
-    Or what is in the way of that.
-    """
+    """Lock the index of a checkout for a move; yield the move, or the obstacle."""
     under_way = next(
         (what for name, what in _GIT_OPERATIONS.items() if (checkout.git_dir / name).exists()), None
     )
@@ -125,9 +120,9 @@ def _try_create_file(path: Path) -> bool:
 
 
 class CheckoutMove:
-    """The work on a private copy of the person's index.
+    """A move of a checkout, prepared on a private copy of its index.
 
-    Theirs is replaced when all files are in place.
+    The user's index is replaced when all files are in place.
     """
 
     def __init__(
@@ -150,7 +145,7 @@ class CheckoutMove:
         self._place = repository.place(index, checkout.folder, raw=False)
 
     def apply(self) -> Obstacle | None:
-        """Write the files of the new commit, or say what is in the way."""
+        """Write the files of the new commit, or return what is in the way."""
         try:
             return self._try_apply()
         except GitFailed as error:
@@ -181,16 +176,13 @@ class CheckoutMove:
         return None
 
     def _log_moves(self, moves: Sequence[RefMove]) -> None:
-        """Say that it is we who change these files.
-
-        Where no sandbox holds, an agent would be blamed for it.
-        """
+        """Log that Phasegate changes these files; without a sandbox an agent would be blamed."""
         folder = self._checkout.folder
         noted = [move._replace(name=str(folder / move.name)) for move in moves]
         log_moves(self._repository, self._lock, noted, durable=True)
 
     def revert(self) -> None:
-        """Undo `forward`, when the branch could not be moved after all."""
+        """Undo `apply`, if the branch could not be moved after all."""
         self._log_moves(
             [RefMove(path, _object_id(new), _object_id(old)) for path, old, new in self._changes]
         )
@@ -203,7 +195,7 @@ class CheckoutMove:
         git(self._place, "read-tree", "-m", "-u", source, target, settings=options, stdout_to=out)
 
     def _publish(self) -> None:
-        """The lock file becomes the index, as git itself does it."""
+        """Rename the lock file to the index, as git does."""
         index_lock = self._checkout.git_dir / "index.lock"
         index_lock.write_bytes(self._index.read_bytes())
         # Git syncs no file of a checkout
@@ -215,7 +207,7 @@ class CheckoutMove:
         _try_create_file(index_lock)
 
     def _find_uncommitted(self, changes: Sequence[Difference]) -> Obstacle | None:
-        """What the person has not committed, unless it is what the move would bring anyway."""
+        """Return uncommitted changes, except those that the move would make anyway."""
         options = self._settings.options
         git(
             self._place,
@@ -263,10 +255,7 @@ class CheckoutMove:
         return None
 
     def _find_torn_files(self, root: int, changes: Sequence[Difference]) -> dict[str, bool]:
-        """What a power failure left of files that we were writing, and whether it is there.
-
-        Empty ones, and none.
-        """
+        """Return the files that a power failure left empty or missing during a write."""
         last = {move.name: move for move in moves_since(self._repository, 0)}
         found = {}
 
@@ -282,7 +271,7 @@ class CheckoutMove:
         return found
 
     def _is_already_applied(self, root: int, change: Difference) -> bool:
-        """Whether a path already holds what it will hold after the move."""
+        """Return True if a path already has its content after the move."""
         about = _try_lstat(root, change.path)
         if change.new is None or about is None:
             return change.new is None and about is None
@@ -299,9 +288,9 @@ class CheckoutMove:
         return (found.mode, found.object_id) == change.new
 
     def _stage_applied(self, arrived: Sequence[Difference]) -> None:
-        """Tell the private index about files that are there already.
+        """Add files that already have their new content to the private index.
 
-        Git would take them for somebody's edits.
+        Git would take them for edits of the user.
         """
         if not arrived:
             return
@@ -324,7 +313,7 @@ class CheckoutMove:
         )
 
     def _find_filtered(self, changes: Sequence[Difference]) -> Obstacle | None:
-        """Files that only a program of the person's can write (Git LFS): we run none."""
+        """Return files that only a filter program of the user can write (Git LFS): none is run."""
         written = [change.path for change in changes if change.new is not None]
         if not self._settings.filters or not written:
             return None
@@ -358,7 +347,7 @@ def _object_id(version: PathVersion | None) -> str | None:
 
 
 def _find_overwritten(root: int, changes: Sequence[Difference], applied: set[str]) -> set[str]:
-    """Files that git does not know and the move would overwrite, ignored ones too."""
+    """Return untracked files that the move would overwrite, ignored ones too."""
     tracked = {change.path for change in changes if change.old is not None}
     found: set[str] = set()
 
@@ -372,7 +361,7 @@ def _find_overwritten(root: int, changes: Sequence[Difference], applied: set[str
 
 
 def _find_occupied_paths(root: int, path: str) -> Iterator[str]:
-    """What lies at a path, below it, or is a file where the way to it needs a folder."""
+    """Return what is at a path, below it, or is a file where a folder is needed."""
     for folder in reversed(list_path_and_parents(path)[1:]):
         above = _try_lstat(root, folder)
         if above is not None and not stat.S_ISDIR(above.st_mode):
@@ -395,9 +384,7 @@ def _try_lstat(root: int, path: str) -> os.stat_result | None:
 
 
 def _read_settings(checkout: UserCheckout) -> _CheckoutSettings:
-    """What the person's own configuration says about how files are written, and which filters it
-    has.
-    """
+    """Return the user's git settings for writing files, and their filters."""
     said = query_git_as_user(checkout.folder, "config", "-z", "--get-regexp", r"^(core|filter)\.")
     pairs = [entry.partition("\n")[::2] for entry in os.fsdecode(said.stdout).split("\0") if entry]
     settings = dict(pairs)

@@ -1,9 +1,7 @@
-"""Ignored files of the person's that an agent's checkout needs too, such as `.env`.
+"""Copy ignored files of the user, such as `.env`, that `.worktreeinclude` names into a checkout.
 
-`.worktreeinclude` names them.
-
-The file has the form of `.gitignore`. What it matches is brought along only where git ignores it as
-well: what git does not track and does not ignore is work of the person's, and no agent's to have.
+The file has the format of `.gitignore`. It matches only files that git ignores: untracked,
+unignored files are the user's unfinished work and are never copied.
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK
 def list_included_files(
     repository: Repository, commit: str, own_folders: Sequence[str]
 ) -> tuple[str, ...]:
-    """The ignored files to bring along, as the person's commit `origin` names them.
-
-    Else as a file of theirs does.
-    """
+    """Return the ignored files to copy, as named by the user's commit `origin`, or by their file."""
     text = _read_patterns(repository, commit)
     if not text.strip():
         return ()
@@ -67,10 +62,7 @@ def list_included_files(
 
 
 def _list_untracked(place: GitPaths, excluded: str) -> set[str]:
-    """The files that git does not track and that a rule leaves out.
-
-    A repository of its own counts as none.
-    """
+    """Return untracked files that match a rule. A nested repository counts as none."""
     listed = git(
         place,
         "ls-files",
@@ -84,9 +76,9 @@ def _list_untracked(place: GitPaths, excluded: str) -> set[str]:
 
 
 def _read_patterns(repository: Repository, commit: str) -> bytes:
-    """A tracked one is read from the commit.
+    """Return the patterns; a tracked file is read from the commit.
 
-    The one that lies there may be of a branch that an agent wrote.
+    The file on disk may be from a branch that an agent wrote.
     """
     for entry in list_tree_entries(repository, commit):
         about, _, path = entry.partition(b"\t")
@@ -115,9 +107,8 @@ def _read_patterns(repository: Repository, commit: str) -> bytes:
 
 
 def copy_included_files(root: Path, paths: Sequence[str], checkout: Path) -> tuple[str, ...]:
-    """Copy these plain files into a checkout.
-
-    What is there already stays, and no link is followed on either side.
+    """Copy these regular files into a checkout. Existing files stay; links are not followed on
+    either side.
     """
     laid = []
     left = MAX_TOTAL_BYTES
