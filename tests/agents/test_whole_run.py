@@ -64,7 +64,7 @@ def result(prompt: str) -> str:
 
 
 WRITING = "Write the documents of phase 01-requirements"
-FINDING = "tasks.md holds no task"  # what the critic lets pass
+FINDING = "tasks.md has no tasks"  # what the critic lets pass
 
 
 def scripts(has_looked: threading.Event) -> tuple[Script, ...]:

@@ -114,7 +114,7 @@ def test_a_choice_that_cannot_be_read_takes_nothing_and_is_made_again_when_a_per
     project = contest(tmp_path, "good", "better", judge)
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
-    assert "does not say which one" in report.reason
+    assert "does not name the best" in report.reason
     assert FORM not in project.files_of(FEATURE)
     again = project.dispatch()
     assert again.state is PackageState.DONE, again.reason

@@ -38,7 +38,7 @@ def test_the_merge_is_signed_as_the_person_s_settings_ask_and_names_the_hooks_th
     ran = hooked(project)
     done = project.command("run", "quick", DESCRIPTION, "--merge")
     assert done.code == 0, done.stderr
-    assert "not run on this merge: your hooks pre-commit" in done.stderr + done.stdout
+    assert "your hooks were not run on this merge: pre-commit" in done.stderr + done.stdout
     assert not ran.exists()
     (tmp_path / "allowed").write_text(f"* {key.with_suffix('.pub').read_text()}")
     project.git("config", "gpg.ssh.allowedSignersFile", str(tmp_path / "allowed"))
@@ -58,17 +58,14 @@ def test_a_merge_that_cannot_be_signed_or_has_hooks_to_stop_for_is_refused_and_s
     first = project.command("run", "quick", DESCRIPTION, "--merge")
     assert first.code == 1
     assert (
-        "commits here go through hooks (pre-commit), and they are not run on ours"
+        "this repository has commit hooks (pre-commit), which Phasegate does not run"
         in first.stderr + first.stdout
     )
     (project.root / ".git/hooks/pre-commit").unlink()
     assert project.command("resolve", "try again").code == 0
     second = project.command("run", "--merge")
     assert second.code == 1
-    assert (
-        "your commits are to be signed (commit.gpgsign), and signing failed"
-        in second.stderr + second.stdout
-    )
+    assert "commit.gpgsign is set, and signing failed" in second.stderr + second.stdout
     assert project.git("rev-parse", "main") == before
 
 

@@ -149,7 +149,7 @@ def test_a_foreign_pull_request_is_left_alone_and_ours_names_evidence_in_text_th
     forge.create(f"feat/{slug}", "main", "Mine", "Hands off", draft=False)
     forge.issues[42] = (wish, "It is <b>urgent</b>.")
     stopped = made.call("run", "quick", "--from-issue", "42")
-    assert (stopped.code, "by somebody else" in stopped.stderr) == (1, True), stopped
+    assert (stopped.code, "by another user" in stopped.stderr) == (1, True), stopped
     assert forge.pulls[1].body == "Hands off"
     forge.pulls[1].state = "closed"
     forge.people = [lambda: forge.approve(2)]
@@ -420,7 +420,7 @@ def test_the_persons_hooks_stop_a_publication_or_are_told_to_be_skipped_and_so_i
         hook.with_name(name).chmod(0o755)
     git(made.root, "config", "commit.gpgsign", "true")
     stopped = made.call("run", "quick", DESCRIPTION)
-    assert (stopped.code, "commits here go through hooks (pre-commit)" in stopped.stderr) == (
+    assert (stopped.code, "this repository has commit hooks (pre-commit)" in stopped.stderr) == (
         1,
         True,
     ), stopped
@@ -431,8 +431,8 @@ def test_the_persons_hooks_stop_a_publication_or_are_told_to_be_skipped_and_so_i
     assert made.call("resolve", "skip them").code == 0
     done = made.call("run")
     assert done.code == 0, done.stderr
-    assert "not run on this merge: your hooks pre-commit" in done.stdout + done.stderr
-    assert "without your signature" in done.stdout + done.stderr
+    assert "your hooks were not run on this merge: pre-commit" in done.stdout + done.stderr
+    assert "pushed unsigned" in done.stdout + done.stderr
     assert (forge.pulls[1].state, ran.exists()) == ("merged", False)
 
 
@@ -554,7 +554,7 @@ def test_a_forge_that_only_says_merged_is_not_believed_and_a_squash_by_a_person_
 
     forge.people = [lie]
     stopped = made.call("run", "quick", DESCRIPTION)
-    assert (stopped.code, "does not hold that" in stopped.stderr) == (1, True), stopped
+    assert (stopped.code, "does not contain it" in stopped.stderr) == (1, True), stopped
     forge.pulls[1].state = "open"
     forge.people = [lambda: forge.approve(1), lambda: forge.merge_now(1, "squash")]
     assert made.call("resolve", "it was a mistake").code == 0

@@ -68,7 +68,7 @@ echo '{{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "stat
 """
     project = two_agents_two_rounds(tmp_path, script=script)
     assert project.command("dispatch", "WP01").code == 1
-    assert "it is the file of agent 1" in project.rows()["WP01"].reason
+    assert "the file belongs to agent 1" in project.rows()["WP01"].reason
 
 
 @pytest.mark.demand("N7.h", "N7.j")

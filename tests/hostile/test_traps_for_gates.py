@@ -222,7 +222,7 @@ def test_a_reviewer_is_shown_what_was_tested_and_another_tree_passes_no_gate(
     feature = project.drive(stop_at_gates=True)
     assert "evil.py" not in project.prompts("review")[-1]
     assert feature.workflow.stage is Stage.GATE_FAILED
-    assert "after it was judged: evil.py" in feature.findings
+    assert "after its review: evil.py" in feature.findings
 
 
 KEY = "ghp_" + "a1B2" * 9

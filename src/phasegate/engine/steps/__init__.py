@@ -1,4 +1,4 @@
-"""The steps of a feature and of a package, as functions from values to events.
+"""Steps of a feature and of a work package, as functions from values to events.
 
-No store, no locks.
+They write no journal and take no run lock.
 """

@@ -1,4 +1,4 @@
-"""What an agent is told: who it is, what it is to do, what it is shown, and why it is asked again."""
+"""Build the job of an agent: its role, instructions, context pieces and the reason for a retry."""
 
 from __future__ import annotations
 
@@ -48,17 +48,14 @@ def build_package_job(
     user_message: str = "",
     programs: tuple[str, ...] = (),
 ) -> JobAssignment:
-    """A new job for a package, in this folder.
+    """Build a new job for a package in the given folder.
 
-    `said`: by a person, to all agents; `programs`: those of the setup.
+    `user_message`: what the user said to all agents of the feature. `programs`: paths of the
+    programs that the setup installed, relative to the folder.
     """
     place_file(folder, workspace.document_name, workspace.document)
     implements = request.role == "implement"
-    if implements:
-        share = workspace.share(request.agent_index)
-    else:
-        share = None
-
+    share = workspace.share(request.agent_index) if implements else None
     scope = workspace.scope(request.agent_index, context.scope_exceptions)
     documents = read_context_documents(
         workspace.project, workspace.package.feature_slug, workspace.base_commit(), folder
@@ -94,7 +91,7 @@ def build_package_job(
         instructions=render_instructions("review-delta" if saved else request.role, values),
         pieces=(*pieces, *_decision_piece(user_message)),
         paths=tuple(workspace.blobs_of(workspace.base_commit())),
-        context_documents=tuple(one.path for one in documents),
+        context_documents=tuple(document.path for document in documents),
         share=share,
         scope=scope if implements else EMPTY_SCOPE,
         setup_programs=tuple(folder / path for path in programs),
@@ -113,7 +110,7 @@ def build_comparison_job(
     folder: Path,
     start: str,
 ) -> JobAssignment:
-    """A new job that compares attempts at a package. Nothing in it tells who made them."""
+    """Build a job that compares attempts at a package without revealing their authors."""
     place_file(folder, workspace.document_name, workspace.document)
     letters = ", ".join(run.candidates)
     values = {
@@ -150,12 +147,12 @@ def _comparison_pieces(
     ):
         yield ContextPiece(PieceKind.ARTIFACT, document.name, document.text)
 
-    for name, one in run.candidates.items():
-        assert one.harvested is not None
-        assert one.validated is not None
-        diff = diff_commits(workspace.project.repository, start, one.harvested.commit)
+    for name, attempt in run.candidates.items():
+        assert attempt.harvested is not None
+        assert attempt.validated is not None
+        diff = diff_commits(workspace.project.repository, start, attempt.harvested.commit)
         yield ContextPiece(PieceKind.REVISED, f"change-{name}.diff", diff)
-        evidence = workspace.project.document_store.get(one.validated.evidence).decode()
+        evidence = workspace.project.document_store.get(attempt.validated.evidence).decode()
         yield ContextPiece(PieceKind.REVISED, f"evidence-{name}.md", evidence)
 
 
@@ -189,7 +186,7 @@ def _package_template_values(
 
 
 def _reason_notes(request: AgentRequest, findings: str, user_message: str) -> Iterator[str]:
-    """Why this run is asked for, if it is not the plain first one."""
+    """Yield notes that say why this job is requested: a revision, a decision or a retry."""
     if findings:
         yield render_note("revision", BEFORE=str(request.round - 1))
     elif request.round == 1:
@@ -207,7 +204,7 @@ def _package_pieces(
     request: AgentRequest,
     documents: tuple[ContextDocument, ...],
 ) -> Iterator[ContextPiece]:
-    """What the agent is shown besides the code: the package, the feature's documents, the findings."""
+    """Yield the context besides the code: the package, the feature's documents, the findings."""
     yield ContextPiece(PieceKind.TASKS, workspace.document_name, workspace.document)
     yield from agent_file_pieces(workspace.phase)
     for document in documents:
@@ -219,24 +216,24 @@ def _package_pieces(
             DIFF_NAME,
             diff_commits(workspace.project.repository, workspace.base_commit(), run.commit),
         )
-        papers = [
-            workspace.project.document_store.get(paper).decode() for paper in run.review_documents
+        texts = [
+            workspace.project.document_store.get(document).decode()
+            for document in run.review_documents
         ]
-        yield from (
-            ContextPiece(PieceKind.REVISED, "evidence.md", evidence) for evidence in papers[:1]
-        )
-        if remarks := "".join((*papers[1:], *_task_remarks(workspace.package.tasks, run))):
+        if texts:
+            yield ContextPiece(PieceKind.REVISED, "evidence.md", texts[0])
+        if remarks := "".join((*texts[1:], *_task_remarks(workspace.package.tasks, run))):
             yield ContextPiece(PieceKind.REVISED, "remarks.md", remarks)
 
     yield from _findings_piece(request, run.findings)
 
 
 def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
-    """What the implementer reports of each task, for the reviewer to hold against the change."""
+    """Yield the task statuses reported by the implementer, for the reviewer to verify."""
     if tasks:
         reported = dict(run.tasks)
-        said = (f"{name} {reported.get(name, 'without a status')}" for name in tasks)
-        yield f"- {render_note('tasks', STATUSES=', '.join(said))}\n"
+        statuses = (f"{name} {reported.get(name, 'without a status')}" for name in tasks)
+        yield f"- {render_note('tasks', STATUSES=', '.join(statuses))}\n"
 
     if run.reported_failed_tasks:
         yield f"- {render_note('doubted', TASKS=', '.join(run.reported_failed_tasks))}\n"
@@ -245,22 +242,22 @@ def _task_remarks(tasks: Sequence[str], run: PackageRun) -> Iterator[str]:
 def _delta_pieces(
     workspace: PackageWorkspace, run: PackageRun, full: Iterable[ContextPiece], folder: Path
 ) -> Iterator[ContextPiece]:
-    """The same, but of the change only what is new since the last review.
+    """Yield the pieces with only the changes since the last review.
 
-    The whole lies beside the work, as a file.
+    The full diff is written as a file into the folder.
     """
     for piece in full:
         if piece.name == DIFF_NAME:
             place_file(folder, FULL_DIFF_FILE, piece.content)
-            new = diff_commits(workspace.project.repository, run.reviewed_commit, run.commit)
-            yield piece._replace(name="since-last-review.diff", content=new)
+            new_diff = diff_commits(workspace.project.repository, run.reviewed_commit, run.commit)
+            yield piece._replace(name="since-last-review.diff", content=new_diff)
         elif piece.kind is not PieceKind.FINDINGS:
             yield piece
 
-    so_far = "\n\n".join(
+    findings = "\n\n".join(
         f"# Review {number}\n\n{text}" for number, text in enumerate(run.review_findings, 1)
     )
-    yield ContextPiece(PieceKind.FINDINGS, "findings-so-far.md", so_far)
+    yield ContextPiece(PieceKind.FINDINGS, "findings-so-far.md", findings)
 
 
 def _count_tokens(pieces: Iterable[ContextPiece]) -> int:
@@ -289,8 +286,10 @@ def build_phase_job(
     commit: str,
     artifacts: tuple[StoredArtifact, ...] = (),
 ) -> JobAssignment:
-    """A new job for a phase, in this folder, about this commit of the feature's branch."""
-    project, role, writes = branch.project, request.role, request.role in WRITER_ROLES
+    """Build a new job for a phase in the given folder, on a commit of the feature's branch."""
+    project = branch.project
+    role = request.role
+    writes = role in WRITER_ROLES
     documents = (CHANGELOG,) if role == "archive" else feature.phase.artifacts
     values = {
         **_phase_template_values(branch, feature, request),
@@ -327,7 +326,7 @@ def build_phase_job(
 
 
 def writer_scope(branch: FeatureBranch, role: str) -> Scope:
-    """What a writer may change."""
+    """Return the scope of a job that writes documents."""
     return Scope(
         _writable_paths(branch, role),
         lock_files=(),
@@ -345,10 +344,7 @@ def _phase_template_values(
     branch: FeatureBranch, feature: Feature, request: AgentRequest
 ) -> Mapping[str, str]:
     phase = feature.phase.key
-    if feature.phase.work is PhaseWork.COMMANDS:
-        kind = "of_commands"
-    else:
-        kind = "whole_feature"
+    kind = "of_commands" if feature.phase.work is PhaseWork.COMMANDS else "whole_feature"
 
     return {
         "FEATURE": branch.slug,
@@ -367,16 +363,16 @@ def _phase_template_values(
 def _phase_pieces(
     branch: FeatureBranch, feature: Feature, request: AgentRequest, commit: str
 ) -> Iterator[ContextPiece]:
-    """The context, in no order: its kind says where each piece stands."""
+    """Yield the context pieces, unordered: the kind of a piece decides its position."""
     yield from agent_file_pieces(feature.phase.key)
     yield ContextPiece(PieceKind.ARTIFACT, "request.md", _request_text(feature))
-    named = {
+    blobs = {
         name: blob
         for name, blob in branch.list_documents(commit).items()
         if _is_prompt_document(name)
     }
 
-    for name, text in branch.read_documents(named).items():
+    for name, text in branch.read_documents(blobs).items():
         yield ContextPiece(
             PieceKind.REVISED if _is_phase_document(name, feature) else PieceKind.ARTIFACT,
             name,
@@ -386,7 +382,7 @@ def _phase_pieces(
     if request.role in ("review", "archive"):
         repository = branch.project.repository
         diff = diff_commits(repository, find_fork_point(repository, feature.base, commit), commit)
-        yield ContextPiece(PieceKind.REVISED, "change.diff", diff)
+        yield ContextPiece(PieceKind.REVISED, DIFF_NAME, diff)
 
     if request.role == "review" and feature.report:
         yield ContextPiece(PieceKind.REVISED, "evidence.md", feature.report)
@@ -407,14 +403,15 @@ def _is_prompt_document(name: str) -> bool:
 
 def _is_phase_document(name: str, feature: Feature) -> bool:
     return any(
-        name == one or (one.endswith("/") and name.startswith(one))
-        for one in feature.phase.artifacts
+        name == artifact or (artifact.endswith("/") and name.startswith(artifact))
+        for artifact in feature.phase.artifacts
     )
 
 
 def _is_in_features_folder(branch: FeatureBranch, path: str) -> bool:
-    """The features' folders change from round to round.
+    """Return whether a path is in the folder of the features' documents.
 
-    They are not part of the tree that a prompt begins with.
+    These change in every round, so the file tree at the start of a prompt omits them, which keeps
+    the prompt's prefix cacheable.
     """
     return path.startswith(f"{branch.project.config.paths.features}/")

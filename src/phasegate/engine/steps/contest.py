@@ -1,5 +1,6 @@
-"""A contest: attempts at one package judged one by one, compared by a reviewer who does not know
-whose they are.
+"""Contest between attempts at one package: check each, compare them blind, promote the best.
+
+The reviewer who compares them does not learn which agent made which attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from phasegate.core.machine.package_events import (
     Harvested,
     JobEndKind,
     PackageJobEnded,
-    Validated,
 )
 from phasegate.core.machine.package_machine import PackageRun, find_unchecked_attempt
 from phasegate.engine.jobs.assignment import JobAssignment
@@ -37,46 +37,55 @@ _BEST_PATTERN = re.compile(r"^[ \t]*BEST:[ \t]*([A-Z])[ \t]*$", re.MULTILINE)
 def judge_attempt(
     workspace: PackageWorkspace, run: PackageRun, context: StepContext
 ) -> StepResult[AnyPackageEvent]:
-    """Harvest and check the attempt that is due."""
+    """Harvest and check the next attempt that is not checked yet."""
     due = find_unchecked_attempt(run)
-    assert due is not None, "all are judged"
-    own = workspace.for_attempt(due.number)
-    mine = tuple(
-        one._replace(agent_index=0) for one in context.workers if one.agent_index == due.number
+    assert due is not None, "all attempts are checked"
+    attempt = workspace.for_attempt(due.number)
+    workers = tuple(
+        claim._replace(agent_index=0)
+        for claim in context.workers
+        if claim.agent_index == due.number
     )
-    taken = harvest_package(own, run, context._replace(workers=mine))
-    (harvested,) = taken.events
+    harvest = harvest_package(attempt, run, context._replace(workers=workers))
+    (harvested,) = harvest.events
     assert isinstance(harvested, Harvested)
     if not harvested.commit:
-        return taken._replace(events=(AttemptChecked(due.number, harvested),))
+        return harvest._replace(events=(AttemptChecked(due.number, harvested),))
 
-    said = [
-        one
-        for one in select_latest_claims(context.claims, run.round)
-        if one.agent_index == due.number
+    claims = [
+        claim
+        for claim in select_latest_claims(context.claims, run.round)
+        if claim.agent_index == due.number
     ]
-    validated, checked = validate_commit(own, run.round, harvested.commit, said, mine)
+    validated, checked = validate_commit(attempt, run.round, harvested.commit, claims, workers)
     event = AttemptChecked(due.number, harvested, validated)
 
     return StepResult(
         events=(event,),
         rows=checked.rows,
-        notices=(*taken.notices, *checked.notices),
+        notices=(*harvest.notices, *checked.notices),
         command_durations_s=checked.command_durations_s,
-        trail_notes=(*taken.trail_notes, *checked.trail_notes),
+        trail_notes=(*harvest.trail_notes, *checked.trail_notes),
     )
 
 
 def assign_comparison(
     workspace: PackageWorkspace, run: PackageRun, request: AgentRequest, agent: NamedAgent, job: str
 ) -> JobAssignment:
-    """A copy of the base, with the tree of each candidate beside it: no history says who made it."""
+    """Build the comparison job on a copy of the base with the tree of each candidate beside it.
+
+    The copies carry no history, which would name the agents.
+    """
     project = workspace.project
     start = workspace.for_attempt(request.candidates[0]).base_commit()
-    room = copy_for_review(project, workspace.name, start)
-    commits = {name: one.harvested.commit for name, one in run.candidates.items() if one.harvested}
+    folder = copy_for_review(project, workspace.name, start)
+    commits = {
+        name: attempt.harvested.commit
+        for name, attempt in run.candidates.items()
+        if attempt.harvested
+    }
     for name, commit in commits.items():
-        export_tree(project.repository, commit, room / CANDIDATES_FOLDER / name)
+        export_tree(project.repository, commit, folder / CANDIDATES_FOLDER / name)
 
     return build_comparison_job(
         workspace=workspace,
@@ -84,7 +93,7 @@ def assign_comparison(
         request=request,
         agent=agent,
         job=job,
-        folder=room,
+        folder=folder,
         start=start,
     )
 
@@ -92,54 +101,56 @@ def assign_comparison(
 def finish_comparison(
     workspace: PackageWorkspace, request: AgentRequest, end: PackageJobEnded, answer: Answer
 ) -> Iterator[AnyPackageEvent]:
-    """The end of a comparison, and the choice if it can be read.
+    """Yield the end of a comparison job, and the choice if the answer names exactly one candidate.
 
-    One letter, of one of those that were shown.
+    An answer that names none, several or an unknown letter is unreadable.
     """
     remove_tree(review_folder(workspace.project, workspace.name))
-    said = {ord(letter) - ord("A") for letter in _BEST_PATTERN.findall(answer.text)}
+    choices = {ord(letter) - ord("A") for letter in _BEST_PATTERN.findall(answer.text)}
 
     if end.end is not JobEndKind.DONE:
         yield end
-    elif len(said) == 1 and (at := said.pop()) < len(request.candidates):
+    elif len(choices) == 1 and max(choices) < len(request.candidates):
         yield end
-        yield AttemptsCompared(request.candidates[at], answer.text)
+        yield AttemptsCompared(request.candidates[max(choices)], answer.text)
     else:
-        why = "it does not say which one is the best: one line with BEST: and one of their letters"
+        why = "the answer does not name the best: it needs one line with BEST: and a letter"
         yield PackageJobEnded(job=end.job, end=JobEndKind.UNREADABLE, reason=why)
 
 
 def promote_best_attempt(
     workspace: PackageWorkspace, run: PackageRun
 ) -> StepResult[AnyPackageEvent]:
-    """Make the best attempt the package's own work, with what was found about it.
+    """Move the best attempt to the package's branch, with its check results.
 
-    The others are kept as refs.
+    The other attempts are kept as refs.
     """
     project = workspace.project
     kept = dict[int, str]()
     notices = list[str]()
 
-    for one in run.attempts:
-        if one.number != run.selected_attempt:
-            attempt = workspace.for_attempt(one.number).assignment(0)
-            kept[one.number], unsaved = archive_attempt(
-                project.repository, attempt, workspace.signature(), workspace.lent_secrets
+    for attempt in run.attempts:
+        if attempt.number != run.selected_attempt:
+            assignment = workspace.for_attempt(attempt.number).assignment(0)
+            kept[attempt.number], unsaved = archive_attempt(
+                project.repository, assignment, workspace.signature(), workspace.lent_secrets
             )
-            notices += [f"{unsaved.folder} is kept: {unsaved.reason}"] if unsaved else []
+            if unsaved:
+                notices.append(f"{unsaved.folder} is kept: {unsaved.reason}")
 
     promote_attempt(
         project.repository,
         workspace.for_attempt(run.selected_attempt).assignment(0),
         workspace.assignment(0),
     )
-    best = next(one for one in run.attempts if one.number == run.selected_attempt)
-    found = tuple(event for event in (best.harvested, best.validated) if event is not None)
+    best = next(attempt for attempt in run.attempts if attempt.number == run.selected_attempt)
+    if best.validated is not None:
+        project.document_store.put(
+            project.document_store.get(best.validated.evidence), workspace.evidence_path(run.round)
+        )
 
-    for event in found:
-        if isinstance(event, Validated):
-            project.document_store.put(
-                project.document_store.get(event.evidence), workspace.evidence_path(run.round)
-            )
+    results = tuple(event for event in (best.harvested, best.validated) if event is not None)
 
-    return StepResult((AttemptSelected(run.selected_attempt, kept), *found), notices=tuple(notices))
+    return StepResult(
+        (AttemptSelected(run.selected_attempt, kept), *results), notices=tuple(notices)
+    )

@@ -1,6 +1,6 @@
-"""Which documents an agent is given.
+"""Select the documents that an agent is given.
 
-The feature's own by name, others by the audience in their front matter.
+The feature's documents are selected by name, the project's by the audience in their front matter.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from phasegate.prompts.feature_folder import UnreadableDocument, read_document_t
 from phasegate.prompts.front_matter import read_document
 
 FEATURE_DOCUMENTS = (
-    *(
-        "proposal.md",
-        "spec.md",
-        "impact-analysis.md",
-        "trace-analysis.md",
-        "architecture.md",
-        "plan.md",
-    ),
-    *("test-strategy.md", "upgrade-plan.md"),
+    "proposal.md",
+    "spec.md",
+    "impact-analysis.md",
+    "trace-analysis.md",
+    "architecture.md",
+    "plan.md",
+    "test-strategy.md",
+    "upgrade-plan.md",
 )
 SPECS_PREFIX = "specs/"
 PROJECT_DOCUMENTS = ("ARCHITECTURE.md", "GOVERNANCE.md")
 
 
 class ContextDocument(NamedTuple):
-    """A document that agents of a feature are given."""
+    """A document that is part of an agent's context."""
 
     name: str
     path: Path
@@ -44,33 +43,31 @@ class ContextDocument(NamedTuple):
 def read_context_documents(
     project: Project, slug: str, commit: str, checkout: Path
 ) -> tuple[ContextDocument, ...]:
-    """The documents of a feature and of the project that are meant for agents.
+    """Read the documents of a feature and of the project that are meant for agents.
 
-    What cannot be read is not given.
-
-    The feature's own come from the commit that the work began with; where it has none, from the
-    person's folder.
+    Unreadable documents are left out. The feature's documents come from the commit that the work
+    started from; if it has none, from the user's folder.
     """
     branch = FeatureBranch(project, slug)
-    named = {
+    blobs = {
         name: blob
         for name, blob in branch.list_documents(commit).items()
         if _is_feature_document(name)
     }
 
-    if named:
-        own = _select_documents(
-            branch.read_documents(named), checkout / branch.folder, by_name=True
+    if blobs:
+        feature_documents = _select_documents(
+            branch.read_documents(blobs), checkout / branch.folder, by_name=True
         )
     else:
-        own = _select_documents(
+        feature_documents = _select_documents(
             _read_texts(project.features_folder / slug, FEATURE_DOCUMENTS),
             project.features_folder / slug,
             by_name=True,
         )
 
     return (
-        *own,
+        *feature_documents,
         *_select_documents(
             _read_texts(project.root, PROJECT_DOCUMENTS), project.root, by_name=False
         ),
@@ -78,7 +75,7 @@ def read_context_documents(
 
 
 def agent_file_pieces(phase: str) -> Iterator[ContextPiece]:
-    """The agent file of a phase, which is the job description of its agents."""
+    """Yield the agent file of a phase: the job description of its agents."""
     if (file := find_phase_file(phase)) is not None:
         yield ContextPiece(PieceKind.ROLE, file.name, file.text)
 
@@ -88,14 +85,14 @@ def _is_feature_document(name: str) -> bool:
 
 
 def _read_texts(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
-    found = {}
+    texts = {}
     for name in names:
         try:
-            found[name] = read_document_text(folder / name)
+            texts[name] = read_document_text(folder / name)
         except UnreadableDocument:
             continue
 
-    return found
+    return texts
 
 
 def _select_documents(

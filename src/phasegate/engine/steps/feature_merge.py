@@ -1,4 +1,4 @@
-"""The end of a feature: its branch merged into its base, and what is done with put away."""
+"""Merge a feature's branch into its base, and clean up its checkouts and branches."""
 
 from __future__ import annotations
 
@@ -40,115 +40,115 @@ from phasegate.workspace.removal import remove_tree
 from phasegate.workspace.repository import read_refs
 
 _MAX_ATTEMPTS = 20
-_SIGNING_REMEDY = "unlock the key, or fix gpg.format, user.signingkey and gpg.program, then resolve: the merge is tried again"
+_SIGNING_REMEDY = (
+    "unlock the key, or fix gpg.format, user.signingkey and gpg.program, "
+    "then resolve to retry the merge"
+)
 MAX_AGENTS = 64
 
 
 def merge_feature(
     project: Project, feature: Feature, notes: TrailNoteBuilder
 ) -> Merged | NotMerged | SentBack:
-    """Merge a feature's branch into its base.
+    """Merge a feature's branch into its base, after the checks pass on the merged tree.
 
-    Tested as merged, by compare and swap, over nobody's commits.
-
-    Only the archive may have come after the commit that the last reviewer saw.
+    The base moves by compare-and-swap, so that no other commit is lost. After the last reviewed
+    commit, only changes of the archive phase are accepted.
     """
     branch = FeatureBranch(project, feature.workflow.feature)
     base = feature.base
-    if hooked := check_commit_hooks(project, branch.name, base):
-        return hooked
+    if refusal := check_commit_hooks(project, branch.name, base):
+        return refusal
 
     title = f"{branch.slug}: {' '.join(feature.description.split()) or feature.workflow.type}"
     if not project.config.run.merge_feature_folder:
-        gone = {f"{branch.folder}/{name}": None for name in branch.list_files()}
-        branch.commit_files(gone, f"archive: {branch.folder} is not delivered\n")
+        removed_files = {f"{branch.folder}/{name}": None for name in branch.list_files()}
+        branch.commit_files(removed_files, f"archive: {branch.folder} is not delivered\n")
 
     for _ in range(_MAX_ATTEMPTS):
-        done = _try_feature_merge(branch, base, title, feature.judged, notes)
-        if done is not None:
-            return done
+        result = _try_feature_merge(branch, base, title, feature.judged, notes)
+        if result is not None:
+            return result
 
-    return NotMerged(f"{base} keeps moving", "resolve when it is quiet: the merge is tried again")
+    return NotMerged(f"{base} keeps moving", "resolve to retry when nothing else merges into it")
 
 
 def _try_feature_merge(
     branch: FeatureBranch, base: str, title: str, reviewed_commit: str, notes: TrailNoteBuilder
 ) -> Merged | NotMerged | SentBack | None:
-    project, repository = branch.project, branch.project.repository
+    """Try to merge once. Return None if the base has moved."""
+    project = branch.project
+    repository = project.repository
     message = f"{title}\n\nMerge {branch.name} into {base}.\n"
-    made = prepare_merge(repository, branch.name, base, message, project.make_signature())
-    if isinstance(made, AlreadyMerged):
-        return Merged(made.commit)
+    merge = prepare_merge(repository, branch.name, base, message, project.make_signature())
+    if isinstance(merge, AlreadyMerged):
+        return Merged(merge.commit)
 
-    if isinstance(made, MergeConflict):
-        paths = ", ".join(made.paths)
+    if isinstance(merge, MergeConflict):
+        paths = ", ".join(merge.paths)
         return NotMerged(
             f"{branch.name} and {base} changed the same lines: {paths}",
             _manual_merge_remedy(branch, base),
         )
 
-    if later := branch.list_changes_since(
-        reviewed_commit, made.source_commit, CHANGELOG, branch.folder
+    if changed_later := branch.list_changes_since(
+        reviewed_commit, merge.source_commit, CHANGELOG, branch.folder
     ):
         return NotMerged(
-            f"changed on {branch.name} after its last review: {format_names(later)}",
-            "look at what changed there, and resolve if it is to be merged",
+            f"changed on {branch.name} after its last review: {format_names(changed_later)}",
+            "review these changes, then resolve to merge them",
         )
 
-    evidence = check_merge(project, branch.slug, made.target_commit, made.commit)
+    evidence = check_merge(project, branch.slug, merge.target_commit, merge.commit)
     notes.add_checks(
-        evidence, made.commit, project.document_store.put(describe_evidence(evidence).encode())
+        evidence, merge.commit, project.document_store.put(describe_evidence(evidence).encode())
     )
 
     if evidence.failures:
         return handle_failed_merge_checks(
             branch=branch,
             base=base,
-            base_tip=made.target_commit,
-            source=made.source_commit,
-            tree=made.tree,
+            base_tip=merge.target_commit,
+            source=merge.source_commit,
+            tree=merge.tree,
             evidence=evidence,
         )
 
-    made_so = sign_merge(repository, made, message, project.make_signature())
-    if isinstance(made_so, SigningFailed):
+    signed = sign_merge(repository, merge, message, project.make_signature())
+    if isinstance(signed, SigningFailed):
         return NotMerged(
-            f"your commits are to be signed (commit.gpgsign), and signing failed: {made_so.reason}",
+            f"commit.gpgsign is set, and signing failed: {signed.reason}",
             _SIGNING_REMEDY,
         )
 
-    made = made_so
     try:
-        if not project.refs.move(base, made.target_commit, made.commit):
+        if not project.refs.move(base, signed.target_commit, signed.commit):
             return None
     except BranchUpdateBlocked as error:
         return NotMerged(
-            str(error), "commit or stash what is there, then resolve: the merge is tried again"
+            str(error), "commit or stash your changes, then resolve to retry the merge"
         )
 
-    notes.add_merge(made.commit, message)
-    return Merged(made.commit)
+    notes.add_merge(signed.commit, message)
+    return Merged(signed.commit)
 
 
 def _manual_merge_remedy(branch: FeatureBranch, base: str) -> str:
-    return f"merge {base} into {branch.name} and solve it there, then resolve: the merge is tried again"
+    return f"merge {base} into {branch.name} and fix the conflicts, then resolve to retry the merge"
 
 
 def list_work_names(feature: Feature) -> tuple[str, ...]:
-    """All that checkouts and branches of a feature are named after."""
+    """Return the names after which a feature's checkouts and branches are named."""
     return (*feature.packages, *feature.workflow.phases, "archive", "feature")
 
 
 def clean_up_feature(project: Project, feature: Feature) -> Completed:
-    """Put away checkouts, rooms, and branches that the base has; what holds more is kept and named."""
+    """Remove checkouts, temporary folders and merged branches; list the branches that are kept."""
     slug = feature.workflow.feature
     names = list_work_names(feature)
     remove_checkouts(project, slug, names)
     branches = list_feature_branches(project, slug, names)
-    if feature.pull and feature.merged:
-        merged = feature.pull.head
-    else:
-        merged = ""
+    merged = feature.pull.head if feature.pull and feature.merged else ""
 
     return Completed(
         tuple(
@@ -160,7 +160,7 @@ def clean_up_feature(project: Project, feature: Feature) -> Completed:
 
 
 def _try_drop_branch(project: Project, slug: str, branch: str, base: str, merged: str) -> bool:
-    """A branch is not needed when its base, or the feature's branch, has its whole history."""
+    """Delete a branch whose history is contained in the base or in the feature's branch."""
     targets = (base, f"feat/{slug}") if branch != f"feat/{slug}" else (base,)
     return any(
         delete_merged_branch(project.repository, branch, target, merged) for target in targets
@@ -168,40 +168,40 @@ def _try_drop_branch(project: Project, slug: str, branch: str, base: str, merged
 
 
 def remove_checkouts(project: Project, slug: str, work_names: Iterable[str]) -> tuple[str, ...]:
-    """Remove the checkouts of a feature, saving what is in them; the folders that had to stay."""
+    """Remove the checkouts of a feature, saving their changes. Return the folders that are kept."""
     kept = []
 
     for work in work_names:
-        for found in _find_checkouts(project, slug, work):
+        for checkout in _find_checkouts(project, slug, work):
             if isinstance(
-                remove_checkout(found, project.make_signature(), collect_lent_secrets(project)),
+                remove_checkout(checkout, project.make_signature(), collect_lent_secrets(project)),
                 UnsavedWork,
             ):
-                kept.append(str(found.folder))
+                kept.append(str(checkout.folder))
 
-        for room in (
+        for folder in (
             review_folder(project, f"{slug}-{work}"),
             project.location.data_folder / "rooms" / f"{slug}-{work}",
         ):
-            if room.exists():
-                remove_tree(room)
+            if folder.exists():
+                remove_tree(folder)
 
     return tuple(kept)
 
 
 def _find_checkouts(project: Project, slug: str, work: str) -> Iterator[Checkout]:
-    """The checkouts of a piece of work: one, or one for each agent."""
+    """Yield the checkouts of a package or phase: one, one per agent, or one per attempt."""
     single = Assignment(slug, work)
     shares = (Assignment(slug, work, index) for index in range(MAX_AGENTS))
     attempts = (Assignment(slug, work, attempt=number) for number in range(MAX_ATTEMPTS))
     for assignment in (single, *shares, *attempts):
-        found = find_checkout(project.repository, assignment)
-        if found is not None:
-            yield found
+        checkout = find_checkout(project.repository, assignment)
+        if checkout is not None:
+            yield checkout
 
 
 def list_feature_branches(project: Project, slug: str, work_names: Iterable[str]) -> list[str]:
-    """The branches of a feature that there are, its own last."""
+    """List the existing branches of a feature, the feature's own branch last."""
     tries = (
         Assignment(slug, work, attempt=number).branch
         for work in work_names
@@ -214,56 +214,54 @@ def list_feature_branches(project: Project, slug: str, work_names: Iterable[str]
 
 
 def check_commit_hooks(project: Project, branch: str, base: str) -> NotMerged | None:
-    """A person may want no commits that their hooks have not seen."""
-    if project.config.run.commit_hooks is CommitHookPolicy.STOP:
-        hooks = list_commit_hooks(project.repository)
-    else:
-        hooks = ()
+    """Refuse the merge if the user wants no commits that bypass the repository's hooks."""
+    if project.config.run.commit_hooks is not CommitHookPolicy.STOP:
+        return None
 
+    hooks = list_commit_hooks(project.repository)
     if not hooks:
         return None
     return NotMerged(
-        f"commits here go through hooks ({', '.join(hooks)}), and they are not run on ours",
-        f'merge {branch} into {base} by hand, or set commit_hooks = "skip" in [run]; then resolve',
+        f"this repository has commit hooks ({', '.join(hooks)}), which Phasegate does not run",
+        f'merge {branch} into {base} manually, or set commit_hooks = "skip" in [run]; then resolve',
     )
 
 
 def skipped_hook_notices(project: Project) -> tuple[str, ...]:
-    """What a person is told where their hooks would run at a commit, and do not at ours."""
+    """Return a notice if the repository has commit hooks, which are not run on this merge."""
     hooks = list_commit_hooks(project.repository)
     if hooks:
-        return (f"not run on this merge: your hooks {', '.join(hooks)} ([run] commit_hooks)",)
+        return (f"your hooks were not run on this merge: {', '.join(hooks)} ([run] commit_hooks)",)
     return ()
 
 
 def handle_failed_merge_checks(
     branch: FeatureBranch, base: str, base_tip: str, source: str, tree: str, evidence: Evidence
 ) -> SentBack | NotMerged | None:
-    """What becomes of a red combination.
+    """Decide what to do when the checks fail on the merged tree.
 
-    None if the branch moved meanwhile.
-
-    Where nothing came since the feature began, or the base fails by itself, more work at the
-    feature would not help.
+    Return None if the branch has moved. If the base has no new commits, or fails by itself, more
+    work on the feature would not help: the merge is refused. Otherwise the merge commit goes to the
+    feature's branch and the feature is sent back.
     """
     project = branch.project
     remedy = f"fix {branch.name}, then resolve"
-    found = "\n".join(describe_failures(evidence))
-    since = list_merged_subjects(project.repository, source, base_tip)
+    failures = "\n".join(describe_failures(evidence))
+    new_subjects = list_merged_subjects(project.repository, source, base_tip)
     reason = f"the checks fail on {branch.name} merged into {base}"
-    if not since:
-        return NotMerged(f"{reason}:\n{found}", remedy)
+    if not new_subjects:
+        return NotMerged(f"{reason}:\n{failures}", remedy)
 
     if check_merge(project, branch.slug, base_tip, base_tip).failures:
         return NotMerged(
-            f"{reason}, and on {base} without it:\n{found}", f"fix {base}, then resolve"
+            f"{reason}, and on {base} without it:\n{failures}", f"fix {base}, then resolve"
         )
 
-    message = f"{branch.slug}: take in what came to {base}\n"
+    message = f"{branch.slug}: merge new commits of {base}\n"
     commit = write_tree_commit(
         project.repository, tree, (source, base_tip), project.make_signature(), message
     )
     if not project.refs.move(branch.name, source, commit):
         return None
 
-    return SentBack(explain_failed_combination(branch.name, base, since), found, remedy)
+    return SentBack(explain_failed_combination(branch.name, base, new_subjects), failures, remedy)

@@ -1,4 +1,4 @@
-"""The steps of a feature's phases and of its closing, each from values to events."""
+"""Steps of a feature's phases and of its merge, as functions from values to events."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ from phasegate.workspace.commit_log import list_blobs
 from phasegate.workspace.merge import find_fork_point
 from phasegate.workspace.removal import remove_tree
 
-REVIEWED_TREE_CHECK = "comparison with what was judged"
+REVIEWED_TREE_CHECK = "comparison with the reviewed commit"
 MAX_SUMMARY_CHARS = 2_000
 
 
 class FeatureSteps:
-    """Fulfils `steps.Steps` for a feature."""
+    """Steps of a feature; implements `UnitSteps`."""
 
     def __init__(self, project: Project, slug: str) -> None:
         self._project = project
         self._branch = FeatureBranch(project, slug)
 
-    def run(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:  # noqa: C901
+    def run(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
         match feature.todo[0]:
             case Step.HARVEST:
                 return self._harvest_documents(feature, context)
@@ -88,12 +88,10 @@ class FeatureSteps:
             case Step.MERGE:
                 notes = TrailNoteBuilder(self._project, context.workers)
                 merged = merge_feature(self._project, feature, notes)
-                if isinstance(merged, Merged):
-                    skipped = skipped_hook_notices(self._project)
-                else:
-                    skipped = ()
+                is_merged = isinstance(merged, Merged)
+                notices = skipped_hook_notices(self._project) if is_merged else ()
 
-                return StepResult(events=(merged,), notices=skipped, trail_notes=notes.entries)
+                return StepResult(events=(merged,), notices=notices, trail_notes=notes.entries)
             case Step.PUBLISH | Step.AWAIT | Step.CLEAN_UP if (
                 feature.pull or feature.todo[0] is Step.PUBLISH
             ):
@@ -101,19 +99,19 @@ class FeatureSteps:
             case Step.CLEAN_UP:
                 return StepResult((clean_up_feature(self._project, feature),))
             case step:
-                raise AssertionError(f"{step} is not ours to carry out")
+                raise AssertionError(f"unexpected step {step}")
 
     def _run_forge_step(
         self, feature: Feature, context: StepContext
     ) -> StepResult[AnyFeatureEvent]:
-        """A pull request is published, looked at, and done with.
+        """Publish a pull request, poll it, or clean up after it.
 
-        Nothing of a forge is loaded where there is none.
+        Forge modules are imported only here: runs without a forge do not load them.
         """
-        from phasegate.engine.steps.feature_pull import FeaturePullRequest, delete_remote_branch
+        from phasegate.engine.steps.feature_pull import FeaturePullRequest, delete_feature_branch
 
         if feature.todo[0] is Step.CLEAN_UP:
-            notices = delete_remote_branch(self._project, feature)
+            notices = delete_feature_branch(self._project, feature)
             return StepResult((clean_up_feature(self._project, feature),), notices=notices)
 
         steps = FeaturePullRequest(self._project, feature, context)
@@ -129,12 +127,7 @@ class FeatureSteps:
         if role is None or feature.open_job is not None:
             return ()
 
-        again = feature.asked_again
-        retries = feature.retries
-        if again or retries:
-            reason = feature.workflow.reason
-        else:
-            reason = ""
+        is_retry = feature.asked_again or feature.retries
 
         return (
             AgentRequest(
@@ -142,9 +135,9 @@ class FeatureSteps:
                 phase=feature.phase.key,
                 round=feature.round,
                 agent_index=0,
-                retries=retries,
-                asked_again=again,
-                retry_reason=reason,
+                retries=feature.retries,
+                asked_again=feature.asked_again,
+                retry_reason=feature.workflow.reason if is_retry else "",
             ),
         )
 
@@ -156,9 +149,9 @@ class FeatureSteps:
         job: str,
         context: StepContext,
     ) -> JobAssignment:
-        """A critic sees a copy that is thrown away.
+        """Assign a job: a checkout for a writer, a throw-away copy for a critic or reviewer.
 
-        What the commands ran on is what a reviewer sees.
+        A reviewer gets the commit on which the commands ran.
         """
         assignment = self._assignment(feature)
 
@@ -168,19 +161,19 @@ class FeatureSteps:
                 self._project.repository, assignment, self.checkout_options()
             )
             folder = checkout.folder
-            aside = checkout.record.set_aside
+            set_aside = checkout.record.set_aside
         else:
             commit = feature.judged or self._branch.read_head()
             folder = copy_for_review(self._project, assignment.name, commit)
-            aside = (STATE_FOLDER,)
+            set_aside = (STATE_FOLDER,)
 
         write_state_file(
-            folder, context.state_json, list_blobs(self._project.repository, commit), aside
+            folder, context.state_json, list_blobs(self._project.repository, commit), set_aside
         )
         for words in context.user_answers:
             feature = add_user_note(feature, words, feature.workflow.index)
 
-        briefed = build_phase_job(
+        assigned = build_phase_job(
             branch=self._branch,
             feature=feature,
             request=request,
@@ -190,7 +183,7 @@ class FeatureSteps:
             commit=commit,
             artifacts=context.artifacts,
         )
-        return briefed._replace(
+        return assigned._replace(
             own_checkout=assignment if request.role in WRITER_ROLES else None,
             entries_before_start=context.check_entries,
         )
@@ -224,14 +217,14 @@ class FeatureSteps:
         return ()
 
     def save_lost_work(self, feature: Feature) -> None:
-        found = find_checkout(self._project.repository, self._assignment(feature))
-        if found is not None and ROLE_BY_STEP.get(feature.todo[0]) in WRITER_ROLES:
-            raise_if_unsaved(reset_checkout(found, self.checkout_options()))
+        checkout = find_checkout(self._project.repository, self._assignment(feature))
+        if checkout is not None and ROLE_BY_STEP.get(feature.todo[0]) in WRITER_ROLES:
+            raise_if_unsaved(reset_checkout(checkout, self.checkout_options()))
 
     def make_lost_event(self, job: str, reason: str, last_seen: str) -> JobEnded:
         return JobEnded(job=job, end=JobEndKind.LOST, reason=reason, last_seen=last_seen)
 
-    # --- what we do ourselves
+    # --- steps without an agent
 
     def _harvest_documents(
         self, feature: Feature, context: StepContext
@@ -241,7 +234,7 @@ class FeatureSteps:
         checkout = ensure_checkout(self._project.repository, assignment, self.checkout_options())
         scope = writer_scope(self._branch, "archive" if feature.closing else "plan")
         title = f"{assignment.work_id}: documents, round {feature.round}"
-        left = AgentChanges(
+        changes = AgentChanges(
             checkout,
             scope,
             title,
@@ -249,16 +242,14 @@ class FeatureSteps:
             lent_secrets=collect_lent_secrets(self._project),
         )
 
-        if against := harvest_documents(self._branch, left, notes):
-            # Nothing is taken over. What was written is saved; where it cannot be, it stays, and
-            # that is told too.
-            renewed = reset_checkout(checkout, self.checkout_options())
-            kept = (
-                (f"{renewed.folder} is kept: {renewed.reason}",)
-                if isinstance(renewed, UnsavedWork)
-                else ()
-            )
-            return StepResult((ScopeViolated((*against, *kept)),), trail_notes=notes.entries)
+        if problems := harvest_documents(self._branch, changes, notes):
+            # Nothing is committed. The changes are saved; if that fails, the checkout is kept and
+            # reported.
+            reset = reset_checkout(checkout, self.checkout_options())
+            if isinstance(reset, UnsavedWork):
+                problems = (*problems, f"{reset.folder} is kept: {reset.reason}")
+
+            return StepResult((ScopeViolated(problems),), trail_notes=notes.entries)
 
         raise_if_unsaved(
             remove_checkout(
@@ -270,9 +261,9 @@ class FeatureSteps:
         )
 
         delete_merged_branch(self._project.repository, assignment.branch, self._branch.name)
-        wanted = () if feature.closing else feature.phase.artifacts
-        there = self._branch.find_present_documents(wanted)
-        missing = tuple(name for name in wanted if name not in there)
+        required = () if feature.closing else feature.phase.artifacts
+        present = self._branch.find_present_documents(required)
+        missing = tuple(name for name in required if name not in present)
         head = self._branch.read_head()
 
         return StepResult(
@@ -281,24 +272,26 @@ class FeatureSteps:
         )
 
     def _run_commands(self, feature: Feature) -> StepResult[AnyFeatureEvent]:
-        """A phase that has no command may have been given some since.
+        """Run the commands of a phase.
 
-        That is what its stop asks for.
+        A phase without commands stops and asks for some: they may have been configured since.
         """
         phase = feature.phase
-        own = self._project.config.phases.get(phase.key)
-        commands = phase.commands or (own.commands if own else None) or ()
+        settings = self._project.config.phases.get(phase.key)
+        commands = phase.commands or (settings.commands if settings else None) or ()
         head = self._branch.read_head()
         start = find_fork_point(self._project.repository, feature.base, head)
-        ran, evidence = run_phase_commands(self._project, self._branch.slug, start, head, commands)
-        paper = self._project.document_store.put(describe_evidence(evidence).encode())
-        seen = NewEvent(
+        event, evidence = run_phase_commands(
+            self._project, self._branch.slug, start, head, commands
+        )
+        document = self._project.document_store.put(describe_evidence(evidence).encode())
+        row = NewEvent(
             CHECKS_RAN,
-            msgspec.json.encode(make_check_entries(evidence, head, paper, self._project.now())),
+            msgspec.json.encode(make_check_entries(evidence, head, document, self._project.now())),
         )
 
         return StepResult(
-            events=(ran,), rows=(seen,), command_durations_s=sum_durations_s(evidence)
+            events=(event,), rows=(row,), command_durations_s=sum_durations_s(evidence)
         )
 
     def _write_report(self, feature: Feature, context: StepContext) -> StepResult[AnyFeatureEvent]:
@@ -327,50 +320,47 @@ class FeatureSteps:
         return render_report("implementation", values)
 
     def check_gate(self, feature: Feature) -> GateChecked:
-        """What is found at the gate of the phase now.
+        """Check the gate of the phase: its documents, the plan of tasks and the reviewed commit.
 
-        Its documents, and whether the tasks can be carried out.
-
-        What was judged must be what is there: somebody may have moved the branch meanwhile.
+        The branch must still be at the reviewed commit: another process may have moved it.
         """
         branch = self._branch
         phase = feature.phase
         head = branch.read_head()
-        there = branch.find_present_documents(phase.artifacts, head)
-        if TASKS_FILE in there:
+        present = branch.find_present_documents(phase.artifacts, head)
+        problems: tuple[str, ...] = ()
+        checks = {}
+        if TASKS_FILE in present:
             problems = check_plan(branch, head)
-        else:
-            problems = ()
+            checks["plan of tasks"] = not problems
 
-        if TASKS_FILE in there:
-            checks = {"plan of tasks": not problems}
-        else:
-            checks = {}
-
-        ours = (
+        # Written by the REPORT step, which runs after the review.
+        own_files = (
             ()
             if phase.work is PhaseWork.PLANNING
             else (f"{branch.folder}/{_report_file_name(feature)}",)
         )
-        if later := branch.list_changes_since(feature.judged, head, *ours):
+        if changed_later := branch.list_changes_since(feature.judged, head, *own_files):
             checks[REVIEWED_TREE_CHECK] = False
             problems = (
                 *problems,
-                f"changed on {branch.name} after it was judged: {format_names(later)}",
+                f"changed on {branch.name} after its review: {format_names(changed_later)}",
             )
 
-        found = "\n".join(problems)
-        said = f"{there} {checks} {dict(feature.commands)} {feature.verdict}\n{found}\n{feature.report}"
+        text = "\n".join(problems)
+        results = f"{present} {checks} {dict(feature.commands)} {feature.verdict}"
 
-        return GateChecked(there, checks, found, failure_key(said))
+        return GateChecked(
+            present, checks, text, failure_key(f"{results}\n{text}\n{feature.report}")
+        )
 
-    # --- what the steps share
+    # --- helpers
 
     def _assignment(self, feature: Feature) -> Assignment:
         return Assignment(self._branch.slug, "archive" if feature.closing else feature.phase.key)
 
     def checkout_options(self) -> CheckoutOptions:
-        """With what the checkout of a writer is made."""
+        """Return the options with which a writer's checkout is created."""
         signature = self._project.make_signature()
         worktrees = self._project.worktrees_folder
         return CheckoutOptions(
@@ -386,11 +376,12 @@ def _render_package_row(row: PackageRow) -> str:
     tasks = decode_task_statuses(row.tasks)
     done = sum(status == "COMPLETED" for status in tasks.values())
     title = row.title.replace("|", "/")
-    return f"| {row.id} | {row.state} | {row.round} | {f'{done} of {len(tasks)}' if tasks else '-'} | {title} |"
+    progress = f"{done} of {len(tasks)}" if tasks else "-"
+    return f"| {row.id} | {row.state} | {row.round} | {progress} | {title} |"
 
 
 def _render_package_section(row: PackageRow, context: StepContext) -> str:
-    """The statuses of a package's tasks, and what its agents said they built in the last round."""
+    """Render a package's task statuses and its agents' summaries of the last round."""
     claims = select_latest_claims(
         [one for one in context.claims if one.package == row.id], row.round
     )
@@ -399,16 +390,15 @@ def _render_package_section(row: PackageRow, context: StepContext) -> str:
         f"| {name} | {status or NO_STATUS} |"
         for name, status in decode_task_statuses(row.tasks).items()
     )
-    said = collapse_whitespace(summary)[:MAX_SUMMARY_CHARS] or "-"
-    if tasks:
-        form = "implementation-package"
-    else:
-        form = "implementation-package-plain"
+    template = "implementation-package" if tasks else "implementation-package-plain"
+    values = {
+        "WP_ID": row.id,
+        "TITLE": collapse_whitespace(row.title),
+        "TASKS": tasks,
+        "SUMMARY": collapse_whitespace(summary)[:MAX_SUMMARY_CHARS] or "-",
+    }
 
-    return render_report(
-        form,
-        {"WP_ID": row.id, "TITLE": collapse_whitespace(row.title), "TASKS": tasks, "SUMMARY": said},
-    )
+    return render_report(template, values)
 
 
 def _report_file_name(feature: Feature) -> str:

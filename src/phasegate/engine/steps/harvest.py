@@ -1,6 +1,6 @@
-"""What agents left in their checkouts.
+"""Collect the changes that agents left in their checkouts.
 
-Judged by the scope, taken over, remarked on for the reviewer.
+Changes are checked against the scope, committed, and summarized in remarks for the reviewer.
 """
 
 from __future__ import annotations
@@ -44,17 +44,15 @@ from phasegate.workspace.tree_diff import diff_trees
 def harvest_package(
     workspace: PackageWorkspace, run: PackageRun, context: StepContext, *, is_resumed: bool = False
 ) -> StepResult[AnyPackageEvent]:
-    """Look at every checkout.
+    """Inspect every checkout; if all stay within their scope, join them on the package's branch.
 
-    If all of them are within their scope, join them on the package's branch.
-
-    `is_resumed`: a dispatcher before this one saw the agents end. If nothing is found then, a power
-    failure may have taken it: that is no round that changed nothing, and another one goes on
-    without a person.
+    `is_resumed`: an earlier process saw the agents end. If there are no changes then, a power
+    failure may have lost them: the round does not count as unchanged, and the next round starts
+    without asking the user.
     """
     notes = TrailNoteBuilder(workspace.project, context.workers)
     title = f"{workspace.package.work_package_id}: {workspace.package.title}"
-    found = [
+    changes = [
         AgentChanges(
             checkout,
             workspace.scope(index, context.scope_exceptions),
@@ -69,69 +67,64 @@ def harvest_package(
     for index in range(workspace.agent_count):
         workspace.disarm_checkout(index)
 
-    strayed = [
-        tuple(_add_owner(workspace, index, text) for text in left.find_violations())
-        for index, left in enumerate(found)
-    ]
-    for index, texts in enumerate(strayed):
+    violations: tuple[str, ...] = ()
+    for index, one in enumerate(changes):
+        texts = tuple(_add_owner(workspace, index, text) for text in one.find_violations())
         notes.add_violations(texts, index)
+        violations += texts
 
-    violations = tuple(text for texts in strayed for text in texts) or tuple(
-        _find_conflicting_lock_files(found)
-    )
+    violations = violations or tuple(_find_conflicting_lock_files(changes))
     if violations:
         return StepResult((Harvested(violations=violations),), trail_notes=notes.entries)
 
-    if leaking := [
-        (left.checkout, texts)
-        for left in found
-        if (texts := tuple(dict.fromkeys(left.find_leaks())))
-    ]:
-        renewed = [
-            reset_checkout(checkout, workspace.checkout_options()) for checkout, _ in leaking
-        ]
-        kept = tuple(
-            f"{one.folder} is not reset: {one.reason}"
-            for one in renewed
-            if isinstance(one, UnsavedWork)
-        )
-        leaks = tuple(text for _, texts in leaking for text in texts)[:MAX_NAMES_SHOWN]
-        notes.add_violations(f"{text}: it holds a key that was lent to the agent" for text in leaks)
+    leaks: list[str] = []
+    kept = []
+    for one in changes:
+        if locations := dict.fromkeys(one.find_leaks()):
+            leaks += locations
+            reset = reset_checkout(one.checkout, workspace.checkout_options())
+            if isinstance(reset, UnsavedWork):
+                kept.append(f"{reset.folder} is not reset: {reset.reason}")
+
+    if leaks:
+        leaks = leaks[:MAX_NAMES_SHOWN]
+        notes.add_violations(map(_describe_leak, leaks))
         return StepResult(
-            events=(Harvested(leaks=leaks),), rows=(), notices=kept, trail_notes=notes.entries
+            events=(Harvested(leaks=tuple(leaks)),), notices=tuple(kept), trail_notes=notes.entries
         )
 
-    taken = [left.commit_to_branch() for left in found]
+    harvests = [one.commit_to_branch() for one in changes]
     remarks = (
-        *(remark for left in found for remark in left.remarks()),
-        *_renamed_commit_remarks(workspace, taken),
+        *(remark for one in changes for remark in one.remarks()),
+        *_renamed_commit_remarks(workspace, harvests),
     )
-    paper = write_remarks(
+    remarks_document = write_remarks(
         workspace.project, remarks, workspace.evidence_path(run.round, ".remarks")
     )
-    notes.add_commits(taken, run.commit or found[0].checkout.start)
-    tip = taken[-1].tip
-    if diff_trees(workspace.project.repository.place(), found[0].checkout.base, tip):
-        commit = tip
-    else:
-        commit = ""
+    first = changes[0].checkout
+    notes.add_commits(harvests, run.commit or first.start)
+    tip = harvests[-1].tip
+    commit = tip if diff_trees(workspace.project.repository.place(), first.base, tip) else ""
 
-    base = () if commit else workspace.blobs_of(found[0].checkout.base)
-    there = tuple(path for path in workspace.package.deliverables.all if path in base)[
-        :MAX_NAMES_SHOWN
-    ]
+    # Without changes, the package may have been delivered before.
+    base_paths = () if commit else workspace.blobs_of(first.base)
+    delivered = [path for path in workspace.package.deliverables.all if path in base_paths]
     event = Harvested(
         commit=commit,
-        remarks=paper,
-        there=there,
+        remarks=remarks_document,
+        there=tuple(delivered[:MAX_NAMES_SHOWN]),
         unchanged=commit == run.previous_commit and not is_resumed,
     )
 
     return StepResult(events=(event,), notices=remarks, trail_notes=notes.entries)
 
 
+def _describe_leak(location: str) -> str:
+    return f"{location}: contains a key that was passed to the agent"
+
+
 def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
-    """A paper for the reviewer with these remarks; none at all is no paper."""
+    """Store these remarks as a document for the reviewer; return its name, if any."""
     if remarks:
         return project.document_store.put(
             "".join(f"- {remark}\n" for remark in remarks).encode(), name
@@ -142,8 +135,9 @@ def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
 def _renamed_commit_remarks(
     workspace: PackageWorkspace, harvests: Sequence[Harvest]
 ) -> Iterator[str]:
-    """The commits that got the package's name in front, for the reviewer to know that it is not the
-    agent's.
+    """Yield a remark on commits whose message was prefixed with the package's id.
+
+    The reviewer should know that the prefix is not the agent's.
     """
     titles = [
         one.message.partition("\n")[0]
@@ -159,28 +153,31 @@ def _renamed_commit_remarks(
 
 
 def _add_owner(workspace: PackageWorkspace, index: int, violation: str) -> str:
-    """A violation, and whose file it is where another agent of the package owns it."""
+    """Add the owner to a violation if the file belongs to another agent of the package."""
     path = violation.partition(": ")[0]
     owners = (other for other in range(workspace.agent_count) if other != index)
     for other in owners:
         share = workspace.share(other)
         if share is not None and path in share.deliverables:
-            return f"{violation}; it is the file of agent {other}"
+            return f"{violation}; the file belongs to agent {other}"
 
     return violation
 
 
-def _find_conflicting_lock_files(found: Sequence[AgentChanges]) -> Iterator[str]:
-    """Lock files are everybody's: two agents may have changed one, each in another way."""
+def _find_conflicting_lock_files(changes: Sequence[AgentChanges]) -> Iterator[str]:
+    """Yield lock files that two agents changed differently: they are in everyone's scope."""
     first: dict[str, DiskEntry | None] = {}
-    for left in found:
-        for path, version in left.versions.items():
+    for one in changes:
+        for path, version in one.versions.items():
             if first.setdefault(path, version) != version:
-                yield escape_unprintable(f"{path}: two agents changed it, each in another way")
+                yield escape_unprintable(f"{path}: changed differently by two agents")
 
 
 def render_violations(violations: Sequence[Violation]) -> Iterator[str]:
-    """Each violation as it goes on record: an agent's file names need not be text, nor few."""
+    """Render violations for the journal: escaped, and limited in number.
+
+    An agent chooses its file names, which may be unprintable or very many.
+    """
     for violation in violations[:MAX_NAMES_SHOWN]:
         yield escape_unprintable(f"{violation.path}: {violation.detail}")
     if len(violations) > MAX_NAMES_SHOWN:
@@ -188,7 +185,7 @@ def render_violations(violations: Sequence[Violation]) -> Iterator[str]:
 
 
 def summarize_paths(paths: Sequence[str]) -> str:
-    """The first of these paths, and how many more there are."""
+    """Join the first paths, followed by the number of further ones."""
     if len(paths) > MAX_NAMES_SHOWN:
         more = [f"and {len(paths) - MAX_NAMES_SHOWN} more"]
     else:
@@ -197,7 +194,7 @@ def summarize_paths(paths: Sequence[str]) -> str:
 
 
 class AgentChanges:
-    """What one agent left in its checkout."""
+    """Changes that one agent left in its checkout."""
 
     def __init__(
         self,
@@ -224,8 +221,9 @@ class AgentChanges:
         return self._observation.versions
 
     def find_violations(self) -> Iterator[str]:
+        """Yield every change outside of the scope, as text."""
         if isinstance(self._observation, CheckoutTooLarge):
-            yield f"the checkout holds more than {self._observation.limit} {self._observation.what}"
+            yield f"the checkout has more than {self._observation.limit} {self._observation.what}"
             return
 
         outside = find_violations(
@@ -234,23 +232,23 @@ class AgentChanges:
         yield from map(self._lent_secrets.redact, render_violations(outside))
 
     def find_leaks(self) -> Iterator[str]:
-        """Where a key stands that was lent to the agent."""
+        """Yield the places that contain a key that was passed to the agent."""
         if not isinstance(self._observation, CheckoutTooLarge):
             yield from find_leaks(
                 self.checkout, self._observation, self._is_deliverable, self._lent_secrets
             )
 
     def remarks(self) -> Iterator[str]:
-        """What is no violation, and for the reviewer to know."""
+        """Yield remarks for the reviewer on changes that are no violations."""
         assert not isinstance(self._observation, CheckoutTooLarge)
-        found = {
+        paths_by_note = {
             "locks": list_changed_lock_files(self._observation.changes, self._scope),
             "passing": [change.path for change in self._observation.transient_changes],
             "git_directory": [change.path for change in self._observation.git_directory_changes],
         }
-        for name, paths in found.items():
+        for note, paths in paths_by_note.items():
             if paths:
-                yield render_note(name, FILES=self._lent_secrets.redact(summarize_paths(paths)))
+                yield render_note(note, FILES=self._lent_secrets.redact(summarize_paths(paths)))
 
     def _is_deliverable(self, path: str) -> bool:
         return not self._scope.is_litter(path) and (
@@ -258,12 +256,9 @@ class AgentChanges:
         )
 
     def commit_to_branch(self) -> Harvest:
-        """The work's branch, with what this agent may deliver put on it.
-
-        A second time is no harm.
-        """
+        """Commit what the agent may deliver to the work's branch. Safe to repeat."""
         assert not isinstance(self._observation, CheckoutTooLarge)
-        taken = harvest_checkout(
+        harvest = harvest_checkout(
             self.checkout,
             self._observation,
             self._is_deliverable,
@@ -271,12 +266,12 @@ class AgentChanges:
             title=self._title,
         )
 
-        if isinstance(taken, RefMoved) and taken.actual is None:
+        if isinstance(harvest, RefMoved) and harvest.actual is None:
             raise missing_branch_error(self.checkout.repository, self.checkout.assignment.branch)
-        if not isinstance(taken, Harvest):
-            raise StateConflict(f"the work could not be taken over: {taken}", "try it again")
+        if not isinstance(harvest, Harvest):
+            raise StateConflict(f"the changes could not be collected: {harvest}", "try again")
 
-        return taken
+        return harvest
 
 
 _MAX_ATTEMPTS = 5
@@ -285,27 +280,23 @@ _MAX_ATTEMPTS = 5
 def harvest_documents(
     branch: FeatureBranch, changes: AgentChanges, notes: TrailNoteBuilder
 ) -> tuple[str, ...]:
-    """Take over what a writer left, if it is within its scope; what stands against it.
+    """Commit a writer's documents to the feature's branch, or return what is wrong with them.
 
-    A second time is no harm.
-
-    Documents are shown to other agents and merged: where something looks like a secret nothing is
-    taken, and it is told where.
+    Safe to repeat. Documents are given to other agents and merged: if a line looks like a secret,
+    nothing is committed and its location is returned.
     """
-    leaks = (
-        f"{where}: it holds a key that was lent to the agent" for where in changes.find_leaks()
-    )
+    leaks = map(_describe_leak, changes.find_leaks())
     if violations := (*changes.find_violations(), *leaks):
         notes.add_violations(violations)
         return violations
 
-    taken = changes.commit_to_branch()
-    if secrets := _find_committed_secrets(branch, changes.checkout.start, taken.tip):
+    harvest = changes.commit_to_branch()
+    if secrets := _find_committed_secrets(branch, changes.checkout.start, harvest.tip):
         notes.add_violations(secrets)
         return secrets
 
-    notes.add_commits([taken], changes.checkout.start)
-    if not branch.fast_forward(taken.tip):
+    notes.add_commits([harvest], changes.checkout.start)
+    if not branch.fast_forward(harvest.tip):
         _merge_branch(branch, changes.checkout.assignment.branch)
 
     return ()
@@ -322,23 +313,23 @@ def _find_committed_secrets(branch: FeatureBranch, start: str, tip: str) -> tupl
 
 
 def _merge_branch(branch: FeatureBranch, source: str) -> None:
-    """Somebody moved the feature's branch meanwhile: both histories are kept."""
+    """Merge a branch into the feature's branch, which another process has moved."""
     project = branch.project
     target = branch.name
 
     for _ in range(_MAX_ATTEMPTS):
-        made = prepare_merge(
+        merge = prepare_merge(
             project.repository, source, target, f"merge {source}\n", project.make_signature()
         )
-        if isinstance(made, MergeConflict):
+        if isinstance(merge, MergeConflict):
             raise StateConflict(
-                f"{source} and {target} changed the same files: {', '.join(made.paths)}",
-                f"merge {source} into {target} by hand, then run again",
+                f"{source} and {target} changed the same files: {', '.join(merge.paths)}",
+                f"merge {source} into {target} manually, then run again",
             )
 
-        if isinstance(made, AlreadyMerged):
+        if isinstance(merge, AlreadyMerged):
             return
-        if project.refs.move(target, made.target_commit, made.commit):
+        if project.refs.move(target, merge.target_commit, merge.commit):
             return
 
     raise StateConflict(f"{target} keeps moving", "run again")

@@ -1,7 +1,4 @@
-"""What a package's document says of the project around it.
-
-And documents that others wrote, made whole.
-"""
+"""Collect the project facts that a package's document states, and complete foreign documents."""
 
 from __future__ import annotations
 
@@ -30,10 +27,10 @@ PLANNING_DOCUMENTS = ("spec.md", "plan.md", "architecture.md", "test-strategy.md
 def build_package_plan(
     branch: FeatureBranch, package: WorkPackage, commit: str, texts: Mapping[str, str]
 ) -> PackagePlan:
-    """What a commit says for the documents of packages.
+    """Collect what the documents of packages state about a commit.
 
-    The commands that our checks will run, for the agent to try first; the language; what the
-    feature's documents (`texts`) say.
+    That is: the commands that the checks will run, so that the agent can try them first; the
+    language; excerpts of the feature's documents (`texts`).
     """
     project = branch.project
     files = read_project_files(project, commit)
@@ -41,17 +38,17 @@ def build_package_plan(
         project, package.profile, (path for path in files.paths if "/" not in path)
     )
     facts = collect_language_facts(profile.name if profile else "", files)
-    asked = {
-        f"{name} in {one.plan.root}" if one.plan.root else name: line
-        for one in make_check_plans(project, package, commit, commit)
-        for name, line in one.plan.commands.items()
+    commands = {
+        f"{name} in {check.plan.root}" if check.plan.root else name: line
+        for check in make_check_plans(project, package, commit, commit)
+        for name, line in check.plan.commands.items()
         if line
     }
 
     return PackagePlan(
         created="",
         base_branch=branch.name,
-        commands=asked,
+        commands=commands,
         requirement_texts=extract_requirement_texts(texts.get("spec.md", "")),
         documents=tuple(name for name in PLANNING_DOCUMENTS if name in texts),
         profile=profile,
@@ -65,17 +62,15 @@ def build_package_plan(
 def complete_package_document(
     project: Project, record: RecordReader, planned_package: PlannedPackage, timeout_s: float
 ) -> PlannedPackage:
-    """A package whose document lacks nothing that an agent must know.
+    """Return a package whose document has every section that an agent needs.
 
-    One that we wrote ourselves is as it was.
+    A document that Phasegate wrote is complete and returned unchanged.
     """
     if has_all_sections(planned_package.document):
         return planned_package
 
-    package, branch = (
-        planned_package.package,
-        FeatureBranch(project, planned_package.package.feature_slug),
-    )
+    package = planned_package.package
+    branch = FeatureBranch(project, package.feature_slug)
     _, commit = resolve_branch_and_head(project, branch.name)
     texts = branch.read_documents(
         {
@@ -98,9 +93,9 @@ def complete_package_document(
 
 
 def extract_requirement_texts(spec: str) -> dict[str, str]:
-    """What the specification says about each requirement."""
+    """Return the text of each requirement in the specification."""
     try:
         body = read_document(spec).body
     except MalformedDocument:
         return {}
-    return {one.id: one.text for one in read_spec(body).requirements}
+    return {requirement.id: requirement.text for requirement in read_spec(body).requirements}

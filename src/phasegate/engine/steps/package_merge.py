@@ -1,7 +1,4 @@
-"""A package's work into its feature's branch.
-
-Merged on paper, checked as merged, then the ref moves.
-"""
+"""Merge a package into its feature's branch: merge in memory, check the result, move the ref."""
 
 from __future__ import annotations
 
@@ -23,53 +20,54 @@ MAX_MERGE_ATTEMPTS = 20
 def merge_package(
     workspace: PackageWorkspace, workers: Sequence[UnitWorker]
 ) -> StepResult[AnyPackageEvent]:
-    """Merge a package's work into its feature's branch, by compare and swap."""
+    """Merge a package into its feature's branch, by compare-and-swap."""
     notes = TrailNoteBuilder(workspace.project, workers)
     for _ in range(MAX_MERGE_ATTEMPTS):
-        if (done := _try_package_merge(workspace, notes)) is not None:
-            return StepResult((done,), trail_notes=notes.entries)
+        if (result := _try_package_merge(workspace, notes)) is not None:
+            return StepResult((result,), trail_notes=notes.entries)
     raise StateConflict(f"feat/{workspace.package.feature_slug} keeps moving", "dispatch again")
 
 
 def prepare_package_merge(
     workspace: PackageWorkspace, notes: TrailNoteBuilder
 ) -> PreparedMerge | PackageMerged | PackageNotMerged:
-    """A package merged with its feature's branch on paper, and checked so."""
-    package, repository, target = (
-        workspace.package,
+    """Merge a package with its feature's branch in memory, and check the result."""
+    package = workspace.package
+    target = f"feat/{package.feature_slug}"
+    merge = prepare_merge(
         workspace.project.repository,
-        f"feat/{workspace.package.feature_slug}",
+        package.branch,
+        target,
+        _merge_message(workspace),
+        workspace.signature(),
     )
-    made = prepare_merge(
-        repository, package.branch, target, _merge_message(workspace), workspace.signature()
-    )
-    if isinstance(made, AlreadyMerged):
-        return PackageMerged(made.commit)
+    if isinstance(merge, AlreadyMerged):
+        return PackageMerged(merge.commit)
 
-    if isinstance(made, MergeConflict):
+    if isinstance(merge, MergeConflict):
         for index in range(workspace.agent_count):
             workspace.renew_checkout(index)
         return PackageNotMerged(
             render_note(
-                "conflict", TARGET=target, REASON=f"conflicts in {summarize_paths(made.paths)}"
+                "conflict", TARGET=target, REASON=f"conflicts in {summarize_paths(merge.paths)}"
             )
         )
 
-    if made.target_commit != workspace.base_commit():
-        # Measured from where the branch is now: what others merged meanwhile is not this package's
-        # to answer for.
-        evidence = PackageChecker(workspace.project, package, made.target_commit).check_commit(
-            made.commit
+    if merge.target_commit != workspace.base_commit():
+        # Compare with the current head of the target: this package is not responsible for what
+        # other packages merged since it started.
+        evidence = PackageChecker(workspace.project, package, merge.target_commit).check_commit(
+            merge.commit
         )
         notes.add_checks(
             evidence,
-            made.commit,
+            merge.commit,
             workspace.project.document_store.put(describe_evidence(evidence).encode()),
         )
         if not evidence.has_passed:
             return PackageNotMerged("\n".join(describe_failures(evidence)))
 
-    return made
+    return merge
 
 
 def _merge_message(workspace: PackageWorkspace) -> str:
@@ -81,12 +79,12 @@ def _merge_message(workspace: PackageWorkspace) -> str:
 def _try_package_merge(
     workspace: PackageWorkspace, notes: TrailNoteBuilder
 ) -> PackageMerged | PackageNotMerged | None:
-    """None if the ref has moved in the meantime."""
-    made = prepare_package_merge(workspace, notes)
-    if not isinstance(made, PreparedMerge):
-        return made
-    if not workspace.project.refs.move(made.target, made.target_commit, made.commit):
+    """Try to merge once. Return None if the ref has moved."""
+    merge = prepare_package_merge(workspace, notes)
+    if not isinstance(merge, PreparedMerge):
+        return merge
+    if not workspace.project.refs.move(merge.target, merge.target_commit, merge.commit):
         return None
 
-    notes.add_merge(made.commit, _merge_message(workspace))
-    return PackageMerged(made.commit)
+    notes.add_merge(merge.commit, _merge_message(workspace))
+    return PackageMerged(merge.commit)

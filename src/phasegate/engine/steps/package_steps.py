@@ -1,7 +1,4 @@
-"""The steps of one work package, each from values to events.
-
-Checkouts, harvest, manifest, merge, and its agents.
-"""
+"""Steps of one work package: checkouts, agents, harvest, checks and merge."""
 
 from __future__ import annotations
 
@@ -22,6 +19,7 @@ from phasegate.core.machine.package_events import (
 )
 from phasegate.core.machine.package_machine import (
     AGENT_STEPS,
+    PackageAction,
     PackageRun,
     PackageStep,
     decide_package_actions,
@@ -64,29 +62,30 @@ from phasegate.workspace.removal import remove_tree
 
 
 def uses_package_pull_requests(project: Project) -> bool:
-    """Whether each package is a pull request of its own."""
+    """Return whether each package gets its own pull request."""
     merge = project.config.merge
     return merge.mode is MergeMode.PULL_REQUEST and merge.per is MergePer.PACKAGE
 
 
-# Whose statuses are recorded of one answer
+# Task statuses that are recorded per answer; an agent may report any number.
 MAX_TASK_STATUSES = 1_000
 
 
 class PackageSteps:
-    """Fulfils `steps.Steps` for a package."""
+    """Steps of a package; implements `UnitSteps`."""
 
     def __init__(
         self, workspace: PackageWorkspace, user_message: str = "", entrants: tuple[str, ...] = ()
     ) -> None:
-        """`said`: by a person, to all agents of the feature.
+        """Create the steps of a package.
 
-        `entrants`: the agents of a contest, one an attempt.
+        `user_message`: what the user said to all agents of the feature. `entrants`: the agents of a
+        contest, one per attempt.
         """
         self._workspace = workspace
         self._user_message = user_message
         self._entrants = entrants
-        # Whose agents ended while we looked on
+        # Rounds whose agents ended in this process; the others are resumed after a restart.
         self._observed_rounds: set[int] = set()
 
     def run(self, run: PackageRun, context: StepContext) -> StepResult[AnyPackageEvent]:
@@ -98,9 +97,9 @@ class PackageSteps:
                     self._workspace, run, context, is_resumed=run.round not in self._observed_rounds
                 )
             case PackageStep.VALIDATE:
-                said = select_latest_claims(context.claims, run.round)
+                claims = select_latest_claims(context.claims, run.round)
                 return validate_commit(
-                    self._workspace, run.round, run.commit, said, context.workers
+                    self._workspace, run.round, run.commit, claims, context.workers
                 )[1]
             case PackageStep.CHECK_ATTEMPT:
                 return judge_attempt(self._workspace, run, context)
@@ -109,14 +108,14 @@ class PackageSteps:
             case PackageStep.MERGE:
                 return merge_package(self._workspace, context.workers)
             case PackageStep.PUBLISH | PackageStep.AWAIT:
-                # Nothing of a forge is loaded where there is none.
+                # Imported only here: runs without a forge do not load its modules.
                 from phasegate.engine.steps.package_pull import run_forge_step
 
                 return run_forge_step(self._workspace, run, context)
             case PackageStep.CLEAN:
                 return self._clean()
             case step:
-                raise AssertionError(f"{step} is not ours to carry out")
+                raise AssertionError(f"unexpected step {step}")
 
     def _prepare(self) -> StepResult[AnyPackageEvent]:
         project = self._workspace.project
@@ -125,16 +124,19 @@ class PackageSteps:
         if branch != f"feat/{slug}":
             commit = ensure_feature_branch(project.repository, slug, branch)
 
-        # What no agent can fix is told before one is paid
+        # Report problems that no agent can fix before an agent is paid.
         PackageChecker(project, self._workspace.package, commit).refuse_unusable_base()
-        # A package that has work already goes on with it.
-        goes_on = self._entrants and project.refs.fetch(self._workspace.package.branch)
-        entrants = () if goes_on else self._entrants
-        places = [self._workspace.for_attempt(number) for number in range(len(entrants))] or [
-            self._workspace
-        ]
+
+        # A package that already has commits continues with them instead of a contest.
+        entrants = self._entrants
+        if entrants and project.refs.fetch(self._workspace.package.branch):
+            entrants = ()
+
+        attempts = [self._workspace.for_attempt(number) for number in range(len(entrants))]
         folders = ", ".join(
-            checkout.folder.name for place in places for checkout in place.ensure_checkouts()
+            checkout.folder.name
+            for workspace in attempts or [self._workspace]
+            for checkout in workspace.ensure_checkouts()
         )
         is_delta_final = project.config.run.final_review is FinalReview.DELTA
 
@@ -148,14 +150,14 @@ class PackageSteps:
         )
 
     def _clean(self) -> StepResult[AnyPackageEvent]:
-        place = self._workspace
+        workspace = self._workspace
         kept = []
 
-        for index in range(place.agent_count):
-            found = find_checkout(place.project.repository, place.assignment(index))
-            if found is not None:
+        for index in range(workspace.agent_count):
+            checkout = find_checkout(workspace.project.repository, workspace.assignment(index))
+            if checkout is not None:
                 removed = remove_checkout(
-                    found, place.signature(), place.lent_secrets, keep_for_reuse=True
+                    checkout, workspace.signature(), workspace.lent_secrets, keep_for_reuse=True
                 )
                 if isinstance(removed, UnsavedWork):
                     kept.append(f"{removed.folder} is kept: {removed.reason}")
@@ -168,29 +170,33 @@ class PackageSteps:
         if run.step not in AGENT_STEPS:
             return ()
 
-        judges = run.step is not PackageStep.IMPLEMENT
-        maker = (run.winning_agent,) if run.winning_agent else ()
         return tuple(
-            AgentRequest(
-                role=str(action.step),
-                phase=self._workspace.phase,
-                round=action.round,
-                agent_index=action.pending.agent_index,
-                retries=action.pending.retries,
-                asked_again=action.pending.asked_again,
-                retry_reason=action.pending.reason,
-                agent_override=""
-                if judges
-                else run.entrants[action.pending.agent_index]
-                if run.entrants
-                else run.winning_agent,
-                is_attempt=bool(run.entrants) and not judges,
-                authors=(run.entrants or maker) if judges else (),
-                candidates=tuple(one.number for one in run.candidates.values())
-                if run.step is PackageStep.COMPARE
-                else (),
-            )
-            for action in decide_package_actions(run)
+            self._make_agent_request(run, action) for action in decide_package_actions(run)
+        )
+
+    def _make_agent_request(self, run: PackageRun, action: PackageAction) -> AgentRequest:
+        pending = action.pending
+        request = AgentRequest(
+            role=str(action.step),
+            phase=self._workspace.phase,
+            round=action.round,
+            agent_index=pending.agent_index,
+            retries=pending.retries,
+            asked_again=pending.asked_again,
+            retry_reason=pending.reason,
+        )
+
+        if run.step is PackageStep.IMPLEMENT and run.entrants:
+            entrant = run.entrants[pending.agent_index]
+            return request._replace(agent_override=entrant, is_attempt=True)
+        if run.step is PackageStep.IMPLEMENT:
+            return request._replace(agent_override=run.winning_agent)
+
+        winner = (run.winning_agent,) if run.winning_agent else ()
+        candidates = run.candidates.values() if run.step is PackageStep.COMPARE else ()
+        return request._replace(
+            authors=run.entrants or winner,
+            candidates=tuple(attempt.number for attempt in candidates),
         )
 
     def assign_job(
@@ -201,38 +207,38 @@ class PackageSteps:
         job: str,
         context: StepContext,
     ) -> JobAssignment:
-        place = self._workspace_for(request)
-        said = "\n".join(filter(None, (self._user_message, *context.user_answers)))
+        workspace = self._workspace_for(request)
+        user_message = "\n".join(filter(None, (self._user_message, *context.user_answers)))
 
         if request.role == PackageStep.COMPARE:
-            assigned = assign_comparison(place, run, request, agent, job)
-            # The package has no checkout of its own yet
-            start = place.for_attempt(request.candidates[0]).base_commit()
-            write_state_file(assigned.checkout, context.state_json, place.blobs_of(start))
+            assigned = assign_comparison(workspace, run, request, agent, job)
+            # The package has no checkout yet, only its attempts have.
+            start = workspace.for_attempt(request.candidates[0]).base_commit()
+            write_state_file(assigned.checkout, context.state_json, workspace.blobs_of(start))
             return assigned
 
-        tracked = place.blobs_of(place.base_commit())
+        tracked = workspace.blobs_of(workspace.base_commit())
         if request.role == PackageStep.IMPLEMENT:
-            checkout = place.ensure_checkout(request.agent_index)
+            checkout = workspace.ensure_checkout(request.agent_index)
             folder = checkout.folder
             programs = checkout.record.programs
             write_state_file(folder, context.state_json, tracked, checkout.record.set_aside)
         else:
-            folder = copy_for_review(place.project, place.name, run.commit)
-            programs = make_checkout_preparer(place.project, place.package)(
-                folder, folder, place.base_commit()
+            folder = copy_for_review(workspace.project, workspace.name, run.commit)
+            programs = make_checkout_preparer(workspace.project, workspace.package)(
+                folder, folder, workspace.base_commit()
             ).programs
             write_state_file(folder, context.state_json, tracked)
 
         return build_package_job(
-            workspace=place,
+            workspace=workspace,
             run=run,
             request=request,
             agent=agent,
             job=job,
             folder=folder,
             context=context,
-            user_message=said,
+            user_message=user_message,
             programs=programs,
         )
 
@@ -251,8 +257,7 @@ class PackageSteps:
     def describe_agent(self, request: AgentRequest, assigned: JobAssignment) -> str:
         if request.is_attempt:
             return f"{assigned.agent} (attempt {request.agent_index + 1})"
-        several = self._workspace.agent_count > 1 and request.role == PackageStep.IMPLEMENT
-        if several:
+        if self._workspace.agent_count > 1 and request.role == PackageStep.IMPLEMENT:
             return f"{assigned.agent} (agent {request.agent_index})"
         return assigned.agent
 
@@ -273,26 +278,24 @@ class PackageSteps:
             )
 
         if request.role == PackageStep.REVIEW:
-            verdict = job_end.answer.verdict
-            is_delta = assigned.saved_tokens > 0
-            text = job_end.answer.text
-            if verdict:
-                reviewed = Reviewed(verdict, text, is_delta, failure_key(text))
-            else:
-                reviewed = None
-
-            judged = (reviewed,) if job_end.outcome is JobEndKind.DONE and reviewed else ()
             remove_tree(review_folder(self._workspace.project, self._workspace.name))
-            return StepResult((end, *judged), job_end.rows)
+            verdict = job_end.answer.verdict
+            if not verdict or job_end.outcome is not JobEndKind.DONE:
+                return StepResult((end,), job_end.rows)
+
+            text = job_end.answer.text
+            is_delta = assigned.saved_tokens > 0
+            reviewed = Reviewed(verdict, text, is_delta, failure_key(text))
+            return StepResult((end, reviewed), job_end.rows)
 
         self._observed_rounds.add(request.round)
         end = msgspec.structs.replace(
             end, tasks=tuple(islice(job_end.answer.task_statuses.items(), MAX_TASK_STATUSES))
         )
         kept = self._reset_after_job(self._workspace_for(request), request.agent_index, job_end)
-        said = build_claim_events(self._workspace, assigned, request.agent_index, job_end)
+        claims = build_claim_events(self._workspace, assigned, request.agent_index, job_end)
 
-        return StepResult(events=(end,), rows=(*job_end.rows, *said), notices=kept)
+        return StepResult(events=(end,), rows=(*job_end.rows, *claims), notices=kept)
 
     def _workspace_for(self, request: AgentRequest) -> PackageWorkspace:
         if request.is_attempt:
@@ -303,12 +306,12 @@ class PackageSteps:
         self, workspace: PackageWorkspace, index: int, ended: JobEnd
     ) -> tuple[str, ...]:
         if ended.cleanup_required:
-            renewed = reset_checkout(workspace.ensure_checkout(index), workspace.checkout_options())
-            # The package is blocked: a person sees to the rest
-            if isinstance(renewed, UnsavedWork):
-                return (f"{renewed.folder} is not reset: {renewed.reason}",)
+            reset = reset_checkout(workspace.ensure_checkout(index), workspace.checkout_options())
+            # The package is blocked: the user has to decide about the checkout.
+            if isinstance(reset, UnsavedWork):
+                return (f"{reset.folder} is not reset: {reset.reason}",)
         elif ended.outcome is not JobEndKind.DONE:
-            # Else it is looked at first
+            # After DONE, the harvest inspects the git directory first.
             workspace.disarm_checkout(index)
 
         return ()
@@ -319,12 +322,11 @@ class PackageSteps:
     def save_lost_work(self, run: PackageRun) -> None:
         for job in run.open_jobs:
             if job.role == PackageStep.IMPLEMENT:
+                workspace = self._workspace
                 if run.entrants:
-                    place = self._workspace.for_attempt(job.agent_index)
-                else:
-                    place = self._workspace
+                    workspace = workspace.for_attempt(job.agent_index)
 
-                place.renew_checkout(job.agent_index)
+                workspace.renew_checkout(job.agent_index)
 
     def make_lost_event(self, job: str, reason: str, last_seen: str) -> PackageJobEnded:
         return PackageJobEnded(job=job, end=JobEndKind.LOST, reason=reason, last_seen=last_seen)

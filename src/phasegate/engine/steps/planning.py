@@ -1,6 +1,4 @@
-"""From the plan of a feature to its work packages, and from findings to one more package that mends
-them.
-"""
+"""Derive work packages from a feature's plan, and a fix package from findings."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ _MAX_PROBLEMS = 20
 
 
 class PackagePlanner(NamedTuple):
-    """The plan of one feature, on its branch."""
+    """Planner of one feature's packages, on the feature's branch."""
 
     project: Project
     feature: Feature
@@ -53,36 +51,33 @@ class PackagePlanner(NamedTuple):
 
     @property
     def _feature_title(self) -> str:
-        """The first line of what was asked for: an issue has more."""
+        """Return the first line of the description; the text of an issue has more."""
         return " ".join(self.feature.description.partition("\n")[0].split())
 
     def make_packages(self) -> StepResult[AnyFeatureEvent]:
-        """Make the packages that the plan asks for; those that are there already stay as they are."""
+        """Create the packages of the plan; existing packages stay unchanged."""
         known = parse_planned_packages(self.branch.slug, self.context.package_documents)
         if known and self.feature.packages:
             return StepResult((_planned_event(known),))
 
         texts = self.branch.read_documents(self.branch.list_documents())
-        by_hand = {
-            name: text
+        # Packages that the user wrote, instead of a list of tasks
+        written = {
+            name.removeprefix("tasks/").removesuffix(".md"): text
             for name, text in texts.items()
             if name.startswith("tasks/WP") and name.endswith(".md")
         }
-        if TASKS_FILE not in texts and by_hand:
-            return self._load_documents(
-                {name.removeprefix("tasks/").removesuffix(".md"): by_hand[name] for name in by_hand}
-            )
+        if TASKS_FILE not in texts and written:
+            return self._load_documents(written)
 
         tasks = parse_tasks(texts.get(TASKS_FILE, ""), read_yaml)
         if problems := describe_task_problems(tasks):
             return StepResult((PackagesPlanned({}, problems),))
 
         packages = self._packages_from_tasks(tasks, texts)
-        return self._load_documents(
-            self._write_documents(packages, texts)
-            if not known
-            else self._replan(packages, texts, known)
-        )
+        if known:
+            return self._load_documents(self._replan(packages, texts, known))
+        return self._load_documents(self._write_documents(packages, texts))
 
     def _replan(
         self,
@@ -90,34 +85,33 @@ class PackagePlanner(NamedTuple):
         texts: Mapping[str, str],
         existing: Mapping[str, PlannedPackage],
     ) -> dict[str, str]:
-        """A plan after another one.
+        """Return the package documents of a changed plan.
 
-        A package that is asked for the same is the one before; others get new numbers.
-
-        So what is done need not be done again, and no number means two things.
+        A package with the same content keeps its number and its result, so finished work is not
+        repeated. Other packages get new numbers, so that no number ever has two meanings.
         """
-        before = [
-            (_comparable_content(one.document, self.branch.slug), name)
-            for name, one in existing.items()
+        slug = self.branch.slug
+        old_contents = [
+            (_comparable_content(old.document, slug), name) for name, old in existing.items()
         ]
-        planned = {one.work_package_id: one for one in packages}
-        texts_of = self._render_documents(planned.values(), texts)
-        wanted = {
-            name: _comparable_content(text, self.branch.slug) for name, text in texts_of.items()
-        }
-        same = {
-            name: next((old for asked, old in before if asked == wanted[name]), "")
-            for name in planned
-        }
-        free = count(1 + max(one.package.sequence for one in existing.values()))
-        names = {name: same[name] or f"WP{next(free):02}" for name in planned}
-        fresh = [_renumber(one, names) for name, one in planned.items() if not same[name]]
-        kept = {names[name]: existing[names[name]].document for name in planned if same[name]}
+        planned = {package.work_package_id: package for package in packages}
+        next_number = count(1 + max(old.package.sequence for old in existing.values()))
 
-        return {**kept, **(self._write_documents(fresh, texts) if fresh else {})}
+        # The name of every planned package: the one of an equal old package, or a new one.
+        names = {}
+        kept = {}
+        for name, document in self._render_documents(planned.values(), texts).items():
+            content = _comparable_content(document, slug)
+            same = next((old_name for old, old_name in old_contents if old == content), "")
+            names[name] = same or f"WP{next(next_number):02}"
+            if same:
+                kept[same] = existing[same].document
+
+        new = [_renumber(one, names) for name, one in planned.items() if names[name] not in kept]
+        return {**kept, **(self._write_documents(new, texts) if new else {})}
 
     def add_fix_package(self) -> StepResult[AnyFeatureEvent]:
-        """One more package, for what the gate found: it may change what the other packages may."""
+        """Add a package that fixes the gate's findings, with the joint scope of all packages."""
         known = parse_planned_packages(self.branch.slug, self.context.package_documents)
         waiting = [
             name
@@ -135,27 +129,20 @@ class PackagePlanner(NamedTuple):
 
     @property
     def _fix_title(self) -> str:
-        if self._is_requested_by_user:
-            name = "asked_title"
-        else:
-            name = "mend_title"
-
         feature = self.feature
-        if self._is_sent_back:
-            closing = len(feature.packages)
-        else:
-            closing = len(feature.remarks)
-
-        if feature.closing:
-            number = closing
-        else:
+        note = "asked_title" if self._is_requested_by_user else "mend_title"
+        if not feature.closing:
             number = feature.workflow.round - 1
+        elif self._is_sent_back:
+            number = len(feature.packages)
+        else:
+            number = len(feature.remarks)
 
-        return f"{render_note(name, GATE=self._finding_source)} ({number})"
+        return f"{render_note(note, GATE=self._finding_source)} ({number})"
 
     @property
     def _finding_source(self) -> str:
-        """Whose findings they are."""
+        """Return the source of the findings: a gate, a pull request or the merge."""
         pull = self.feature.pull
         if self._is_sent_back:
             return f"merge into {self.feature.base}"
@@ -166,14 +153,12 @@ class PackagePlanner(NamedTuple):
 
     @property
     def _is_sent_back(self) -> bool:
-        """Whether it was not a person at the forge who found something, but the tests of the merged
-        tree.
-        """
+        """Return whether the findings come from the checks of the merged tree."""
         return self.feature.closing and self.feature.sent_back and not self.feature.unanswered
 
     @property
     def _is_requested_by_user(self) -> bool:
-        """Whether it is a person who wants more, not a gate: only they lead back to the packages."""
+        """Return whether the user asked for more: only a user returns a feature to its packages."""
         return self.feature.phase.work is PhaseWork.PACKAGES and not self.feature.closing
 
     def _is_in_feature(self, name: str) -> bool:
@@ -224,7 +209,7 @@ class PackagePlanner(NamedTuple):
     def _write_documents(
         self, packages: Iterable[WorkPackage], texts: Mapping[str, str]
     ) -> dict[str, str]:
-        """The document of each package, on the feature's branch."""
+        """Commit the document of each package to the feature's branch."""
         documents = self._render_documents(packages, texts)
         files = {
             f"{self.branch.folder}/tasks/{name}.md": text.encode()
@@ -272,32 +257,30 @@ class PackagePlanner(NamedTuple):
 
 
 def _comparable_content(document: str, slug: str) -> tuple[WorkPackage, list[str]]:
-    """What a package's document asks for, without its number.
+    """Return what a package's document asks for, without its number.
 
-    The rest of it tells of the project as it is by then.
+    The rest of the document describes the project, which changes between plans.
     """
     package = load_package(document, "WPnn.md", slug)
-    marks = tuple(f"- **{id_}:**" for id_ in package.requirements)
-    asked = msgspec.structs.replace(package, work_package_id="", dependencies=())
+    prefixes = tuple(f"- **{id_}:**" for id_ in package.requirements)
+    content = msgspec.structs.replace(package, work_package_id="", dependencies=())
 
-    return asked, [line for line in document.splitlines() if marks and line.startswith(marks)]
+    return content, [
+        line for line in document.splitlines() if prefixes and line.startswith(prefixes)
+    ]
 
 
 def _renumber(package: WorkPackage, names: Mapping[str, str]) -> WorkPackage:
-    waits = tuple(names[name] for name in package.dependencies)
+    dependencies = tuple(names[name] for name in package.dependencies)
     return msgspec.structs.replace(
-        package, work_package_id=names[package.work_package_id], dependencies=waits
+        package, work_package_id=names[package.work_package_id], dependencies=dependencies
     )
 
 
 def check_plan(branch: FeatureBranch, commit: str) -> tuple[str, ...]:
-    """What is wrong with the tasks on a commit, before any agent starts to work on them."""
-    named = branch.list_documents(commit)
-    if TASKS_FILE in named:
-        texts = branch.read_documents({TASKS_FILE: named[TASKS_FILE]})
-    else:
-        texts = {}
-
+    """Return the problems of the tasks on a commit, before an agent starts to work on them."""
+    blob = branch.list_documents(commit).get(TASKS_FILE)
+    texts = branch.read_documents({TASKS_FILE: blob}) if blob else {}
     if TASKS_FILE not in texts:
         return (f"{TASKS_FILE} is missing",)
 
@@ -313,12 +296,12 @@ def check_plan(branch: FeatureBranch, commit: str) -> tuple[str, ...]:
 
 
 def describe_task_problems(tasks: TaskList) -> tuple[str, ...]:
-    """Why tasks are no plan, in words."""
+    """Describe why a list of tasks is not a valid plan."""
     if not tasks.tasks and not tasks.findings:
-        return (f"{TASKS_FILE} holds no task",)
+        return (f"{TASKS_FILE} has no tasks",)
     return tuple(
-        f"{TASKS_FILE}, line {found.line}: {found.message}"
-        for found in tasks.findings[:_MAX_PROBLEMS]
+        f"{TASKS_FILE}, line {finding.line}: {finding.message}"
+        for finding in tasks.findings[:_MAX_PROBLEMS]
     )
 
 

@@ -1,165 +1,316 @@
-"""What features and packages have in common at a forge.
+"""Publish, poll and merge a pull request; shared by features and packages.
 
-A branch pushed, a pull request that shows it, answers.
-
-Each is safe to repeat: what is there is found before anything is made.
+Each step is safe to repeat: it looks for what exists before it creates anything, and it recognizes
+a merge that was already made.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
-from phasegate.core.forge.pull_request import PullRequest, PullState, build_marker, defuse_triggers
+from phasegate.core.forge.pull_request import (
+    PullRequest,
+    PullState,
+    PullStep,
+    build_marker,
+    decide_pull_step,
+    defuse_triggers,
+    format_remark_finding,
+)
 from phasegate.core.machine.package_events import AcceptedRemark
-from phasegate.engine.project.forge import ForgeConnection, open_forge
+from phasegate.engine.jobs.step import StepResult
+from phasegate.engine.project.forge import open_forge
 from phasegate.engine.project.project import Project
-from phasegate.forge.port import PullSpec
+from phasegate.errors import EnvironmentUnavailable
+from phasegate.forge.port import MergeOutcome, PullSpec
 from phasegate.workspace.remote import PushResult, fetch_branch, get_remote_branch, push_branch
-from phasegate.workspace.repository import is_ancestor, resolve_commit
+from phasegate.workspace.repository import Repository, is_ancestor, resolve_commit
 
 _MAX_TITLE_CHARS = 120
 
+E = TypeVar("E")
+
 
 class ForgeProblem(NamedTuple):
-    """What a person has to see to."""
+    """A state of the forge that the user has to resolve."""
 
     reason: str
     remedy: str
 
 
-class PullRequestPublisher:
-    """One feature or package at its forge.
+class PullTarget(NamedTuple):
+    """The branch, texts and progress of one pull request."""
 
-    `begun` tells this run of it from another one of the same name.
+    # Feature or package; part of the marker in the body
+    name: str
+    branch: str
+    head: str
+    base: str
+    title: str
+    # Description of the commit status that is set on the head
+    status: str
+    # Remarks that were accepted so far; the last `unanswered` of them have no reply yet
+    remarks: tuple[AcceptedRemark, ...]
+    unanswered: int
+    # Of the pull request, once it is published
+    number: int = 0
+    url: str = ""
+    published_head: str = ""
+
+
+class PullRequestSteps(ABC, Generic[E]):
+    """Steps of one feature or package on its forge.
+
+    Subclasses provide the target, the events, the body and the checks.
     """
 
-    def __init__(self, project: Project, name: str, started_at: str) -> None:
+    published: Callable[[int, str, str], E]
+    remarks_received: Callable[[tuple[AcceptedRemark, ...]], E]
+    merged: Callable[[str], E]
+    held: Callable[[str, str], E]
+
+    def __init__(self, project: Project, target: PullTarget, started_at: str) -> None:
         self.project = project
-        self.name = name
-        self.connection: ForgeConnection = open_forge(project)
-        self._id = hashlib.sha256(f"{started_at} {name}".encode()).hexdigest()[:16]
+        self.target = target
+        self.forge, self.remote = open_forge(project)
+        # The start time distinguishes this run from another one with the same name.
+        self._id = hashlib.sha256(f"{started_at} {target.name}".encode()).hexdigest()[:16]
 
     @property
     def marker(self) -> str:
-        return build_marker(self._id, self.name)
+        return build_marker(self._id, self.target.name)
+
+    @abstractmethod
+    def check_before_publish(self) -> E | None:
+        """Return an event if the head must not be published."""
+
+    @abstractmethod
+    def render_body(self) -> str:
+        """Render the body of the pull request, which contains the marker."""
+
+    @abstractmethod
+    def check_before_merge(self) -> StepResult[E]:
+        """Check the head merged into the base. Events in the result stop the merge."""
+
+    def publish_notices(self) -> tuple[str, ...]:
+        """Return what the user should know when the pull request is published."""
+        return ()
+
+    def finish_merge(self, commit: str) -> StepResult[E]:
+        """Record a merge that the forge has made."""
+        return StepResult((self.merged(commit),))
+
+    # --- publish
+
+    def publish(self) -> StepResult[E]:
+        """Push the reviewed head, and create or update the pull request."""
+        target = self.target
+        stopped = self.check_before_publish()
+        if stopped is not None:
+            return StepResult((stopped,))
+        if problem := self.push(target.branch, target.head, target.published_head):
+            return self.hold(problem)
+
+        pull = self._ensure_pull_request()
+        if isinstance(pull, ForgeProblem):
+            return self.hold(pull)
+
+        self.forge.set_status(target.head, True, target.status)
+        self._reply_to_remarks(pull)
+
+        return StepResult(
+            (self.published(pull.number, pull.url, target.head),), notices=self.publish_notices()
+        )
 
     def push(self, branch: str, head: str, last_pushed: str) -> ForgeProblem | None:
-        """The branch at the forge is moved from where we left it, or forward.
+        """Push a branch from where it was last pushed, or fast-forward it.
 
-        Over nobody's commits.
+        Commits that another user pushed are never overwritten.
         """
         repository = self.project.repository
-        remote = self.connection.remote
-        there = get_remote_branch(repository, remote, branch)
-        if there == head:
+        remote_head = get_remote_branch(repository, self.remote, branch)
+        if remote_head == head:
             return None
 
-        if there:
-            is_behind = resolve_commit(repository, there) is not None and is_ancestor(
-                repository, there, head
-            )
-        else:
-            is_behind = True
-
-        if there and there != last_pushed and not is_behind:
+        if remote_head not in ("", last_pushed) and not _is_contained(
+            repository, remote_head, head
+        ):
             return ForgeProblem(
-                f"{branch} at the forge is at {there[:12]}, which nobody here judged",
-                f"merge it into {branch}, or delete the branch there; then resolve",
+                f"{branch} on the forge is at {remote_head[:12]}, which was not reviewed here",
+                f"merge it into {branch}, or delete the branch on the forge; then resolve",
             )
 
-        pushed, said = push_branch(repository, remote, branch, there, head)
-        if pushed is PushResult.DONE:
+        result, detail = push_branch(repository, self.remote, branch, remote_head, head)
+        if result is PushResult.DONE:
             return None
 
-        if pushed is PushResult.MOVED:
+        if result is PushResult.MOVED:
             return ForgeProblem(
-                f"{branch} at the forge was moved meanwhile", "see who pushed there, then resolve"
+                f"{branch} on the forge was moved during the push",
+                "check who pushed to it, then resolve",
             )
 
         return ForgeProblem(
-            f"the forge refuses the push of {branch}: {said}",
-            "see its rules for branches, then resolve",
+            f"the forge refuses the push of {branch}: {detail}",
+            "check its branch rules, then resolve",
         )
 
-    def ensure_pull_request(
-        self, branch: str, base: str, title: str, body: str
-    ) -> PullRequest | ForgeProblem:
-        """The pull request that shows a branch.
-
-        The one that is there, brought up to date, or a new one.
-        """
+    def _ensure_pull_request(self) -> PullRequest | ForgeProblem:
+        """Update the open pull request of the branch, or create one."""
         settings = self.project.config.merge
-        forge = self.connection.forge
-        if len(title) <= _MAX_TITLE_CHARS:
-            short = title
-        else:
-            short = f"{title[: _MAX_TITLE_CHARS - 3]}..."
+        target = self.target
+        title = target.title
+        if len(title) > _MAX_TITLE_CHARS:
+            title = f"{title[: _MAX_TITLE_CHARS - 3]}..."
 
-        wanted = PullSpec(
-            branch=branch,
-            base=base,
-            title=short,
-            body=body,
+        spec = PullSpec(
+            branch=target.branch,
+            base=target.base,
+            title=title,
+            body=self.render_body(),
             draft=settings.draft,
             reviewers=settings.reviewers,
             labels=settings.labels,
         )
 
-        # The answer to a creation may have been lost: then it is found
+        # The response to a creation may have been lost: the second pass finds the pull request.
         for _ in range(2):
-            found = next(iter(forge.find_pulls(branch, base)), None)
-            if found is not None and found.state is PullState.OPEN:
-                if self.marker not in found.body:
+            existing = next(iter(self.forge.find_pulls(target.branch, target.base)), None)
+            if existing is not None and existing.state is PullState.OPEN:
+                if self.marker not in existing.body:
                     return ForgeProblem(
-                        f"{found.url} was opened from {branch} by somebody else",
+                        f"{existing.url} was opened from {target.branch} by another user",
                         "close it, then resolve",
                     )
 
-                if found.body == body and not found.draft:
-                    return found
-                return forge.update_pull(found, wanted)
+                if existing.body == spec.body and not existing.draft:
+                    return existing
+                return self.forge.update_pull(existing, spec)
 
-            made = forge.create_pull(wanted)
-            if made is not None:
-                return made
+            created = self.forge.create_pull(spec)
+            if created is not None:
+                return created
 
         return ForgeProblem(
-            "the forge says that there is a pull request and shows none", "look there, then resolve"
+            "the forge reports an existing pull request but does not list it",
+            "check the forge, then resolve",
         )
 
-    def answer_remarks(
-        self, pull: PullRequest, remarks: Iterable[AcceptedRemark], head: str
-    ) -> None:
-        """Each remark of the round gets its answer once: one that is there already is not repeated."""
-        remarks = tuple(remarks)
+    def _reply_to_remarks(self, pull: PullRequest) -> None:
+        """Reply once to each remark of the round; the marker shows which ones have a reply."""
+        target = self.target
+        remarks = target.remarks[len(target.remarks) - target.unanswered :]
+        if not remarks:
+            return
 
-        if remarks:
-            said = "\n".join(
-                one.text for one in self.connection.forge.fetch_pull(pull.number).remarks
-            )
-        else:
-            said = ""
-
+        texts = "\n".join(remark.text for remark in self.forge.fetch_pull(pull.number).remarks)
         for remark in remarks:
             marker = build_marker(self._id, remark.id)
-            if marker not in said:
-                self.connection.forge.reply(
-                    pull.number, remark.thread, f"Done in {head}.\n\n{marker}"
+            if marker not in texts:
+                self.forge.reply(pull.number, remark.thread, f"Done in {target.head}.\n\n{marker}")
+
+    # --- poll
+
+    def poll(self) -> StepResult[E]:
+        """Poll the pull request once. The result has no event while there is nothing to do."""
+        target = self.target
+        decision = decide_pull_step(
+            self.forge.fetch_pull(target.number),
+            head=target.head,
+            base=target.base,
+            handled_remarks=frozenset(remark.id for remark in target.remarks),
+            auto_merge=self.project.config.merge.auto_merge,
+        )
+
+        match decision.step:
+            case PullStep.STOP:
+                return self.hold(ForgeProblem(decision.reason, decision.remedy))
+            case PullStep.FIX:
+                remarks = tuple(
+                    AcceptedRemark(remark.id, remark.thread, format_remark_finding(remark))
+                    for remark in decision.remarks
                 )
+                return StepResult((self.remarks_received(remarks),))
+            case PullStep.MERGE:
+                return self._merge()
+            case PullStep.MERGED:
+                return self._confirm_merge(decision.reason)
+            case _:
+                return self._wait(decision.reason)
 
-    def find_head_containing(self, branch: str, commit: str) -> str:
-        """The head of a branch at the forge if it has this commit in its history; else empty."""
+    def _merge(self) -> StepResult[E]:
+        """Check the merged tree, then let the forge merge the reviewed head."""
+        checked = self.check_before_merge()
+        if checked.events:
+            return checked
+
+        settings = self.project.config.merge
+        answer = self.forge.merge_pull(
+            self.target.number, self.target.head, settings.method, queue=settings.use_merge_queue
+        )
+        if answer.outcome is MergeOutcome.MERGED:
+            return self._confirm_merge(answer.detail)._replace(trail_notes=checked.trail_notes)
+
+        if answer.outcome is MergeOutcome.REFUSED:
+            return self.hold(
+                ForgeProblem(
+                    f"the forge refuses the merge: {answer.detail}", "check its rules, then resolve"
+                )
+            )
+
+        return self._wait(f"{answer.outcome} {answer.detail}".rstrip())
+
+    def _confirm_merge(self, commit: str) -> StepResult[E]:
+        """Accept a merge that the forge reports only if the base on the forge contains it."""
+        base = self.target.base
         repository = self.project.repository
-        tip = fetch_branch(repository, self.connection.remote, branch)
-        is_there = tip and commit and resolve_commit(repository, commit) is not None
-        if is_there and is_ancestor(repository, commit, tip):
-            return tip
+        tip = fetch_branch(repository, self.remote, base)
+        if tip and commit and _is_contained(repository, commit, tip):
+            return self.finish_merge(commit)
 
-        return ""
+        return self.hold(
+            ForgeProblem(
+                f"the forge reports a merge as {commit[:12] or 'nothing'}, "
+                f"but {base} on the forge does not contain it",
+                "check the forge, then resolve",
+            )
+        )
+
+    def hold(self, problem: ForgeProblem) -> StepResult[E]:
+        return StepResult((self.held(*problem),))
+
+    def _wait(self, reason: str) -> StepResult[E]:
+        return StepResult((), notices=(f"waiting for {self.target.url}: {reason}",))
+
+
+def _is_contained(repository: Repository, commit: str, head: str) -> bool:
+    """Return whether a commit that may be unknown here is in the history of a head."""
+    return resolve_commit(repository, commit) is not None and is_ancestor(repository, commit, head)
+
+
+def delete_remote_branch(
+    project: Project, branch: str, head: str, *notices_when_deleted: str
+) -> tuple[str, ...]:
+    """Delete a branch on the forge if it is still at this head. Return notices.
+
+    A failure is reported and stops nothing.
+    """
+    repository = project.repository
+    try:
+        remote = open_forge(project).remote
+        if get_remote_branch(repository, remote, branch) != head:
+            return ()
+
+        push_branch(repository, remote, branch, head, None)
+    except EnvironmentUnavailable as error:
+        return (f"{branch} may still exist on the forge: {error.message}",)
+
+    return notices_when_deleted
 
 
 def make_pull_title(name: str, text: str) -> str:
-    """A title in which a forge finds nothing to do."""
+    """Return a title without text that triggers an action on a forge, such as closing an issue."""
     return f"{name}: {defuse_triggers(' '.join(text.split()))}"

@@ -1,6 +1,6 @@
-"""A person's exceptions to the scope of a package.
+"""The user's exceptions to the scope of a package.
 
-A protected path is allowed as it was shown, and no further.
+A protected path is allowed only with the content that the user has seen.
 """
 
 from __future__ import annotations
@@ -33,27 +33,24 @@ MAX_FILE_BYTES = 1_000_000
 
 
 class ProtectedChange(NamedTuple):
-    """A change to a protected path, as a person decides about it."""
+    """A change to a protected path, for the user to decide on."""
 
     content: str
     diff: str
 
 
 def protected_paths(project: Project) -> tuple[str, ...]:
-    """What only a person lets an agent change: the shipped list and the person's own."""
+    """Return paths that need the user's consent to be changed: shipped and configured ones."""
     return (*PROTECTED_PATTERNS, *project.config.protect.paths)
 
 
 def preview_path_change(project: Project, package: WorkPackage, path: str) -> ProtectedChange:
-    """What an exception for a path would be for.
-
-    The change to a protected one, nothing in particular for another.
-    """
+    """Return the change that an exception would allow; empty unless the path is protected."""
     if problem := find_scope_entry_problem(path) or find_entry_problem(
         path, (*OWN_FOLDERS, project.config.paths.worktrees)
     ):
         raise ConfigError(
-            f"{escape_unprintable(path)} {problem}: no scope allows it", "nothing was recorded"
+            f"{escape_unprintable(path)} {problem}: no scope can allow it", "nothing was recorded"
         )
 
     if is_protected(path, protected_paths(project)):
@@ -70,21 +67,21 @@ def allow_path(
     by: OrderOrigin = UNKNOWN_ORIGIN,
     expected_content: str | None = None,
 ) -> str:
-    """Record an exception; for a protected path, the change that it is for, which is returned to be
-    shown.
+    """Record an exception to the scope. Return the diff that it allows, if the path is protected.
 
-    `seen` is the content that a person was shown before: another one is a refusal.
+    `expected_content` is the fingerprint of the content that the user has seen: any other is
+    refused.
     """
-    shown = preview_path_change(project, package, path)
+    change = preview_path_change(project, package, path)
 
-    if expected_content is not None and expected_content != shown.content:
+    if expected_content is not None and expected_content != change.content:
         raise StateConflict(
-            f"the change to {escape_unprintable(path)} was not shown",
-            "look at the change as it is now, then allow it",
+            f"{escape_unprintable(path)} has changed since it was shown",
+            "review the current change, then allow it",
         )
 
     exception = ScopeException(
-        package=package.work_package_id, path=path, reason=reason, by=by, content=shown.content
+        package=package.work_package_id, path=path, reason=reason, by=by, content=change.content
     )
     record.append_unconditionally(
         package.feature_slug,
@@ -92,32 +89,32 @@ def allow_path(
         [NewEvent(SCOPE_ALLOWED, msgspec.json.encode(exception))],
     )
 
-    return shown.diff
+    return change.diff
 
 
 def allowed_paths(exceptions: Iterable[ScopeException], checkout: Path) -> tuple[str, ...]:
-    """The exceptions that hold in a checkout now.
+    """Return the paths whose exceptions are valid in a checkout now.
 
-    A protected path only while it is as the person saw it.
+    A protected path is allowed only while its content is what the user has seen.
     """
     return tuple(
-        one.path
-        for one in exceptions
-        if one.content in ("", fingerprint_content(checkout, one.path))
+        exception.path
+        for exception in exceptions
+        if exception.content in ("", fingerprint_content(checkout, exception.path))
     )
 
 
 def fingerprint_content(checkout: Path, path: str) -> str:
-    """What tells one content of a file from another.
+    """Return a fingerprint of a file's content and mode.
 
-    What cannot be read as a plain text file equals nothing.
+    A file that cannot be read as plain text has a fingerprint that matches no recorded one.
     """
-    place = checkout / path
-    if not place.exists() and not place.is_symlink():
+    full_path = checkout / path
+    if not full_path.exists() and not full_path.is_symlink():
         return ABSENT
 
     try:
-        file = read_text_file(place, MAX_FILE_BYTES)
+        file = read_text_file(full_path, MAX_FILE_BYTES)
     except ConfigError:
         return "unreadable"
 
@@ -125,13 +122,12 @@ def fingerprint_content(checkout: Path, path: str) -> str:
 
 
 def _find_change(project: Project, package: WorkPackage, path: str) -> ProtectedChange:
-    """What an agent did to a protected path, in whichever checkout of the package it did so."""
+    """Find the change to a protected path in any checkout of the package."""
     for checkout in _package_checkouts(project, package):
         before = _read_base_text(project, checkout, path)
         content = fingerprint_content(checkout.folder, path)
-        if content == ABSENT:
-            after = ""
-        else:
+        after = ""
+        if content != ABSENT:
             after = read_text_file(checkout.folder / path, MAX_FILE_BYTES).text
 
         if after != before:
@@ -142,15 +138,16 @@ def _find_change(project: Project, package: WorkPackage, path: str) -> Protected
 
     raise ConfigError(
         f"{path} is protected, and {package.work_package_id} has not changed it",
-        f"phasegate dispatch {package.work_package_id} stops when an agent has; then allow the change that you see",
+        f"phasegate dispatch {package.work_package_id} stops when an agent changes it; "
+        "review that change, then allow it",
     )
 
 
 def _package_checkouts(project: Project, package: WorkPackage) -> Iterator[Checkout]:
     name = f"{package.feature_slug}-{package.work_package_id}"
-    for found, record in list_checkouts(project.repository):
-        if found.partition("-agent")[0] == name:
-            index = found.removeprefix(name).removeprefix("-agent")
+    for checkout_name, record in list_checkouts(project.repository):
+        if checkout_name.partition("-agent")[0] == name:
+            index = checkout_name.removeprefix(name).removeprefix("-agent")
             assignment = Assignment(
                 package.feature_slug, package.work_package_id, int(index) if index else None
             )

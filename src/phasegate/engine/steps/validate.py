@@ -1,4 +1,4 @@
-"""What agents said about their work, kept until our own evidence is there to hold it against."""
+"""Check a package's commit, and compare what agents claimed with the evidence."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _MAX_NEXT_STEPS = 20
 
 
 class _FalseClaimsEntry(msgspec.Struct, frozen=True):
+    """Journal entry: the false claims of one job."""
+
     package: str
     round: int
     job: str
@@ -45,40 +47,44 @@ class _FalseClaimsEntry(msgspec.Struct, frozen=True):
 def build_claim_events(
     workspace: PackageWorkspace, assigned: JobAssignment, agent_index: int, ended: JobEnd
 ) -> tuple[NewEvent, ...]:
-    """The event that keeps what an implementer's result says, if it counts, for the step that
-    records its end.
+    """Build the event that records the claims in an implementer's result, if the result is valid.
+
+    It is recorded together with the end of the job.
     """
-    said = ended.answer.response
+    response = ended.answer.response
 
     if (
-        said is None
+        response is None
         or ended.outcome not in (JobEndKind.DONE, JobEndKind.BLOCKED)
-        or said.success != (ended.outcome is JobEndKind.DONE)
+        or response.success != (ended.outcome is JobEndKind.DONE)
     ):
         return ()
 
-    words = {name: (getattr(said, name) or "")[:_MAX_TEXT_CHARS] or None for name in _TEXT_FIELDS}
-    steps = (
-        tuple(step[:_MAX_TEXT_CHARS] for step in (said.next_steps or ())[:_MAX_NEXT_STEPS]) or None
+    texts = {
+        name: (getattr(response, name) or "")[:_MAX_TEXT_CHARS] or None for name in _TEXT_FIELDS
+    }
+    steps = (response.next_steps or ())[:_MAX_NEXT_STEPS]
+    # An escalation may omit its job id: it is this job.
+    response = msgspec.structs.replace(
+        response,
+        job_id=assigned.job_id,
+        next_steps=tuple(step[:_MAX_TEXT_CHARS] for step in steps) or None,
+        **texts,
     )
-    # An escalation need not name its job: it is this one's.
-    said = msgspec.structs.replace(said, job_id=assigned.job_id, next_steps=steps, **words)
-    package = workspace.package.work_package_id
-    took_s = ended.finished.duration_s
-    kept = AgentClaim(
-        package=package,
+    claim = AgentClaim(
+        package=workspace.package.work_package_id,
         round=assigned.round,
         agent_index=agent_index,
         agent=assigned.agent,
-        duration_s=took_s,
-        said=said,
+        duration_s=ended.finished.duration_s,
+        said=response,
     )
 
-    return (NewEvent(AGENT_CLAIMED, msgspec.json.encode(kept)),)
+    return (NewEvent(AGENT_CLAIMED, msgspec.json.encode(claim)),)
 
 
 class ClaimComparison(NamedTuple):
-    """What was said in a round and is not so: in words, as events, and by job."""
+    """False claims of a round: as remarks, as journal rows, and by job."""
 
     remarks: tuple[str, ...]
     rows: tuple[NewEvent, ...]
@@ -91,44 +97,41 @@ def compare_claims(
     checker: PackageChecker,
     evidence: Evidence,
 ) -> ClaimComparison:
-    """Compare what was said in a round with what is.
+    """Compare the claims of a round with the evidence. One event per job with false claims."""
+    remarks: list[str] = []
+    entries = []
+    for one in agent_claims:
+        if false_claims := _find_false_claims(workspace, one, checker, evidence):
+            remarks += (_render_claim(workspace, one, claim) for claim in false_claims)
+            entries.append(
+                _FalseClaimsEntry(
+                    package=one.package,
+                    round=one.round,
+                    job=str(one.said.job_id),
+                    agent=one.agent,
+                    claims=tuple(false_claims),
+                )
+            )
 
-    An event for each job that said what is not so.
-    """
-    found = [
-        (one, claims)
-        for one in agent_claims
-        if (claims := _find_false_claims(workspace, one, checker, evidence))
-    ]
-    told = tuple(_render_claim(workspace, one, claim) for one, claims in found for claim in claims)
-    wrong = [
-        _FalseClaimsEntry(
-            package=one.package,
-            round=one.round,
-            job=str(one.said.job_id),
-            agent=one.agent,
-            claims=tuple(claims),
-        )
-        for one, claims in found
-    ]
+    rows = (NewEvent(AGENT_CLAIMED_FALSELY, msgspec.json.encode(entry)) for entry in entries)
 
-    rows = tuple(NewEvent(AGENT_CLAIMED_FALSELY, msgspec.json.encode(one)) for one in wrong)
-
-    return ClaimComparison(told, rows, tuple((one.job, one.claims) for one in wrong))
+    return ClaimComparison(
+        tuple(remarks), tuple(rows), tuple((entry.job, entry.claims) for entry in entries)
+    )
 
 
 def select_latest_claims(claims: Iterable[AgentClaim], round_: int) -> list[AgentClaim]:
-    """What each agent said last in a round: a blocked package begins its rounds anew."""
+    """Return each agent's last claim of a round: a blocked package restarts its round numbers."""
     last = {one.agent_index: one for one in claims if one.round == round_}
     return [last[index] for index in sorted(last)]
 
 
 def _render_claim(workspace: PackageWorkspace, one: AgentClaim, claim: FalseClaim) -> str:
     if workspace.agent_count > 1:
-        who = f"{one.agent} (agent {one.agent_index})"
+        agent = f"{one.agent} (agent {one.agent_index})"
     else:
-        who = one.agent
-    return render_note("claim", AGENT=who, CLAIM=claim.claim, TRUTH=claim.truth)
+        agent = one.agent
+    return render_note("claim", AGENT=agent, CLAIM=claim.claim, TRUTH=claim.truth)
 
 
 def _find_false_claims(
@@ -145,11 +148,13 @@ def _find_false_claims(
 
 
 def _agent_commits(workspace: PackageWorkspace, one: AgentClaim) -> tuple[Commit, ...]:
-    """The agent's own commits, by the ids that it knows them by."""
-    seen = observe_checkout(workspace.ensure_checkout(one.agent_index), litter=workspace.litter)
-    if isinstance(seen, CheckoutTooLarge):
+    """Return the agent's commits with their original ids, which the agent refers to."""
+    observation = observe_checkout(
+        workspace.ensure_checkout(one.agent_index), litter=workspace.litter
+    )
+    if isinstance(observation, CheckoutTooLarge):
         return ()
-    return tuple(Commit(own.id, own.message) for own in seen.history.commits)
+    return tuple(Commit(commit.id, commit.message) for commit in observation.history.commits)
 
 
 def validate_commit(
@@ -159,38 +164,37 @@ def validate_commit(
     agent_claims: Iterable[AgentClaim],
     workers: Sequence[UnitWorker],
 ) -> tuple[Validated, StepResult[AnyPackageEvent]]:
-    """Check a commit of a package, or of an attempt at it.
-
-    What was found, and all that is to be recorded with it.
-    """
+    """Check a commit of a package or of an attempt. Return the event and the step's full result."""
     notes = TrailNoteBuilder(workspace.project, workers)
     checker = PackageChecker(workspace.project, workspace.package, workspace.base_commit())
     evidence = checker.check_commit(commit)
-    found = compare_claims(workspace, agent_claims, checker, evidence)
-    paper = workspace.project.document_store.put(
+    comparison = compare_claims(workspace, agent_claims, checker, evidence)
+    document = workspace.project.document_store.put(
         describe_evidence(evidence).encode(), workspace.evidence_path(round_)
     )
-    notes.add_checks(evidence, commit, paper)
-    for job, claims in found.false_by_job:
+    notes.add_checks(evidence, commit, document)
+    for job, claims in comparison.false_by_job:
         notes.add_false_claims(job, claims)
 
-    lacking = tuple(check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM)
+    missing_programs = tuple(
+        check.name for check in evidence.failures if check.fault is Fault.NO_PROGRAM
+    )
     failures = describe_failures(evidence)
     event = Validated(
         commit=commit,
         failures=failures,
-        without_program=lacking,
-        evidence=paper,
+        without_program=missing_programs,
+        evidence=document,
         claims=write_remarks(
-            workspace.project, found.remarks, workspace.evidence_path(round_, ".claims")
+            workspace.project, comparison.remarks, workspace.evidence_path(round_, ".claims")
         ),
         alike=failure_key("\n".join(failures)) if failures else "",
     )
 
     return event, StepResult(
         events=(event,),
-        rows=found.rows,
-        notices=found.remarks,
+        rows=comparison.rows,
+        notices=comparison.remarks,
         command_durations_s=sum_durations_s(evidence),
         trail_notes=notes.entries,
     )

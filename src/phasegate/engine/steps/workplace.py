@@ -1,7 +1,4 @@
-"""Where a package is worked on.
-
-Its checkouts, what each agent may change there, and what is kept about its rounds.
-"""
+"""Workspace of a package: its checkouts, each agent's scope and the evidence of its rounds."""
 
 from __future__ import annotations
 
@@ -46,9 +43,9 @@ STATE_FOLDER, _, STATE_NAME = STATE_PATH.partition("/")
 
 
 class PackageWorkspace:
-    """One package's place in the repository, for one dispatcher and `count` agents side by side.
+    """One package's checkouts in the repository, for one process and `agent_count` parallel agents.
 
-    Each attempt of a contest has a place of its own, in which it is the only one.
+    Each attempt of a contest has its own workspace with one agent.
     """
 
     def __init__(
@@ -73,7 +70,7 @@ class PackageWorkspace:
         return read_user_identity(self.project.repository)
 
     def signature(self) -> Signature:
-        """Who commits what agents could not commit themselves, and when."""
+        """Return the committer and time of commits that agents could not make themselves."""
         return Signature(self._user, int(self.project.clock.time_s()))
 
     @cached_property
@@ -82,7 +79,7 @@ class PackageWorkspace:
 
     @property
     def name(self) -> str:
-        """As rooms of the package are named."""
+        """Return the name after which the package's folders are named."""
         return f"{self.package.feature_slug}-{self.package.work_package_id}"
 
     @property
@@ -113,7 +110,7 @@ class PackageWorkspace:
         )
 
     def ensure_checkout(self, index: int) -> Checkout:
-        """The checkout of an agent, made if it is not there, with the package's document in it."""
+        """Return an agent's checkout with the package's document in it, creating it if needed."""
         checkout = find_checkout(self.project.repository, self.assignment(index))
         if checkout is None:
             checkout = ensure_checkout(
@@ -127,27 +124,28 @@ class PackageWorkspace:
         return [self.ensure_checkout(index) for index in range(self.agent_count)]
 
     def renew_checkout(self, index: int) -> None:
-        """Save what an agent left, and begin anew from what was taken over and what others merged."""
-        found = find_checkout(self.project.repository, self.assignment(index))
-        if found is not None:
-            raise_if_unsaved(update_checkout(found, self.checkout_options()))
+        """Save an agent's changes, and update its checkout to the current branches."""
+        checkout = find_checkout(self.project.repository, self.assignment(index))
+        if checkout is not None:
+            raise_if_unsaved(update_checkout(checkout, self.checkout_options()))
 
     def disarm_checkout(self, index: int) -> None:
-        """Let no git of the person's run what an agent left in the git directory of its checkout."""
-        found = find_checkout(self.project.repository, self.assignment(index))
-        if found is not None:
-            remove_dangerous_git_files(found, self._user)
+        """Remove hooks and settings of an agent's git directory, which the user's git would run."""
+        checkout = find_checkout(self.project.repository, self.assignment(index))
+        if checkout is not None:
+            remove_dangerous_git_files(checkout, self._user)
 
     def base_commit(self) -> str:
-        """The commit that the work is measured from.
+        """Return the commit that changes are compared with.
 
-        The head of the feature's branch when the checkout was made.
+        It is the head of the feature's branch when the checkout was created.
         """
         return self.ensure_checkout(0).base
 
-    # --- what an agent may do
+    # --- scope
 
     def share(self, index: int) -> AgentShare | None:
+        """Return the agent's part of the deliverables; None for a single agent."""
         if self.agent_count == 1:
             return None
         return AgentShare(
@@ -157,43 +155,44 @@ class PackageWorkspace:
         )
 
     def scope(self, index: int, exceptions: tuple[ScopeException, ...]) -> Scope:
-        """What an agent may change; of several, each owns its part of the deliverables alone."""
+        """Return an agent's scope; several agents each own only their deliverables."""
         allowed = allowed_paths(exceptions, self.ensure_checkout(index).folder)
         protected = protected_paths(self.project)
         share = self.share(index)
-        own = (*OWN_FOLDERS, self.project.config.paths.worktrees)
+        own_folders = (*OWN_FOLDERS, self.project.config.paths.worktrees)
         if share is None:
-            return self.package.build_scope(allowed, self.litter, own, protected)
+            return self.package.build_scope(allowed, self.litter, own_folders, protected)
 
         executable = [path for path in self.package.executable_files if path in share.deliverables]
-        aside = (self.document_name,)
+        set_aside = (self.document_name,)
         entries = (*share.deliverables, *(self._undelivered_files() if index == 0 else ()))
 
         return Scope(
             entries,
             executable=executable,
             exceptions=allowed,
-            set_aside=aside,
+            set_aside=set_aside,
             litter=self.litter,
-            own_folders=own,
+            own_folders=own_folders,
             protected=protected,
         )
 
     def _undelivered_files(self) -> list[str]:
-        """Files in scope that nobody is to deliver, such as those to be deleted: the first agent's."""
-        mine = [
+        """Return files in scope that are no deliverables, such as files to delete.
+
+        They belong to the first agent.
+        """
+        return [
             path
             for path in self.package.file_scope
-            if not is_pattern(path) and not path.endswith("/")
+            if not is_pattern(path)
+            and not path.endswith("/")
+            and path not in self.package.deliverables.all
         ]
-        return [path for path in mine if path not in self.package.deliverables.all]
 
     @cached_property
     def litter(self) -> tuple[str, ...]:
-        """What tools leave behind.
-
-        As the person configured it, and as the package's profile knows it.
-        """
+        """Return the patterns of files that tools leave behind: the user's and the profile's."""
         profile = choose_profile(
             self.project,
             self.package.profile,
@@ -205,26 +204,24 @@ class PackageWorkspace:
             )
         )
 
-    # --- papers about a round
+    # --- evidence
 
     def evidence_path(self, round_: int, suffix: str = "") -> str:
-        """Where a person finds what our checks found in a round, or of which kind the paper is."""
+        """Return the path of the evidence of a round, or of another document with this suffix."""
         package = self.package
-        if self._attempt is None:
-            attempt = ""
-        else:
-            attempt = f"-try{self._attempt + 1}"
+        attempt = "" if self._attempt is None else f"-try{self._attempt + 1}"
+        name = f"{package.work_package_id}-{round_}{attempt}{suffix}.md"
 
-        return f"evidence/{package.feature_slug}/{package.work_package_id}-{round_}{attempt}{suffix}.md"
+        return f"evidence/{package.feature_slug}/{name}"
 
 
 def write_state_file(
     folder: Path, state: str, tracked: Iterable[str], set_aside: Collection[str] = (STATE_FOLDER,)
 ) -> None:
-    """Lay the workflow's state where prompts name it, in a place that is never harvested.
+    """Write the workflow's state where prompts refer to it; it is never harvested.
 
-    A repository that tracks such a folder keeps its own; so does a checkout that was made before we
-    set it aside.
+    A repository that tracks such a folder keeps its own, and so does a checkout that was created
+    before the folder was set aside.
     """
     if STATE_FOLDER in set_aside and not any(
         path.startswith(f"{STATE_FOLDER}/") for path in tracked
@@ -233,91 +230,84 @@ def write_state_file(
 
 
 def review_folder(project: Project, name: str) -> Path:
-    """Where a critic or a reviewer of some work is shown it."""
+    """Return the folder of the copy that a critic or reviewer works in."""
     return project.worktrees_folder / f".review-{name}"
 
 
 def copy_for_review(project: Project, name: str, commit: str) -> Path:
-    """A copy of a commit that is thrown away: whatever is written there has no effect."""
-    room = review_folder(project, name)
-    if room.exists():
-        remove_tree(room)
-    export_tree(project.repository, commit, room, with_git=True)
-    return room
+    """Copy a commit to a throw-away folder: changes there have no effect."""
+    folder = review_folder(project, name)
+    if folder.exists():
+        remove_tree(folder)
+    export_tree(project.repository, commit, folder, with_git=True)
+    return folder
 
 
 def current_branch(project: Project) -> str:
-    """The branch that the person has checked out: the base of a new feature."""
+    """Return the branch that the user has checked out: the base of a new feature."""
     return resolve_branch_and_head(project)[0]
 
 
 def resolve_branch_and_head(project: Project, *preferred: str) -> tuple[str, str]:
-    """The first of these branches that is there, and its head.
+    """Return the first existing branch of these, and its head.
 
-    Else those of the branch that the person has checked out. Only then must they have one.
+    The fallback is the branch that the user has checked out; only then is one required.
     """
-    head = (
-        ((project.worktree_git_dir or project.repository.git_dir) / "HEAD")
-        .read_text(encoding="utf-8")
-        .strip()
-    )
-    if head.startswith("ref: " + BRANCH_PREFIX):
-        current = [head.removeprefix("ref: " + BRANCH_PREFIX)]
-    else:
-        current = []
+    git_dir = project.worktree_git_dir or project.repository.git_dir
+    head = (git_dir / "HEAD").read_text(encoding="utf-8").strip()
+    prefix = "ref: " + BRANCH_PREFIX
+    current = [head.removeprefix(prefix)] if head.startswith(prefix) else []
 
     names = (*preferred, *current)
-    if names:
-        found = project.refs.fetch(*names)
-    else:
-        found = {}
-
+    heads = project.refs.fetch(*names) if names else {}
     for name in names:
-        if name in found:
-            return name, found[name]
+        if name in heads:
+            return name, heads[name]
 
     if not current:
         raise StateConflict(
-            "HEAD is detached", "check out the branch that the feature is to be based on"
+            "HEAD is detached", "check out the branch that the feature should be based on"
         )
 
     raise StateConflict(f"{current[0]} has no commit yet", "commit something first")
 
 
 def raise_if_unsaved(result: object) -> None:
-    """A checkout whose work cannot be saved is for a person to look into."""
+    """Raise StateConflict if a checkout's changes could not be saved."""
     if isinstance(result, UnsavedWork):
         raise StateConflict(
-            f"{result.folder} cannot be reset: {result.reason}", "look into it, then try again"
+            f"{result.folder} cannot be reset: {result.reason}", "inspect it, then try again"
         )
 
 
 def make_checkout_preparer(project: Project, package: WorkPackage) -> CheckoutPopulator:
-    """What makes a checkout of a package ready."""
-    own = (*OWN_FOLDERS, project.config.paths.worktrees.partition("/")[0])
+    """Return the function that prepares a package's checkout: setup results and included files."""
+    own_folders = (*OWN_FOLDERS, project.config.paths.worktrees.partition("/")[0])
 
-    def furnish(folder: Path, home: Path, commit: str) -> PlacedFiles:
+    def prepare(folder: Path, home: Path, commit: str) -> PlacedFiles:
         base = BaseTree(project, package, commit)
         if base.user_commit is None:
             return NO_PLACED_FILES
 
-        made = base.copy_setup(folder, home)
-        brought = copy_included_files(
-            project.root, list_included_files(project.repository, base.user_commit, own), folder
+        placed = base.copy_setup(folder, home)
+        included = copy_included_files(
+            project.root,
+            list_included_files(project.repository, base.user_commit, own_folders),
+            folder,
         )
 
-        return made._replace(
+        return placed._replace(
             paths=tuple(
-                path for path in (*made.paths, *brought) if not _is_deliverable(package, path)
+                path for path in (*placed.paths, *included) if not _is_deliverable(package, path)
             )
         )
 
-    return furnish
+    return prepare
 
 
 def _is_deliverable(package: WorkPackage, path: str) -> bool:
-    """Whether the package is to deliver it, or something below it.
+    """Return whether the package delivers this path or something below it.
 
-    Then it is the agent's, whoever made it first.
+    Then it belongs to the agent, no matter which process created it.
     """
     return any(due == path or due.startswith(f"{path}/") for due in package.deliverables.all)
