@@ -37,7 +37,7 @@ def test_a_protected_file_is_taken_over_only_as_a_person_saw_it(tmp_path: Path) 
 
     blocked = one.command("dispatch", "WP01")
     assert blocked.code == 1
-    assert f"{PROTECTED}: added, and it is protected" in blocked.stderr
+    assert f"{PROTECTED}: added, but it is protected" in blocked.stderr
     assert one.command("dispatch", "WP02").code == 0  # the same agent's ordinary work goes through
     assert PROTECTED not in one.files_of(f"feat/{SLUG}")
 

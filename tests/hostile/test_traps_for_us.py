@@ -472,7 +472,7 @@ def test_a_folder_that_was_there_does_not_become_a_repository(tmp_path: Path) ->
     project.play(turn("implement", *writes(FORM), *steps, SUCCESS), approves())
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
-    assert "src/HEAD: git would take its folder for a repository" in report.reason
+    assert "src/HEAD: git would treat its folder as a repository" in report.reason
     checkout = project.root / f".worktrees/{SLUG}-WP01"
     assert runs_something(checkout / "src", mark)
 
@@ -545,7 +545,7 @@ def test_an_agent_delivers_nothing_into_our_own_folders(tmp_path: Path, scope: l
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
     for place in places:
-        assert f"{place}/yarn.lock: added, but that folder is Phasegate's own" in report.reason
+        assert f"{place}/yarn.lock: added, but that folder belongs to Phasegate" in report.reason
 
 
 @pytest.mark.demand("D6.a")

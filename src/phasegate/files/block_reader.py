@@ -22,7 +22,7 @@ def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tu
             f"cannot read {path}: {reason}", "name a regular file that can be read", reason
         ) from error
 
-    with open(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         return file.read(limit_bytes), os.fstat(descriptor).st_size
 
 

@@ -1,4 +1,4 @@
 """Parse an agent's answer.
 
-Scan untrusted text for markers, read the JSON result, decide the verdict.
+The package scans untrusted text for markers, reads the JSON result and decides the verdict.
 """

@@ -1,7 +1,4 @@
-"""The JSON result of an answer.
-
-Found in untrusted text, decoded strictly, held against the job it answers.
-"""
+"""Find the JSON result of an answer in untrusted text, decode it strictly and check it."""
 
 from __future__ import annotations
 
@@ -19,21 +16,21 @@ from phasegate.typed import read_value
 MAX_RESULT_CHARACTERS = 1 << 20
 MAX_DEPTH = 32
 _MAX_DIGITS = 40
-# An object is meant as a result if it has one of these keys, written plainly, without escapes.
+# An object counts as a result if it has one of these keys, written without escapes.
 RESULT_KEYS = ('"success"', '"job_id"')
 _REQUIRED_KEYS = ('"success"', '"status"')
 BLOCKED = "blocked"
 
 
 class ReportedCommit(msgspec.Struct, frozen=True):
-    """A commit as the agent claims it; git decides."""
+    """A commit as the agent reports it; git has the facts."""
 
     sha: str
     message: str = ""
 
 
 class ReportedArtifacts(msgspec.Struct, frozen=True):
-    """What the agent claims to have made; the disk and the checks decide."""
+    """Artifacts as the agent reports them; the file system and the checks have the facts."""
 
     files_created: tuple[str, ...] | None = None
     test_coverage: str | int | float | None = None
@@ -43,9 +40,9 @@ class ReportedArtifacts(msgspec.Struct, frozen=True):
 class AgentResponse(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a response.
 
-    An optional one may be null, which means: not there. Unknown ones are let be.
+    An optional field may be null, which means absent. Unknown fields are ignored.
 
-    The ids may be missing from an escalation alone: `"success": false` with status "blocked".
+    The ids may be missing only from an escalation: `"success": false` with status "blocked".
     """
 
     job_id: str | msgspec.UnsetType = msgspec.UNSET
@@ -65,7 +62,7 @@ class AgentResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultRefusal(StrEnum):
-    """Why a valid response is not this job's success or failure."""
+    """The reason why a valid response does not count as this job's success or failure."""
 
     ANOTHER_JOB = "AnotherJob"
     ANOTHER_PACKAGE = "AnotherPackage"
@@ -73,7 +70,7 @@ class ResultRefusal(StrEnum):
 
 
 class FoundResult(NamedTuple):
-    """A JSON object in a text, or the reason why what looks like one is none."""
+    """A JSON object in a text, or the reason why a candidate is not a valid result."""
 
     start: int
     end: int
@@ -83,14 +80,14 @@ class FoundResult(NamedTuple):
 
 
 class _MalformedResult(ValueError):
-    """Not JSON as we take it; the message says why."""
+    """JSON outside of the accepted subset; the message gives the reason."""
 
 
 def check_result(response: AgentResponse, job_id: str, wp_id: str | None) -> list[ResultRefusal]:
-    """Every reason to refuse this response as the answer of this job; none if there is none.
+    """Return every reason to refuse this response as the answer of this job.
 
-    An escalation without ids is this job's: it came out of this job's process. A wrong id is
-    refused all the same.
+    An escalation without ids is accepted, because it came from this job's process. A wrong id is
+    refused even there.
     """
     reasons = {
         ResultRefusal.ANOTHER_JOB: response.job_id not in (job_id, msgspec.UNSET),
@@ -101,14 +98,14 @@ def check_result(response: AgentResponse, job_id: str, wp_id: str | None) -> lis
 
 
 def find_last_result(text: str, start: int, end: int) -> FoundResult | None:
-    """The last valid result in this stretch; else the last object that was meant as one.
+    """Find the last valid result in this range, else the last object that was meant as one.
 
-    None inside another counts.
+    An object nested in another one does not count.
     """
     malformed = None
 
     for object_start, object_end, problem in reversed(list(_find_objects(text, start, end))):
-        # Once we know what to complain about, only what can be valid is worth decoding.
+        # Once there is a problem to report, only objects that can be valid are worth decoding.
         if malformed is None or _count_keys(_REQUIRED_KEYS, text, object_start, object_end) == len(
             _REQUIRED_KEYS
         ):
@@ -122,13 +119,13 @@ def find_last_result(text: str, start: int, end: int) -> FoundResult | None:
 
 
 def _count_keys(keys: tuple[str, ...], text: str, start: int, end: int) -> int:
-    """How many of these keys stand somewhere in the stretch."""
+    """Count how many of these keys occur in the range."""
     return sum(text.find(key, start, end) >= 0 for key in keys)
 
 
-# A step goes over everything up to the next bracket that can stand in JSON, and never back. An
-# object that breaks off is left where it broke: nothing is read twice, so the search is linear, and
-# what was nested in it does not count.
+# A step skips everything that JSON allows up to the next bracket, and never goes back. The search
+# continues where an invalid object stopped being JSON: nothing is read twice, so the search is
+# linear, and objects nested in an invalid one do not count.
 _STRING = r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _SCALAR = r"-?[0-9][0-9.eE+-]*+|true|false|null|NaN|-?Infinity"
 _UP_TO_BRACKET = re.compile(rf"(?:[ \t\n\r]++|{_STRING}|{_SCALAR}|[,:])*+([{{}}\[\]])?")
@@ -144,7 +141,7 @@ def _find_objects(text: str, start: int, end: int) -> Iterator[tuple[int, int, s
 
 
 def _find_object_end(text: str, start: int, end: int) -> tuple[int, str]:
-    """Where the object ends, or where it breaks off and why."""
+    """Return where the object ends, or where it stops being JSON and why."""
     open_brackets: list[str] = []
     deepest = 0
     position = start
@@ -153,7 +150,9 @@ def _find_object_end(text: str, start: int, end: int) -> tuple[int, str]:
         bracket = step[1]
         position = step.end()
         if bracket is None:
-            return position, "is cut off" if position == end else _NOT_JSON
+            if position == end:
+                return position, "is cut off"
+            return position, _NOT_JSON
 
         if bracket in _OPENING_BRACKET_OF:
             if open_brackets.pop() != _OPENING_BRACKET_OF[bracket]:
@@ -161,22 +160,24 @@ def _find_object_end(text: str, start: int, end: int) -> tuple[int, str]:
             if not open_brackets:
                 break
         elif open_brackets[-1:] == ["{"] and not _is_preceded_by_key(text, step):
-            # Perhaps the next object starts here
+            # The next object may start here
             return position - 1, _NOT_JSON
         else:
             open_brackets.append(bracket)
             deepest = max(deepest, len(open_brackets))
 
-    return position, f"is nested deeper than {MAX_DEPTH} levels" if deepest > MAX_DEPTH else ""
+    if deepest > MAX_DEPTH:
+        return position, f"is nested deeper than {MAX_DEPTH} levels"
+    return position, ""
 
 
 def _is_preceded_by_key(text: str, step: re.Match[str]) -> bool:
-    """Does the bracket of this step follow a key? Inside an object nothing else may open one."""
+    """Return True if the bracket follows a key: inside an object, nothing else may open one."""
     return text[step.start() : step.start(1)].rstrip(" \t\n\r").endswith(":")
 
 
 def _decode_object(text: str, start: int, end: int, problem: str) -> FoundResult | None:
-    """The object as a result; None if it is not meant as one."""
+    """Decode the object as a result; None if it is not meant as one."""
     if not _count_keys(RESULT_KEYS, text, start, end):
         return None
     if not problem and end - start > MAX_RESULT_CHARACTERS:
@@ -200,7 +201,7 @@ def _validate_object(source: str, start: int, end: int) -> FoundResult | None:
         _require_ids(response)
         return FoundResult(start=start, end=end, fields=fields, response=response, problem="")
     except (ValueError, RecursionError) as error:
-        # Msgspec's ValidationError is a ValueError
+        # msgspec.ValidationError is a ValueError
         return FoundResult(
             start=start,
             end=end,
@@ -211,9 +212,9 @@ def _validate_object(source: str, start: int, end: int) -> FoundResult | None:
 
 
 def _require_ids(response: AgentResponse) -> None:
-    """A success names its job and its package, so that no other job's can be taken for it.
+    """Require job and package id, so that another job's result is not mistaken for this one.
 
-    So does a plain failure.
+    A plain failure needs them too; only an escalation does not.
     """
     if not response.success and response.status == BLOCKED:
         return
@@ -232,7 +233,7 @@ def _load_strict_json(source: str) -> dict[str, object]:
         parse_float=_parse_finite_float,
     )
 
-    # `"\ud800"` is a half character that cannot be stored.
+    # `"\ud800"` is half a surrogate pair, which cannot be stored.
     json.dumps(fields, ensure_ascii=False).encode()
     return fields
 
@@ -262,7 +263,7 @@ def _parse_finite_float(digits: str) -> float:
 
 
 def _limit_digits(digits: str) -> str:
-    # Turning many digits into a number takes time that grows with their square.
+    # Converting many digits takes quadratic time.
     if len(digits) > _MAX_DIGITS:
         raise _MalformedResult(f"a number of {len(digits)} digits")
     return digits

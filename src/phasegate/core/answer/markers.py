@@ -1,6 +1,6 @@
-"""What stands in an answer, before anybody judges it.
+"""Locate everything in an answer that the verdict is decided on.
 
-Markers, quoted stretches, the result, the closing block.
+That is markers, quoted spans, the JSON result and the closing block.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _MARKER_LINE = re.compile(rf"\n{SEQUENCE_MARK}*+({MARKER_PATTERN})[ \t{SEQUENCE_
 
 
 class ScannedAnswer(NamedTuple):
-    """All that was found in an answer."""
+    """Everything that was found in an answer."""
 
     text: str
     scan: ScanResult
     result: FoundResult | None
-    # The code fence that holds the result, if one does
+    # The code fence that contains the result, if any
     result_fence: QuotedSpan | None
     result_error: str | None
     block_start: int
-    # How the answer was cut off, in words; empty if it was not
+    # How the answer was cut off; empty if it was not
     cut_off_reason: str
 
-    def line_number_at(self, place: int) -> int:
-        return self.text.count("\n", 0, place) + 1
+    def line_number_at(self, offset: int) -> int:
+        return self.text.count("\n", 0, offset) + 1
 
     def is_blank(self, start: int, end: int) -> bool:
-        """Is there nothing but blanks and line ends? What was taken out is not blank."""
+        """Return True if a range holds only blanks and line ends; a quoted span is not blank."""
         return not self.text[start:end].strip(" \t\n")
 
 
@@ -53,7 +53,7 @@ class _ResultSearch(NamedTuple):
 
 
 def scan_answer(text: str, truncated: bool) -> ScannedAnswer:
-    """Strip, take out, find; in this order."""
+    """Strip escape sequences, then find quoted spans and markers, then result and closing block."""
     stripped = strip_escapes(text)
     found = scan_markers(stripped.text)
     if stripped.marked is not stripped.text:
@@ -77,9 +77,9 @@ def scan_answer(text: str, truncated: bool) -> ScannedAnswer:
 
 
 def _reject_assembled_markers(found: ScanResult, stripped: StrippedText) -> ScanResult:
-    """Markers that were whole before escape sequences were stripped.
+    """Turn markers that only came about by stripping escape sequences into stray ones.
 
-    One that was put together by it is a stray.
+    Kept are markers that were complete before.
     """
     whole = Counter(match[1] for match in _MARKER_LINE.finditer("\n" + stripped.marked))
     now = Counter(match[1] for match in _MARKER_LINE.finditer("\n" + stripped.text))
@@ -99,9 +99,9 @@ def _reject_assembled_markers(found: ScanResult, stripped: StrippedText) -> Scan
 
 
 def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
-    """The last valid result outside of what is quoted or in a code fence for JSON.
+    """Find the last valid result that is unquoted or in a code fence for JSON.
 
-    Else why the last try is none.
+    Without a valid one, return what is wrong with the last candidate.
     """
     error = None
     if "{" in text:
@@ -109,17 +109,17 @@ def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
     else:
         mentions = {}
 
-    while (place := max(mentions.values(), default=-1)) >= 0:
-        start, end, home = _find_result_range(text, found, place)
+    while (offset := max(mentions.values(), default=-1)) >= 0:
+        start, end, fence = _find_result_range(text, found, offset)
         result = find_last_result(text, start, end)
         if result is not None and result.response is not None:
-            return _ResultSearch(result, home, None)
+            return _ResultSearch(result, fence, None)
         if result is not None and error is None:
             error = f"line {text.count(chr(10), 0, result.start) + 1}: {result.problem}"
 
-        # Each key is looked for again only where it was not: the search never goes over a place
-        # twice.
-        start = min(start, place)
+        # Each key is searched further up only where it was not searched before, so nothing is
+        # searched twice.
+        start = min(start, offset)
         mentions = {
             key: at if at < start else text.rfind(key, 0, start) for key, at in mentions.items()
         }
@@ -128,15 +128,17 @@ def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
 
 
 def _find_result_range(
-    text: str, found: ScanResult, place: int
+    text: str, found: ScanResult, offset: int
 ) -> tuple[int, int, QuotedSpan | None]:
-    """The stretch around a place that a result may lie in.
+    """Return the range around an offset in which a result may be.
 
-    Between two quoted ones, or in a code fence for JSON.
+    It lies between two quoted spans, or in a code fence for JSON; it is empty in any other span.
     """
-    before, after = found.quoted_around(place)
-    if before is None or before.end <= place:
-        return before.end if before else 0, after.start if after else len(text), None
+    before, after = found.quoted_around(offset)
+    if before is None or before.end <= offset:
+        start = before.end if before else 0
+        end = after.start if after else len(text)
+        return start, end, None
 
     if (
         before.kind is QuoteKind.FENCE
@@ -156,7 +158,8 @@ def _describe_cut_off(reading: ScannedAnswer, in_control_string: bool, truncated
     if truncated:
         return "output was lost"
     if unclosed := reading.scan.unclosed:
-        return f"the {unclosed.kind} that opens on line {reading.line_number_at(unclosed.start)} is never closed"
+        line = reading.line_number_at(unclosed.start)
+        return f"the {unclosed.kind} that opens on line {line} is never closed"
     if in_control_string:
         return "a terminal control string is not ended on its line"
     return ""
@@ -166,9 +169,9 @@ _MAX_LINES_ABOVE_LAST = MAX_ITEMS + 2
 
 
 def find_closing_block(text: str, after: int) -> int:
-    """Where the block starts that ends the text and lies after this place.
+    """Return the start of the block that ends the text and comes after `after`.
 
-    The length of the text if there is none.
+    Return the length of the text if there is none.
     """
     end = len(text.rstrip(" \t\n"))
 
@@ -187,9 +190,9 @@ def _is_block(text: str) -> bool:
 
 
 def _iter_last_line_starts(text: str, after: int, end: int) -> Iterator[int]:
-    """The starts of the last lines, from the last one up.
+    """Yield the starts of the last lines, from the last one up.
 
-    What shares its line with a quoted stretch starts none.
+    The line that a quoted span ends on is not included.
     """
     for _ in range(_MAX_LINES_ABOVE_LAST + 1):
         end = text.rfind("\n", after, end)

@@ -1,6 +1,6 @@
-"""An agent's answer: from untrusted text to a typed verdict, task statuses and result.
+"""Parse untrusted text from an agent into a verdict, task statuses and a result.
 
-The grammar is docs/reference/answers.md. Whatever is unclear is a no.
+The grammar is in docs/reference/answers.md. Anything ambiguous counts as a no.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _BLANK_TO_LINE_END = re.compile(r"[ \t]*+(?:\n|\Z)")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer says. A verdict and an error are never there together."""
+    """A parsed answer. It never has both a verdict and an error."""
 
     verdict: Verdict | None
     error: AnswerError | None
-    # The error in words that the agent can act on
+    # What the agent should do about the error
     reason: str
     task_statuses: dict[str, TaskStatus]
-    # For people and later prompts: no thoughts, no escape sequences, LF line ends
+    # For display and later prompts: no thoughts, no escape sequences, LF line ends
     text: str
-    # The last valid response, as it was given
+    # The last valid response, unchanged
     result: Mapping[str, object] | None
     # The same, typed
     response: AgentResponse | None
-    # Why what looks like a response is none, when there is no valid one
+    # What is wrong with the last candidate, if there is no valid response
     result_error: str | None
     blockers: tuple[str, ...]
-    # The agent's own next-steps or status block: the last thing in its answer
+    # The next-steps or status block that ends the answer
     block: str | None
     truncated: bool
     warnings: tuple[str, ...]
 
 
 def parse_answer(text: str, phase: str, *, truncated: bool = False) -> Answer:
-    """Read an agent's answer in a phase; never raises for an answer.
+    """Parse an agent's answer in a phase; never raises for any answer text.
 
-    `truncated`: the caller lost some of it.
+    `truncated` says that the caller lost some of the output.
     """
     if phase not in ALLOWED_VERDICTS:
         raise ConfigError(f"unknown phase {phase!r}", f"use one of {', '.join(ALLOWED_VERDICTS)}")
@@ -78,7 +78,7 @@ def parse_answer(text: str, phase: str, *, truncated: bool = False) -> Answer:
 
 
 def find_blockers(text: str) -> tuple[str, ...]:
-    """The `BLOCKER:` lines of other output than an answer: stderr has no quoted stretches."""
+    """Return the `BLOCKER:` lines of output other than an answer: stderr has no quoted spans."""
     return tuple(
         _format_blocker(match)
         for match in islice(_match_blocker_lines(strip_escapes(text).text), _MAX_BLOCKERS)
@@ -95,18 +95,18 @@ def _find_visible_blockers(reading: ScannedAnswer) -> Iterator[str]:
 
 
 def _format_blocker(match: re.Match[str]) -> str:
-    """What a line says, as long as a person would read it.
+    """Return the text of a blocker, limited to what a user would read.
 
-    It is recorded, and shown wherever the package is.
+    It is stored in the journal, and displayed wherever the package is.
     """
-    said = match[2][: 2 * _MAX_BLOCKER_CHARACTERS].strip()
-    if len(said) <= _MAX_BLOCKER_CHARACTERS:
-        return said
-    return f"{said[:_MAX_BLOCKER_CHARACTERS]} {_OMISSION_MARK}"
+    blocker = match[2][: 2 * _MAX_BLOCKER_CHARACTERS].strip()
+    if len(blocker) <= _MAX_BLOCKER_CHARACTERS:
+        return blocker
+    return f"{blocker[:_MAX_BLOCKER_CHARACTERS]} {_OMISSION_MARK}"
 
 
 def _match_blocker_lines(text: str) -> Iterator[re.Match[str]]:
-    # From the right is twice as fast as from the left, and most answers have none.
+    # Most answers have none, and rfind is twice as fast as find.
     if text.rfind("BLOCKER:") >= 0:
         return _BLOCKER.finditer(text)
     return iter(())
@@ -121,9 +121,9 @@ def _collect_task_statuses(markers: list[Marker]) -> dict[str, TaskStatus]:
 
 
 def _remove_thoughts(reading: ScannedAnswer) -> str:
-    """The text for people.
+    """Return the text without thoughts.
 
-    A thought that shares its line leaves a mark there, so that what it parted stays parted.
+    A thought that shares its line leaves a mark there, so that the text around it is not joined.
     """
     thoughts = [quoted for quoted in reading.scan.quoted if quoted.kind is QuoteKind.THOUGHT]
     if not thoughts:
@@ -134,9 +134,12 @@ def _remove_thoughts(reading: ScannedAnswer) -> str:
 
     for thought in thoughts:
         before = reading.text[position : thought.start]
-        own_line = (before.rstrip(" \t") or "\n" * (position == 0)).endswith("\n")
-        alone = own_line and _BLANK_TO_LINE_END.match(reading.text, thought.end)
-        pieces += [before, "" if alone else _OMISSION_MARK]
+        line_start = before.rstrip(" \t")
+        starts_line = line_start.endswith("\n") or (position == 0 and not line_start)
+        pieces.append(before)
+        if not (starts_line and _BLANK_TO_LINE_END.match(reading.text, thought.end)):
+            pieces.append(_OMISSION_MARK)
+
         position = thought.end
 
     return "".join([*pieces, reading.text[position:]])
@@ -146,21 +149,21 @@ def _collect_warnings(reading: ScannedAnswer) -> Iterator[str]:
     if reading.cut_off_reason:
         yield f"cut off: {reading.cut_off_reason}"
 
-    for place in reading.scan.stray_reviews[:_MAX_WARNINGS_PER_KIND]:
-        yield f"line {reading.line_number_at(place)}: this <review does not count"
+    for offset in reading.scan.stray_reviews[:_MAX_WARNINGS_PER_KIND]:
+        yield f"line {reading.line_number_at(offset)}: this <review does not count"
 
-    for place in reading.scan.stray_tasks[:_MAX_WARNINGS_PER_KIND]:
-        yield f"line {reading.line_number_at(place)}: this <task_status does not count"
+    for offset in reading.scan.stray_tasks[:_MAX_WARNINGS_PER_KIND]:
+        yield f"line {reading.line_number_at(offset)}: this <task_status does not count"
 
     yield from islice(_find_contradictions(reading.scan.tasks), _MAX_WARNINGS_PER_KIND)
 
 
 def _find_contradictions(markers: list[Marker]) -> Iterator[str]:
-    words: dict[str, set[str]] = {}
+    statuses_by_task: dict[str, set[str]] = {}
     for marker in markers:
-        words.setdefault(marker.task_id, set()).add(marker.value)
+        statuses_by_task.setdefault(marker.task_id, set()).add(marker.value)
     return (
         f"task {task_id} is COMPLETED and FAILED: FAILED counts"
-        for task_id, said in words.items()
-        if len(said) > 1
+        for task_id, statuses in statuses_by_task.items()
+        if len(statuses) > 1
     )

@@ -1,10 +1,8 @@
-"""One pass over an answer from the left.
+"""Scan an answer once from the left: exclude quoted spans, find markers in the rest.
 
-What is quoted is taken out, what is left is searched for markers.
-
-Quoted is what stands in a thought, a code fence, a comment or a CDATA section; the one that opens
-first wins, and what looks like another one inside it is its text. Nothing is cut from the text,
-places are set apart: so nothing can be assembled across a gap, and a gap is never blank.
+Thoughts, code fences, comments and CDATA sections are quoted. The one that opens first wins, and
+anything inside it is its text. Nothing is cut from the text, only offsets are recorded: so no
+marker can be assembled across a gap, and a gap is never blank.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _PendingMatch = tuple[int, re.Match[str], _Search]
 
 
 class QuoteKind(StrEnum):
-    """What can be quoted in."""
+    """The kind of a quoted span."""
 
     THOUGHT = "thought"
     FENCE = "code fence"
@@ -34,7 +32,7 @@ class QuoteKind(StrEnum):
 
 
 class QuotedSpan(NamedTuple):
-    """A stretch that is taken out, delimiters included, and the stretch between them."""
+    """An excluded range, delimiters included, and the range between the delimiters."""
 
     kind: QuoteKind
     start: int
@@ -54,12 +52,12 @@ class Marker(NamedTuple):
 
 
 class ScanResult(NamedTuple):
-    """What one pass found, each list in the order of the text."""
+    """Everything that one scan found, each list in the order of the text."""
 
     quoted: list[QuotedSpan]
     reviews: list[Marker]
     tasks: list[Marker]
-    # Where another `<review` is left, in whatever spelling
+    # Offsets of other occurrences of `<review`, in any spelling
     stray_reviews: list[int]
     stray_tasks: list[int]
 
@@ -69,17 +67,17 @@ class ScanResult(NamedTuple):
             return self.quoted[-1]
         return None
 
-    def quoted_around(self, place: int) -> tuple[QuotedSpan | None, QuotedSpan | None]:
-        """The last quoted stretch that starts at or before this place, and the next one."""
-        count = bisect_right(self.quoted, place, key=lambda quoted: quoted.start)
-        return self.quoted[count - 1] if count else None, self.quoted[count] if count < len(
-            self.quoted
-        ) else None
+    def quoted_around(self, offset: int) -> tuple[QuotedSpan | None, QuotedSpan | None]:
+        """Return the last quoted span that starts at or before this offset, and the next one."""
+        count = bisect_right(self.quoted, offset, key=lambda quoted: quoted.start)
+        before = self.quoted[count - 1] if count else None
+        after = self.quoted[count] if count < len(self.quoted) else None
+        return before, after
 
-    def is_visible(self, place: int) -> bool:
-        """Is this place outside of everything that is taken out?"""
-        before, _ = self.quoted_around(place)
-        return before is None or before.end <= place
+    def is_visible(self, offset: int) -> bool:
+        """Return True if this offset is outside of every quoted span."""
+        before, _ = self.quoted_around(offset)
+        return before is None or before.end <= offset
 
 
 def _build_any_case_pattern(word: str) -> str:
@@ -88,20 +86,24 @@ def _build_any_case_pattern(word: str) -> str:
     )
 
 
-_TASK_PATTERN = rf'<task_status id="(?P<task_id>[0-9]{{1,6}}\.[0-9]{{1,6}})">(?P<status>{"|".join(TaskStatus)})</task_status>'
+_TASK_PATTERN = (
+    r'<task_status id="(?P<task_id>[0-9]{1,6}\.[0-9]{1,6})">'
+    rf"(?P<status>{'|'.join(TaskStatus)})</task_status>"
+)
 MARKER_PATTERN = rf"<review>(?P<verdict>{'|'.join(Verdict)})</review>|{_TASK_PATTERN}"
 _EXACT_MARKER = re.compile(rf"(?:{MARKER_PATTERN})[ \t]*+(?=\n|\Z)")
 
-# All of this is possessive and starts with one literal character, which the engine jumps to: no
-# shape of text is slow.
+# Every pattern is possessive and starts with one literal character, which the engine jumps to: no
+# text takes long.
 _THOUGHT_NAME = _build_any_case_pattern("thought") + r"(?=[\s/>])"
 _TAG_START = re.compile(
-    rf"<(?:(?P<comment>!--)|(?P<cdata>{_build_any_case_pattern('![cdata[')})|(?P<thought>{_THOUGHT_NAME}[^<>]*+>)"
+    rf"<(?:(?P<comment>!--)|(?P<cdata>{_build_any_case_pattern('![cdata[')})"
+    rf"|(?P<thought>{_THOUGHT_NAME}[^<>]*+>)"
     rf"|(?P<task>{_build_any_case_pattern('task_status')})|(?P<review>{REVIEW_PATTERN}))"
 )
 _THOUGHT_TAG = re.compile(rf"<(/?){_THOUGHT_NAME}[^<>]*+>")
-# CommonMark: up to three blanks, three backticks or tildes or more; no backtick in what follows
-# opening backticks.
+# CommonMark: up to three blanks, then three or more backticks or tildes; no backtick after opening
+# backticks.
 _FENCE = {
     "`": r" {0,3}+(?P<fence>`{3,}+)[^`\n]*+(?=\n|\Z)",
     "~": r" {0,3}+(?P<fence>~{3,}+)[^\n]*+",
@@ -112,13 +114,13 @@ _FENCE_END = {tick: re.compile(rf"\n {{0,3}}+({tick}{{3,}}+)[ \t]*+(?=\n|\Z)") f
 
 
 def scan_markers(text: str) -> ScanResult:
-    """Find what is quoted and every marker outside of it.
+    """Find quoted spans, and every marker outside of them.
 
-    The text has LF line ends and no escape sequences.
+    The text must have LF line ends and no escape sequences.
     """
     found = ScanResult(quoted=[], reviews=[], tasks=[], stray_reviews=[], stray_tasks=[])
-    # One character is looked for twenty times faster than a pattern, and from the right twice as
-    # fast as from the left.
+    # Searching for one character is twenty times faster than for a pattern, and rfind is twice as
+    # fast as find.
     ahead = [
         (match.start(), match, search)
         for character, sign, search in _SEARCHES
@@ -127,11 +129,11 @@ def scan_markers(text: str) -> ScanResult:
 
     while ahead:
         _, first, _ = min(ahead, key=itemgetter(0))
-        take_out = _QUOTE_PARSERS.get(first.lastgroup or "")
-        if take_out is None:
+        parse_quote = _QUOTE_PARSERS.get(first.lastgroup or "")
+        if parse_quote is None:
             position = _record_marker(found, text, first)
         else:
-            position = _record_quoted(found, take_out(text, first))
+            position = _record_quoted(found, parse_quote(text, first))
 
         ahead = list(_advance_searches(ahead, text, position))
 
@@ -141,7 +143,7 @@ def scan_markers(text: str) -> ScanResult:
 def _advance_searches(
     ahead: list[_PendingMatch], text: str, position: int
 ) -> Iterator[_PendingMatch]:
-    """Each search goes on only when the scan has passed what it found: no place is searched twice."""
+    """Continue only the searches that the scan has passed, so that nothing is searched twice."""
     for found in ahead:
         start, _, search = found
         if start >= position:
@@ -166,9 +168,9 @@ def _find_next_fence(tick: str, text: str, position: int) -> re.Match[str] | Non
 def _search_lines(
     pattern: re.Pattern[str], sign: str, text: str, position: int
 ) -> re.Match[str] | None:
-    """Search from the first line that has the sign.
+    """Search from the first line that contains the sign.
 
-    To look at the start of every line takes twice as long.
+    Matching at the start of every line takes twice as long.
     """
     first = text.find(sign, position)
     if first < 0:
@@ -181,16 +183,16 @@ def _record_quoted(found: ScanResult, quoted: QuotedSpan) -> int:
     return quoted.end
 
 
-def _record_marker(found: ScanResult, text: str, place: re.Match[str]) -> int:
-    start = place.start()
+def _record_marker(found: ScanResult, text: str, match: re.Match[str]) -> int:
+    start = match.start()
     if start == 0 or text[start - 1] == "\n":
         exact = _EXACT_MARKER.match(text, start)
     else:
         exact = None
 
     if exact is None:
-        _record_stray(found, place)
-        return place.end()
+        _record_stray(found, match)
+        return match.end()
 
     if exact["verdict"]:
         found.reviews.append(Marker(start, exact.end(), "", exact["verdict"]))
@@ -200,11 +202,11 @@ def _record_marker(found: ScanResult, text: str, place: re.Match[str]) -> int:
     return exact.end()
 
 
-def _record_stray(found: ScanResult, place: re.Match[str]) -> None:
-    if place.lastgroup == "task":
-        found.stray_tasks.append(place.start())
-    elif spells_review(place[0]):
-        found.stray_reviews.append(place.start())
+def _record_stray(found: ScanResult, match: re.Match[str]) -> None:
+    if match.lastgroup == "task":
+        found.stray_tasks.append(match.start())
+    elif spells_review(match[0]):
+        found.stray_reviews.append(match.start())
 
 
 def _parse_fence(text: str, opening: re.Match[str]) -> QuotedSpan:
@@ -260,7 +262,7 @@ def _parse_thought(text: str, opening: re.Match[str]) -> QuotedSpan:
 
 
 def _parse_comment(text: str, opening: re.Match[str]) -> QuotedSpan:
-    # `<!-->` is a whole comment, as CommonMark and HTML have it.
+    # `<!-->` is a complete comment in CommonMark and HTML.
     return _parse_until("-->", QuoteKind.COMMENT, text, opening, opening.start() + 2)
 
 

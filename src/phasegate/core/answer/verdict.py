@@ -1,4 +1,4 @@
-"""Which verdict an answer gives in a phase, and all that keeps a PASS from counting."""
+"""Decide the verdict of an answer in a phase, and whether its PASS counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from phasegate.core.answer.vocabulary import ALLOWED_VERDICTS, Verdict
 
 
 class AnswerError(StrEnum):
-    """Why an answer is none."""
+    """The reason why an answer has no usable verdict."""
 
     MISSING = "MissingReviewMarker"
     FOREIGN = "ForeignVerdict"
@@ -22,11 +22,11 @@ class AnswerError(StrEnum):
 
 
 class VerdictResult(NamedTuple):
-    """A verdict or an error, never both; in a phase that needs no marker, perhaps neither."""
+    """A verdict or an error, never both; neither is possible in a phase that needs no marker."""
 
     verdict: Verdict | None
     error: AnswerError | None
-    # The error in words that the agent can act on
+    # What the agent should do about the error
     reason: str
 
 
@@ -35,7 +35,10 @@ _PHASES_WITHOUT_MARKER = frozenset({"plan", "implement"})
 
 
 def decide_verdict(reading: ScannedAnswer, phase: str) -> VerdictResult:
-    """The most severe verdict of those given; a foreign one, none, or a doubtful PASS is an error."""
+    """Return the most severe verdict that was given.
+
+    A verdict of another phase, a missing verdict and a doubtful PASS are errors.
+    """
     given = [Verdict(marker.value) for marker in reading.scan.reviews]
     foreign = [verdict for verdict in given if verdict not in ALLOWED_VERDICTS[phase]]
 
@@ -63,7 +66,7 @@ def _make_error(error: AnswerError, reason: str) -> VerdictResult:
 
 
 def _decide_without_marker(reading: ScannedAnswer, phase: str) -> VerdictResult:
-    # A NEEDS_REVISION may be among what was lost
+    # A NEEDS_REVISION may be in the lost part
     if phase == "plan" and reading.cut_off_reason:
         return _make_error(
             AnswerError.CUT_OFF,
@@ -78,20 +81,20 @@ def _decide_without_marker(reading: ScannedAnswer, phase: str) -> VerdictResult:
         why = f"there is no <review> marker, and the answer is cut off: {reading.cut_off_reason}"
     elif reading.scan.stray_reviews:
         line = reading.line_number_at(reading.scan.stray_reviews[0])
-        why = f"the <review> on line {line} is not in its exact form, from column 1, alone on its line"
+        why = f"the <review> on line {line} is not exact: it must be alone, from column 1"
 
     return _make_error(AnswerError.MISSING, f"{why}. {_format_ending_hint(phase)}")
 
 
 def _find_objections(reading: ScannedAnswer) -> Iterator[tuple[AnswerError, str]]:
-    """Every reason why the PASS of this answer does not count."""
+    """Yield every reason why the PASS of this answer does not count."""
     if reading.cut_off_reason:
         yield AnswerError.CUT_OFF, f"the answer is cut off: {reading.cut_off_reason}"
 
     for comment in _find_ambiguous_comments(reading):
         yield (
             AnswerError.DOUBTFUL,
-            f"where the comment on line {reading.line_number_at(comment)} ends depends on the reader",
+            f"the end of the comment on line {reading.line_number_at(comment)} is ambiguous",
         )
 
     for other in _find_other_reviews(reading):
@@ -103,15 +106,15 @@ def _find_objections(reading: ScannedAnswer) -> Iterator[tuple[AnswerError, str]
     if not _is_marker_last(reading):
         yield AnswerError.DOUBTFUL, "it is not the last line"
     if reading.result and reading.result.response and not reading.result.response.success:
-        yield AnswerError.DOUBTFUL, "the JSON result says that the work failed"
+        yield AnswerError.DOUBTFUL, "the JSON result reports a failure"
 
 
 def _find_ambiguous_comments(reading: ScannedAnswer) -> Iterator[int]:
-    """Comments that HTML ends where XML goes on: `<!-->`, `<!--->`, and one that holds `--!>`."""
+    """Yield comments that HTML ends before XML does: `<!-->`, `<!--->`, or with `--!>` inside."""
     for quoted in reading.scan.quoted:
-        is_at_once_closed = quoted.closed and quoted.inner_end < quoted.inner_start
+        is_empty = quoted.closed and quoted.inner_end < quoted.inner_start
         if quoted.kind is QuoteKind.COMMENT and (
-            is_at_once_closed or "--!>" in reading.text[quoted.inner_start : quoted.inner_end]
+            is_empty or "--!>" in reading.text[quoted.inner_start : quoted.inner_end]
         ):
             yield quoted.start
 
@@ -120,28 +123,29 @@ def _find_other_reviews(reading: ScannedAnswer) -> Iterator[int]:
     yield from (marker.start for marker in reading.scan.reviews[:-1])
     yield from reading.scan.stray_reviews
     yield from (
-        place for place in find_encoded_reviews(reading.text) if reading.scan.is_visible(place)
+        offset for offset in find_encoded_reviews(reading.text) if reading.scan.is_visible(offset)
     )
 
 
 def _is_marker_last(reading: ScannedAnswer) -> bool:
-    """Does nothing follow the last marker but blanks, the JSON result and the closing block, in
-    this order?
+    """Return True if only blanks, the JSON result and the closing block follow the last marker.
+
+    They must come in this order.
     """
     start = reading.scan.reviews[-1].end
     end = reading.block_start
     result = reading.result
-    home = reading.result_fence
+    fence = reading.result_fence
     if result is None or result.start < start:
         return reading.is_blank(start, end)
-    if home is None:
+    if fence is None:
         return reading.is_blank(start, result.start) and reading.is_blank(result.end, end)
 
     return (
-        reading.is_blank(start, home.start)
-        and reading.is_blank(home.inner_start, result.start)
-        and reading.is_blank(result.end, home.inner_end)
-        and reading.is_blank(home.end, end)
+        reading.is_blank(start, fence.start)
+        and reading.is_blank(fence.inner_start, result.start)
+        and reading.is_blank(result.end, fence.inner_end)
+        and reading.is_blank(fence.end, end)
     )
 
 
@@ -154,4 +158,7 @@ def _format_ending_hint(phase: str) -> str:
     markers = " or ".join(
         f"<review>{verdict}</review>" for verdict in Verdict if verdict in ALLOWED_VERDICTS[phase]
     )
-    return f"End the answer with exactly one of {markers}, from column 1, alone on the last line, and nowhere else."
+    return (
+        f"End the answer with exactly one of {markers}, from column 1, alone on the last line,"
+        " and nowhere else."
+    )

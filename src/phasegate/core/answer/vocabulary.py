@@ -1,7 +1,7 @@
-"""The words of an answer: verdicts, task statuses, and which phase may give which verdict.
+"""Define verdicts, task statuses, and which phase may give which verdict.
 
-They stand apart from the scanner, whose expressions take long to compile: gates and templates need
-the words alone.
+They are separate from the scanner, whose expressions take long to compile: gates and templates need
+only these names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What a review can say, the more severe the later."""
+    """A verdict of a review, the most severe last."""
 
     PASS = "PASS"  # noqa: S105 - no password
     NEEDS_REVISION = "NEEDS_REVISION"
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """What an implementer can say about a task."""
+    """A status that an implementer reports for a task."""
 
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"

@@ -1,3 +1,1 @@
-"""Path rules: glob patterns, safe repository paths, and the scope of files that a package may
-change.
-"""
+"""Define glob patterns, safe repository paths, and the file scope of a work package."""

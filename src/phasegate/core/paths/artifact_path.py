@@ -1,6 +1,6 @@
-"""Names under which artifacts are kept.
+"""Validate the names under which artifacts are stored.
 
-What may stand in a feature's slug, a job's id and a path below the feature.
+These are a feature's slug, a job's id, and a path below the feature's folder.
 """
 
 from __future__ import annotations
@@ -16,34 +16,38 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNOR
 
 
 def find_slug_problem(slug: str) -> str:
-    """Why this cannot name a feature or a job; empty if it can."""
+    """Return why a text cannot name a feature or a job; empty if it can."""
     if not slug:
         return "is empty"
     if _SLUG.fullmatch(slug) is None:
-        return "must be 1 to 100 letters, digits, dots, hyphens or underscores, beginning with a letter or digit"
+        return (
+            "must be 1 to 100 letters, digits, dots, hyphens or underscores,"
+            " starting with a letter or digit"
+        )
     return _find_portability_problem(slug)
 
 
 def require_slug(slug: str, what: str = "feature slug") -> str:
-    """The slug itself; a ConfigError that says what is wrong with it otherwise."""
+    """Return the slug; raise a ConfigError that gives the problem if it is invalid."""
     problem = find_slug_problem(slug)
     if problem:
         raise ConfigError(
-            f"{what} '{escape_unprintable(slug[:120])}' {problem}", "for instance 001-user-login"
+            f"{what} '{escape_unprintable(slug[:120])}' {problem}",
+            "use a name such as 001-user-login",
         )
 
     return slug
 
 
 def find_artifact_path_problem(path: str) -> str:
-    """Why this is not plainly the path of one file below a folder, on every system; empty if it is."""
+    """Return why a path is not safe for a file below a folder on every system; empty if it is."""
     problem = repo_path.find_path_problem(path)
     if problem is not None:
         return problem
     if ":" in path:
-        return "holds a colon"
+        return "contains a colon"
     if path.rpartition("/")[2].casefold() == "head":
-        return "makes a repository of its folder, to git, with settings that a git in there would follow"
+        return "would make git treat its folder as a repository, and follow the settings in there"
 
     return next(
         (problem for part in path.split("/") if (problem := _find_portability_problem(part))), ""
@@ -51,7 +55,7 @@ def find_artifact_path_problem(path: str) -> str:
 
 
 def _find_portability_problem(part: str) -> str:
-    """What some systems make of a name that is plain on this one."""
+    """Return what another operating system would object to in a name."""
     if part.endswith("."):
         return "has a part that ends with a dot"
     if _DEVICE.fullmatch(part):

@@ -1,11 +1,11 @@
-"""Git-style patterns: match a path, and tell whether two patterns can match the same path.
+"""Match paths by git-style patterns, and detect whether two patterns can match the same path.
 
-Written here and not taken from `pathspec`, whose expressions backtrack (`*a*a*a*x` stalls on a long
-name) and let `$` match before a trailing newline. Patterns and names both come from agents. Tests
-compare the two, and real git.
+`pathspec` is not used: its expressions backtrack (`*a*a*a*x` stalls on a long name), and `$`
+matches before a trailing newline. Patterns and names both come from agents. Tests compare the
+results with `pathspec` and with git.
 
 `*` and `?` match within a part of a path, `[...]` one character, `**` any number of parts. A
-pattern without a slash inside floats: it matches at any depth. What matches a folder matches
+pattern without an inner slash matches at any depth. A pattern that matches a folder matches
 everything below it.
 """
 
@@ -20,18 +20,16 @@ _NAME_END = r"(?=/|\Z)"
 
 
 def is_pattern(entry: str) -> bool:
-    """Whether an entry is more than a plain path."""
+    """Return True if an entry has wildcards."""
     return not WILDCARDS.isdisjoint(entry)
 
 
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """An expression that matches the paths of a pattern, in time that no choice of either can blow
-    up.
+    """Compile a pattern to an expression that matches in bounded time, whatever pattern and path.
 
-    Each `*` and `**` takes the shortest text that lets the fixed piece behind it match and never
-    gives that up: for patterns of this kind the first place is always good enough, so nothing is
-    tried twice.
+    Each `*` and `**` takes the shortest text that lets the fixed piece after it match, and never
+    backtracks: for this kind of pattern the first match is always good enough.
     """
     below_only, runs = _split_at_double_stars(split_pattern(pattern), pattern.endswith("/"))
     head, *rest = ["/".join(_build_part_regex(part) for part in run) for run in runs]
@@ -50,7 +48,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def compile_any(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """One expression that matches what any of the patterns matches."""
+    """Compile several patterns to one expression that matches what any of them matches."""
     return re.compile(
         "|".join(compile_pattern(pattern).pattern for pattern in patterns) or r"(?!)", re.DOTALL
     )
@@ -65,9 +63,9 @@ def _build_run_end_regex(index: int, rest: list[str], below_only: bool) -> str:
 
 
 def split_pattern(pattern: str) -> list[str]:
-    """The parts of a pattern from the root on; a floating one begins with `**`.
+    """Split a pattern into parts from the root; one that matches at any depth starts with `**`.
 
-    Never two `**` in a row.
+    Consecutive `**` are merged.
     """
     parts = pattern.strip("/").split("/")
     if len(parts) == 1 and not pattern.startswith("/"):
@@ -80,14 +78,20 @@ def split_pattern(pattern: str) -> list[str]:
 
 
 def _split_at_double_stars(parts: list[str], folder: bool) -> tuple[bool, list[list[str]]]:
-    """Parts between the `**`; and whether only what lies below the last one matches (`a/**`, `a/`)."""
+    """Return the parts between the `**`, and whether only paths below the last one match.
+
+    The latter is so for `a/**` and `a/`.
+    """
     if parts == ["**"]:
         return folder, [["*"]]
 
     below_only = folder or parts[-1] == "**"
     runs: list[list[str]] = [[]]
 
-    for part in parts[:-1] if parts[-1] == "**" else parts:
+    if parts[-1] == "**":
+        parts = parts[:-1]
+
+    for part in parts:
         if part == "**":
             runs.append([])
         else:
@@ -97,13 +101,13 @@ def _split_at_double_stars(parts: list[str], folder: bool) -> tuple[bool, list[l
 
 
 def _build_part_regex(part: str) -> str:
-    """One part: fixed pieces with stars between them."""
+    """Build the expression of one part: fixed pieces with stars between them."""
     if not part.strip("*"):
         return "[^/]+"
 
     pieces = _split_at_stars(part)
     if pieces is None:
-        # Git discards a pattern with a broken range
+        # Git ignores a pattern with an invalid range
         return r"(?!)"
 
     first, *rest = pieces
@@ -116,7 +120,7 @@ def _build_part_regex(part: str) -> str:
 
 
 def _split_at_stars(part: str) -> list[str] | None:
-    """The expressions between the stars, each of fixed length; None if a range is broken."""
+    """Return the expressions between the stars, each of fixed length; None for an invalid range."""
     pieces = [""]
     at = 0
 
@@ -127,16 +131,14 @@ def _split_at_stars(part: str) -> list[str] | None:
         if character == "*":
             pieces.append("")
         elif character == "[":
-            end = part.find("]", at + (3 if part[at + 1 : at + 2] in ("!", "^") else 2))
-            if end > 0:
-                one_of = _build_bracket_regex(part[at + 1 : end])
-            else:
-                one_of = None
-
-            if one_of is None:
+            # The first character of a range may be `]` itself
+            first = at + 2 if part.startswith(("!", "^"), at + 1) else at + 1
+            end = part.find("]", first + 1)
+            bracket = _build_bracket_regex(part[at + 1 : end]) if end > 0 else None
+            if bracket is None:
                 return None
 
-            pieces[-1] += one_of
+            pieces[-1] += bracket
             step = end + 1 - at
         else:
             pieces[-1] += "[^/]" if character == "?" else re.escape(character)
@@ -169,45 +171,36 @@ def _build_bracket_regex(body: str) -> str | None:
 
 
 def get_literal_prefix(pattern: str) -> tuple[str, ...]:
-    """The leading parts that hold no wildcard.
+    """Return the leading parts without wildcards.
 
-    Two patterns meet only where one head begins with the other.
+    Two patterns can overlap only if one prefix starts with the other.
     """
-    if is_pattern(pattern):
-        parts = split_pattern(pattern)
-    else:
-        parts = pattern.strip("/").split("/")
+    return tuple(takewhile(lambda part: not is_pattern(part), _split_entry(pattern)))
 
-    return tuple(takewhile(lambda part: not is_pattern(part), parts))
+
+def _split_entry(entry: str) -> list[str]:
+    if is_pattern(entry):
+        return split_pattern(entry)
+    return entry.strip("/").split("/")
 
 
 def may_overlap(one: str, other: str) -> bool:
-    """Whether some path may match both.
+    """Return True if some path may match both patterns.
 
-    Never wrongly no; a wrong yes only makes two packages wait for each other.
+    A False is always right. A wrong True only makes two packages wait for each other.
     """
-    if is_pattern(one):
-        left = split_pattern(one)
-    else:
-        left = one.strip("/").split("/")
-
-    if is_pattern(other):
-        right = split_pattern(other)
-    else:
-        right = other.strip("/").split("/")
-
-    for a, b in zip(left, right, strict=False):
+    for a, b in zip(_split_entry(one), _split_entry(other), strict=False):
         if a == "**" or b == "**":
             return True
         if not _parts_may_overlap(a, b):
             return False
 
-    # The shorter one covers what lies below it
+    # The shorter one covers everything below it
     return True
 
 
 def _parts_may_overlap(a: str, b: str) -> bool:
-    """Two parts can name the same thing unless their fixed beginnings or endings differ."""
+    """Return False only if the fixed beginnings or endings of two parts differ."""
     if not (is_pattern(a) or is_pattern(b)):
         return a == b
 
@@ -219,9 +212,9 @@ def _parts_may_overlap(a: str, b: str) -> bool:
 
 
 def _get_literal_ends(part: str) -> tuple[str, str]:
-    """What a part surely begins with and surely ends with.
+    """Return the fixed beginning and the fixed ending of a part.
 
-    With a `[` no end is sure: ranges are not parsed here.
+    With a `[` there is no fixed ending, because ranges are not parsed here.
     """
     if not is_pattern(part):
         return part, part

@@ -1,7 +1,4 @@
-"""Paths inside a repository.
-
-Which are safe to name at all, and which two would be one file elsewhere.
-"""
+"""Check which paths inside a repository are safe, and which collide on other file systems."""
 
 from __future__ import annotations
 
@@ -10,20 +7,20 @@ from unicodedata import normalize
 
 MAX_PATH_BYTES = 1024
 MAX_NAME_BYTES = 255
-# Nearly all paths: nothing below can be wrong with one of these.
+# Matches nearly all paths: none of the checks below can fail for these.
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
 def find_path_problem(path: str) -> str | None:
-    """Why a path is not plainly one file inside the tree; None if it is."""
+    """Return why a path does not safely name one file inside the tree; None if it does."""
     if _SAFE_PATH.fullmatch(path) and len(path) <= MAX_NAME_BYTES:
         return None
     if not path:
         return "is empty"
     if not path.isprintable():
-        return "holds a control, invisible or undecodable character"
+        return "contains a control, invisible or undecodable character"
     if "\\" in path or "`" in path:
-        return "holds a backslash or a backtick"
+        return "contains a backslash or a backtick"
     if path[0] in "/~-" or path[1:2] == ":":
         return "is absolute, or starts with ~ or -"
 
@@ -33,11 +30,11 @@ def find_path_problem(path: str) -> str | None:
 def _find_segment_problem(path: str) -> str | None:
     segments = path.split("/")
     if any(segment in ("", ".", "..") for segment in segments):
-        return "holds an empty, `.` or `..` part"
+        return "contains an empty, `.` or `..` part"
     if any(_is_git_directory(segment) for segment in segments):
         return "names a git directory"
     if any(segment != segment.strip() for segment in segments):
-        return "has a part that begins or ends with a blank"
+        return "has a part that starts or ends with a blank"
 
     if len(path.encode()) > MAX_PATH_BYTES or any(
         len(segment.encode()) > MAX_NAME_BYTES for segment in segments
@@ -48,27 +45,27 @@ def _find_segment_problem(path: str) -> str | None:
 
 
 def _is_git_directory(segment: str) -> bool:
-    """`.git` in any spelling that some file system takes for it.
+    """Recognize `.git` in any spelling that some file system resolves to it.
 
-    Case, trailing dots, short name, stream.
+    These are other cases, trailing dots, the short name and an alternate data stream.
     """
     return segment.casefold().partition(":")[0].rstrip(". ") in (".git", "git~1")
 
 
 def has_git_directory(path: str) -> bool:
-    """Whether any part of a path is a git directory."""
+    """Return True if any part of a path is a git directory."""
     return any(_is_git_directory(segment) for segment in path.split("/"))
 
 
 def fold_path(path: str) -> str:
-    """The form in which case twins and NFC/NFD twins are equal."""
+    """Return a form in which paths that differ only in case or Unicode normalization are equal."""
     if path.isascii():
         return path.lower()
     return normalize("NFC", normalize("NFD", path).casefold())
 
 
 def list_path_and_parents(path: str) -> list[str]:
-    """The path itself and every folder above it, nearest first."""
+    """List the path itself and every folder above it, nearest first."""
     found = [path]
     while (cut := path.rfind("/")) > 0:
         path = path[:cut]

@@ -1,7 +1,7 @@
-"""What a work package may change, and what is wrong with what was changed.
+"""Decide which files a work package may change, and report violations.
 
-A scope lists paths and git-style patterns. A path covers itself and what lies below it, from the
-root on; a pattern follows git (see `glob`). Every entry also stands for the path it spells:
+A scope lists paths and git-style patterns. A path covers itself and everything below it; a pattern
+works as in git (see `glob`). Every entry also matches the path that it spells literally:
 `app/[id]/page.tsx` is a file name too.
 """
 
@@ -24,85 +24,72 @@ from phasegate.core.paths.repo_path import (
 )
 
 PROTECTED_PATTERNS = (
-    # Phasegate's own settings and words
-    *("/phasegate.toml", "/templates/system/**", "/agentd/**", "/.worktreeinclude"),
-    # settings, hooks and standing instructions of agent programs, at any depth
-    *(
-        ".claude/",
-        ".codex/",
-        ".gemini/",
-        ".cursor/",
-        ".qwen/",
-        ".opencode/",
-        ".agents/",
-        ".aider*",
-        ".mcp.json",
-    ),
-    *(
-        "opencode.json",
-        "opencode.jsonc",
-        "AGENTS.md",
-        "AGENTS.override.md",
-        "CLAUDE.md",
-        "CLAUDE.local.md",
-    ),
-    *(
-        "GEMINI.md",
-        "QWEN.md",
-        ".cursorrules",
-        ".clinerules",
-        ".windsurfrules",
-        "copilot-instructions.md",
-    ),
+    # settings, templates and documents of Phasegate
+    "/phasegate.toml",
+    "/templates/system/**",
+    "/agentd/**",
+    "/.worktreeinclude",
+    # settings, hooks and instructions of agent programs, at any depth
+    ".claude/",
+    ".codex/",
+    ".gemini/",
+    ".cursor/",
+    ".qwen/",
+    ".opencode/",
+    ".agents/",
+    ".aider*",
+    ".mcp.json",
+    "opencode.json",
+    "opencode.jsonc",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    "GEMINI.md",
+    "QWEN.md",
+    ".cursorrules",
+    ".clinerules",
+    ".windsurfrules",
+    "copilot-instructions.md",
     # CI
-    *(
-        "/.github/workflows/**",
-        "/.github/actions/**",
-        "/.github/CODEOWNERS",
-        "/CODEOWNERS",
-        "/.gitlab-ci.yml",
-    ),
-    *(
-        "/.gitlab/ci/**",
-        "/.circleci/**",
-        "/.buildkite/**",
-        "/.forgejo/workflows/**",
-        "/.gitea/workflows/**",
-    ),
-    *(
-        "/azure-pipelines.yml",
-        "/bitbucket-pipelines.yml",
-        "/.travis.yml",
-        "/.drone.yml",
-        "/.woodpecker.yml",
-    ),
-    *("Jenkinsfile",),
-    # git, and what runs at a commit or when a folder is entered
-    *(
-        ".gitattributes",
-        ".gitmodules",
-        ".gitconfig",
-        ".lfsconfig",
-        ".githooks/",
-        ".husky/",
-        ".pre-commit-config.yaml",
-    ),
-    *(
-        "lefthook.yml",
-        "lefthook.yaml",
-        ".lefthook.yml",
-        ".lintstagedrc*",
-        ".envrc",
-        ".vscode/",
-        ".devcontainer/",
-    ),
+    "/.github/workflows/**",
+    "/.github/actions/**",
+    "/.github/CODEOWNERS",
+    "/CODEOWNERS",
+    "/.gitlab-ci.yml",
+    "/.gitlab/ci/**",
+    "/.circleci/**",
+    "/.buildkite/**",
+    "/.forgejo/workflows/**",
+    "/.gitea/workflows/**",
+    "/azure-pipelines.yml",
+    "/bitbucket-pipelines.yml",
+    "/.travis.yml",
+    "/.drone.yml",
+    "/.woodpecker.yml",
+    "Jenkinsfile",
+    # git, and programs that run at a commit or when a folder is opened
+    ".gitattributes",
+    ".gitmodules",
+    ".gitconfig",
+    ".lfsconfig",
+    ".githooks/",
+    ".husky/",
+    ".pre-commit-config.yaml",
+    "lefthook.yml",
+    "lefthook.yaml",
+    ".lefthook.yml",
+    ".lintstagedrc*",
+    ".envrc",
+    ".vscode/",
+    ".devcontainer/",
 )
 
 
 def is_protected(path: str, patterns: tuple[str, ...] = PROTECTED_PATTERNS) -> bool:
-    """Whether a path steers something.
+    """Return True if a path configures Phasegate, an agent, CI or git.
 
-    Case does not matter: some file systems do not tell it apart.
+    Case is ignored, because some file systems ignore it.
     """
     return _compile_folded(patterns).match(fold_path(path)) is not None
 
@@ -114,60 +101,63 @@ def _compile_folded(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 LOCK_FILES = frozenset(
     (
-        *(
-            "package-lock.json",
-            "npm-shrinkwrap.json",
-            "yarn.lock",
-            "pnpm-lock.yaml",
-            "bun.lock",
-            "bun.lockb",
-        ),
-        *(
-            "Cargo.lock",
-            "poetry.lock",
-            "uv.lock",
-            "pdm.lock",
-            "pylock.toml",
-            "Pipfile.lock",
-            "go.sum",
-            "go.work.sum",
-        ),
-        *(
-            "composer.lock",
-            "Gemfile.lock",
-            "mix.lock",
-            "pubspec.lock",
-            "Podfile.lock",
-            "Package.resolved",
-        ),
-        *("deno.lock", "flake.lock", "gradle.lockfile", "packages.lock.json"),
+        "package-lock.json",
+        "npm-shrinkwrap.json",
+        "yarn.lock",
+        "pnpm-lock.yaml",
+        "bun.lock",
+        "bun.lockb",
+        "Cargo.lock",
+        "poetry.lock",
+        "uv.lock",
+        "pdm.lock",
+        "pylock.toml",
+        "Pipfile.lock",
+        "go.sum",
+        "go.work.sum",
+        "composer.lock",
+        "Gemfile.lock",
+        "mix.lock",
+        "pubspec.lock",
+        "Podfile.lock",
+        "Package.resolved",
+        "deno.lock",
+        "flake.lock",
+        "gradle.lockfile",
+        "packages.lock.json",
     )
 )
 LITTER_PATTERNS = (
-    *(
-        "__pycache__/",
-        "*.pyc",
-        "node_modules/",
-        ".pytest_cache/",
-        ".mypy_cache/",
-        ".ruff_cache/",
-        ".hypothesis/",
-    ),
-    *(".coverage", ".venv/", "*.egg-info/", "target/", ".nyc_output/", ".turbo/", "*.tsbuildinfo"),
-    *(".DS_Store", ".gradle/", ".cache/"),
+    "__pycache__/",
+    "*.pyc",
+    "node_modules/",
+    ".pytest_cache/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    ".hypothesis/",
+    ".coverage",
+    ".venv/",
+    "*.egg-info/",
+    "target/",
+    ".nyc_output/",
+    ".turbo/",
+    "*.tsbuildinfo",
+    ".DS_Store",
+    ".gradle/",
+    ".cache/",
 )
 
 _GIT_DIRECTORY_PARTS = frozenset(("HEAD", "commondir", "objects", "refs"))
 
 
 class ChangeKind(StrEnum):
-    """What git, or the file system, saw happen to a path."""
+    """The kind of a change, as git or the file system reports it."""
 
     ADDED = "added"
     MODIFIED = "modified"
     DELETED = "deleted"
     RENAMED = "renamed"
-    # Of the worktree
+    # Outside of the worktree
     OUTSIDE = "outside"
     GIT_DIRECTORY = "git-directory"
 
@@ -184,7 +174,8 @@ class FileMode(StrEnum):
 class FileChange(msgspec.Struct, frozen=True):
     """One observed change.
 
-    The modes tell links and submodules, whatever the kind; "" where there was or is no file.
+    The modes identify links and submodules for every kind of change; "" means that there is no
+    file.
     """
 
     kind: ChangeKind
@@ -196,7 +187,7 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 class ScopeRule(StrEnum):
-    """Why a change is not allowed."""
+    """The rule that a change breaks."""
 
     OUT_OF_SCOPE = "out-of-scope"
     OUTSIDE_WORKTREE = "outside-worktree"
@@ -210,7 +201,7 @@ class ScopeRule(StrEnum):
 
 
 class Violation(msgspec.Struct, frozen=True, order=True):
-    """A change that blocks the package; `old_path` is set where a rename took part."""
+    """A change that blocks the package; `old_path` is set for a rename."""
 
     path: str
     rule: ScopeRule
@@ -219,11 +210,11 @@ class Violation(msgspec.Struct, frozen=True, order=True):
 
 
 class Scope:
-    """What may change.
+    """The files that a package may change.
 
-    `exceptions` were recorded by a person; `set_aside` are files that we put there ourselves.
+    A user recorded `exceptions`; Phasegate itself wrote the files in `set_aside`.
 
-    What `protected` names is covered by an exception for that very path alone, whatever the entries
+    A path that `protected` matches needs an exception for exactly that path, whatever the entries
     say.
     """
 
@@ -258,9 +249,9 @@ class Scope:
         self._own_folders = frozenset(fold_path(folder.rstrip("/")) for folder in own_folders)
 
     def covers(self, path: str) -> bool:
-        """Whether a path is listed, exactly as it is spelt.
+        """Return True if a path is listed, in exactly this spelling.
 
-        A path that is not safe to name, or ours, never is.
+        An unsafe path, or one in Phasegate's own folders, is never covered.
         """
         if (
             find_path_problem(path) is not None
@@ -283,24 +274,22 @@ class Scope:
         return any(compile_pattern(pattern).match(path) for pattern in self._patterns)
 
     def is_lock_file(self, path: str) -> bool:
-        """Whether the seed's exception for lock files holds: allowed, but shown to the reviewer."""
-        is_named_so = path.rpartition("/")[2] in self.lock_files
-        return is_named_so and find_path_problem(path) is None and not self.is_in_own_folder(path)
+        """Return True for a lock file: the seed allows its change, but the reviewer is shown it."""
+        has_lock_name = path.rpartition("/")[2] in self.lock_files
+        return has_lock_name and find_path_problem(path) is None and not self.is_in_own_folder(path)
 
     def is_in_own_folder(self, path: str) -> bool:
-        """Whether a path would come to lie where we keep records, caches and checkouts, once it is
-        merged.
-        """
+        """Return True if a path would end up in our records, caches or checkouts once merged."""
         return not self._own_folders.isdisjoint(list_path_and_parents(fold_path(path)))
 
     def needs_approval(self, path: str) -> bool:
-        """Whether a path is protected, and nobody has allowed its change yet."""
+        """Return True if a path is protected and no exception allows its change."""
         return path not in self._exceptions and is_protected(path, self._protected)
 
     def is_litter(self, path: str) -> bool:
-        """Whether a path is what tools leave behind, or ours: never harvested, never judged.
+        """Return True for leftovers of tools and our own files: never collected, never checked.
 
-        A file that is listed by its very name is meant, wherever it lies.
+        A file that is listed by its exact name is never litter.
         """
         if path in self.set_aside:
             return True
@@ -309,7 +298,7 @@ class Scope:
         return compile_any(self.litter).match(path) is not None
 
     def find_name_collision(self, path: str) -> str | None:
-        """The listed path of which this is a case or Unicode twin."""
+        """Return the listed path that differs from this one only in case or Unicode form."""
         for name in list_path_and_parents(path):
             if name in self._listed:
                 return None
@@ -320,9 +309,9 @@ class Scope:
 
 
 def _get_covered_folder(entry: str) -> str:
-    """The folder of which an entry covers all that lies below, as `src/` and `src/**` do.
+    """Return the folder that an entry covers completely, as `src/` and `src/**` do.
 
-    Empty if it is no such.
+    Return an empty text for any other entry.
     """
     if entry.endswith("/**"):
         folder = entry.removesuffix("**")
@@ -335,23 +324,23 @@ def _get_covered_folder(entry: str) -> str:
 
 
 def find_entry_problem(entry: str, own_folders: Iterable[str] = OWN_FOLDERS) -> str | None:
-    """Why an entry would allow nothing, whoever records it; None if it can."""
+    """Return why an entry can never allow anything; None if it can."""
     if Scope((), own_folders=own_folders).is_in_own_folder(entry.rstrip("/")):
-        return "lies in a folder of Phasegate's own"
+        return "is in one of Phasegate's own folders"
     if entry == ".gitmodules":
-        return "is where submodules are set, which may not be added, changed or removed"
+        return "configures submodules, which may not be added, changed or removed"
     return None
 
 
 def find_violations(
     changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str] = ()
 ) -> list[Violation]:
-    """Every violation in a list of changes, in the order of their paths.
+    """Return every violation in a list of changes, sorted by path.
 
-    Empty means that all may be taken over.
+    An empty list means that all changes may be collected.
 
-    `tracked` are the paths of the base tree: an added file that is a twin of one of them, or of
-    another added file, would overwrite it on a file system that does not tell them apart.
+    `tracked` has the paths of the base tree. An added file whose name differs from one of them, or
+    from another added file, only in case or Unicode form would overwrite it on some file systems.
     """
     found = {
         violation for change in changes for violation in _find_change_violations(change, scope)
@@ -363,7 +352,7 @@ def find_violations(
 
 
 def list_changed_lock_files(changes: Iterable[FileChange], scope: Scope) -> list[str]:
-    """The lock files among the changes, for the reviewer's eyes."""
+    """List the changed lock files, for the reviewer."""
     paths = {path for change in changes for path in _list_changed_paths(change)}
     return sorted(path for path in paths if scope.is_lock_file(path))
 
@@ -381,7 +370,7 @@ def _find_change_violations(change: FileChange, scope: Scope) -> Iterator[Violat
         has_git_directory(path) for path in _list_changed_paths(change)
     ):
         yield Violation(
-            change.path, ScopeRule.GIT_DIRECTORY, "the git directory is not for agents to change"
+            change.path, ScopeRule.GIT_DIRECTORY, "agents may not change the git directory"
         )
     else:
         wrong = [path for path in _list_changed_paths(change) if _is_forbidden(path, scope)]
@@ -396,22 +385,22 @@ def _is_forbidden(path: str, scope: Scope) -> bool:
 
 
 def _make_path_violation(change: FileChange, wrong: str, scope: Scope) -> Violation:
-    """The violation of a path that may not change; a rename names both its ends."""
+    """Describe the violation of a forbidden path; a rename names both paths."""
     problem = find_path_problem(wrong)
-    twin = scope.find_name_collision(wrong)
+    listed = scope.find_name_collision(wrong)
 
     if problem is not None:
         rule = ScopeRule.UNSAFE_PATH
         detail = problem
     elif scope.is_in_own_folder(wrong):
         rule = ScopeRule.OUT_OF_SCOPE
-        detail = f"{change.kind.value}, but that folder is Phasegate's own"
+        detail = f"{change.kind.value}, but that folder belongs to Phasegate"
     elif scope.needs_approval(wrong):
         rule = ScopeRule.PROTECTED
-        detail = f"{change.kind.value}, and it is protected: a person must allow the change"
-    elif twin is not None:
+        detail = f"{change.kind.value}, but it is protected: a reviewer must allow the change"
+    elif listed is not None:
         rule = ScopeRule.NAME_COLLISION
-        detail = f"differs from the listed {twin} only in case or Unicode form"
+        detail = f"differs from the listed {listed} only in case or Unicode form"
     else:
         rule = ScopeRule.OUT_OF_SCOPE
         detail = f"{change.kind.value}, but not in the file scope"
@@ -423,7 +412,7 @@ def _make_path_violation(change: FileChange, wrong: str, scope: Scope) -> Violat
 
 
 def _find_mode_violations(change: FileChange, scope: Scope) -> Iterator[Violation]:
-    """Only plain files, declared executables and links that stay in the tree pass."""
+    """Allow only regular files, declared executables and links that stay in the tree."""
     if FileMode.SUBMODULE in (change.mode, change.old_mode) or change.path == ".gitmodules":
         yield Violation(
             change.path, ScopeRule.SUBMODULE, "submodules may not be added, changed or removed"
@@ -442,16 +431,14 @@ def _find_mode_violations(change: FileChange, scope: Scope) -> Iterator[Violatio
                 "made executable without being declared in executable_files",
             )
     elif change.mode != FileMode.FILE:
-        yield Violation(
-            change.path, ScopeRule.MODE, f"mode {change.mode} is not one that may be taken over"
-        )
+        yield Violation(change.path, ScopeRule.MODE, f"mode {change.mode} is not allowed")
 
 
 def find_link_problem(path: str, target: str | None) -> str | None:
-    """Why a symbolic link does not surely stay inside the tree; None if it does.
+    """Return why a symbolic link may lead out of the tree; None if it cannot.
 
-    `..` is followed by name only at the beginning of a target: behind another part it could pass
-    through a link.
+    `..` is resolved only at the beginning of a target: after another part it could pass through a
+    link.
     """
     if not target:
         return "is a link to an unknown target"
@@ -475,7 +462,7 @@ def find_link_problem(path: str, target: str | None) -> str | None:
 def _find_name_collisions(
     changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str]
 ) -> Iterator[Violation]:
-    """Added paths that fold to the same name as another one that stays."""
+    """Yield added paths that fold to the same name as another remaining path."""
     arriving = (ChangeKind.ADDED, ChangeKind.RENAMED)
     leaving = (ChangeKind.DELETED, ChangeKind.RENAMED)
     added = {
@@ -503,11 +490,11 @@ def _find_name_collisions(
 def _find_bare_repository_parts(
     changes: Sequence[FileChange], scope: Scope, tracked: Iterable[str]
 ) -> Iterator[Violation]:
-    """Added paths that make a folder a bare repository.
+    """Yield added paths that turn a folder into a bare repository.
 
-    Git takes it for one, with its settings, if it has a `HEAD`.
+    Git treats a folder with a `HEAD` as a repository, and uses its settings.
 
-    One that has no other part yet counts too: another package could bring the rest.
+    A `HEAD` without the other parts counts too, because another package could add the rest.
     """
     arriving = sorted(
         change.path for change in changes if change.kind in (ChangeKind.ADDED, ChangeKind.RENAMED)
@@ -525,14 +512,12 @@ def _find_bare_repository_parts(
     heads = {path for path in (*arriving, *tracked) if path.endswith("/HEAD")}
     for part, path in parts.items():
         if f"{part.rpartition('/')[0]}/HEAD" in heads:
-            detail = "git would take its folder for a repository, and run what that is set to"
+            detail = "git would treat its folder as a repository, and run what that configures"
             yield Violation(path, ScopeRule.GIT_DIRECTORY, detail)
 
 
 def _list_git_parts(path: str) -> list[str]:
-    """The path and the folders above it, below the root, that have the name of a part of a git
-    directory.
-    """
+    """List the path and its parents below the root that are named like parts of a git directory."""
     return [
         name
         for name in list_path_and_parents(path)

@@ -1,4 +1,1 @@
-"""Text primitives that other packages build on.
-
-Escapes, YAML nodes, XML, Markdown lines, light types for fast commands.
-"""
+"""Text primitives: escapes, YAML nodes, XML, Markdown lines, light types for fast commands."""

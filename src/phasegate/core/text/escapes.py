@@ -1,13 +1,13 @@
-"""Text that others wrote: what a terminal would obey instead of show is taken out of it."""
+"""Remove terminal escape sequences from untrusted text."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-# As ECMA-48 has them, but none goes over a line end: so none can hide a line. The `open` groups
-# match, empty, where nothing ends a control string on its line. Nothing here can go back: a flood
-# of ESC costs its length.
+# Sequences of ECMA-48, but none spans a line end, so none can hide a line. The `open` groups match,
+# empty, where a control string has no end on its line. All quantifiers are possessive: a flood of
+# ESC takes linear time.
 _SEQUENCE = re.compile(
     "\x1b(?:"
     # OSC: titles, links, the clipboard
@@ -22,8 +22,8 @@ _SEQUENCE = re.compile(
 _STRING_START = re.compile("\x1b[]PX^_]")
 _C1 = re.compile("[\x80-\x9f]")
 _UTF8_C1 = re.compile(rb"\xc2[\x80-\x9f]")
-# What is left and still moves a cursor, rings, turns the direction of writing, or cannot be written
-# at all.
+# Remaining characters that move the cursor, ring the bell, change the writing direction, or cannot
+# be encoded.
 _UNSAFE_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -31,19 +31,19 @@ SEQUENCE_MARK = "\x1b"
 
 
 class StrippedText(NamedTuple):
-    """A text without escape sequences, and `marked`.
+    """A text without escape sequences.
 
-    The same text with one ESC in place of each sequence.
+    `marked` is the same text with one ESC in place of each sequence.
     """
 
     text: str
     marked: str
-    # A control string was not ended on its line: what it would swallow is unknown
+    # A control string has no end on its line: how much a terminal would hide is unknown
     has_open_string: bool
 
 
 def strip_escapes(text: str) -> StrippedText:
-    """Take out every escape sequence; end lines at LF, where CR and CRLF ended them too."""
+    """Remove every escape sequence, and convert CR and CRLF line ends to LF."""
     text = _convert_c1_controls(text)
     if "\x1b" not in text:
         text = _normalize_line_ends(text)
@@ -54,17 +54,16 @@ def strip_escapes(text: str) -> StrippedText:
 
 
 def sanitize_for_terminal(text: str) -> str:
-    """The text as it may be shown on a terminal, in a log or on a page: nothing in it acts."""
+    """Return the text in a form that is safe for a terminal, a log or a page."""
     return _UNSAFE_CHARACTERS.sub("\ufffd", strip_escapes(text).text)
 
 
 def _convert_c1_controls(text: str) -> str:
-    """Each character of C1 as the ESC sequence that it stands for."""
+    """Convert each C1 control character to the equivalent ESC sequence."""
     if text.isascii():
         return text
 
-    # As bytes the question whether there is one is three times faster than as a class of
-    # characters.
+    # Searching the bytes is three times faster than a character class.
     data = text.encode("utf-8", "replace")
     if b"\xc2" not in data or _UTF8_C1.search(data) is None:
         return text

@@ -1,4 +1,4 @@
-"""What a check of a document found, and how foreign text is shown in a message."""
+"""Findings of document checks, and quoting of untrusted text in messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_QUOTED_CHARACTERS = 120
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
-    """One broken rule: where it is (line 0: the document as a whole), its name, and what to do."""
+    """One broken rule: its line (0: the whole document), its name, and what to do."""
 
     line: int
     code: str
@@ -21,7 +21,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
 
 class LocatedFinding(msgspec.Struct, frozen=True, order=True):
-    """A finding with the document that it is in."""
+    """A finding with the path of its document."""
 
     path: str
     line: int
@@ -30,17 +30,15 @@ class LocatedFinding(msgspec.Struct, frozen=True, order=True):
 
 
 def locate_findings(path: str, findings: Iterable[Finding]) -> Iterator[LocatedFinding]:
-    """These findings, in this document."""
+    """Add the path of their document to findings."""
     return (LocatedFinding(path, found.line, found.code, found.message) for found in findings)
 
 
 def quote_text(text: str, max_characters: int = MAX_QUOTED_CHARACTERS) -> str:
-    """Foreign text in quotes, on one line, cut, with nothing in it that a terminal would obey."""
-    if len(text) <= max_characters:
-        cut = text
-    else:
-        cut = f"{text[:max_characters]}..."
-    return f"'{escape_unprintable(cut)}'"
+    """Quote untrusted text on one line, shortened, without terminal control characters."""
+    if len(text) > max_characters:
+        text = f"{text[:max_characters]}..."
+    return f"'{escape_unprintable(text)}'"
 
 
 def raise_on_findings(path: str, findings: Iterable[Finding]) -> None:
@@ -51,8 +49,8 @@ def raise_on_findings(path: str, findings: Iterable[Finding]) -> None:
 
 
 def suggest_closest(word: str, known: Iterable[str]) -> str:
-    """A question that suggests the known word nearest to a misspelt one; empty if none is near."""
-    # Costs more to load than most checks cost to run
+    """Suggest the known word nearest to a misspelt one; empty if none is near."""
+    # Importing it takes longer than most checks
     from difflib import get_close_matches
 
     near = get_close_matches(word[:100], list(known), n=1)

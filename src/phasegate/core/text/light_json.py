@@ -1,28 +1,27 @@
-"""JSON for commands that must start at once: all of `json` costs more than the whole hook."""
+"""Parse JSON in commands that must start fast: importing `json` takes longer than the hook."""
 
 from __future__ import annotations
 
 
 def parse_json(text: str) -> object:
-    """The value of a JSON text.
+    """Parse a JSON text.
 
-    A ValueError, StopIteration or RecursionError for anything else, NaN included.
+    Raise ValueError, StopIteration or RecursionError for anything else, NaN included.
     """
     try:
         from _json import make_scanner
     except ImportError:
-        # Another Python than CPython
+        # Not CPython
         from json import loads
 
         return loads(text)
 
     text = text.strip(" \t\n\r")
     try:
-        value, end = make_scanner(_ScannerSettings)(text, 0)  # type: ignore[arg-type]  # the stub knows only json's own class
+        value, end = make_scanner(_ScannerSettings)(text, 0)  # type: ignore[arg-type]
     except SystemError as error:
-        # CPython up to 3.12 finds its own error only where `json` was imported before, and then has
-        # none to raise.
-        raise ValueError("no JSON") from error
+        # CPython up to 3.12 raises its own error only if `json` was imported before.
+        raise ValueError("not JSON") from error
 
     if end != len(text):
         raise ValueError("text after the JSON value")
@@ -31,9 +30,9 @@ def parse_json(text: str) -> object:
 
 
 class _ScannerSettings:
-    """The scanner's settings.
+    """The settings of the C scanner.
 
-    What `json.loads` uses without arguments, but NaN and Infinity are refused.
+    They are the defaults of `json.loads`, except that NaN and Infinity are refused.
     """
 
     strict = True
@@ -41,18 +40,18 @@ class _ScannerSettings:
     object_pairs_hook = None
     parse_float = float
     parse_int = int
-    # A ValueError for `NaN`
+    # int("NaN") raises ValueError
     parse_constant = int
 
 
 def to_plain_data(value: object) -> object:
-    """A value as JSON can hold it: whatever has names for its parts becomes an object."""
+    """Convert a value for JSON: records and structs become objects."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: to_plain_data(one) for name, one in value._asdict().items()}
+        return {name: to_plain_data(field) for name, field in value._asdict().items()}
     if isinstance(value, (tuple, list)):
-        return [to_plain_data(one) for one in value]
+        return [to_plain_data(item) for item in value]
     if isinstance(value, dict):
-        return {name: to_plain_data(one) for name, one in value.items()}
+        return {name: to_plain_data(item) for name, item in value.items()}
 
     if hasattr(value, "__struct_fields__"):
         from msgspec import to_builtins

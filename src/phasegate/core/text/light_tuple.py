@@ -1,6 +1,6 @@
-"""Values for the commands that must start at once.
+"""Provide a light NamedTuple for commands that must start fast.
 
-`typing` and `dataclasses` load half the standard library.
+`typing` and `dataclasses` import half the standard library.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     class Light:
-        """Stands for a NamedTuple where a value is only made and read.
+        """A replacement of NamedTuple for values that are only created and read.
 
         Its fields are its annotations.
         """

@@ -1,4 +1,4 @@
-"""The lines of a Markdown document, with code fences told from prose."""
+"""Iterate over the lines of a Markdown document, with code fences separated from prose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _FENCE = re.compile(r"\s*(`{3,}|~{3,})(.*)")
 
 
 class MarkdownLine(NamedTuple):
-    """A line of a document; `fence` is the info string of the code block it lies in, None in prose."""
+    """A line of a document.
+
+    `fence_info` is the info string of the code block that it is in, None in prose.
+    """
 
     number: int
     text: str
@@ -20,35 +23,32 @@ class MarkdownLine(NamedTuple):
 
 
 def iter_markdown_lines(text: str, first_line: int = 1) -> Iterator[MarkdownLine]:
-    """Every line but the fences themselves and what a comment of several lines hides.
+    """Yield every line except for fences and the inside of multi-line comments.
 
-    A fence or a comment that is never closed runs to the end, as CommonMark has it.
+    A fence or a comment that is never closed extends to the end, as in CommonMark.
     """
     mark = ""
     info = ""
     opened = 0
     commented = False
 
-    for number, line in enumerate(
-        text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), first_line
-    ):
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+
+    for number, line in enumerate(text.split("\n"), first_line):
         if commented:
             commented = "-->" not in line
             continue
 
-        if "```" in line or "~~~" in line:
-            found = _FENCE.match(line)
-        else:
-            found = None
-
+        has_fence = "```" in line or "~~~" in line
+        fence = _FENCE.match(line) if has_fence else None
         if mark:
-            if found and found[1].startswith(mark) and not found[2].strip():
+            if fence and fence[1].startswith(mark) and not fence[2].strip():
                 mark = ""
             else:
                 yield MarkdownLine(number, line, info, opened)
-        elif found and "`" not in found[2]:
-            mark = found[1]
-            info = found[2].strip()
+        elif fence and "`" not in fence[2]:
+            mark = fence[1]
+            info = fence[2].strip()
             opened = number
         else:
             yield MarkdownLine(number, line, None)
@@ -56,15 +56,15 @@ def iter_markdown_lines(text: str, first_line: int = 1) -> Iterator[MarkdownLine
 
 
 def _leaves_comment_open(line: str) -> bool:
-    words = remove_code_spans(line)
-    return words.rfind("<!--") > words.rfind("-->")
+    prose = remove_code_spans(line)
+    return prose.rfind("<!--") > prose.rfind("-->")
 
 
 def remove_code_spans(line: str) -> str:
-    """A line without its `code`."""
+    """Return a line without its `code`."""
     return _CODE_SPAN.sub("", line)
 
 
 def collapse_whitespace(text: str) -> str:
-    """The text on one line, every run of blanks and line ends one space."""
+    """Return the text on one line, with every run of whitespace as one space."""
     return " ".join(text.split())

@@ -1,21 +1,21 @@
-"""How many tokens a text may cost, counted offline and on the safe side.
+"""Estimate offline how many tokens a text costs; the estimate is an upper bound for usual text.
 
-Vendors' tokenizers differ and are not all public, so this is an estimate: a weighted count of
-words, letters, digits, punctuation and scripts. The weights were fitted so that it is not below the
+Vendors' tokenizers differ and are not all public, so this is a weighted count of words, letters,
+digits, punctuation and scripts. The weights were fitted so that the estimate is not below the
 largest of six public tokenizers on code, prose, CJK and base64, and at most twice above it. Random
 letters, rare ideographs and random punctuation can cost more.
 """
 
 from __future__ import annotations
 
-# Thousandths of a token. A class is a set of bytes of UTF-8; beyond ASCII of lead bytes, so a
+# Thousandths of a token. A class is a set of UTF-8 bytes; beyond ASCII only lead bytes, so that a
 # character counts once.
 _WEIGHTS = {
     # A-Z
     b"U": 550,
-    # 0-9: some tokenizers take digits one by one, and base64 is full of them
+    # 0-9: some tokenizers split numbers into digits, and base64 has many
     b"d": 1750,
-    # ASCII punctuation and control characters, besides the run below
+    # ASCII punctuation and control characters, in addition to the run below
     b"p": 150,
     b" ": 70,
     # LF
@@ -26,11 +26,11 @@ _WEIGHTS = {
     b"L": 1300,
     # Greek, Cyrillic
     b"G": 1050,
-    # Armenian, Hebrew, Arabic and others of two bytes
+    # Armenian, Hebrew, Arabic and other two-byte scripts
     b"S": 2210,
-    # Indic, Thai, Vietnamese and others of three bytes
+    # Indic, Thai, Vietnamese and other three-byte scripts
     b"I": 1480,
-    # Punctuation, arrows, boxes
+    # Non-ASCII punctuation, arrows, boxes
     b"Y": 950,
     # Kana, CJK punctuation
     b"K": 1250,
@@ -40,13 +40,13 @@ _WEIGHTS = {
     b"O": 1620,
     # Full-width forms, private use
     b"F": 1200,
-    # Emoji and others of four bytes
+    # Emoji and other four-byte characters
     b"M": 3500,
 }
 _LOWERCASE_LETTER = 270
 # Each run of ASCII letters
 _WORD_RUN = 420
-# Each step from a small to a capital letter
+# Each change from a lower-case to an upper-case letter
 _CAMEL_CASE_STEP = 900
 _PUNCTUATION_RUN = 1070
 _LEAD_BYTE_CLASSES = (
@@ -63,28 +63,27 @@ _LEAD_BYTE_CLASSES = (
 
 
 def estimate_tokens(text: str) -> int:
-    """Meant never to be below the real count.
+    """Estimate the tokens of a text; the result should never be below the real count.
 
-    The sum over the lines of a text is at least that of the text.
+    The sum over the lines of a text is at least the estimate of the text.
     """
     return -(-_estimate_millitokens(text.encode("utf-8", "surrogatepass")) // 1000)
 
 
 def _estimate_millitokens(raw: bytes) -> int:
     classes = raw.translate(_BYTE_CLASSES)
-    # The rest is counted one by one, which is slow for what is frequent
+    # Lower-case letters are too frequent to be counted one by one
     left = classes.translate(None, b"l")
     singles = _LOWERCASE_LETTER * (len(classes) - len(left))
     singles += sum(weight * left.count(kind) for kind, weight in _WEIGHTS.items())
-    runs = _WORD_RUN * _count_runs(raw, _LETTER_MASK) + _PUNCTUATION_RUN * _count_runs(
-        raw, _PUNCTUATION_MASK
-    )
+    runs = _WORD_RUN * _count_runs(raw, _LETTER_MASK)
+    runs += _PUNCTUATION_RUN * _count_runs(raw, _PUNCTUATION_MASK)
 
     return singles + runs + _CAMEL_CASE_STEP * classes.count(b"lU")
 
 
 def _count_runs(raw: bytes, mask: bytes) -> int:
-    """How many runs of marked bytes there are."""
+    """Count the runs of marked bytes."""
     marked = raw.translate(mask)
     return marked.count(b" x") + marked.startswith(b"x")
 
@@ -93,7 +92,7 @@ def _classify_byte(byte: int) -> str:
     if byte >= 0xF0:
         return "M"
     if byte >= 0x80:
-        # C: inside a character, counts nothing
+        # c: a continuation byte, which has no weight
         return next((kind for last, kind in _LEAD_BYTE_CLASSES if 0xC0 <= byte <= last), "c")
 
     character = chr(byte)

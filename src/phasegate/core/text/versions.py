@@ -1,6 +1,4 @@
-"""Versions compared: an agent program's with those that we know, a Python's with the range that a
-project asks for.
-"""
+"""Compare versions of agent programs, and check a Python version against a required range."""
 
 from __future__ import annotations
 
@@ -11,18 +9,18 @@ _NUMBERS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*")
 
 
 class VersionStatus(StrEnum):
-    """How a version stands to the oldest one that works and the newest one that was tested."""
+    """A version relative to the oldest that works and the newest that was tested."""
 
     TESTED = "tested"
     TOO_OLD = "too old"
     OLDER = "older than tested"
     NEWER = "newer than tested"
-    # It, or what to compare it with
+    # The version, or the one to compare it with, is unknown
     UNKNOWN = "unknown"
 
 
 def compare_version(version: str, oldest: str, tested: str) -> VersionStatus:
-    """Compare by the numbers: what comes after them (`-beta.4`) is the same version."""
+    """Compare by the numbers; a suffix such as `-beta.4` is ignored."""
     found = _parse_numbers(version)
     newest = _parse_numbers(tested)
     if not found or not newest:
@@ -50,9 +48,9 @@ _VERSION_BOUND = re.compile(
 
 
 def is_version_allowed(version_range: str, version: tuple[int, int]) -> bool:
-    """Whether a version such as (3, 12) is in a range such as `>=3.9,<4`.
+    """Return True if a version such as (3, 12) is in a range such as `>=3.9,<4`.
 
-    What cannot be read forbids nothing.
+    A part that cannot be parsed is ignored.
     """
     return all(_satisfies_bound(part, version) for part in version_range.split(",") if part.strip())
 

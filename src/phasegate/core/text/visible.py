@@ -1,10 +1,10 @@
-"""Foreign text on its way to a terminal: nothing in it is obeyed, all of it is seen."""
+"""Escape untrusted text for a terminal."""
 
 from __future__ import annotations
 
 
 def escape_unprintable(text: str, keep: str = "") -> str:
-    """The text with every character that cannot be seen written as an escape, but those in `keep`."""
+    """Escape every unprintable character, except for those in `keep`."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,8 +1,8 @@
-r"""Text as XML carries it, and a reversible spelling for the characters that XML cannot carry.
+r"""Escape text for XML, with a reversible encoding for characters that XML forbids.
 
-XML 1.0 has no place for most control characters, lone surrogates, U+FFFE and U+FFFF. Such a
-character is spelled `\u{hex}`, and a literal `\u{` beside it as `\u{5c}u{`, so that reading is
-unambiguous. Only a text that needs it is spelled; its element says so.
+XML 1.0 forbids most control characters, lone surrogates, U+FFFE and U+FFFF. Such a character is
+encoded as `\u{hex}`, and a literal `\u{` in the same text as `\u{5c}u{`, so that decoding is
+unambiguous. Only a text that needs it is encoded; its element has an attribute for it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ _ENCODED = re.compile(r"\\u\{([0-9a-f]{1,4})\}")
 
 
 def is_xml_safe(text: str) -> bool:
-    """Whether XML can carry every character of the text."""
+    """Return True if XML allows every character of the text."""
     try:
-        return is_xml_safe_utf8(text.encode())
+        raw = text.encode()
     except UnicodeEncodeError:
         # A lone surrogate
         return False
 
-
-def is_xml_safe_utf8(raw: bytes) -> bool:
-    """The same for text that is known to be valid UTF-8."""
-    # One memchr a control character is the quickest scan: 0.3 ns a byte for all 29, a regular
+    # One memchr per control character is the fastest scan: 0.3 ns a byte for all 29, a regular
     # expression takes 5.
     if any(map(raw.__contains__, _FORBIDDEN_CONTROLS)):
         return False
@@ -39,38 +36,30 @@ def encode_forbidden(text: str) -> str:
 
 
 def decode_forbidden(text: str) -> str:
-    """The inverse of `spell`; ValueError for a spelling that it never writes."""
+    """Decode the result of `encode_forbidden`; raise ValueError for any other text."""
     plain = _ENCODED.sub(lambda match: chr(int(match[1], 16)), text)
     if encode_forbidden(plain) != text:
-        raise ValueError("not a spelling of ours")
+        raise ValueError("invalid escape")
     return plain
 
 
 def escape_text(text: str) -> str:
-    """Text for the inside of an element.
+    """Escape text for the content of an element.
 
-    A bare CR would be read as LF, so it goes in as a reference.
+    A bare CR would be read as LF, so it becomes a character reference. Replacing in UTF-8 bytes is
+    ten times as fast as in wide strings.
     """
-    return escape_utf8(text.encode()).decode()
-
-
-def escape_utf8(raw: bytes) -> bytes:
-    """The same on UTF-8 bytes, which may be cut anywhere.
-
-    Wide strings would take ten times as long.
-    """
-    raw = raw.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")
-    return raw.replace(b"\r", b"&#13;")
+    raw = text.encode().replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")
+    return raw.replace(b"\r", b"&#13;").decode()
 
 
 def escape_attribute(text: str) -> str:
-    """Text for the inside of single quotes. Bare tabs and line ends would be read as blanks."""
+    """Escape text for single quotes; bare tabs and line ends would be read as spaces."""
     text = escape_text(text).replace("'", "&apos;")
     return text.replace("\t", "&#9;").replace("\n", "&#10;")
 
 
 def _encode_match(match: re.Match[str]) -> str:
-    found = match[0]
-    if found == "\\u{":
+    if match[0] == "\\u{":
         return "\\u{5c}u{"
-    return f"\\u{{{ord(found):x}}}"
+    return f"\\u{{{ord(match[0]):x}}}"

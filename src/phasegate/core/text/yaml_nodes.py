@@ -1,6 +1,6 @@
-"""What YAML is read into, with a line number on everything, and how its fields become typed values.
+"""YAML nodes with line numbers, and a reader that turns their fields into typed values.
 
-All scalars are text: `1.10` stays `1.10`. YAML itself is read in `prompts/front_matter.py`.
+All scalars are text: `1.10` stays `1.10`. `prompts/front_matter.py` parses the YAML.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ YamlNode: TypeAlias = YamlText | YamlList | YamlMapping
 
 
 class MalformedDocument(ValueError):
-    """A document that cannot be read at all; the finding says where and why."""
+    """A document that cannot be parsed at all; the finding has line and reason."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,10 @@ class MalformedDocument(ValueError):
 
 
 class SplitDocument(NamedTuple):
-    """A document in two: the front matter without its fences (None: there is none), and the rest."""
+    """A document split into front matter and body.
+
+    The front matter is without its fences, None if there is none.
+    """
 
     front_matter: str | None
     body: str
@@ -57,9 +60,9 @@ class SplitDocument(NamedTuple):
 
 
 def split_front_matter(text: str) -> SplitDocument:
-    """Cut a document behind its front matter, which begins in line 1 or not at all.
+    """Split a document after its front matter, which starts in line 1 if at all.
 
-    `Malformed` if it never ends.
+    Raise `MalformedDocument` if it never ends.
     """
     first, _, rest = text.removeprefix("\ufeff").partition("\n")
     if first.rstrip() != FENCE:
@@ -77,9 +80,7 @@ def split_front_matter(text: str) -> SplitDocument:
 
 
 class FieldReader:
-    """Reads a mapping field by field, and remembers everything that was wrong instead of stopping
-    at the first.
-    """
+    """Reader of a mapping that collects all findings instead of stopping at the first."""
 
     def __init__(
         self, entries: YamlMapping, findings: list[Finding] | None = None, prefix: str = ""
@@ -90,11 +91,11 @@ class FieldReader:
         self.findings: list[Finding] = [] if findings is None else findings
 
     def has(self, key: str) -> bool:
-        """Whether a key is there, even with an empty value."""
+        """Return True if a key is present, even with an empty value."""
         return key in self._entries.values
 
     def read_text(self, key: str, default: str = "") -> str:
-        """A single value."""
+        """Read a single value."""
         node = self._get_node(key)
         if node is None:
             return default
@@ -105,26 +106,25 @@ class FieldReader:
         return default
 
     def read_optional_text(self, key: str) -> str | None:
-        """A single value, or None where the key is absent: an empty value says something too."""
+        """Read a single value; None if the key is absent, which differs from an empty value."""
         value = self.read_text(key)
-        if key in self._entries.values:
+        if self.has(key):
             return value
         return None
 
     def read_required_text(self, key: str) -> str:
-        """A single value that must be there and not be empty."""
+        """Read a single value that must be present and not empty."""
         value = self.read_text(key)
 
-        if not value.strip():
-            self.report_problem(
-                key,
-                "is missing" if key not in self._entries.values else "must be one value, not empty",
-            )
+        if not self.has(key):
+            self.report_problem(key, "is missing")
+        elif not value.strip():
+            self.report_problem(key, "must be one value, not empty")
 
         return value
 
     def read_texts(self, key: str) -> tuple[str, ...]:
-        """A list of single values; a key with nothing behind it is an empty list."""
+        """Read a list of single values; a key without a value is an empty list."""
         node = self._get_node(key)
         if node is None or node[0] == "":
             return ()
@@ -135,14 +135,14 @@ class FieldReader:
         return ()
 
     def read_text_or_texts(self, key: str) -> tuple[str, ...]:
-        """A list of single values, where one alone may stand without brackets."""
+        """Read a list of single values; a single one needs no brackets."""
         node = self._entries.values.get(key)
         if isinstance(node, YamlText) and node.value:
             return (self.read_text(key),)
         return self.read_texts(key)
 
     def read_number(self, key: str, default: int) -> int:
-        """A whole number without sign."""
+        """Read a whole number without a sign."""
         text = self.read_text(key, str(default))
         if text.isascii() and text.isdigit() and len(text) <= 9:
             return int(text)
@@ -150,7 +150,7 @@ class FieldReader:
         return default
 
     def read_nested(self, key: str) -> FieldReader | None:
-        """A mapping below this one; None if the key is absent or empty."""
+        """Read a nested mapping; None if the key is absent or empty."""
         node = self._get_node(key)
         if node is None or node[0] == "":
             return None
@@ -161,24 +161,23 @@ class FieldReader:
         return None
 
     def read_text_mapping(self, key: str) -> dict[str, str]:
-        """A mapping from names that are not known beforehand to single values."""
+        """Read a mapping of arbitrary names to single values."""
         below = self.read_nested(key)
         if below is None:
             return {}
         return {name: below.read_text(name) for name in below._entries.values}
 
     def report_problem(self, key: str, message: str, value: str | None = None) -> None:
-        """Record what is wrong with a field, at the line of the value concerned where that can be
-        told.
-        """
+        """Record a problem of a field, at the line of the value concerned if that is known."""
         self.findings.append(
             Finding(self._find_line(key, value), "front-matter", f"{self._prefix}{key} {message}")
         )
 
     def report_unknown_keys(self, ignored: Iterable[str] = ()) -> None:
-        """Record every key that nobody asked for, with the one that was probably meant."""
+        """Record every key that was not read, with the one that was probably meant."""
         for key in sorted(self._entries.values.keys() - set(self._keys_read) - set(ignored)):
-            message = f"{quote_text(self._prefix + key)} is not a key here{suggest_closest(key, self._keys_read)}"
+            suggestion = suggest_closest(key, self._keys_read)
+            message = f"{quote_text(self._prefix + key)} is not a key here{suggestion}"
             self.findings.append(Finding(self._entries.key_lines[key], "unknown-key", message))
 
     def _get_node(self, key: str) -> YamlNode | None:
@@ -192,16 +191,8 @@ class FieldReader:
             return FieldReader(node)._find_line(rest, value)
 
         if isinstance(node, YamlList) and value is not None:
-            at = next(
-                (
-                    item.line
-                    for item in node.values
-                    if isinstance(item, YamlText) and item.value == value
-                ),
-                None,
-            )
-
-            if at is not None:
-                return at
+            for item in node.values:
+                if isinstance(item, YamlText) and item.value == value:
+                    return item.line
 
         return self._entries.key_lines.get(top, self._entries.line)

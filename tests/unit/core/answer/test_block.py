@@ -165,7 +165,7 @@ def test_items_that_would_break_a_block_are_refused(items: list[str]) -> None:
 
 
 def test_a_status_that_could_be_read_in_two_ways_is_refused() -> None:
-    with pytest.raises(ValueError, match="no status block"):
+    with pytest.raises(ValueError, match="invalid task or parent"):
         render_status("A complete. Returning results to B", "C")
 
 
