@@ -1,5 +1,6 @@
-"""The only place that starts programs: bounded, timed, reaped, sandboxed.
+"""Start other programs: with limits, time-outs, reaping and a sandbox.
 
-`run` is for short programs that we trust, such as git. `job` is for agents and for the project's
-own check commands, which are trusted with nothing. `probe` says which levels hold on this machine.
+No other package starts programs. `run_program` is for short trusted programs such as git. `job` is
+for agents and for the project's own check commands, which are not trusted. `probe` reports which
+sandbox levels work on this machine.
 """

@@ -1,4 +1,4 @@
-"""Output of unknown size, kept in bounded memory: the beginning, the end, and how much there was."""
+"""Capture output of unknown size in bounded memory: its beginning, its end and its total size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OutputStream(StrEnum):
 
 
 class CapturedOutput(NamedTuple):
-    """What is known of one stream after the job: all of it, or its two ends when `cut`."""
+    """The captured output of one stream: all of it, or its head and tail when `truncated`."""
 
     head: bytes
     tail: bytes
@@ -39,7 +39,7 @@ class CapturedOutput(NamedTuple):
 
 
 class OutputBuffer:
-    """Keeps at most `limit` bytes of a stream, its head and its tail, and hashes all of it."""
+    """A buffer for the head and tail of a stream, at most `max_bytes`; hashes the whole stream."""
 
     def __init__(self, max_bytes: int) -> None:
         self._half = max(1, max_bytes // 2)
@@ -51,13 +51,13 @@ class OutputBuffer:
     def feed(self, chunk: bytes) -> None:
         self._size += len(chunk)
         self._hash.update(chunk)
-        room = self._half - len(self._head)
-        if room > 0:
-            self._head += chunk[:room]
-            chunk = chunk[room:]
+        free_bytes = self._half - len(self._head)
+        if free_bytes > 0:
+            self._head += chunk[:free_bytes]
+            chunk = chunk[free_bytes:]
 
         self._tail += chunk
-        # Dropped in large steps: each byte is moved at most twice
+        # Drop old bytes in large steps, so that each byte is moved at most twice.
         if len(self._tail) > 2 * self._half:
             del self._tail[: -self._half]
 
@@ -67,7 +67,7 @@ class OutputBuffer:
 
 
 class BoundedLog:
-    """A file that takes at most `limit` bytes."""
+    """A log file of at most `max_bytes`; output beyond that is discarded."""
 
     def __init__(self, path: Path | None, max_bytes: int) -> None:
         self._file = path.open("wb", buffering=0) if path else None
@@ -94,9 +94,9 @@ class BoundedLog:
 
 
 class LineSplitter:
-    """Cuts chunks into lines.
+    """A splitter of chunks into lines.
 
-    One that is longer than `limit` is skipped and counted: half a line means nothing.
+    Lines longer than `max_line_bytes` are skipped and counted: half a line cannot be parsed.
     """
 
     def __init__(self, max_line_bytes: int = 16 * 1024 * 1024) -> None:
@@ -106,37 +106,36 @@ class LineSplitter:
         self.skipped_lines = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without their line feeds."""
-        first, found, rest = chunk.partition(b"\n")
+        """Return the lines that this chunk completes, without their line feeds."""
+        first, line_feed, rest = chunk.partition(b"\n")
         self._hold(first)
-        if not found:
+        if not line_feed:
             return []
 
         lines = rest.split(b"\n")
         last = lines.pop()
+        short = lines
         if len(rest) > self._max_line_bytes:
             short = [line for line in lines if len(line) <= self._max_line_bytes]
-        else:
-            short = lines
 
         self.skipped_lines += len(lines) - len(short)
-        whole = [*self.flush(), *short]
+        complete = [*self.flush(), *short]
         self._hold(last)
 
-        return whole
+        return complete
 
     def flush(self) -> list[bytes]:
-        """What came after the last line feed, unless it is too long."""
+        """Return the bytes after the last line feed as a line, unless they are too long."""
+        lines = []
         if self._too_long:
-            line = []
+            self.skipped_lines += 1
         else:
-            line = [bytes(self._held)]
+            lines = [bytes(self._held)]
 
-        self.skipped_lines += self._too_long
         self._too_long = False
         self._held.clear()
 
-        return line
+        return lines
 
     def _hold(self, part: bytes) -> None:
         self._too_long = self._too_long or len(self._held) + len(part) > self._max_line_bytes

@@ -1,9 +1,9 @@
-"""What a sandboxed job can see of the file system, as arguments for bubblewrap.
+"""Build bubblewrap's arguments: the file system that a sandboxed job can see.
 
-The view starts empty. The system's programs and settings, what the job's command needs, and what
-the caller names are put in read-only; the worktree and the job's own folders are put in writable.
-The rest is not there: no home folder, no sockets of the machine's services, no other worktree, no
-repository.
+The file system starts empty. System programs and settings, the files that the job's command needs
+and the paths that the caller lists are mounted read-only. The worktree and the job's own folders
+are mounted writable. Everything else is absent: home folders, sockets of the machine's services,
+other worktrees, the repository.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SYSTEM_FOLDERS = (
     "/nix",
     "/gnu",
 )
-# Programs count the processors there
+# Programs count the processors there.
 _HARDWARE_FOLDERS = ("/sys/devices/system",)
 _LINKED_SETTINGS = (
     "resolv.conf",
@@ -57,7 +57,7 @@ class _MountKind(Enum):
 
 
 class SandboxFolders(NamedTuple):
-    """What the caller of a job says about folders: all absolute."""
+    """The folders that the caller passes for a job, as absolute paths."""
 
     writable: tuple[Path, ...]
     readable: tuple[Path, ...]
@@ -66,6 +66,8 @@ class SandboxFolders(NamedTuple):
 
 
 class Bubblewrap(NamedTuple):
+    """The installed bubblewrap; its help text lists the options that this version supports."""
+
     program: str
     help_text: str
 
@@ -75,29 +77,28 @@ class Bubblewrap(NamedTuple):
 
 @cache
 def find_bubblewrap() -> Bubblewrap | None:
-    """The installed bubblewrap and the options it knows, or None."""
-    # Not what the repository has under this name
-    here = filter_search_path(os.environ.get("PATH", ""))
-    if sys.platform == "linux":
-        program = shutil.which("bwrap", path=here)
-    else:
-        program = None
+    """Find the installed bubblewrap and its supported options; None if there is none."""
+    if sys.platform != "linux":
+        return None
 
+    # The filter removes relative entries: a `bwrap` in the repository must not be found.
+    search_path = filter_search_path(os.environ.get("PATH", ""))
+    program = shutil.which("bwrap", path=search_path)
     if program is None:
         return None
 
-    listing = subprocess.run(
+    help_run = subprocess.run(
         [program, "--help"], capture_output=True, check=False, timeout=10, env={}
     )
-    return Bubblewrap(program, (listing.stdout + listing.stderr).decode("utf-8", "replace"))
+    return Bubblewrap(program, (help_run.stdout + help_run.stderr).decode("utf-8", "replace"))
 
 
 def build_arguments(
     isolate_network: bool, command: tuple[str, ...], path: str, folders: SandboxFolders
 ) -> list[str]:
-    """The command line that goes in front of a program to put it into the cage.
+    """Build the command line prefix that runs a program in the sandbox.
 
-    `alone`: with a network of its own.
+    `isolate_network`: give it its own network namespace.
     """
     tool = find_bubblewrap()
     if tool is None:
@@ -115,29 +116,22 @@ def build_arguments(
 
 
 def _build_namespace_arguments(tool: Bubblewrap, isolate_network: bool) -> list[str]:
-    always = [
+    arguments = [
         "--unshare-user",
         "--unshare-pid",
         "--unshare-ipc",
         "--unshare-uts",
         "--unshare-cgroup-try",
     ]
-
     if isolate_network:
-        network = ["--unshare-net"]
-    else:
-        network = []
+        arguments.append("--unshare-net")
 
-    # Without it seccomp still refuses new user namespaces; the two do not depend on each other.
+    # Without this option seccomp still refuses new user namespaces: the two are independent.
     if tool.has_option("--disable-userns"):
-        no_more = ["--disable-userns"]
-    else:
-        no_more = []
+        arguments.append("--disable-userns")
 
     return [
-        *always,
-        *network,
-        *no_more,
+        *arguments,
         "--cap-drop",
         "ALL",
         "--die-with-parent",
@@ -147,22 +141,25 @@ def _build_namespace_arguments(tool: Bubblewrap, isolate_network: bool) -> list[
 
 
 def _build_mount_arguments(tool: Bubblewrap, mounts: dict[str, _MountKind], tmp: Path) -> list[str]:
+    size = []
     if tool.has_option("--size"):
         size = ["--size", _SHARED_MEMORY_BYTES]
-    else:
-        size = []
 
-    # What contains comes before what is contained
+    # A folder is mounted before the paths inside it.
     ordered = sorted(mounts, key=lambda path: path.split("/"))
-    bound = [argument for path in ordered for argument in _build_bind_arguments(path, mounts[path])]
-    covered = [path for path in ordered if mounts[path] is _MountKind.HIDE and os.path.isdir(path)]
+    binds = [argument for path in ordered for argument in _build_bind_arguments(path, mounts[path])]
+    hidden_folders = [
+        path for path in ordered if mounts[path] is _MountKind.HIDE and os.path.isdir(path)
+    ]
+    read_only = [*hidden_folders, "/dev", "/"]
 
     return [
         *_build_system_arguments(),
-        *("--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm"),  # noqa: S108 - the cage's own
-        *("--bind", str(tmp), "/tmp", "--bind", str(tmp), "/var/tmp"),  # noqa: S108 - the cage's own
-        *bound,
-        *(argument for path in (*covered, "/dev", "/") for argument in ("--remount-ro", path)),
+        # These are the sandbox's own folders, not those of the machine.
+        *("--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm"),  # noqa: S108
+        *("--bind", str(tmp), "/tmp", "--bind", str(tmp), "/var/tmp"),  # noqa: S108
+        *binds,
+        *(argument for path in read_only for argument in ("--remount-ro", path)),
     ]
 
 
@@ -189,10 +186,7 @@ def _build_system_arguments() -> tuple[str, ...]:
 
 
 def _build_settings_arguments() -> list[str]:
-    """Settings of which /etc has only links.
-
-    The name servers of systemd, the certificates of some systems.
-    """
+    """Mount the targets of links in /etc: systemd's name servers, some systems' certificates."""
     targets = [os.path.realpath(f"/etc/{name}") for name in _LINKED_SETTINGS]
     outside = [
         path
@@ -206,60 +200,63 @@ def _plan_mounts(
     command: tuple[str, ...], path: str, folders: SandboxFolders
 ) -> dict[str, _MountKind]:
     writable = [_require_real_folder(folder) for folder in folders.writable]
-    # What lies in a writable folder is shown with it. A link in there may be a job's own: it is
-    # never followed out.
-    theirs = [*writable, *(os.path.normpath(folder) for folder in folders.writable)]
-    found = [
-        *readable_paths.find_command_paths(command, path, writable=theirs),
+    # Paths in a writable folder are visible with it. A link in there may have been created by a
+    # job, so it is never followed to the outside.
+    writable_names = [*writable, *(os.path.normpath(folder) for folder in folders.writable)]
+    command_paths = [
+        *readable_paths.find_command_paths(command, path, writable=writable_names),
         *readable_paths.find_runtime_paths(),
     ]
-    # Those are to stay writable
-    needed = [path for path in _drop_nested(found) if not _is_inside(path, writable)]
-    named = [
-        os.path.realpath(path) for path in folders.readable if not _links_outside(path, theirs)
+    # Paths inside a writable folder must stay writable.
+    needed = [path for path in _drop_nested(command_paths) if not _is_inside(path, writable)]
+    requested = [
+        os.path.realpath(path)
+        for path in folders.readable
+        if not _links_outside(path, writable_names)
     ]
-    # /usr/local is a link to somewhere else on some systems
-    real = [os.path.realpath(path) for path in needed]
-    shown = [
+    # On some systems /usr/local is a link to another folder: mount the target too.
+    targets = [os.path.realpath(path) for path in needed]
+    readable = [
         path
-        for path in (*needed, *real, *named)
+        for path in (*needed, *targets, *requested)
         if not _is_inside(path, _SYSTEM_FOLDERS) and os.path.exists(path)
     ]
-    visible = [*shown, *writable, *_SYSTEM_FOLDERS]
-    secrets = [path for path in readable_paths.list_secret_paths() if path not in named]
+    visible = [*readable, *writable, *_SYSTEM_FOLDERS]
+    secrets = [path for path in readable_paths.list_secret_paths() if path not in requested]
     hidden = [
         *secrets,
         *_find_private_settings(),
         *(os.path.realpath(path) for path in folders.hidden),
     ]
-    covered = [path for path in hidden if os.path.lexists(path) and _is_inside(path, visible)]
-    kinds = {_MountKind.READ: shown, _MountKind.HIDE: covered, _MountKind.WRITE: writable}
+    to_hide = [path for path in hidden if os.path.lexists(path) and _is_inside(path, visible)]
+    kinds = {_MountKind.READ: readable, _MountKind.HIDE: to_hide, _MountKind.WRITE: writable}
 
     return {path: kind for kind, paths in kinds.items() for path in paths}
 
 
 def _links_outside(path: Path, writable: list[str]) -> bool:
-    """Whether a path in a writable folder is by a link somewhere else."""
+    """Return True if a path in a writable folder resolves to a target outside of it."""
     return _is_inside(os.path.normpath(path), writable) and not _is_inside(
         os.path.realpath(path), writable
     )
 
 
 def _drop_nested(paths: list[str]) -> list[str]:
-    """Without what lies in another of them."""
+    """Drop the paths that lie inside another path of the list."""
     return [path for path in paths if not _is_inside(os.path.dirname(path), paths)]
 
 
 def _require_real_folder(folder: Path) -> str:
-    """A writable folder must be what it is called: a link in its place could lead to any folder."""
+    """Return the resolved path; refuse links, since a link could point to any folder."""
     path = os.path.normpath(folder)
     if os.path.islink(path) or not os.path.isdir(path):
         raise ConfigError(
-            f"{path} is not a folder", "a folder that a job may write to must exist and be no link"
+            f"{path} is not a folder",
+            "a writable folder of a job must exist and must not be a symbolic link",
         )
 
     if os.path.realpath(path) in ("/", *_SYSTEM_FOLDERS):
-        raise ConfigError(f"{path} cannot be writable in a job", "name the worktree")
+        raise ConfigError(f"{path} cannot be writable in a job", "use the worktree's path")
 
     return os.path.realpath(path)
 
@@ -270,9 +267,9 @@ def _is_inside(path: str, roots: Iterable[str]) -> bool:
 
 @cache
 def _find_private_settings() -> tuple[str, ...]:
-    """What only root may read below /etc.
+    """Return the files below /etc that only root may read, if we run as root.
 
-    A job of root is root to the files, so these are covered.
+    A job that root starts has root's access to files, so these are hidden.
     """
     if os.geteuid() == 0:
         return tuple(_find_private_files("/etc"))
@@ -280,12 +277,12 @@ def _find_private_settings() -> tuple[str, ...]:
 
 
 def _find_private_files(folder: str) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for entry in os.scandir(folder):
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode) and mode & stat.S_IXOTH and mode & stat.S_IROTH:
-            found += _find_private_files(entry.path)
+            paths += _find_private_files(entry.path)
         elif not stat.S_ISLNK(mode) and not mode & stat.S_IROTH:
-            found.append(entry.path)
+            paths.append(entry.path)
 
-    return found
+    return paths

@@ -1,7 +1,4 @@
-"""A program that lives on when whoever started it has gone.
-
-A session of its own, no terminal, output to a file.
-"""
+"""Start programs that outlive this process: own session, no terminal, output to a file."""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 class DetachedProcess:
-    """A program that was let go.
-
-    It can be looked at as long as we live; it does not end with us.
-    """
+    """A detached program: it can be polled and terminated, and does not end with this process."""
 
     def __init__(
         self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], log: str
@@ -41,11 +35,11 @@ class DetachedProcess:
         return self._process.pid
 
     def poll_exit_status(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return the exit status; None while it runs."""
         return self._process.poll()
 
     def terminate(self, timeout_s: float) -> None:
-        """Ask it to end, and make it end if it has not in time."""
+        """Send SIGTERM, then SIGKILL if it has not ended after `timeout_s`."""
         self._process.terminate()
 
         try:
@@ -56,9 +50,9 @@ class DetachedProcess:
 
 
 def terminate_process(pid: int, is_expected_process: Callable[[], bool]) -> bool:
-    """Send SIGTERM to a process; False if it is gone.
+    """Send SIGTERM to a process; return False if it is gone.
 
-    A later process with the same number is never hit.
+    Never signals a later process that reuses the pid.
     """
     if not hasattr(os, "pidfd_open"):
         return is_expected_process() and _try_send(lambda: os.kill(pid, signal.SIGTERM))
@@ -69,8 +63,7 @@ def terminate_process(pid: int, is_expected_process: Callable[[], bool]) -> bool
         return False
 
     try:
-        # The descriptor stands for one process: if it is the one meant now, it is the one that gets
-        # the signal.
+        # The pidfd refers to one process: if the check passes now, that process gets the signal.
         return is_expected_process() and _try_send(
             lambda: signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         )

@@ -1,14 +1,13 @@
-"""A job's only way to the network.
+"""A small HTTP proxy, the only network access of a job: it forwards to allowed hosts.
 
-A small proxy of ours that lets through the hosts that are listed.
+A job with an egress proxy has its own network namespace that contains only a loopback device. Its
+supervisor opens a listening socket there and passes it to this process. So the proxy runs outside
+the namespace, answers inside of it, and the job can reach nothing else.
 
-A job with a broker has a network of its own, with nothing in it but a loopback. Its warden makes a
-listening socket there and hands it out to us: so we answer inside of that network, from outside,
-and the job can reach nothing else.
-
-Two kinds of requests are served. `CONNECT host:443` is a tunnel to a listed host: what is inside of
-it we do not see. A plain request below `/~0/` goes to the first route, an address that the person
-or the agent's row names: there the key is put in, in the place of the dummy that the job holds.
+Two kinds of requests are served. `CONNECT host:443` opens a tunnel to an allowed host; its contents
+are not inspected. A plain request below `/~0/` goes to the first route, an address from the
+settings or from the harness table: there the proxy replaces the job's placeholder key by the real
+key.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _HOP_BY_HOP = (b"connection:", b"proxy-", b"keep-alive:", b"host:", b"upgrade:")
 
 
 class ConnectionAttempt(NamedTuple):
-    """A host that a job asked for, told once."""
+    """A host that a job tried to reach; reported once."""
 
     host: str
     port: int
@@ -47,20 +46,22 @@ class ConnectionAttempt(NamedTuple):
 
 
 class EgressProxy:
-    """Serves one job. `close` ends all that is open."""
+    """The proxy of one job. `close` ends all open connections."""
 
     def __init__(
         self,
         hosts: Sequence[str],
         routes: Sequence[str] = (),
-        # The real one for each dummy
+        # placeholder key -> real key
         keys: Mapping[str, str] | None = None,
-        on_attempt: Callable[[ConnectionAttempt], None] = lambda reached: None,
+        on_attempt: Callable[[ConnectionAttempt], None] = lambda attempt: None,
     ) -> None:
         self._hosts = tuple(hosts)
         self._on_attempt = on_attempt
         self._routes = [urlsplit(route) for route in routes]
-        self._keys = {dummy.encode(): key.encode() for dummy, key in (keys or {}).items()}
+        self._keys = {
+            placeholder.encode(): key.encode() for placeholder, key in (keys or {}).items()
+        }
         self._reported_attempts: set[ConnectionAttempt] = set()
         self._open_sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -70,28 +71,25 @@ class EgressProxy:
     @property
     def refused_hosts(self) -> list[str]:
         with self._lock:
-            return sorted(
-                {f"{one.host}:{one.port}" for one in self._reported_attempts if not one.allowed}
-            )
+            refused = [attempt for attempt in self._reported_attempts if not attempt.allowed]
+        return sorted({f"{attempt.host}:{attempt.port}" for attempt in refused})
 
     def serve(self, listener: socket.socket) -> None:
-        """Answer what comes to this socket, in threads of our own, until `close`."""
+        """Serve connections to this socket in background threads, until `close`."""
         self._track_socket(listener)
-        threading.Thread(
-            target=self._accept_connections, args=(listener,), name="broker", daemon=True
-        ).start()
+        _create_thread(self._accept_connections, listener).start()
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             sockets = [*self._open_sockets]
 
-        for one in sockets:
+        for connection in sockets:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
             with suppress(OSError):
-                one.close()
+                connection.close()
 
     # --- one connection
 
@@ -103,16 +101,14 @@ class EgressProxy:
             except OSError:
                 return
 
-            threading.Thread(
-                target=self._handle_connection, args=(client,), name="broker", daemon=True
-            ).start()
+            _create_thread(self._handle_connection, client).start()
 
     def _handle_connection(self, client: socket.socket) -> None:
         try:
             with self._tracked_socket(client):
                 self._handle_request(client)
         except (OSError, ValueError, UnicodeError):
-            # Whoever asked has gone, or what it asked for has: the job sees a closed connection
+            # The client or the upstream host disconnected: the job sees a closed connection.
             return
         finally:
             self._free_slots.release()
@@ -120,27 +116,25 @@ class EgressProxy:
     def _handle_request(self, client: socket.socket) -> None:
         client.settimeout(_HEAD_TIMEOUT_S)
         head, body = _read_head(client)
-        if head:
-            asked = _REQUEST.fullmatch(head[0])
-        else:
-            asked = None
+        request = _REQUEST.fullmatch(head[0]) if head else None
+        if request is None:
+            _send_error(client, 400, "not a proxy request")
+            return
 
-        if asked is None:
-            _send_error(client, 400, "this is not a request that a proxy answers")
-        elif asked[1] == b"CONNECT":
-            self._open_tunnel(client, asked[2].decode("ascii"), body)
+        method = request[1].decode()
+        target = request[2].decode("ascii")
+        if method == "CONNECT":
+            self._open_tunnel(client, target, body)
         else:
-            self._handle_plain_request(
-                client, asked[1].decode(), asked[2].decode("ascii"), head[1:], body
-            )
+            self._handle_plain_request(client, method, target, head[1:], body)
 
     def _handle_plain_request(
         self, client: socket.socket, method: str, target: str, head: list[bytes], body: bytes
     ) -> None:
-        route, path, is_ours = self._find_route(target)
+        route, path, may_insert_keys = self._find_route(target)
         if route is None:
-            asked = urlsplit(target)
-            self._refuse_host(client, asked.hostname or target[:100], asked.port or 80)
+            url = urlsplit(target)
+            self._refuse_host(client, url.hostname or target[:100], url.port or 80)
             return
 
         lines = [
@@ -148,75 +142,81 @@ class EgressProxy:
             f"Host: {route.netloc.rpartition('@')[2]}".encode(),
         ]
         lines += [line for line in head if not line.lower().startswith(_HOP_BY_HOP)]
-        whole = b"\r\n".join([*lines, b"Connection: close", b"", b""])
-        # The key goes to an address that the person set, never to a host that is merely allowed.
-        self._forward_request(
-            client, route, (self._insert_keys(whole) if is_ours else whole) + body
-        )
+        new_head = b"\r\n".join([*lines, b"Connection: close", b"", b""])
+        # The key is sent to a configured route only, never to a host that is merely allowed.
+        if may_insert_keys:
+            new_head = self._insert_keys(new_head)
+
+        self._forward_request(client, route, new_head + body)
 
     def _find_route(self, target: str) -> tuple[SplitResult | None, str, bool]:
-        """The route below whose number a path lies, or a listed host that is asked for without
-        encryption.
-        """
-        found = re.match(r"/~([0-9]{1,3})(?=/|$)", target)
-        if found and int(found[1]) < len(self._routes):
-            return self._routes[int(found[1])], target[found.end() :] or "/", True
+        """Return the route, the path to request and whether keys may be inserted.
 
-        asked = urlsplit(target)
+        The target is a path below a route's number, or an unencrypted URL of an allowed host. The
+        route is None for any other target.
+        """
+        numbered = re.match(r"/~([0-9]{1,3})(?=/|$)", target)
+        if numbered and int(numbered[1]) < len(self._routes):
+            return self._routes[int(numbered[1])], target[numbered.end() :] or "/", True
+
+        url = urlsplit(target)
         if (
-            asked.scheme == "http"
-            and asked.hostname
-            and is_host_allowed(asked.hostname, asked.port or 80, self._hosts)
+            url.scheme == "http"
+            and url.hostname
+            and is_host_allowed(url.hostname, url.port or 80, self._hosts)
         ):
-            return asked, asked._replace(scheme="", netloc="").geturl() or "/", False
+            return url, url._replace(scheme="", netloc="").geturl() or "/", False
 
         return None, "", False
 
     def _insert_keys(self, head: bytes) -> bytes:
-        for dummy, key in self._keys.items():
-            head = head.replace(dummy, key)
+        for placeholder, key in self._keys.items():
+            head = head.replace(placeholder, key)
         return head
 
     def _refuse_host(self, client: socket.socket, host: str, port: int) -> None:
         self._report_attempt(ConnectionAttempt(host, port, False))
-        _send_error(client, 403, f"{host}:{port} is not among the hosts of this agent")
+        _send_error(client, 403, f"{host}:{port} is not an allowed host of this agent")
 
-    def _open_tunnel(self, client: socket.socket, target: str, early: bytes) -> None:
-        found = _TARGET.fullmatch(target)
-        if found:
-            host, port = (found[1], int(found[2]))
-        else:
-            host, port = (target[:100], 0)
+    def _open_tunnel(self, client: socket.socket, target: str, early_data: bytes) -> None:
+        host = target[:100]
+        port = 0
+        if parsed := _TARGET.fullmatch(target):
+            host = parsed[1]
+            port = int(parsed[2])
 
         if not is_host_allowed(host, port, self._hosts):
             self._refuse_host(client, host, port)
-        elif upstream := self._connect_upstream(client, host, port, "https", encrypt=False):
-            with self._tracked_socket(upstream):
-                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                upstream.sendall(early)
-                back = threading.Thread(
-                    target=_copy_stream, args=(upstream, client), name="broker", daemon=True
-                )
-                back.start()
-                _copy_stream(client, upstream)
-                back.join()
+            return
+
+        upstream = self._connect_upstream(client, host, port, "https", encrypt=False)
+        if upstream is None:
+            return
+
+        with self._tracked_socket(upstream):
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            upstream.sendall(early_data)
+            downstream = _create_thread(_copy_stream, upstream, client)
+            downstream.start()
+            _copy_stream(client, upstream)
+            downstream.join()
 
     def _forward_request(self, client: socket.socket, route: SplitResult, request: bytes) -> None:
         encrypt = route.scheme == "https"
         host = route.hostname or ""
         port = route.port or (HTTPS_PORT if encrypt else 80)
-        if upstream := self._connect_upstream(client, host, port, route.scheme, encrypt):
-            with self._tracked_socket(upstream):
-                upstream.sendall(request)
-                _relay_both_ways(client, upstream)
+        upstream = self._connect_upstream(client, host, port, route.scheme, encrypt)
+        if upstream is None:
+            return
+
+        with self._tracked_socket(upstream):
+            upstream.sendall(request)
+            _relay_both_ways(client, upstream)
 
     def _connect_upstream(
         self, client: socket.socket, host: str, port: int, scheme: str, encrypt: bool
     ) -> socket.socket | None:
-        """A connection to a host that may be reached.
-
-        None, and the job is told, where it cannot be.
-        """
+        """Connect to an allowed host; on failure send the job an error and return None."""
         self._report_attempt(ConnectionAttempt(host, port, True))
 
         try:
@@ -227,12 +227,12 @@ class EgressProxy:
             _send_error(client, 502, f"{host}:{port} cannot be reached: {error}")
             return None
 
-        for one in (client, upstream):
-            one.settimeout(None)
+        client.settimeout(None)
+        upstream.settimeout(None)
 
         return upstream
 
-    # --- what is open, and what is told
+    # --- open sockets and reported attempts
 
     def _report_attempt(self, attempt: ConnectionAttempt) -> None:
         with self._lock:
@@ -244,31 +244,35 @@ class EgressProxy:
                 return
 
             self._reported_attempts.add(attempt)
-            # Under the lock: after `close` nothing more is told
+            # Under the lock: nothing is reported after `close`.
             self._on_attempt(attempt)
 
-    def _track_socket(self, one: socket.socket) -> None:
+    def _track_socket(self, connection: socket.socket) -> None:
         with self._lock:
             if self._closed:
-                one.close()
+                connection.close()
                 raise OSError("closed")
-            self._open_sockets.add(one)
+            self._open_sockets.add(connection)
 
     @contextmanager
-    def _tracked_socket(self, one: socket.socket) -> Iterator[None]:
-        self._track_socket(one)
+    def _tracked_socket(self, connection: socket.socket) -> Iterator[None]:
+        self._track_socket(connection)
         try:
             yield
         finally:
             with self._lock:
-                self._open_sockets.discard(one)
+                self._open_sockets.discard(connection)
 
             with suppress(OSError):
-                one.close()
+                connection.close()
+
+
+def _create_thread(target: Callable[..., None], *sockets: socket.socket) -> threading.Thread:
+    return threading.Thread(target=target, args=sockets, name="egress-proxy", daemon=True)
 
 
 def _read_head(client: socket.socket) -> tuple[list[bytes], bytes]:
-    """The lines of a request's head, and what came behind it."""
+    """Read the head of a request; return its lines, and the bytes received after it."""
     data = b""
 
     while b"\r\n\r\n" not in data:
@@ -294,21 +298,24 @@ def _copy_stream(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(_CHUNK_BYTES):
             target.sendall(data)
-    for one, how in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
-        with suppress(OSError):
-            one.shutdown(how)
+
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+    with suppress(OSError):
+        source.shutdown(socket.SHUT_RD)
 
 
 def _relay_both_ways(client: socket.socket, upstream: socket.socket) -> None:
-    """Both directions in one thread: a TLS connection is not to be used by two.
+    """Copy both directions in one thread, since a TLS connection must not be used by two.
 
-    It ends when the answer does.
+    Returns when the response ends.
     """
     waiting = [client, upstream]
 
     while True:
-        pending = isinstance(upstream, ssl.SSLSocket) and upstream.pending() > 0
-        if pending:
+        has_decrypted_data = isinstance(upstream, ssl.SSLSocket) and upstream.pending() > 0
+        if has_decrypted_data:
             ready = [upstream]
         else:
             ready = select.select(waiting, [], [])[0]
@@ -327,42 +334,45 @@ def _relay_both_ways(client: socket.socket, upstream: socket.socket) -> None:
 
 
 def _connect(host: str, port: int, scheme: str) -> socket.socket:
-    """A connection to a host, through the person's own proxy where they have set one."""
+    """Connect to a host, through the proxy from the user's environment if one is set."""
     proxy = find_proxy(host, scheme, os.environ)
     if not proxy:
         return socket.create_connection((host, port), _CONNECT_TIMEOUT_S)
 
-    way = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    upstream = socket.create_connection((way.hostname or "", way.port or 80), _CONNECT_TIMEOUT_S)
+    url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    upstream = socket.create_connection((url.hostname or "", url.port or 80), _CONNECT_TIMEOUT_S)
     lines = [f"CONNECT {host}:{port} HTTP/1.1", f"Host: {host}:{port}"]
-    if way.username:
-        who = f"{unquote(way.username)}:{unquote(way.password or '')}"
-        lines.append(f"Proxy-Authorization: Basic {b64encode(who.encode()).decode()}")
+    if url.username:
+        credentials = f"{unquote(url.username)}:{unquote(url.password or '')}"
+        lines.append(f"Proxy-Authorization: Basic {b64encode(credentials.encode()).decode()}")
 
     upstream.sendall("\r\n".join([*lines, "", ""]).encode())
     head, _ = _read_head(upstream)
     if not head or head[0].split(b" ")[1:2] != [b"200"]:
         upstream.close()
-        raise OSError(f"the proxy says {head[0].decode('ascii', 'replace') if head else 'nothing'}")
+        answer = head[0].decode("ascii", "replace") if head else "nothing"
+        raise OSError(f"the proxy answered {answer}")
 
     return upstream
 
 
 def find_proxy(host: str, scheme: str, env: Mapping[str, str]) -> str:
-    """The proxy that the person's environment names for this host; empty: none."""
-    named = [
-        env.get(name) or env.get(name.upper(), "")
-        for name in (f"{scheme}_proxy", "all_proxy", "no_proxy")
-    ]
-    around = [name.strip().lstrip("*.").lower() for name in named.pop().split(",") if name.strip()]
-    if any(one == "" or host.lower() == one or host.lower().endswith(f".{one}") for one in around):
-        return ""
+    """Return the proxy that the user's environment sets for this host; empty if none."""
 
-    return next(filter(None, named), "")
+    def read_variable(name: str) -> str:
+        return env.get(name) or env.get(name.upper(), "")
+
+    exceptions = read_variable("no_proxy").lower().split(",")
+    domains = [name.strip().lstrip("*.") for name in exceptions if name.strip()]
+    for domain in domains:
+        if domain == "" or host.lower() == domain or host.lower().endswith(f".{domain}"):
+            return ""
+
+    return read_variable(f"{scheme}_proxy") or read_variable("all_proxy")
 
 
 def _create_tls_context() -> ssl.SSLContext:
-    """What the system trusts, and what the person's programs are told to trust besides."""
+    """Trust the system's certificates and those that the user's environment adds."""
     context = ssl.create_default_context()
     extra = os.environ.get("NODE_EXTRA_CA_CERTS", "")
     if extra and os.path.isfile(extra):

@@ -1,4 +1,4 @@
-"""What a caged program's environment holds: what is named here or by the caller, and nothing else."""
+"""Build the environment of a sandboxed program from an allow-list."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ JOB_TAG_VARIABLE = "PHASEGATE_JOB"
 _INHERITED_VARIABLES = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "JAVA_HOME", "GOROOT")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
-# Tool chains that live below the home folder and find themselves through it: a job has a home of
-# its own, so they are told where they are.
+# Tool chains that are installed below the home folder and locate themselves through HOME. A job has
+# its own HOME, so these variables point them to the real installation.
 TOOLCHAIN_FOLDERS = {
     "RUSTUP_HOME": ".rustup",
     "PYENV_ROOT": ".pyenv",
@@ -30,26 +30,24 @@ def build_environment(
     *,
     source: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment of a job.
-
-    A short fixed list, the allowed names that are set, and the given values.
+    """Build a job's environment: a short fixed list, the allowed names and the given values.
 
     Nothing is read from any file, so no file of the repository can add to it.
     """
     source = os.environ if source is None else source
     names = [*_INHERITED_VARIABLES, *TOOLCHAIN_FOLDERS, *allowed_names]
-    passed_on = {name: source[name] for name in names if name in source}
+    inherited = {name: source[name] for name in names if name in source}
     fixed = {"PATH": filter_search_path(source.get("PATH", "")), "TERM": "dumb"}
 
     return _check_variables(
-        {"LANG": "C.UTF-8", **_find_toolchains(source), **passed_on, **fixed, **(values or {})}
+        {"LANG": "C.UTF-8", **_find_toolchains(source), **inherited, **fixed, **(values or {})}
     )
 
 
 def filter_search_path(path: str) -> str:
-    """The absolute entries of PATH.
+    """Return the absolute entries of PATH.
 
-    An empty or relative one would look for programs in the repository.
+    An empty or relative entry would find programs of the repository.
     """
     entries = [entry for entry in path.split(":") if entry.startswith("/")]
     return ":".join(dict.fromkeys(entries)) or _DEFAULT_PATH
@@ -57,12 +55,11 @@ def filter_search_path(path: str) -> str:
 
 def _find_toolchains(source: Mapping[str, str]) -> dict[str, str]:
     home = source.get("HOME", "")
+    if not home.startswith("/"):
+        return {}
+
     folders = {name: f"{home}/{folder}" for name, folder in TOOLCHAIN_FOLDERS.items()}
-    return {
-        name: folder
-        for name, folder in folders.items()
-        if home.startswith("/") and Path(folder).is_dir()
-    }
+    return {name: folder for name, folder in folders.items() if Path(folder).is_dir()}
 
 
 def _check_variables(values: dict[str, str]) -> dict[str, str]:

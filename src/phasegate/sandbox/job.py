@@ -1,11 +1,9 @@
-"""One caged program from its start to its end.
+"""Run one sandboxed program from start to end, limited in time and memory, leaving no processes.
 
-Bounded in time and memory, and nothing of it left behind.
-
-`Job.run` blocks, and ends when the program ends, not when its output does: a daemon that keeps the
-pipe open holds up nobody. Run it in the thread that should wait: several threads can each run one,
-and `stop`, `send` and `close_stdin` may be called from any. The kernel ends a cage together with
-the thread that made it.
+`SandboxedJob.run` blocks. It returns when the program ends, not when its output does, so a daemon
+that keeps the pipe open delays nothing. Call it in the thread that should wait: several threads can
+each run one job, and `stop`, `send` and `close_stdin` may be called from any thread. The kernel
+ends a sandbox together with the thread that created it.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from threading import Event, Lock
 from typing import NamedTuple
 
@@ -32,18 +31,17 @@ from phasegate.sandbox.supervisor import KILL, STOP
 
 
 class _SupervisorReport:
-    """The facts so far, line by line as they come; before the first one nothing has started."""
+    """The state of a job as reported by its supervisor, one line per fact."""
 
     def __init__(self) -> None:
         self._partial_line = b""
         self._has_started = False
         self._failure = ""
-        # Those that were sent to the program
+        # names of the signals sent to the program
         self.signals: list[str] = []
         self.has_ended = False
         self.sigterm_sent = False
         self.timed_out = False
-        # The limit that it came to
         self.exceeded_limit = ""
         self.exit_code: int | None = None
         self.signal: int | None = None
@@ -61,10 +59,10 @@ class _SupervisorReport:
             raise _explain_start_failure(request, self._failure)
 
         if not self._has_started:
-            why = stderr.strip() or "it ended without a word"
+            why = stderr.strip() or "it exited without an error message"
             raise EnvironmentUnavailable(
-                f"The cage of level {request.level} could not be made: {why}",
-                "`phasegate agents` shows which levels hold here",
+                f"The sandbox of level {request.level} could not be created: {why}",
+                "`phasegate agents` shows which sandbox levels work on this machine",
             )
 
     def _apply_fact(self, fact: str, details: str) -> None:
@@ -83,17 +81,17 @@ class _SupervisorReport:
             self._apply_end(details)
 
     def _apply_end(self, details: str) -> None:
-        status, killed, left, timed_out, told_to_stop = (int(number) for number in details.split())
+        status, killed, left, timed_out, sigterm_sent = (int(number) for number in details.split())
         self.has_ended = True
         self.survivors_killed = killed
         self.survivors_left = left
         self.timed_out = bool(timed_out)
-        self.sigterm_sent = bool(told_to_stop)
+        self.sigterm_sent = bool(sigterm_sent)
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
-            self.exit_code, self.signal = (code, None)
+            self.exit_code = code
         else:
-            self.exit_code, self.signal = (None, -code)
+            self.signal = -code
 
 
 def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnavailable:
@@ -103,13 +101,14 @@ def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnav
     if step != "start":
         return EnvironmentUnavailable(
             f"{program} could not be started: {step}: {text}",
-            "`phasegate agents` shows what holds here",
+            "`phasegate agents` shows what works on this machine",
         )
 
     hints = {
-        errno.ENOENT: "it, or the interpreter that its first line names, is not there (or not visible in the cage)",
-        errno.EACCES: "it may not be executed: chmod +x",
-        errno.ENOEXEC: "it is neither a binary of this machine nor a script that begins with #!",
+        errno.ENOENT: "the program, or the interpreter in its first line, does not exist "
+        "(or is not visible in the sandbox)",
+        errno.EACCES: "it is not executable: chmod +x",
+        errno.ENOEXEC: "it is neither a binary for this machine nor a script that begins with #!",
         errno.E2BIG: "its arguments are too long: pass text on standard input or in a file",
     }
     return EnvironmentUnavailable(
@@ -120,12 +119,12 @@ def _explain_start_failure(request: JobRequest, failure: str) -> EnvironmentUnav
 OnOutput = Callable[[OutputStream, bytes], None]
 OnSignal = Callable[[str], None]
 _STOP_COMMANDS = (STOP, KILL)
-# The warden gives up on a process after 5 s; after this we give up on the warden
+# The supervisor gives up on a process after 5 s; after this time we give up on the supervisor.
 _SUPERVISOR_TIMEOUT_S = 8.0
 
 
 class _PendingCommands(NamedTuple):
-    """What other threads want of a running job."""
+    """Requests of other threads to a running job."""
 
     stops: int
     data: list[bytes]
@@ -133,7 +132,7 @@ class _PendingCommands(NamedTuple):
 
 
 class SandboxedJob:
-    """A job that other threads can talk to while `run` runs it. It runs once."""
+    """A job that runs once; other threads can send input and stop it while `run` blocks."""
 
     def __init__(self, request: JobRequest) -> None:
         self._request = request
@@ -142,9 +141,9 @@ class SandboxedJob:
         self._wake_fd: int | None = None
 
     def stop(self) -> None:
-        """Ask the program to end.
+        """Stop the program: SIGTERM, then SIGKILL after the grace period.
 
-        SIGTERM, and SIGKILL after the grace period; a second call kills at once.
+        A second call kills it at once.
         """
         with self._lock:
             self._pending = self._pending._replace(stops=self._pending.stops + 1)
@@ -166,16 +165,14 @@ class SandboxedJob:
     def run(
         self, on_output: OnOutput | None = None, on_signal: OnSignal | None = None
     ) -> JobOutcome:
-        """Run to the end and say how it went.
+        """Run the program to its end; raise EnvironmentUnavailable if it could not be started.
 
-        Raises EnvironmentUnavailable when it could not be started.
-
-        `on_output` is called here, piece by piece, as output comes. While it works, the program
-        waits: keep it short. `on_signal` hears of SIGTERM and SIGKILL when they are sent.
+        `on_output` is called in this thread with each chunk of output. The program waits while it
+        runs, so keep it short. `on_signal` is called when SIGTERM or SIGKILL is sent.
         """
         started_s = time.monotonic()
         with ExitStack() as stack:
-            pump = _JobLoop(
+            loop = _JobLoop(
                 self._request,
                 start_supervisor(self._request, started_s),
                 on_output,
@@ -183,18 +180,18 @@ class SandboxedJob:
                 on_signal,
             )
 
-            self._set_wake_fd(pump.wake_fd)
+            self._set_wake_fd(loop.wake_fd)
             stack.callback(self._set_wake_fd, None)
-            while pump.is_running:
-                pump.poll_once(self._take_pending())
+            while loop.is_running:
+                loop.poll_once(self._take_pending())
 
-            return pump.build_outcome(time.monotonic() - started_s)
+            return loop.build_outcome(time.monotonic() - started_s)
 
     def _take_pending(self) -> _PendingCommands:
         with self._lock:
-            taken = self._pending
-            self._pending = taken._replace(data=[])
-            return taken
+            pending = self._pending
+            self._pending = pending._replace(data=[])
+            return pending
 
     def _set_wake_fd(self, descriptor: int | None) -> None:
         with self._lock:
@@ -207,9 +204,9 @@ class SandboxedJob:
 
 
 class _JobLoop:
-    """Moves a job's input and output, and hears its warden.
+    """The event loop of a job: transfers its input and output and reads its supervisor's reports.
 
-    Leaving `stack` ends the job, however it is left.
+    Closing `stack` ends the job, also when an exception closes it.
     """
 
     def __init__(
@@ -247,10 +244,7 @@ class _JobLoop:
         self._register(supervisor.control.fileno(), self._handle_supervisor_message)
 
     def poll_once(self, pending: _PendingCommands) -> None:
-        """Do what is to be done now.
-
-        Pass on wishes, then wait for the next thing to happen, and take it in.
-        """
+        """Send the pending commands, then wait for the next event and handle it."""
         self._send_commands(pending)
         for descriptor, _ in self._poll.poll(self._wait_ms()):
             if descriptor in self._handlers and not self._handlers[descriptor]():
@@ -282,9 +276,9 @@ class _JobLoop:
         )
 
     def end_supervisor(self) -> None:
-        """End the warden, and through it everything else.
+        """End the supervisor, which ends all processes of the job.
 
-        Closing its socket is enough, even for a hasty exit.
+        Closing its socket is enough, even if this process exits in a hurry.
         """
         if self._ended:
             return
@@ -300,7 +294,7 @@ class _JobLoop:
 
     def _send_commands(self, pending: _PendingCommands) -> None:
         while self._stops_sent < min(pending.stops, len(_STOP_COMMANDS)):
-            # It has just ended by itself
+            # The send fails if the supervisor has just exited.
             with suppress(OSError):
                 self._supervisor.control.send(_STOP_COMMANDS[self._stops_sent])
 
@@ -318,27 +312,30 @@ class _JobLoop:
         self._register_stdin()
 
     def _register_stdin(self) -> None:
-        """Wait for room in the pipe only while there is something to put into it."""
+        """Poll the input pipe for writing, but only while there is data to write."""
         descriptor = self._stdin.descriptor
         if descriptor is not None and self._stdin.has_pending and descriptor not in self._handlers:
             self._register(descriptor, self._stdin.flush, select.POLLOUT)
 
     def _handle_supervisor_message(self) -> bool:
-        """Take in what the warden reports; its end without a report is a fact too."""
+        """Apply the supervisor's next report; return False once the job has ended.
+
+        A closed socket counts as an end without a report.
+        """
         try:
-            said, descriptors, _, _ = socket.recv_fds(self._supervisor.control, 4096, 1)
+            data, descriptors, _, _ = socket.recv_fds(self._supervisor.control, 4096, 1)
         except OSError:
-            said = b""
+            data = b""
             descriptors = []
 
         for descriptor in descriptors:
             self._serve_proxy(socket.socket(fileno=descriptor))
 
-        heard = len(self._report.signals)
-        self._report.feed(said)
-        self._notify_signals(*self._report.signals[heard:])
+        already_notified = len(self._report.signals)
+        self._report.feed(data)
+        self._notify_signals(*self._report.signals[already_notified:])
 
-        if not said or self._report.has_ended:
+        if not data or self._report.has_ended:
             self._stdout.drain()
             self._stderr.drain()
             self._report.raise_if_not_started(self._request, self._stderr.get_captured().text)
@@ -347,12 +344,12 @@ class _JobLoop:
         return self.is_running
 
     def _serve_proxy(self, listener: socket.socket) -> None:
-        """Let the job's way out answer in the network of the job."""
-        way_out = self._request.egress_proxy
-        if way_out is None:
+        """Let the egress proxy serve the listening socket in the job's network."""
+        proxy = self._request.egress_proxy
+        if proxy is None:
             listener.close()
         else:
-            way_out.serve(listener)
+            proxy.serve(listener)
 
     def _notify_signals(self, *names: str) -> None:
         for name in names:
@@ -369,19 +366,19 @@ class _JobLoop:
         self._poll.register(descriptor, event)
 
     def _open_wake_pipe(self) -> int:
-        woken, wake = os.pipe()
-        for descriptor in (woken, wake):
+        readable, writable = os.pipe()
+        for descriptor in (readable, writable):
             self._stack.callback(os.close, descriptor)
             os.set_blocking(descriptor, False)
-        self._register(woken, lambda: bool(os.read(woken, 4096)))
-        return wake
+        self._register(readable, lambda: bool(os.read(readable, 4096)))
+        return writable
 
     def _open_input_pipe(self) -> InputPipe:
-        beginning = iterate_chunks(self._request.stdin)
-        self._stack.callback(beginning.close)
-        outbox = InputPipe(self._supervisor.stdin, beginning)
-        self._stack.callback(outbox.close)
-        return outbox
+        initial_chunks = iterate_chunks(self._request.stdin)
+        self._stack.callback(initial_chunks.close)
+        pipe = InputPipe(self._supervisor.stdin, initial_chunks)
+        self._stack.callback(pipe.close)
+        return pipe
 
     def _open_output_pipe(
         self, stream: OutputStream, descriptor: int, on_output: OnOutput | None
@@ -392,21 +389,20 @@ class _JobLoop:
             path = self._request.stderr_log
 
         log = self._stack.enter_context(BoundedLog(path, self._request.max_log_bytes))
-        if on_output is None:
-            hand_on = None
-        else:
-            hand_on = lambda chunk: on_output(stream, chunk)  # noqa: E731
-
-        inbox = OutputPipe(
-            descriptor, self._request.max_kept_bytes, log, hand_on, self._request.secrets
+        on_chunk = partial(on_output, stream) if on_output else None
+        pipe = OutputPipe(
+            descriptor, self._request.max_kept_bytes, log, on_chunk, self._request.secrets
         )
-        self._register(descriptor, inbox.read_available)
+        self._register(descriptor, pipe.read_available)
 
-        return inbox
+        return pipe
 
 
 class StopEvent(Event):
-    """Set once, from any thread, but not in a handler of signals: those must not wait for a lock."""
+    """An event that kills the running jobs when it is set.
+
+    It can be set from any thread, but not in a signal handler, which must not wait for a lock.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -420,10 +416,7 @@ class StopEvent(Event):
                 _kill_job(job)
 
     def run_job(self, job: SandboxedJob) -> JobOutcome:
-        """Run a program to its end.
-
-        One that was ended by the wish has no outcome, but raises Interrupted.
-        """
+        """Run a job to its end; raise Interrupted if this event stopped it."""
         with self._jobs_lock:
             self._jobs.append(job)
             if self.is_set():

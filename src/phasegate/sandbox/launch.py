@@ -1,6 +1,4 @@
-"""The start of a job: its own folders, its warden with or without a sandbox around it, and the
-orders.
-"""
+"""Start a job: create its folders, start its supervisor (sandboxed or not), send the config."""
 
 from __future__ import annotations
 
@@ -21,11 +19,14 @@ from phasegate.sandbox.run_program import find_program
 from phasegate.sandbox.supervisor import SupervisorConfig
 
 STOP_FRACTION = 0.9
-_SUPERVISOR_CODE = "import sys; sys.path.append(sys.argv[1]); from phasegate.sandbox.supervisor import main; main(int(sys.argv[2]))"
+_SUPERVISOR_CODE = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from phasegate.sandbox.supervisor import main; main(int(sys.argv[2]))"
+)
 
 
 class StartedSupervisor(NamedTuple):
-    """A started warden and our ends of what leads to it."""
+    """A running supervisor, and our ends of its socket and pipes."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket
@@ -36,14 +37,14 @@ class StartedSupervisor(NamedTuple):
 
 
 def start_supervisor(request: JobRequest, started_s: float) -> StartedSupervisor:
-    """Start the warden and tell it what to do.
+    """Start the supervisor and send its config.
 
     It ends the job as soon as our end of `control` is closed.
     """
     request = _resolve_paths(request)
     _make_own_folders(request)
-    orders = _build_config(request, started_s)
-    command = _build_command(request, orders)
+    config = _build_config(request, started_s)
+    command = _build_command(request, config)
     with ExitStack() as on_failure, ExitStack() as theirs:
         control, their_control = socket.socketpair()
         on_failure.callback(control.close)
@@ -56,9 +57,9 @@ def start_supervisor(request: JobRequest, started_s: float) -> StartedSupervisor
         )
         on_failure.pop_all()
 
-    # When it has ended already, what it wrote to stderr says why
+    # The send fails if the supervisor has already exited; its stderr has the reason then.
     with suppress(OSError):
-        control.sendall(orders.encode())
+        control.sendall(config.encode())
 
     return StartedSupervisor(
         process=process,
@@ -66,19 +67,19 @@ def start_supervisor(request: JobRequest, started_s: float) -> StartedSupervisor
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        kill_at_s=orders.kill_at_s,
+        kill_at_s=config.kill_at_s,
     )
 
 
 def _resolve_paths(request: JobRequest) -> JobRequest:
-    """Paths as they are inside a cage, where no link leads to them."""
+    """Resolve the links in paths, since the sandbox contains only the link targets."""
     writable = tuple(_resolve_parent(folder) for folder in request.writable)
     cwd = Path(os.path.realpath(request.cwd))
     return request._replace(folder=_resolve_parent(request.folder), cwd=cwd, writable=writable)
 
 
 def _resolve_parent(folder: Path) -> Path:
-    """Resolved but for its last part: a link there is refused later, when it is to be written to."""
+    """Resolve all but the last part: a link there is refused later if it must be writable."""
     path = os.path.normpath(folder)
     return Path(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
@@ -87,21 +88,21 @@ def _make_own_folders(request: JobRequest) -> None:
     for folder in (request.folder, request.home, request.tmp):
         if folder.is_symlink():
             raise ConfigError(
-                f"{folder} is a link", "a job's own folder must be a real one: remove the link"
+                f"{folder} is a link", "a job's own folder must not be a link: remove it"
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _build_config(request: JobRequest, started_s: float) -> SupervisorConfig:
-    own = {
+    env = {
+        **request.env,
         "HOME": str(request.home),
         "TMPDIR": str(request.tmp),
         "PWD": str(request.cwd),
         JOB_TAG_VARIABLE: request.tag,
     }
-
-    env = {**request.env, **own}
     sandboxed = request.level.is_sandboxed
+    measured_folders = [os.fsencode(folder) for folder in _list_writable(request)]
     return SupervisorConfig(
         argv=[os.fsencode(word) for word in _resolve_argv(request)],
         env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
@@ -115,8 +116,8 @@ def _build_config(request: JobRequest, started_s: float) -> SupervisorConfig:
             request.limits.tasks,
             request.limits.disk_bytes,
         ),
-        measured_folders=[os.fsencode(folder) for folder in _list_writable(request)],
-        writable=[os.fsencode(folder) for folder in (*_list_writable(request), Path("/dev/shm"))],  # noqa: S108 - the cage's own
+        measured_folders=measured_folders,
+        writable=[*measured_folders, b"/dev/shm"],
         seccomp=seccomp.build_filter(platform.machine()) if sandboxed else None,
         sandboxed=sandboxed,
         proxy_port=EGRESS_PROXY_PORT if request.egress_proxy is not None else 0,
@@ -137,7 +138,7 @@ def _list_writable(request: JobRequest) -> tuple[Path, ...]:
 
 
 def _build_command(request: JobRequest, config: SupervisorConfig) -> list[str]:
-    start_warden = [
+    supervisor_command = [
         readable_paths.find_interpreter(),
         "-I",
         "-S",
@@ -148,25 +149,25 @@ def _build_command(request: JobRequest, config: SupervisorConfig) -> list[str]:
 
     if not request.level.is_sandboxed:
         if request.egress_proxy is not None:
-            raise ValueError("without a sandbox a job has no network of its own")
-        return start_warden
+            raise ValueError("an egress proxy needs a sandbox: level none has no network namespace")
+        return supervisor_command
 
     configured = (os.fsdecode(config.argv[0]), *request.configured_command[1:])
     folders = bubblewrap_arguments.SandboxFolders(
         _list_writable(request), request.readable, request.hidden, request.tmp
     )
-    alone = request.level is SandboxLevel.OFFLINE or request.egress_proxy is not None
+    isolate_network = request.level is SandboxLevel.OFFLINE or request.egress_proxy is not None
 
     return [
         *bubblewrap_arguments.build_arguments(
-            alone, configured, request.env.get("PATH", ""), folders
+            isolate_network, configured, request.env.get("PATH", ""), folders
         ),
-        *start_warden,
+        *supervisor_command,
     ]
 
 
 def _open_owned_pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """A pipe whose two ends are closed with the stacks that own them."""
+    """Open a pipe; the two stacks close its ends."""
     readable, writable = open_pipe()
     reader.callback(os.close, readable)
     writer.callback(os.close, writable)
@@ -176,9 +177,9 @@ def _open_owned_pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
 def _spawn(
     request: JobRequest, command: list[str], standard: tuple[int, int, int], control: int
 ) -> subprocess.Popen[bytes]:
-    """The job's environment is no part of this.
+    """Start the supervisor without the job's environment.
 
-    Secrets travel in the orders, not where `ps` shows them.
+    Secrets are sent in the config over the socket, since `ps` shows environments.
     """
     stdin, stdout, stderr = standard
     env = {JOB_TAG_VARIABLE: request.tag, "LC_ALL": "C.UTF-8"}

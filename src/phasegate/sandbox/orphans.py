@@ -1,7 +1,7 @@
-"""Processes of a job, found again after its warden was killed.
+"""Find and kill the processes of a job whose supervisor was killed.
 
-A process id proves nothing: the kernel gives it to somebody else. The tag that each process of a
-job carries in its environment does, and a pidfd holds the process still while the tag is read.
+A pid does not identify a process, since the kernel reuses it. The tag in the environment of each
+process of a job does, and a pidfd pins the process while the tag is read.
 """
 
 from __future__ import annotations
@@ -18,23 +18,20 @@ _KILL_TIMEOUT_S = 2.0
 
 
 def kill_tagged_processes(tag: str) -> int:
-    """Kill every process that carries this job's tag, until none is left.
+    """Kill every process with this job's tag until none is left; return how many there were.
 
-    Returns how many there were.
-
-    The warden has ended the job's processes before; this finds those of a warden that was itself
-    killed.
+    Usually the supervisor has ended the job's processes; this handles a supervisor that was killed.
     """
     if sys.platform != "linux":
         return 0
 
-    # One that was killed shows its tag until it is gone
-    ended = set()
+    # A set, because a killed process shows its tag until it is gone and may be found twice.
+    killed = set()
     give_up_at_s = time.monotonic() + _KILL_TIMEOUT_S
-    while (found := _find_tagged(tag)) and time.monotonic() < give_up_at_s:
-        ended |= {pid for pid in found if _kill_if_tagged(pid, tag)}
+    while (pids := _find_tagged(tag)) and time.monotonic() < give_up_at_s:
+        killed |= {pid for pid in pids if _kill_if_tagged(pid, tag)}
 
-    return len(ended)
+    return len(killed)
 
 
 def _find_tagged(tag: str) -> list[int]:
@@ -43,9 +40,12 @@ def _find_tagged(tag: str) -> list[int]:
 
 
 def _has_tag(pid: int, tag: str) -> bool:
-    """Whether it shows the tag; once its first thread has ended, the others do."""
-    found = _read_environ(f"/proc/{pid}") or b"\0".join(map(_read_environ, _list_threads(pid)))
-    return f"{JOB_TAG_VARIABLE}={tag}".encode() in found.split(b"\0")
+    """Return True if the process has the tag.
+
+    Once the main thread has ended, only the other threads show the environment.
+    """
+    environ = _read_environ(f"/proc/{pid}") or b"\0".join(map(_read_environ, _list_threads(pid)))
+    return f"{JOB_TAG_VARIABLE}={tag}".encode() in environ.split(b"\0")
 
 
 def _list_threads(pid: int) -> list[str]:
@@ -55,11 +55,11 @@ def _list_threads(pid: int) -> list[str]:
         return []
 
 
-def _read_environ(place: str) -> bytes:
+def _read_environ(proc_folder: str) -> bytes:
     try:
-        return Path(place, "environ").read_bytes()
+        return Path(proc_folder, "environ").read_bytes()
     except OSError:
-        # Ended, or not ours to look at
+        # The process has ended, or belongs to another user.
         return b""
 
 
@@ -70,7 +70,7 @@ def _kill_if_tagged(pid: int, tag: str) -> bool:
         return False
 
     try:
-        # Looked at again: now the number cannot change hands
+        # Check again: now that the process is pinned, its pid cannot be reused.
         if not _has_tag(pid, tag):
             return False
 

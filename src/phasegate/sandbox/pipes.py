@@ -1,4 +1,4 @@
-"""The ends of a job's pipes that we hold: read in large pieces, written without ever waiting."""
+"""Our ends of a job's pipes: read in large chunks, written without blocking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def open_pipe() -> tuple[int, int]:
-    """A pipe as large as the kernel gives one: fewer turns of ours for each megabyte."""
+    """Open a pipe with a buffer of 1 MiB, so that a megabyte takes fewer reads."""
     readable, writable = os.pipe()
 
     if sys.platform == "linux":
@@ -33,22 +33,21 @@ def open_pipe() -> tuple[int, int]:
 
 
 def iterate_chunks(source: bytes | Path) -> Generator[bytes, None, None]:
-    """Bytes as they are, or a file bit by bit.
+    """Yield bytes as they are, or a file in chunks.
 
-    A file's own descriptor is never given to a job: through /proc it could be opened again from
-    inside, for writing.
+    A file's descriptor is never passed to a job, which could reopen it for writing through /proc.
     """
     if isinstance(source, bytes):
         yield source
         return
 
     with source.open("rb", buffering=0) as file:
-        while piece := file.read(_CHUNK_BYTES):
-            yield piece
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
 
 
 class OutputPipe:
-    """What comes out of a job on one stream: handed on, logged, and kept in bounded memory."""
+    """One output stream of a job: redacted, logged, captured, and passed to a listener."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class OutputPipe:
         os.set_blocking(descriptor, False)
 
     def read_available(self) -> bool:
-        """Take what is there; False when nothing will come any more."""
+        """Read the available output; return False at its end."""
         try:
             chunk = os.read(self._descriptor, _CHUNK_BYTES)
         except BlockingIOError:
@@ -80,9 +79,9 @@ class OutputPipe:
         return True
 
     def drain(self, max_bytes: int = 4 * MIB) -> None:
-        """Take what is left in the pipe, and no more than a pipe can hold.
+        """Read the rest of the output, at most what a pipe can hold.
 
-        A stranger might still write to it.
+        The limit is needed because another process may still write to the pipe.
         """
         with suppress(BlockingIOError):
             while max_bytes > 0 and (chunk := os.read(self._descriptor, _CHUNK_BYTES)):
@@ -103,19 +102,19 @@ class OutputPipe:
             self._notify_listener(chunk, self._on_chunk)
 
     def _notify_listener(self, chunk: bytes, on_chunk: Callable[[bytes], None]) -> None:
-        """A listener that fails is not called again, and the job goes on.
+        """Call the listener. If it fails, it is not called again and the job continues.
 
-        Who asks for the outcome is told.
+        The failure is reported in the outcome.
         """
         try:
             on_chunk(chunk)
         except Exception:
-            _log.exception("what listens to a job's output has failed")
+            _log.exception("the listener to a job's output has failed")
             self.listener_failed = True
 
 
 class InputPipe:
-    """What goes into a job: pieces that are written as far as the reader reads."""
+    """The standard input of a job: chunks that are written as the program reads them."""
 
     def __init__(self, descriptor: int, initial_chunks: Iterable[bytes]) -> None:
         self.descriptor: int | None = descriptor
@@ -136,9 +135,9 @@ class InputPipe:
             self.close()
 
     def flush(self) -> bool:
-        """Write what can be written now; False when that was all.
+        """Write as much as the pipe takes; return False when nothing is left to write.
 
-        A reader that has gone takes the rest with it.
+        The rest is dropped if the reader has closed its end.
         """
         try:
             while self.descriptor is not None and self._refill():
@@ -161,13 +160,13 @@ class InputPipe:
 
     def _refill(self) -> bool:
         while not self._current:
-            piece = next(self._initial_chunks, None)
-            if piece is None:
+            chunk = next(self._initial_chunks, None)
+            if chunk is None:
                 if not self._queue:
                     return False
 
-                piece = self._queue.popleft()
+                chunk = self._queue.popleft()
 
-            self._current = memoryview(piece)
+            self._current = memoryview(chunk)
 
         return True

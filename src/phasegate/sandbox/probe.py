@@ -1,4 +1,4 @@
-"""Which levels hold on this machine: found out by trying them, once a process."""
+"""Find out which sandbox levels work on this machine, by one trial per process."""
 
 from __future__ import annotations
 
@@ -16,48 +16,52 @@ from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import JobOutcome, JobRequest, SandboxLevel
 
 _SOCKET_SCOPE_LANDLOCK_VERSION = 6
-_HINT = "install bubblewrap and allow user namespaces, or set `sandbox` in [run] to a level that holds here"
-# Writes inside, then tries to write outside, then shows which namespaces it is in.
+_HINT = (
+    "install bubblewrap and allow user namespaces, "
+    "or set `sandbox` in [run] to a level that works on this machine"
+)
+# Writes inside, then tries to write outside, then prints its namespaces.
 _TRIAL_SCRIPT = (
     'echo in > inside; echo out > "$1"; for kind in pid net; do readlink /proc/self/ns/$kind; done'
 )
 
 
 class LevelSupport(NamedTuple):
-    """Whether one level holds here: if not, why; if so, what it lacks on this machine."""
+    """Whether one level works on this machine."""
 
     level: SandboxLevel
     is_supported: bool
+    # why it does not work
     problem: str = ""
+    # protections that this machine lacks, although the level works
     gaps: tuple[str, ...] = ()
 
 
 def choose_level(wanted: SandboxLevel | None, needs_network: bool) -> SandboxLevel:
-    """The wanted level, or a refusal.
+    """Return the wanted level, or raise EnvironmentUnavailable if it does not work here.
 
-    When none is named, the strongest that holds and that the network need allows.
+    Without a wanted level, return the strongest that works and allows the needed network.
     """
     if wanted is not None:
-        found = probe_level(wanted)
-        if not found.is_supported:
+        support = probe_level(wanted)
+        if not support.is_supported:
             raise EnvironmentUnavailable(
-                f"The sandbox level {wanted} does not hold here: {found.problem}", _HINT
+                f"The sandbox level {wanted} does not work here: {support.problem}", _HINT
             )
 
         return wanted
 
-    candidates = (
-        (SandboxLevel.WORKTREE,) if needs_network else (SandboxLevel.OFFLINE, SandboxLevel.WORKTREE)
-    )
-    return next(
-        (level for level in candidates if probe_level(level).is_supported), SandboxLevel.NONE
-    )
+    if not needs_network and probe_level(SandboxLevel.OFFLINE).is_supported:
+        return SandboxLevel.OFFLINE
+    if probe_level(SandboxLevel.WORKTREE).is_supported:
+        return SandboxLevel.WORKTREE
+    return SandboxLevel.NONE
 
 
 def can_restrict_hosts(level: SandboxLevel, hosts_known: bool) -> bool:
-    """Whether a job with a network is bound to its hosts.
+    """Return True if a job with network access is restricted to its hosts.
 
-    Always at `offline`, at `worktree` where they are known.
+    Always at `offline`; at `worktree` if the hosts are known.
     """
     return level is SandboxLevel.OFFLINE or (
         level is SandboxLevel.WORKTREE
@@ -68,26 +72,28 @@ def can_restrict_hosts(level: SandboxLevel, hosts_known: bool) -> bool:
 
 @cache
 def probe_level(level: SandboxLevel) -> LevelSupport:
-    """Whether this level holds here: tried once a process."""
+    """Try this level on this machine; the result is cached per process."""
     if level is SandboxLevel.NONE:
         return LevelSupport(
-            level, True, gaps=("nothing is enforced: changes are looked for afterwards",)
+            level, True, gaps=("nothing is enforced: changes are detected afterwards",)
         )
 
     if bubblewrap_arguments.find_bubblewrap() is None:
         return LevelSupport(level, False, "bubblewrap is not installed")
-    # The same, and no network besides
+    # Offline is worktree plus network isolation.
     if level is SandboxLevel.WORKTREE and probe_level(SandboxLevel.OFFLINE).is_supported:
         return LevelSupport(level, True, gaps=_find_gaps(level))
 
     with tempfile.TemporaryDirectory(prefix="phasegate-probe-") as folder:
-        why_not = _run_trial(level, Path(folder).resolve())
+        problem = _run_trial(level, Path(folder).resolve())
 
-    return LevelSupport(level, not why_not, why_not, () if why_not else _find_gaps(level))
+    if problem:
+        return LevelSupport(level, False, problem)
+    return LevelSupport(level, True, gaps=_find_gaps(level))
 
 
 def _run_trial(level: SandboxLevel, folder: Path) -> str:
-    """Why the level does not hold, or nothing."""
+    """Return why the level does not work; empty if it does."""
     work = folder / "work"
     canary = folder / "canary"
     work.mkdir()
@@ -128,14 +134,19 @@ def _find_shared_namespace(level: SandboxLevel, outcome: JobOutcome) -> str:
 
 
 def _find_gaps(level: SandboxLevel) -> tuple[str, ...]:
-    version = syscalls.get_landlock_version()
-    sockets_open = level is SandboxLevel.WORKTREE and version < _SOCKET_SCOPE_LANDLOCK_VERSION
-    gaps = {
-        "Landlock is missing: only the mount namespace keeps writes inside": version == 0,
-        "abstract unix sockets of the machine can be reached (Landlock 6 closes them)": sockets_open,
-        "the network is open to agents whose hosts are not known": level is SandboxLevel.WORKTREE,
-        "no system-call filter for this processor": seccomp.build_filter(platform.machine())
-        is None,
-        "the number of processes is not bounded, because we run as root": os.geteuid() == 0,
-    }
-    return tuple(text for text, applies in gaps.items() if applies)
+    gaps = []
+    landlock_version = syscalls.get_landlock_version()
+    if landlock_version == 0:
+        gaps.append("no Landlock: writes are restricted by the mount namespace only")
+
+    if level is SandboxLevel.WORKTREE:
+        if landlock_version < _SOCKET_SCOPE_LANDLOCK_VERSION:
+            gaps.append("abstract unix sockets can be reached (Landlock 6 prevents that)")
+        gaps.append("the network is open to agents whose hosts are not known")
+
+    if seccomp.build_filter(platform.machine()) is None:
+        gaps.append("no system-call filter for this processor")
+    if os.geteuid() == 0:
+        gaps.append("the number of processes is not limited, because we run as root")
+
+    return tuple(gaps)

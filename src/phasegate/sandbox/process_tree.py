@@ -1,6 +1,6 @@
-"""The processes below this one: who they are, and an end to all of them.
+"""List, signal and kill the descendants of this process.
 
-Loaded by the warden: cheap imports only.
+The supervisor imports this module, so it uses cheap imports only.
 """
 
 from __future__ import annotations
@@ -14,50 +14,46 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
 else:
-    # `signal` imports enum: 5 ms
+    # `signal` imports enum, which takes 5 ms.
     import _signal
 
 SIGKILL = 9
 
 
 def read_parents() -> dict[int, int]:
-    """Each running process and its parent.
-
-    Those that are dead and only wait to be noticed are left out.
-    """
+    """Map each running process to its parent; zombies are left out."""
     if sys.platform == "linux":
-        found = _read_parents_from_proc()
+        processes = _read_parents_from_proc()
     else:
-        found = _read_parents_from_ps()
+        processes = _read_parents_from_ps()
 
-    return {pid: parent for pid, (parent, state) in found.items() if state != "Z"}
+    return {pid: parent for pid, (parent, state) in processes.items() if state != "Z"}
 
 
 def find_descendants(root: int, parent_of: dict[int, int]) -> list[int]:
-    """All descendants of a process, nearest first."""
+    """Return all descendants of a process, nearest first."""
     children: dict[int, list[int]] = {}
     for pid, parent in parent_of.items():
         children.setdefault(parent, []).append(pid)
 
-    found = [root]
-    for pid in found:
-        found.extend(children.get(pid, ()))
+    tree = [root]
+    for pid in tree:
+        tree.extend(children.get(pid, ()))
 
-    return found[1:]
+    return tree[1:]
 
 
 def signal_descendants(root: int, signal_number: int) -> None:
-    """Signal every descendant once, and nobody else.
+    """Signal every descendant once, and no other process.
 
-    Its number is pinned before its parentage is looked at.
-
-    The farthest first: one whose parent has just ended may count as somebody else's.
+    Each process is pinned by a pidfd before its ancestors are checked. The farthest descendants
+    come first: once its parent has ended, a process may be reparented and not count as ours.
     """
     for pid in reversed(find_descendants(root, read_parents())):
         try:
             _signal_if_descendant(root, pid, signal_number)
         except OSError:
-            # Ended in the meantime, or not ours to signal
+            # It has ended, or belongs to another user.
             continue
 
 
@@ -70,7 +66,7 @@ def _signal_if_descendant(root: int, pid: int, signal_number: int) -> None:
         pinned = os.pidfd_open(pid)
     except OSError as error:
         if error.errno == errno.ENOSYS and pid in find_descendants(root, _read_ancestors(pid)):
-            # A kernel before 5.3: looked at and signalled with nothing in between
+            # Kernels before 5.3 have no pidfd: signal right after the check.
             os.kill(pid, signal_number)
 
         return
@@ -83,44 +79,42 @@ def _signal_if_descendant(root: int, pid: int, signal_number: int) -> None:
 
 
 def _read_ancestors(pid: int) -> dict[int, int]:
-    """The process, its parent, its parent's parent, and so on."""
-    line: dict[int, int] = {}
-    while pid > 1 and pid not in line:
-        line[pid] = _read_stat(pid)[0]
-        pid = line[pid]
-    return line
+    """Map the process and each of its ancestors to its parent."""
+    parent_of: dict[int, int] = {}
+    while pid > 1 and pid not in parent_of:
+        parent_of[pid] = _read_stat(pid)[0]
+        pid = parent_of[pid]
+    return parent_of
 
 
 def kill_all_children(deadline_s: float) -> tuple[int, int]:
-    """Kill and reap until no child is left.
+    """Kill and reap until no child is left; return how many were killed and how many are left.
 
-    Returns how many were ended, and how many could not be in time.
-
-    Only direct children are signalled: they cannot be mistaken, since nobody but us can reap them,
-    and with every killed generation the next one becomes ours. It needs `adopt_orphans` or to be
-    the first process of a namespace.
+    Only direct children are signalled. Their pids cannot be reused, since only we can reap them,
+    and each killed generation makes us the parent of the next one. This requires `adopt_orphans`,
+    or to be the first process of a PID namespace.
     """
-    ended = 0
+    killed = 0
     rounds = 0
-    # These had ended by themselves
+    # Children that ended by themselves are not counted.
     _, some_left = reap_children()
 
     while some_left:
         _kill_children()
         reaped, some_left = reap_children()
-        ended += reaped
+        killed += reaped
         if some_left and time.monotonic() > deadline_s:
-            return ended, len(find_descendants(os.getpid(), read_parents()))
+            return killed, len(find_descendants(os.getpid(), read_parents()))
 
         rounds += 1
-        # A chain of forks is only caught by being as quick
+        # Only a loop that is as fast as a chain of forks catches it, so do not sleep at first.
         time.sleep(0 if rounds < 200 else 0.001)
 
-    return ended, 0
+    return killed, 0
 
 
 def reap_children() -> tuple[int, bool]:
-    """Take note of all children that have ended; returns how many, and whether any are left."""
+    """Reap all ended children; return how many, and whether any children are left."""
     reaped = 0
 
     try:
@@ -134,7 +128,7 @@ def reap_children() -> tuple[int, bool]:
 
 def _kill_children() -> None:
     if os.getpid() == 1:
-        # All of the namespace at once: the kernel leaves no gap between two of them
+        # Kill the whole namespace in one call, so that no process can fork in between.
         _kill(-1)
         return
     for pid in _list_children():
@@ -157,30 +151,35 @@ def _list_children() -> list[int]:
 
 
 def _read_parents_from_proc() -> dict[int, tuple[int, str]]:
-    found = {}
+    processes = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                found[int(name)] = _read_stat(int(name))
+                processes[int(name)] = _read_stat(int(name))
             except OSError:
-                # Ended while we looked
+                # It ended after it was listed.
                 continue
 
-    return found
+    return processes
 
 
 def _read_stat(pid: int) -> tuple[int, str]:
-    """Parent and state. The name before them may hold blanks and parentheses of its own.
+    """Return parent and state. The name before them may contain blanks and parentheses.
 
-    A process whose first thread alone has ended is said to be dead, and is not.
+    The kernel reports a process as a zombie when only its main thread has ended; correct that.
     """
     with open(f"/proc/{pid}/stat", "rb") as stat:
         fields = stat.read().rpartition(b")")[2].split()
-    return int(fields[1]), "S" if fields[0] == b"Z" and int(fields[17]) > 1 else fields[0].decode()
+
+    state = fields[0].decode()
+    if state == "Z" and int(fields[17]) > 1:
+        state = "S"
+
+    return int(fields[1]), state
 
 
 def _read_parents_from_ps() -> dict[int, tuple[int, str]]:
-    # On macOS only: slow to import
+    # Imported here because it is slow and only needed on macOS.
     import subprocess
 
     listing = subprocess.run(

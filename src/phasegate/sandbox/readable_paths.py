@@ -1,8 +1,7 @@
-"""What a job must be able to read for its command to work, wherever the command lies, and what it
-must never read.
+"""Find the paths that a job's command needs to read, and list the secrets it must never read.
 
-Only names are looked at: links, folder names, the first line of a script. No setting of the
-repository is read.
+Paths are derived from names only: links, folder names, the first line of a script. No settings of
+the repository are read.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _SHARED_FOLDERS = frozenset(
 _MAX_LINKS = 300
 _MAX_STEPS = 20
 
-# Below a home folder: never part of what is found by following names, and covered where a wider
-# folder is shown. fmt: off
+# Paths below a home folder that are never made readable, and are hidden where a folder that
+# contains them is.
 _SECRET_NAMES = (
     ".ssh",
     ".aws",
@@ -74,11 +73,10 @@ _SECRET_NAMES = (
     ".python_history",
     *(name for row in HARNESSES.values() for name in row.private_paths),
 )
-# fmt: on
 
 
 def find_runtime_paths() -> list[str]:
-    """What the warden runs from: the interpreter's own installation, and this package."""
+    """Return what the supervisor needs: the interpreter's installation and this package."""
     return [
         os.path.realpath(sys.base_prefix),
         os.path.realpath(sys.base_exec_prefix),
@@ -91,26 +89,26 @@ def get_package_folder() -> str:
 
 
 def find_interpreter() -> str:
-    """The interpreter itself: a virtual environment's own one may lie where the cage does not look."""
+    """Return the base interpreter: that of a virtual environment may be outside the sandbox."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 def find_homes() -> list[str]:
-    """The person's home folder, by the environment and by the password file: the two can differ."""
+    """Return the user's home folders by the environment and the password file, which can differ."""
     try:
         registered = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         registered = "/"
 
-    named = [
+    homes = [
         os.path.normpath(home)
         for home in (os.environ.get("HOME", ""), registered)
         if home.startswith("/")
     ]
-    # /home is a link on some systems
-    found = [*named, *(os.path.realpath(home) for home in named)]
+    # On some systems /home is a link.
+    homes += [os.path.realpath(home) for home in homes]
 
-    return list(dict.fromkeys(home for home in found if home != "/"))
+    return list(dict.fromkeys(home for home in homes if home != "/"))
 
 
 def list_secret_paths() -> list[str]:
@@ -118,13 +116,10 @@ def list_secret_paths() -> list[str]:
 
 
 def find_command_paths(command: tuple[str, ...], path: str, writable: list[str]) -> list[str]:
-    """The folders and files that a configured command needs.
+    """Return the paths that a configured command needs: its program, its file arguments, PATH.
 
-    Its program, the files it names, and all of PATH.
-
-    `keep_out` are the writable folders: they are shown anyway, and what contains one is too wide to
-    be shown. Links in them are not followed: a job that ran there before could have pointed one at
-    any file.
+    Writable folders are visible anyway, and a folder that contains one is not made readable. Links
+    in them are not followed: an earlier job could have created a link to any file.
     """
     return _PathFinder(writable).find_paths(command, path)
 
@@ -140,18 +135,19 @@ class _PathFinder:
         self._secret_prefixes = tuple(f"{secret}/" for secret in self._secret_paths)
 
     def find_paths(self, command: tuple[str, ...], path: str) -> list[str]:
-        named = [word for word in command[1:] if word.startswith("/") and os.path.isfile(word)]
-        harmless = [word for word in named if not self._is_secret(os.path.realpath(word))]
-        around = [
+        files = [word for word in command[1:] if word.startswith("/") and os.path.isfile(word)]
+        public_files = [file for file in files if not self._is_secret(os.path.realpath(file))]
+        install_folders = [
             self._find_install_folder(step)
-            for start in (*command[:1], *harmless)
+            for start in (*command[:1], *public_files)
             for step in self._follow_links(start)
         ]
-        return list(
-            dict.fromkeys(
-                [*self._find_search_path_folders(path), *around, *self._find_toolchains(path)]
-            )
-        )
+        paths = [
+            *self._find_search_path_folders(path),
+            *install_folders,
+            *self._find_toolchains(path),
+        ]
+        return list(dict.fromkeys(paths))
 
     def _find_search_path_folders(self, path: str) -> Iterator[str]:
         for entry in filter(os.path.isdir, path.split(":")):
@@ -169,40 +165,36 @@ class _PathFinder:
                 )
 
     def _find_toolchains(self, path: str) -> list[str]:
-        """Where the programs on PATH look by themselves: those of rustup look into ~/.rustup."""
+        """Return the tool chain folders that programs on PATH use, such as rustup's ~/.rustup."""
         if not any(self._is_in_home(entry) for entry in path.split(":")):
             return []
         folders = [f"{home}/{name}" for home in self._homes for name in TOOLCHAIN_FOLDERS.values()]
         return [folder for folder in folders if os.path.isdir(folder)]
 
     def _find_install_folder(self, program: str) -> str:
-        """The folder that a program needs around it, or just the program when that folder would
-        show too much.
-        """
+        """Return the folder that a program needs, or the program if that would expose too much."""
         folder = os.path.dirname(program)
         parts = folder.split("/")
-        # Packages find each other there
+        # Node packages load each other from node_modules.
         if "node_modules" in parts:
-            return self._narrow_if_too_wide(
-                "/".join(parts[: parts.index("node_modules") + 1]), program
-            )
+            modules = "/".join(parts[: parts.index("node_modules") + 1])
+            return self._narrow_if_too_wide(modules, program)
 
-        # Prefix/bin/program has its libraries in prefix/lib
+        # prefix/bin/program has its libraries in prefix/lib.
+        narrow = self._narrow_if_too_wide(folder, program)
         if parts[-1] in _PROGRAM_FOLDERS:
-            return self._narrow_if_too_wide(
-                os.path.dirname(folder), self._narrow_if_too_wide(folder, program)
-            )
+            return self._narrow_if_too_wide(os.path.dirname(folder), narrow)
 
-        return self._narrow_if_too_wide(folder, program)
+        return narrow
 
-    def _narrow_if_too_wide(self, folder: str, instead: str) -> str:
+    def _narrow_if_too_wide(self, folder: str, alternative: str) -> str:
         is_repository = any(os.path.lexists(f"{folder}/{name}") for name in (".git", ".phasegate"))
         if is_repository or self._is_too_wide(os.path.realpath(folder)):
-            return instead
+            return alternative
         return folder
 
     def _is_too_wide(self, folder: str) -> bool:
-        """Whether it is secret, or holds a home, a worktree, secrets or other people's files."""
+        """Return True if it is secret, shared, or contains a home, a worktree or secrets."""
         if folder in _SHARED_FOLDERS or self._is_secret(folder):
             return True
         return any(path.startswith(f"{folder}/") for path in self._protected_prefixes)
@@ -214,7 +206,7 @@ class _PathFinder:
         return f"{os.path.normpath(path)}/".startswith(self._writable_prefixes)
 
     def _follow_links(self, program: str) -> list[str]:
-        """A program, each link on the way to it, and the interpreter that its first line names."""
+        """Return a program, each link on the way to it, and the interpreter in its first line."""
         steps: list[str] = []
         pending = [program]
 
@@ -241,7 +233,7 @@ class _PathFinder:
 
 
 def _list_links(folder: str) -> list[str]:
-    """A person's folder of programs is mostly links to where they are installed."""
+    """Return the links in a folder: ~/.local/bin and the like contain mostly links."""
     return [entry.path for entry in os.scandir(folder) if entry.is_symlink()][:_MAX_LINKS]
 
 
@@ -252,9 +244,6 @@ def _read_interpreter(script: str) -> list[str]:
     except OSError:
         return []
 
-    if first_line.startswith(b"#!"):
-        words = first_line[2:].split()
-    else:
-        words = []
-
-    return [os.fsdecode(word) for word in words[:1] if word.startswith(b"/")]
+    if not first_line.startswith(b"#!"):
+        return []
+    return [os.fsdecode(word) for word in first_line[2:].split()[:1] if word.startswith(b"/")]

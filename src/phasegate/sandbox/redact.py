@@ -1,7 +1,6 @@
-"""Secrets taken out of a stream as it passes, also where one is split over two pieces of it or over
-several lines.
+"""Remove secrets from a stream, even if one is split over two chunks or over several lines.
 
-This is against accidents: a program that means to tell a secret can write it in another way.
+This prevents accidents: a program that wants to leak a secret can encode it in another way.
 """
 
 from __future__ import annotations
@@ -19,38 +18,37 @@ from phasegate.core.agents.secrets import (
 
 REDACTION_MARK = b"[redacted]"
 _MAX_HELD_BYTES = 1024**2
-# Of a text that may be a secret split over lines: what is longer is let go
+# A text that may be a secret split over lines is held back up to this length.
 _MAX_SPLIT_BYTES = 64 * 1024
-# Bytes that are looked for first: tokens can be thousands of bytes long
+# The first bytes are searched for first, since tokens can be thousands of bytes long.
 _PREFIX_BYTES = 4
 _GAP = rb"(?:\\[nrt]|\s)*"
 
 
 class Redactor:
-    """Puts a mark in the place of each secret.
+    """A stream filter that replaces each secret by a mark.
 
-    What might be the beginning of one is held back until that is known.
+    Text that may be the beginning of a secret is held back until more of the stream is known.
     """
 
     def __init__(self, secrets: Iterable[bytes]) -> None:
-        long = {secret for secret in secrets if len(secret) >= MIN_SECRET_BYTES}
-        self._secrets = sorted({form for secret in long for form in list_encodings(secret)})
-        self._split_forms = sorted(
-            {
-                form
-                for form in map(strip_whitespace, self._secrets)
-                if len(form) >= MIN_SPLIT_SECRET_BYTES
-            }
-        )
+        encodings: set[bytes] = set()
+        for secret in secrets:
+            if len(secret) >= MIN_SECRET_BYTES:
+                encodings.update(list_encodings(secret))
+
+        self._secrets = sorted(encodings)
+        stripped = {strip_whitespace(secret) for secret in self._secrets}
+        self._split_forms = sorted(form for form in stripped if len(form) >= MIN_SPLIT_SECRET_BYTES)
 
         self._max_secret_bytes = max(map(len, self._secrets), default=0)
-        openings = b"|".join(re.escape(secret[:_PREFIX_BYTES]) for secret in self._secrets)
-        # Looks ahead, to find those that overlap
-        self._prefix_pattern = re.compile(b"(?=" + openings + b")")
+        prefixes = b"|".join(re.escape(secret[:_PREFIX_BYTES]) for secret in self._secrets)
+        # A look-ahead also finds prefixes that overlap.
+        self._prefix_pattern = re.compile(b"(?=" + prefixes + b")")
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """The next piece, as far as it can be shown."""
+        """Return the redacted text so far, without the end that may begin a secret."""
         if not self._secrets:
             return chunk
 
@@ -58,114 +56,124 @@ class Redactor:
         spans = [*self._find_spans(text)]
         cut = min(self._find_partial_secret(text), self._find_partial_split_secret(text))
 
-        if spans and spans[-1][0] < cut < spans[-1][1]:
-            if spans[-1][1] - spans[-1][0] < _MAX_HELD_BYTES:
-                cut = spans[-1][0]
-            else:
-                cut = len(text)
+        # Do not cut through a secret: hold it back, or redact it now if it is too long.
+        if spans:
+            start, end = spans[-1]
+            if start < cut < end:
+                cut = start if end - start < _MAX_HELD_BYTES else len(text)
 
         self._held = text[cut:]
         return _replace_spans(text[:cut], [span for span in spans if span[1] <= cut])
 
     def flush(self) -> bytes:
-        """What was held back, when nothing more will come."""
+        """Return the text that was held back; call it at the end of the stream."""
         text = self._held
         self._held = b""
         return _replace_spans(text, [*self._find_spans(text)])
 
     def redact_text(self, text: str) -> str:
-        """A text that is there as a whole, without secrets."""
+        """Redact a complete text."""
         data = text.encode("utf-8", "surrogateescape")
         return (self.feed(data) + self.flush()).decode("utf-8", "surrogateescape")
 
     def _find_spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Where secrets are, in order; those that overlap are one."""
-        start = 0
-        reach = 0
-        whole = (span for secret in self._secrets for span in _find_occurrences(text, secret))
+        """Yield the spans of secrets in order; overlapping spans are merged."""
+        merged_start = 0
+        merged_end = 0
+        unsplit = (span for secret in self._secrets for span in _find_occurrences(text, secret))
 
-        for begin, end in sorted(chain(whole, self._find_split_spans(text))):
-            if begin >= reach:
-                if reach:
-                    yield start, reach
+        for start, end in sorted(chain(unsplit, self._find_split_spans(text))):
+            if start >= merged_end:
+                if merged_end:
+                    yield merged_start, merged_end
 
-                start = begin
+                merged_start = start
 
-            reach = max(reach, end)
+            merged_end = max(merged_end, end)
 
-        if reach:
-            yield start, reach
+        if merged_end:
+            yield merged_start, merged_end
 
     def _find_split_spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        pressed = strip_whitespace(text)
-        if len(pressed) == len(text):
+        stripped = strip_whitespace(text)
+        if len(stripped) == len(text):
             return
+
         for form in self._split_forms:
-            if form in pressed:
-                yield from (found.span() for found in re.finditer(_build_gap_pattern(form), text))
+            if form in stripped:
+                for match in re.finditer(_build_gap_pattern(form), text):
+                    yield match.span()
 
     def _find_partial_secret(self, text: bytes) -> int:
-        """Where the first end of the text begins that a secret could begin with."""
+        """Return the first position from which the rest of the text is the start of a secret."""
         first = max(0, len(text) - self._max_secret_bytes + 1)
-        likely = [found.start() for found in self._prefix_pattern.finditer(text, first)]
-        last = range(max(first, len(text) - _PREFIX_BYTES + 1), len(text))
-        for start in chain(likely, last):
-            end = text[start:]
-            if any(len(end) < len(secret) and secret.startswith(end) for secret in self._secrets):
-                return start
+        candidates = [match.start() for match in self._prefix_pattern.finditer(text, first)]
+        last_bytes = range(max(first, len(text) - _PREFIX_BYTES + 1), len(text))
+
+        for start in chain(candidates, last_bytes):
+            rest = text[start:]
+            for secret in self._secrets:
+                if len(rest) < len(secret) and secret.startswith(rest):
+                    return start
 
         return len(text)
 
     def _find_partial_split_secret(self, text: bytes) -> int:
-        """The same for one that goes on behind white space.
+        """Return the same position for secrets that may continue after white space.
 
-        A few bytes are too little to keep a line waiting.
+        Matches of a few bytes are ignored: they would delay too many lines.
         """
         first = max(0, len(text) - _MAX_SPLIT_BYTES)
-        pressed = strip_whitespace(text[first:].removesuffix(b"\\"))[-self._max_secret_bytes :]
-        found = [_measure_partial_match(pressed, form) for form in self._split_forms]
-        openings = {
-            form[:length] for form, length in zip(self._split_forms, found, strict=True) if length
-        }
-        places = (
-            re.search(_build_gap_pattern(opening) + _GAP + rb"\\?\Z", text[first:])
-            for opening in openings
-        )
+        recent = text[first:]
+        stripped = strip_whitespace(recent.removesuffix(b"\\"))[-self._max_secret_bytes :]
 
-        return min((first + place.start() for place in places if place), default=len(text))
+        prefixes = set()
+        for form in self._split_forms:
+            length = _measure_partial_match(stripped, form)
+            if length:
+                prefixes.add(form[:length])
+
+        starts = [len(text)]
+        for prefix in prefixes:
+            match = re.search(_build_gap_pattern(prefix) + _GAP + rb"\\?\Z", recent)
+            if match:
+                starts.append(first + match.start())
+
+        return min(starts)
 
 
 def _measure_partial_match(text: bytes, form: bytes) -> int:
-    """How much of a form the text ends with; 0 where that is too little to say."""
-    at = text.find(form[:_PREFIX_BYTES], max(0, len(text) - len(form) + 1))
-    while at >= 0:
-        if form.startswith(text[at:]):
-            return len(text) - at
+    """Return how many bytes of a form the text ends with; 0 if fewer than a prefix."""
+    start = text.find(form[:_PREFIX_BYTES], max(0, len(text) - len(form) + 1))
+    while start >= 0:
+        if form.startswith(text[start:]):
+            return len(text) - start
 
-        at = text.find(form[:_PREFIX_BYTES], at + 1)
+        start = text.find(form[:_PREFIX_BYTES], start + 1)
 
     return 0
 
 
 def _build_gap_pattern(form: bytes) -> bytes:
-    return _GAP.join(re.escape(form[at : at + 1]) for at in range(len(form)))
+    return _GAP.join(re.escape(bytes([byte])) for byte in form)
 
 
 def _find_occurrences(text: bytes, secret: bytes) -> Iterator[tuple[int, int]]:
-    at = text.find(secret)
-    while at >= 0:
-        yield at, at + len(secret)
-        at = text.find(secret, at + len(secret))
+    start = text.find(secret)
+    while start >= 0:
+        end = start + len(secret)
+        yield start, end
+        start = text.find(secret, end)
 
 
 def _replace_spans(text: bytes, spans: list[tuple[int, int]]) -> bytes:
+    if not spans:
+        return text
+
     parts = []
-    done = 0
-    for begin, end in spans:
-        parts += [text[done:begin], REDACTION_MARK]
-        done = end
+    previous_end = 0
+    for start, end in spans:
+        parts += [text[previous_end:start], REDACTION_MARK]
+        previous_end = end
 
-    if parts:
-        return b"".join((*parts, text[done:]))
-
-    return text
+    return b"".join((*parts, text[previous_end:]))

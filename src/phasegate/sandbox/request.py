@@ -1,4 +1,4 @@
-"""What a job is asked to do, at which level and within which limits, and how it went."""
+"""The request, limits and outcome of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from phasegate.sandbox.resource_usage import DISK, MEMORY, TASKS
 
 
 class SandboxLevel(StrEnum):
-    """From weakest to strongest; docs/explanation/sandbox.md says what each one holds."""
+    """The sandbox levels from weakest to strongest, described in docs/explanation/sandbox.md."""
 
     NONE = "none"
     WORKTREE = "worktree"
@@ -30,38 +30,37 @@ GIB = 1024**3
 
 
 class JobLimits(NamedTuple):
-    """`open_files` and `file_bytes` hold for each process.
+    """Resource limits of a job.
 
-    Memory, tasks (threads too) and disk for the whole job.
-
-    There is no RLIMIT_AS or RLIMIT_DATA: Node, the JVM and sanitizers reserve far more than they
-    use.
+    `open_files` and `file_bytes` apply to each process; memory, tasks (including threads) and disk
+    apply to the whole job. RLIMIT_AS and RLIMIT_DATA are not set: Node, the JVM and sanitizers
+    reserve far more memory than they use.
     """
 
     open_files: int = 16_384
     file_bytes: int = 4 * GIB
     tasks: int = 4_096
     memory_bytes: int = 8 * GIB
-    # Of what lies in its checkout and its own folders
+    # total size of the job's checkout and its own folders
     disk_bytes: int = 32 * GIB
 
     def as_rlimits(self, sandboxed: bool) -> list[tuple[int, int]]:
-        """(resource, value) pairs, none above what this process may have itself."""
+        """Return (resource, value) pairs, capped at the hard limits of this process."""
         wanted = [
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_NOFILE, self.open_files),
             (resource.RLIMIT_FSIZE, self.file_bytes),
         ]
-        # Outside a user namespace it would count everything that the person has running
+        # Outside a user namespace RLIMIT_NPROC would count all processes of the user.
         if sandboxed:
-            # The quick stop of a fork bomb; the kernel never holds root to it. The warden ends it
-            # at `tasks`, by name.
+            # This stops a fork bomb quickly, but the kernel never applies it to root. The
+            # supervisor ends the job at `tasks` and reports that limit.
             wanted.append((resource.RLIMIT_NPROC, 2 * self.tasks))
 
         return [(which, _cap_at_hard_limit(which, value)) for which, value in wanted]
 
     def describe_limit(self, which: str) -> str:
-        """The limit that a job came to, for people; empty: none."""
+        """Describe the limit that a job exceeded; empty if none."""
         return {
             MEMORY: f"its memory limit of {_format_size(self.memory_bytes)}",
             TASKS: f"its limit of {self.tasks} tasks",
@@ -83,13 +82,13 @@ def _cap_at_hard_limit(which: int, value: int) -> int:
 
 
 EGRESS_PROXY_PORT = 3128
-# Inside of a network of its own
+# The address inside the job's network namespace.
 EGRESS_PROXY_URL = f"http://127.0.0.1:{EGRESS_PROXY_PORT}"
 _NO_PROXY_HOSTS = "127.0.0.1,localhost,::1"
 _PROXY_ENV = dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"), EGRESS_PROXY_URL) | {
     "NO_PROXY": _NO_PROXY_HOSTS
 }
-# What leads the programs of a job to its way out.
+# Variables that make the programs of a job use the egress proxy.
 EGRESS_PROXY_ENV = {
     **_PROXY_ENV,
     **{name.lower(): value for name, value in _PROXY_ENV.items()},
@@ -98,7 +97,7 @@ EGRESS_PROXY_ENV = {
 
 
 class JobProxy(Protocol):
-    """What answers inside the network of a job: `phasegate.sandbox.egress_proxy.Broker` is one."""
+    """A proxy that serves the network of a job, such as `sandbox.egress_proxy.EgressProxy`."""
 
     def serve(self, listener: socket.socket) -> None: ...
 
@@ -106,41 +105,41 @@ class JobProxy(Protocol):
 
 
 class JobRequest(NamedTuple):
-    """All that is to be known about a job before it starts. Paths are absolute."""
+    """Everything needed to start a job. Paths are absolute."""
 
     argv: tuple[str, ...]
     cwd: Path
-    # The job's own: its HOME and TMPDIR are made in it
+    # job folder; its HOME and TMPDIR are created in it
     folder: Path
-    # Unique; each process of the job carries it as PHASEGATE_JOB
+    # unique; each process of the job has it in PHASEGATE_JOB
     tag: str
-    # Made by environment.scrubbed
+    # created by environment.build_environment
     env: Mapping[str, str]
     level: SandboxLevel
-    # SIGTERM at 0.9 of it, SIGKILL at its end
+    # SIGTERM is sent at 0.9 of it, SIGKILL at its end
     timeout_s: float = 1800.0
-    # Between the two when it is stopped early
+    # time between SIGTERM and SIGKILL when the job is stopped early
     grace_s: float = 30.0
     stdin: bytes | Path = b""
-    # For conversations: see Job.send
+    # for interactive programs: see SandboxedJob.send
     keep_stdin_open: bool = False
-    # The configured part of argv: the files it names stay readable wherever they lie
+    # configured part of argv; the files it names are readable wherever they are
     configured_command: tuple[str, ...] = ()
     writable: tuple[Path, ...] = ()
-    # Besides the system and what the command needs
+    # in addition to the system and what the command needs
     readable: tuple[Path, ...] = ()
-    # Parts of what is readable or writable
+    # parts of readable or writable folders
     hidden: tuple[Path, ...] = ()
     limits: JobLimits = JobLimits()
-    # Values that are taken out of its output before anybody sees it
+    # values to redact from the output
     secrets: tuple[bytes, ...] = ()
-    # Of a sandboxed job: its own network, with this as all there is
+    # sandboxed jobs only: isolates the network; the proxy is the only access
     egress_proxy: JobProxy | None = None
-    # Of each stream, in memory
+    # captured in memory, per stream
     max_kept_bytes: int = 8 * MIB
     stdout_log: Path | None = None
     stderr_log: Path | None = None
-    # Of each stream, in its log
+    # per stream
     max_log_bytes: int = 256 * MIB
 
     @property
@@ -153,26 +152,26 @@ class JobRequest(NamedTuple):
 
 
 class JobOutcome(NamedTuple):
-    """How a job ended. Exactly one of `exit_code` and `signal` is set, unless it was `lost`."""
+    """How a job ended. One of `exit_code` and `signal` is set, unless `supervisor_lost`."""
 
     exit_code: int | None
     signal: int | None
-    # SIGTERM was sent, by the clock or by `stop`
+    # SIGTERM was sent, near the time-out or by `stop`
     sigterm_sent: bool
-    # SIGKILL was sent, at the end of its time
+    # SIGKILL was sent at the time-out
     timed_out: bool
-    # Its warden was killed: nobody knows how it ended
+    # the supervisor was killed, so the end of the program is unknown
     supervisor_lost: bool
     stdout: CapturedOutput
     stderr: CapturedOutput
     duration_s: float
-    # Processes that were still there when the program had ended
+    # processes that were still running when the program had ended
     survivors_killed: int
-    # Processes that could not be ended: another user's, or stuck in the kernel
+    # processes that could not be killed: of another user, or stuck in the kernel
     survivors_left: int
-    # `stop` was called before it had ended
+    # `stop` was called before the program had ended
     stop_requested: bool = False
-    # The limit at which it was ended, in words
+    # description of the limit at which the job was ended
     exceeded_limit: str = ""
-    # What listened to its output failed, and did not hear the rest
+    # the output listener raised an exception and missed the rest
     listener_failed: bool = False

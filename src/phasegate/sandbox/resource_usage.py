@@ -1,9 +1,8 @@
-"""What a job uses, all its processes together, against its limits.
+"""Compare the memory, tasks and disk space that all processes of a job use with its limits.
 
-Loaded by the warden: cheap imports only.
+The kernel's limits apply to one process: they do not stop a job with many processes or many files.
 
-The kernel's own limits are those of a process: a job of many processes, or one that keeps many
-files, is none of them.
+The supervisor imports this module, so it uses cheap imports only.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ MEMORY = "memory"
 TASKS = "tasks"
 DISK = "disk"
 _WALK_INTERVAL_S = 2.0
-# Files that are looked at before the warden looks at its job again
+# Files measured in one step; between steps the supervisor checks on its job.
 _FILES_PER_STEP = 1000
 _PAUSE_S = 0.01
-# A walk takes at most so small a part of the time
+# Measuring the folders may take at most 1/20 of the time.
 _WALK_TIME_DIVISOR = 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Fields of /proc/PID/stat behind the name
+# Fields of /proc/PID/stat after the name.
 _STATE = 0
 _PARENT = 1
 _THREADS = 17
@@ -37,7 +36,7 @@ _OWN_MEMORY_FIELDS = (b"Pss_Anon:", b"Pss_Shmem:")
 
 
 class ResourceMonitor:
-    """Looks from time to time. A limit of 0 is none."""
+    """A periodic check of a job's resource limits. A limit of 0 means unlimited."""
 
     def __init__(
         self, root: int, memory_bytes: int, tasks: int, disk_bytes: int, folders: list[bytes]
@@ -55,16 +54,16 @@ class ResourceMonitor:
 
     @property
     def next_check_at_s(self) -> float:
-        """When there is something to be looked at."""
+        """The time of the next check."""
         return min(self._check_at_s, self._walk_at_s)
 
     def find_exceeded_limit(self) -> str:
-        """The limit that the job has come to; empty: none."""
+        """Return the limit that the job has reached; empty if none."""
         now_s = time.monotonic()
         if now_s >= self._check_at_s:
             self._check_at_s = now_s + CHECK_INTERVAL_S
-            if found := self._check_processes():
-                return found
+            if limit := self._check_processes():
+                return limit
 
         if self._disk_bytes and now_s >= self._walk_at_s:
             return self._check_files(now_s)
@@ -79,14 +78,13 @@ class ResourceMonitor:
         if self._tasks and sum(int(stats[pid][_THREADS]) for pid in pids) >= self._tasks:
             return TASKS
 
-        held = dict(_measure_memory({pid: stats[pid] for pid in pids}))
-        # What is resident counts shared pages once a process: too much, but quick. The true number
-        # is asked for then.
-        if self._memory_bytes and sum(held.values()) >= self._memory_bytes:
-            own = sum(read_own_memory(place, at_most) for place, at_most in held.items())
-            if own >= self._memory_bytes:
+        resident = dict(_measure_memory({pid: stats[pid] for pid in pids}))
+        # Resident memory counts shared pages once per process: too high, but fast to read. The
+        # exact number is read only when it reaches the limit.
+        if self._memory_bytes and sum(resident.values()) >= self._memory_bytes:
+            used = sum(read_own_memory(folder, at_most) for folder, at_most in resident.items())
+            if used >= self._memory_bytes:
                 return MEMORY
-            return ""
 
         return ""
 
@@ -100,11 +98,9 @@ class ResourceMonitor:
 
         if size is None:
             self._walk = None
-            self._walk_at_s = now_s + max(
-                _WALK_INTERVAL_S, _WALK_TIME_DIVISOR * (now_s - self._walk_began_s)
-            )
-
-        if size is not None and size >= self._disk_bytes:
+            pause_s = _WALK_TIME_DIVISOR * (now_s - self._walk_began_s)
+            self._walk_at_s = now_s + max(_WALK_INTERVAL_S, pause_s)
+        elif size >= self._disk_bytes:
             return DISK
 
         return ""
@@ -116,45 +112,45 @@ def _read_all_stats() -> Iterator[tuple[int, list[bytes]]]:
             yield int(name), fields
 
 
-def _read_stat(place: str) -> list[bytes]:
-    """The fields behind the name; none if it ended while we looked."""
+def _read_stat(proc_folder: str) -> list[bytes]:
+    """Return the fields after the name; empty if the process has ended."""
     try:
-        with open(f"{place}/stat", "rb") as stat:
+        with open(f"{proc_folder}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()
     except OSError:
         return []
 
 
 def _measure_memory(stats: dict[int, list[bytes]]) -> Iterator[tuple[str, int]]:
-    """Where each process is measured, and what is resident.
+    """Yield the /proc folder and the resident memory of each process.
 
-    One whose first thread has ended is seen by another.
+    For a process whose main thread has ended, the folder of another thread is used.
     """
     for pid, fields in stats.items():
-        place = f"/proc/{pid}"
-        seen = fields
+        folder = f"/proc/{pid}"
+        measured = fields
         if fields[_STATE] == b"Z" and int(fields[_THREADS]) > 1:
-            place, seen = next(_find_live_threads(place), (place, fields))
+            folder, measured = next(_find_live_threads(folder), (folder, fields))
 
-        yield place, int(seen[_RESIDENT]) * _PAGE_BYTES
+        yield folder, int(measured[_RESIDENT]) * _PAGE_BYTES
 
 
-def _find_live_threads(place: str) -> Iterator[tuple[str, list[bytes]]]:
+def _find_live_threads(proc_folder: str) -> Iterator[tuple[str, list[bytes]]]:
     try:
-        threads = os.listdir(f"{place}/task")
+        threads = os.listdir(f"{proc_folder}/task")
     except OSError:
         return
 
     for name in threads:
-        fields = _read_stat(f"{place}/task/{name}")
+        fields = _read_stat(f"{proc_folder}/task/{name}")
         if fields and fields[_STATE] != b"Z":
-            yield f"{place}/task/{name}", fields
+            yield f"{proc_folder}/task/{name}", fields
 
 
 def read_own_memory(proc_folder: str, resident_bytes: int) -> int:
-    """What it alone holds, and its part of what it shares.
+    """Return the memory of a process: its private pages and its share of shared pages.
 
-    Files that are only mapped count for nobody.
+    Mapped files are not counted.
     """
     try:
         with open(f"{proc_folder}/smaps_rollup", "rb") as rollup:
@@ -165,42 +161,42 @@ def read_own_memory(proc_folder: str, resident_bytes: int) -> int:
         return resident_bytes
 
     if not lines:
-        # It ended while we looked
+        # The process has ended.
         return 0
 
-    found = [int(line[1]) * 1024 for line in lines if line[0] in _OWN_MEMORY_FIELDS]
-    if found:
-        return min(sum(found), resident_bytes)
+    sizes = [int(line[1]) * 1024 for line in lines if line[0] in _OWN_MEMORY_FIELDS]
+    if sizes:
+        return min(sum(sizes), resident_bytes)
 
     return resident_bytes
 
 
 def _measure_folders(folders: list[bytes]) -> Iterator[int]:
-    """The bytes on the disk below folders, as far as they are counted.
+    """Yield the bytes on disk below the folders, counted so far.
 
-    No link is followed, no file counted twice.
+    No link is followed, and no file is counted twice.
     """
     size = 0
-    seen = 0
-    waiting = list(folders)
+    file_count = 0
+    pending = list(folders)
 
-    while waiting:
+    while pending:
         try:
-            entries = list(os.scandir(waiting.pop()))
+            entries = list(os.scandir(pending.pop()))
         except OSError:
             continue
 
         for entry in entries:
             try:
-                about = entry.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
+                    pending.append(entry.path)
             except OSError:
                 continue
 
-            size += about.st_blocks * 512 // max(about.st_nlink, 1)
-            seen += 1
-            if seen % _FILES_PER_STEP == 0:
+            size += status.st_blocks * 512 // max(status.st_nlink, 1)
+            file_count += 1
+            if file_count % _FILES_PER_STEP == 0:
                 yield size
 
     yield size

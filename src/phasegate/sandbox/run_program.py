@@ -1,7 +1,4 @@
-"""Short programs that we trust, such as git.
-
-Started, fed, read and ended in one call, without polling for the end.
-"""
+"""Run a short trusted program such as git in one call, without polling for its end."""
 
 from __future__ import annotations
 
@@ -21,23 +18,21 @@ from phasegate.errors import EnvironmentUnavailable
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A descriptor of this process that becomes readable when it ends, or None where there is no
-    such thing.
-    """
+    """Open a descriptor that becomes readable when the process ends; None if not supported."""
     if sys.platform != "linux":
         return None
 
     try:
         return os.pidfd_open(pid)
     except OSError:
-        # A kernel before 5.3
+        # Kernels before 5.3 do not have it.
         return None
 
 
 def wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Whether it ended in time.
+    """Wait for the process to end; return True if it ended in time.
 
-    `Popen.wait` sleeps between its looks, which costs a short job up to 50 ms.
+    `Popen.wait` with a time-out polls with sleeps, which delays a short job by up to 50 ms.
     """
     if process.poll() is not None:
         return True
@@ -74,7 +69,7 @@ class ProgramResult(NamedTuple):
     stdout: bytes
     stderr: bytes
     duration_s: float
-    # More came out than was asked for; the rest was thrown away
+    # the output was longer than the limit; the rest was discarded
     truncated: bool
     timed_out: bool
 
@@ -84,9 +79,9 @@ class ProgramResult(NamedTuple):
 
 
 def find_program(name: str, *, path: str | None = None, cwd: Path | None = None) -> str | None:
-    """The absolute path of a program, or None.
+    """Return the absolute path of a program; None if it does not exist.
 
-    A name with a slash is looked for from `cwd`, never through PATH.
+    A name with a slash is resolved against `cwd`, never through PATH.
     """
     if os.sep in name:
         candidate = (cwd or Path.cwd()) / name
@@ -107,10 +102,10 @@ def run_program(
     max_output_bytes: int = 256 * MIB,
     stdout_fd: int | None = None,
 ) -> ProgramResult:
-    """Run a program to its end; raises EnvironmentUnavailable when it cannot be started.
+    """Run a program to its end; raise EnvironmentUnavailable when it cannot be started.
 
-    `stdout_to` is a descriptor that takes its output instead of us. On a time-out, and when we are
-    interrupted, it gets SIGTERM first: git removes its lock files then.
+    `stdout_fd` is a descriptor that receives its output instead of the result. On a time-out or an
+    interrupt it gets SIGTERM first, so that git removes its lock files.
     """
     started_s = time.monotonic()
     process = _start_process(argv, cwd, env, bool(stdin), stdout_fd)
@@ -129,18 +124,12 @@ def run_program(
     finally:
         exchange.close()
 
-    duration_s = time.monotonic() - started_s
-    if code >= 0:
-        exit_code, by_signal = (code, None)
-    else:
-        exit_code, by_signal = (None, -code)
-
     return ProgramResult(
-        exit_code=exit_code,
-        signal=by_signal,
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
         stdout=exchange.stdout,
         stderr=exchange.stderr,
-        duration_s=duration_s,
+        duration_s=time.monotonic() - started_s,
         truncated=exchange.truncated,
         timed_out=timed_out,
     )
@@ -153,9 +142,9 @@ def _start_process(
     has_stdin: bool,
     stdout_fd: int | None,
 ) -> subprocess.Popen[bytes]:
-    """Python starts it by vfork, with all other descriptors closed.
+    """Start the program by vfork, with all other descriptors closed.
 
-    Its own group keeps Ctrl-C for us.
+    It gets its own process group, so that Ctrl-C reaches only us.
     """
     try:
         return subprocess.Popen(
@@ -171,7 +160,7 @@ def _start_process(
     except FileNotFoundError as error:
         missing = argv[0] if cwd.is_dir() else cwd
         raise EnvironmentUnavailable(
-            f"{missing} was not found", f"install {argv[0]}, or put it on the PATH"
+            f"{missing} was not found", f"install {argv[0]}, or add it to PATH"
         ) from error
     except OSError as error:
         raise EnvironmentUnavailable(
@@ -180,12 +169,14 @@ def _start_process(
 
 
 class _PipeExchange:
-    """Both outputs read as they come, and input written as it is taken."""
+    """The transfer of a program's input and output."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, limit: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], stdin: bytes, max_output_bytes: int
+    ) -> None:
         self._process = process
         self._input = memoryview(stdin)
-        self._bytes_left = limit
+        self._bytes_left = max_output_bytes
         self._parts: dict[int, list[bytes]] = {}
         self._poll = select.poll()
         self._open_count = 0
@@ -214,9 +205,9 @@ class _PipeExchange:
         return self._join_output(-1)
 
     def transfer_until_exit(self, deadline_s: float) -> bool:
-        """Move data until the program has ended; False when the time was over first.
+        """Transfer data until the program has ended; return False on a time-out.
 
-        Its end counts, not that of its output: a helper that it left behind may keep the pipes.
+        The end of its output does not count: a helper process may keep the pipes open.
         """
         while self._open_count or self._pidfd is not None:
             left_s = deadline_s - time.monotonic()
@@ -234,7 +225,7 @@ class _PipeExchange:
         return wait_for_exit(self._process, deadline_s - time.monotonic())
 
     def drain(self) -> None:
-        """Take what is in the pipes now, and wait for nothing."""
+        """Read the data that is in the pipes now, without waiting."""
         for descriptor in self._parts:
             os.set_blocking(descriptor, False)
             with suppress(BlockingIOError):
@@ -258,11 +249,11 @@ class _PipeExchange:
             return
 
         if descriptor in self._parts:
-            go_on = self._read(descriptor)
+            more_expected = self._read(descriptor)
         else:
-            go_on = self._write()
+            more_expected = self._write()
 
-        if not go_on:
+        if not more_expected:
             self._poll.unregister(descriptor)
             self._open_count -= 1
 
@@ -292,9 +283,9 @@ class _PipeExchange:
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the group, SIGKILL after a moment.
+    """Send SIGTERM to the process group, then SIGKILL after 2 s.
 
-    The leader is not reaped before, so the number is its own.
+    The leader has not been reaped yet, so its pid cannot have been reused.
     """
     if process.poll() is not None:
         return

@@ -1,8 +1,8 @@
-"""The system calls that a caged program does not get, as a filter for the kernel.
+"""Build the seccomp filter that refuses system calls of a sandboxed program.
 
-A refused call answers with an error and kills nothing: programs try such calls and go on without
-them. ENOSYS stands where a program must believe in an older kernel (glibc falls back from clone3 to
-clone on ENOSYS only).
+A refused call returns an error and does not kill the process: programs try such calls and continue
+without them. ENOSYS is returned where a program must assume an older kernel (glibc falls back from
+clone3 to clone on ENOSYS only).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _UNIMPLEMENTED = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
-    # what these two are to do lies in memory, where a filter cannot look
+    # these two take their arguments from memory, which a filter cannot read
     "clone3": (435, 435),
     "openat2": (437, 437),
 }
@@ -93,8 +93,8 @@ _SOCKET = (41, 198)
 _CLONE = (56, 220)
 _IOCTL = (16, 29)
 
-# Calls that give a file its mode: (numbers, which argument is the mode, which one says whether a
-# file is made).
+# Calls that set the mode of a file: (numbers, index of the mode argument, index of the flags
+# argument that says whether a file is created).
 _MODE_CALLS = {
     "chmod": ((90, _ABSENT), 1, None),
     "fchmod": ((91, 52), 1, None),
@@ -106,9 +106,9 @@ _MODE_CALLS = {
     "open": ((2, _ABSENT), 2, 1),
     "openat": ((257, 56), 3, 2),
 }
-# A program of ours that any user could run as us, long after the job
+# A setuid program of our user could be run by any user, long after the job.
 _SETUID = 0o4000
-# O_CREAT, O_TMPFILE: without one of them the mode is whatever the register held
+# O_CREAT, O_TMPFILE: without one of them the register of the mode argument has a random value.
 _CREATE_FLAGS = 0o100 | 0o20000000
 
 _AF_UNIX = 1
@@ -118,7 +118,7 @@ _AF_NETLINK = 16
 _NETLINK_ROUTE = 0
 # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _NEW_NAMESPACES = 0x7E02_0000
-# Typing into the terminal that we were started from
+# These two insert input into the terminal that we were started from.
 _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
 _X32_CALL_BIT = 0x4000_0000
@@ -136,18 +136,18 @@ _ARGUMENTS_OFFSET = 16
 
 @cache
 def build_filter(machine: str) -> bytes | None:
-    """The filter as the kernel takes it, or None for a machine whose numbers we do not know."""
-    known = _ARCHITECTURES.get(machine)
-    if known is None:
+    """Return the filter program; None for a machine whose system call numbers are not known."""
+    architecture = _ARCHITECTURES.get(machine)
+    if architecture is None:
         return None
-    return b"".join(_build_program(known))
+    return b"".join(_build_program(architecture))
 
 
 def _build_program(machine: _CpuArchitecture) -> list[bytes]:
     column = machine.column
     return [
         _instruction(_LOAD, _ARCH_OFFSET),
-        # 32-bit programs would need a list of their own: they get no system call at all.
+        # 32-bit programs would need another list: all their system calls are refused.
         *_run_unless_equal(machine.audit_arch, [_refuse(errno.ENOSYS)]),
         _instruction(_LOAD, _NUMBER_OFFSET),
         *_run_if(_AT_LEAST, _X32_CALL_BIT, [_refuse(errno.ENOSYS)]),
@@ -167,19 +167,17 @@ def _refuse_calls(table: dict[str, tuple[int, int]], column: int, error: int) ->
 
 
 def _restrict_sockets() -> list[bytes]:
-    """Unix and internet sockets, and the one netlink protocol that lists interfaces.
+    """Allow unix and internet sockets, and the netlink protocol that lists interfaces.
 
-    Node's os.networkInterfaces() throws without it. It changes nothing without capabilities, and a
-    cage has none.
+    Node's os.networkInterfaces() throws without it. It cannot change anything without
+    capabilities, and a sandboxed program has none.
     """
     allow = [_instruction(_RETURN, _ALLOW)]
     return [
         _load_argument(0),
-        *(
-            step
-            for family in (_AF_UNIX, _AF_INET, _AF_INET6)
-            for step in _run_if(_EQUAL, family, allow)
-        ),
+        *_run_if(_EQUAL, _AF_UNIX, allow),
+        *_run_if(_EQUAL, _AF_INET, allow),
+        *_run_if(_EQUAL, _AF_INET6, allow),
         *_run_unless_equal(_AF_NETLINK, [_refuse(errno.EAFNOSUPPORT)]),
         _load_argument(2),
         *_run_if(_EQUAL, _NETLINK_ROUTE, allow),
@@ -226,15 +224,12 @@ def _refuse_setuid(column: int) -> list[bytes]:
 
 
 def _load_argument(index: int) -> bytes:
-    """The lower half of an argument; both machines are little-endian."""
+    """Load the lower half of an argument; both architectures are little-endian."""
     return _instruction(_LOAD, _ARGUMENTS_OFFSET + 8 * index)
 
 
 def _run_if(test: int, value: int, then: list[bytes]) -> list[bytes]:
-    """Run `then` if the loaded word passes the test, else jump over it.
-
-    `then` must end the program.
-    """
+    """Run `then` if the loaded word passes the test, else skip it; `then` must return."""
     return [_instruction(test, value, 0, len(then)), *then]
 
 

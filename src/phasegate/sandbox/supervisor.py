@@ -1,13 +1,13 @@
-"""The small process between us and a caged program.
+"""The supervisor process of a job: starts the program, applies limits, kills what is left of it.
 
-It starts it, times it, and ends all that is left of it.
+It runs as its own program (`python -I -S`), so it uses cheap imports only. At a sandboxed level it
+is the first process of the job's PID namespace: no process inside can signal it, and when it ends,
+the kernel ends the whole namespace. At level `none` it adopts every orphan instead. It has one end
+of a socket to the main process. When that is closed, for whatever reason the main process ended, it
+kills the job and exits.
 
-It runs as a program of its own (`python -I -S`), so cheap imports only. At a sandboxed level it is
-the first process of the job's PID namespace: nothing inside can signal it, and when it ends the
-kernel ends everything inside. At level `none` it adopts every orphan instead. It holds one end of a
-socket to us. When that closes, however we came to our end, it kills the job and goes.
-
-From us: the orders, then one byte a wish: STOP or END. To us: one line a fact.
+Protocol: the main process sends the config, then one byte per command: STOP or KILL. The supervisor
+sends one line per fact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import signal as _signal
     from typing import NoReturn
 else:
-    # `signal` imports enum: 5 ms
+    # `signal` imports enum, which takes 5 ms.
     import _signal
 
 STOP = b"s"
@@ -36,29 +36,29 @@ _LINUX = sys.platform == "linux"
 _KILL_TIMEOUT_S = 5.0
 _LENGTH_BYTES = 8
 _FAILURE_FD = 3
-# The kernel looks for memory among agents before it looks among people's programs, ours included.
+# When memory runs out, the kernel kills agents before other programs, including Phasegate.
 _OOM_SCORE = b"700"
 
 
 class SupervisorConfig(Light):
-    """What the warden is told before it starts anything: plain values, by marshal."""
+    """The configuration of the supervisor: plain values, encoded with marshal."""
 
     argv: list[bytes]
     env: dict[bytes, bytes]
     cwd: bytes
-    # Times are of the monotonic clock, which all processes share
+    # times are of the monotonic clock, which all processes share
     stop_at_s: float
     kill_at_s: float
     grace_s: float
     rlimits: list[tuple[int, int]]
-    # Of memory, tasks and disk
+    # memory bytes, tasks, disk bytes
     resource_limits: tuple[int, int, int]
     writable: list[bytes]
-    # That are measured
+    # counted for the disk limit
     measured_folders: list[bytes]
     seccomp: bytes | None
     sandboxed: bool
-    # Where the job's way out answers; 0: it has none
+    # port of the egress proxy; 0 if the job has none
     proxy_port: int = 0
 
     def encode(self) -> bytes:
@@ -67,40 +67,42 @@ class SupervisorConfig(Light):
 
 
 def main(control: int) -> None:
-    """Carry out the orders that come through `control`, report, and end."""
+    """Receive the config through `control`, run the program, report its end, and exit."""
     os.set_inheritable(control, False)
     if _LINUX:
         syscalls.hide_own_memory()
         syscalls.adopt_orphans()
 
-    orders = _receive_config(control)
-    if orders.proxy_port:
-        _send_listener(control, orders.proxy_port)
+    config = _receive_config(control)
+    if config.proxy_port:
+        _send_listener(control, config.proxy_port)
 
-    child_ended = _open_child_wakeup()
+    child_wakeup_fd = _open_child_wakeup()
     _ignore_signals()
-    pid = _start_program(orders, control)
+    pid = _start_program(config, control)
     _release_pipes()
     _send_fact(control, b"started")
-    _JobMonitor(orders, control, child_ended, pid).run()
+    _JobMonitor(config, control, child_wakeup_fd, pid).run()
 
 
 class _JobMonitor:
-    def __init__(self, config: SupervisorConfig, control: int, child_ended: int, pid: int) -> None:
+    def __init__(
+        self, config: SupervisorConfig, control: int, child_wakeup_fd: int, pid: int
+    ) -> None:
         self._config = config
         self._kill_at_s = config.kill_at_s
         self._control = control
-        self._child_wakeup_fd = child_ended
+        self._child_wakeup_fd = child_wakeup_fd
         self._pid = pid
         self._sigterm_sent = False
         self._timed_out = False
         self._status: int | None = None
         self._exceeded_limit = ""
-        self._resource_monitor = (
-            ResourceMonitor(os.getpid(), *config.resource_limits, config.measured_folders)
-            if _LINUX
-            else None
-        )
+        self._resource_monitor: ResourceMonitor | None = None
+        if _LINUX:
+            self._resource_monitor = ResourceMonitor(
+                os.getpid(), *config.resource_limits, config.measured_folders
+            )
 
     def run(self) -> None:
         poll = select.poll()
@@ -113,11 +115,10 @@ class _JobMonitor:
                 self._timed_out = True
                 break
 
-            if self._resource_monitor is not None and (
-                over := self._resource_monitor.find_exceeded_limit()
-            ):
-                self._exceeded_limit = over
-                break
+            if self._resource_monitor is not None:
+                self._exceeded_limit = self._resource_monitor.find_exceeded_limit()
+                if self._exceeded_limit:
+                    break
 
             if now_s >= self._config.stop_at_s and not self._sigterm_sent:
                 self._send_sigterm()
@@ -131,14 +132,10 @@ class _JobMonitor:
         self._finish()
 
     def _wait_ms(self, now_s: float) -> int:
-        if self._sigterm_sent:
-            at_s = self._kill_at_s
-        else:
-            at_s = self._config.stop_at_s
-
+        next_at_s = self._kill_at_s if self._sigterm_sent else self._config.stop_at_s
         if self._resource_monitor is not None:
-            at_s = min(at_s, self._resource_monitor.next_check_at_s)
-        return max(0, min(int((at_s - now_s) * 1000) + 1, 3_600_000))
+            next_at_s = min(next_at_s, self._resource_monitor.next_check_at_s)
+        return max(0, min(int((next_at_s - now_s) * 1000) + 1, 3_600_000))
 
     def _send_sigterm(self) -> None:
         self._sigterm_sent = True
@@ -149,15 +146,16 @@ class _JobMonitor:
         _send_fact(self._control, b"stopping")
 
     def _handle_command(self) -> bool:
-        """Carry out a wish; False when the job is to end at once, because we are told so or because
-        nobody is there.
+        """Handle a command; return False if the job must be killed now.
+
+        That is on KILL, and when the main process has closed its end of the socket.
         """
         try:
-            wish = os.read(self._control, 1)
+            command = os.read(self._control, 1)
         except ConnectionError:
             return False
 
-        if wish != STOP:
+        if command != STOP:
             return False
         if not self._sigterm_sent:
             self._send_sigterm()
@@ -178,11 +176,11 @@ class _JobMonitor:
             return
 
     def _finish(self) -> None:
-        """End whatever is left, then report.
+        """Kill the remaining processes, then report the end.
 
-        What comes after the report was written by nobody of ours.
+        Output that arrives after the report does not come from the job.
         """
-        # Nobody's orphans come to us here: what still can be seen is ended first
+        # Without Linux orphans are not adopted: kill the processes that are still visible first.
         if not _LINUX:
             process_tree.signal_descendants(os.getpid(), process_tree.SIGKILL)
             _kill_group(self._pid)
@@ -203,9 +201,7 @@ class _JobMonitor:
 
 
 def _kill_program(pid: int) -> int:
-    """Kill the program itself first, so that its own status is known, and not that of one of its
-    children.
-    """
+    """Kill the program itself and return its wait status."""
     os.kill(pid, process_tree.SIGKILL)
     return os.waitpid(pid, 0)[1]
 
@@ -218,7 +214,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _start_program(config: SupervisorConfig, control: int) -> int:
-    """Fork and exec; a failure between the two is reported with its step, and the warden ends."""
+    """Fork and exec; on a failure report the step that failed and exit."""
     failure_read, failure_write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -235,10 +231,7 @@ def _start_program(config: SupervisorConfig, control: int) -> int:
 
 
 def _exec_program(config: SupervisorConfig, failure_fd: int) -> NoReturn:
-    """Turn this forked copy into the program.
-
-    Nothing of ours is left in it but three descriptors.
-    """
+    """Turn this forked process into the program; it keeps only the three standard descriptors."""
     step = "prepare"
 
     try:
@@ -247,7 +240,7 @@ def _exec_program(config: SupervisorConfig, failure_fd: int) -> NoReturn:
 
         if _LINUX:
             syscalls.die_with_parent(process_tree.SIGKILL)
-            # Its files in /proc would be root's
+            # Otherwise its files in /proc would belong to root.
             syscalls.hide_own_memory(False)
             _raise_oom_score()
 
@@ -259,13 +252,12 @@ def _exec_program(config: SupervisorConfig, failure_fd: int) -> NoReturn:
         failure_fd = _close_descriptors(failure_fd)
         _confine(config)
         step = "start"
-        os.execve(config.argv[0], config.argv, config.env)  # noqa: S606 - an argument list, no shell
+        os.execve(config.argv[0], config.argv, config.env)  # noqa: S606 - no shell
     except BaseException as error:
-        # A forked copy must never run on
+        # The forked process must never return into the supervisor's code.
+        number = 0
         if isinstance(error, OSError) and error.errno:
             number = error.errno
-        else:
-            number = 0
 
         os.write(failure_fd, f"{step} {number} {error}".encode("utf-8", "replace")[:4000])
 
@@ -295,22 +287,23 @@ def _raise_oom_score() -> None:
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
             score.write(_OOM_SCORE)
     except OSError:
-        # A help, not a promise
+        # Best effort.
         return
 
 
 def _close_descriptors(failure_fd: int) -> int:
-    """Only 0, 1, 2 and the failure pipe, which closes by itself on exec, stay open."""
+    """Close all descriptors but 0, 1, 2 and the failure pipe, which is closed on exec."""
     if failure_fd != _FAILURE_FD:
         os.dup2(failure_fd, _FAILURE_FD, inheritable=False)
-    # One call on Linux, many elsewhere
+    # One system call on Linux; one per descriptor elsewhere, so the range must be small.
     os.closerange(_FAILURE_FD + 1, 1 << 20 if _LINUX else os.sysconf("SC_OPEN_MAX"))
     return _FAILURE_FD
 
 
 def _restore_signals() -> None:
-    """Python ignores SIGPIPE and SIGXFSZ, we ignore some more, and what is ignored stays so across
-    exec.
+    """Restore the default handlers.
+
+    Python ignores SIGPIPE and SIGXFSZ, the supervisor ignores more, and exec keeps that.
     """
     _signal.set_wakeup_fd(-1)
 
@@ -322,13 +315,13 @@ def _restore_signals() -> None:
 
 
 def _ignore_signals() -> None:
-    """A signal meant for the job, or for us at the terminal, does not end the one who cleans up."""
+    """Ignore signals meant for the job or for the terminal, so that the cleanup always runs."""
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT):
         _signal.signal(number, _signal.SIG_IGN)
 
 
 def _open_child_wakeup() -> int:
-    """A descriptor that becomes readable when a child ends."""
+    """Open a descriptor that becomes readable when a child ends."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     _signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
@@ -337,11 +330,11 @@ def _open_child_wakeup() -> int:
 
 
 def _send_listener(control: int, port: int) -> None:
-    """Make a socket that listens in the job's own network, and give it to us, outside.
+    """Open a listening socket in the job's network and pass it to the main process.
 
-    Nothing inside has it.
+    No process of the job has it.
     """
-    # `socket` imports enum and selectors
+    # `socket` imports enum and selectors, which is slow.
     import _socket
 
     listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
@@ -350,8 +343,8 @@ def _send_listener(control: int, port: int) -> None:
     try:
         listener.bind(("127.0.0.1", port))
         listener.listen(64)
-        right = listener.fileno().to_bytes(4, sys.byteorder)
-        channel.sendmsg([b"listening\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, right)])
+        descriptor = listener.fileno().to_bytes(4, sys.byteorder)
+        channel.sendmsg([b"listening\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor)])
     except OSError as error:
         _send_fact(control, f"failed listen {error.errno} {error}".encode("utf-8", "replace"))
         os._exit(0)
@@ -361,23 +354,24 @@ def _send_listener(control: int, port: int) -> None:
 
 
 def _release_pipes() -> None:
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null_fd = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
-        os.dup2(nothing, standard)
-    os.close(nothing)
+        os.dup2(null_fd, standard)
+    os.close(null_fd)
 
 
 def _send_fact(control: int, fact: bytes) -> None:
     try:
         os.write(control, fact + b"\n")
     except OSError:
-        # Nobody listens any more; the job is ended all the same
+        # The main process is gone; the job is ended anyway.
         return
 
 
 def _receive_config(control: int) -> SupervisorConfig:
     length = int.from_bytes(_read_exactly(control, _LENGTH_BYTES), "big")
-    return SupervisorConfig(**marshal.loads(_read_exactly(control, length)))  # noqa: S302 - only our parent holds the other end
+    # The data is trusted: only the main process has the other end.
+    return SupervisorConfig(**marshal.loads(_read_exactly(control, length)))  # noqa: S302
 
 
 def _read_exactly(descriptor: int, count: int) -> bytes:

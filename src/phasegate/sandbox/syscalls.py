@@ -1,6 +1,6 @@
-"""The few system calls of Linux that Python does not offer.
+"""Call the few Linux system calls that Python does not offer.
 
-Loaded by the warden: cheap imports only.
+The supervisor imports this module, so it uses cheap imports only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
 _INSTRUCTION_BYTES = 8
 
-# The same numbers on all machines
+# These system call numbers are the same on all architectures.
 _CREATE_RULESET = 444
 _ADD_RULE = 445
 _RESTRICT_SELF = 446
@@ -24,7 +24,7 @@ _QUERY_VERSION = 1
 _PATH_BENEATH = 1
 _WRITE_FILE = 1 << 1
 _TRUNCATE = 1 << 14
-# Write, remove and make, of every kind
+# Landlock's rights to write, remove and create files of every type.
 _WRITES = 0x1FF2
 _REFER = 1 << 13
 _O_PATH = 0o10000000
@@ -32,12 +32,12 @@ _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 
 def adopt_orphans() -> None:
-    """Every descendant whose parent ends becomes our child, and so stays in reach."""
+    """Become the parent of every descendant whose own parent ends, so that it can be killed."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def hide_own_memory(hidden: bool = True) -> None:
-    """No process of the same user may trace this one or open its descriptors through /proc."""
+    """Forbid processes of the same user to trace this one or open its descriptors in /proc."""
     _prctl(_PR_SET_DUMPABLE, 0 if hidden else 1)
 
 
@@ -46,7 +46,7 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def load_seccomp(program: bytes) -> None:
-    """Bind this process and all that it starts to the filter, for ever."""
+    """Apply the filter to this process and all its future children, irrevocably."""
 
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
@@ -57,7 +57,7 @@ def load_seccomp(program: bytes) -> None:
 
 
 def get_landlock_version() -> int:
-    """The version of Landlock's interface, 0 where the kernel has none."""
+    """Return the version of Landlock's interface; 0 if the kernel has none."""
     try:
         return _syscall(_CREATE_RULESET, None, 0, _QUERY_VERSION)
     except OSError:
@@ -65,15 +65,24 @@ def get_landlock_version() -> int:
 
 
 def restrict_writes(writable: list[bytes], version: int) -> None:
-    """From now on this process and all that it starts can write below these folders only.
+    """Allow this process and its future children to write below these folders only.
 
-    From version 6 on, signals and abstract unix sockets end at this fence too. Devices and /proc
-    take plain writes: what may be written there is decided by the namespaces.
+    From version 6 on, signals and abstract unix sockets are restricted to the sandbox too. Plain
+    writes to /dev and /proc are allowed: the namespaces decide what may be written there.
     """
-    handled = _WRITES | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    fields = [handled, 0, _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS][
-        : 1 if version < 4 else 2 if version < 6 else 3
-    ]
+    handled = _WRITES
+    if version >= 2:
+        handled |= _REFER
+    if version >= 3:
+        handled |= _TRUNCATE
+
+    # Each version has a longer structure: file rights, then network rights, then scopes.
+    fields = [handled]
+    if version >= 4:
+        fields.append(0)
+    if version >= 6:
+        fields.append(_SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
+
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
     for folder in writable:

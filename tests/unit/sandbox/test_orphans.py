@@ -34,7 +34,7 @@ def test_only_processes_with_this_jobs_tag_are_ended(victim: subprocess.Popen[by
 
 
 def test_we_do_not_end_ourselves_when_we_are_part_of_a_job() -> None:
-    code = "from phasegate.sandbox import orphans; print(orphans.end_tagged('nested'))"
+    code = "from phasegate.sandbox import orphans; print(orphans.kill_tagged_processes('nested'))"
     said = subprocess.run(
         [sys.executable, "-c", code],
         env={"PHASEGATE_JOB": "nested"},
@@ -50,7 +50,7 @@ def test_signals_go_to_descendants_only(victim: subprocess.Popen[bytes]) -> None
         from phasegate.sandbox import process_tree
         child = subprocess.Popen(["sh", "-c", "sleep 60 & echo started; wait"], stdout=subprocess.PIPE)
         child.stdout.readline()
-        process_tree.signal_below(os.getpid(), 15)
+        process_tree.signal_descendants(os.getpid(), 15)
         print(child.wait())
     """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
