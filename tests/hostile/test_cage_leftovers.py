@@ -173,7 +173,7 @@ def test_a_long_prompt_never_holds_a_job_up(
     room: Room, level: SandboxLevel, reader: str, expected: bytes
 ) -> None:
     outcome = SandboxedJob(
-        room.request(reader, level, stdin=b"p" * 10 * MIB, keep_bytes=16 * MIB)
+        room.request(reader, level, stdin=b"p" * 10 * MIB, max_kept_bytes=16 * MIB)
     ).run()
     assert outcome.exit_code == 0
     assert not outcome.sigterm_sent

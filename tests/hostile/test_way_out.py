@@ -161,7 +161,7 @@ def test_a_job_reaches_the_listed_hosts_and_nothing_else(
     broker = EgressProxy([f"localhost:{server.port}"], routes, {"dummy-4711": KEY}, told.append)
     server.seen.clear()
     request = room.request(
-        ATTEMPTS, level, str(server.port), address, way_out=broker, timeout_s=90.0
+        ATTEMPTS, level, str(server.port), address, egress_proxy=broker, timeout_s=90.0
     )
     outcome = SandboxedJob(request).run()
     assert set(outcome.stdout.text.splitlines()) == {"ALLOWED tunnel", "ALLOWED route"}, outcome
@@ -190,7 +190,7 @@ def test_the_broker_is_bounded_and_ends_with_its_job(room: Room, server: Server)
     """.replace("PROXY", str(EGRESS_PROXY_PORT))
     before = threading.active_count()
     broker = EgressProxy([], [f"http://localhost:{server.port}"])
-    outcome = SandboxedJob(room.request(code, SandboxLevel.OFFLINE, way_out=broker)).run()
+    outcome = SandboxedJob(room.request(code, SandboxLevel.OFFLINE, egress_proxy=broker)).run()
     assert outcome.stdout.text == "served\n", outcome
     for thread in [*threading.enumerate()]:
         if thread.name == "broker":

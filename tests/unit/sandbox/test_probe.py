@@ -20,7 +20,7 @@ def on_a_machine_with(monkeypatch: pytest.MonkeyPatch, *levels: SandboxLevel) ->
         level: LevelSupport(level, level in levels, "bubblewrap is not installed")
         for level in SandboxLevel
     }
-    monkeypatch.setattr(probing, "holding", found.__getitem__)
+    monkeypatch.setattr(probing, "probe_level", found.__getitem__)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_a_machine_without_bubblewrap_says_so(tmp_path: Path) -> None:
 def probed(path: str, home: Path) -> list[str]:
     """What a new process with this PATH says about each level."""
     code = """if True:
-        from phasegate.sandbox.request import Level
-        from phasegate.sandbox.probe import holding
-        for found in map(holding, Level):
-            print(found.level, found.holds, found.why_not)
+        from phasegate.sandbox.request import SandboxLevel
+        from phasegate.sandbox.probe import probe_level
+        for found in map(probe_level, SandboxLevel):
+            print(found.level, found.is_supported, found.problem)
     """
     argv = [sys.executable, "-c", code]
     env = {"PATH": path, "HOME": str(home)}
@@ -104,7 +104,7 @@ def probed(path: str, home: Path) -> list[str]:
             "could write outside|shares our PID namespace",
         ),
         ("echo bwrap: setting up uid map: Permission denied >&2; exit 1", "Permission denied"),
-        ("exit 0", "without a word"),
+        ("exit 0", "without an error message"),
     ],
 )
 def test_a_bubblewrap_that_holds_nothing_is_found_out(

@@ -106,7 +106,7 @@ def test_a_command_that_lies_in_the_worktree_leaves_it_writable(
     script.write_text("#!/bin/sh\necho work > bin/result\n")
     script.chmod(0o755)
     outcome = SandboxedJob(
-        room.program(("./bin/agent",), level, command=("./bin/agent", str(script)))
+        room.program(("./bin/agent",), level, configured_command=("./bin/agent", str(script)))
     ).run()
     assert (outcome.exit_code, (room.worktree / "bin/result").read_text()) == (0, "work\n")
 
@@ -118,7 +118,7 @@ def test_a_script_in_a_repository_shows_itself_and_not_the_repository(
     repository = room.root / "repo"
     script, store = make(repository / "agent.py"), make(repository / ".git/config")
     command = ("true", str(script))
-    assert tried(room, level, script, store, command=command) == {
+    assert tried(room, level, script, store, configured_command=command) == {
         "agent.py": "readable",
         "config": "absent",
     }
@@ -132,7 +132,7 @@ def test_a_named_file_that_is_secret_is_not_shown(
     monkeypatch.setenv("HOME", str(room.root / "person"))
     key, plain = make(room.root / "person/.ssh/id_rsa"), make(room.root / "person/plain/settings")
     command = ("true", str(key), str(plain))
-    assert tried(room, level, key, plain, command=command) == {
+    assert tried(room, level, key, plain, configured_command=command) == {
         "id_rsa": "absent",
         "settings": "readable",
     }
@@ -242,7 +242,7 @@ def test_a_link_in_a_writable_folder_shows_nothing_outside_of_it(
     asked = {
         "readable": (programs / "letter",),
         "env": env,
-        "command": (str(programs / "tool"), str(programs / "letter")),
+        "configured_command": (str(programs / "tool"), str(programs / "letter")),
     }
     assert tried(room, level, private, **asked) == {"letter": "absent"}
     assert tried(room, level, private, readable=(private,)) == {"letter": "readable"}
