@@ -174,7 +174,7 @@ def test_at_a_limit_without_a_fallback_it_rests_longer_each_time_says_until_when
 
         def told(line: str) -> None:
             """At each rest a person looks at `status`, and then it is over; with the third the limit is lifted."""
-            if "actor rests at a limit until" in line:
+            if "actor is rate-limited until" in line:
                 found = re.search(
                     r"actor rests at a limit of its provider until (\S+)\n",
                     made.command("status").stdout,

@@ -228,7 +228,7 @@ def test_a_limit_is_waited_for_and_uses_up_no_retry(tmp_path: Path) -> None:
     ]
     first, second, *_ = calls(project)
     assert second["at_s"] - first["at_s"] >= 2
-    assert any("rests at a limit until" in line and "goes on by itself" in line for line in said)
+    assert any("is rate-limited until" in line and "resumes automatically" in line for line in said)
     assert project.audit_problems() == []
 
 
@@ -259,7 +259,7 @@ def test_a_limit_that_is_lifted_too_late_blocks_and_names_the_moment(tmp_path: P
     project = project_of(tmp_path, {"limit_s": A_WEEK_S}, OK)
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
-    assert "not lifted until 20" in report.reason
+    assert "rate-limited until 20" in report.reason
     assert "fallback" in project.rows()["WP01"].remediation
     assert len(calls(project)) == 1
     assert (
@@ -290,7 +290,7 @@ def test_a_fallback_that_also_rests_for_long_does_not_wait_in_silence(tmp_path: 
     project = project_of(tmp_path, {"limit_s": A_WEEK_S}, more=SECOND)
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
-    assert "not lifted until 20" in report.reason
+    assert "rate-limited until 20" in report.reason
     assert [call["as"] for call in calls(project)] == ["actor", "second"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from phasegate.agents.spool.requests import ArtifactWriteRequest
 from phasegate.agents.spool.server import SpoolRequestHandler
 from phasegate.core.plan.work_package import PackageState
-from phasegate.engine.jobs.assignment import MAX_REASON_CHARS
+from phasegate.engine.jobs.job_end import MAX_REASON_CHARS
 from phasegate.engine.jobs.requests import (
     MAX_ARTIFACT_BYTES,
     MAX_ARTIFACTS,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from phasegate.agents.port import AgentReport, FinishedRun
 from phasegate.config.settings import AgentSettings, HarnessKind
-from phasegate.engine.jobs.assignment import JobAssignment, JobEnd, interpret_job_end
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd, interpret_job_end
 from support.packages import minimal
 from support.tasks import JOB_ID
 
@@ -22,9 +23,9 @@ def result(*, success: bool, job: str = JOB_ID) -> str:
     )
 
 
-def judged_implementer(report: AgentReport, finished: FinishedRun) -> JobEnd:
-    """What the engine makes of a run that implemented WP01."""
-    assigned = JobAssignment(
+def implementer() -> JobAssignment:
+    """The job that implements WP01."""
+    return JobAssignment(
         job_id=JOB_ID,
         agent="liar",
         settings=AgentSettings(harness=HarnessKind("scripted")),
@@ -40,4 +41,8 @@ def judged_implementer(report: AgentReport, finished: FinishedRun) -> JobEnd:
         pieces=(),
         paths=(),
     )
-    return interpret_job_end(assigned, report, finished, has_fallback=False, now_s=0.0)
+
+
+def judged_implementer(report: AgentReport, finished: FinishedRun) -> JobEnd:
+    """Interpret the end of a run that implemented WP01."""
+    return interpret_job_end(implementer(), report, finished, has_fallback=False, now_s=0.0)

@@ -16,7 +16,8 @@ from typing import Generic, NamedTuple, TypeVar
 from phasegate.agents.port import EMPTY_SCOPE
 from phasegate.core.machine.retry import retry_backoff_s
 from phasegate.engine.jobs.admission import DriverContext, admit_job
-from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.pool import JobPool, TaskResult
 from phasegate.engine.jobs.run_job import clean_up_job, make_lost_row, read_last_seen, run_job
 from phasegate.engine.jobs.step import AgentRequest, StepResult, TrailNote, UnitSteps
@@ -214,7 +215,8 @@ class UnitLoop(Generic[S, E]):
         if until_s and self._reported_limits_s.get(member.name) != until_s:
             self._reported_limits_s[member.name] = until_s
             self._journal.notify(
-                f"{member.name} rests at a limit until {format_time_of_day(until_s)}; it goes on by itself"
+                f"{member.name} is rate-limited until {format_time_of_day(until_s)}; "
+                "resumes automatically"
             )
 
         if until_s:

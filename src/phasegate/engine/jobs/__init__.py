@@ -1,1 +1,18 @@
-"""One agent run (job): admission, prompt, sandbox, trail, result; and the pool that runs several."""
+"""Run agent jobs: admission, prompt, sandbox, trail, end; and the pool that runs several at once.
+
+A rate limit passes these stations:
+
+1. `agents/stream`: the harness reads the output of the agent (`reset_time` parses texts such as
+   "try again in 2 hours") and reports `Ending.RATE_LIMITED`, or `Ending.SILENT` if the model never
+   answered, with `retry_at_s` if a reset time is known.
+2. `jobs/job_end.interpret_job_end`: a rate limit with a usable reset time, or with the back-off of
+   `core/machine/retry.rate_limit_backoff_s`, ends the job as `JobEndKind.RATE_LIMITED`. If the wait
+   is too long and no fallback agent is available, the job has FAILED.
+3. `jobs/run_job`: the job row stores `retry_at_s`; `RecordReader.rate_limited_agents` and
+   `count_consecutive_limits` read it from there.
+4. `core/machine/retry`: the job is started again without using up a retry.
+5. `project/agents.choose_agent`: until the limit ends, the fallback agent takes the job.
+6. `drive/loop`: without an available fallback, the loop reports "rate-limited until ..." once and
+   waits.
+7. `views`: `status` lists the agents that are rate-limited.
+"""

@@ -7,7 +7,7 @@ from queue import Empty, Queue
 from threading import Lock, Thread
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from phasegate.engine.jobs.assignment import JobEnd
+from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.sandbox.job import SandboxedJob
 
 R = TypeVar("R")

@@ -39,13 +39,8 @@ from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.prompt.hidden_characters import HiddenCharacter, quote_name
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.engine.jobs.admission import Admission, CapReached, OutsideMonitor
-from phasegate.engine.jobs.assignment import (
-    MAX_NAMES_SHOWN,
-    JobAssignment,
-    JobEnd,
-    block_for_outside_changes,
-    interpret_job_end,
-)
+from phasegate.engine.jobs.assignment import MAX_NAMES_SHOWN, JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd, block_for_outside_changes, interpret_job_end
 from phasegate.engine.jobs.live_events import LiveTrail, update_activity
 from phasegate.engine.jobs.ports_and_data import reserve_ports_and_data
 from phasegate.engine.jobs.trail import JobTrail, sha256_hex
@@ -364,7 +359,6 @@ def _end_refused_job(
         outcome=JobEndKind.BLOCKED,
         reason=refused.reason,
         remediation=refused.remedy,
-        cleanup_required=False,
         answer=parse_answer("", assigned.phase),
         finished=FinishedRun(exit_status=None, stdout="", stderr=""),
         rows=rows,
@@ -555,7 +549,7 @@ def _make_end_row(project: Project, started: JobRow, ended: JobEnd, prompt: Path
         cached_tokens=usage.cached_input_tokens,
         output_tokens=usage.output_tokens,
         cost_usd=usage.cost_usd or 0.0,
-        retry_at_s=(ended.retry_at_s or 0.0) if ended.outcome is JobEndKind.RATE_LIMITED else 0.0,
+        retry_at_s=ended.retry_at_s,
         logs="\n".join(str(prompt.with_name(name)) for name in LOG_FILES),
     )
     return job_ended_event(row)

@@ -13,7 +13,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from phasegate.core.audit.trail import TrailEvent
 from phasegate.core.workflow.spending import Spending
-from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.journal.artifacts import StoredArtifact
 from phasegate.engine.journal.entries import AgentClaim, ScopeException
 from phasegate.engine.project.agents import NamedAgent

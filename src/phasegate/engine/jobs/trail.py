@@ -17,7 +17,8 @@ from phasegate.core.audit.trail import (
     build_agent_actor,
 )
 from phasegate.core.prompt.budget import ContextPiece
-from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.live_events import MAX_TEXT_CHARS, make_usage_entry
 from phasegate.engine.project.ports import TrailSink, format_timestamp
 from phasegate.storage.rows import TrailSeal

@@ -23,7 +23,8 @@ from phasegate.core.workflow.phases import TASKS_FILE, PhaseWork
 from phasegate.core.workflow.workflows import gate_name
 from phasegate.engine.checks.manifest import describe_evidence
 from phasegate.engine.checks.phase_commands import run_phase_commands, sum_durations_s
-from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.step import CHECKS_RAN, AgentRequest, StepContext, StepResult
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder, make_check_entries
 from phasegate.engine.project.agents import NamedAgent

@@ -25,7 +25,8 @@ from phasegate.core.machine.package_machine import (
     decide_package_actions,
 )
 from phasegate.engine.checks.manifest import PackageChecker
-from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult
 from phasegate.engine.project.agents import NamedAgent
 from phasegate.engine.project.project import Project

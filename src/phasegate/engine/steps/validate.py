@@ -19,7 +19,8 @@ from phasegate.core.machine.retry import Fault
 from phasegate.core.plan.commits import Commit
 from phasegate.engine.checks.manifest import PackageChecker, describe_evidence, describe_failures
 from phasegate.engine.checks.phase_commands import sum_durations_s
-from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.step import StepResult, UnitWorker
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
 from phasegate.engine.journal.entries import AGENT_CLAIMED, AGENT_CLAIMED_FALSELY, AgentClaim

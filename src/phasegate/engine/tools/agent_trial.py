@@ -22,7 +22,8 @@ from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.prompt.document import UnifiedPrompt
 from phasegate.engine.drive.local_context import open_local_context
 from phasegate.engine.jobs.admission import Admission, DriverContext, admit_job
-from phasegate.engine.jobs.assignment import JobAssignment, JobEnd
+from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.jobs.job_end import JobEnd
 from phasegate.engine.jobs.pool import JobPool
 from phasegate.engine.jobs.run_job import clean_up_job, make_lost_row, read_last_seen, run_job
 from phasegate.engine.project.agents import NamedAgent, can_start_agent, list_builtin_agents
