@@ -171,7 +171,7 @@ def test_a_person_takes_a_feature_back_through_the_server_too(run: FeatureRun) -
         assert "on record: be polite" in client.asked[0]
         run.command("start", TYPE, "Another")
         assert (
-            f"several features are in work\nhint: choose with --feature: {SLUG}"
+            f"several features are active\nhint: choose with --feature: {SLUG}"
             in client.refusal("run")
         )
 

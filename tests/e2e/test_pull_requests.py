@@ -208,7 +208,7 @@ def test_what_people_do_to_the_pull_request_stops_for_a_person_and_can_be_resolv
     made.start()
     reasons = {
         "retarget": "now goes into other",
-        "push": "which nobody here judged",
+        "push": "a commit that was not checked here",
         "close": "closed without a merge",
     }
     for what, reason in reasons.items():

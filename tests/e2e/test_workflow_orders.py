@@ -321,7 +321,7 @@ def test_among_several_features_no_order_is_guessed_and_each_hint_can_be_typed(
         expect_refusal(
             project.call(*order),
             4,
-            "several features are in work",
+            "several features are active",
             f"choose with --feature: {one}, {other}",
         )
     expect_refusal(
@@ -402,7 +402,7 @@ def test_a_feature_goes_back_to_its_packages_and_to_its_plan_with_the_reason(
         project.call("back", "nowhere", "why"),
         4,
         "nowhere is not before",
-        "earlier are: 01-requirements",
+        "earlier phases: 01-requirements",
     )
     expect_refusal(project.call("back", "06", " "), 4, "going back needs a reason")
     assert "back" in project.command("status", "--json").json["waiting"][0]["orders"]

@@ -239,7 +239,7 @@ agent: ""
         (
             "file_scope: [",
             "owned_files: [x]\nfile_scope: [",
-            "owned_files stands beside file_scope",
+            "owned_files is given in addition to file_scope",
         ),
         ("file_scope: [src", "file_scope: [../src", "file_scope holds '../src"),
         ("num_agents: 1", "num_agents: 1\nnum_agents: 2", "twice"),

@@ -1,4 +1,1 @@
-"""Facts about agent programs as data.
-
-Harnesses, roles, allowed hosts, settings files, secret values.
-"""
+"""Facts about agent programs as data: harnesses, roles, allowed hosts, settings files, secrets."""

@@ -1,8 +1,8 @@
-"""The harnesses: everything about an agent program that is data, one row each.
+"""The harnesses: all data about agent programs, one row each.
 
-Configuration, templates, hooks, `init`, `agents` and the cage take their words from here. How a
-program is driven is in `agents/`, in a module of the same name as its row. Loaded by cold commands:
-nothing is imported but `light`.
+Configuration, templates, hooks, `init`, `agents` and the sandbox use these rows. How a program is
+driven is in `agents/programs/`, in a module of the same name as its row. Commands with a short
+start-up time load this module: it imports only `light_tuple`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ NEXT_CONTEXT_COMMAND = "phasegate next --as context"
 
 
 class HookFile(Light):
-    """Where a program looks for its hooks in a repository, and in which form."""
+    """The hook settings file of a program in a repository, and its format."""
 
     file: str
     event: str
     command: str = "phasegate next --as message"
-    # Handlers lie in groups, each with its own `matcher`
+    # Handlers are in groups, each with its own `matcher`
     grouped: bool = True
-    # What a file of its own must begin with
+    # Entries that a new file must start with
     initial_entries: tuple[tuple[str, int], ...] = ()
     remark: str = ""
 
 
 class McpConfigFile(Light):
-    """Where a program looks for MCP servers in a repository: a table of servers by name."""
+    """The file of a repository from which a program reads MCP servers: a table by name."""
 
     file: str
     table: str = "mcpServers"
@@ -43,55 +43,56 @@ class McpConfigFile(Light):
 
 
 class HarnessRow(Light):
-    """One kind of agent program. CONTRIBUTING.md goes through it member by member."""
+    """One kind of agent program. CONTRIBUTING.md explains each field."""
 
-    # The word in `harness = "..."`, and the name of its module in `agents/`
+    # The value of `harness = "..."`, and the name of its module in `agents/programs/`
     kind: str
-    # The prefix of its system templates
+    # Prefix of its system templates
     template: str
-    # Its name in the configuration that `init` writes; empty: none is written
+    # Agent name in the configuration that `init` writes; empty: none is written
     default_agent: str = ""
-    # The command when none is configured; empty: one must be
+    # Default program; empty: a command must be configured
     program: str = ""
-    # And what makes it speak, where another module drives it
+    # Arguments of the default program, if another module drives it
     arguments: tuple[str, ...] = ()
-    # That module, such as `acp`; empty: the one of its own name
+    # Module that drives it, such as `acp`; empty: the one of the same name
     driver: str = ""
-    # What else people call it
+    # Other names of the program
     aliases: tuple[str, ...] = ()
-    # Of npm
+    # npm package
     npm_package: str = ""
-    # What to do where there is no package
+    # How to install it if there is no npm package
     install_hint: str = ""
-    # The oldest version that was seen to work
+    # Oldest version that is known to work
     min_version: str = ""
-    # The version that tests/agents runs; empty: it was never run by us
+    # Version that tests/agents runs; empty: never tested
     tested_version: str = ""
-    # Make it print its version
+    # Arguments that print its version
     version_arguments: tuple[str, ...] = ()
-    # Variables that hold a key; one that is set will do
+    # Environment variables with a key; one of them is enough
     key_variables: tuple[str, ...] = ()
-    # Variables that say where to go with it
+    # Environment variables with the endpoint, model and similar
     setting_variables: tuple[str, ...] = ()
-    # Of the home folder, lent to a job
+    # Credential files in the home folder, shared with a job
     sign_in_files: tuple[str, ...] = ()
-    # What to tell who has neither
+    # Hint for users without key and credential file
     sign_in_hint: str = ""
-    # Of its provider: what a job of it reaches where that can be bounded
+    # Hosts of its provider: reachable by its jobs if the network is restricted
     hosts: tuple[str, ...] = ()
-    # Variable, the provider's address, and the key that goes there
+    # Variable of the base URL, its default, and the variable of the key sent there
     base_url: tuple[str, str, str] = ("", "", "")
-    # What of the home folder no job may see
+    # Paths in the home folder that no job may see
     private_paths: tuple[str, ...] = ()
-    # None: it has none in a settings file
+    # None: its settings files have no hooks
     hooks: HookFile | None = None
-    # None: it takes no server from a file of the repository
+    # None: it reads no MCP servers from the repository
     mcp: McpConfigFile | None = None
-    # Programs that are this one when they speak ACP
+    # Programs that are this harness when driven by ACP
     acp_programs: tuple[str, ...] = ()
-    # What makes it ask before it acts, then
+    # Environment variables that make it ask for permission when driven by ACP
     acp_env: tuple[tuple[str, str], ...] = ()
-    # Of a repository: programs that would see its key, and no switch keeps them out
+    # Paths in a repository with programs that it would run with access to its key, and that cannot
+    # be disabled
     repository_programs: tuple[str, ...] = ()
 
     @property
@@ -111,8 +112,7 @@ class HarnessRow(Light):
         return ()
 
 
-# The order is the order of preference: of those found by `init`, the first one writes, the second
-# criticises.
+# In order of preference: of those that `init` finds, the first one writes, the second criticises.
 _ROWS = (
     HarnessRow(
         kind="claude_code",
@@ -169,24 +169,22 @@ _ROWS = (
         version_arguments=("--version",),
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         setting_variables=(
-            *(
-                "GOOGLE_GENAI_USE_VERTEXAI",
-                "GOOGLE_GENAI_USE_GCA",
-                "GOOGLE_CLOUD_PROJECT",
-                "GOOGLE_CLOUD_LOCATION",
-            ),
-            *("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
+            "GOOGLE_GENAI_USE_VERTEXAI",
+            "GOOGLE_GENAI_USE_GCA",
+            "GOOGLE_CLOUD_PROJECT",
+            "GOOGLE_CLOUD_LOCATION",
+            "GOOGLE_GEMINI_BASE_URL",
+            "GOOGLE_VERTEX_BASE_URL",
         ),
         sign_in_files=(".gemini/oauth_creds.json", ".gemini/google_accounts.json"),
         sign_in_hint="sign in with `gemini`, or set GEMINI_API_KEY",
-        # Not all of googleapis.com: anybody has a bucket there
+        # Not all of googleapis.com: anyone can have a bucket there
         hosts=(
-            *(
-                "generativelanguage.googleapis.com",
-                "cloudcode-pa.googleapis.com",
-                "oauth2.googleapis.com",
-            ),
-            *("aiplatform.googleapis.com", "accounts.google.com"),
+            "generativelanguage.googleapis.com",
+            "cloudcode-pa.googleapis.com",
+            "oauth2.googleapis.com",
+            "aiplatform.googleapis.com",
+            "accounts.google.com",
         ),
         base_url=(
             "GOOGLE_GEMINI_BASE_URL",
@@ -212,8 +210,8 @@ _ROWS = (
         sign_in_hint="sign in with `cursor-agent login`, or set CURSOR_API_KEY",
         hosts=("*.cursor.sh", "*.cursor.com"),
         private_paths=(".cursor",),
-        # Its `stop` hook would hand the message to the agent, and so start the next turn by itself:
-        # the steps are told when a session begins (from its documentation; not run).
+        # Its `stop` hook would send the message to the agent and so start the next turn: the steps
+        # are shown at the start of a session instead (from its documentation; not tested).
         hooks=HookFile(
             ".cursor/hooks.json",
             "sessionStart",
@@ -233,32 +231,31 @@ _ROWS = (
         tested_version="1.18.33",
         version_arguments=("--version",),
         key_variables=(
-            *(
-                "OPENCODE_CONFIG_CONTENT",
-                "OPENCODE_API_KEY",
-                "ANTHROPIC_API_KEY",
-                "OPENAI_API_KEY",
-                "GEMINI_API_KEY",
-            ),
-            *(
-                "GOOGLE_GENERATIVE_AI_API_KEY",
-                "OPENROUTER_API_KEY",
-                "GROQ_API_KEY",
-                "MISTRAL_API_KEY",
-            ),
+            "OPENCODE_CONFIG_CONTENT",
+            "OPENCODE_API_KEY",
+            "ANTHROPIC_API_KEY",
+            "OPENAI_API_KEY",
+            "GEMINI_API_KEY",
+            "GOOGLE_GENERATIVE_AI_API_KEY",
+            "OPENROUTER_API_KEY",
+            "GROQ_API_KEY",
+            "MISTRAL_API_KEY",
             "DEEPSEEK_API_KEY",
         ),
         sign_in_files=(".local/share/opencode/auth.json",),
-        sign_in_hint="sign in with `opencode auth login`, or set the key of your provider, such as OPENAI_API_KEY",
+        sign_in_hint=(
+            "sign in with `opencode auth login`, "
+            "or set the key of your provider, such as OPENAI_API_KEY"
+        ),
         hosts=(
-            *(
-                "opencode.ai",
-                "*.anthropic.com",
-                "*.openai.com",
-                "generativelanguage.googleapis.com",
-                "openrouter.ai",
-            ),
-            *("api.groq.com", "api.mistral.ai", "api.deepseek.com"),
+            "opencode.ai",
+            "*.anthropic.com",
+            "*.openai.com",
+            "generativelanguage.googleapis.com",
+            "openrouter.ai",
+            "api.groq.com",
+            "api.mistral.ai",
+            "api.deepseek.com",
         ),
         private_paths=(".local/share/opencode",),
         mcp=McpConfigFile("opencode.json", "mcp", command_is_list=True),
@@ -278,16 +275,14 @@ _ROWS = (
         setting_variables=("OPENAI_BASE_URL", "OPENAI_MODEL"),
         sign_in_files=(".qwen/oauth_creds.json",),
         sign_in_hint=(
-            "set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); with a sign-in of its own, set "
-            '`command = ["qwen", "--auth-type", "qwen-oauth"]`'
+            "set OPENAI_API_KEY (and OPENAI_BASE_URL for another service); "
+            'to sign in with Qwen, set `command = ["qwen", "--auth-type", "qwen-oauth"]`'
         ),
         hosts=(
-            *(
-                "api.openai.com",
-                "dashscope.aliyuncs.com",
-                "dashscope-intl.aliyuncs.com",
-                "chat.qwen.ai",
-            ),
+            "api.openai.com",
+            "dashscope.aliyuncs.com",
+            "dashscope-intl.aliyuncs.com",
+            "chat.qwen.ai",
             "portal.qwen.ai",
         ),
         private_paths=(".qwen",),
@@ -311,18 +306,21 @@ _ROWS = (
             "COPILOT_PROVIDER_BASE_URL",
         ),
         setting_variables=(
-            *(
-                "COPILOT_MODEL",
-                "COPILOT_PROVIDER_TYPE",
-                "COPILOT_PROVIDER_WIRE_API",
-                "COPILOT_PROVIDER_MODEL_ID",
-            ),
-            *("COPILOT_PROVIDER_WIRE_MODEL", "COPILOT_OFFLINE", "COPILOT_GH_HOST"),
+            "COPILOT_MODEL",
+            "COPILOT_PROVIDER_TYPE",
+            "COPILOT_PROVIDER_WIRE_API",
+            "COPILOT_PROVIDER_MODEL_ID",
+            "COPILOT_PROVIDER_WIRE_MODEL",
+            "COPILOT_OFFLINE",
+            "COPILOT_GH_HOST",
         ),
-        sign_in_hint="set COPILOT_GITHUB_TOKEN; or COPILOT_PROVIDER_BASE_URL and COPILOT_MODEL for a model of your own",
+        sign_in_hint=(
+            "set COPILOT_GITHUB_TOKEN; "
+            "or COPILOT_PROVIDER_BASE_URL and COPILOT_MODEL for a model of your own"
+        ),
         hosts=("api.github.com", "*.githubcopilot.com"),
         private_paths=(".copilot",),
-        # DisableAllHooks in its settings does not keep them out
+        # `disableAllHooks` in its settings does not disable them
         repository_programs=(".github/hooks",),
         acp_programs=("copilot",),
     ),
@@ -331,12 +329,12 @@ _ROWS = (
     HarnessRow(kind=SCRIPTED, template="SCRIPTED"),
 )
 HARNESSES: dict[str, HarnessRow] = {row.kind: row for row in _ROWS}
-# Programs that people install
+# Programs that users install
 INSTALLABLE_HARNESSES: dict[str, HarnessRow] = {row.kind: row for row in _ROWS if row.program}
 
 
 def find_harness_kind(name: str) -> str | None:
-    """The kind of harness that a person means by this name."""
+    """Return the harness kind for a name given by the user: kind, agent, program or alias."""
     return next(
         (
             row.kind
@@ -348,16 +346,15 @@ def find_harness_kind(name: str) -> str | None:
 
 
 def find_harness_row(kind: str, command: Sequence[str]) -> HarnessRow | None:
-    """What is known of an agent's program.
+    """Return the row of an agent's program; None if unknown.
 
-    One that is driven by ACP signs in as the harness of its program does.
+    A program driven by ACP has the row of the harness that it is.
     """
     if kind != ACP:
         return INSTALLABLE_HARNESSES.get(kind)
 
-    if command:
-        name = command[0].rpartition("/")[2]
-    else:
-        name = ""
+    if not command:
+        return None
 
-    return next((row for row in _ROWS if name in row.acp_programs), None)
+    program = command[0].rpartition("/")[2]
+    return next((row for row in _ROWS if program in row.acp_programs), None)

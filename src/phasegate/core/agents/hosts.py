@@ -1,4 +1,4 @@
-"""Which hosts a job may reach: names that are listed, and nothing that is not."""
+"""The hosts that a job may reach: an allow list."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ ANY_HOST = "*"
 
 
 def is_host_allowed(host: str, port: int, patterns: Iterable[str]) -> bool:
-    """Whether a pattern names this host.
+    """Return whether a pattern names this host.
 
-    `host`, `host:port`, or `*.domain`, which is every name below the domain.
-
-    Without a port 443 is meant. An address is a host like any other: only who lists it lets it
-    through.
+    A pattern is `host`, `host:port` or `*.domain`, which matches every name below the domain.
+    Without a port, 443 is meant. An IP address is a host like any other: it must be listed itself.
     """
     host = host.rstrip(".").lower()
     return any(_matches(pattern.lower(), host, port) for pattern in patterns)
@@ -24,12 +22,14 @@ def _matches(pattern: str, host: str, port: int) -> bool:
     if pattern == ANY_HOST:
         return True
 
-    if pattern.rpartition(":")[2].isdigit():
-        name, _, number = pattern.rpartition(":")
-    else:
-        name, _, number = (pattern, "", "")
+    name = pattern
+    allowed_port = HTTPS_PORT
+    before, _, number = pattern.rpartition(":")
+    if number.isdigit():
+        name = before
+        allowed_port = int(number)
 
-    if port != (int(number) if number else HTTPS_PORT):
+    if port != allowed_port:
         return False
 
     name = name.removeprefix("[").removesuffix("]")

@@ -1,10 +1,9 @@
-"""An agent program's own settings in a repository, with our hook and our MCP server in them, and
-without.
+"""Add our hook and MCP server to an agent program's settings in a repository, and remove them.
 
-A hook after a turn can show the person a message (`systemMessage`): seen with Claude Code 2.1,
+A hook after a turn can show the user a message (`systemMessage`): verified with Claude Code 2.1,
 Codex 0.166, Gemini CLI 0.61 and Qwen Code 0.24. Cursor's hook at that point could only send a
-message to the agent, and so start the next turn by itself: there the steps are told to the agent
-when a session begins (from its documentation; not run).
+message to the agent and so start the next turn by itself: there the agent gets the steps at the
+start of a session (from its documentation; not tested).
 """
 
 from __future__ import annotations
@@ -20,19 +19,22 @@ OUR_HOOK_COMMAND = re.compile(r"(?:\S*/)?(?:phasegate|agileplus) next(?: |$)")
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
-# Another program's file: nothing but our own entry in it is ours to know
+# Parsed settings of another program: only our own entry in it has a known type
 SettingsTree = dict[str, Any]
 
 
 class UnsupportedSettings(ValueError):
-    """Settings that are not touched; the message says where and why."""
+    """Settings that cannot be changed safely; the message says where and why."""
 
 
 def add_hook(text: str | None, hooks: HookFile) -> str:
-    """The settings with our hook in them; the same text if it is there already."""
-    settings: SettingsTree = (
-        {**dict(hooks.initial_entries)} if text is None else parse_hook_settings(text, hooks)
-    )
+    """Return the settings with our hook; the same text if it is already there."""
+    settings: SettingsTree
+    if text is None:
+        settings = dict(hooks.initial_entries)
+    else:
+        settings = parse_hook_settings(text, hooks)
+
     ours = [
         handler
         for handler in _handlers(settings, hooks)
@@ -52,7 +54,7 @@ def add_hook(text: str | None, hooks: HookFile) -> str:
 
 
 def remove_hook(text: str, hooks: HookFile) -> str | None:
-    """The settings without our hook; None if nothing was in the file but what we put there."""
+    """Return the settings without our hook; None if the file contains nothing else."""
     if text == add_hook(None, hooks):
         return None
 
@@ -64,7 +66,7 @@ def remove_hook(text: str, hooks: HookFile) -> str | None:
 
 
 def parse_json_object(text: str, file: str) -> SettingsTree:
-    """A file that holds one JSON object, such as can be written again without a loss."""
+    """Parse a file with one JSON object that can be written back without loss."""
     try:
         settings = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except json.JSONDecodeError as error:
@@ -78,39 +80,41 @@ def parse_json_object(text: str, file: str) -> SettingsTree:
 
 
 def parse_hook_settings(text: str, hooks: HookFile) -> SettingsTree:
-    """The settings, if they are such as we can change without a loss."""
+    """Parse the settings, or raise if they cannot be changed without loss."""
     settings = parse_json_object(text, hooks.file)
     _require(isinstance(settings.get("hooks", {}), dict), hooks, "hooks", "an object")
     entries = settings.get("hooks", {}).get(hooks.event, [])
     _require(isinstance(entries, list), hooks, f"hooks.{hooks.event}", "a list")
 
-    for at, entry in enumerate(entries):
-        _require(isinstance(entry, dict), hooks, f"hooks.{hooks.event}[{at}]", "an object")
+    for index, entry in enumerate(entries):
+        _require(isinstance(entry, dict), hooks, f"hooks.{hooks.event}[{index}]", "an object")
         if hooks.grouped:
-            inner = entry.get("hooks", [])
+            handlers = entry.get("hooks", [])
         else:
-            inner = []
+            handlers = []
 
-        fits = isinstance(inner, list) and all(isinstance(handler, dict) for handler in inner)
-        _require(fits, hooks, f"hooks.{hooks.event}[{at}].hooks", "a list of objects")
+        is_valid = isinstance(handlers, list) and all(
+            isinstance(handler, dict) for handler in handlers
+        )
+        _require(is_valid, hooks, f"hooks.{hooks.event}[{index}].hooks", "a list of objects")
 
     return settings
 
 
-def _require(holds: bool, hooks: HookFile, place: str, what: str) -> None:
+def _require(holds: bool, hooks: HookFile, path: str, expected: str) -> None:
     if not holds:
-        raise UnsupportedSettings(f"{hooks.file}: {place} is not {what}")
+        raise UnsupportedSettings(f"{hooks.file}: {path} is not {expected}")
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> SettingsTree:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(
             f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice"
         )
 
-    return found
+    return entries
 
 
 def _handler(hooks: HookFile) -> SettingsTree:
@@ -134,10 +138,7 @@ def _handlers(settings: SettingsTree, hooks: HookFile) -> list[SettingsTree]:
 
 
 def _remove_our_handlers(settings: SettingsTree, hooks: HookFile) -> bool:
-    """Take out our handlers, and what holds nothing any more because of that.
-
-    Whether there were any.
-    """
+    """Remove our handlers and containers that become empty. Return whether there were any."""
     if not any(OUR_HOOK_COMMAND.match(_command(handler)) for handler in _handlers(settings, hooks)):
         return False
 
@@ -175,7 +176,7 @@ def _strip_our_handlers(entry: SettingsTree, hooks: HookFile) -> SettingsTree | 
 
 
 def serialize_settings(settings: SettingsTree, original: str | None) -> str:
-    """The settings as text, indented as they were."""
+    """Serialize the settings with the indentation and line ends of the original."""
     if original and (found := _INDENT.search(original)):
         indent = found[1]
     else:
@@ -198,7 +199,7 @@ SERVER_COMMAND = ("phasegate", "mcp")
 
 
 def add_server(text: str | None, place: McpConfigFile) -> str:
-    """The settings with our server in them; the same text if it is there already."""
+    """Return the settings with our server; the same text if it is already there."""
     if place.file.endswith(".toml"):
         return _add_toml_table(text or "", place)
 
@@ -218,7 +219,7 @@ def add_server(text: str | None, place: McpConfigFile) -> str:
 
 
 def remove_server(text: str, place: McpConfigFile) -> str | None:
-    """The settings without our server; None if nothing was in the file but what we put there."""
+    """Return the settings without our server; None if the file contains nothing else."""
     if text == add_server(None, place):
         return None
     if place.file.endswith(".toml"):
@@ -253,10 +254,10 @@ def _servers(settings: SettingsTree, place: McpConfigFile) -> SettingsTree:
 
 
 def _refuse_foreign_entry(servers: SettingsTree, place: McpConfigFile) -> None:
-    """An entry of our name that is not as we write it is the person's: theirs to change."""
+    """Raise for an entry under our name that we did not write: only the user may change it."""
     if SERVER_NAME in servers and servers[SERVER_NAME] != _server_entry(place):
         raise UnsupportedSettings(
-            f"{place.file}: {place.table}.{SERVER_NAME} is there already, and is another one"
+            f"{place.file}: {place.table}.{SERVER_NAME} already exists with other values"
         )
 
 
@@ -295,7 +296,7 @@ def _remove_toml_table(text: str, place: McpConfigFile) -> str:
     before, ours, after = text.partition(_render_toml_table(place))
     if not ours:
         raise UnsupportedSettings(
-            f"{place.file}: {place.table}.{SERVER_NAME} is not written as we write it; take it out by hand"
+            f"{place.file}: {place.table}.{SERVER_NAME} was edited; remove it by hand"
         )
 
     if before.endswith("\n\n"):

@@ -1,6 +1,6 @@
-"""Which agent serves a role.
+"""Choose the agent for a role: the configured one, else an available one.
 
-The one that a person named, else one that is there; a critic is not the writer.
+A critic is not the agent that wrote, if there are two.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from phasegate.core.workflow.lifecycle import Refusal
 from phasegate.core.workflow.phases import PhaseWork, get_phase
 
-# Who judges whose work. Where two agents are there, they are two.
+# Roles that judge the work of another role; by another agent if two are available
 JUDGED_ROLE = {"challenge": "plan", "review": "implement"}
 _ROLE_ALIASES = {"compare": "review"}
-_HINT = "install one (see `phasegate agents`), or name it in phasegate.toml: [agents.NAME] with its harness"
+_HINT = (
+    "install one (see `phasegate agents`), "
+    "or add it to phasegate.toml: [agents.NAME] with its harness"
+)
 
 
 def choose_agent_for_role(
@@ -24,26 +27,24 @@ def choose_agent_for_role(
     requested: str | None = None,
     authors: Sequence[str] = (),
 ) -> str | Refusal:
-    """The agent for a role in a phase.
+    """Choose the agent for a role in a phase.
 
-    `available` are those that can be started, in the person's order.
-
-    A phase's own entry names who does its work; who judges that work stays the one of the role.
-    `made_by` are those whose work is to be judged, where that is known.
+    `available` are the agents that can be started, in the user's order. The entry of a phase in
+    `roles` names the agent that does its work; the agent that judges that work is still chosen by
+    role. `authors` are the agents whose work is judged, if known.
     """
     role = _ROLE_ALIASES.get(role, role)
-    named = (
-        requested
-        or (roles.get(phase) if _is_phase_work_role(role, phase) else None)
-        or roles.get(role)
-    )
+    configured = requested
+    if not configured and _is_phase_work_role(role, phase):
+        configured = roles.get(phase)
+    configured = configured or roles.get(role)
 
-    if named is not None:
-        if named in available:
-            return named
+    if configured is not None:
+        if configured in available:
+            return configured
         return Refusal(
-            f"the agent {named} cannot be started",
-            f"there are: {', '.join(available) or 'none'}; {_HINT}",
+            f"the agent {configured} cannot be started",
+            f"available: {', '.join(available) or 'none'}; {_HINT}",
         )
 
     if not available:
@@ -56,7 +57,7 @@ def choose_agent_for_role(
 
 
 def _is_phase_work_role(role: str, phase: str) -> bool:
-    """Whether a role does the work of a phase, and does not judge what another did there."""
+    """Return whether a role does the work of a phase, instead of judging it."""
     if role == "review":
         return get_phase(phase).work is not PhaseWork.PACKAGES
     return role != "challenge"

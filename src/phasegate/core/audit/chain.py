@@ -1,9 +1,9 @@
-"""The domain chain: every recorded state change, bound to the one before it.
+"""The hash chain over all recorded state changes.
 
-An entry's hash is SHA-256 over the previous hash and all fields of the entry. Each field is
+The hash of an entry is SHA-256 over the previous hash and all fields of the entry. Each field is
 preceded by its length, so that no two different entries have the same encoding. The chain alone
-shows that it is consistent; that it is the chain which was written is shown by heads that are kept
-where the writer of the log cannot reach them.
+only proves that it is consistent. Chain heads, kept where the writer of the journal cannot change
+them, prove that it is the chain that was written.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ _CHAIN_DOMAIN = b"phasegate domain chain 1"
 
 
 class ChainEntry(NamedTuple):
-    """One state change: its place in the chain, its place in its feature's journal, and what
-    happened.
-    """
+    """One state change, with its position in the chain and its number in the feature's journal."""
 
     position: int
     feature: str
@@ -29,14 +27,14 @@ class ChainEntry(NamedTuple):
 
 
 class ChainLink(NamedTuple):
-    """An entry with the hash that was stored beside it."""
+    """An entry with its stored hash."""
 
     entry: ChainEntry
     hash: str
 
 
 class ChainHead(NamedTuple):
-    """The hash after so many entries, and where this head is kept."""
+    """The hash after a number of entries, and where this head is stored."""
 
     entries: int
     hash: str
@@ -44,59 +42,53 @@ class ChainHead(NamedTuple):
 
 
 class ChainBreak(NamedTuple):
-    """The first entry (or line) that is not what was written, and why."""
+    """The first entry or line that differs from what was written, and why."""
 
     position: int
     why: str
 
 
 def encode_fields(fields: Iterable[bytes]) -> bytes:
-    """The fields as one byte string that can be cut in one way only.
-
-    Each behind its length in eight bytes.
-    """
+    """Encode fields unambiguously: each one after its length in eight bytes."""
     return b"".join(len(field).to_bytes(8, "big") + field for field in fields)
 
 
 def chain_origin_hash(store_id: str) -> str:
-    """The hash before the first entry; chains of two repositories share no hash."""
+    """Return the hash before the first entry; it differs between repositories."""
     return sha256(encode_fields((_CHAIN_DOMAIN, store_id.encode()))).hexdigest()
 
 
 def compute_entry_hash(previous: str, entry: ChainEntry) -> str:
-    """The hash that binds an entry to all that went before."""
+    """Return the hash that binds an entry to all previous ones."""
     position, feature, seq, ts, kind, payload = entry
     texts = (previous, str(position), feature, str(seq), ts, kind)
-    return sha256(
-        encode_fields(
-            (_CHAIN_DOMAIN, *(text.encode("utf-8", "surrogatepass") for text in texts), payload)
-        )
-    ).hexdigest()
+    encoded = (text.encode("utf-8", "surrogatepass") for text in texts)
+    return sha256(encode_fields((_CHAIN_DOMAIN, *encoded, payload))).hexdigest()
 
 
 def find_first_break(
     start: str, links: Iterable[ChainLink], heads: Sequence[ChainHead], ends: Sequence[ChainHead]
 ) -> ChainBreak | None:
-    """The first entry that is not what was written, or None.
+    """Return the first entry that differs from what was written, or None.
 
-    The chain must pass through every one of `heads`, and end in one of `ends` (none: the end is not
-    known).
+    The chain must pass through every one of `heads`, and end in one of `ends` (empty: the end is
+    unknown).
     """
-    wanted: dict[int, list[ChainHead]] = {}
+    heads_by_count: dict[int, list[ChainHead]] = {}
     for head in heads:
-        wanted.setdefault(head.entries, []).append(head)
+        heads_by_count.setdefault(head.entries, []).append(head)
 
     previous = start
     count = 0
-    if broken := _find_missed_head(0, start, wanted):
-        return broken
+    if chain_break := _find_missed_head(0, start, heads_by_count):
+        return chain_break
 
     for link in links:
         count += 1
-        if broken := _find_bad_link(count, previous, link) or _find_missed_head(
-            count, link.hash, wanted
-        ):
-            return broken
+        chain_break = _find_bad_link(count, previous, link)
+        chain_break = chain_break or _find_missed_head(count, link.hash, heads_by_count)
+        if chain_break:
+            return chain_break
 
         previous = link.hash
 
@@ -112,17 +104,17 @@ def _find_bad_link(count: int, previous: str, link: ChainLink) -> ChainBreak | N
 
     if compute_entry_hash(previous, link.entry) != link.hash:
         return ChainBreak(
-            count, "was changed: its hash does not fit its fields and the entry before"
+            count, "was changed: its hash does not match its fields and the previous entry"
         )
 
     return None
 
 
 def _find_missed_head(
-    count: int, found: str, wanted: dict[int, list[ChainHead]]
+    count: int, hash_: str, heads_by_count: dict[int, list[ChainHead]]
 ) -> ChainBreak | None:
-    for head in wanted.get(count, ()):
-        if head.hash != found:
+    for head in heads_by_count.get(count, ()):
+        if head.hash != hash_:
             return ChainBreak(
                 count, f"is not the one that was written: its hash differs from {head.kept_in}"
             )
@@ -130,7 +122,7 @@ def _find_missed_head(
 
 
 def _find_wrong_end(
-    count: int, found: str, heads: Sequence[ChainHead], ends: Sequence[ChainHead]
+    count: int, hash_: str, heads: Sequence[ChainHead], ends: Sequence[ChainHead]
 ) -> ChainBreak | None:
     furthest = max(heads, key=lambda head: head.entries, default=ChainHead(0, "", "the origin"))
     if furthest.entries > count:
@@ -139,7 +131,7 @@ def _find_wrong_end(
             f"is missing: {furthest.kept_in} covers {furthest.entries} entries, {count} are left",
         )
 
-    if not ends or any(head.entries == count and head.hash == found for head in ends):
+    if not ends or any(head.entries == count and head.hash == hash_ for head in ends):
         return None
     return ChainBreak(
         furthest.entries + 1, f"was added: {furthest.kept_in} ends at entry {furthest.entries}"

@@ -1,13 +1,12 @@
-"""The trail of one job: what was done, by whom, and how we know.
+"""The audit trail of one job: who did what, and how we know it.
 
-One JSON object a line, each bound to the last.
+One JSON object per line; the lines form a hash chain.
 
 The fields of a line, in order: `ts`, `actor`, `job`, `action`, the action's own, `agent`, `source`,
-`prev`, `entry_hash`. The actor is the kind of program, `agent` the name under which a person
-configured it. `entry_hash` is SHA-256 over every byte of the line that stands before it, and `prev`
-is the line before's; the hash before the first line comes from feature and job, so that no trail
-passes for another. (`hash` is not used for it: the interface specification has a field of that name
-in `read_spec`.)
+`prev`, `entry_hash`. The actor is the kind of program, `agent` its configured name. `entry_hash` is
+SHA-256 over every byte of the line before it, and `prev` is the hash of the previous line. The hash
+before the first line is derived from feature and job, so that no trail can replace another. (The
+field is not called `hash`: the interface specification has a field of that name in `read_spec`.)
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TrailValue = str | int | float | bool | None | list[str]
 RESERVED_FIELDS = frozenset(
     {"ts", "actor", "job", "action", "agent", "source", "prev", "entry_hash"}
 )
-# The actor of what we do ourselves
+# The actor of our own actions
 PHASEGATE = "phasegate"
 
 _TRAIL_DOMAIN = b"phasegate job trail 1"
@@ -40,16 +39,16 @@ _PREV_LENGTH = len(b'"') + _HASH_LENGTH + len(b'"')
 class Source(StrEnum):
     """How an action is known."""
 
-    # Seen by us: the process, the files, the clock
+    # Observed by us: processes, files, the clock
     OBSERVED = "observed"
-    # Said by the agent
+    # Reported by the agent
     REPORTED = "reported"
-    # Worked out by us from git
+    # Derived by us from git
     DERIVED = "derived"
 
 
 class Action(StrEnum):
-    """What can happen in a job. The first five are those of the interface specification."""
+    """Actions in a job. The first five are those of the interface specification."""
 
     READ_SPEC = "read_spec"
     WRITE_FILE = "write_file"
@@ -76,20 +75,18 @@ class Action(StrEnum):
 
 
 class TrailEvent(msgspec.Struct, frozen=True):
-    """One action: who did it, what it was, how we know, and its own fields."""
+    """One action: its actor, kind, source and own fields."""
 
     actor: str
     action: Action
     source: Source
     fields: Mapping[str, TrailValue] = {}
-    # As configured; empty where it was not the agent
+    # Configured name of the agent; empty for other actors
     agent: str = ""
 
 
 class TrailActor(NamedTuple):
-    """Who acts in a job: the actor as the interface specification spells it, and the agent's
-    configured name.
-    """
+    """An actor, as the interface specification spells it, and the agent's configured name."""
 
     actor: str
     agent: str
@@ -101,7 +98,7 @@ class TrailActor(NamedTuple):
 
 
 def build_agent_actor(harness: str, agent: str) -> TrailActor:
-    """The doer that an agent is: `agent:claude-code`, whatever a person calls it."""
+    """Return the actor of an agent: `agent:claude-code`, independent of its configured name."""
     return TrailActor(f"agent:{harness.replace('_', '-')}", agent)
 
 
@@ -109,15 +106,17 @@ PHASEGATE_ACTOR = TrailActor(PHASEGATE, "")
 
 
 class TrailLine(NamedTuple):
-    """A line as it stands in the file, and the hash that the next one is bound to."""
+    """A line of the file, and the hash to which the next line is bound."""
 
     line: bytes
     hash: str
 
 
 class TrailScan(NamedTuple):
-    """What a trail holds: its whole lines, the hash of the last, bytes of an unfinished one, the
-    first bad one.
+    """Result of scanning a trail.
+
+    Its complete lines, the hash of the last, the bytes of an unfinished one, and the first broken
+    one.
     """
 
     lines: int
@@ -128,37 +127,47 @@ class TrailScan(NamedTuple):
 
 
 def trail_origin_hash(feature: str, job: str) -> str:
-    """The hash before the first line of a job's trail."""
+    """Return the hash before the first line of a job's trail."""
     return sha256(encode_fields((_TRAIL_DOMAIN, feature.encode(), job.encode()))).hexdigest()
 
 
 def encode_entry(ts: str, job: str, event: TrailEvent) -> bytes:
-    """A line as far as it is known before its turn. It is one line whatever its fields contain."""
-    if taken := RESERVED_FIELDS.intersection(event.fields):
-        raise ValueError(f"field {min(taken)} belongs to every entry")
-    named: dict[str, TrailValue] = {"agent": event.agent} if event.agent else {}
-    own = {"ts": ts, "actor": event.actor, "job": job, "action": event.action}
-    return _to_json({**own, **event.fields, **named, "source": event.source})
+    """Encode an entry without its hashes, always as a single line."""
+    if reserved := RESERVED_FIELDS.intersection(event.fields):
+        raise ValueError(f"field {min(reserved)} belongs to every entry")
+
+    record: dict[str, TrailValue] = {
+        "ts": ts,
+        "actor": event.actor,
+        "job": job,
+        "action": event.action,
+        **event.fields,
+    }
+    if event.agent:
+        record["agent"] = event.agent
+    record["source"] = event.source
+
+    return _to_json(record)
 
 
 def bind_entry(previous: str, unbound: bytes) -> TrailLine:
-    """The next line: an entry, bound to the line before it."""
+    """Return the next line: an entry, bound to the previous line."""
     body = b'%b,"prev":"%b"' % (unbound[:-1], previous.encode())
     digest = sha256(body).hexdigest()
     return TrailLine(body + _HASH_KEY + digest.encode() + b'"}\n', digest)
 
 
 def extract_line_hash(line: bytes) -> str:
-    """The hash that a line of a trail ends with."""
+    """Return the hash at the end of a line."""
     return line.rstrip(b"\n")[-_HASH_LENGTH - 2 : -2].decode()
 
 
 def _to_json(record: dict[str, TrailValue]) -> bytes:
-    """JSON in ASCII: no reader finds a line end, or a terminal a command, in what an agent wrote."""
+    """Encode as ASCII JSON: text of an agent cannot contain line ends or terminal controls."""
     try:
         text = msgspec.json.encode(record)
     except UnicodeEncodeError:
-        # A file name that is no UTF-8: shown with escapes, the trail stays readable
+        # A file name that is not UTF-8: escape it, so that the trail stays readable
         return _to_json(
             {_escape_surrogates(key): _escape_value(value) for key, value in record.items()}
         )
@@ -181,33 +190,30 @@ def _escape_surrogates(text: str) -> str:
 
 
 def scan_trail(data: bytes, previous: str) -> TrailScan:
-    """Check a trail line by line.
-
-    An unfinished last line is no break: it is what a crash leaves.
-    """
-    whole, newline, torn = data.rpartition(b"\n")
+    """Check a trail line by line. An unfinished last line is no break: a crash leaves one."""
+    complete, newline, partial = data.rpartition(b"\n")
     count = 0
 
-    for line in whole.split(b"\n") if newline else ():
+    for line in complete.split(b"\n") if newline else ():
         count += 1
-        why = _find_line_problem(line, previous)
+        problem = _find_line_problem(line, previous)
 
-        if why:
+        if problem:
             return TrailScan(
                 lines=count - 1,
                 bytes=0,
                 hash=previous,
-                partial_bytes=len(torn),
-                broken=ChainBreak(count, why),
+                partial_bytes=len(partial),
+                broken=ChainBreak(count, problem),
             )
 
         previous = extract_line_hash(line)
 
     return TrailScan(
         lines=count,
-        bytes=len(whole) + len(newline),
+        bytes=len(complete) + len(newline),
         hash=previous,
-        partial_bytes=len(torn),
+        partial_bytes=len(partial),
         broken=None,
     )
 
@@ -217,11 +223,11 @@ def _find_line_problem(line: bytes, previous: str) -> str:
     key = line[-_TAIL_LENGTH : -_HASH_LENGTH - 2]
     tail = line[-_HASH_LENGTH - 2 :]
     if key != _HASH_KEY or tail[-2:] != b'"}':
-        return "is not a line that was written here"
+        return "was not written by phasegate"
     if sha256(body).hexdigest().encode() != tail[:-2]:
-        return "was changed: its hash does not fit its bytes"
+        return "was changed: its hash does not match its bytes"
     if body[-_PREV_LENGTH:] != b'"' + previous.encode() + b'"':
-        return "does not follow the line before it: one was removed, added or moved"
+        return "does not follow the previous line: one was removed, added or moved"
 
     return ""
 
@@ -229,18 +235,20 @@ def _find_line_problem(line: bytes, previous: str) -> str:
 _SCRIPTS = r"(?:npm|pnpm|yarn|bun)(?: run)?(?: -\S+)* "
 _TESTS = re.compile(
     r"\b(?:pytest|unittest|nose2|tox|nox|jest|vitest|mocha|ctest|rspec|phpunit|cargo nextest)\b"
-    rf"|\b(?:cargo|go|dotnet|mvn|gradle|gradlew|deno) (?:[\w:.-]+ )*?test\b|\b{_SCRIPTS}test\b|\bmake (?:\S+ )*test"
+    r"|\b(?:cargo|go|dotnet|mvn|gradle|gradlew|deno) (?:[\w:.-]+ )*?test\b"
+    rf"|\b{_SCRIPTS}test\b|\bmake (?:\S+ )*test"
 )
 _CHECKS = re.compile(
     r"\b(?:ruff|flake8|pylint|mypy|pyright|eslint|tsc|prettier|golangci-lint|staticcheck|rubocop)\b"
-    rf"|\bcargo (?:check|build|clippy|fmt)\b|\bgo (?:vet|build)\b|\b{_SCRIPTS}(?:lint|typecheck|build)\b"
+    r"|\bcargo (?:check|build|clippy|fmt)\b|\bgo (?:vet|build)\b"
+    rf"|\b{_SCRIPTS}(?:lint|typecheck|build)\b"
     r"|\bmake (?:\S+ )*(?:check|lint|build)\b"
 )
 _MAX_COMMAND_CHARS = 2_000
 
 
 def classify_command(line: str) -> Action:
-    """How the trail names a command: where it is several in one, tests go before the rest."""
+    """Return the action of a command line; tests take precedence if it has several commands."""
     line = line[:_MAX_COMMAND_CHARS]
     if _TESTS.search(line):
         return Action.RUN_TESTS

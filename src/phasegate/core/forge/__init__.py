@@ -1,1 +1,1 @@
-"""Pull requests and forge addresses as values; decisions about them."""
+"""Pull requests and forge addresses as values, and the decisions about them."""

@@ -1,4 +1,4 @@
-"""Where a repository is at a forge, told from the address of its remote."""
+"""Parse the address of a git remote into a repository at a forge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 _SCP = re.compile(r"^(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?P<path>(?!//)[^\s]+)$")
 _URL = re.compile(
-    r"^(?P<scheme>https?|ssh|git)://(?:[^@/\s]*@)?(?P<host>[^/:\s]+|\[[0-9a-fA-F:]+\])(?::(?P<port>\d+))?/(?P<path>[^\s?#]+)$"
+    r"^(?P<scheme>https?|ssh|git)://(?:[^@/\s]*@)?"
+    r"(?P<host>[^/:\s]+|\[[0-9a-fA-F:]+\])(?::(?P<port>\d+))?/(?P<path>[^\s?#]+)$"
 )
 _KIND_BY_HOST_WORD = {
     "github": "github",
@@ -19,7 +20,10 @@ _KIND_BY_HOST_WORD = {
 
 
 class ForgeAddress(NamedTuple):
-    """`url` is where people look at the forge; `kind` is empty where its name does not tell."""
+    """A repository at a forge.
+
+    `url` is the web address of the forge; `kind` is empty if the host name does not reveal it.
+    """
 
     url: str
     repository: str
@@ -31,30 +35,23 @@ class ForgeAddress(NamedTuple):
 
 
 def parse_remote_address(remote: str) -> ForgeAddress | None:
-    """What the address of a remote says; None if it is no repository at a forge."""
-    found = _URL.match(remote) or _SCP.match(remote)
-    if found is None:
+    """Parse the address of a remote; None if it is not a repository at a forge."""
+    match = _URL.match(remote) or _SCP.match(remote)
+    if match is None:
         return None
 
-    parts = found.groupdict()
-    is_web = str(parts.get("scheme")).startswith("http")
-    if is_web and parts.get("port"):
-        port = f":{parts['port']}"
-    else:
-        port = ""
-
+    parts = match.groupdict()
     path = parts["path"].strip("/").removesuffix(".git")
-    if path.count("/") < 1 or ".." in path.split("/"):
+    if "/" not in path or ".." in path.split("/"):
         return None
 
-    kind = next(
-        (
-            kind
-            for word, kind in _KIND_BY_HOST_WORD.items()
-            if word in parts["host"].lower().split(".")
-        ),
-        "",
-    )
-    return ForgeAddress(
-        f"{parts['scheme'] if is_web else 'https'}://{parts['host']}{port}", path, kind
-    )
+    scheme = parts.get("scheme") or ""
+    url = f"https://{parts['host']}"
+    if scheme.startswith("http"):
+        url = f"{scheme}://{parts['host']}"
+        if parts["port"]:
+            url += f":{parts['port']}"
+
+    host_words = parts["host"].lower().split(".")
+    kinds = (kind for word, kind in _KIND_BY_HOST_WORD.items() if word in host_words)
+    return ForgeAddress(url=url, repository=path, kind=next(kinds, ""))

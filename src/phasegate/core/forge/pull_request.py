@@ -1,7 +1,7 @@
-"""A pull request: what a forge says of it, what follows from that, and what we write there.
+"""Pull requests: what the forge reports, what follows from it, and the texts that we post.
 
-What the forge does not say, or says in words that we do not know, is a *no*: such a pull request is
-not merged.
+Anything that the forge does not report, or reports in an unknown form, counts as *no*: such a pull
+request is not merged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-# GitHub takes 65 536 characters
+# GitHub accepts 65 536 characters
 MAX_BODY_CHARS = 60_000
 MAX_REMARK_CHARS = 4_000
 MAX_REMARKS = 50
@@ -26,7 +26,7 @@ class PullState(StrEnum):
 
 
 class ReviewDecision(StrEnum):
-    """What the reviewers of a forge say, taken together."""
+    """The combined decision of the reviewers at a forge."""
 
     APPROVED = "approved"
     CHANGES_REQUESTED = "changes requested"
@@ -34,25 +34,25 @@ class ReviewDecision(StrEnum):
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A pull request as the forge has it."""
+    """A pull request as the forge reports it."""
 
     number: int
     url: str
     state: PullState
-    # The commit
+    # Commit
     head: str
-    # The branch
+    # Branch
     base: str
     body: str = ""
     draft: bool = False
     merge_commit: str = ""
     queued: bool = False
-    # It is open, and its branch is not there any more
+    # The pull request is open, but its branch was deleted
     is_branch_deleted: bool = False
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wrote at a pull request."""
+    """A comment on a pull request."""
 
     id: str
     author: str
@@ -61,31 +61,31 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     may_write: bool
     path: str = ""
     line: int = 0
-    # Resolved, or about lines that are not there any more
+    # Resolved, or outdated: its lines no longer exist
     is_settled: bool = False
-    # Where an answer goes
+    # Thread for the reply
     thread: str = ""
 
 
 class PullRequestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a pull request."""
+    """State of a pull request at one poll."""
 
     pull: PullRequest
     review_decision: ReviewDecision = ReviewDecision.NOT_APPROVED
-    # None: some are still running, or nothing is known
+    # None: still running, or unknown
     checks_passed: bool | None = None
     mergeable: bool | None = None
     remarks: tuple[Remark, ...] = ()
 
 
 class PullStep(StrEnum):
-    """What follows from a look."""
+    """What follows from a snapshot."""
 
     WAIT = "wait"
     FIX = "mend"
     MERGE = "merge"
     MERGED = "merged"
-    # For a person here
+    # The user has to decide
     STOP = "stop"
 
 
@@ -104,19 +104,19 @@ def decide_pull_step(
     handled_remarks: Collection[str],
     auto_merge: bool,
 ) -> PullDecision:
-    """What to do about a pull request whose head must be ours.
+    """Decide what to do about a pull request whose head must be the commit that we pushed.
 
-    `known` are the remarks that were dealt with.
+    `handled_remarks` are the ids of remarks that were already addressed.
     """
     pull = snapshot.pull
     if pull.state is PullState.MERGED:
         return PullDecision(PullStep.MERGED, pull.merge_commit)
     if pull.state is PullState.CLOSED:
-        remedy = "reopen it or have it opened anew: resolve; or end the workflow: phasegate cancel"
+        remedy = "reopen it, or resolve to open a new one; or end the workflow: phasegate cancel"
         return PullDecision(PullStep.STOP, f"{pull.url} was closed without a merge", remedy)
 
     if pull.is_branch_deleted:
-        remedy = "have it pushed anew: resolve; or end the workflow: phasegate cancel"
+        remedy = "resolve to push it again; or end the workflow: phasegate cancel"
         return PullDecision(
             PullStep.STOP, f"the branch of {pull.url} was deleted at the forge", remedy
         )
@@ -124,7 +124,7 @@ def decide_pull_step(
     if pull.base != base:
         remedy = f"set its base back to {base}, then resolve"
         return PullDecision(
-            PullStep.STOP, f"{pull.url} now goes into {pull.base}, not into {base}", remedy
+            PullStep.STOP, f"{pull.url} now targets {pull.base}, not {base}", remedy
         )
 
     if pull.head != head:
@@ -132,15 +132,17 @@ def decide_pull_step(
             "see what was pushed there; to keep it, merge it into the local branch; then resolve"
         )
         return PullDecision(
-            PullStep.STOP, f"{pull.url} is at {pull.head[:12]}, which nobody here judged", remedy
+            PullStep.STOP,
+            f"{pull.url} is at {pull.head[:12]}, a commit that was not checked here",
+            remedy,
         )
 
-    if due := select_open_remarks(snapshot.remarks, handled_remarks):
-        return PullDecision(PullStep.FIX, f"{len(due)} remarks", remarks=due)
+    if open_remarks := select_open_remarks(snapshot.remarks, handled_remarks):
+        return PullDecision(PullStep.FIX, f"{len(open_remarks)} remarks", remarks=open_remarks)
 
-    waits = _find_wait_reason(snapshot, auto_merge)
-    if waits:
-        return PullDecision(PullStep.WAIT, waits)
+    wait_reason = _find_wait_reason(snapshot, auto_merge)
+    if wait_reason:
+        return PullDecision(PullStep.WAIT, wait_reason)
 
     return PullDecision(PullStep.MERGE)
 
@@ -148,20 +150,20 @@ def decide_pull_step(
 def select_open_remarks(
     remarks: Iterable[Remark], handled_remarks: Collection[str]
 ) -> tuple[Remark, ...]:
-    """The remarks that a next round must deal with: of people who may write, open, and new."""
-    due = (
-        one
-        for one in remarks
-        if one.may_write
-        and not one.is_settled
-        and one.id not in handled_remarks
-        and _is_request(one.text)
+    """Return the remarks that the next round must address: new, open, of authors who may push."""
+    open_remarks = (
+        remark
+        for remark in remarks
+        if remark.may_write
+        and not remark.is_settled
+        and remark.id not in handled_remarks
+        and _is_request(remark.text)
     )
-    return tuple(sorted(due, key=lambda one: one.id))[:MAX_REMARKS]
+    return tuple(sorted(open_remarks, key=lambda remark: remark.id))[:MAX_REMARKS]
 
 
 def _is_request(text: str) -> bool:
-    """Our own answers ask for nothing."""
+    """Return whether a text asks for something; our own replies do not."""
     return bool(text.strip()) and _MARKER_PREFIX not in text
 
 
@@ -170,61 +172,57 @@ def _find_wait_reason(snapshot: PullRequestSnapshot, auto_merge: bool) -> str:
     if pull.queued:
         return "it is in the merge queue"
     if not auto_merge:
-        return "a person merges it at the forge"
+        return "to be merged by hand at the forge"
     if pull.draft:
         return "it is a draft"
     if snapshot.review_decision is not ReviewDecision.APPROVED:
         return str(snapshot.review_decision)
+    if snapshot.checks_passed is False:
+        return "checks at the forge have failed"
+    if snapshot.checks_passed is None:
+        return "checks at the forge have not finished"
+    if snapshot.mergeable is not True:
+        return "the forge does not report it as mergeable"
 
-    if snapshot.checks_passed is not True:
-        if snapshot.checks_passed is False:
-            return "checks of the forge have failed"
-        return "checks of the forge are not done"
-
-    if snapshot.mergeable is True:
-        return ""
-
-    return "the forge does not call it mergeable"
+    return ""
 
 
 def format_remark_finding(remark: Remark) -> str:
-    """A remark as a finding of a next round: quoted, so that nothing in it is taken for ours."""
+    """Format a remark as a finding, quoted so that it cannot pass as our own text."""
     if remark.line:
-        place = f"{remark.path}:{remark.line}"
+        location = f"{remark.path}:{remark.line}"
     else:
-        place = remark.path
+        location = remark.path or "the pull request"
 
     text = "\n".join(f"> {line}" for line in remark.text[:MAX_REMARK_CHARS].splitlines())
-    return f"Remark of {remark.author} at {place or 'the pull request'}:\n{text}"
+    return f"Remark of {remark.author} at {location}:\n{text}"
 
 
 class PullBodyParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the body of a pull request tells."""
+    """Parts of the body of a pull request."""
 
-    # By which it is found again
+    # Hidden line that identifies our pull request
     marker: str
     description: str
-    # An issue
+    # Reference to an issue
     issue: str = ""
-    # Requirement, packages, commits, tests
+    # Columns: requirement, packages, commits, tests
     requirements: Sequence[tuple[str, str, str, str]] = ()
-    # Gate, outcome, phase
+    # Columns: gate, outcome, phase
     gates: Sequence[tuple[str, str, str]] = ()
-    # Package, title, commit
+    # Columns: package, title, commit
     packages: Sequence[tuple[str, str, str]] = ()
     cost: str = ""
     chain: str = ""
 
 
 def build_marker(store: str, slug: str) -> str:
-    """The hidden line by which our pull request is told from one that somebody else opened on the
-    same branch.
-    """
+    """Return the hidden line that tells our pull request from another one on the same branch."""
     return f"{_MARKER_PREFIX}{store}/{slug} -->"
 
 
 def render_pull_body(parts: PullBodyParts) -> str:
-    """The text of a pull request: evidence first, agents' text as text only."""
+    """Render the body of a pull request: evidence first, text of agents without markup."""
     sections = [
         "## What was asked\n\n" + quote_untrusted(parts.description),
         f"Refers to {parts.issue}." if parts.issue else "",
@@ -238,13 +236,11 @@ def render_pull_body(parts: PullBodyParts) -> str:
     ]
 
     text = "\n\n".join(section for section in sections if section)
-    room = MAX_BODY_CHARS - len(parts.marker) - 20
-    if len(text) <= room:
-        cut = text
-    else:
-        cut = f"{text[:room]}\n\n(cut)"
+    max_chars = MAX_BODY_CHARS - len(parts.marker) - 20
+    if len(text) > max_chars:
+        text = f"{text[:max_chars]}\n\n(cut)"
 
-    return f"{cut}\n\n{parts.marker}\n"
+    return f"{text}\n\n{parts.marker}\n"
 
 
 def _render_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -264,27 +260,25 @@ _ISSUE = re.compile(r"Issue (\d+): ")
 
 
 def issue_to_description(number: int, title: str, text: str) -> str:
-    """An issue as the description of a feature."""
+    """Convert an issue to the description of a feature."""
     return f"Issue {number}: {' '.join(title.split())}\n\n{text[:MAX_REMARK_CHARS]}".strip()
 
 
 def find_issue_reference(description: str) -> str:
-    """The issue that a description came from, as a forge refers to it; empty if it came from none."""
-    found = _ISSUE.match(description)
-    if found:
-        return f"#{found[1]}"
+    """Return the issue reference of a description, such as `#12`; "" if it came from no issue."""
+    match = _ISSUE.match(description)
+    if match:
+        return f"#{match[1]}"
     return ""
 
 
 def quote_untrusted(text: str) -> str:
-    """Text of others, as a quotation that does nothing."""
-    return (
-        "\n".join(f"> {escape_for_forge(line)}" for line in text[:MAX_REMARK_CHARS].splitlines())
-        or "> (nothing)"
-    )
+    """Quote untrusted text, without mentions, references, commands or markup."""
+    lines = text[:MAX_REMARK_CHARS].splitlines()
+    return "\n".join(f"> {escape_for_forge(line)}" for line in lines) or "> (nothing)"
 
 
-# Word joiner: not seen, and a forge does not look through it
+# Word joiner: invisible, and a forge recognises no trigger across it
 _JOINER = "\u2060"
 _TRIGGERS = re.compile(r"(?<=[@#!&~$%])(?=[\w(])")
 _CLOSING_KEYWORD = re.compile(
@@ -295,12 +289,12 @@ _COMMAND = re.compile(r"^(\s*)/(?=\w)", re.M)
 
 
 def escape_for_forge(text: str) -> str:
-    """Text in which a forge finds no mention, no reference, no closing word, no command, no markup."""
+    """Escape a text: a forge finds no mention, reference, closing word, command or markup."""
     return defuse_triggers(text).replace("&", "&amp;").replace("<", "&lt;").replace("`", "'")
 
 
 def defuse_triggers(text: str) -> str:
-    """The same where there is no markup, in a title: it may become the message of a commit."""
-    text = re.sub(r"(?<=http)s?:(?=//)", lambda found: found[0] + _JOINER, text)
-    text = _CLOSING_KEYWORD.sub(lambda found: f"{found[1][0]}{_JOINER}{found[1][1:]}", text)
+    """Defuse triggers but keep markup, for a title that may become a commit message."""
+    text = re.sub(r"(?<=http)s?:(?=//)", lambda match: match[0] + _JOINER, text)
+    text = _CLOSING_KEYWORD.sub(lambda match: f"{match[1][0]}{_JOINER}{match[1][1:]}", text)
     return _TRIGGERS.sub(_JOINER, _COMMAND.sub(rf"\1{_JOINER}/", text))

@@ -1,3 +1,1 @@
-"""Plans: requirements, tasks, work packages, their dependencies, consistency checks and
-traceability.
-"""
+"""Plans: requirements, tasks, work packages, dependencies, consistency checks and traceability."""

@@ -1,4 +1,4 @@
-"""Commits as git has them, and whether they name the package that they are of."""
+"""Commits, and whether their subject names the package."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Commit(NamedTuple):
 
 
 def find_unlabelled_commits(package: str, commits: Sequence[Commit]) -> list[Commit]:
-    """Those whose first line is neither `WP01: text` nor `feat(WP01): text [FR-AUTH-001]`.
+    """Return commits whose subject is neither `WP01: text` nor `feat(WP01): text [FR-AUTH-001]`.
 
-    Any type of the conventional kind will do (`fix`, `test`, `docs` ...); requirement ids in
-    brackets are optional.
+    Any conventional type is accepted (`fix`, `test`, `docs` ...); requirement ids in brackets are
+    optional.
     """
-    form = re.compile(rf"(?:{re.escape(package)}|{_TYPE}\({re.escape(package)}\)!?): \S")
-    return [commit for commit in commits if not form.match(commit.message)]
+    label = re.compile(rf"(?:{re.escape(package)}|{_TYPE}\({re.escape(package)}\)!?): \S")
+    return [commit for commit in commits if not label.match(commit.message)]

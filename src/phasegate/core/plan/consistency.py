@@ -1,4 +1,4 @@
-"""The documents of a feature checked against each other: do the names in one exist in the other."""
+"""Check the documents of a feature against each other: does every name that is used exist?"""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TASKS_FILE = "tasks.md"
 
 
 class FeatureDocuments(NamedTuple):
-    """A feature's documents, read.
+    """The parsed documents of a feature.
 
-    `headings` are those of the documents that tasks refer to; None: not there.
+    `headings` are the anchors of the documents that tasks refer to; None: the document is missing.
     """
 
     slug: str
@@ -35,7 +35,7 @@ class FeatureDocuments(NamedTuple):
 
 
 class ConsistencyReport(msgspec.Struct, frozen=True):
-    """What a check found. Notes are said, but break no rule."""
+    """Result of a check. Notes are informational and violate no rule."""
 
     findings: tuple[LocatedFinding, ...]
     notes: tuple[LocatedFinding, ...]
@@ -45,7 +45,7 @@ class ConsistencyReport(msgspec.Struct, frozen=True):
 
 
 def check_documents(feature: FeatureDocuments) -> ConsistencyReport:
-    """Everything that is wrong with a feature's documents, each by itself and together."""
+    """Check each document by itself and all of them together."""
     if feature.spec:
         requirements = feature.spec.requirements
     else:
@@ -70,7 +70,7 @@ def _document_findings(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
 
 
 def _is_spec_kitty_tasks(tasks: TaskList, feature: FeatureDocuments) -> bool:
-    """Whether a tasks.md is spec-kitty's own, without a single id of ours.
+    """Return whether tasks.md was written by spec-kitty, without any of our ids.
 
     Its packages are enough to work from.
     """
@@ -79,9 +79,7 @@ def _is_spec_kitty_tasks(tasks: TaskList, feature: FeatureDocuments) -> bool:
 
 def _notes(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
     if feature.spec is None:
-        yield LocatedFinding(
-            SPEC_FILE, 0, "no-spec", "there is none: requirement ids are not checked"
-        )
+        yield LocatedFinding(SPEC_FILE, 0, "no-spec", "is missing: requirement ids are not checked")
     elif not feature.spec.annotated:
         ids = len(feature.spec.requirements)
         yield LocatedFinding(
@@ -107,25 +105,26 @@ def _cross_findings(feature: FeatureDocuments) -> Iterator[LocatedFinding]:
         known = None
 
     yield from _reference_findings(feature, known)
-    sound = [
+
+    valid = [
         (path, reading.package) for path, reading in feature.packages.items() if reading.package
     ]
-    for path, package in sound:
+    for path, package in valid:
         for code, key, message in _package_problems(feature, path, package, known):
             yield LocatedFinding(path, feature.packages[path].key_lines.get(key, 1), code, message)
 
-    for at, problem in find_plan_problems([package for _, package in sound]):
-        path = sound[at][0]
+    for index, problem in find_plan_problems([package for _, package in valid]):
+        path = valid[index][0]
         line = feature.packages[path].key_lines.get(problem.key, 1)
         yield LocatedFinding(path, line, "plan", f"{problem.key} {problem.message}")
 
-    yield from _coverage_findings(feature, [package for _, package in sound])
+    yield from _coverage_findings(feature, [package for _, package in valid])
 
 
 def _reference_findings(
     feature: FeatureDocuments, known: Collection[str] | None
 ) -> Iterator[LocatedFinding]:
-    """What the tasks say they serve must exist."""
+    """Yield the references of tasks that do not exist."""
     if not feature.tasks:
         return
 
@@ -144,28 +143,35 @@ def _reference_problem(
     reference: str, known: Collection[str] | None, headings: Mapping[str, frozenset[str] | None]
 ) -> str | None:
     if is_requirement_id(reference):
-        missing = known is not None and reference not in known
-        if missing:
-            return f"names {reference}, which is not in {SPEC_FILE}{suggest_closest(reference, known or ())}"
-        return None
+        return _unknown_requirement_problem(reference, known)
 
     document, _, heading = reference.partition("#")
     if not document.endswith(".md") or find_path_problem(document):
-        return f"names {quote_text(reference)}, which is neither a requirement id nor a document of the feature"
+        return (
+            f"names {quote_text(reference)}, "
+            "which is neither a requirement id nor a document of the feature"
+        )
 
-    found = headings.get(document)
-    if found is None:
-        return f"names {quote_text(document)}, which is not there"
-    if heading and to_anchor(heading) not in found:
+    anchors = headings.get(document)
+    if anchors is None:
+        return f"names {quote_text(document)}, which does not exist"
+    if heading and to_anchor(heading) not in anchors:
         return f"names {quote_text(reference)}, but {document} has no such heading"
 
     return None
 
 
+def _unknown_requirement_problem(id_: str, known: Collection[str] | None) -> str | None:
+    """Return the problem with a requirement id that the specification does not define."""
+    if known is None or id_ in known:
+        return None
+    return f"names {id_}, which is not in {SPEC_FILE}{suggest_closest(id_, known)}"
+
+
 def _package_problems(
     feature: FeatureDocuments, path: str, package: WorkPackage, known: Collection[str] | None
 ) -> Iterator[tuple[str, str, str]]:
-    """Code, key and message of each name in a package that does not fit the rest of the folder."""
+    """Yield code, key and message of each name in a package that contradicts another document."""
     name = path.rpartition("/")[2]
     id_ = package.work_package_id
     if name != f"{id_}.md" and not name.startswith(f"{id_}-"):
@@ -182,36 +188,39 @@ def _package_problems(
             f"there is no language profile {quote_text(package.profile)}{hint}",
         )
 
-    for requirement in package.requirements if known is not None else ():
-        if requirement not in (known or ()):
-            message = f"names {requirement}, which is not in {SPEC_FILE}{suggest_closest(requirement, known or ())}"
-            yield "unknown-requirement", "requirements", message
+    for requirement in package.requirements:
+        if problem := _unknown_requirement_problem(requirement, known):
+            yield "unknown-requirement", "requirements", problem
 
-    for task in package.tasks if feature.tasks and feature.tasks.tasks else ():
-        if feature.tasks and task not in feature.tasks.lines:
-            yield "unknown-task", "tasks", f"names task {task}, which is not in {TASKS_FILE}"
+    if feature.tasks and feature.tasks.tasks:
+        for task in package.tasks:
+            if task not in feature.tasks.lines:
+                yield "unknown-task", "tasks", f"names task {task}, which is not in {TASKS_FILE}"
 
 
 def _coverage_findings(
     feature: FeatureDocuments, packages: Collection[WorkPackage]
 ) -> Iterator[LocatedFinding]:
-    """Requirements that nobody will build; asked once there is a plan."""
+    """Yield requirements that no package or task covers; only once there is a plan."""
     if feature.spec is None:
         return
 
     if feature.packages:
         covered = {id_ for package in packages for id_ in package.requirements}
-        by = "work package"
+        kind = "work package"
     elif feature.tasks:
         covered = {reference for task in feature.tasks.tasks for reference in task.spec}
-        by = "task"
+        kind = "task"
     else:
         return
 
     for requirement in feature.spec.requirements:
         if requirement.id not in covered:
             yield LocatedFinding(
-                SPEC_FILE, requirement.line, "uncovered", f"{requirement.id} is covered by no {by}"
+                SPEC_FILE,
+                requirement.line,
+                "uncovered",
+                f"{requirement.id} is covered by no {kind}",
             )
 
 
@@ -220,11 +229,11 @@ _HEADING = re.compile(r" {0,3}#{1,6}\s+(.*)")
 
 
 def to_anchor(heading: str) -> str:
-    """The form in which links name a heading."""
+    """Convert a heading to the anchor that links use."""
     return _PUNCTUATION.sub("", heading.strip().lower()).replace(" ", "-")
 
 
 def extract_anchors(text: str) -> frozenset[str]:
-    """The anchors of a document's headings."""
+    """Return the anchors of a document's headings."""
     prose = (line.text for line in iter_markdown_lines(text) if line.fence_info is None)
     return frozenset(to_anchor(found[1]) for line in prose if (found := _HEADING.match(line)))

@@ -1,7 +1,4 @@
-"""The order of work packages.
-
-What waits for what, what can run side by side, and where they wait in a circle.
-"""
+"""Order of work packages: dependencies, scope overlaps, parallel waves and cycles."""
 
 from __future__ import annotations
 
@@ -14,90 +11,74 @@ DependencyMap = Mapping[str, frozenset[str]]
 
 
 def find_plan_problems(packages: Sequence[WorkPackage]) -> Iterator[tuple[int, PackageProblem]]:
-    """What is wrong with packages as a whole, with the position of the package concerned.
+    """Yield the problems of the packages as a whole, with the index of the package concerned.
 
-    An id twice, an unknown dependency, a cycle, two features at once.
+    A duplicate id, an unknown dependency, a cycle, or more than one feature.
     """
-    first: dict[str, int] = {}
+    index_by_id: dict[str, int] = {}
 
-    for at, package in enumerate(packages):
-        if first.setdefault(package.work_package_id, at) != at:
-            yield at, PackageProblem("work_package_id", f"{package.work_package_id} appears twice")
+    for index, package in enumerate(packages):
+        id_ = package.work_package_id
+        if index_by_id.setdefault(id_, index) != index:
+            yield index, PackageProblem("work_package_id", f"{id_} appears twice")
 
-        if package.feature_slug != packages[0].feature_slug:
-            yield (
-                at,
-                PackageProblem(
-                    "feature_slug", f"is not {packages[0].feature_slug}, as in the other packages"
-                ),
-            )
+        slug = packages[0].feature_slug
+        if package.feature_slug != slug:
+            message = f"is not {slug}, as in the other packages"
+            yield index, PackageProblem("feature_slug", message)
 
-    for at, package in enumerate(packages):
+    for index, package in enumerate(packages):
         for other in package.dependencies:
-            if other not in first:
-                yield (
-                    at,
-                    PackageProblem(
-                        "dependencies", f"names {other}, which is not a package here", other
-                    ),
-                )
+            if other not in index_by_id:
+                message = f"names {other}, which is not a package here"
+                yield index, PackageProblem("dependencies", message, other)
 
-    for cycle in find_cycles(
-        {package.work_package_id: package.dependencies for package in packages}
-    ):
-        yield (
-            first[cycle[0]],
-            PackageProblem("dependencies", f"form a dependency cycle: {' -> '.join(cycle)}"),
-        )
+    needs = {package.work_package_id: package.dependencies for package in packages}
+    for cycle in find_cycles(needs):
+        message = f"form a dependency cycle: {' -> '.join(cycle)}"
+        yield index_by_id[cycle[0]], PackageProblem("dependencies", message)
 
 
 def compute_dependencies(packages: Sequence[WorkPackage]) -> DependencyMap:
-    """What each package waits for.
+    """Return what each package waits for: explicit dependencies and earlier overlapping packages.
 
-    Its explicit dependencies, and of two with overlapping scope the one that is first.
-
-    First is by explicit order, then by number, so that an overlap never makes a cycle. The packages
-    must be sound.
+    Of two packages with overlapping scopes, the later one waits: later by explicit order, then by
+    number, so that an overlap never creates a cycle. The packages must be valid.
     """
     explicit = {package.work_package_id: frozenset(package.dependencies) for package in packages}
-    order = {
-        name: position
-        for position, name in enumerate(name for wave in compute_waves(explicit) for name in wave)
-    }
-    found = {name: set(others) for name, others in explicit.items()}
+    order = [name for wave in compute_waves(explicit) for name in wave]
+    position = {name: index for index, name in enumerate(order)}
+    waits_for = {name: set(others) for name, others in explicit.items()}
 
-    for one, other in find_scope_overlaps(
-        {package.work_package_id: package.file_scope for package in packages}
-    ):
-        earlier, later = sorted((one, other), key=order.__getitem__)
-        found[later].add(earlier)
+    scopes = {package.work_package_id: package.file_scope for package in packages}
+    for pair in find_scope_overlaps(scopes):
+        earlier, later = sorted(pair, key=position.__getitem__)
+        waits_for[later].add(earlier)
 
-    return {name: frozenset(others) for name, others in found.items()}
+    return {name: frozenset(others) for name, others in waits_for.items()}
 
 
 def find_scope_overlaps(scopes: Mapping[str, Iterable[str]]) -> set[tuple[str, str]]:
-    """Pairs of names whose scopes may cover the same path, smaller name first.
+    """Return pairs of names whose scopes may cover the same path, smaller name first.
 
-    Entries are looked up by the leading parts without wildcard: only where those agree can two
-    entries meet.
+    Entries are indexed by their literal path prefix: two entries can only overlap if one prefix
+    starts with the other.
     """
-    by_head: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    by_prefix: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for name, entries in scopes.items():
         for entry in entries:
-            by_head.setdefault(get_literal_prefix(entry), []).append((name, entry))
+            by_prefix.setdefault(get_literal_prefix(entry), []).append((name, entry))
 
     pairs = set()
-    for head, owned in by_head.items():
-        above = [
-            other for length in range(len(head) + 1) for other in by_head.get(head[:length], ())
+    for prefix, owned in by_prefix.items():
+        candidates = [
+            other
+            for length in range(len(prefix) + 1)
+            for other in by_prefix.get(prefix[:length], ())
         ]
         for name, entry in owned:
-            for other, other_entry in above:
-                if name < other:
-                    pair = (name, other)
-                else:
-                    pair = (other, name)
-
+            for other, other_entry in candidates:
+                pair = (name, other) if name < other else (other, name)
                 if name != other and pair not in pairs and may_overlap(entry, other_entry):
                     pairs.add(pair)
 
@@ -105,32 +86,32 @@ def find_scope_overlaps(scopes: Mapping[str, Iterable[str]]) -> set[tuple[str, s
 
 
 def compute_waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
-    """Groups that can run side by side, one after the other.
+    """Return groups that can run in parallel, in order.
 
-    A name that waits for a cycle or a stranger is in none.
+    A name that waits for a cycle or an unknown name is in no group.
     """
-    left = {name: set(others) for name, others in waits_for.items()}
-    waited_for: dict[str, list[str]] = {}
-    for name, others in left.items():
+    remaining = {name: set(others) for name, others in waits_for.items()}
+    dependents: dict[str, list[str]] = {}
+    for name, others in remaining.items():
         for other in others:
-            waited_for.setdefault(other, []).append(name)
+            dependents.setdefault(other, []).append(name)
 
-    found = []
-    ready = sorted((name for name, others in left.items() if not others), key=_number_key)
+    waves = []
+    ready = sorted((name for name, others in remaining.items() if not others), key=_number_key)
 
     while ready:
-        found.append(tuple(ready))
+        waves.append(tuple(ready))
         following = set()
 
         for name in ready:
-            for waiting in waited_for.get(name, ()):
-                left[waiting].discard(name)
-                if not left[waiting]:
-                    following.add(waiting)
+            for dependent in dependents.get(name, ()):
+                remaining[dependent].discard(name)
+                if not remaining[dependent]:
+                    following.add(dependent)
 
         ready = sorted(following, key=_number_key)
 
-    return found
+    return waves
 
 
 def _number_key(name: str) -> tuple[int, str]:
@@ -140,7 +121,10 @@ def _number_key(name: str) -> tuple[int, str]:
 def find_ready_packages(
     waits_for: DependencyMap, states: Mapping[str, PackageState]
 ) -> tuple[str, ...]:
-    """The planned packages whose dependencies are all DONE. One without a recorded state is not."""
+    """Return the planned packages whose dependencies are all DONE.
+
+    A package without a recorded state is not ready.
+    """
     done = {name for name, state in states.items() if state is PackageState.DONE}
     planned = (
         name
@@ -151,23 +135,22 @@ def find_ready_packages(
 
 
 def find_cycles(needs: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
-    """Every knot of dependencies by one cycle each, the first name repeated at the end.
+    """Return one cycle for each group of cyclic dependencies, the first name repeated at the end.
 
-    Empty: there is an order.
-
-    Names that are no key are left out. Linear, whoever wrote the names.
+    An empty list means that an order exists. Names that are not keys are ignored. Runs in linear
+    time for any input.
     """
-    knots = _CycleFinder(needs)
-    found = []
+    finder = _CycleFinder(needs)
+    cycles = []
     for name in needs:
-        while cycle := knots.next_cycle(name):
-            found.append((*cycle, cycle[0]))
+        while cycle := finder.next_cycle(name):
+            cycles.append((*cycle, cycle[0]))
 
-    return found
+    return cycles
 
 
 class _CycleFinder:
-    """The names that wait for each other in a circle, or for such. Each is taken out once."""
+    """The names that are part of a cycle or wait for one. Each name is removed once."""
 
     def __init__(self, needs: Mapping[str, Collection[str]]) -> None:
         waits_for = {
@@ -180,17 +163,15 @@ class _CycleFinder:
 
         self._open = {name: len(others) for name, others in waits_for.items()}
         self._left = {name: iter(others) for name, others in waits_for.items()}
-        # The way that is being followed, and where each name stands in it
+        # Names of the path that is being followed, with their position in it
         self._path: dict[str, int] = {}
         self._remove([name for name, count in self._open.items() if not count])
 
     def next_cycle(self, start: str) -> tuple[str, ...]:
-        """Follow one open dependency after the other until a name comes again.
+        """Follow open dependencies from `start` until a name repeats; return that cycle, or ().
 
-        Empty when nothing is open here.
-
-        Whatever is left waits for something that is left. What was passed over is gone for good: it
-        is not asked again, and after a cycle the way goes on from where it was.
+        Every remaining name waits for a remaining name. Dependencies that were skipped are gone for
+        good and not visited again; after a cycle, the search continues from where the path was.
         """
         if start not in self._open:
             return ()
@@ -212,14 +193,14 @@ class _CycleFinder:
         return cycle
 
     def _pop_cycle(self, position: int) -> tuple[str, ...]:
-        """The end of the way, from a position on."""
+        """Remove the end of the path from a position on, and return it."""
         cycle: list[str] = []
         while len(self._path) > position:
             cycle.append(self._path.popitem()[0])
         return tuple(reversed(cycle))
 
     def _remove(self, names: list[str]) -> None:
-        """Take names out, and after them all that then wait for nothing."""
+        """Remove names, and then all names that wait for nothing any more."""
         while names:
             name = names.pop()
             if self._open.pop(name, None) is None:

@@ -1,7 +1,4 @@
-"""The packages of a plan as a graph.
-
-What waits for what and why, what can run side by side, whose scopes overlap.
-"""
+"""The packages of a plan as a graph: dependencies with reasons, waves, scope overlaps."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ _MAX_NAMED = 3
 
 
 class ScopeOverlap(msgspec.Struct, frozen=True):
-    """Two packages that may change the same paths: they are never in work at the same time."""
+    """Two packages that may change the same paths; they never run at the same time."""
 
     packages: tuple[str, str]
-    # Of the first and of the second, that meet
+    # Pairs of overlapping scope entries, of the first and of the second package
     entries: tuple[tuple[str, str], ...]
 
 
@@ -35,14 +32,14 @@ class PackageNode(msgspec.Struct, frozen=True):
     title: str
     state: str
     wave: int
-    # As the package says
+    # Explicit dependencies of the package
     dependencies: tuple[str, ...]
-    # These, and those that come first because of an overlap
+    # Explicit dependencies, and earlier packages with an overlapping scope
     waits_for: tuple[str, ...]
 
 
 class PlanView(msgspec.Struct, frozen=True):
-    """A plan that is sound: every package is in a wave."""
+    """A valid plan: every package is in a wave."""
 
     feature: str
     waves: tuple[tuple[str, ...], ...]
@@ -51,7 +48,7 @@ class PlanView(msgspec.Struct, frozen=True):
 
 
 def build_plan_view(packages: Sequence[WorkPackage], states: Mapping[str, str]) -> PlanView:
-    """The graph of sound packages, in the order in which they can be done."""
+    """Build the graph of valid packages, in an order in which they can be done."""
     by_id = {package.work_package_id: package for package in packages}
     waits_for = compute_dependencies(packages)
     ordered = compute_waves(waits_for)
@@ -69,7 +66,10 @@ def build_plan_view(packages: Sequence[WorkPackage], states: Mapping[str, str]) 
     )
 
     return PlanView(
-        packages[0].feature_slug if packages else "", tuple(ordered), nodes, _find_overlaps(by_id)
+        feature=packages[0].feature_slug if packages else "",
+        waves=tuple(ordered),
+        packages=nodes,
+        overlaps=_find_overlaps(by_id),
     )
 
 
@@ -90,20 +90,24 @@ def _find_overlapping_entries(one: WorkPackage, other: WorkPackage) -> tuple[tup
 
 
 def render_plan(view: PlanView) -> Iterator[str]:
-    """The graph for people: wave by wave, each package with its edges and the reason for each."""
-    yield f"{view.feature}: {_pluralize(len(view.packages), 'package')} in {_pluralize(len(view.waves), 'wave')}"
-    meetings = {frozenset(overlap.packages): overlap for overlap in view.overlaps}
+    """Yield the graph wave by wave: each package, what it waits for and why."""
+    packages = _pluralize(len(view.packages), "package")
+    waves = _pluralize(len(view.waves), "wave")
+    yield f"{view.feature}: {packages} in {waves}"
+
+    overlaps = {frozenset(overlap.packages): overlap for overlap in view.overlaps}
     nodes = {node.id: node for node in view.packages}
     width = max((len(node.id) for node in view.packages), default=0)
 
     for number, wave in enumerate(view.waves, 1):
-        yield f"wave {number}:" + (" side by side" if len(wave) > 1 else "")
+        yield f"wave {number}: in parallel" if len(wave) > 1 else f"wave {number}:"
         for id_ in wave:
             yield f"  {id_:<{width}}  {nodes[id_].state:<10}  {nodes[id_].title}"
-            yield from _edge_lines(nodes[id_], meetings, " " * (width + 4))
+            yield from _edge_lines(nodes[id_], overlaps, " " * (width + 4))
 
     if view.overlaps:
-        yield f"{_pluralize(len(view.overlaps), 'overlap')} of scope: the later package waits for the earlier"
+        count = _pluralize(len(view.overlaps), "overlap")
+        yield f"{count} of scope: the later package waits for the earlier"
 
 
 def _pluralize(number: int, thing: str) -> str:
@@ -113,28 +117,28 @@ def _pluralize(number: int, thing: str) -> str:
 
 
 def _edge_lines(
-    node: PackageNode, meetings: Mapping[frozenset[str], ScopeOverlap], indent: str
+    node: PackageNode, overlaps: Mapping[frozenset[str], ScopeOverlap], indent: str
 ) -> Iterator[str]:
     for position, other in enumerate(node.waits_for, 1):
         if position == len(node.waits_for):
             corner = "`--"
         else:
             corner = "|--"
-        yield f"{indent}{corner} after {other}: {'; '.join(_edge_reasons(node, other, meetings))}"
+        yield f"{indent}{corner} after {other}: {'; '.join(_edge_reasons(node, other, overlaps))}"
 
 
 def _edge_reasons(
-    node: PackageNode, other: str, meetings: Mapping[frozenset[str], ScopeOverlap]
+    node: PackageNode, other: str, overlaps: Mapping[frozenset[str], ScopeOverlap]
 ) -> Iterator[str]:
     if other in node.dependencies:
         yield "depends on it"
-    overlap = meetings.get(frozenset((node.id, other)))
+    overlap = overlaps.get(frozenset((node.id, other)))
     if overlap is not None:
         yield f"both may change {_format_paths(overlap)}"
 
 
 def _format_paths(overlap: ScopeOverlap) -> str:
-    """The paths that meet: one name where both say the same, or one is inside the other."""
+    """Format the overlapping paths; the longer of each pair, which is the more specific one."""
     names = list(dict.fromkeys(max(pair, key=len) for pair in overlap.entries))
     if len(names) > _MAX_NAMED:
         more = f" and {len(names) - _MAX_NAMED} more"

@@ -1,7 +1,4 @@
-"""Features that get into one base one after the other.
-
-With whom a combination is red, which overlap.
-"""
+"""Features that are merged into the same base: overlaps, and failures of their combination."""
 
 from __future__ import annotations
 
@@ -15,21 +12,25 @@ _MAX_NAMED = 5
 
 
 def explain_failed_combination(branch: str, base: str, merged_subjects: Iterable[str]) -> str:
-    """Why a branch is not merged that passes alone, on a base that does.
+    """Explain why a branch that passes alone is not merged into a base that passes alone.
 
-    `merged`: the subjects since it began.
+    `merged_subjects` are the commit subjects that were merged since the branch started.
     """
     subjects = [*merged_subjects]
-    features = [found[1] for one in subjects if (found := _FEATURE_SUBJECT.match(one))]
-    since = _join_names([*dict.fromkeys(features)] or [f'"{one}"' for one in subjects])
+    matches = (_FEATURE_SUBJECT.match(subject) for subject in subjects)
+    features = [*dict.fromkeys(match[1] for match in matches if match)]
+    merged = _join_names(features or [f'"{subject}"' for subject in subjects])
 
-    return f"the checks fail on {branch} merged into {base}, and pass on each alone; since it began came {since}"
+    return (
+        f"the checks fail on {branch} merged into {base}, but pass on each alone; "
+        f"merged since it started: {merged}"
+    )
 
 
 class FeatureOverlap(NamedTuple):
-    """Two features in work that change the same files.
+    """Two active features that change the same files.
 
-    `conflicts`: where, merged on paper; None: not known.
+    `conflicts` are the conflicting paths of a trial merge; None: not known.
     """
 
     first: str
@@ -39,31 +40,31 @@ class FeatureOverlap(NamedTuple):
 
 
 def find_feature_overlaps(changed: Mapping[str, Collection[str]]) -> Iterator[FeatureOverlap]:
-    """Each pair of features that changes the same files."""
-    for one, other in combinations(sorted(changed), 2):
-        if both := tuple(sorted(set(changed[one]) & set(changed[other]))):
-            yield FeatureOverlap(one, other, both)
+    """Yield each pair of features that changes the same files."""
+    for first, second in combinations(sorted(changed), 2):
+        if shared := tuple(sorted(set(changed[first]) & set(changed[second]))):
+            yield FeatureOverlap(first, second, shared)
 
 
 def format_overlap(overlap: FeatureOverlap) -> str:
-    """What a person is told of it."""
+    """Describe an overlap in one line."""
     numbers = [slug.partition("-")[0] for slug in (overlap.first, overlap.second)]
     if len(set(numbers)) == len(numbers):
-        short = numbers
+        names = numbers
     else:
-        short = [overlap.first, overlap.second]
+        names = [overlap.first, overlap.second]
 
-    told = f"{short[0]} and {short[1]} both change {_join_names(overlap.paths)}"
+    line = f"{names[0]} and {names[1]} both change {_join_names(overlap.paths)}"
     if overlap.conflicts is None:
-        return told
+        return line
     if overlap.conflicts:
-        return f"{told}: they conflict in {_join_names(overlap.conflicts)}"
+        return f"{line}: they conflict in {_join_names(overlap.conflicts)}"
 
-    return f"{told}: no conflict on paper"
+    return f"{line}: no conflict in a trial merge"
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """A few by name, the rest by number."""
+    """Join the first few names, and count the rest."""
     if len(names) > _MAX_NAMED:
         more = f" and {len(names) - _MAX_NAMED} more"
     else:

@@ -1,10 +1,11 @@
-"""A work package from the fields of its front matter, and back.
+"""Convert between a work package and the fields of its front matter.
 
 The prose of the document is never read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -23,43 +24,46 @@ PackageFieldValue = (
     str | int | float | list[str] | dict[str, str] | dict[str, list[str]] | dict[str, str | float]
 )
 
-# What spec-kitty itself writes into its packages. Its states and histories are not ours, and are
-# passed over.
+# Keys that spec-kitty writes into its packages. We do not use its states and histories: they are
+# ignored.
 SPEC_KITTY_KEYS = frozenset(
     (
-        *(
-            "subtasks",
-            "phase",
-            "lane",
-            "assignee",
-            "agent",
-            "shell_pid",
-            "shell_pid_created_at",
-            "review_status",
-        ),
-        *(
-            "reviewed_by",
-            "review_ref",
-            "history",
-            "planning_base_branch",
-            "merge_target_branch",
-            "branch_strategy",
-        ),
-        *(
-            "base_branch",
-            "base_commit",
-            "created_at",
-            "agent_profile",
-            "authoritative_surface",
-            "create_intent",
-        ),
-        *("execution_mode", "model", "role", "tags", "task_type", "tracker_refs", "audience"),
+        "agent",
+        "agent_profile",
+        "assignee",
+        "audience",
+        "authoritative_surface",
+        "base_branch",
+        "base_commit",
+        "branch_strategy",
+        "create_intent",
+        "created_at",
+        "execution_mode",
+        "history",
+        "lane",
+        "merge_target_branch",
+        "model",
+        "phase",
+        "planning_base_branch",
+        "review_ref",
+        "review_status",
+        "reviewed_by",
+        "role",
+        "shell_pid",
+        "shell_pid_created_at",
+        "subtasks",
+        "tags",
+        "task_type",
+        "tracker_refs",
     )
 )
 
 
+_PERCENTAGE = re.compile(r"[0-9]{1,3}(\.[0-9]{1,2})?")
+
+
 class ParsedPackage(NamedTuple):
-    """A package, or None and why not; with the lines of its keys."""
+    """A package, or None with the reasons; and the lines of its keys."""
 
     package: WorkPackage | None
     findings: list[Finding]
@@ -67,8 +71,7 @@ class ParsedPackage(NamedTuple):
 
 
 def parse_package_fields(entries: YamlMapping, folder_slug: str = "") -> ParsedPackage:
-    """Read a package; anything unknown, missing or unsound is a finding, and then there is no
-    package.
+    """Parse a package. Anything unknown, missing or invalid is a finding, and the package is None.
 
     `folder_slug` is the name of the feature's folder, for documents that do not repeat it.
     """
@@ -100,29 +103,37 @@ def parse_package_fields(entries: YamlMapping, folder_slug: str = "") -> ParsedP
 
 
 _LIST_KEYS = (
-    *("allowed_dependencies", "forbidden_dependencies", "architecture_rules", "quality_rules"),
-    *("frozen_files", "executable_files"),
+    "allowed_dependencies",
+    "forbidden_dependencies",
+    "architecture_rules",
+    "quality_rules",
+    "frozen_files",
+    "executable_files",
 )
 
 
 def _read_either_list(fields: FieldReader, ours: str, theirs: str) -> tuple[str, ...]:
-    """A list under our name or under spec-kitty's; both at once would be a guess."""
+    """Read a list under our name or spec-kitty's; both at once would be ambiguous."""
     if fields.has(ours) and fields.has(theirs):
-        fields.report_problem(theirs, f"stands beside {ours}; keep one of them")
-    own = fields.read_texts(ours)
-    foreign = fields.read_texts(theirs)
-    return own or foreign
+        fields.report_problem(theirs, f"is given in addition to {ours}; keep one of them")
+
+    # Read both, so that neither is reported as unknown
+    our_values = fields.read_texts(ours)
+    their_values = fields.read_texts(theirs)
+    return our_values or their_values
 
 
 def _parse_deliverables(fields: FieldReader | None) -> Deliverables:
     if fields is None:
         return Deliverables()
 
-    found = Deliverables(
-        fields.read_texts("code"), fields.read_texts("tests"), fields.read_texts("documentation")
+    deliverables = Deliverables(
+        code=fields.read_texts("code"),
+        tests=fields.read_texts("tests"),
+        documentation=fields.read_texts("documentation"),
     )
     fields.report_unknown_keys()
-    return found
+    return deliverables
 
 
 def _parse_checks(fields: FieldReader | None) -> PackageChecks:
@@ -130,21 +141,19 @@ def _parse_checks(fields: FieldReader | None) -> PackageChecks:
         return PackageChecks()
 
     commands = {name: fields.read_optional_text(name) for name in CHECK_COMMANDS}
-    found = PackageChecks(
+    checks = PackageChecks(
         **commands, coverage_min=_parse_percentage(fields, fields.read_text("coverage_min"))
     )
     fields.report_unknown_keys()
 
-    return found
+    return checks
 
 
 def _parse_percentage(fields: FieldReader, text: str) -> float | None:
     if not text:
         return None
 
-    whole, dot, decimals = text.partition(".")
-    digits = whole.isascii() and whole.isdigit() and len(whole) <= 3
-    if digits and (not dot or (decimals.isascii() and decimals.isdigit() and len(decimals) <= 2)):
+    if _PERCENTAGE.fullmatch(text):
         return float(text)
 
     fields.report_problem(
@@ -154,9 +163,9 @@ def _parse_percentage(fields: FieldReader, text: str) -> float | None:
 
 
 def serialize_package(package: WorkPackage) -> dict[str, PackageFieldValue]:
-    """The fields of a package in the order of the document.
+    """Return the fields of a package in the order of the document.
 
-    Those of our own only where they say something.
+    Our own optional fields are included only if they are not empty.
     """
     deliverables = package.deliverables
     fields: dict[str, PackageFieldValue] = {
@@ -178,26 +187,22 @@ def serialize_package(package: WorkPackage) -> dict[str, PackageFieldValue]:
         "allowed_dependencies": [*package.allowed_dependencies],
     }
 
-    ours: dict[str, PackageFieldValue] = {
+    optional: dict[str, PackageFieldValue] = {
         "mission": package.mission,
         "feature_title": package.feature_title,
-    }
-    ours |= {key: [*getattr(package, key)] for key in _LIST_KEYS[1:]} | {
-        "descriptions": {**package.descriptions}
+        **{key: [*getattr(package, key)] for key in _LIST_KEYS[1:]},
+        "descriptions": {**package.descriptions},
     }
 
-    return fields | {key: value for key, value in ours.items() if value}
+    return fields | {key: value for key, value in optional.items() if value}
 
 
 def _serialize_checks(checks: PackageChecks) -> dict[str, str | float]:
-    written: dict[str, str | float] = {
+    fields: dict[str, str | float] = {
         name: command for name in CHECK_COMMANDS if (command := getattr(checks, name)) is not None
     }
     if checks.coverage_min is not None:
-        least = float(checks.coverage_min)
-        if least.is_integer():
-            written["coverage_min"] = int(least)
-        else:
-            written["coverage_min"] = least
+        minimum = float(checks.coverage_min)
+        fields["coverage_min"] = int(minimum) if minimum.is_integer() else minimum
 
-    return written
+    return fields

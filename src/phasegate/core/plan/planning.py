@@ -1,7 +1,4 @@
-"""Work packages made from the tasks of a plan.
-
-What must be done together, and what can be done side by side.
-"""
+"""Group the tasks of a plan into work packages."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ from phasegate.core.text.markdown_lines import collapse_whitespace, iter_markdow
 TASKS_PER_PACKAGE = 6
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
 _TEST_NAME = re.compile(r"test_.*|conftest\.py|.*[._-](?:test|spec|tests)\.[^.]+|.*Tests?\.[^.]+")
-# "Delete `a.py` and the file b.py", "Move a.py to c.py": what is gone afterwards is scope, but
-# nothing to be delivered.
+# "Delete `a.py` and the file b.py", "Move a.py to c.py": a removed file is in the scope, but is not
+# a deliverable.
 _REMOVAL_VERB = re.compile(r"\b(?:delet|remov|mov|renam)(?:e|es|ing)\b", re.I)
 _FILLERS = frozenset(
     (
@@ -43,7 +40,7 @@ _DOCUMENT = re.compile(r".*\.(?:md|mdx|rst|adoc|txt)|CHANGELOG|README|LICENSE")
 
 
 class Guidance(msgspec.Struct, frozen=True):
-    """What a plan says to all packages."""
+    """Rules of a plan that apply to all packages."""
 
     architecture_rules: tuple[str, ...] = ()
     allowed_dependencies: tuple[str, ...] = ()
@@ -59,10 +56,10 @@ def plan_packages(
     guidance: Guidance | None = None,
     tasks_per_package: int = TASKS_PER_PACKAGE,
 ) -> tuple[WorkPackage, ...]:
-    """Packages for sound tasks, numbered in an order in which they can be done.
+    """Group valid tasks into packages, numbered in an order in which they can be done.
 
-    Tasks that share a file, or wait for each other through others that do, are one package; a chain
-    in which each waits only for the one before is joined while it stays small.
+    Tasks that share a file, or that wait for each other through such tasks, are one package. A
+    chain in which each task waits only for the one before is joined while it stays small.
     """
     groups = _TaskGroups(tasks)
     groups.join_cycles()
@@ -82,13 +79,15 @@ def plan_packages(
     )
 
     return tuple(
-        _build_package(ids[g], members[g], sorted(ids[other] for other in needs[g]), common)
-        for g in order
+        _build_package(
+            ids[group], members[group], sorted(ids[other] for other in needs[group]), common
+        )
+        for group in order
     )
 
 
 class _TaskGroups:
-    """Tasks in groups, each known by the id of its first task."""
+    """Groups of tasks (a union-find), each identified by the id of its first task."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._tasks = tasks
@@ -116,19 +115,21 @@ class _TaskGroups:
         self._leader[second] = first
 
     def members(self) -> dict[str, list[Task]]:
-        found: dict[str, list[Task]] = {}
+        """Return the tasks of each group."""
+        members: dict[str, list[Task]] = {}
         for task in self._tasks:
-            found.setdefault(self._find_group(task.id), []).append(task)
-        return found
+            members.setdefault(self._find_group(task.id), []).append(task)
+        return members
 
     def dependencies(self) -> dict[str, set[str]]:
-        """Which group waits for which."""
+        """Return which group waits for which."""
         return {
             group: {self._find_group(other) for task in tasks for other in task.depends} - {group}
             for group, tasks in self.members().items()
         }
 
     def join_cycles(self) -> None:
+        """Join groups that wait for each other in a cycle."""
         while cycles := find_cycles(self.dependencies()):
             for cycle in cycles:
                 for group in cycle[1:]:
@@ -141,20 +142,20 @@ class _TaskGroups:
         size = Counter({group: len(tasks) for group, tasks in self.members().items()})
 
         for group, others in needs.items():
-            before = next(iter(others), group)
-            one = self._find_group(before)
-            two = self._find_group(group)
-            if len(others) == waiting[before] == 1 and size[one] + size[two] <= max_tasks:
-                self._join(before, group)
-                size[self._find_group(group)] = size[one] + size[two]
+            previous = next(iter(others), group)
+            is_chain = len(others) == waiting[previous] == 1
+            joined_size = size[self._find_group(previous)] + size[self._find_group(group)]
+            if is_chain and joined_size <= max_tasks:
+                self._join(previous, group)
+                size[self._find_group(group)] = joined_size
 
 
 def _build_package(
     id_: str, tasks: Sequence[Task], dependencies: Iterable[str], common: WorkPackage
 ) -> WorkPackage:
     paths = tuple(dict.fromkeys(path for task in tasks for path in task.files))
-    gone = find_removed_files(tasks)
-    kinds = {path: classify_file(path) for path in paths if path not in gone}
+    removed = find_removed_files(tasks)
+    kinds = {path: classify_file(path) for path in paths if path not in removed}
     requirements = dict.fromkeys(
         ref for task in tasks for ref in task.spec if is_requirement_id(ref)
     )
@@ -166,13 +167,16 @@ def _build_package(
         file_scope=paths,
         dependencies=tuple(dependencies),
         deliverables=Deliverables(
-            **{kind: tuple(p for p in kinds if kinds[p] == kind) for kind in _DELIVERABLE_KINDS}
+            **{
+                kind: tuple(path for path in kinds if kinds[path] == kind)
+                for kind in _DELIVERABLE_KINDS
+            }
         ),
         requirements=tuple(requirements),
         tasks=tuple(task.id for task in tasks),
         mission="\n".join(task.do or task.title for task in tasks),
         descriptions={
-            path: text for path, text in _describe_files(tasks).items() if path not in gone
+            path: text for path, text in _describe_files(tasks).items() if path not in removed
         },
     )
 
@@ -181,45 +185,44 @@ _DELIVERABLE_KINDS = ("code", "tests", "documentation")
 
 
 def find_removed_files(tasks: Sequence[Task]) -> frozenset[str]:
-    """The files that are to be gone in the end.
+    """Return the files that must not exist in the end.
 
-    Those that the last task about them says to delete, move or rename.
+    These are the files that the last task about them deletes, moves or renames.
     """
-    gone: set[str] = set()
+    removed: set[str] = set()
     for task in tasks:
-        removed = _find_removed_by_task(task)
-        gone = (gone - set(task.files)) | removed
+        removed = (removed - set(task.files)) | _find_removed_by_task(task)
 
-    return frozenset(gone)
+    return frozenset(removed)
 
 
 def _find_removed_by_task(task: Task) -> set[str]:
-    """The task's files that stand right behind a word for removing, one or several."""
-    known = {name: path for path in task.files for name in (path, path.rpartition("/")[2])}
-    found: set[str] = set()
+    """Return the files of a task that follow a removal verb in its text."""
+    path_by_name = {name: path for path in task.files for name in (path, path.rpartition("/")[2])}
+    removed: set[str] = set()
 
     for text in (task.title, task.do):
         for verb in _REMOVAL_VERB.finditer(text):
             for word in text[verb.end() :].split():
                 name = word.lstrip("`'\"*(").rstrip("`'\"*,;:.)")
-                if name in known:
-                    found.add(known[name])
+                if name in path_by_name:
+                    removed.add(path_by_name[name])
                 elif name.lower() not in _FILLERS:
                     break
 
-    return found
+    return removed
 
 
 def _describe_files(tasks: Sequence[Task]) -> Mapping[str, str]:
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for task in tasks:
         for path in task.files:
-            found.setdefault(path, task.title)
-    return found
+            descriptions.setdefault(path, task.title)
+    return descriptions
 
 
 def classify_file(path: str) -> str:
-    """Whether a file is code, a test or documentation, by its place and name."""
+    """Return "tests", "documentation" or "code", by the path and name of a file."""
     *folders, name = path.split("/")
     if not _TEST_FOLDERS.isdisjoint(folders) or _TEST_NAME.fullmatch(name):
         return "tests"
@@ -230,7 +233,10 @@ def classify_file(path: str) -> str:
 
 
 def read_guidance(plan: str) -> Guidance:
-    """The architecture rules and permitted dependencies that a plan.md lists under those headings."""
+    """Read the architecture rules and permitted dependencies from a plan.md.
+
+    They are lists under the headings "Architecture rules" and "Dependencies".
+    """
     rules: list[str] = []
     lists: dict[str, tuple[str, ...]] = {}
 
@@ -249,11 +255,15 @@ def read_guidance(plan: str) -> Guidance:
                 name for name in names if name and name.lower().rstrip(".") != "none"
             )
 
-    return Guidance(tuple(rules), lists.get("may add", ()), lists.get("may not add", ()))
+    return Guidance(
+        architecture_rules=tuple(rules),
+        allowed_dependencies=lists.get("may add", ()),
+        forbidden_dependencies=lists.get("may not add", ()),
+    )
 
 
 def _list_items(document: str) -> Iterator[tuple[str, str]]:
-    """The list items of a document, each with the heading above it, in lower case."""
+    """Yield the list items of a document, each with the heading above it in lower case."""
     heading = ""
 
     for line in iter_markdown_lines(document):

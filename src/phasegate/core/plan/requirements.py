@@ -1,4 +1,4 @@
-"""The requirements of a specification, by spec-kitty's annotations.
+"""Read the requirements of a specification from spec-kitty's annotations.
 
 Annotated ids are the authoritative ones.
 
@@ -9,7 +9,7 @@ Annotated ids are the authoritative ones.
     - Users can register with email and password
     <!-- /sk:fr -->
 
-An annotation is a comment alone on its line. In code fences, other comments and `code` it is only
+An annotation is a comment alone on its line. In code fences, other comments and `code` it is plain
 text.
 """
 
@@ -30,7 +30,7 @@ from phasegate.core.text.markdown_lines import (
 
 
 class Priority(StrEnum):
-    """How much a requirement matters."""
+    """Priority of a requirement."""
 
     CRITICAL = "critical"
     HIGH = "high"
@@ -39,7 +39,7 @@ class Priority(StrEnum):
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One requirement; `priority` is None where none was given."""
+    """One requirement; `priority` is None if it was not given."""
 
     id: str
     text: str
@@ -49,16 +49,14 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a specification says about its requirements, and everything that is wrong with how it
-    says it.
-    """
+    """The requirements of a specification, and all findings about their annotations."""
 
     requirements: tuple[Requirement, ...]
     findings: tuple[Finding, ...]
 
     @property
     def annotated(self) -> bool:
-        """Whether the ids come from annotations, and not from headings and lists."""
+        """Whether the ids come from annotations instead of headings and lists."""
         return any(requirement.annotated for requirement in self.requirements)
 
 
@@ -84,7 +82,7 @@ def read_spec(text: str, first_line: int = 1) -> Spec:
 
 
 def _parse_comment(line: str) -> str | None:
-    """The words of a comment that is alone on its line, and not indented like code."""
+    """Return the text of a comment that is alone on its line and not indented as code."""
     text = line.strip()
     if not (text.startswith("<!--") and text.find("-->") == len(text) - 3 > 3):
         return None
@@ -205,9 +203,9 @@ class _AnnotationReader:
             )
 
     def _parse_priority(self, number: int, text: str | None) -> Priority | None:
-        if text is None or text in tuple(Priority):
-            if text is None:
-                return None
+        if text is None:
+            return None
+        if text in tuple(Priority):
             return Priority(text)
 
         self._add_finding(
@@ -222,7 +220,7 @@ class _AnnotationReader:
             self._store_block()
 
     def _store_block(self) -> None:
-        """Take over the requirement that is open."""
+        """Store the open requirement and close it."""
         assert self._open is not None
         requirement = msgspec.structs.replace(
             self._open, text=collapse_whitespace(" ".join(self._text))
@@ -247,10 +245,11 @@ class _AnnotationReader:
             self._annotated[requirement.id] = requirement
             if not requirement.text:
                 self._add_finding(
-                    requirement.line, "empty-requirement", f"{requirement.id} says nothing"
+                    requirement.line, "empty-requirement", f"{requirement.id} has no text"
                 )
 
     def finish(self) -> Spec:
+        """Check the header against the blocks, and return the specification."""
         if self._open is not None:
             self._add_finding(
                 self._open.line,
@@ -262,7 +261,9 @@ class _AnnotationReader:
         self._check_count()
         self._check_coverage()
 
+        requirements = self._listed
         if self._blocks or self._header:
+            requirements = self._annotated
             for listed in self._listed.values():
                 if listed.id not in self._annotated:
                     self._add_finding(
@@ -271,12 +272,7 @@ class _AnnotationReader:
                         f"{listed.id} is not annotated, and does not count",
                     )
 
-        if self._blocks or self._header:
-            found = self._annotated
-        else:
-            found = self._listed
-
-        return Spec(tuple(found.values()), tuple(sorted(self._findings)))
+        return Spec(tuple(requirements.values()), tuple(sorted(self._findings)))
 
     def _check_count(self) -> None:
         line, text = self._header.get("fr-count", (0, ""))
@@ -310,20 +306,21 @@ class _AnnotationReader:
             )
             return
 
-        claimed = float(found[1])
-        covered = len(self._with_scenario & self._annotated.keys())
+        if not self._with_scenario or not self._annotated:
+            return
 
-        if (
-            self._with_scenario
-            and self._annotated
-            and abs(claimed - 100 * covered / len(self._annotated)) >= 1
-        ):
-            message = f"fr-coverage is {text}, but {covered} of {len(self._annotated)} requirements have a scenario"
-            self._add_finding(line, "false-coverage", message)
+        total = len(self._annotated)
+        covered = len(self._with_scenario & self._annotated.keys())
+        if abs(float(found[1]) - 100 * covered / total) >= 1:
+            self._add_finding(
+                line,
+                "false-coverage",
+                f"fr-coverage is {text}, but {covered} of {total} requirements have a scenario",
+            )
 
 
 def _strip_id(line: str) -> str:
-    """A line of a requirement without its bullet and its own id."""
+    """Remove the bullet and the requirement's own id from a line."""
     if found := _LISTED_ID.match(line):
         return found[2]
 

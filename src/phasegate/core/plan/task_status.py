@@ -1,8 +1,6 @@
-"""How far the tasks of a package are, as its agents report.
+"""Encode the task statuses of a package, as reported by its agents, as one line in its row.
 
-Kept as a line of text in the package's row.
-
-Loads nothing: `status` reads these lines.
+Imports nothing: `status` reads these lines.
 """
 
 from __future__ import annotations
@@ -15,38 +13,35 @@ NO_STATUS = "no status"
 
 
 def encode_task_statuses(tasks: Iterable[str], statuses: Mapping[str, str]) -> str:
-    """`1.1=COMPLETED 1.2`: every task of a package, with its last status if it has one."""
+    """Return `1.1=COMPLETED 1.2`: every task of a package, with its last status if it has one."""
     return " ".join(f"{name}={statuses[name]}" if name in statuses else name for name in tasks)
 
 
 def decode_task_statuses(line: str) -> dict[str, str]:
-    """The tasks of a row in their order; a task without a status has an empty one."""
+    """Return the tasks of a row in order; the status of a task without one is ""."""
     pairs = (word.partition("=") for word in line.split())
     return {name: status for name, _, status in pairs}
 
 
 def format_task_statuses(tasks: Mapping[str, str]) -> str:
-    """Each task with its status."""
+    """Format each task with its status."""
     return ", ".join(f"{name} {status or NO_STATUS}" for name, status in tasks.items())
 
 
 def summarize_tasks(packages: Mapping[str, Mapping[str, str]]) -> str:
-    """How many tasks of these packages are completed, and which failed.
+    """Return how many tasks of the packages are completed, and which failed; "" without tasks."""
+    statuses = {
+        f"{package_id} {name}": status
+        for package_id, tasks in packages.items()
+        for name, status in tasks.items()
+    }
+    if not statuses:
+        return ""
 
-    Nothing where there are no tasks.
-    """
-    total = sum(len(tasks) for tasks in packages.values())
-    done = sum(status == "COMPLETED" for tasks in packages.values() for status in tasks.values())
-    failed = [
-        f"{id_} {name}"
-        for id_, tasks in packages.items()
-        for name, said in tasks.items()
-        if said == "FAILED"
-    ]
+    completed = sum(status == "COMPLETED" for status in statuses.values())
+    failed = [name for name, status in statuses.items() if status == "FAILED"]
 
-    if total:
-        return f"tasks: {done} of {total} completed" + f"; FAILED: {', '.join(failed)}" * bool(
-            failed
-        )
-
-    return ""
+    summary = f"tasks: {completed} of {len(statuses)} completed"
+    if failed:
+        summary += f"; FAILED: {', '.join(failed)}"
+    return summary

@@ -1,6 +1,4 @@
-"""TASKS: the tasks of a `tasks.md`, as checkbox lines or YAML blocks.
-
-Checked as a whole; written back without loss.
+"""Parse and check the tasks of a `tasks.md`, given as checkbox lines or YAML blocks.
 
 - [ ] 1.1 Title of the task
   - File: path/one.py, path/two.py
@@ -40,7 +38,7 @@ ReadYaml = Callable[[str, int], YamlNode]
 
 
 class Layer(IntEnum):
-    """The first number of a task's id."""
+    """Layer of a task: the first number of its id."""
 
     DATA = 1
     LOGIC = 2
@@ -69,10 +67,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class TaskList(NamedTuple):
-    """All well-formed tasks with their lines, and everything that is wrong.
-
-    With findings it is no plan.
-    """
+    """All well-formed tasks with their lines, and all findings about the document."""
 
     tasks: tuple[Task, ...]
     lines: dict[str, int]
@@ -80,17 +75,17 @@ class TaskList(NamedTuple):
 
 
 class _Draft(NamedTuple):
-    """A task as it was written, before anything is checked."""
+    """A task as written, before anything is checked."""
 
     line: int
     id: str
     title: str
     done: bool
-    # The lines of each
+    # Lines of each field
     fields: dict[str, list[str]]
 
     def field(self, key: str) -> str:
-        """A field's lines as one text."""
+        """Return the lines of a field as one text."""
         return " ".join(self.fields.get(key, ()))
 
 
@@ -112,9 +107,9 @@ _EMPTY_VALUES = frozenset(("", "none", "-", "—", "n/a"))
 
 
 def parse_tasks(text: str, read_yaml: ReadYaml) -> TaskList:
-    """The tasks of a document, and all findings in one go.
+    """Parse the tasks of a document and report all findings at once.
 
-    Cycles, duplicates, dangling references, unknown layers.
+    Findings include cycles, duplicates, dangling references and unknown layers.
     """
     findings: list[Finding] = []
     tasks: dict[str, Task] = {}
@@ -126,27 +121,24 @@ def parse_tasks(text: str, read_yaml: ReadYaml) -> TaskList:
             continue
 
         if task.id in tasks:
-            where = f"first in line {lines[task.id]}"
-            findings.append(
-                Finding(draft.line, "duplicate-task", f"task {task.id} appears twice, {where}")
-            )
+            message = f"task {task.id} appears twice, first in line {lines[task.id]}"
+            findings.append(Finding(draft.line, "duplicate-task", message))
         else:
-            tasks[task.id], lines[task.id] = task, draft.line
+            tasks[task.id] = task
+            lines[task.id] = draft.line
 
     findings += _dependency_findings(tasks, lines)
     return TaskList(tuple(tasks.values()), lines, sorted(findings))
 
 
 def _drafts(text: str, read_yaml: ReadYaml, findings: list[Finding]) -> Iterator[_Draft]:
-    for block, group in groupby(
-        iter_markdown_lines(text), key=lambda line: (line.fence_line, line.fence_info)
-    ):
-        if block[1] is None:
-            yield from _checkbox_drafts(group, findings)
-        elif block[1].split(" ")[0].lower() in ("yaml", "yml"):
-            yield from _yaml_drafts(
-                "\n".join(line.text for line in group), block[0] + 1, read_yaml, findings
-            )
+    blocks = groupby(iter_markdown_lines(text), key=lambda line: (line.fence_line, line.fence_info))
+    for (fence_line, fence_info), lines in blocks:
+        if fence_info is None:
+            yield from _checkbox_drafts(lines, findings)
+        elif fence_info.split(" ")[0].lower() in ("yaml", "yml"):
+            block = "\n".join(line.text for line in lines)
+            yield from _yaml_drafts(block, fence_line + 1, read_yaml, findings)
 
 
 def _checkbox_drafts(lines: Iterable[MarkdownLine], findings: list[Finding]) -> Iterator[_Draft]:
@@ -190,9 +182,9 @@ def _checkbox_drafts(lines: Iterable[MarkdownLine], findings: list[Finding]) -> 
 
 
 def _read_field_line(draft: _Draft, label: str, line: MarkdownLine, findings: list[Finding]) -> str:
-    """Read one line below a task: a field, or more of the field above.
+    """Read one line below a task: a field, or the continuation of the field above.
 
-    Gives the field that it belongs to.
+    Return the field that the line belongs to.
     """
     found = _FIELD.fullmatch(line.text)
     if found:
@@ -273,14 +265,14 @@ def _yaml_draft(item: YamlMapping, findings: list[Finding]) -> _Draft:
 
 
 def _list_text(fields: FieldReader, item: YamlMapping, key: str) -> str:
-    """A list as it would stand on a checkbox line; a single value stands there as it is."""
+    """Return a list as it would be written on a checkbox line; a single value unchanged."""
     if isinstance(item.values.get(key), YamlText):
         return fields.read_text(key)
     return _join_list(fields.read_texts(key))
 
 
 def _build_task(draft: _Draft, findings: list[Finding]) -> Task | None:
-    """The task that a draft means; None, and a finding, if it has no usable id."""
+    """Build the task of a draft; None, with a finding, if it has no usable id."""
     if not _TASK_ID.fullmatch(draft.id):
         findings.append(
             Finding(draft.line, "bad-task-id", f"{quote_text(draft.id)} is not an id such as 1.1")
@@ -291,7 +283,7 @@ def _build_task(draft: _Draft, findings: list[Finding]) -> Task | None:
         layers = ", ".join(f"{layer.value} {layer.name.lower()}" for layer in Layer)
         findings.append(
             Finding(
-                draft.line, "unknown-layer", f"task {draft.id} is in no layer; there are {layers}"
+                draft.line, "unknown-layer", f"task {draft.id} is in no layer; available: {layers}"
             )
         )
         return None
@@ -318,17 +310,18 @@ def _build_task(draft: _Draft, findings: list[Finding]) -> Task | None:
 def _read_list(draft: _Draft, key: str, findings: list[Finding]) -> tuple[str, ...]:
     values = _split_list(draft.field(key), allow_blanks=key == "spec")
     if values is None:
-        message = f"task {draft.id}: {key} must be values with commas between them; one with blanks goes in backticks"
+        message = (
+            f"task {draft.id}: {key} must be a comma-separated list; "
+            "put a value with blanks in backticks"
+        )
         findings.append(Finding(draft.line, "bad-list", message))
         return ()
+
     return values
 
 
 def _split_list(text: str, allow_blanks: bool) -> tuple[str, ...] | None:
-    """Values between commas, each alone or in backticks.
-
-    None if a value has words of comment beside it.
-    """
+    """Split comma-separated values, plain or in backticks; None if one has a comment beside it."""
     if text.strip().lower() in _EMPTY_VALUES:
         return ()
 

@@ -1,4 +1,4 @@
-"""From each requirement to its packages, commits and tests, and what is missing on the way."""
+"""Trace each requirement to its packages, commits and tests, and report what is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRACE_STEPS = ("package", "commit", "test")
 
 
 class PackageTraceData(NamedTuple):
-    """A package and what there is of its work: its commits, and the texts of its tests, by path."""
+    """A package with its commits, and the texts of its tests by path."""
 
     package: WorkPackage
     commits: tuple[Commit, ...]
@@ -30,12 +30,12 @@ class CommitLink(msgspec.Struct, frozen=True):
 
 
 class TestLink(msgspec.Struct, frozen=True):
-    # Not a test of ours
+    # pytest must not collect this class
     __test__ = False
 
     path: str
     package: str
-    # The test says the requirement's id
+    # The text of the test contains the requirement id
     names_it: bool
 
 
@@ -51,7 +51,7 @@ class RequirementTrace(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The steps for which there is nothing."""
+        """The steps for which nothing was found."""
         found = (self.packages, self.commits, self.tests)
         return tuple(step for step, there in zip(TRACE_STEPS, found, strict=True) if not there)
 
@@ -59,16 +59,19 @@ class RequirementTrace(msgspec.Struct, frozen=True):
 def trace_requirements(
     requirements: Sequence[Requirement], works: Sequence[PackageTraceData]
 ) -> tuple[RequirementTrace, ...]:
-    """Follow each requirement.
+    """Trace each requirement.
 
-    What names ids counts for those; what names none, for all that its package serves.
+    Commits and tests that name ids count for these; those that name none count for all requirements
+    of their package.
     """
-    named = _build_id_finder([requirement.id for requirement in requirements])
+    find_ids = _build_id_finder([requirement.id for requirement in requirements])
     commits = [
-        (work.package, commit, named(commit.message)) for work in works for commit in work.commits
+        (work.package, commit, find_ids(commit.message))
+        for work in works
+        for commit in work.commits
     ]
     tests = [
-        (work.package, path, named(text)) for work in works for path, text in work.tests.items()
+        (work.package, path, find_ids(text)) for work in works for path, text in work.tests.items()
     ]
 
     return tuple(
@@ -104,25 +107,26 @@ def _trace_requirement(
 
 
 def _build_id_finder(ids: Sequence[str]) -> Callable[[str], frozenset[str]]:
-    """Finds the known ids in a text, each as a whole."""
+    """Return a function that finds the known ids in a text, as whole words."""
     words = "|".join(re.escape(id_) for id_ in sorted(ids, key=len, reverse=True))
-    form = re.compile(rf"(?<![\w-])(?:{words})(?![\w-])")
-    return lambda text: frozenset(form.findall(text)) if ids else frozenset()
+    pattern = re.compile(rf"(?<![\w-])(?:{words})(?![\w-])")
+    return lambda text: frozenset(pattern.findall(text)) if ids else frozenset()
 
 
 def render_trace(traced: Sequence[RequirementTrace]) -> Iterator[str]:
-    """The report for people: every requirement with what was found, then what is missing in all."""
-    for one in traced:
-        yield f"{one.id}  {one.text}".rstrip()
-        yield f"  packages  {', '.join(one.packages) or '-'}"
+    """Yield the report: every requirement with what was found, then a summary of the gaps."""
+    for trace in traced:
+        yield f"{trace.id}  {trace.text}".rstrip()
+        yield f"  packages  {', '.join(trace.packages) or '-'}"
         yield from _list_lines(
-            "commits", [f"{commit.id[:10]} {commit.subject}" for commit in one.commits]
+            "commits", [f"{commit.id[:10]} {commit.subject}" for commit in trace.commits]
         )
         yield from _list_lines(
-            "tests", [f"{test.path}{' (names it)' if test.names_it else ''}" for test in one.tests]
+            "tests",
+            [f"{test.path}{' (names it)' if test.names_it else ''}" for test in trace.tests],
         )
-        if one.missing:
-            yield f"  MISSING   {', '.join(one.missing)}"
+        if trace.missing:
+            yield f"  MISSING   {', '.join(trace.missing)}"
 
     yield summarize_trace(traced)
 
@@ -133,9 +137,14 @@ def _list_lines(title: str, items: Sequence[str]) -> Iterator[str]:
 
 
 def summarize_trace(traced: Sequence[RequirementTrace]) -> str:
-    """How many requirements there are, and how many lack what."""
+    """Return the number of requirements, and how many lack a package, a commit or a test."""
     if not traced:
         return "no requirements"
-    gaps = [f"{sum(step in one.missing for one in traced)} without {step}" for step in TRACE_STEPS]
-    found = [gap for gap in gaps if not gap.startswith("0 ")]
-    return f"{len(traced)} requirements: {', '.join(found) or 'each has a package, a commit and a test'}"
+    gaps = []
+    for step in TRACE_STEPS:
+        count = sum(step in trace.missing for trace in traced)
+        if count:
+            gaps.append(f"{count} without {step}")
+
+    summary = ", ".join(gaps) or "each has a package, a commit and a test"
+    return f"{len(traced)} requirements: {summary}"

@@ -1,12 +1,11 @@
-"""A work package: what its front matter says, which states it can be in, and what makes one
-invalid.
-"""
+"""A work package: its front matter, its states, and the checks of its fields."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -18,7 +17,7 @@ from phasegate.core.paths.scope import LITTER_PATTERNS, Scope
 from phasegate.core.text.finding import quote_text
 
 MAX_AGENTS = 16
-# The shipped language profiles, in the order in which a repository is asked what it is.
+# The shipped language profiles, in the order in which they are tried on a repository
 PROFILES = ("rust", "go", "typescript", "python")
 CHECK_COMMANDS = ("setup", "build", "test", "lint", "typecheck", "coverage")
 T = TypeVar("T")
@@ -31,7 +30,7 @@ _PROFILE = re.compile(r"[a-z][a-z0-9-]{0,40}")
 
 
 class Deliverables(msgspec.Struct, frozen=True):
-    """The files that must be there in the end, by kind."""
+    """The files that must exist in the end, by kind."""
 
     code: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
@@ -39,14 +38,14 @@ class Deliverables(msgspec.Struct, frozen=True):
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Every file, in the order in which they are split among agents."""
+        """All files, in the order in which they are split among agents."""
         return (*self.code, *self.tests, *self.documentation)
 
 
 class PackageChecks(msgspec.Struct, frozen=True):
-    """Commands that override the profile's.
+    """Commands that override those of the profile.
 
-    None leaves the profile's, an empty one is not asked for.
+    None keeps the profile's command, an empty one disables it.
     """
 
     setup: str | None = None
@@ -61,7 +60,7 @@ class PackageChecks(msgspec.Struct, frozen=True):
 class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
     """The front matter of a `WPnn.md`.
 
-    Fields behind `allowed_dependencies` are ours, and optional in a document.
+    The fields after `allowed_dependencies` are our own, and optional in a document.
     """
 
     work_package_id: str
@@ -78,7 +77,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
     allowed_dependencies: tuple[str, ...] = ()
     mission: str = ""
     feature_title: str = ""
-    # Of deliverables, by path
+    # Descriptions of deliverables, by path
     descriptions: Mapping[str, str] = msgspec.field(default_factory=dict)
     architecture_rules: tuple[str, ...] = ()
     quality_rules: tuple[str, ...] = ()
@@ -93,7 +92,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def branch(self) -> str:
-        """The branch that the package's work is on."""
+        """The branch of the package."""
         return f"feat/{self.feature_slug}-{self.work_package_id}"
 
     @property
@@ -108,7 +107,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
         own_folders: Sequence[str] = OWN_FOLDERS,
         protected: Sequence[str] = (),
     ) -> Scope:
-        """What may change; the package's own document in the checkout is set aside."""
+        """Return the scope of the package; its own document in the checkout is ignored."""
         return Scope(
             self.file_scope,
             executable=self.executable_files,
@@ -121,7 +120,7 @@ class WorkPackage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackageState(StrEnum):
-    """Where a package stands."""
+    """State of a package."""
 
     PLANNED = "PLANNED"
     DOING = "DOING"
@@ -131,17 +130,17 @@ class PackageState(StrEnum):
 
 
 def split_evenly(items: Sequence[T], parts: int) -> tuple[tuple[T, ...], ...]:
-    """Contiguous near-equal parts, larger ones first.
+    """Split items into contiguous parts of nearly equal size, larger ones first.
 
-    More parts than items leave empty ones at the end.
+    With more parts than items, the last ones are empty.
     """
     size, larger = divmod(len(items), parts)
-    ends = [(n + 1) * size + min(n + 1, larger) for n in range(parts)]
-    return tuple(tuple(items[start:end]) for start, end in zip([0, *ends], ends, strict=False))
+    starts = [number * size + min(number, larger) for number in range(parts + 1)]
+    return tuple(tuple(items[start:end]) for start, end in pairwise(starts))
 
 
 class PackageProblem(NamedTuple):
-    """What is wrong with a field; `value` is the item of a list that is meant."""
+    """A problem with a field; `value` is the list item concerned."""
 
     key: str
     message: str
@@ -149,22 +148,22 @@ class PackageProblem(NamedTuple):
 
 
 def is_safe_slug(slug: str) -> bool:
-    """Whether a feature's name can be a folder and part of a branch: `NNN-words` and nothing else."""
+    """Return whether a feature's name is safe as a folder and in a branch name: `NNN-words`."""
     return _SLUG.fullmatch(slug) is not None and len(slug) <= 100
 
 
 def is_package_id(text: str) -> bool:
-    """Whether a text is an id such as WP01."""
+    """Return whether a text is an id such as WP01."""
     return _PACKAGE_ID.fullmatch(text) is not None
 
 
 def is_requirement_id(text: str) -> bool:
-    """Whether a text is an id such as FR-AUTH-001."""
+    """Return whether a text is an id such as FR-AUTH-001."""
     return _REQUIREMENT_ID.fullmatch(text) is not None
 
 
 def find_package_problems(package: WorkPackage) -> Iterator[PackageProblem]:
-    """Everything that makes a package invalid by itself."""
+    """Yield everything that makes a package invalid by itself."""
     yield from _name_problems(package)
     yield from _list_problems(package)
     yield from _scope_problems(package)
@@ -172,8 +171,8 @@ def find_package_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     if not 1 <= package.num_agents <= MAX_AGENTS:
         yield PackageProblem("num_agents", f"must be 1 to {MAX_AGENTS}")
 
-    least = package.checks.coverage_min
-    if least is not None and not (0 <= least <= 100 and round(least, 2) == least):
+    minimum = package.checks.coverage_min
+    if minimum is not None and not (0 <= minimum <= 100 and round(minimum, 2) == minimum):
         yield PackageProblem(
             "checks.coverage_min", "must be a percentage from 0 to 100 with at most two decimals"
         )
@@ -201,19 +200,19 @@ def _name_problems(package: WorkPackage) -> Iterator[PackageProblem]:
 
 
 def _list_problems(package: WorkPackage) -> Iterator[PackageProblem]:
-    """Lists of names: each of its form, none twice."""
-    forms = {"dependencies": _PACKAGE_ID, "requirements": _REQUIREMENT_ID, "tasks": _TASK_ID}
+    """Check that each value of a list has the right form, and that none is repeated."""
+    patterns = {"dependencies": _PACKAGE_ID, "requirements": _REQUIREMENT_ID, "tasks": _TASK_ID}
 
-    for key, form in forms.items():
+    for key, pattern in patterns.items():
         values: tuple[str, ...] = getattr(package, key)
         yield from (
-            PackageProblem(key, f"holds {quote_text(v)}, which is not a valid id", v)
-            for v in values
-            if not form.fullmatch(v)
+            PackageProblem(key, f"holds {quote_text(value)}, which is not a valid id", value)
+            for value in values
+            if not pattern.fullmatch(value)
         )
 
     for key in (
-        *forms,
+        *patterns,
         "file_scope",
         "allowed_dependencies",
         "forbidden_dependencies",
@@ -225,18 +224,15 @@ def _list_problems(package: WorkPackage) -> Iterator[PackageProblem]:
 
 
 def _repetition_problems(key: str, values: Sequence[str]) -> Iterator[PackageProblem]:
-    seen: set[str] = set()
+    previous: set[str] = set()
     for value in values:
-        if value in seen:
+        if value in previous:
             yield PackageProblem(key, f"holds {quote_text(value)} twice", value)
-        seen.add(value)
+        previous.add(value)
 
 
 def find_scope_entry_problem(entry: str) -> str | None:
-    """Why an entry of a scope could reach out of the worktree or means nothing.
-
-    None if it is sound.
-    """
+    """Return why a scope entry could reach outside of the worktree or is meaningless; else None."""
     if entry.startswith("!"):
         return "is an exclusion; list what may change instead"
     return find_path_problem(entry.removesuffix("/"))
@@ -280,13 +276,13 @@ def _deliverable_problem(path: str, scope: Scope) -> str | None:
     if not scope.covers(path):
         return "is not in the file scope"
     if scope.is_litter(path):
-        return "is tool litter that is never taken over"
+        return "is tool litter that is never collected"
 
     return None
 
 
 def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
-    """Words for people and agents: one printable line each; only the mission may be longer."""
+    """Check that texts are single printable lines; only the mission may have several."""
     if not package.title.strip():
         yield PackageProblem("title", "is missing")
 
@@ -316,7 +312,7 @@ def _text_problems(package: WorkPackage) -> Iterator[PackageProblem]:
 
 
 def _is_printable_line(text: str) -> bool:
-    """Printable, or at least no control character, no line end and nothing that UTF-8 cannot carry."""
+    """Return whether a text has no control characters, no line end and no lone surrogates."""
     return text.isprintable() or not any(
         c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in text
     )

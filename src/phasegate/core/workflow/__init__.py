@@ -1,3 +1,1 @@
-"""Workflows and phases as data, the gate decision, the lifecycle of a workflow, and spending
-limits.
-"""
+"""Workflows and phases as data, gate evaluation, the workflow lifecycle and spending limits."""

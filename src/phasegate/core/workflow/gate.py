@@ -1,6 +1,6 @@
-"""What a gate demands and what the evidence leads to.
+"""Evaluate a gate: its demands against the evidence.
 
-No verdict overrides a missing document or failed check.
+No verdict overrides a missing document or a failed check.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ BLOCKING_VERDICTS = frozenset({Verdict.REJECTED, Verdict.MAJOR_ISSUES})
 
 class GateOutcome(StrEnum):
     PASSED = "passed"
-    # A revision round may mend it
+    # Another revision round may fix it
     FAILED = "failed"
-    # A person must decide
+    # The user must decide
     BLOCKED = "blocked"
 
 
 class GateDemands(msgspec.Struct, frozen=True):
-    """What must be there, and what must have succeeded, before a gate passes."""
+    """The documents, commands and verdict that a gate requires."""
 
     artifacts: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class GateDemands(msgspec.Struct, frozen=True):
 
 
 class GateEvidence(msgspec.Struct, frozen=True):
-    """What we found ourselves. What is not listed here did not happen."""
+    """Our own evidence for a gate. Anything not listed here did not happen."""
 
     artifacts: frozenset[str] = frozenset()
     commands: Mapping[str, bool] = {}
@@ -45,29 +45,20 @@ class GateResult(msgspec.Struct, frozen=True):
 
 
 def evaluate_gate(demands: GateDemands, evidence: GateEvidence) -> GateResult:
-    """Decide a gate: documents first, then commands, then the verdict.
-
-    What was not shown counts as failed.
-    """
-    reasons = (
-        *(f"{name} is missing" for name in demands.artifacts if name not in evidence.artifacts),
-        *(
-            _command_failure(name, evidence)
-            for name in demands.commands
-            if evidence.commands.get(name) is not True
-        ),
-        *_verdict_failure(demands, evidence),
+    """Evaluate documents, commands and verdict. Missing evidence counts as failed."""
+    missing = (f"{name} is missing" for name in demands.artifacts if name not in evidence.artifacts)
+    failed = (
+        f"{name} failed" if name in evidence.commands else f"{name} was not run"
+        for name in demands.commands
+        if evidence.commands.get(name) is not True
     )
+    reasons = (*missing, *failed, *_verdict_failure(demands, evidence))
 
     if evidence.verdict in BLOCKING_VERDICTS:
         return GateResult(GateOutcome.BLOCKED, reasons)
-    return GateResult(GateOutcome.FAILED if reasons else GateOutcome.PASSED, reasons)
-
-
-def _command_failure(name: str, evidence: GateEvidence) -> str:
-    if name in evidence.commands:
-        return f"{name} failed"
-    return f"{name} was not run"
+    if reasons:
+        return GateResult(GateOutcome.FAILED, reasons)
+    return GateResult(GateOutcome.PASSED)
 
 
 def _verdict_failure(demands: GateDemands, evidence: GateEvidence) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""The life of a workflow: every step a person or the engine can take, and no other.
+"""The lifecycle of a workflow: every transition that the user or the engine can make.
 
-A step returns the workflow as it is afterwards, or a Refusal that says why it cannot be taken now.
+A transition returns the new workflow, or a Refusal with the reason why it is not possible now.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from phasegate.core.workflow.workflows import (
 
 
 class Stage(StrEnum):
-    """Where the current phase stands."""
+    """Stage of the current phase."""
 
     WORKING = "working"
     GATE_FAILED = "gate-failed"
@@ -34,22 +34,22 @@ ENDED_STAGES = frozenset({Stage.COMPLETED, Stage.CANCELLED})
 
 
 class Workflow(msgspec.Struct, frozen=True):
-    """One feature's way through its phases."""
+    """Position of a feature in its phases."""
 
     feature: str
     type: str
     phases: tuple[str, ...]
     index: int = 0
     stage: Stage = Stage.WORKING
-    # Of the phase; a person's answer begins another one, and no number comes twice
+    # Round of the phase. An order of the user starts a new round; numbers are never reused
     round: int = 1
     noun: str | None = None
     reason: str = ""
-    # What is tried again when the blocker is resolved
+    # The stage to return to when the blocker is resolved
     blocked_at: Stage = Stage.WORKING
-    # Those before a person's last answer: the limit counts from there
+    # Rounds before the user's last order: the limit counts from there
     rounds_before: int = 0
-    # The last round of each phase that was left, by its position: numbers go on after that
+    # Last round of each phase, by index; a phase that is entered again continues from there
     used: tuple[int, ...] = ()
 
     @property
@@ -70,7 +70,7 @@ class Workflow(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a step cannot be taken now, and what can."""
+    """Why a transition is not possible now, and a hint about what is."""
 
     reason: str
     hint: str = ""
@@ -86,23 +86,23 @@ def start(
     phases: tuple[str, ...],
     noun: str | None = None,
 ) -> WorkflowOrRefusal:
-    """A new workflow at its first phase, unless the feature has an active one."""
+    """Start a workflow at its first phase, unless the feature has an active one."""
     if any(workflow.feature == feature and workflow.is_active for workflow in existing):
         return Refusal(
-            f"feature {feature} has an active workflow", "go on with it, or cancel it first"
+            f"feature {feature} has an active workflow", "continue it, or cancel it first"
         )
 
-    wrong = find_phases_problem(phases)
-    if wrong:
-        return Refusal(f"workflow {type_}: {wrong}")
+    problem = find_phases_problem(phases)
+    if problem:
+        return Refusal(f"workflow {type_}: {problem}")
 
     return Workflow(feature=feature, type=type_, phases=phases, noun=noun)
 
 
 def apply_gate(workflow: Workflow, result: GateResult, limit: int) -> WorkflowOrRefusal:
-    """The gate was checked.
+    """Apply a gate result.
 
-    A failed one may be revised until the limit of rounds is used up; then a person decides.
+    A failed gate may be revised until `limit` rounds are used up; then the user decides.
     """
     if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED}:
         return _refuse(workflow, "check its gate")
@@ -119,7 +119,7 @@ def apply_gate(workflow: Workflow, result: GateResult, limit: int) -> WorkflowOr
 
 
 def advance(workflow: Workflow) -> WorkflowOrRefusal:
-    """Go on to the next phase, from a passed gate only."""
+    """Move to the next phase; only after a passed gate."""
     if workflow.stage is not Stage.GATE_PASSED:
         return _refuse(workflow, "advance", f"{gate_name(workflow.phase)} has not passed")
     if workflow.is_last_phase:
@@ -128,7 +128,7 @@ def advance(workflow: Workflow) -> WorkflowOrRefusal:
 
 
 def go_back(workflow: Workflow, phase: str, why: str) -> WorkflowOrRefusal:
-    """Go back to an earlier phase. Its gate and all gates behind it must pass again."""
+    """Move back to an earlier phase. Its gate and all later gates must pass again."""
     if not why.strip():
         return Refusal("going back needs a reason", 'back PHASE "why"')
     if not workflow.is_active:
@@ -137,61 +137,57 @@ def go_back(workflow: Workflow, phase: str, why: str) -> WorkflowOrRefusal:
     earlier = workflow.phases[: workflow.index]
     if phase not in earlier:
         if earlier:
-            there = f"earlier are: {', '.join(earlier)}"
+            hint = f"earlier phases: {', '.join(earlier)}"
         else:
-            there = "this is the first phase"
+            hint = "this is the first phase"
 
-        return Refusal(f"cannot go back: {phase} is not before {workflow.phase}", there)
+        return Refusal(f"cannot go back: {phase} is not before {workflow.phase}", hint)
 
     return _enter_phase(workflow, workflow.phases.index(phase))
 
 
 def _enter_phase(workflow: Workflow, index: int) -> Workflow:
-    """The workflow at the first of a phase's rounds.
-
-    A phase that was worked on before counts on from there.
-    """
-    used = [*workflow.used, *([0] * (len(workflow.phases) - len(workflow.used)))]
+    """Enter a phase. A phase that was entered before continues its round numbers."""
+    unused = [0] * (len(workflow.phases) - len(workflow.used))
+    used = [*workflow.used, *unused]
     used[workflow.index] = workflow.round
-    before = used[index]
-    begun = msgspec.structs.replace(
-        workflow, stage=Stage.WORKING, round=before + 1, rounds_before=before, reason=""
-    )
 
-    return msgspec.structs.replace(begun, index=index, used=tuple(used), blocked_at=Stage.WORKING)
+    return msgspec.structs.replace(
+        workflow,
+        index=index,
+        stage=Stage.WORKING,
+        round=used[index] + 1,
+        rounds_before=used[index],
+        used=tuple(used),
+        reason="",
+        blocked_at=Stage.WORKING,
+    )
 
 
 def retry(workflow: Workflow) -> WorkflowOrRefusal:
-    """One more round of the phase after a failed gate."""
+    """Start another round of the phase after a failed gate."""
     if workflow.stage is not Stage.GATE_FAILED:
         return _refuse(workflow, "retry", "no gate has failed")
     return msgspec.structs.replace(workflow, stage=Stage.WORKING, round=workflow.round + 1)
 
 
 def escalate(workflow: Workflow, why: str) -> WorkflowOrRefusal:
-    """Stop for a person."""
+    """Block the workflow until the user decides."""
     if not why.strip():
         return Refusal("an escalation needs a reason")
     if workflow.stage not in {Stage.WORKING, Stage.GATE_FAILED, Stage.GATE_PASSED}:
         return _refuse(workflow, "escalate")
 
+    # After a passed gate, a later step such as the merge is blocked: the gate stays passed.
+    blocked_at = Stage.GATE_PASSED if workflow.stage is Stage.GATE_PASSED else Stage.WORKING
     blocked = _move_to(workflow, Stage.BLOCKED, why.strip())
-    # Behind a passed gate it is the way on that is blocked, a merge for instance: the gate need not
-    # pass again.
-    passed = workflow.stage is Stage.GATE_PASSED
-
-    return msgspec.structs.replace(
-        blocked, blocked_at=Stage.GATE_PASSED if passed else Stage.WORKING
-    )
+    return msgspec.structs.replace(blocked, blocked_at=blocked_at)
 
 
 def resolve(workflow: Workflow, how: str) -> WorkflowOrRefusal:
-    """A person has resolved the blocker.
-
-    The blocked step is tried again, a phase in a new round, with all tries.
-    """
+    """Resolve a blocker and retry the blocked step; a phase starts a new round with all retries."""
     if not how.strip():
-        return Refusal("say how the blocker was resolved")
+        return Refusal("describe how the blocker was resolved")
     if workflow.stage is not Stage.BLOCKED:
         return _refuse(workflow, "resolve", "nothing is blocked")
 
@@ -214,19 +210,18 @@ def cancel(workflow: Workflow, reason: str) -> WorkflowOrRefusal:
 
 
 def complete(workflow: Workflow) -> WorkflowOrRefusal:
-    """End the workflow after the gate of its last phase has passed."""
+    """Complete the workflow; only after the gate of its last phase has passed."""
     if workflow.stage is not Stage.GATE_PASSED or not workflow.is_last_phase:
         return _refuse(workflow, "complete", "the gate of its last phase has not passed")
     return _move_to(workflow, Stage.COMPLETED)
 
 
 def build_state_view(workflow: Workflow | None) -> dict[str, object]:
-    """What state.json shows.
+    """Build the content of state.json: the fields of the read contract.
 
-    The fields of the read contract; `noun` only for a type of the user's own.
-
-    `stage` is there only where going on would be wrong: a failed gate, a blocker. A reader of the
-    block is then told what to do about that.
+    `noun` is included only for a user-defined workflow type. `stage` is included only if continuing
+    would be wrong (a failed gate, a blocker), so that the next-steps block suggests what to do
+    about it.
     """
     if workflow is None or not workflow.is_active:
         return {"active_workflow": None}
@@ -251,9 +246,9 @@ def build_state_view(workflow: Workflow | None) -> dict[str, object]:
 
 
 def choose_workflow(workflows: Iterable[Workflow], feature: str | None) -> WorkflowOrRefusal:
-    """The workflow that an order is about: the one that was asked for, else the only one in work.
+    """Return the requested workflow, else the only active one.
 
-    An order to the wrong feature cannot be taken back, so none is guessed.
+    An order to the wrong feature cannot be undone, so it never guesses.
     """
     active = {workflow.feature: workflow for workflow in workflows if workflow.is_active}
     if feature in active:
@@ -263,10 +258,8 @@ def choose_workflow(workflows: Iterable[Workflow], feature: str | None) -> Workf
     if len(active) == 1:
         return next(iter(active.values()))
 
-    return Refusal(
-        "no workflow is active" if not active else "several features are in work",
-        _active_features_hint(active),
-    )
+    reason = "several features are active" if active else "no workflow is active"
+    return Refusal(reason, _active_features_hint(active))
 
 
 def _active_features_hint(active: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Who gave an order."""
+"""The origin of an order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import msgspec
 
 
 class OrderOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The person, the door that they came through, the agent that asked.
+    """The user, the interface and the agent that gave an order.
 
-    All empty: recorded before it was kept.
+    All fields are empty in journals that were written before the origin was recorded.
     """
 
     person: str = ""
-    # Cli, or whichever other one; `engine` where the engine goes on by itself
+    # cli, mcp, board or another interface; `engine` if the engine continues by itself
     door: str = ""
     agent: str = ""
 

@@ -1,4 +1,4 @@
-"""What each phase does, as data: who works, what the gate behind it demands."""
+"""Phases as data: the kind of work, and the demands of the gate after it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from phasegate.core.workflow.workflows import split_phase_key
 
 
 class PhaseWork(StrEnum):
-    """How a phase is carried out."""
+    """How the work of a phase is done."""
 
-    # A writer with `plan`, then a critic with `challenge`
+    # A writer (role `plan`), then a critic (role `challenge`)
     PLANNING = "planning"
-    # Work packages with `implement`, each with `review`
+    # Work packages (role `implement`), each with a `review`
     PACKAGES = "packages"
-    # `review` of the whole feature
+    # A `review` of the whole feature
     REVIEW = "review"
-    # Commands first, then `review` of what they printed
+    # Commands first, then a `review` of their output
     COMMANDS = "commands"
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A phase's work and the evidence its gate demands.
+    """The work of a phase and the evidence that its gate demands.
 
-    Documents in the feature's folder, commands by name.
+    `artifacts` are documents in the feature's folder, `commands` are names.
     """
 
     work: PhaseWork
@@ -37,8 +37,8 @@ def _planning(*artifacts: str) -> Phase:
     return Phase(PhaseWork.PLANNING, artifacts)
 
 
-# Commands are names in a language profile. 12 to 15 have none by default: the user's own, or a
-# person's attestation.
+# Commands are names in a language profile. Phases 12 to 15 have none by default: the user
+# configures some, or attests how the phase was checked.
 PHASES: dict[str, Phase] = {
     "00-quick-scan": _planning("quick-scan.md"),
     "01-requirements": _planning("proposal.md", "spec.md"),
@@ -65,9 +65,10 @@ TASKS_FILE = "tasks.md"
 
 
 def get_phase(key: str) -> Phase:
-    """A phase's work; a phase of a user's own is reviewed by default.
+    """Return the work of a phase.
 
-    The strictest kind that needs no set-up.
+    An unknown, user-defined phase is a review by default: the strictest kind that needs no
+    configuration.
     """
     return PHASES.get(key) or Phase(PhaseWork.REVIEW, (f"REVIEW-{split_phase_key(key)[0]}.md",))
 
@@ -75,35 +76,27 @@ def get_phase(key: str) -> Phase:
 def required_artifacts(
     key: str, phases: tuple[str, ...], custom: tuple[str, ...] | None = None
 ) -> tuple[str, ...]:
-    """The documents that must exist before the gate of a phase passes, in the workflow that it
-    stands in.
+    """Return the documents that must exist before the gate of a phase passes, in its workflow.
 
-    A person may name others (`own`). Without tasks.md no packages could be made, whatever they
-    name.
+    The user may configure others (`custom`). tasks.md is always added to the last planning phase:
+    no packages can be planned without it.
     """
-    if custom is None:
-        named = get_phase(key).artifacts
-    else:
-        named = custom
+    artifacts = get_phase(key).artifacts if custom is None else custom
+    if key == _last_planning_phase(phases) and TASKS_FILE not in artifacts:
+        return (*artifacts, TASKS_FILE)
 
-    needs_tasks = key == _last_planning_phase(phases) and TASKS_FILE not in named
-    if needs_tasks:
-        return (*named, TASKS_FILE)
-
-    return named
+    return artifacts
 
 
 def _last_planning_phase(phases: tuple[str, ...]) -> str | None:
-    """The planning phase after which packages are made: it must deliver tasks.md."""
-    before: list[str] = []
+    """Return the last planning phase before packages are made: it must deliver tasks.md."""
+    last: str | None = None
 
     for key in phases:
-        if get_phase(key).work is PhaseWork.PACKAGES:
-            if before:
-                return before[-1]
-            return None
-
-        if get_phase(key).work is PhaseWork.PLANNING:
-            before.append(key)
+        work = get_phase(key).work
+        if work is PhaseWork.PACKAGES:
+            return last
+        if work is PhaseWork.PLANNING:
+            last = key
 
     return None

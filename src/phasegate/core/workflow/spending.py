@@ -1,4 +1,4 @@
-"""What agents have used, and the hard caps on it: nothing is started once one is reached."""
+"""Spending of agents and its hard caps: no job is started once a cap is reached."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ class Spending(NamedTuple):
 
 
 class SpendingCaps(NamedTuple):
-    """The most that one feature may use from its start to its end, and the most that all of them
-    may.
-    """
+    """Caps on one feature from its start to its end, and on all features together."""
 
     run_cost_usd: float
     total_cost_usd: float
@@ -23,7 +21,7 @@ class SpendingCaps(NamedTuple):
 
 
 def find_reached_cap(caps: SpendingCaps, run: Spending, total: Spending) -> tuple[str, str] | None:
-    """Which cap is reached, in words, and the key that raises it; None while there is room."""
+    """Return a description of the reached cap and its configuration key; None below all caps."""
     if run.cost_usd >= caps.run_cost_usd:
         return (
             f"this feature has used {run.cost_usd:.2f} of {caps.run_cost_usd:g} USD",
@@ -43,7 +41,7 @@ def find_reached_cap(caps: SpendingCaps, run: Spending, total: Spending) -> tupl
 
 
 def format_spending(spent: Spending) -> str:
-    """What was used, for people: `1.23 USD, 45 000 tokens`."""
+    """Format spending as `1.23 USD, 45 000 tokens`."""
     tokens = f"{spent.tokens:,}".replace(",", " ")
     if spent.cost_usd >= 0.01 or not spent.cost_usd:
         cost = f"{spent.cost_usd:.2f}"

@@ -1,11 +1,11 @@
-"""Phases and workflows as data: their keys, names, order.
+"""Phases and workflows as data: their keys, names and order.
 
-Light enough for the hook: it imports nothing.
+Imports nothing, so that the hook stays fast.
 """
 
 from __future__ import annotations
 
-# The order is the order of work, not of the numbers: local tests come before integration tests.
+# Phases in the order of work, not of their numbers: local tests come before integration tests.
 WORKFLOWS: dict[str, tuple[str, ...]] = {
     "feature": (
         "00-quick-scan",
@@ -58,7 +58,7 @@ WORKFLOWS: dict[str, tuple[str, ...]] = {
     "quick": ("01-requirements", "06-implementation", "08-code-review"),
 }
 
-# What the person is asked to describe at the start. None: the workflow starts by itself.
+# What the user is asked to describe at the start. None: the workflow starts without a description.
 DESCRIPTION_NOUNS: dict[str, str | None] = {
     "feature": "feature",
     "fix": "bug",
@@ -74,9 +74,9 @@ UNMERGED_WORKFLOWS = frozenset({"test-run"})
 
 
 def is_printable(text: object) -> bool:
-    """Whether a text can stand in a block.
+    """Return whether a text can be used in a block.
 
-    A non-empty string of printable ASCII without blanks at its ends.
+    It must be a non-empty string of printable ASCII without surrounding blanks.
     """
     return (
         isinstance(text, str)
@@ -88,18 +88,18 @@ def is_printable(text: object) -> bool:
 
 
 def split_phase_key(key: str) -> tuple[str, str]:
-    """The number and the name part of a phase key: `02-impact-analysis` -> `02`, `impact-analysis`."""
+    """Split a phase key: `02-impact-analysis` -> `02`, `impact-analysis`."""
     number, _, name = key.partition("-")
     return number, name
 
 
 def is_phase_named(key: str, text: str) -> bool:
-    """Whether a person means this phase: by its key, its number or its name."""
+    """Return whether a user's text means this phase: its key, its number or its name."""
     return text.lower() in (key, *split_phase_key(key))
 
 
 def resolve_display_name(key: str) -> str:
-    """The name that people see: `02-impact-analysis` -> `Phase 02 - Impact Analysis`."""
+    """Return the display name: `02-impact-analysis` -> `Phase 02 - Impact Analysis`."""
     number, name = split_phase_key(key)
     if not name:
         return f"Phase {key}"
@@ -108,22 +108,19 @@ def resolve_display_name(key: str) -> str:
 
 
 def gate_name(key: str) -> str:
-    """The gate after a phase: `08-code-review` -> `GATE-08`."""
+    """Return the name of the gate after a phase: `08-code-review` -> `GATE-08`."""
     return f"GATE-{split_phase_key(key)[0]}"
 
 
 def workflow_noun(workflow_type: str, custom_noun: str | None = None) -> str | None:
-    """What the person describes at the start of a workflow of this type.
-
-    None when it starts by itself.
-    """
+    """Return what the user describes at the start of a workflow; None if nothing."""
     if workflow_type in DESCRIPTION_NOUNS:
         return DESCRIPTION_NOUNS[workflow_type]
     return custom_noun or DEFAULT_NOUN
 
 
 def find_phases_problem(phases: tuple[str, ...]) -> str | None:
-    """What is wrong with a list of phases, in words; None when nothing is."""
+    """Return the problem with a list of phases; None if there is none."""
     if not phases:
         return "a workflow needs at least one phase"
 
@@ -132,8 +129,8 @@ def find_phases_problem(phases: tuple[str, ...]) -> str | None:
         if not is_printable(key) or not number.isalnum() or not name:
             return f"{key!r} is not a phase key; write it like 06-implementation"
 
-    doubled = [key for position, key in enumerate(phases) if key in phases[:position]]
-    if doubled:
-        return f"phase {doubled[0]} is listed twice"
+    duplicates = [key for position, key in enumerate(phases) if key in phases[:position]]
+    if duplicates:
+        return f"phase {duplicates[0]} is listed twice"
 
     return None

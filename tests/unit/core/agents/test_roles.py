@@ -83,4 +83,4 @@ def test_a_named_agent_that_cannot_be_started_is_refused_and_not_replaced() -> N
     refused = choose_agent_for_role("plan", "01-requirements", {"plan": "gemini"}, ("claude",))
     assert isinstance(refused, Refusal)
     assert refused.reason == "the agent gemini cannot be started"
-    assert refused.hint.startswith("there are: claude")
+    assert refused.hint.startswith("available: claude")

@@ -92,7 +92,7 @@ def test_the_first_bad_entry_is_named() -> None:
     links = chain(6)
     changed = [*links[:2], ChainLink(links[2].entry._replace(ts="then"), links[2].hash), *links[3:]]
     assert find_first_break(START, changed, [], []) == ChainBreak(
-        3, "was changed: its hash does not fit its fields and the entry before"
+        3, "was changed: its hash does not match its fields and the previous entry"
     )
     assert find_first_break(START, [*links[:3], *links[4:]], [], []) == ChainBreak(
         4, "is missing: entry 5 follows entry 3"

@@ -51,8 +51,8 @@ def look(**fields: object) -> PullRequestSnapshot:
 @pytest.mark.parametrize(
     "doubt",
     [
-        look(opinion=ReviewDecision.NOT_APPROVED),
-        look(opinion=ReviewDecision.CHANGES_REQUESTED),
+        look(review_decision=ReviewDecision.NOT_APPROVED),
+        look(review_decision=ReviewDecision.CHANGES_REQUESTED),
         look(checks_passed=None),
         look(checks_passed=False),
         look(mergeable=None),
@@ -73,7 +73,7 @@ def test_what_is_not_approved_green_and_mergeable_is_not_merged(doubt: PullReque
         pull(head="b" * 40),
         pull(base="other"),
         pull(state=PullState.CLOSED),
-        pull(without_branch=True),
+        pull(is_branch_deleted=True),
     ],
 )
 def test_another_head_another_base_a_closed_one_or_one_without_a_branch_stops_for_a_person(
@@ -92,7 +92,7 @@ def test_only_new_open_remarks_of_people_who_may_write_are_taken_up() -> None:
     assert step(look(remarks=(REMARK,))) is PullStep.FIX
     for left in (
         {"may_write": False},
-        {"settled": True},
+        {"is_settled": True},
         {"text": " "},
         {"text": f"Done.\n{build_marker('x', 'y')}"},
     ):

@@ -31,10 +31,10 @@ def test_the_drawing_shows_waves_edges_and_the_reason_for_each() -> None:
     ]
     assert [*render_plan(build_plan_view(plan, {"WP01": "DONE"}))] == [
         "001-a: 4 packages in 2 waves",
-        "wave 1: side by side",
+        "wave 1: in parallel",
         "  WP01  DONE        Do 1",
         "  WP02  PLANNED     Do 2",
-        "wave 2: side by side",
+        "wave 2: in parallel",
         "  WP03  PLANNED     Do 3",
         "        |-- after WP01: depends on it",
         "        `-- after WP02: both may change src/app.py",
