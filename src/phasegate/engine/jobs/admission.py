@@ -1,6 +1,6 @@
-"""Whether and how a job may start: caps, who stands in, whom its agent may ask.
+"""Admit a job: check spending caps, the fallback agent, and set up its request handler.
 
-The driver's part of a job.
+The caller is a driver, which has access to the record.
 """
 
 from __future__ import annotations
@@ -19,66 +19,66 @@ from phasegate.storage.rows import JobRow
 
 
 class OutsideMonitor(Protocol):
-    """A look at everything outside of a checkout, from before a job."""
+    """Detects changes outside of a checkout since a job started."""
 
     def list_changes(self) -> list[str]:
-        """The paths and refs that changed and are not ours."""
+        """Return the paths and refs that changed, except those that Phasegate itself changed."""
 
 
 def sync_checkout(assigned: JobAssignment) -> None:
-    """What a job wrote must not be lost once its end is on record: it is not asked again."""
+    """Write a job's files to disk before its end is recorded: after that it is not run again."""
     sync_file_system(assigned.checkout.parent)
 
 
 class DriverContext(NamedTuple):
-    """What a driver works with."""
+    """The ports and options of a driver."""
 
     project: Project
     record: RunRecord
     trails: TrailSink
-    # The requests of a job: its feature, its package or phase, its id
+    # arguments: feature, package or phase, job id
     make_request_handler: Callable[[str, str, str], SpoolRequestHandler]
     start_outside_monitor: Callable[[str, str], OutsideMonitor]
-    # That does it all, whatever the configuration says
+    # the agent for all roles, instead of the configured ones
     agent_override: str | None
     stop: Cancelled
-    # What a job has left, before its end is recorded
+    # makes the files of a job durable before its end is recorded
     sync_work: Callable[[JobAssignment], None] = sync_checkout
 
 
 class CapReached(NamedTuple):
-    """A hard cap is reached: nothing more is started before a person has raised it."""
+    """A spending cap that is reached. No job starts until the user raises it."""
 
     reason: str
     remedy: str
 
 
 class Admission(NamedTuple):
-    """What a worker is given besides the order itself."""
+    """What a job needs besides its assignment."""
 
-    # The job as the journal knows it from its start on
+    # the row that the journal has from the start of the job
     started_row: JobRow
     cap_reached: CapReached | None
-    # Another agent goes on, should this one run into a limit
+    # a fallback agent is available if this one is rate-limited
     has_fallback: bool
-    # How often in a row it came to one
+    # rate limits of this agent in a row
     consecutive_limits: int
     handle_request: SpoolRequestHandler
     start_outside_monitor: Callable[[], OutsideMonitor]
 
 
 def admit_job(context: DriverContext, assigned: JobAssignment) -> Admission:
-    """What holds for a job that is to start now."""
+    """Check the caps and build the admission of a job that starts now."""
     project = context.project
     feature = assigned.feature
     work = assigned.package_id
-    resting = context.record.rate_limited_agents(project.clock.time_s())
+    rate_limited = context.record.rate_limited_agents(project.clock.time_s())
     fallback = assigned.settings.fallback
 
     return Admission(
         started_row=_make_started_row(project, assigned),
         cap_reached=_check_caps(project, context.record, feature),
-        has_fallback=fallback is not None and fallback not in resting,
+        has_fallback=fallback is not None and fallback not in rate_limited,
         consecutive_limits=context.record.count_consecutive_limits(assigned.agent),
         handle_request=context.make_request_handler(
             feature, work or assigned.workflow_phase, assigned.job_id
@@ -90,14 +90,15 @@ def admit_job(context: DriverContext, assigned: JobAssignment) -> Admission:
 def _check_caps(project: Project, record: RecordReader, feature: str) -> CapReached | None:
     limits = project.config.limits
     caps = SpendingCaps(limits.run_cost_usd, limits.total_cost_usd, limits.run_tokens)
-    full = find_reached_cap(caps, record.total_spent(feature), record.total_spent())
-    if full is None:
+    reached = find_reached_cap(caps, record.total_spent(feature), record.total_spent())
+    if reached is None:
         return None
 
-    reason, key = full
-    remedy = f"raise {key} in [limits] of phasegate.toml if you want to go on, then resolve"
-
-    return CapReached(f"a limit is reached: {reason}", remedy)
+    reason, key = reached
+    return CapReached(
+        f"a limit is reached: {reason}",
+        f"to continue, raise {key} in [limits] of phasegate.toml, then resolve",
+    )
 
 
 def _make_started_row(project: Project, assigned: JobAssignment) -> JobRow:

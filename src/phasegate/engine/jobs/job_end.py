@@ -57,8 +57,8 @@ def interpret_job_end(
 ) -> JobEnd:
     """Return what the end of a job means. Only a normal end with a valid answer is DONE.
 
-    `consecutive_limits` is the number of rate limits in a row of this agent before this run: without
-    a known reset time, each one doubles the wait.
+    `consecutive_limits` is the number of rate limits in a row that this agent had before this run:
+    without a known reset time, each one doubles the wait.
     """
     answer = parse_answer(report.answer, assigned.phase, truncated=report.truncated)
     end = JobEnd(

@@ -1,6 +1,6 @@
-"""What an agent reports while it runs.
+"""Handle the events of a running agent: write them to its trail and update its activity.
 
-Noted in its trail as reported, not seen, and shown to who watches.
+The trail marks them as reported by the agent, not observed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from phasegate.core.audit.trail import (
 )
 from phasegate.core.display.activity import Activity, record_action, record_message, record_tokens
 
-# Of one job: the log has all of it, the trail is for reading
+# per job; the log is complete, the trail is for readers
 MAX_TRAIL_ENTRIES = 2_000
 MAX_TEXT_CHARS = 500
 
@@ -32,10 +32,9 @@ class _StartedCommand(NamedTuple):
 
 
 class LiveTrail:
-    """Takes the events of a run, and passes on those that belong into a trail, up to a number.
+    """Writes the events of a running agent to its trail, up to a limit.
 
-    A command is noted when its result comes, with what is known of it then; at the latest before
-    the next one.
+    A command is written together with its result, or without one before the next command.
     """
 
     def __init__(
@@ -61,11 +60,13 @@ class LiveTrail:
             self.flush_command(event)
         if event.kind is EventKind.BLOCKER:
             self.note_blockers(find_blockers(event.text))
-        if (done := make_trail_entry(self._agent, event)) is not None:
-            self._write_entry(done)
+
+        entry = make_trail_entry(self._agent, event)
+        if entry is not None:
+            self._write_entry(entry)
 
     def note_blockers(self, blockers: Iterable[str]) -> None:
-        """Note what keeps the agent from its work, each once."""
+        """Write every blocker once."""
         for text in blockers:
             if text not in self.blockers:
                 self.blockers.add(text)
@@ -74,19 +75,21 @@ class LiveTrail:
                 )
 
     def flush_command(self, result: AgentEvent | None = None) -> None:
-        """Note the command that was begun last; without a result it has none."""
-        begun = self._pending_command
+        """Write the last started command, with its result if there is one."""
+        started = self._pending_command
         self._pending_command = None
-        if begun is None:
+        if started is None:
             return
 
-        fields: dict[str, TrailValue] = {"command": begun.event.text[:MAX_TEXT_CHARS]}
+        fields: dict[str, TrailValue] = {"command": started.event.text[:MAX_TEXT_CHARS]}
         if result is not None:
-            fields |= {"exit_code": result.exit_code} if result.exit_code is not None else {}
-            fields |= {"duration_ms": round((self._clock_s() - begun.started_at_s) * 1000)}
-            fields |= {"failed": True} if result.failed else {}
+            if result.exit_code is not None:
+                fields["exit_code"] = result.exit_code
+            fields["duration_ms"] = round((self._clock_s() - started.started_at_s) * 1000)
+            if result.failed:
+                fields["failed"] = True
 
-        action = classify_command(begun.event.text)
+        action = classify_command(started.event.text)
         self._write_entry(self._agent.build_event(action, Source.REPORTED, **fields))
 
     def _write_entry(self, entry: TrailEvent) -> None:
@@ -95,18 +98,19 @@ class LiveTrail:
 
         self._entry_count += 1
         if self._entry_count > MAX_TRAIL_ENTRIES:
-            text = f"more than {MAX_TRAIL_ENTRIES} actions: the rest is in the log only"
+            text = f"more than {MAX_TRAIL_ENTRIES} actions: see the log for the rest"
             entry = PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=text)
 
         self._write(entry)
 
 
 def update_activity(activities: MutableMapping[str, Activity], job: str, event: AgentEvent) -> None:
-    """Keep what a job did last. The job that was heard last comes last."""
+    """Update the activity of a job; the job with the latest event is moved to the end."""
     activities[job] = apply_agent_event(activities.pop(job, Activity()), event)
 
 
 def apply_agent_event(before: Activity, event: AgentEvent) -> Activity:
+    """Return the activity after an event."""
     match event.kind:
         case EventKind.TEXT:
             return record_message(before, event.text if event.is_partial else f"{event.text}\n")
@@ -123,10 +127,7 @@ def apply_agent_event(before: Activity, event: AgentEvent) -> Activity:
 
 
 def make_trail_entry(agent: TrailActor, event: AgentEvent) -> TrailEvent | None:
-    """An event as an entry of the trail.
-
-    What an agent says, and what it used so far, is not one.
-    """
+    """Make the trail entry of an event; None for messages and token counts."""
     failed: dict[str, TrailValue] = {"failed": True} if event.failed else {}
 
     match event.kind:
@@ -159,7 +160,7 @@ def make_trail_entry(agent: TrailActor, event: AgentEvent) -> TrailEvent | None:
 
 
 def make_usage_entry(agent: TrailActor, usage: Usage) -> TrailEvent:
-    """What a run used, as its agent says."""
+    """Make the trail entry of a run's usage, as its agent reports it."""
     return agent.build_event(
         Action.USAGE,
         Source.REPORTED,

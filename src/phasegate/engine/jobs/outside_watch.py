@@ -1,10 +1,10 @@
-"""Where no sandbox holds: what changed outside of a checkout while an agent ran in it.
+"""Detect what changed outside of a checkout while an agent ran in it without a sandbox.
 
-Other packages and features in work move their branches meanwhile: each such move was noted. Their
-agents write to their own checkouts, and artifacts are written through us. All else that changed
-counts as the agent's: who did it cannot be told, and a person can look. What cannot be seen here at
-all: a write into the checkout of a package that is in work at the same time. That package's own
-scope, checks and review are what stands against it.
+Other packages and features move their branches at the same time; each such move is recorded. Their
+agents write to their own checkouts, and artifacts are written through Phasegate. Every other change
+is attributed to the agent: its author is unknown, and the user can check it. One write cannot be
+detected: into the checkout of a package that runs at the same time. The scope, the checks and the
+review of that package protect it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PackageRows = dict[tuple[str, str], PackageRow]
 
 
 class RepositoryMonitor:
-    """A look at everything outside before a job; `changes` is the look after it."""
+    """A snapshot of the repository before a job, compared with its current state."""
 
     def __init__(self, project: Project, reader: StoreReader, feature: str, work: str) -> None:
         self._project = project
@@ -41,10 +41,10 @@ class RepositoryMonitor:
         self._before = self._take_snapshot()
 
     def list_changes(self) -> list[str]:
-        """The paths and refs that changed and are not ours."""
+        """Return the paths and refs that changed, except those that Phasegate itself changed."""
         after = self._take_snapshot()
         others = self._find_other_active_packages()
-        found = find_outside_changes(
+        changes = find_outside_changes(
             self._project.repository, self._before, after, own_refs=(ANCHOR_REF,)
         )
         busy = tuple(
@@ -53,7 +53,7 @@ class RepositoryMonitor:
             for end in ("/", "-agent")
         )
 
-        return [change.path for change in found if not change.path.startswith(busy)]
+        return [change.path for change in changes if not change.path.startswith(busy)]
 
     def _take_snapshot(self) -> OutsideState:
         return capture_outside_state(
@@ -61,31 +61,29 @@ class RepositoryMonitor:
         )
 
     def _find_blocked_checkouts(self) -> dict[str, Path]:
-        """The checkouts that nobody should touch now: of packages that are blocked.
+        """Return the checkouts of blocked packages: they must not change.
 
-        Others are made or put away.
+        The checkouts of other packages may be created or removed at any time.
         """
         blocked = {
             key for key, row in self._packages_before.items() if row.state == PackageState.BLOCKED
         }
         others = {f"{slug}-{work}" for slug, work in blocked - {self._own_key}}
-        found = list_checkouts(self._project.repository)
-        named = {
-            name: Path(record.folder)
-            for name, record in found
+
+        return {
+            f"{self._worktrees}/{name}": Path(record.folder)
+            for name, record in list_checkouts(self._project.repository)
             if name.partition("-agent")[0] in others
         }
-
-        return {f"{self._worktrees}/{name}": folder for name, folder in named.items()}
 
     @property
     def _worktrees(self) -> str:
         return self._project.config.paths.worktrees
 
     def _find_other_active_packages(self) -> set[tuple[str, str]]:
-        """Packages that another dispatcher has, or had meanwhile."""
+        """Return the packages that another dispatcher runs, or ran since the snapshot."""
         after = self._read_packages()
-        moved = {
+        changed = {
             key
             for key in self._packages_before.keys() | after.keys()
             if self._packages_before.get(key) != after.get(key)
@@ -97,10 +95,10 @@ class RepositoryMonitor:
             if row.state in _IN_WORK
         }
 
-        return (moved | busy | self._find_other_active_phases()) - {self._own_key}
+        return (changed | busy | self._find_other_active_phases()) - {self._own_key}
 
     def _find_other_active_phases(self) -> set[tuple[str, str]]:
-        """The steps of other features that somebody carries out now, or did meanwhile."""
+        """Return the phases of other features that a process runs, or ran since the snapshot."""
         after = self._read_last_seqs()
         locks = self._project.location.locks_folder
         busy = {
@@ -113,7 +111,7 @@ class RepositoryMonitor:
         return {(row.feature, work) for row in rows for work in (*row.phases.split(), "archive")}
 
     def _read_last_seqs(self) -> dict[str, int]:
-        # One question: a record in a bucket is asked for each feature otherwise
+        # One query: a record in a bucket would otherwise be queried once per feature
         return self._reader.last_seqs()
 
     def _read_packages(self) -> PackageRows:

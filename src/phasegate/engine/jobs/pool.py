@@ -1,4 +1,4 @@
-"""Run tasks in threads of their own and hand their results to the one thread that waits for them."""
+"""Run tasks in threads, and return their results to the one thread that waits for them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ThreadPool(Generic[R]):
 
 
 class JobPool(ThreadPool[JobEnd]):
-    """Runs agent jobs. Leaving the context kills the jobs that still run, with all their processes."""
+    """Runs agent jobs. Leaving the context kills running jobs with all their processes."""
 
     def __init__(self) -> None:
         super().__init__()

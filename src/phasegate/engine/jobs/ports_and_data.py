@@ -1,4 +1,4 @@
-"""What a job needs to start servers beside other jobs: ports and a data folder of its own."""
+"""Reserve ports and a data folder for a job, so that it can start servers beside other jobs."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from pathlib import Path
 from phasegate.errors import EnvironmentUnavailable
 
 PORTS_PER_JOB = 10
-# Below the ports that the system gives out by itself
+# below the ephemeral ports of the operating system
 _FIRST_PORT = 20_000
 _PORT_BLOCKS = 1_000
 
 
 @contextmanager
 def reserve_ports_and_data(folder: Path, locks: Path) -> Iterator[dict[str, str]]:
-    """Variables of a job that may start servers.
-
-    Ports that no other job of this repository has, and a data folder.
+    """Yield environment variables with ports that no other job of this repository uses, and a data
+    folder.
     """
     data = folder / "data"
     data.mkdir(mode=0o700, exist_ok=True)
     locks.mkdir(parents=True, mode=0o700, exist_ok=True)
     with _reserve_ports(locks) as ports:
-        listed = " ".join(map(str, ports))
-        yield {"PORT": str(ports[0]), "PHASEGATE_PORTS": listed, "PHASEGATE_DATA": str(data)}
+        yield {
+            "PORT": str(ports[0]),
+            "PHASEGATE_PORTS": " ".join(map(str, ports)),
+            "PHASEGATE_DATA": str(data),
+        }
 
 
 @contextmanager
 def _reserve_ports(locks: Path) -> Iterator[range]:
-    """A block of free ports, ours while the lock on its file lasts.
+    """Reserve a block of free ports while the lock on its file is held.
 
-    Another program may still take one: bind early.
+    Programs other than Phasegate do not know the lock and may still use a port: bind early.
     """
     first = int.from_bytes(os.urandom(2)) % _PORT_BLOCKS
 
@@ -54,7 +56,7 @@ def _reserve_ports(locks: Path) -> Iterator[range]:
                 return
 
     raise EnvironmentUnavailable(
-        "no free ports are left for this job", "end what listens on ports 20000 to 29999"
+        "no free ports are left for this job", "stop programs that listen on ports 20000 to 29999"
     )
 
 

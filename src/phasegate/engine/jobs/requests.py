@@ -1,8 +1,7 @@
-"""What an agent inside a job may ask for.
+"""Answer the requests of an agent inside its job.
 
-What a person is shown, of its own feature alone; and artifacts, through us.
-
-The texts and objects are those of the commands that a person calls.
+An agent can read the same views as the user, but only of its own feature, and can write artifacts
+through Phasegate. Texts and JSON are the same as those of the user's commands.
 """
 
 from __future__ import annotations
@@ -50,32 +49,32 @@ from phasegate.storage.record import WritableStore
 
 MAX_ARTIFACTS = 200
 MAX_ARTIFACT_BYTES = 20_000_000
-# Of all of it: what was replaced is kept too
+# limit for all versions together, as a multiple: replaced versions are kept
 MAX_HISTORY_FACTOR = 4
 
 
 def make_request_handler(  # noqa: C901 - a table
     project: Project, store: WritableStore, feature: str, work: str, job: str
 ) -> SpoolRequestHandler:
-    """The one who answers the requests of a job: `work` is its package, or else its phase."""
-    asked = _FeatureRequests(project, store, feature, work)
+    """Return the handler for the requests of a job; `work` is its package, or else its phase."""
+    requests = _FeatureRequests(project, store, feature, work)
 
-    def answer(request: SpoolRequest) -> SpoolAnswer:
+    def handle(request: SpoolRequest) -> SpoolAnswer:
         slug = getattr(request, "feature_slug", None)
         if slug not in (None, feature):
             return SpoolAnswer(2, stderr=f"phasegate: this job belongs to {feature}\n")
 
         match request:
             case NextRequest():
-                return asked.show_next(request)
+                return requests.show_next(request)
             case StatusRequest():
-                return asked.show_status(request)
+                return requests.show_status(request)
             case WorktreeListRequest():
-                return asked.list_worktrees(request)
+                return requests.list_worktrees(request)
             case SpecCheckRequest():
                 return _check_spec(request)
             case ArtifactWriteRequest():
-                return asked.write_artifact(request)
+                return requests.write_artifact(request)
             case ArtifactReadRequest():
                 data = ArtifactFiles(project.root).read(feature, request.relative_path)
                 return SpoolAnswer(0, data.decode(errors="replace"))
@@ -89,13 +88,13 @@ def make_request_handler(  # noqa: C901 - a table
                     request=request,
                 )
             case ArtifactListRequest():
-                return asked.list_artifacts(request)
+                return requests.list_artifacts(request)
 
-    return answer
+    return handle
 
 
 class _FeatureRequests:
-    """Answers about one feature."""
+    """Handlers for requests about one feature."""
 
     def __init__(self, project: Project, store: WritableStore, feature: str, work: str) -> None:
         self._project = project
@@ -107,7 +106,7 @@ class _FeatureRequests:
     def show_next(self, request: NextRequest) -> SpoolAnswer:
         if request.event is not None and (request.phase is not None or request.event not in EVENTS):
             raise ConfigError(
-                "--event is one of " + ", ".join(EVENTS), "and it goes without --phase"
+                "--event is one of " + ", ".join(EVENTS), "it cannot be combined with --phase"
             )
 
         block = next_steps(
@@ -121,12 +120,11 @@ class _FeatureRequests:
             cards = find_package_cards(self._reader, request.package, self._feature)
             return _make_answer(cards, render_packages(cards).removesuffix("\n"), request.as_json)
 
-        found = _hide_other_features(
+        overview = _hide_other_features(
             build_overview(self._reader, str(self._project.root), self._feature), self._feature
         )
-        return _make_answer(
-            found, render_overview(found, chosen=True).removesuffix("\n"), request.as_json
-        )
+        text = render_overview(overview, chosen=True).removesuffix("\n")
+        return _make_answer(overview, text, request.as_json)
 
     def list_worktrees(self, request: WorktreeListRequest) -> SpoolAnswer:
         cards = [
@@ -147,63 +145,60 @@ class _FeatureRequests:
             path.encode("utf-8", "surrogateescape") + b"\n" + content
         ):
             raise ConfigError(
-                "it holds a key that was lent to this job", "take it out, and write it again"
+                "it contains a secret of this job", "remove the secret, then write it again"
             )
 
         _check_artifact_path(self._work, path)
         _check_artifact_quota(
             read_artifact_versions(self._store, self._feature), self._work, path, content
         )
-        kept = store_artifact(self._project.document_store, path, content, self._work)
-        self._store.append_unconditionally(self._feature, self._project.now(), [kept])
+        event = store_artifact(self._project.document_store, path, content, self._work)
+        self._store.append_unconditionally(self._feature, self._project.now(), [event])
 
         return SpoolAnswer(
             0, f"wrote {self.features_folder}/{self._feature}/{path} ({len(content)} bytes)\n"
         )
 
     def list_artifacts(self, request: ArtifactListRequest) -> SpoolAnswer:
-        found = ArtifactFiles(self._project.root).list_artifacts(self._feature)
-        return _make_answer(
-            {"artifacts": found}, render_artifacts(found, self.features_folder), request.as_json
-        )
+        artifacts = ArtifactFiles(self._project.root).list_artifacts(self._feature)
+        text = render_artifacts(artifacts, self.features_folder)
+        return _make_answer({"artifacts": artifacts}, text, request.as_json)
 
 
-def _hide_other_features(found: Overview, feature: str) -> Overview:
-    """What an agent may know of an overview: nothing of other features."""
-    own = found.spent.get("feature", found.spent["all"])
-    return found._replace(
-        features=tuple(one for one in found.features if one.feature == feature),
-        waiting=tuple(one for one in found.waiting if one.feature == feature),
-        blockers=tuple(one for one in found.blockers if one.feature == feature),
+def _hide_other_features(overview: Overview, feature: str) -> Overview:
+    """Remove other features from an overview: an agent must not see them."""
+    spent = overview.spent.get("feature", overview.spent["all"])
+    return overview._replace(
+        features=tuple(one for one in overview.features if one.feature == feature),
+        waiting=tuple(one for one in overview.waiting if one.feature == feature),
+        blockers=tuple(one for one in overview.blockers if one.feature == feature),
         others=(),
         ended=(),
-        spent={"feature": own, "all": own},
+        spent={"feature": spent, "all": spent},
         resting=(),
         board="",
     )
 
 
 def _check_spec(request: SpecCheckRequest) -> SpoolAnswer:
-    """The file travels as text: an agent's path is never opened here."""
+    """Check a spec. The request contains its text: a path from an agent is never opened here."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / (Path(request.path).name or "spec.md")
         path.write_text(request.content, encoding="utf-8")
         report = check_documents(path)
 
-    named = render_report(report).replace(str(path), request.path)
-    shown = _make_answer(report_as_dict(report), named, request.as_json)
-
-    return shown._replace(
+    answer = _make_answer(report_as_dict(report), render_report(report), request.as_json)
+    return answer._replace(
         exit_status=1 if report.findings else 0,
-        stdout=shown.stdout.replace(str(path), request.path),
+        stdout=answer.stdout.replace(str(path), request.path),
     )
 
 
 def _handle_question(
     project: Project, store: WritableStore, feature: str, work: str, job: str, request: AskRequest
 ) -> SpoolAnswer:
-    """A question put on record, or whether one was answered."""
-    # What is asked in a phase is asked for the feature
+    """Record a question, or return the answer to an earlier one."""
+    # A question from a phase belongs to the feature
     work = work if is_package_id(work) else ""
 
     if not request.question_id:
@@ -213,53 +208,56 @@ def _handle_question(
         )
         return SpoolAnswer(0, f"{id_} {project.config.run.question_timeout_s}\n")
 
-    found = find_question(store, request.question_id, feature)
-    if found.work != work:
-        return SpoolAnswer(2, stderr="phasegate: that is not a question of this job\n")
-    if found.answer is None:
+    question = find_question(store, request.question_id, feature)
+    if question.work != work:
+        return SpoolAnswer(2, stderr="phasegate: the question belongs to another job\n")
+    if question.answer is None:
         return SpoolAnswer(NO_ANSWER_EXIT)
 
-    return SpoolAnswer(0, f"{found.answer}\n")
+    return SpoolAnswer(0, f"{question.answer}\n")
 
 
 def _check_artifact_path(work: str, path: str) -> None:
-    """An agent's artifacts lie in the folder of its package or phase.
+    """Refuse an artifact outside of the folder of the agent's package or phase.
 
-    The documents that others rely on are not its.
+    An agent must not overwrite the documents of the feature, which others rely on.
     """
-    if not path.startswith(f"{work}/"):
-        if is_package_id(work):
-            whose = "as in the document"
-        else:
-            whose = "documents are written in the checkout"
+    if path.startswith(f"{work}/"):
+        return
 
-        raise ConfigError(f"{path} is not below {work}/", f"write evidence there; {whose}")
+    hint = f"write artifacts below {work}/"
+    if not is_package_id(work):
+        hint += "; write documents in the checkout"
+    raise ConfigError(f"{path} is not below {work}/", hint)
 
 
 def _check_artifact_quota(
     versions: Sequence[StoredArtifact], work: str, path: str, content: bytes
 ) -> None:
-    """All artifacts of a package together are bounded, and so are those that others took the place
-    of.
-    """
-    own = [one for one in versions if one.work == work]
-    there = {one.path: one.bytes for one in own if one.path != path}
+    """Refuse an artifact that exceeds the number or the total size allowed for a package.
 
-    if len(there) >= MAX_ARTIFACTS:
+    Replaced versions are kept, so the size of all versions is limited too.
+    """
+    own = [version for version in versions if version.work == work]
+    others = {version.path: version.bytes for version in own if version.path != path}
+
+    if len(others) >= MAX_ARTIFACTS:
         raise ConfigError(
-            f"{work} has {len(there)} artifacts (limit {MAX_ARTIFACTS})",
+            f"{work} has {len(others)} artifacts (limit {MAX_ARTIFACTS})",
             "put several into one file",
         )
 
-    size = sum(there.values()) + len(content)
-    ever = sum(one.bytes for one in own) + len(content)
-    if size > MAX_ARTIFACT_BYTES or ever > MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES:
-        why = f"the artifacts of {work} would have {size} bytes (limit {MAX_ARTIFACT_BYTES})"
-        raise ConfigError(why, "keep what a reviewer needs, and leave the rest out")
+    size = sum(others.values()) + len(content)
+    size_of_versions = sum(version.bytes for version in own) + len(content)
+    if size > MAX_ARTIFACT_BYTES or size_of_versions > MAX_HISTORY_FACTOR * MAX_ARTIFACT_BYTES:
+        raise ConfigError(
+            f"the artifacts of {work} would have {size} bytes (limit {MAX_ARTIFACT_BYTES})",
+            "write only what a reviewer needs",
+        )
 
 
 def _make_answer(data: object, text: str, as_json: bool) -> SpoolAnswer:
-    """As `render.show` writes it."""
+    """Format an answer in the same way as the command line does."""
     if as_json:
         return SpoolAnswer(0, msgspec.json.encode(to_plain_data(data)).decode() + "\n")
     return SpoolAnswer(0, f"{text}\n" if text else "")

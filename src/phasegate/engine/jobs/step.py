@@ -1,9 +1,7 @@
-"""A step is a function from values to events: what it may know, what comes of it.
+"""The interface of a step: a function from values to events.
 
-Whoever drives it records that.
-
-The steps of phases and of packages are of this form. They see no store and no lock, so they can be
-carried out elsewhere, or in a test without either.
+The driver passes a context and records the result. The steps of features and of packages have this
+form. They use no store and no lock, so they can run on another machine, or in a test without them.
 """
 
 from __future__ import annotations
@@ -24,21 +22,21 @@ S_contra = TypeVar("S_contra", contravariant=True)
 E = TypeVar("E")
 
 
-# By us, before the job that is told of them: lines for the beginning of its trail
+# event kind: checks that ran before a job, written to the start of its trail
 CHECKS_RAN = "checks.ran"
 
 
 class UnitWorker(NamedTuple):
-    """Who worked at a unit last: what is found out about the work belongs into that job's trail."""
+    """A job that worked on a unit last; later findings are added to its trail."""
 
     job: str
-    # As configured
+    # the configured name
     agent: str
     agent_index: int = 0
 
 
 class TrailNote(NamedTuple):
-    """A line for the trail of a job that has ended."""
+    """An entry for the trail of a job that has ended."""
 
     job: str
     ts: str
@@ -46,77 +44,77 @@ class TrailNote(NamedTuple):
 
 
 class StepContext(NamedTuple):
-    """What a step may know of the record."""
+    """The facts from the record that a step may use."""
 
-    # When the feature was started, or its plan loaded
+    # when the feature was started or its plan was loaded
     started_at: str = ""
-    # The text of each package's document, as it was loaded last
+    # the text of every package document, as last loaded
     package_documents: Mapping[str, str] = {}
     packages: tuple[PackageRow, ...] = ()
-    # For a package
+    # of the package
     scope_exceptions: tuple[ScopeException, ...] = ()
-    # Of a package's agents
+    # of the package, or of all packages for a feature
     claims: tuple[AgentClaim, ...] = ()
-    # On a feature
+    # on the feature; not set for a package
     spent: Spending = Spending()
-    # The head of the audit chain, for a feature
+    # head of the audit chain; not set for a package
     chain_head: str = ""
-    # That agents stored, of the package or of the whole feature
+    # stored by the agents of the package or of the feature
     artifacts: tuple[StoredArtifact, ...] = ()
-    # The implementers of a package; of a feature, whoever had the last job
+    # the implementers of a package; for a feature, its last job
     workers: tuple[UnitWorker, ...] = ()
-    # What we ran for the next job of a feature, with its time
+    # checks that ran for the next job of a feature, with their times
     check_entries: tuple[tuple[str, TrailEvent], ...] = ()
-    # What state.json shows of the feature
+    # content of state.json for this feature
     state_json: str = ""
     # Of people, to what its agents asked
     user_answers: tuple[str, ...] = ()
 
 
 class StepResult(NamedTuple, Generic[E]):
-    """What came of a step, to be recorded as one."""
+    """The result of a step, recorded in one append."""
 
     events: tuple[E, ...]
     rows: tuple[NewEvent, ...] = ()
     notices: tuple[str, ...] = ()
-    # Of its time, in seconds: each command that was run
+    # seconds per command that the step ran
     command_durations_s: Mapping[str, float] = {}
     trail_notes: tuple[TrailNote, ...] = ()
 
 
 class AgentRequest(NamedTuple):
-    """A run of an agent that is due."""
+    """An agent job that is due."""
 
-    # Plan, challenge, implement, compare, review or archive
+    # plan, challenge, implement, compare, review or archive
     role: str
-    # The key, such as 06-implementation
+    # key of the phase, such as 06-implementation
     phase: str
     round: int
     agent_index: int = 0
     retries: int = 0
     asked_again: bool = False
-    # Why the last try did not count
+    # why the last run did not count
     retry_reason: str = ""
-    # Who does it, whatever the roles say
+    # the agent to use instead of the one configured for the role
     agent_override: str = ""
-    # Of a contest: `agent_index` is its number
+    # an attempt of a contest; `agent_index` is its number
     is_attempt: bool = False
-    # Whose work is judged, if it is not that of the role
+    # authors of the reviewed work, if they differ from the role's agent
     authors: tuple[str, ...] = ()
-    # The attempts that are compared: A, B and so on
+    # the attempts to compare: A, B and so on
     candidates: tuple[int, ...] = ()
 
 
 class UnitSteps(Protocol[S_contra, E]):
-    """The steps of a unit of work. Each is idempotent up to its record."""
+    """The steps of a unit of work. Until its result is recorded, a step can be repeated safely."""
 
     def run(self, state: S_contra, context: StepContext) -> StepResult[E]:
-        """Do what is due, where no agent does it."""
+        """Run the step that is due and that needs no agent."""
 
     def list_agent_requests(self, state: S_contra) -> Sequence[AgentRequest]:
-        """The runs of agents that could start now.
+        """Return the agent jobs that can start now.
 
-        None where no agent is needed, or all are at work.
+        Empty if no agent is needed or all of them are running.
         """
 
     def assign_job(
@@ -127,27 +125,24 @@ class UnitSteps(Protocol[S_contra, E]):
         job: str,
         context: StepContext,
     ) -> JobAssignment:
-        """Prepare the place of a job, and say what its agent is told."""
+        """Prepare the checkout of a job and build its assignment."""
 
     def make_started_event(self, request: AgentRequest, assigned: JobAssignment) -> E:
-        """The event of a job's start."""
+        """Make the event of a job's start."""
 
     def describe_agent(self, request: AgentRequest, assigned: JobAssignment) -> str:
-        """Who is at work, as people know it."""
+        """Return the agent's name for the progress display."""
 
     def apply_job_end(
         self, request: AgentRequest, assigned: JobAssignment, job_end: JobEnd
     ) -> StepResult[E]:
-        """What follows from a job's end."""
+        """Return the consequences of a job's end."""
 
     def list_open_jobs(self, state: S_contra) -> Sequence[str]:
-        """The jobs that were started and have no end on record."""
+        """Return the jobs that were started and have no recorded end."""
 
     def save_lost_work(self, state: S_contra) -> None:
-        """Save what open jobs left that nobody runs any more.
-
-        Their places are as before their start.
-        """
+        """Save the work of open jobs that no process runs, and reset their checkouts."""
 
     def make_lost_event(self, job: str, reason: str, last_seen: str) -> E:
-        """The event of the end of a job that nobody saw."""
+        """Make the event that closes a lost job."""

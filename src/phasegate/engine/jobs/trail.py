@@ -1,4 +1,4 @@
-"""The trail of one job while it runs: what we see and what its agent reports, each at its time."""
+"""Write the trail of a running job: what Phasegate observes and what the agent reports."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MAX_DERIVED_ENTRIES = 2_000
 
 
 class JobTrail:
-    """Writes one job's lines.
+    """Writes the trail of one job.
 
-    Threads may write at once: no line has a time before the one above it.
+    Thread-safe; the times of the entries never decrease.
     """
 
     def __init__(self, trails: TrailSink, assigned: JobAssignment, now: Callable[[], str]) -> None:
@@ -43,39 +43,34 @@ class JobTrail:
         trails.open(assigned.feature, assigned.job_id)
 
     def write(self, entry: TrailEvent, at: str = "") -> None:
-        """Append what happened now, or at a time that lies behind.
+        """Append an entry with the time `at`, or the current time.
 
-        A later line has no earlier time.
+        A time before that of the last entry is replaced by that one.
         """
         self.write_all([(at, entry)])
 
     def write_all(self, entries: Iterable[tuple[str, TrailEvent]]) -> None:
         with self._lock:
             timed = []
-            for at, done in entries:
+            for at, entry in entries:
                 self._last = max(self._last, at or self._now())
-                timed.append((self._last, done))
+                timed.append((self._last, entry))
 
             if timed:
                 self._trails.append_entries(self._job, timed)
 
     def log_documents(self, pieces: Iterable[ContextPiece]) -> None:
-        """Each document that the agent is given."""
-        handed = (one for one in pieces if one.name is not None)
-        self.write_all(
-            [
-                (
-                    "",
-                    self.agent.build_event(
-                        Action.READ_SPEC, Source.OBSERVED, **_document_fields(one)
-                    ),
-                )
-                for one in handed
-            ]
-        )
+        """Log every document of the prompt."""
+        entries = []
+        for piece in pieces:
+            if piece.name is not None:
+                fields = _document_fields(piece)
+                entries.append(self.agent.build_event(Action.READ_SPEC, Source.OBSERVED, **fields))
+
+        self.write_all([("", entry) for entry in entries])
 
     def log_signal(self, name: str) -> None:
-        """A signal was sent to the job."""
+        """Log a signal that was sent to the job."""
         if name == "SIGTERM":
             action = Action.STOP_REQUESTED
         else:
@@ -85,27 +80,25 @@ class JobTrail:
     def log_agent_actions(
         self, actions: list[AgentAction], ended: str, redact: Callable[[str], str]
     ) -> None:
-        """What files and git tell of the run that has just ended.
+        """Log the file changes and commits of the run that has just ended.
 
-        `hide` takes keys out of names and messages.
+        `redact` removes secrets from paths and commit messages.
         """
-        clean = (
-            one._replace(path=redact(one.path), message=redact(one.message))
-            for one in actions[:MAX_DERIVED_ENTRIES]
-        )
-        timed = ((min(format_timestamp(one.at_s), ended), one) for one in clean)
-        lines = [(at, _make_action_entry(self.agent, one, at, self._last)) for at, one in timed]
+        entries = []
+        for action in actions[:MAX_DERIVED_ENTRIES]:
+            at = min(format_timestamp(action.at_s), ended)
+            redacted = action._replace(path=redact(action.path), message=redact(action.message))
+            entries.append((at, _make_action_entry(self.agent, redacted, at, self._last)))
 
         if len(actions) > MAX_DERIVED_ENTRIES:
-            told = f"{len(actions) - MAX_DERIVED_ENTRIES} more are in the commits"
-            lines.append(
-                (ended, PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=told))
-            )
+            text = f"{len(actions) - MAX_DERIVED_ENTRIES} more are in the commits"
+            notice = PHASEGATE_ACTOR.build_event(Action.NOTICE, Source.OBSERVED, text=text)
+            entries.append((ended, notice))
 
-        self.write_all(lines)
+        self.write_all(entries)
 
     def log_end(self, ended: JobEnd, at: str) -> None:
-        """How the process ended, and what was said."""
+        """Log how the process ended, its usage and its answer."""
         finished = ended.finished
         if ended.usage is not None:
             self.write(make_usage_entry(self.agent, ended.usage), at)
@@ -132,11 +125,11 @@ def _document_fields(piece: ContextPiece) -> dict[str, TrailValue]:
 
 
 def _make_action_entry(agent: TrailActor, action: AgentAction, at: str, last: str) -> TrailEvent:
-    """A deed as a line.
+    """Make the entry of a file change or commit.
 
-    Where lines that were written live stand behind its own time, that time is a field of it.
+    Entries that were logged live may be later than it; then its own time is a field of the entry.
     """
-    own: dict[str, TrailValue] = {"at": at} if at < last else {}
+    time_field: dict[str, TrailValue] = {"at": at} if at < last else {}
 
     if action.sha:
         return agent.build_event(
@@ -144,23 +137,28 @@ def _make_action_entry(agent: TrailActor, action: AgentAction, at: str, last: st
             Source.DERIVED,
             sha=action.sha,
             message=action.message[:MAX_TEXT_CHARS],
-            **own,
+            **time_field,
         )
 
     if not action.hash:
-        return agent.build_event(Action.DELETE_FILE, Source.DERIVED, path=action.path, **own)
+        return agent.build_event(Action.DELETE_FILE, Source.DERIVED, path=action.path, **time_field)
 
     lines: dict[str, TrailValue] = {} if action.lines is None else {"lines": action.lines}
     return agent.build_event(
-        Action.WRITE_FILE, Source.DERIVED, path=action.path, **lines, hash=action.hash, **own
+        Action.WRITE_FILE,
+        Source.DERIVED,
+        path=action.path,
+        **lines,
+        hash=action.hash,
+        **time_field,
     )
 
 
 def _answer_fields(ended: JobEnd, finished: FinishedRun) -> dict[str, TrailValue]:
-    said: dict[str, TrailValue] = {"end": str(ended.outcome), "reason": ended.reason}
+    fields: dict[str, TrailValue] = {"end": str(ended.outcome), "reason": ended.reason}
     if ended.answer.verdict is not None:
-        said["verdict"] = str(ended.answer.verdict)
-    return {**said, "output_sha256": sha256_hex(finished.stdout.encode())}
+        fields["verdict"] = str(ended.answer.verdict)
+    return {**fields, "output_sha256": sha256_hex(finished.stdout.encode())}
 
 
 def sha256_hex(data: bytes) -> str:

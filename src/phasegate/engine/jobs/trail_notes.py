@@ -1,7 +1,4 @@
-"""What is found out about a job after its end, as lines of its trail.
-
-What was taken over, our own checks, claims.
-"""
+"""Add to the trail of a job after its end: harvested commits, checks, false claims."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ from phasegate.workspace.harvest import Harvest
 
 
 class TrailNoteBuilder:
-    """The lines that a step has for the trails of those who did the work.
+    """Collects the entries of a step for the trails of the jobs that did the work.
 
-    Made when the step begins.
+    Create it when the step starts: no entry gets an earlier time.
     """
 
     def __init__(self, project: Project, workers: Sequence[UnitWorker]) -> None:
@@ -42,35 +39,32 @@ class TrailNoteBuilder:
 
     @property
     def entries(self) -> tuple[TrailNote, ...]:
-        """In the order of their times."""
+        """The collected entries, sorted by time."""
         return tuple(sorted(self._notes, key=lambda note: note.ts))
 
     def add_commits(self, harvests: Sequence[Harvest], before: str) -> None:
-        """What is on the branch of the work since a commit.
+        """Add the commits of the work's branch since `before`; `harvests` has one item per agent.
 
-        An agent's own, cut down to its scope, or ours.
-
-        Git is asked, not only the harvests, one an agent: after a crash there may be nothing left
-        to harvest.
+        These are the agents' commits, restricted to their scope, and commits by Phasegate. They are
+        read from git, not from the harvests: after a crash there may be nothing left to harvest.
         """
         sources = {
-            one.id: (index, one.agent_commit)
-            for index, taken in enumerate(harvests)
-            for one in taken.commits
+            commit.id: (index, commit.agent_commit)
+            for index, harvest in enumerate(harvests)
+            for commit in harvest.commits
         }
 
         for commit in commits_between(self._project.repository, before, harvests[-1].tip):
             index, source = sources.get(commit.id, (None, None))
-            own: dict[str, TrailValue] = {"taken_from": source} if source else {}
-            line = PHASEGATE_ACTOR.build_event(
+            source_field: dict[str, TrailValue] = {"taken_from": source} if source else {}
+            entry = PHASEGATE_ACTOR.build_event(
                 Action.COMMIT,
                 Source.DERIVED,
                 sha=commit.id,
                 message=_first_line(commit.message),
-                **own,
+                **source_field,
             )
-
-            self._add(index, line)
+            self._add(index, entry)
 
     def add_violations(self, texts: Iterable[str], agent_index: int | None = None) -> None:
         for text in texts:
@@ -85,9 +79,9 @@ class TrailNoteBuilder:
         )
 
     def add_checks(self, evidence: Evidence, commit: str, evidence_hash: str = "") -> None:
-        """Every check that was made on a commit; `paper` is the hash of what it found, in words."""
-        for ts, line in make_check_entries(evidence, commit, evidence_hash, self._project.now()):
-            self._add(None, line, at=max(self._started_at, ts))
+        """Add every check of a commit; `evidence_hash` is the hash of its report."""
+        for ts, entry in make_check_entries(evidence, commit, evidence_hash, self._project.now()):
+            self._add(None, entry, at=max(self._started_at, ts))
 
     def add_false_claims(self, job: str, claims: Iterable[FalseClaim]) -> None:
         for claim, truth in claims:
@@ -105,22 +99,22 @@ class TrailNoteBuilder:
         at: str = "",
         **fields: TrailValue,
     ) -> None:
-        """`done` by us, or without it what the agent itself did.
+        """Add an entry by Phasegate; without `entry`, an action of the agent.
 
-        For one agent, or for all that had a part in it.
+        `agent_index` is None for all agents that took part.
         """
         ts = at or self._project.now()
 
         for worker in self._workers:
             if agent_index in (None, worker.agent_index):
-                line = entry or self._find_doer(worker).build_event(
+                note = entry or self._make_agent_actor(worker).build_event(
                     action, Source.OBSERVED, **fields
                 )
-                self._notes.append(TrailNote(worker.job, ts, line))
+                self._notes.append(TrailNote(worker.job, ts, note))
 
-    def _find_doer(self, worker: UnitWorker) -> TrailActor:
-        known = (self._project.config.agents or list_builtin_agents()).get(worker.agent)
-        return build_agent_actor(known.harness if known else worker.agent, worker.agent)
+    def _make_agent_actor(self, worker: UnitWorker) -> TrailActor:
+        settings = (self._project.config.agents or list_builtin_agents()).get(worker.agent)
+        return build_agent_actor(settings.harness if settings else worker.agent, worker.agent)
 
 
 def _first_line(message: str) -> str:
@@ -130,32 +124,28 @@ def _first_line(message: str) -> str:
 def make_check_entries(
     evidence: Evidence, commit: str, evidence_hash: str, now: str
 ) -> list[tuple[str, TrailEvent]]:
-    """Our checks of a commit as lines, each with its time.
+    """Make the trail entries of the checks of a commit, sorted by time.
 
-    What ran and its end, how many tests, where to read more.
+    An entry has the command and its exit code, the number of tests and the hash of the report.
     """
-    lines = []
+    entries = []
 
     for check in evidence.checks:
-        if check.outcome is not CheckOutcome.NOT_REQUESTED:
-            if check.name in (Purpose.TEST, Purpose.COVERAGE):
-                action = Action.RUN_TESTS
-            else:
-                action = Action.RUN_CHECK
+        if check.outcome is CheckOutcome.NOT_REQUESTED:
+            continue
 
-            done = PHASEGATE_ACTOR.build_event(
-                action,
-                Source.OBSERVED,
-                **dict(_check_fields(check)),
-                commit=commit,
-                evidence=evidence_hash,
-            )
+        is_test = check.name in (Purpose.TEST, Purpose.COVERAGE)
+        entry = PHASEGATE_ACTOR.build_event(
+            Action.RUN_TESTS if is_test else Action.RUN_CHECK,
+            Source.OBSERVED,
+            **dict(_check_fields(check)),
+            commit=commit,
+            evidence=evidence_hash,
+        )
+        ended_at = min(format_timestamp(check.ended_at_s), now) if check.ended_at_s else now
+        entries.append((ended_at, entry))
 
-            lines.append(
-                (min(format_timestamp(check.ended_at_s), now) if check.ended_at_s else now, done)
-            )
-
-    return sorted(lines, key=lambda line: line[0])
+    return sorted(entries, key=lambda entry: entry[0])
 
 
 def _check_fields(check: CheckResult) -> Iterator[tuple[str, TrailValue]]:
