@@ -146,7 +146,7 @@ def test_at_a_limit_of_its_model_the_fallback_does_the_work_at_once(
     jobs = [(job.agent, job.outcome) for job in project.jobs() if job.phase == "implement"]
     assert jobs == [("limited", "rate limited"), ("actor", "done")]
     told = project.command("status").stdout
-    assert re.search(r"limited rests at a limit of its provider until 20\d\d-", told), told
+    assert re.search(r"limited is rate-limited until 20\d\d-", told), told
 
 
 class LeapingClock(SystemClock):
@@ -176,7 +176,7 @@ def test_at_a_limit_without_a_fallback_it_rests_longer_each_time_says_until_when
             """At each rest a person looks at `status`, and then it is over; with the third the limit is lifted."""
             if "actor is rate-limited until" in line:
                 found = re.search(
-                    r"actor rests at a limit of its provider until (\S+)\n",
+                    r"actor is rate-limited until (\S+)\n",
                     made.command("status").stdout,
                 )
                 assert found is not None

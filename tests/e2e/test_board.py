@@ -80,7 +80,7 @@ def test_every_page_shows_what_the_record_holds_and_a_merge_is_ordered_from_it(
         assert ("workflow.happened" in audit, "older entries" in audit) == (True, True)
         assert "Verified: " in board.post("/at/repo/verify").text
         linked = run.command("status").stdout
-        assert f"on the board: http://{board.host}/feature/{SLUG}" in linked
+        assert f"board: http://{board.host}/feature/{SLUG}" in linked
         assert board.get(f"/feature/{SLUG}").headers["location"] == PAGE
         for path in (
             f"{PAGE}x",

@@ -126,7 +126,7 @@ def test_status_names_every_workflow_that_has_not_ended(project: FeatureProject)
     for what in ("one", "two", "three"):
         project.command("start", "note", what)
     project.command("cancel", "--reason", "no", "--feature", "002-two")
-    told = "also stopped: 001-one, 01-requirements; go on: phasegate run --feature 001-one\n"
+    told = "also stopped: 001-one, 01-requirements; continue: phasegate run --feature 001-one\n"
     assert told in project.command("status").stdout
     others = project.command("status", "--json").json["others"]
     assert [(card["feature"], card["standing"]) for card in others] == [("001-one", "stopped")]
@@ -278,10 +278,10 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(
         ): "adir is a folder",
         artifact: "artifact sub: it is a folder, and a file is meant",
         ("template", "lint", "adir"): "there is no template in adir",
-        ("show", "adir"): "'adir' is no package and no phase",
+        ("show", "adir"): "'adir' is neither a package nor a phase",
         ("show", "wp1"): "there is no WP01",
-        ("package", "list", "--feature", "nope"): "nothing is recorded of feature nope",
-        ("worktree", "list", "--feature", "nope"): "nothing is recorded of feature nope",
+        ("package", "list", "--feature", "nope"): "there is no recorded feature nope",
+        ("worktree", "list", "--feature", "nope"): "there is no recorded feature nope",
     }
     for command, said in refusals.items():
         done = project.call(*command)

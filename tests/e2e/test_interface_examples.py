@@ -79,7 +79,7 @@ def test_the_examples_of_a_success_are_written_and_read_as_they_stand_and_its_wo
             assert f"says, {name}: {said[name]}" in shown.stdout
         assert f"says, next_steps: {'; '.join(said['next_steps'])}" in shown.stdout
         assert "abc123def456" in shown.stdout
-        assert "; seen: " in shown.stdout
+        assert "; observed: " in shown.stdout
     (words,) = project.command("status", "WP01", "--json").json[0]["said"]
     assert (words["job"], words["words"]["summary"]) == (job, said["summary"])
     assert words["differs"]

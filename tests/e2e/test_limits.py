@@ -248,10 +248,7 @@ def test_at_a_limit_without_a_time_the_fallback_steps_in_at_once_and_status_says
     assert project.jobs()[0].retry_at_s >= began_s + RATE_LIMIT_BACKOFF_BASE_S
     (resting,) = project.command("status", "--json").json["resting"]
     assert resting["agent"] == "actor"
-    assert (
-        f"actor rests at a limit of its provider until {resting['until']}\n"
-        in project.command("status").stdout
-    )
+    assert f"actor is rate-limited until {resting['until']}\n" in project.command("status").stdout
 
 
 @pytest.mark.demand("D10.b")

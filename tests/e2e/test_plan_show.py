@@ -57,7 +57,7 @@ def test_a_feature_can_be_chosen(project: DispatchProject) -> None:
     assert SLUG not in project.command("plan", "show", "--feature", OTHER).stdout
     assert project.command("plan", "show").stdout.count("wave 1:") == 2
     done = project.command("plan", "show", "--feature", "003-x")
-    assert (done.code, "nothing is recorded of feature 003-x" in done.stderr) == (2, True)
+    assert (done.code, "there is no recorded feature 003-x" in done.stderr) == (2, True)
 
 
 def test_a_plan_that_goes_in_a_circle_is_refused_with_the_circle(project: DispatchProject) -> None:

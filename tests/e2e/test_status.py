@@ -75,7 +75,7 @@ def begin(location: Location) -> None:
 def test_before_anything_there_is_a_way_to_begin(location: Location) -> None:
     done = status(location.root)
     assert (done.code, done.stderr) == (0, "")
-    assert done.stdout.startswith("no workflow is active; begin one: phasegate run")
+    assert done.stdout.startswith("no workflow is active; start one: phasegate run")
     data = json.loads(status(location.root, "--json").stdout)
     nothing = {"all": {"tokens": 0, "cost_usd": 0.0}}
     nothing_else = {
@@ -279,7 +279,7 @@ def test_another_feature_can_be_chosen(location: Location) -> None:
     )
     assert "\n002-b\nPLANNED" in status(location.root, "--feature", "002-b").stdout
     done = status(location.root, "--feature", "003-c")
-    assert (done.code, f"known are: {FEATURE}, 002-b" in done.stderr) == (2, True)
+    assert (done.code, f"available: {FEATURE}, 002-b" in done.stderr) == (2, True)
 
 
 @pytest.mark.demand("X2.g")

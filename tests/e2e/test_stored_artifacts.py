@@ -57,7 +57,7 @@ def test_an_artifact_of_an_unknown_feature_is_an_error(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     where = ("--relative-path", "WP01/x.txt", "--content", "x")
     unknown = project.command("artifact", "write", "--feature-slug", "009-nope", *where)
-    assert (unknown.code, f"known are: {SLUG}" in unknown.stderr) == (2, True), unknown
+    assert (unknown.code, f"available: {SLUG}" in unknown.stderr) == (2, True), unknown
     assert not (project.root / "kitty-specs/009-nope").exists()
     assert project.command("artifact", "write", "--feature-slug", SLUG, *where).code == 0, "control"
 

@@ -193,13 +193,10 @@ def test_requirements_come_from_the_specification_only(tmp_path: Path) -> None:
     make_repository(tmp_path / "repo", {f"kitty-specs/{SLUG}/tasks/WP01.md": package()})
     done = trace(tmp_path / "repo")
     assert (done.code, "has no spec.md" in done.stderr) == (2, True)
-    assert f"kitty-specs/{SLUG} was looked for in your files" in done.stderr
+    assert f"searched kitty-specs/{SLUG} in your files" in done.stderr
     git(tmp_path / "repo", "branch", f"feat/{SLUG}")
     head = git(tmp_path / "repo", "rev-parse", "HEAD")[:12]
-    assert (
-        f"was looked for in {head} (feat/{SLUG}, or its merge), your files"
-        in trace(tmp_path / "repo").stderr
-    )
+    assert f"in {head} (feat/{SLUG}, or its merge), your files" in trace(tmp_path / "repo").stderr
     git(tmp_path / "repo", "branch", "-qD", f"feat/{SLUG}")
     write(tmp_path / "repo", {SPEC_PATH: "# Nothing is required\n"})
     assert trace(tmp_path / "repo", "--check").code == 1

@@ -327,7 +327,7 @@ def test_among_several_features_no_order_is_guessed_and_each_hint_can_be_typed(
     expect_refusal(
         project.call("run", "--feature", "00"),
         2,
-        "several features begin with 00",
+        "several features start with 00",
         f"{one}, {other}",
     )
     assert [project.happened(slug) for slug in (one, other)] == seq, "nothing was ordered"

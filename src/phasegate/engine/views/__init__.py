@@ -1,1 +1,1 @@
-"""Read-only views. Every interface and every `--json` output is rendered from these."""
+"""Read-only views of the journal and the store: the values that all interfaces render."""

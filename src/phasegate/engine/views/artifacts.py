@@ -1,10 +1,8 @@
-"""The artifacts of a feature, for people.
+"""Write, read and list the artifacts of a feature.
 
-Written, read and listed below its folder, wherever that is configured.
-
-The documents of a feature in work are on its branch; what lies in the checkout comes first, and
-evidence is in the record. `write` changes what is there where it is. What is new goes to the
-record: never an untracked file.
+The documents of an active feature are on its branch. Files in the checkout take precedence, and
+evidence is in the record. `write` changes an artifact where it is; a new one goes to the record,
+never to an untracked file.
 """
 
 from __future__ import annotations
@@ -36,10 +34,10 @@ IN_RECORD = "record"
 
 
 class ListedArtifact(NamedTuple):
-    """One artifact; `path` is relative to the folder of its feature, `branch` where it is not in
-    the checkout.
+    """One artifact of a feature.
 
-    What an agent stored is in the record.
+    `path` is relative to the feature's folder. `branch` is empty for a file in the checkout and
+    `record` for one that an agent stored.
     """
 
     feature_slug: str
@@ -49,25 +47,26 @@ class ListedArtifact(NamedTuple):
 
     @property
     def location_text(self) -> str:
-        """Where it is, if not in the checkout, in words."""
+        """Describe where the artifact is, unless it is in the checkout."""
         if self.branch:
             return f"{'in the' if self.branch == IN_RECORD else 'on'} {self.branch}"
         return ""
 
 
-def render_artifacts(found: Sequence[ListedArtifact], features_folder: str) -> str:
-    """Artifacts as people read them, one a line."""
+def render_artifacts(artifacts: Sequence[ListedArtifact], features_folder: str) -> str:
+    """Render artifacts as text, one per line."""
     lines = (
         escape_unprintable(
-            f"{features_folder}/{one.feature_slug}/{one.path}  {one.bytes} bytes  {one.location_text}"
+            f"{features_folder}/{artifact.feature_slug}/{artifact.path}  "
+            f"{artifact.bytes} bytes  {artifact.location_text}"
         ).rstrip()
-        for one in found
+        for artifact in artifacts
     )
     return "\n".join(lines) or "no artifacts"
 
 
 class ArtifactFiles:
-    """The artifacts of the repository around a folder."""
+    """Artifacts of the repository that contains a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._project = open_project(folder)
@@ -75,17 +74,15 @@ class ArtifactFiles:
         self.features_folder = self._project.config.paths.features.rstrip("/")
 
     def write(self, slug: str, path: str, content: bytes) -> ListedArtifact:
-        """Write one artifact of a feature that there is; what was written, and where it is."""
-        if require_slug(slug) not in (known := self._list_features()):
+        """Write an artifact of an existing feature; return what was written and where."""
+        features = self._list_features()
+        if require_slug(slug) not in features:
             raise ConfigError(
-                f"there is no feature {slug}", f"known are: {', '.join(known) or 'none yet'}"
+                f"there is no feature {slug}", f"available: {', '.join(features) or 'none yet'}"
             )
 
         validate_artifact(path, content)
-        if any(
-            path == one.path
-            for one in list_artifacts(self._root, slug, specs_folder=self.features_folder)
-        ):
+        if path in self._list_checkout(slug):
             write_artifact(self._root, slug, path, content, specs_folder=self.features_folder)
             return ListedArtifact(slug, path, len(content))
 
@@ -95,37 +92,28 @@ class ArtifactFiles:
             return ListedArtifact(slug, path, len(content), branch.name)
 
         folder = path.partition("/")[0]
-        kept = store_artifact(
+        event = store_artifact(
             self._project.document_store, path, content, folder if is_package_id(folder) else ""
         )
         with open_project_store(self._project) as store:
-            store.append_unconditionally(slug, self._project.now(), [kept])
+            store.append_unconditionally(slug, self._project.now(), [event])
 
         return ListedArtifact(slug, path, len(content), IN_RECORD)
 
     def read(self, slug: str, path: str) -> bytes:
-        there = {
-            one.path for one in list_artifacts(self._root, slug, specs_folder=self.features_folder)
-        }
-        if path not in there and path in (
-            found := {**self._read_stored(slug), **self._read_branch(slug)}
-        ):
-            return found[path]
+        """Return the content of an artifact, wherever it is."""
+        if path not in self._list_checkout(slug):
+            contents = {**self._read_stored(slug), **self._read_branch(slug)}
+            if path in contents:
+                return contents[path]
 
         return read_artifact(self._root, slug, path, specs_folder=self.features_folder)
 
     def list_artifacts(self, slug: str | None = None) -> list[ListedArtifact]:
-        """The artifacts of one feature, or of all."""
-        if slug is None:
-            slugs = self._list_features()
-        else:
-            slugs = [slug]
+        """List the artifacts of one feature, or of all."""
+        slugs = self._list_features() if slug is None else [slug]
 
-        return [
-            one
-            for name in slugs
-            for one in sorted(self._feature_artifacts(name), key=lambda one: one.path)
-        ]
+        return [artifact for name in slugs for artifact in sorted(self._feature_artifacts(name))]
 
     def _list_features(self) -> list[str]:
         prefix = f"{BRANCH_PREFIX}feat/"
@@ -140,38 +128,34 @@ class ArtifactFiles:
         )
 
     def _feature_artifacts(self, slug: str) -> Iterator[ListedArtifact]:
-        there = {
-            one.path: one.bytes
-            for one in list_artifacts(self._root, slug, specs_folder=self.features_folder)
-        }
-        yield from (ListedArtifact(slug, path, size) for path, size in there.items())
+        in_checkout = self._list_checkout(slug)
+        yield from (ListedArtifact(slug, path, size) for path, size in in_checkout.items())
         on_branch = self._read_branch(slug)
-        stored = self._read_stored(slug)
         for path, data in on_branch.items():
-            if path not in there:
+            if path not in in_checkout:
                 yield ListedArtifact(slug, path, len(data), f"feat/{slug}")
 
-        for path, data in stored.items():
-            if path not in there and path not in on_branch:
+        for path, data in self._read_stored(slug).items():
+            if path not in in_checkout and path not in on_branch:
                 yield ListedArtifact(slug, path, len(data), IN_RECORD)
 
-    def _read_stored(self, slug: str) -> dict[str, bytes]:
-        """What agents stored."""
-        with open_store_reader(self._project.location) or nullcontext() as reader:
-            if reader:
-                kept = read_artifacts(reader, slug)
-            else:
-                kept = ()
+    def _list_checkout(self, slug: str) -> dict[str, int]:
+        """Return the path and size of each artifact in the checkout."""
+        artifacts = list_artifacts(self._root, slug, specs_folder=self.features_folder)
+        return {artifact.path: artifact.bytes for artifact in artifacts}
 
-        return {one.path: self._project.document_store.get(one.paper) for one in kept}
+    def _read_stored(self, slug: str) -> dict[str, bytes]:
+        """Read the artifacts that agents stored in the record."""
+        with open_store_reader(self._project.location) or nullcontext() as reader:
+            stored = read_artifacts(reader, slug) if reader else ()
+
+        return {
+            artifact.path: self._project.document_store.get(artifact.paper) for artifact in stored
+        }
 
     def _read_branch(self, slug: str) -> dict[str, bytes]:
         branch = FeatureBranch(self._project, require_slug(slug))
         head = self._project.refs.fetch(branch.name).get(branch.name)
-        if head:
-            blobs = branch.list_documents(head)
-        else:
-            blobs = {}
-
+        blobs = branch.list_documents(head) if head else {}
         contents = read_blobs(self._project.repository.place(), blobs.values())
         return {path: contents[blob] for path, blob in blobs.items()}

@@ -1,4 +1,4 @@
-"""The audit trails and the chain of state changes, for people who look into them or verify them."""
+"""Read and verify the audit trails and the chain of state changes."""
 
 from __future__ import annotations
 
@@ -19,32 +19,30 @@ __all__ = ["AuditReport", "JobWork", "RecordedEvent", "TrailSummary", "describe_
 
 
 def find_location(folder: Path) -> Location:
-    """The repository around a folder."""
+    """Locate the repository that contains a folder."""
     return locate_repository(folder, os.environ)
 
 
 def verify_audit_trail(folder: Path) -> AuditReport:
-    """The journal, its tables and all trails, held against each other and against the heads kept
-    outside.
-    """
+    """Verify the journal, its tables, all trails and the chain heads stored outside."""
     location = find_location(folder)
     if location.fleet_copy is None:
         return verify_audit(location)
 
-    # It loads obstore
+    # Imported here: it loads obstore.
     from phasegate.engine.bucket import verify_bucket_copy
 
-    # A copy proves nothing: the bucket is asked
+    # The local copy proves nothing: the bucket itself is verified.
     return verify_bucket_copy(location.root)
 
 
 def list_feature_trails(folder: Path, feature: str | None) -> list[TrailSummary]:
-    """The trails of a feature, or of all, oldest first."""
+    """List the trails of a feature, or of all, oldest first."""
     return list_trails(find_location(folder), feature)
 
 
 def read_chain(folder: Path, feature: str | None) -> list[RecordedEvent]:
-    """The state changes on record, of a feature or of all."""
+    """Read the recorded state changes of a feature, or of all."""
     reader = open_store_reader(find_location(folder))
     if reader is None:
         return []
@@ -55,7 +53,7 @@ def read_chain(folder: Path, feature: str | None) -> list[RecordedEvent]:
 def read_chain_page(
     folder: Path, feature: str | None, before: int, limit: int
 ) -> list[RecordedEvent]:
-    """At most so many state changes before a position, the newest first."""
+    """Read up to `limit` state changes before a position, newest first."""
     reader = open_store_reader(find_location(folder))
     if reader is None:
         return []
@@ -64,7 +62,7 @@ def read_chain_page(
 
 
 def decode_payload(event: RecordedEvent) -> object:
-    """What an event carries; as text where it is no JSON."""
+    """Decode an event's payload; return it as text if it is not JSON."""
     try:
         return read_json(event.payload)
     except msgspec.MsgspecError:

@@ -1,15 +1,14 @@
-"""Which repositories a board shows, and where a board can be reached.
+"""Registry of the repositories on a user's boards, and the address of a running board.
 
-Kept in the user's state directory.
-
-No agent sees that directory, and no secret is kept in it: what lets a browser in is in the board's
-memory alone.
+Both are stored in the user's state directory. No agent sees that directory, and it contains no
+secret: the token that admits a browser is only in the board's memory.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from phasegate.storage.lock_holder import LockHolder, read_process_start
 
 
 def list_repositories() -> tuple[Path, ...]:
-    """The repositories that a person has added, as they were added."""
+    """List the repositories that the user has added, in that order."""
     try:
         lines = (
             _repositories_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -34,51 +33,45 @@ def list_repositories() -> tuple[Path, ...]:
 
 
 def add_repository(folder: Path) -> Path:
-    """Add the repository around a folder to every board of this user; its root."""
+    """Add the repository that contains a folder to every board of this user; return its root."""
     root = find_root(folder)
     if "\n" in str(root):
-        raise ConfigError("the path holds a line feed", "move the repository")
-    _save_repositories((*(one for one in list_repositories() if one != root), root))
+        raise ConfigError("the path contains a line feed", "move the repository")
+    _save_repositories((*(other for other in list_repositories() if other != root), root))
     return root
 
 
 def remove_repository(folder: Path) -> Path:
-    """Take a repository off the boards; one that is gone from the disk is named by its path."""
+    """Remove a repository from the boards; a deleted one is given by its path."""
     path = Path(os.path.realpath(folder))
-    left = [one for one in list_repositories() if one != path]
-    if len(left) == len(list_repositories()):
-        raise ConfigError(f"{path} is on no board", "phasegate board list")
+    repositories = list_repositories()
+    if path not in repositories:
+        raise ConfigError(f"{path} is not on any board", "phasegate board list")
 
-    _save_repositories(left)
+    _save_repositories([other for other in repositories if other != path])
     return path
 
 
 def assign_repository_names(roots: Sequence[Path]) -> dict[str, Path]:
-    """Repositories by a name of their own, made of the folder's: it is part of addresses."""
-    found: dict[str, Path] = {}
+    """Assign a unique name, made of the folder's, to each repository: it is part of URLs."""
+    roots_by_name: dict[str, Path] = {}
 
     for root in dict.fromkeys(roots):
-        plain = (
-            "".join(
-                letter if letter.isascii() and letter.isalnum() else "-" for letter in root.name
-            )
-            or "root"
-        )
-
+        plain = re.sub(r"[^0-9A-Za-z]", "-", root.name) or "root"
         name = plain
         number = 2
-        while name in found:
+        while name in roots_by_name:
             name = f"{plain}-{number}"
-            number = number + 1
+            number += 1
 
-        found[name] = root
+        roots_by_name[name] = root
 
-    return found
+    return roots_by_name
 
 
 @contextmanager
 def announce_board(address: str, since: str) -> Iterator[None]:
-    """While a board runs: where it is, for `status`. The address lets nobody in by itself."""
+    """Publish the address of a running board for `status`. The address alone grants no access."""
     path = state_home(os.environ) / BOARD_FILE
     holder = LockHolder(os.getpid(), read_process_start(os.getpid()), address, since)
     make_folder(path.parent)

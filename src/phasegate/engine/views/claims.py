@@ -1,7 +1,4 @@
-"""What agents say in their results, in their own words, beside what is the case.
-
-For people who look at a package.
-"""
+"""Read the texts of agents' results, together with the claims that turned out to be false."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ RESULT_TEXT_FIELDS = ("summary", "error", "blocked_reason", "remediation", "pr_u
 
 
 class AgentClaims(NamedTuple):
-    """The words of one job's result; `differs` has each claim that is not so, and what is."""
+    """The texts of one job's result; `differs` pairs each false claim with the observed fact."""
 
     job: str
     agent: str
@@ -35,31 +32,31 @@ class AgentClaims(NamedTuple):
 
 
 class _FalseClaims(msgspec.Struct):
+    """Journal entry: the false claims of one job."""
+
     job: str
     claims: tuple[tuple[str, str], ...]
 
 
 def read_agent_claims(reader: StoreReader, feature: str, package: str) -> tuple[AgentClaims, ...]:
-    """What the agents of a package said in its last round in which one had a result."""
+    """Read the results of a package's agents, of the last round that has any."""
     last: dict[int, AgentClaims] = {}
     false: dict[str, tuple[tuple[str, str], ...]] = {}
 
     for recorded in reader.events(feature):
         if recorded.kind == AGENT_CLAIMED_FALSELY:
-            found = read_json(recorded.payload, _FalseClaims)
-            false[found.job] = found.claims
+            entry = read_json(recorded.payload, _FalseClaims)
+            false[entry.job] = entry.claims
         elif recorded.kind == AGENT_CLAIMED:
-            one = read_json(recorded.payload, AgentClaim)
-            if one.package == package:
-                words = AgentClaims(
-                    job=str(one.said.job_id),
-                    agent=one.agent,
-                    round=one.round,
-                    words=_result_texts(one),
+            claim = read_json(recorded.payload, AgentClaim)
+            if claim.package == package:
+                last = {index: other for index, other in last.items() if other.round == claim.round}
+                last[claim.agent_index] = AgentClaims(
+                    job=str(claim.said.job_id),
+                    agent=claim.agent,
+                    round=claim.round,
+                    words=_result_texts(claim),
                 )
-
-                last = {index: said for index, said in last.items() if said.round == one.round}
-                last[one.agent_index] = words
 
     return tuple(
         last[index]._replace(differs=false.get(last[index].job, ())) for index in sorted(last)
@@ -67,7 +64,7 @@ def read_agent_claims(reader: StoreReader, feature: str, package: str) -> tuple[
 
 
 def find_pull_request_url(reader: StoreReader, feature: str, package: str) -> str:
-    """The pull request that a package really has; empty where it has none."""
+    """Return the URL of the pull request that a package has on the forge; empty without one."""
     url = ""
 
     for recorded in reader.events(feature):
@@ -79,28 +76,24 @@ def find_pull_request_url(reader: StoreReader, feature: str, package: str) -> st
     return url
 
 
-def _result_texts(one: AgentClaim) -> dict[str, str | tuple[str, ...]]:
-    return {name: said for name in RESULT_TEXT_FIELDS if (said := getattr(one.said, name))}
+def _result_texts(claim: AgentClaim) -> dict[str, str | tuple[str, ...]]:
+    return {name: text for name in RESULT_TEXT_FIELDS if (text := getattr(claim.said, name))}
 
 
-def render_agent_claims(said: Sequence[AgentClaims]) -> Iterator[str]:
-    """The same as lines."""
-    for one in said:
-        yield from render_claims(one.agent, one.words, one.differs)
+def render_agent_claims(claims: Sequence[AgentClaims]) -> Iterator[str]:
+    """Render the results as lines."""
+    for claim in claims:
+        yield from render_claims(claim.agent, claim.words, claim.differs)
 
 
 def render_claims(
     agent: str, words: Mapping[str, object], differs: Iterable[tuple[str, str]]
 ) -> Iterator[str]:
-    """What an agent says, and what is seen where that is something else."""
+    """Yield what an agent says, and what was observed instead."""
     for name in RESULT_TEXT_FIELDS:
-        if said := words.get(name):
-            if isinstance(said, list | tuple):
-                shown = "; ".join(map(str, said))
-            else:
-                shown = str(said)
-
-            yield f"{agent} says, {name}: {' '.join(shown.split())}"
+        if value := words.get(name):
+            text = "; ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            yield f"{agent} says, {name}: {' '.join(text.split())}"
 
     for claim, truth in differs:
-        yield f"{agent} says: {claim}; seen: {truth}"
+        yield f"{agent} says: {claim}; observed: {truth}"

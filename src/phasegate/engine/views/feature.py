@@ -1,7 +1,4 @@
-"""Everything about one feature, folded from its journal.
-
-Gates, packages, bars of time, what may be ordered.
-"""
+"""Everything about one feature, folded from its journal: gates, packages, timeline, orders."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from phasegate.storage.rows import GateRow
 
 
 class FeatureStatusView(NamedTuple):
-    """Where a feature stands, what a person has to decide on, and what they may order."""
+    """The state of a feature, what the user has to decide, and the orders that are allowed."""
 
     feature: str
     type: str
@@ -34,13 +31,13 @@ class FeatureStatusView(NamedTuple):
     remediation: str
     branch: str
     base: str
-    # The state of each
+    # State by package
     packages: dict[str, str]
-    # The commands that are allowed now
+    # Commands that are allowed now
     orders: tuple[str, ...]
-    # The phases that `back` can go to
+    # Phases that `back` accepts
     earlier: tuple[str, ...]
-    # Its address
+    # URL
     pull_request: str = ""
 
 
@@ -64,14 +61,14 @@ class PhaseView(NamedTuple):
 
 
 class TimelineBar(NamedTuple):
-    """Something that took time, for a time axis; a gate's check takes none.
+    """An interval on the timeline; a gate check has no length.
 
     `ended` is empty while it lasts.
     """
 
-    # Agent, gate, step
+    # agent, gate or step
     kind: str
-    # The agent's role, the gate, or the step
+    # Role of the agent, gate or step
     name: str
     phase: str
     package: str
@@ -81,12 +78,12 @@ class TimelineBar(NamedTuple):
     started: str
     ended: str
     outcome: str
-    # Of a step: how long each command took
+    # For a step: duration of each command
     parts_s: dict[str, float] | None = None
 
 
 class EventLine(NamedTuple):
-    """What people were told of an event."""
+    """The line that was reported for an event."""
 
     position: int
     ts: str
@@ -101,18 +98,18 @@ class FeatureView(NamedTuple):
     card: FeatureCard
     phases: tuple[PhaseView, ...]
     packages: tuple[PackageCard, ...]
-    # By their start
+    # Ordered by start
     bars: tuple[TimelineBar, ...]
     now: FeatureStatusView
     spent: Spending
-    # Of its last event
+    # Of the last event
     seq: int
-    # What people were told, oldest first
+    # Reported lines, oldest first
     lines: tuple[EventLine, ...] | None = None
 
 
 def feature_status_view(feature: Feature, *, is_held: bool = False) -> FeatureStatusView:
-    """Where a feature stands when a run or an order ends."""
+    """Return the status of a feature at the end of a run or an order."""
     workflow = feature.workflow
     standing = derive_standing(
         workflow.stage, is_last_phase=workflow.is_last_phase, has_worker=is_held
@@ -137,21 +134,27 @@ def feature_status_view(feature: Feature, *, is_held: bool = False) -> FeatureSt
 
 
 def feature_view(reader: StoreReader, slug: str, *, with_lines: bool = False) -> FeatureView | None:
-    """Everything about one feature, with `told` also what people were told.
+    """Return everything about a feature; None without a workflow.
 
-    None if it has no workflow.
+    `with_lines`: include the reported event lines.
     """
     row = next((row for row in reader.workflows() if row.feature == slug), None)
     if row is None:
         return None
 
-    # Who works on it before what happened: one that has ended has recorded all
+    # Read the worker before the journal: a worker that has ended has recorded everything.
     card = feature_card(reader, row)
     follower = JournalFollower(reader, slug, after=0)
     events = [*follower.read_events()]
     gates = reader.gates(slug)
     if follower.feature is None:
         return None
+
+    lines = (
+        EventLine(position=e.position, ts=e.ts, phase=e.phase, package=e.package, line=e.line)
+        for e in events
+        if e.line
+    )
 
     return FeatureView(
         card=card,
@@ -161,13 +164,7 @@ def feature_view(reader: StoreReader, slug: str, *, with_lines: bool = False) ->
         now=feature_status_view(follower.feature, is_held=card.worker is not None),
         spent=reader.total_spent(slug),
         seq=events[-1].seq,
-        lines=tuple(
-            EventLine(position=e.position, ts=e.ts, phase=e.phase, package=e.package, line=e.line)
-            for e in events
-            if e.line
-        )
-        if with_lines
-        else None,
+        lines=tuple(lines) if with_lines else None,
     )
 
 
@@ -183,18 +180,19 @@ def _phase_view(phase: PhaseCard, gates: Sequence[GateRow]) -> PhaseView:
 
 
 def agent_bars(reader: StoreReader, slug: str) -> Iterator[TimelineBar]:
-    """The runs of agents on a time axis."""
+    """Yield the agents' jobs as bars of the timeline."""
     for job in reader.jobs(slug):
-        who = (job.round, job.agent, job.id)
         yield TimelineBar(
-            "agent",
-            job.phase,
-            job.workflow_phase,
-            job.wp,
-            *who,
-            job.started,
-            job.ended,
-            job.outcome,
+            kind="agent",
+            name=job.phase,
+            phase=job.workflow_phase,
+            package=job.wp,
+            round=job.round,
+            agent=job.agent,
+            job=job.id,
+            started=job.started,
+            ended=job.ended,
+            outcome=job.outcome,
         )
 
 
@@ -218,18 +216,18 @@ def _collect_bars(
 
     for step in (event.event for event in events):
         if isinstance(step, StepTimed):
-            times = (step.started, _add_seconds(step.started, step.duration_s))
             yield TimelineBar(
-                "step",
-                step.step,
-                step.phase,
-                step.work,
-                step.round,
-                "",
-                "",
-                *times,
-                "",
-                dict(step.parts),
+                kind="step",
+                name=step.step,
+                phase=step.phase,
+                package=step.work,
+                round=step.round,
+                agent="",
+                job="",
+                started=step.started,
+                ended=_add_seconds(step.started, step.duration_s),
+                outcome="",
+                parts_s=dict(step.parts),
             )
 
 

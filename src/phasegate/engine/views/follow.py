@@ -1,7 +1,4 @@
-"""The journal, followed while it grows.
-
-What people are told comes from the record and nowhere else.
-"""
+"""Follow the journal while it grows: everything that is reported comes from the record."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ POLL_INTERVAL_S = 0.1
 
 
 class StreamEvent(NamedTuple):
-    """One record of the journal: where it stands, what it is, and how it is told.
+    """One journal entry with its decoded event and the text that is reported for it.
 
     `position` is the cursor.
     """
@@ -44,11 +41,11 @@ class StreamEvent(NamedTuple):
     seq: int
     ts: str
     kind: str
-    # Empty for what concerns the whole feature
+    # Empty for events of the whole feature
     package: str
-    # Of the workflow, when it happened; empty without one
+    # Phase of the workflow at that time; empty without a workflow
     phase: str
-    # Typed; None for kinds that only the engine reads
+    # Decoded; None for kinds that only the engine reads
     event: object
     line: str = ""
     block: str = ""
@@ -58,15 +55,12 @@ EventListener = Callable[[StreamEvent], None]
 
 
 class JournalFollower:
-    """Reads the journal of one feature, or of all, from a cursor on, and folds it as it goes."""
+    """Reads and folds the journal of one feature, or of all, from a cursor on."""
 
     def __init__(
         self, reader: StoreReader, slug: str | None = None, *, after: int | None = None
     ) -> None:
-        """`after`: the position behind which events are handed out.
-
-        None for what comes from now on.
-        """
+        """Start to follow. Events after position `after` are returned; None: only new ones."""
         self._reader = reader
         self._slug = slug
         self._cursor = self._after = 0
@@ -81,23 +75,19 @@ class JournalFollower:
 
     @property
     def feature(self) -> Feature | None:
-        """The feature that is followed, as it stands now."""
+        """Return the current state of the followed feature."""
         return self._features.get(self._slug or "")
 
     def read_events(self) -> Iterator[StreamEvent]:
-        """What came since the last time."""
+        """Yield the events since the last call."""
         for recorded in self._read_recorded():
             event = self._to_stream_event(recorded)
-            if self._slug:
-                self._cursor = recorded.seq
-            else:
-                self._cursor = recorded.position
-
+            self._cursor = recorded.seq if self._slug else recorded.position
             if recorded.position > self._after:
                 yield event
 
     def read_reported_events(self) -> Iterator[StreamEvent]:
-        """Of what came since the last time, that which people are told."""
+        """Yield the events since the last call that have a text to report."""
         return (event for event in self.read_events() if event.line or event.block)
 
     def _read_recorded(self) -> Iterator[RecordedEvent]:
@@ -106,7 +96,7 @@ class JournalFollower:
         return self._reader.events_since(self._cursor)
 
     def _to_stream_event(self, recorded: RecordedEvent) -> StreamEvent:
-        package, event, told = self._decode_entry(recorded)
+        package, event, text = self._decode_entry(recorded)
         feature = self._features.get(recorded.feature)
 
         if feature is None:
@@ -116,22 +106,19 @@ class JournalFollower:
         else:
             phase = feature.workflow.phase
 
-        return StreamEvent(*recorded[:5], package, phase, event, *told)
+        return StreamEvent(*recorded[:5], package, phase, event, *text)
 
     def _decode_entry(self, recorded: RecordedEvent) -> tuple[str, object, EventText]:
-        """The package that an event is about, the event itself, and how it is told."""
+        """Return the package of an entry, its event and the text to report."""
         if recorded.kind == PACKAGE_STEP:
-            package, of_package = read_package_step(recorded.payload)
-            return package, of_package, EventText(render_package_event(package, of_package))
+            package, event = read_package_step(recorded.payload)
+            return package, event, EventText(render_package_event(package, event))
         if recorded.kind == FEATURE_STEP:
             return self._apply_feature_step(recorded)
 
         if (notice := read_notice(recorded)) is not None:
-            return (
-                notice.work,
-                notice,
-                EventText(f"{notice.work}: {notice.text}" if notice.work else notice.text),
-            )
+            prefix = f"{notice.work}: " if notice.work else ""
+            return notice.work, notice, EventText(prefix + notice.text)
 
         if (timed := read_step_timed(recorded)) is not None:
             return timed.work, timed, EventText()
@@ -159,26 +146,20 @@ class JournalFollower:
 
 
 def _decode_question(recorded: RecordedEvent) -> tuple[str, object, EventText]:
-    """A question of an agent, or its answer, as it is told."""
+    """Decode an agent's question, or the answer to it."""
     if recorded.kind == QUESTION_ASKED:
         asked = read_json(recorded.payload, AskedQuestion)
-        where = f"{asked.work}: " if asked.work else ""
-        then = f'phasegate answer {asked.id} "..." --feature {recorded.feature}'
-        return (
-            asked.work,
-            asked,
-            EventText(f"{where}asks: {' '.join(asked.text.split())[:300]} ({then})"),
-        )
+        prefix = f"{asked.work}: " if asked.work else ""
+        command = f'phasegate answer {asked.id} "..." --feature {recorded.feature}'
+        text = f"{prefix}asks: {' '.join(asked.text.split())[:300]} ({command})"
+        return asked.work, asked, EventText(text)
 
     given = read_json(recorded.payload, GivenAnswer)
     return "", given, EventText(f"answered {given.id}: {' '.join(given.text.split())[:300]}")
 
 
 class ChangeDetector:
-    """Tells which features of a repository have moved since the last look.
-
-    Their journal, or who works on them.
-    """
+    """Detects which features have changed since the last poll: their journal or their worker."""
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
@@ -187,28 +168,26 @@ class ChangeDetector:
         self._workers: dict[str, LockHolder] = {}
 
     def find_changed_features(self) -> set[str]:
-        """The features that have moved; the first look names all of them."""
+        """Return the features that have changed; the first call returns all of them."""
         workers = list_live_holders(self._reader.location.locks_folder)
-        found = {
+        features = {
             name.rpartition("-WP")[0] or name
             for name, _ in {*workers.items()} ^ {*self._workers.items()}
         }
         self._workers = workers
         changes = self._reader.data_version()
         if changes != self._changes:
-            moved = self._reader.features_changed_since(self._position)
-            self._changes, self._position = changes, max((self._position, *moved.values()))
-            found |= moved.keys()
+            positions = self._reader.features_changed_since(self._position)
+            self._changes = changes
+            self._position = max((self._position, *positions.values()))
+            features |= positions.keys()
 
-        return found
+        return features
 
 
 def compute_stamp(reader: StoreReader, feature: str = "") -> object:
-    """Differs when anything has moved that a view of a feature, or of all, is made of."""
-    if feature:
-        position = reader.last_seq(feature)
-    else:
-        position = reader.chain_head().entries
+    """Return a value that differs when the view of a feature, or of all, has changed."""
+    position = reader.last_seq(feature) if feature else reader.chain_head().entries
     return position, tuple(list_live_holders(reader.location.locks_folder).items())
 
 
@@ -221,17 +200,17 @@ def follow_feature(
     *,
     from_now: bool = True,
 ) -> Iterator[None]:
-    """Tell what happens to a feature while the block runs, and at its end what is left.
+    """Report a feature's events while the block runs, and the remaining ones at its end.
 
-    `look` is called often.
+    `on_poll` is called after every poll.
     """
     follower = JournalFollower(reader, slug, after=None if from_now else 0)
     ended = Event()
 
     def follow() -> None:
         while not ended.wait(POLL_INTERVAL_S):
-            for told in follower.read_reported_events():
-                listener(told)
+            for event in follower.read_reported_events():
+                listener(event)
 
             on_poll(follower)
 
@@ -243,5 +222,5 @@ def follow_feature(
     finally:
         ended.set()
         thread.join()
-        for told in follower.read_reported_events():
-            listener(told)
+        for event in follower.read_reported_events():
+            listener(event)

@@ -1,4 +1,4 @@
-"""One run of an agent: what it was told, wrote and claimed, and beside that what was seen."""
+"""One job of an agent: its prompt, logs, answer and claims, and what was observed."""
 
 from __future__ import annotations
 
@@ -17,65 +17,66 @@ from phasegate.storage.rows import JobRow
 from phasegate.storage.trail_reader import EntryFields, read_job_trail
 from phasegate.typed import read_json
 
-# Characters
 MAX_EVIDENCE_CHARS = 64_000
 REVIEWER_ROLES = ("challenge", "review")
 
 
 class JobFile(NamedTuple):
-    """A file of a job: its path below the repository; whole where it is of a fleet's record."""
+    """A file of a job.
+
+    The path is relative to the repository; absolute in a copy of a fleet's record.
+    """
 
     path: str
     bytes: int
 
 
 class FalseClaimView(NamedTuple):
-    """A claim of an agent's, beside what is the case."""
+    """A false claim of an agent, with the observed fact."""
 
     claim: str
     truth: str
 
 
 class JobView(NamedTuple):
-    """One run of an agent: what it was told, what it wrote, what it claimed, and what was seen."""
+    """One job of an agent: prompt, logs, answer, claims and evidence."""
 
     feature: str
     job: str
-    # None where the store does not know it
+    # None if the store has no row of it
     row: JobRow | None = None
     prompt: JobFile | None = None
     logs: tuple[JobFile, ...] = ()
-    # Its last words
+    # The final answer
     answer: JobFile | None = None
-    # With `commit`: git diff BASE COMMIT shows its work
+    # `git diff BASE COMMIT` shows its changes
     base: str = ""
     commit: str = ""
-    # What it says that it did
+    # Result that the agent reported
     claimed: Mapping[str, object] | None = None
-    # Each claim beside what is the case
     claimed_falsely: tuple[FalseClaimView, ...] = ()
-    # What our own checks found in its round
+    # Check results of its round
     evidence: str = ""
-    # Its trail
+    # Audit trail
     entries: tuple[EntryFields, ...] = ()
 
 
 def job_view(location: Location, job: str, feature: str | None = None) -> JobView:
-    """One run of an agent; the beginning of its id is enough if only one begins so.
+    """Return one job; a unique prefix of its id is enough.
 
-    Its trail and files are shown also where the store is lost or damaged: that is when people look
-    for them.
+    Its trail and files are available even if the store is lost or damaged: that is when they are
+    needed.
     """
     (slug, id_), entries = read_job_trail(location, job, feature)
     folder = location.jobs_folder / id_
-    logs = tuple(
-        kept
-        for name in ("stdout.log", "stderr.log")
-        if (kept := _find_file(location, folder / name))
-    )
-    prompt, said = (_find_file(location, folder / name) for name in ("prompt.xml", ANSWER_FILE))
+    logs = (_find_file(location, folder / name) for name in ("stdout.log", "stderr.log"))
     view = JobView(
-        feature=slug, job=id_, entries=tuple(entries), prompt=prompt, logs=logs, answer=said
+        feature=slug,
+        job=id_,
+        entries=tuple(entries),
+        prompt=_find_file(location, folder / "prompt.xml"),
+        logs=tuple(log for log in logs if log),
+        answer=_find_file(location, folder / ANSWER_FILE),
     )
     try:
         reader = open_store_reader(location)
@@ -91,28 +92,30 @@ def job_view(location: Location, job: str, feature: str | None = None) -> JobVie
         base, commit = _find_commits(events, row)
         claimed, falsely = _read_claims(reader, slug, id_)
 
-    seen = read_evidence(location, row)
     return view._replace(
-        row=row, base=base, commit=commit, claimed=claimed, claimed_falsely=falsely, evidence=seen
+        row=row,
+        base=base,
+        commit=commit,
+        claimed=claimed,
+        claimed_falsely=falsely,
+        evidence=read_evidence(location, row),
     )
 
 
 def _find_file(location: Location, path: Path) -> JobFile | None:
-    """A file of a job, if it holds anything."""
-    if path.is_file():
-        size = path.stat().st_size
-    else:
-        size = 0
+    """Return a file of a job, unless it is empty or missing."""
+    size = path.stat().st_size if path.is_file() else 0
+    if not size:
+        return None
 
-    if size:
-        return JobFile(str(path if location.fleet_copy else path.relative_to(location.root)), size)
-    return None
+    shown_path = path if location.fleet_copy else path.relative_to(location.root)
+    return JobFile(str(shown_path), size)
 
 
 def _find_commits(events: Sequence[StreamEvent], job: JobRow) -> tuple[str, str]:
-    """The commit that a job began with and the one that holds its work.
+    """Return the commit that a job started from and the commit with its changes.
 
-    Of a judge, those that it was to compare.
+    For a reviewer or critic: the two commits that it compared.
     """
     before = latest = ""
     has_ended = False
@@ -128,15 +131,11 @@ def _find_commits(events: Sequence[StreamEvent], job: JobRow) -> tuple[str, str]
 
             has_ended = True
 
-        if event.package == job.wp:
-            found = _event_commit(event)
-        else:
-            found = ""
-
-        if found and has_ended:
-            return latest, found
-        if found:
-            before, latest = (latest, found)
+        commit = _event_commit(event) if event.package == job.wp else ""
+        if commit and has_ended:
+            return latest, commit
+        if commit:
+            before, latest = latest, commit
 
     return latest, ""
 
@@ -151,7 +150,7 @@ def _event_commit(event: StreamEvent) -> str:
 def _read_claims(
     reader: StoreReader, slug: str, job: str
 ) -> tuple[Mapping[str, object] | None, tuple[FalseClaimView, ...]]:
-    """What a job claimed, and which of its claims are false."""
+    """Read what a job claimed, and its false claims."""
     claimed: Mapping[str, object] | None = None
     falsely: tuple[FalseClaimView, ...] = ()
 
@@ -159,15 +158,15 @@ def _read_claims(
         if recorded.kind not in (AGENT_CLAIMED, AGENT_CLAIMED_FALSELY):
             continue
 
-        found = read_json(recorded.payload, dict[str, object])
-        said = found.get("said")
+        entry = read_json(recorded.payload, dict[str, object])
+        said = entry.get("said")
         if recorded.kind == AGENT_CLAIMED and isinstance(said, dict) and said.get("job_id") == job:
             claimed = said
 
-        claims = found.get("claims")
+        claims = entry.get("claims")
         if (
             recorded.kind == AGENT_CLAIMED_FALSELY
-            and found.get("job") == job
+            and entry.get("job") == job
             and isinstance(claims, list)
         ):
             falsely = tuple(FalseClaimView(claim, truth) for claim, truth in claims)
@@ -176,7 +175,7 @@ def _read_claims(
 
 
 def read_evidence(location: Location, job: JobRow) -> str:
-    """What our own checks found in the round of a job; empty where none ran."""
+    """Read the check results of a job's round; empty if no checks ran."""
     path = location.data_folder / "evidence" / job.feature / f"{job.wp}-{job.round}.md"
     if not job.wp or not path.is_file():
         return ""

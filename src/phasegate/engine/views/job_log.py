@@ -1,4 +1,4 @@
-"""What an agent's program printed, as a transcript for people; live while the job runs."""
+"""Render the output of an agent's program as a transcript, live while the job runs."""
 
 from __future__ import annotations
 
@@ -18,27 +18,24 @@ from phasegate.storage.location import Location
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.trail_reader import EntryFields
 
-# Lines
 STDERR_TAIL_LINES = 20
-# Bytes
 STDERR_TAIL_BYTES = 16_000
-# Bytes
 MAX_PAGE_BYTES = 64_000
 WaitCallback = Callable[[], bool]
 
 
 def read_log_text(project: Project, view: JobView) -> str:
-    """All that a job printed so far."""
+    """Return the whole output of a job so far."""
     return "\n".join(read_log_lines(project, view))
 
 
 def read_log_lines(
     project: Project, view: JobView, wait: WaitCallback | None = None
 ) -> Iterator[str]:
-    """What a job printed: the stream of its program as a transcript, then the end of its stderr.
+    """Yield a job's output: the transcript of its stdout, then the end of its stderr.
 
-    With `wait` the log is followed to the end of the job: it is called between two looks, and says
-    whether to go on.
+    With `wait` the log is followed to the end of the job: it is called between two polls, and
+    returns whether to continue.
     """
     folder = project.jobs_folder / view.job
     transcript = _make_transcript(project, view)
@@ -64,79 +61,61 @@ def _make_transcript(project: Project, view: JobView) -> Transcript:
 
 
 class LogPage(NamedTuple):
-    """A part of what a job printed, as a transcript: the bytes from `start` to `end` of so many."""
+    """A part of a job's transcript: the bytes `start` to `end` of a log of `size` bytes."""
 
     text: str
     start: int
     end: int
     size: int
-    # Nothing more is to come
+    # The job has ended and this is the last page
     is_over: bool
 
 
 def read_log_page(
     project: Project, view: JobView, start: int | None = None, before: int | None = None
 ) -> LogPage:
-    """One page of a log: from `start` on, the one before `before`, or the last.
+    """Read one page of a log: from `start`, the page before `before`, or the last page.
 
     A log of any size opens at its end.
     """
     path = project.jobs_folder / view.job / LOG_FILES[0]
     is_over = _has_ended(project.location, view.job)
-    if path.is_file():
-        size = path.stat().st_size
-    else:
-        size = 0
-
-    if before is not None:
-        end = min(before, size)
-    else:
-        end = size
-
-    if start is None:
-        first = max(0, end - MAX_PAGE_BYTES)
-    else:
-        first = min(start, size)
+    size = path.stat().st_size if path.is_file() else 0
+    limit = size if before is None else min(before, size)
+    first = max(0, limit - MAX_PAGE_BYTES) if start is None else min(start, size)
 
     with path.open("rb") if size else BytesIO() as log:
         log.seek(first)
-        read = log.read(min(MAX_PAGE_BYTES, end - first))
+        content = log.read(min(MAX_PAGE_BYTES, limit - first))
 
-    # The line that was cut off belongs to the page before
+    # The rest of a line that starts before this page belongs to the previous page.
     if start is None and first:
-        cut = read.find(b"\n") + 1
-        read = read[cut:]
-        first = first + cut
+        cut = content.find(b"\n") + 1
+        content = content[cut:]
+        first += cut
 
-    # A line that has not ended comes with the next page
-    if not is_over or first + len(read) < end:
-        read = read[: read.rfind(b"\n") + 1] or (read if len(read) == MAX_PAGE_BYTES else b"")
+    # An incomplete line comes with the next page, unless it fills the whole page.
+    if not is_over or first + len(content) < limit:
+        complete = content[: content.rfind(b"\n") + 1]
+        if complete or len(content) < MAX_PAGE_BYTES:
+            content = complete
 
     transcript = _make_transcript(project, view)
-    lines = [
-        one
-        for line in read.split(b"\n")
-        for one in transcript.format_line(line.decode("utf-8", "replace"))
-    ]
-    if is_over and first + len(read) == size:
-        last = [*transcript.format_end(), *_read_stderr_tail(path.parent / LOG_FILES[1])]
-    else:
-        last = []
+    lines: list[str] = []
+    for line in content.split(b"\n"):
+        lines += transcript.format_line(line.decode("utf-8", "replace"))
 
-    return LogPage(
-        text="\n".join([*lines, *last]),
-        start=first,
-        end=first + len(read),
-        size=size,
-        is_over=is_over and first + len(read) == size,
-    )
+    end = first + len(content)
+    is_last = is_over and end == size
+    if is_last:
+        lines += transcript.format_end()
+        lines += _read_stderr_tail(path.parent / LOG_FILES[1])
+
+    return LogPage(text="\n".join(lines), start=first, end=end, size=size, is_over=is_last)
 
 
 def _harness_of(start: EntryFields, agent: str, config: Config) -> str:
-    """Which harness read the job.
-
-    Its trail says so; before it did, the configuration of its agent does.
-    """
+    """Return the harness that ran the job: from its trail, else from its agent's configuration."""
     recorded = start.get("harness")
     if isinstance(recorded, str) and recorded in HARNESSES:
         return recorded
@@ -147,10 +126,7 @@ def _harness_of(start: EntryFields, agent: str, config: Config) -> str:
 
 
 def _has_ended(location: Location, job: str) -> bool:
-    """Whether the record knows the job's end.
-
-    Where there is no record of it, nothing more is waited for.
-    """
+    """Return whether the record has the job's end; True for a job without a record."""
     reader = open_store_reader(location)
     if reader is None:
         return True
@@ -162,32 +138,29 @@ def _has_ended(location: Location, job: str) -> bool:
 
 
 def _follow_lines(path: Path, keep_following: Callable[[], bool]) -> Iterator[bytes]:
-    """The lines of a log that grows.
-
-    The last one, without a line feed, when nothing more is to come.
-    """
+    """Yield the lines of a growing log; an incomplete last line when the log has ended."""
     while not path.is_file():
         if not keep_following():
             return
 
-    begun = b""
+    pending = b""
     is_last = False
     with path.open("rb") as log:
         while True:
-            for piece in log:
-                begun += piece
-                if begun.endswith(b"\n"):
-                    yield begun[:-1]
-                    begun = b""
+            for part in log:
+                pending += part
+                if pending.endswith(b"\n"):
+                    yield pending[:-1]
+                    pending = b""
 
             if is_last:
                 break
 
-            # What was written before its end is read once more
+            # Read once more what was written before the job ended.
             is_last = not keep_following()
 
-    if begun:
-        yield begun
+    if pending:
+        yield pending
 
 
 def _read_stderr_tail(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which features in work change the same files, before any of them is merged."""
+"""Find active features that change the same files, before any of them is merged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ MAX_FEATURES = 12
 
 
 def find_overlaps(folder: str, bases: Mapping[str, str]) -> tuple[FeatureOverlap, ...]:
-    """Of these features, by slug with their bases. What git cannot tell is not told."""
+    """Return the overlaps of these features, given by slug with their bases.
+
+    Returns none if git fails: the overview must not depend on it.
+    """
     try:
         repository = open_repository(Path(folder))
         names = {slug: base for slug, base in [*bases.items()][:MAX_FEATURES] if base}
@@ -30,23 +33,29 @@ def find_overlaps(folder: str, bases: Mapping[str, str]) -> tuple[FeatureOverlap
             ),
         )
 
-        begun = {slug: head for slug in names if (head := heads.get(f"{BRANCH_PREFIX}feat/{slug}"))}
+        feature_heads = {
+            slug: head for slug in names if (head := heads.get(f"{BRANCH_PREFIX}feat/{slug}"))
+        }
         changed = {
             slug: list_changed_paths(repository, base, head)
-            for slug, head in begun.items()
+            for slug, head in feature_heads.items()
             if (base := heads.get(BRANCH_PREFIX + names[slug]))
         }
     except (PhasegateError, OSError):
         return ()
 
     return tuple(
-        one._replace(conflicts=_find_conflicts(repository, begun[one.first], begun[one.second]))
-        for one in find_feature_overlaps(changed)
+        overlap._replace(
+            conflicts=_find_conflicts(
+                repository, feature_heads[overlap.first], feature_heads[overlap.second]
+            )
+        )
+        for overlap in find_feature_overlaps(changed)
     )
 
 
 def _find_conflicts(repository: Repository, one: str, other: str) -> tuple[str, ...] | None:
-    """A merge on paper writes objects: where nothing can be written, it is not known."""
+    """Merge two heads in memory; None if that is impossible, as it writes git objects."""
     try:
         return merge_trees(repository, one, other).conflicts
     except (GitFailed, OSError):

@@ -1,10 +1,8 @@
-"""The query side: where everything stands, as values.
+"""The state of all features as values: every interface renders them, and `--json` prints them.
 
-Every door shows these, and every `--json` is made of them.
-
-This module loads little, since `status` is asked all day; `feature_view`, `package_view` and
-`job_view` hold the rest. A field that is None is not part of this answer: a list of packages does
-not carry each one's jobs and plan.
+This module imports little, because `status` is called often; `feature`, `package` and `job` in this
+package have the rest. A field that is None is not part of the answer: a list of packages does not
+carry each package's jobs and plan.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from phasegate.storage.lock_holder import (
     parse_holder,
 )
 
-# Doors name the type
+# Re-exported for interfaces
 from phasegate.storage.reader import StoreReader as StoreReader
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.rows import JobRow as JobRow
@@ -60,39 +58,39 @@ if TYPE_CHECKING:
     from phasegate.engine.views.claims import AgentClaims
     from phasegate.engine.views.feature import FeatureView
 
-# In the user's state directory, while a board runs
+# In the user's state directory while a board runs
 BOARD_FILE = "board.json"
 STATES_IN_WORK = ("DOING", "FOR_REVIEW")
-# Behind every event
+# Greater than the position of any event
 MAX_POSITION = 1 << 62
-# In the copy of a fleet's record: what its server said last; bytes
+# Last known status of the workers, in the copy of a fleet's record
 FLEET_STATUS_FILE = "signs.json"
 MAX_FLEET_STATUS_BYTES = 4_000_000
 
 
 class AttemptView(NamedTuple):
-    """One attempt of a contest: who made it, what became of it, what it cost, and where it is kept."""
+    """One attempt of a contest: its agent, outcome, cost and where it is kept."""
 
     number: int
     agent: str
     outcome: str
     taken: bool
-    # Empty where there is none
+    # Empty without changes
     commit: str
-    # Of one that was not taken
+    # Where an attempt that was not taken is kept
     ref: str
     tokens: int
     cost_usd: float
 
 
 class PackageCard(NamedTuple):
-    """A work package as it stands."""
+    """The current state of a work package."""
 
     feature: str
     id: str
     title: str
     state: str
-    # Planned, working, stopped, waiting (for a person), ended
+    # planned, working, stopped, waiting (for the user) or ended
     standing: str
     worker: Worker | None
     round: int
@@ -100,25 +98,25 @@ class PackageCard(NamedTuple):
     remediation: str
     since: str
     spent: Spending
-    # The last status of each, as reported; empty where there is none yet
+    # Last reported status by task; empty without one
     tasks: Mapping[str, str] = {}
     jobs: tuple[JobRow, ...] | None = None
-    # By its agents, in their last results
+    # Claims in the last results of its agents
     said: tuple[AgentClaims, ...] | None = None
     waits_for: tuple[str, ...] | None = None
     is_ready: bool | None = None
-    # What was loaded
+    # As loaded
     plan: WorkPackage | None = None
-    # Of its contest, if there was one
+    # Of its contest, if any
     attempts: tuple[AttemptView, ...] | None = None
-    # About so many fewer in the prompts of reviewers, who were shown what changed
+    # Estimated tokens saved in prompts by delta reviews
     saved_tokens: int | None = None
-    # Of its pull request, where each package has one
+    # Set if packages have their own pull requests
     pr_url: str = ""
 
 
 class FeaturePackages(NamedTuple):
-    """The packages of a feature, and how many are in each state."""
+    """The packages of a feature, and the number in each state."""
 
     feature: str
     counts: dict[str, int]
@@ -126,49 +124,49 @@ class FeaturePackages(NamedTuple):
 
 
 class PendingDecision(NamedTuple):
-    """Something that waits for a person: what is asked, why, and which orders are allowed."""
+    """A decision that waits for the user: what is asked, why, and the allowed orders."""
 
     feature: str
-    # Empty where it is the feature that waits
+    # Empty if the feature waits
     package: str
     phase: str
-    # Resolve, complete, dispatch or answer
+    # resolve, complete, dispatch or answer
     asked: str
     reason: str
     remediation: str
-    # The commands that are allowed now
+    # Commands that are allowed now
     orders: tuple[str, ...]
-    # The id of what an agent asks, and its reason is the text
+    # Id of an agent's question, whose text is in `reason`
     question: str = ""
-    # Of the answer, if the agent names some
+    # Answers that the agent proposes
     options: tuple[str, ...] = ()
 
 
 class RateLimitedAgent(NamedTuple):
-    """An agent that waits for the end of a limit of its provider."""
+    """An agent that is rate-limited by its provider."""
 
     agent: str
     until: str
 
 
 class FleetFeatureStatus(NamedTuple):
-    """Whether something is done for a feature of a fleet now."""
+    """Whether a worker of the fleet processes a feature now."""
 
     feature: str
-    # When its record grew last
+    # Time of the last recorded event
     recorded: str
-    # That has a step of it; empty where none has, or that is not known
+    # Worker that runs a step of it; empty without one, or if unknown
     worker: str = ""
-    # When that worker last told the server that it lives
+    # Last heartbeat of that worker
     seen: str = ""
-    # It is not gone on with, as far as that is known
+    # Why it is not processed, if known
     why: str = ""
 
 
 class UnservedQueue(NamedTuple):
-    """A queue that features wait in, and that no worker serves, or none that takes them.
+    """A queue in which features wait, without a worker that takes them.
 
-    `why`, then.
+    `why` is set if there are workers that do not take them.
     """
 
     name: str
@@ -178,52 +176,52 @@ class UnservedQueue(NamedTuple):
 
 
 class FleetStatus(NamedTuple):
-    """What was known of a fleet's workers when it was looked at."""
+    """What was known of a fleet's workers when it was last queried."""
 
     at: str
     bucket: str
     server: str
-    # Why the server could not say; empty if it did
+    # Why the server gave no answer; empty if it did
     unknown: str
-    # Those that have not ended
+    # Features that have not ended
     features: tuple[FleetFeatureStatus, ...]
     unserved: tuple[UnservedQueue, ...]
 
 
 class Overview(NamedTuple):
-    """All features: the one that is asked about, or was moved last, and those beside it."""
+    """All features: the requested or most recently changed one, and the others."""
 
     workflow: FeatureCard | None
-    # Those that have packages, the one that is asked about first
+    # Features with packages, the requested one first
     features: tuple[FeaturePackages, ...]
-    # For a person, of all features
+    # Decisions of all features
     waiting: tuple[PendingDecision, ...]
     blockers: tuple[PackageCard, ...]
     # The other workflows that have not ended
     others: tuple[FeatureCard, ...]
     ended: tuple[FeatureCard, ...]
-    # By `feature`, the one that is shown, and `all`
+    # Keys: `feature` (the one shown) and `all`
     spent: dict[str, Spending]
     resting: tuple[RateLimitedAgent, ...]
-    # What was told about hidden characters in prompts of the feature that is shown
+    # Notices on hidden characters in prompts of the feature that is shown
     hidden: tuple[str, ...] = ()
-    # The address of the web board, while one runs
+    # Address of the running web board
     board: str = ""
-    # Of the feature that is asked for
+    # Of the requested feature
     detail: FeatureView | None = None
-    # Between features in work
+    # Between active features
     overlaps: tuple[FeatureOverlap, ...] = ()
-    # Where it is a fleet's record that is shown
+    # Set if a fleet's record is shown
     fleet: FleetStatus | None = None
 
 
 def open_reader(folder: str) -> StoreReader | None:
-    """The record of the repository around a folder; None if nothing is recorded yet."""
+    """Open the record of the repository that contains a folder; None if it has none yet."""
     return open_store_reader(locate_repository(Path(folder), os.environ))
 
 
 def require_reader(folder: str) -> StoreReader:
-    """The record of the repository around a folder, which must be there."""
+    """Open the record of the repository that contains a folder; raise if it has none."""
     reader = open_reader(folder)
     if reader is None:
         raise ConfigError(
@@ -234,51 +232,32 @@ def require_reader(folder: str) -> StoreReader:
 
 
 def resolve_feature(folder: str, wanted: str) -> str:
-    """The feature that a person names: a beginning that only one has is enough.
-
-    What is unknown is left as it is.
-    """
+    """Return the feature with this name or unique prefix. An unknown name is returned unchanged."""
     reader = open_reader(folder)
     known = reader.features() if reader else []
-    if wanted not in known:
-        found = [slug for slug in known if slug.startswith(wanted)]
-    else:
-        found = [wanted]
+    if wanted in known:
+        return wanted
 
-    if len(found) > 1:
+    matches = [slug for slug in known if slug.startswith(wanted)]
+    if len(matches) > 1:
         raise ConfigError(
-            f"several features begin with {wanted}", f"choose one: {', '.join(sorted(found))}"
+            f"several features start with {wanted}", f"choose one: {', '.join(sorted(matches))}"
         )
 
-    if found:
-        return found[0]
-
-    return wanted
+    return matches[0] if matches else wanted
 
 
 def build_overview(reader: StoreReader | None, folder: str, feature: str | None = None) -> Overview:
-    """Where everything stands.
-
-    `feature` is shown first, else the active workflow that was moved last.
-    """
-    rows = reader.workflows() if reader else []
-    if reader:
-        cards = [feature_card(reader, row) for row in rows]
-    else:
-        cards = []
-
+    """Build the overview; `feature` comes first, else the active workflow that changed last."""
+    cards = [feature_card(reader, row) for row in reader.workflows()] if reader else []
     shown = _select_workflow(reader, cards, folder, feature)
     boards = _list_feature_packages(reader, feature or (shown.feature if shown else ""))
     if feature and not shown and all(feature != board.feature for board in boards):
         raise unknown_feature_error(feature, reader.features() if reader else ())
 
     blockers = tuple(one for board in boards for one in board.packages if one.state == "BLOCKED")
-    if reader:
-        asked = read_all_open_questions(reader)
-    else:
-        asked = ()
-
-    waiting = (*_collect_decisions(cards, blockers), *map(_question_decision, asked))
+    questions = read_all_open_questions(reader) if reader else ()
+    waiting = (*_collect_decisions(cards, blockers), *map(_question_decision, questions))
     others = tuple(
         card
         for card in cards
@@ -286,51 +265,34 @@ def build_overview(reader: StoreReader | None, folder: str, feature: str | None 
     )
     ended = tuple(card for card in cards if not card.is_active)
     first = shown.feature if shown else next((board.feature for board in boards), None)
-    if reader and first:
-        told = _hidden_character_notices(reader, first)
-    else:
-        told = ()
-
-    spent = _read_spent(reader, first)
-    found = Overview(
+    overview = Overview(
         workflow=shown,
         features=boards,
         waiting=waiting,
         blockers=blockers,
         others=others,
         ended=ended,
-        spent=spent,
+        spent=_read_spent(reader, first),
         resting=_rate_limited_agents(reader),
-        hidden=told,
+        hidden=_hidden_character_notices(reader, first) if reader and first else (),
         board=read_board_address(),
     )
 
     if reader and reader.location.fleet_copy:
-        return found._replace(fleet=read_fleet_status(reader))
+        return overview._replace(fleet=read_fleet_status(reader))
 
-    return found._replace(overlaps=() if feature else _find_overlaps(folder, cards))
+    return overview._replace(overlaps=() if feature else _find_overlaps(folder, cards))
 
 
 def read_fleet_status(reader: StoreReader) -> FleetStatus | None:
-    """What was known of the workers of a fleet when its record was copied.
-
-    None where none is shown.
-    """
+    """Read what was known of a fleet's workers when its record was copied; None without a fleet."""
     copy = reader.location.fleet_copy
-    if copy:
-        content = read_regular_file(copy / FLEET_STATUS_FILE, MAX_FLEET_STATUS_BYTES)
-    else:
-        content = None
-
-    if content:
-        found = parse_json(content.decode())
-    else:
-        found = None
-
-    if not isinstance(found, list):
+    content = read_regular_file(copy / FLEET_STATUS_FILE, MAX_FLEET_STATUS_BYTES) if copy else None
+    fields = parse_json(content.decode()) if content else None
+    if not isinstance(fields, list):
         return None
 
-    at, bucket, server, unknown, features, queues = found
+    at, bucket, server, unknown, features, queues = fields
     unserved = tuple(
         UnservedQueue(name, since, tuple(waiting), *why) for name, since, waiting, *why in queues
     )
@@ -350,40 +312,30 @@ def _find_overlaps(folder: str, cards: Iterable[FeatureCard]) -> tuple[FeatureOv
     if len(active) < 2:
         return ()
 
-    # Git is asked only where there can be any
+    # Imported here: git runs only if there can be overlaps.
     from phasegate.engine.views.overlap import find_overlaps
 
     return find_overlaps(folder, active)
 
 
 def _hidden_character_notices(reader: StoreReader, feature: str) -> tuple[str, ...]:
-    """Each place once, with the package that it was found for."""
-    said = (
-        parse_json(recorded.payload.decode("utf-8", "replace"))
-        for recorded in reader.events_of_kinds(feature, NOTICE_KIND)
-    )
-    found = (
-        (str(one.get("work", "")), str(one.get("text", "")))
-        for one in said
-        if isinstance(one, dict)
-    )
-    texts = (
-        f"{work}: {text}" if work else text
-        for work, text in found
-        if text.startswith(HIDDEN_CHARACTERS_PREFIX)
-    )
+    """Return each notice on hidden characters once, with its package."""
+    texts = []
+    for recorded in reader.events_of_kinds(feature, NOTICE_KIND):
+        notice = parse_json(recorded.payload.decode("utf-8", "replace"))
+        if isinstance(notice, dict):
+            work = str(notice.get("work", ""))
+            text = str(notice.get("text", ""))
+            if text.startswith(HIDDEN_CHARACTERS_PREFIX):
+                texts.append(f"{work}: {text}" if work else text)
 
     return tuple(dict.fromkeys(texts))
 
 
 def read_board_address() -> str:
-    """Where this user's board can be reached; empty if none runs."""
+    """Return the address of this user's running board; empty without one."""
     content = read_regular_file(state_home(os.environ) / BOARD_FILE, MAX_LOCK_FILE_BYTES)
-    if content:
-        holder = parse_holder(content)
-    else:
-        holder = None
-
+    holder = parse_holder(content) if content else None
     if holder and is_alive(holder):
         return holder.command
 
@@ -393,26 +345,22 @@ def read_board_address() -> str:
 def _collect_decisions(
     cards: Iterable[FeatureCard], blockers: Iterable[PackageCard]
 ) -> Iterator[PendingDecision]:
-    """A package of an active workflow is none of its own.
+    """Yield the decisions of features, and of packages outside of an active workflow.
 
-    Its feature waits when nothing else can be done.
+    A blocked package of an active workflow needs no decision of its own: its feature waits when
+    nothing else can be done.
     """
     cards = [*cards]
 
     for one in cards:
         if one.standing == "waiting":
-            if one.stage == "blocked":
-                asked = "resolve"
-            else:
-                asked = "complete"
-
             position = [phase.key for phase in one.phases].index(one.phase)
             orders = list_waiting_orders(one.stage, position, one.merged)
             yield PendingDecision(
                 feature=one.feature,
                 package="",
                 phase=one.phase,
-                asked=asked,
+                asked="resolve" if one.stage == "blocked" else "complete",
                 reason=one.reason,
                 remediation=one.remediation,
                 orders=orders,
@@ -447,10 +395,7 @@ def _question_decision(one: AgentQuestion) -> PendingDecision:
 
 
 def list_blocked_package_decisions(reader: StoreReader) -> tuple[PendingDecision, ...]:
-    """The packages outside of a workflow that are blocked.
-
-    A dispatch by hand waits for a person too.
-    """
+    """List blocked packages outside of a workflow: a manual dispatch needs a decision too."""
     cards = [feature_card(reader, row) for row in reader.workflows()]
     blockers = (
         one
@@ -462,20 +407,15 @@ def list_blocked_package_decisions(reader: StoreReader) -> tuple[PendingDecision
 
 
 def _rate_limited_agents(reader: StoreReader | None) -> tuple[RateLimitedAgent, ...]:
-    if reader:
-        found = reader.rate_limited_agents(time.time())
-    else:
-        found = {}
-
-    moments = {
-        agent: time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(until_s))
-        for agent, until_s in found.items()
-    }
-    return tuple(RateLimitedAgent(agent, moment) for agent, moment in moments.items())
+    limits = reader.rate_limited_agents(time.time()) if reader else {}
+    return tuple(
+        RateLimitedAgent(agent, time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(until_s)))
+        for agent, until_s in limits.items()
+    )
 
 
 def feature_card(reader: StoreReader, row: WorkflowRow) -> FeatureCard:
-    """A feature that has a workflow."""
+    """Return the card of a feature that has a workflow."""
     keys = row.phases.split()
     worker = find_worker(reader, row.feature)
     outcomes = {gate.phase: gate.outcome for gate in reader.gates(row.feature)}
@@ -501,57 +441,40 @@ def feature_card(reader: StoreReader, row: WorkflowRow) -> FeatureCard:
 
 
 def _last_failure(reader: StoreReader, feature: str) -> str:
-    """Why the last run ended, if that is the last that is on record."""
+    """Return why the last run failed, if that is the last entry of the record."""
     for last in reader.events_before(MAX_POSITION, 1, feature):
-        if last.kind == NOTICE_KIND:
-            said = parse_json(last.payload.decode())
-        else:
-            said = None
-
-        if isinstance(said, dict):
-            text = str(said.get("text", ""))
-        else:
-            text = ""
-
+        notice = parse_json(last.payload.decode()) if last.kind == NOTICE_KIND else None
+        text = str(notice.get("text", "")) if isinstance(notice, dict) else ""
         if text.startswith(RUN_FAILED_PREFIX):
             return text
-        return ""
 
     return ""
 
 
 def list_waiting_features(reader: StoreReader) -> list[str]:
-    """The features that wait for a person's decision, the one that was moved last first."""
+    """List the features that wait for the user's decision, most recently changed first."""
     return [row.feature for row in reader.workflows() if _is_waiting(reader, row)]
 
 
 def _is_waiting(reader: StoreReader, row: WorkflowRow) -> bool:
     is_last = row.position == len(row.phases.split()) - 1
-    waits = derive_standing(row.stage, is_last_phase=is_last, has_worker=False) == "waiting"
-    return waits and find_worker(reader, row.feature) is None
+    is_waiting_stage = (
+        derive_standing(row.stage, is_last_phase=is_last, has_worker=False) == "waiting"
+    )
+    return is_waiting_stage and find_worker(reader, row.feature) is None
 
 
 def find_worker(reader: StoreReader, feature: str, package: str = "") -> Worker | None:
-    """The process that works on a feature, or on one of its packages; None if none does.
+    """Return the process that works on a feature or package; None without one. Takes no lock.
 
-    No lock is taken.
-
-    Who gives an order does not work on it: a page would offer to stop that, and take the button
-    away again.
+    A process that gives a short order does not count: a page would offer to stop it, and remove the
+    button a moment later.
     """
     if reader.location.fleet_copy:
-        if not package:
-            signs = read_fleet_status(reader)
-        else:
-            signs = None
-
-        found = [
-            one
-            for one in (signs.features if signs else ())
-            if one.feature == feature and one.worker
-        ]
-        if found:
-            return Worker(0, found[0].worker, found[0].seen)
+        fleet = None if package else read_fleet_status(reader)
+        for status in fleet.features if fleet else ():
+            if status.feature == feature and status.worker:
+                return Worker(0, status.worker, status.seen)
         return None
 
     holder = find_live_holder(
@@ -564,10 +487,7 @@ def find_worker(reader: StoreReader, feature: str, package: str = "") -> Worker 
 
 
 def list_features(reader: StoreReader, feature: str | None = None) -> list[str]:
-    """The features on record, the one with the newest event first.
-
-    Or the one that is asked for, which must be.
-    """
+    """List the recorded features, newest event first, or only the given one, which must exist."""
     known = reader.features()
     if feature is not None and feature not in known:
         raise unknown_feature_error(feature, known)
@@ -578,17 +498,17 @@ def list_features(reader: StoreReader, feature: str | None = None) -> list[str]:
 
 
 def unknown_feature_error(feature: str, known: Iterable[str]) -> ConfigError:
-    """The refusal of a feature that nothing is known of."""
+    """Return the error for a feature that is not recorded."""
     names = ", ".join(sorted(name for name in known if name))
     return ConfigError(
-        f"nothing is recorded of feature {feature}", f"known are: {names or 'none yet'}"
+        f"there is no recorded feature {feature}", f"available: {names or 'none yet'}"
     )
 
 
 def package_cards(
     reader: StoreReader, feature: str, *, wanted: str | None = None
 ) -> tuple[PackageCard, ...]:
-    """The packages of a feature by number, or the wanted one."""
+    """Return the packages of a feature by number, or only the wanted one."""
     rows = [row for row in reader.packages(feature) if wanted in (None, row.id)]
     is_held = find_worker(reader, feature) is not None
     spent = reader.spent_by_package(feature)
@@ -606,8 +526,8 @@ def package_cards(
 
 
 def with_jobs(reader: StoreReader, card: PackageCard) -> PackageCard:
-    """A package with all runs of agents for it, and what these said."""
-    # Decodes: more than a list of packages is worth
+    """Add to a package its jobs, their claims and its pull request."""
+    # Imported here: it decodes events, which a list of packages does not need.
     from phasegate.engine.views.claims import (
         find_pull_request_url,
         read_agent_claims,
@@ -623,38 +543,44 @@ def with_jobs(reader: StoreReader, card: PackageCard) -> PackageCard:
 def find_package_cards(
     reader: StoreReader | None, wanted: str, feature: str | None = None
 ) -> tuple[PackageCard, ...]:
-    """The packages of that id with their jobs, one in each feature that has it."""
+    """Return the packages with this id and their jobs, one per feature that has it."""
+    cards = []
     if reader:
-        slugs = list_features(reader, feature)
-    else:
-        slugs = []
+        for slug in list_features(reader, feature):
+            for card in package_cards(reader, slug, wanted=wanted):
+                cards.append(with_jobs(reader, card))
 
-    cards = [
-        card for slug in slugs if reader for card in package_cards(reader, slug, wanted=wanted)
-    ]
-    if reader is None or not cards:
+    if not cards:
         raise ConfigError(f"there is no package {wanted}", "phasegate package list")
 
-    return tuple(with_jobs(reader, card) for card in cards)
+    return tuple(cards)
 
 
 def _package_card(
     row: PackageRow, worker: Worker | None, spent: Spending, is_held: bool
 ) -> PackageCard:
-    standing = derive_package_standing(row.state, has_worker=is_held or worker is not None)
-    texts = (row.round, row.reason, row.remediation, row.since)
-    tasks = decode_task_statuses(row.tasks)
     return PackageCard(
-        row.feature, row.id, row.title, row.state, standing, worker, *texts, spent, tasks
+        feature=row.feature,
+        id=row.id,
+        title=row.title,
+        state=row.state,
+        standing=derive_package_standing(row.state, has_worker=is_held or worker is not None),
+        worker=worker,
+        round=row.round,
+        reason=row.reason,
+        remediation=row.remediation,
+        since=row.since,
+        spent=spent,
+        tasks=decode_task_statuses(row.tasks),
     )
 
 
 def _select_workflow(
     reader: StoreReader | None, cards: Iterable[FeatureCard], folder: str, feature: str | None
 ) -> FeatureCard | None:
-    """The workflow that is asked about, else the active one that was moved last.
+    """Select the requested workflow, else the active one that changed last.
 
-    Else one that another tool wrote.
+    The last resort is a workflow in a state file that another tool wrote.
     """
     cards = [*cards]
     chosen = [
@@ -667,11 +593,13 @@ def _select_workflow(
     if reader and reader.location.fleet_copy:
         return None
 
-    found = read_workflow_card(read_active_state(folder))
-    # What the record knows to be over is not active, whatever an old view says.
-    is_known = found is not None and any(card.feature == found.feature for card in cards)
-    if found and not is_known and feature in (None, found.feature):
-        return found
+    stored_card = read_workflow_card(read_active_state(folder))
+    # A workflow that has ended in the record is not active, whatever an old state file says.
+    is_known = stored_card is not None and any(
+        card.feature == stored_card.feature for card in cards
+    )
+    if stored_card and not is_known and feature in (None, stored_card.feature):
+        return stored_card
 
     return None
 
@@ -692,9 +620,8 @@ def _read_spent(reader: StoreReader | None, feature: str | None) -> dict[str, Sp
     if reader is None:
         return {"all": Spending()}
 
-    if feature is None:
-        own = {}
-    else:
-        own = {"feature": reader.total_spent(feature)}
+    spent = {"all": reader.total_spent()}
+    if feature is not None:
+        spent = {"feature": reader.total_spent(feature), **spent}
 
-    return {**own, "all": reader.total_spent()}
+    return spent

@@ -1,4 +1,4 @@
-"""A work package with its plan: the part of the query side that reads documents.
+"""A work package with its plan: the part of the views that reads documents.
 
 See `engine/views/overview`.
 """
@@ -35,9 +35,7 @@ from phasegate.storage.rows import JobRow
 
 
 def planned_cards(reader: StoreReader, feature: str) -> tuple[PackageCard, ...]:
-    """The packages of a feature, each with what it waits for and whether it could be dispatched
-    now.
-    """
+    """Return the packages of a feature, with their dependencies and whether they are ready."""
     plans = read_planned_packages(reader, feature)
     cards = package_cards(reader, feature)
     waits_for = {name: one.waits_for for name, one in plans.items()}
@@ -49,44 +47,36 @@ def planned_cards(reader: StoreReader, feature: str) -> tuple[PackageCard, ...]:
 
 
 def plan_views(reader: StoreReader | None, feature: str | None) -> list[PlanView]:
-    """The packages as graphs, one a feature that has a plan."""
+    """Return the package graph of each feature that has a plan."""
+    views = []
     if reader:
-        plans = {
-            slug: read_planned_packages(reader, slug) for slug in list_features(reader, feature)
-        }
-    else:
-        plans = {}
+        for slug in list_features(reader, feature):
+            if plan := read_planned_packages(reader, slug):
+                states = {card.id: card.state for card in package_cards(reader, slug)}
+                views.append(build_plan_view([one.package for one in plan.values()], states))
 
-    found = {slug: [one.package for one in plan.values()] for slug, plan in plans.items() if plan}
-    if reader is None or not found:
-        if feature:
-            what = f"no plan of {feature} is loaded"
-        else:
-            what = "no plan is loaded"
+    if not views:
+        subject = f"plan of {feature}" if feature else "plan"
+        raise ConfigError(f"no {subject} is loaded", "phasegate plan load kitty-specs/NNN-name")
 
-        raise ConfigError(what, "phasegate plan load kitty-specs/NNN-name")
-
-    states = {slug: {card.id: card.state for card in package_cards(reader, slug)} for slug in found}
-    return [build_plan_view(packages, states[slug]) for slug, packages in found.items()]
+    return views
 
 
 def package_view(reader: StoreReader, wanted: str, feature: str | None) -> tuple[PackageCard, str]:
-    """One package with everything on record of it, and its document as it was loaded."""
-    found = find_package(reader, wanted, feature)
-    slug = found.package.feature_slug
+    """Return one package with its whole record, and its document as loaded."""
+    planned = find_package(reader, wanted, feature)
+    slug = planned.package.feature_slug
     card = next((card for card in planned_cards(reader, slug) if card.id == wanted), None)
     if card is None:
         raise ConfigError(
             f"there is no package {wanted} in {slug}", "load its plan again: phasegate plan load"
         )
 
-    return with_rounds(reader, card._replace(plan=found.package)), found.document
+    return with_rounds(reader, card._replace(plan=planned.package)), planned.document
 
 
 def with_rounds(reader: StoreReader, card: PackageCard) -> PackageCard:
-    """A package with all runs of agents for it, its contest, and what reviews of changes alone have
-    saved.
-    """
+    """Add to a package its jobs, its contest and the tokens that delta reviews saved."""
     events = tuple(_package_events(reader, card.feature, card.id))
     saved = sum(event.saved_tokens for event in events if isinstance(event, PackageJobStarted))
     jobs = {job.id: job for job in reader.jobs(card.feature)}
@@ -99,20 +89,21 @@ def with_rounds(reader: StoreReader, card: PackageCard) -> PackageCard:
 def _collect_attempts(
     events: Iterable[AnyPackageEvent], jobs: Mapping[str, JobRow]
 ) -> tuple[AttemptView, ...]:
-    """The attempts at a package, of its last contest; none where one agent did it alone."""
-    found: dict[int, AttemptView] = {}
-    # By job
+    """Return the attempts of a package's last contest; none without a contest."""
+    attempts: dict[int, AttemptView] = {}
+    # Number of the attempt by job
     attempt_of: dict[str, int] = {}
-    # What passed is kept over a blocker
-    is_open = passed = False
+    is_open = False
+    # An attempt that passed survives a blocker: the contest is not restarted.
+    passed = False
 
     for event in events:
         match event:
             case PackagePrepared(_, entrants) if entrants and not passed:
-                found = {
-                    n: AttemptView(
-                        number=n + 1,
-                        agent=who,
+                attempts = {
+                    number: AttemptView(
+                        number=number + 1,
+                        agent=agent,
                         outcome="in work",
                         taken=False,
                         commit="",
@@ -120,34 +111,36 @@ def _collect_attempts(
                         tokens=0,
                         cost_usd=0.0,
                     )
-                    for n, who in enumerate(entrants)
+                    for number, agent in enumerate(entrants)
                 }
-
                 is_open = True
-            case PackageJobStarted(job, "implement", _, number) if is_open and number in found:
-                attempt_of[job], one = number, found[number]
-                spent = (one.tokens + jobs[job].tokens, one.cost_usd + jobs[job].cost_usd)
-                found[number] = one._replace(tokens=spent[0], cost_usd=spent[1])
+            case PackageJobStarted(job, "implement", _, number) if is_open and number in attempts:
+                attempt_of[job] = number
+                attempt = attempts[number]
+                attempts[number] = attempt._replace(
+                    tokens=attempt.tokens + jobs[job].tokens,
+                    cost_usd=attempt.cost_usd + jobs[job].cost_usd,
+                )
             case PackageJobEnded(job, end, reason) if (
                 job in attempt_of and end is not JobEndKind.DONE
             ):
                 number = attempt_of[job]
-                found[number] = found[number]._replace(
+                attempts[number] = attempts[number]._replace(
                     outcome=f"{end}: {reason}" if reason else str(end)
                 )
             case AttemptChecked(number, harvested, validated):
                 passed = passed or (validated is not None and not validated.failures)
-                found[number] = found[number]._replace(
+                attempts[number] = attempts[number]._replace(
                     outcome=describe_attempt(event), commit=harvested.commit
                 )
             case AttemptSelected(taken, kept):
                 is_open = False
-                found = {
-                    n: one._replace(taken=n == taken, ref=kept.get(n, ""))
-                    for n, one in found.items()
+                attempts = {
+                    number: attempt._replace(taken=number == taken, ref=kept.get(number, ""))
+                    for number, attempt in attempts.items()
                 }
 
-    return tuple(found.values())
+    return tuple(attempts.values())
 
 
 def _package_events(reader: StoreReader, feature: str, package: str) -> Iterator[AnyPackageEvent]:

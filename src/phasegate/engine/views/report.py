@@ -1,4 +1,4 @@
-"""What a team keeps of a feature beside its merge: everything about it as one value."""
+"""Collect everything about a feature in one value, for the report that a team archives."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from phasegate.engine.views.package import planned_cards
 from phasegate.engine.views.trace import trace_feature
 from phasegate.errors import ConfigError
 
-# The field in which an order keeps what a person said
+# Fields of orders that contain the user's text
 _TEXT_FIELDS = ("description", "how", "why", "reason")
 
 
 class RecordedOrder(NamedTuple):
-    """What a person ordered, in which words, and through which door."""
+    """An order of a user: its text, and the interface it came through."""
 
     ts: str
     order: str
@@ -32,7 +32,7 @@ class RecordedOrder(NamedTuple):
 
 
 class ReportView(NamedTuple):
-    """A feature as it is kept: asked, decided, built, tested, by whom, at what cost."""
+    """Everything about a feature: request, decisions, changes, tests, authors and cost."""
 
     view: FeatureView
     packages: tuple[PackageCard, ...]
@@ -40,16 +40,16 @@ class ReportView(NamedTuple):
     questions: tuple[AgentQuestion, ...]
     jobs: tuple[JobRow, ...]
     requirements: tuple[RequirementTrace, ...]
-    # Why no requirement could be followed
+    # Reason if the requirements could not be traced
     untraced: str
     audit: AuditReport
 
 
 def report_view(project: Project, reader: StoreReader, slug: str) -> ReportView:
-    """Everything about a feature that has a workflow."""
+    """Return everything about a feature that has a workflow."""
     view = feature_view(reader, slug, with_lines=True)
     if view is None:
-        raise ConfigError(f"nothing is recorded of a workflow {slug}", "phasegate status")
+        raise ConfigError(f"there is no recorded workflow {slug}", "phasegate status")
 
     orders = [
         RecordedOrder(

@@ -1,7 +1,4 @@
-"""What a person can name.
-
-A package, a phase or a job; and what is kept of it: diff, prompt, log, answer, evidence.
-"""
+"""Find a package, phase or job by name, and read its stored parts: diff, prompt, log and so on."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from phasegate.engine.journal.package import read_start_commits
 from phasegate.engine.project.project import Project
 from phasegate.engine.views.feature import PhaseView, feature_view
 from phasegate.engine.views.follow import JournalFollower
-from phasegate.engine.views.job import JobFile, JobView, job_view, read_evidence
+from phasegate.engine.views.job import JobView, job_view, read_evidence
 from phasegate.engine.views.job_log import WaitCallback, read_log_lines, read_log_text
 from phasegate.engine.views.overview import PackageCard
 from phasegate.engine.views.package import planned_cards, with_rounds
@@ -33,7 +30,7 @@ ARCHIVE = "archive"
 
 
 class PartKind(StrEnum):
-    """What is kept of a subject."""
+    """Kinds of stored parts."""
 
     DIFF = "diff"
     PROMPT = "prompt"
@@ -43,7 +40,7 @@ class PartKind(StrEnum):
 
 
 class Subject(NamedTuple):
-    """A package, a phase or a job. Exactly one of the last three is set."""
+    """A package, a phase or a job. Exactly one of the last three fields is set."""
 
     feature: str
     name: str
@@ -55,10 +52,7 @@ class Subject(NamedTuple):
 
 
 class KeptPart(NamedTuple):
-    """Something that is kept.
-
-    `job` is the one that it belongs to, empty for what belongs to no single one.
-    """
+    """A stored part of a subject; `job` is empty if it belongs to no single job."""
 
     kind: PartKind
     feature: str
@@ -70,14 +64,14 @@ class KeptPart(NamedTuple):
 def find_subject(
     project: Project, reader: StoreReader, wanted: str, feature: str | None = None
 ) -> Subject:
-    """The package, phase or job of that name.
+    """Find the package, phase or job with this name.
 
-    Where several features have it, the only one in work; else a refusal.
+    If several features have it, the only active one is chosen; otherwise the name is refused.
     """
     rows = {row.feature: row for row in reader.workflows()}
 
     if is_package_id(wanted):
-        having = [
+        slugs = [
             slug
             for slug in reader.features()
             if any(row.id == wanted for row in reader.packages(slug))
@@ -85,33 +79,33 @@ def find_subject(
         return _package_subject(
             reader,
             wanted,
-            _resolve_feature(wanted, having, rows, feature, "phasegate package list"),
+            _resolve_feature(wanted, slugs, rows, feature, "phasegate package list"),
         )
 
     if wanted == ARCHIVE:
-        having = [slug for slug in rows if any(job.phase == ARCHIVE for job in reader.jobs(slug))]
+        slugs = [slug for slug in rows if any(job.phase == ARCHIVE for job in reader.jobs(slug))]
         return _archive_subject(
             reader,
             rows,
-            _resolve_feature(wanted, having, rows, feature, "phasegate complete begins it"),
+            _resolve_feature(wanted, slugs, rows, feature, "phasegate complete starts it"),
         )
 
-    having = [
+    slugs = [
         slug
         for slug, row in rows.items()
         if any(is_phase_named(key, wanted) for key in row.phases.split())
     ]
-    if having:
+    if slugs:
         return _phase_subject(
-            reader, wanted, _resolve_feature(wanted, having, rows, feature, "phasegate status")
+            reader, wanted, _resolve_feature(wanted, slugs, rows, feature, "phasegate status")
         )
 
     try:
         view = job_view(project.location, wanted, feature)
     except ConfigError as error:
-        hint = "phasegate status shows packages and phases, phasegate show PHASE the jobs of one"
         raise ConfigError(
-            f"'{escape_unprintable(wanted)}' is no package and no phase, and {error.message}", hint
+            f"'{escape_unprintable(wanted)}' is neither a package nor a phase, and {error.message}",
+            "phasegate status lists packages and phases, phasegate show PHASE lists its jobs",
         ) from error
 
     return Subject(
@@ -120,22 +114,26 @@ def find_subject(
 
 
 def _resolve_feature(
-    wanted: str, having: Sequence[str], rows: dict[str, WorkflowRow], feature: str | None, hint: str
+    wanted: str,
+    candidates: Sequence[str],
+    rows: dict[str, WorkflowRow],
+    feature: str | None,
+    hint: str,
 ) -> str:
-    found = [slug for slug in having if feature in (None, slug)]
-    if len(found) > 1:
-        found = [
-            slug for slug in found if slug in rows and rows[slug].stage not in ENDED_STAGE_NAMES
-        ] or found
+    matches = [slug for slug in candidates if feature in (None, slug)]
+    if len(matches) > 1:
+        matches = [
+            slug for slug in matches if slug in rows and rows[slug].stage not in ENDED_STAGE_NAMES
+        ] or matches
 
-    if not found:
-        inside = f" in {feature}" if feature else ""
-        raise ConfigError(f"there is no {wanted}{inside}", hint)
-    if len(found) > 1:
-        choices = ", ".join(f"phasegate show {wanted} --feature {slug}" for slug in sorted(found))
+    if not matches:
+        suffix = f" in {feature}" if feature else ""
+        raise ConfigError(f"there is no {wanted}{suffix}", hint)
+    if len(matches) > 1:
+        choices = ", ".join(f"phasegate show {wanted} --feature {slug}" for slug in sorted(matches))
         raise ConfigError(f"several features have a {wanted}", f"choose one: {choices}")
 
-    return found[0]
+    return matches[0]
 
 
 def _package_subject(reader: StoreReader, wanted: str, slug: str) -> Subject:
@@ -156,13 +154,9 @@ def _phase_subject(reader: StoreReader, wanted: str, slug: str) -> Subject:
 
 
 def _archive_subject(reader: StoreReader, rows: dict[str, WorkflowRow], slug: str) -> Subject:
-    """What comes behind the last gate is shown as a phase: it has agents, documents and no gate."""
+    """Return the archive step as a phase: it has agents and documents, but no gate."""
     jobs = tuple(job for job in reader.jobs(slug) if job.phase == ARCHIVE)
-    if rows[slug].stage in ENDED_STAGE_NAMES:
-        status = "completed"
-    else:
-        status = "in_progress"
-
+    status = "completed" if rows[slug].stage in ENDED_STAGE_NAMES else "in_progress"
     return Subject(
         feature=slug,
         name=ARCHIVE,
@@ -172,9 +166,9 @@ def _archive_subject(reader: StoreReader, rows: dict[str, WorkflowRow], slug: st
 
 
 def read_part(project: Project, reader: StoreReader, subject: Subject, kind: PartKind) -> KeptPart:
-    """What is kept of a subject.
+    """Read a stored part of a subject; raise if it does not exist.
 
-    Prompt, log and answer are those of its newest job. What is not there is an error.
+    Prompt, log and answer are those of the newest job.
     """
     if kind is PartKind.DIFF:
         job = ""
@@ -189,20 +183,20 @@ def read_part(project: Project, reader: StoreReader, subject: Subject, kind: Par
 
     if not text:
         raise ConfigError(
-            f"no {kind} of {subject.name} is kept",
-            f"phasegate show {subject.name} lists what there is",
+            f"there is no {kind} of {subject.name}",
+            f"phasegate show {subject.name} lists what is available",
         )
 
     return KeptPart(kind=kind, feature=subject.feature, subject=subject.name, job=job, text=text)
 
 
 def follow_log(project: Project, subject: Subject, wait: WaitCallback) -> Iterator[str]:
-    """The log of a subject's newest job, line by line until the job ends or `wait` says no."""
+    """Yield the log of a subject's newest job until the job ends or `wait` returns False."""
     return read_log_lines(project, subject.job or _newest_job_view(project, subject), wait)
 
 
 def newest_job_id(subject: Subject) -> str:
-    """The job that a subject is, or the newest for it."""
+    """Return the id of the job, or of the newest job of a package or phase."""
     if subject.job is None and not subject.jobs:
         raise ConfigError(f"no agent has worked on {subject.name} yet", "phasegate status")
     if subject.job:
@@ -218,13 +212,12 @@ def _read_job_text(project: Project, view: JobView, kind: PartKind) -> str:
     if kind is PartKind.LOG:
         return read_log_text(project, view)
 
-    kept: JobFile | None = view.prompt if kind is PartKind.PROMPT else view.answer
-    if kept:
-        text = (project.location.root / kept.path).read_text(encoding="utf-8", errors="replace")
-    else:
-        text = ""
+    file = view.prompt if kind is PartKind.PROMPT else view.answer
+    text = ""
+    if file:
+        text = (project.location.root / file.path).read_text(encoding="utf-8", errors="replace")
 
-    # Without its thoughts
+    # The answer is shown without the agent's reasoning.
     if kind is PartKind.ANSWER:
         return parse_answer(text, "implement").text
 
@@ -255,17 +248,17 @@ def _last_package_commit(reader: StoreReader, subject: Subject) -> str:
 
 
 def _phase_commits(reader: StoreReader, subject: Subject) -> tuple[str, str]:
-    """The commits of the feature's branch before a phase, and at the end of what came of it."""
+    """Return the commits of the feature's branch before a phase and at its end."""
     before = ""
     written = list[str]()
-    has_begun = False
+    has_started = False
 
     for event in JournalFollower(reader, subject.feature, after=0).read_events():
-        has_begun = has_begun or event.phase == subject.name
+        has_started = has_started or event.phase == subject.name
         if isinstance(event.event, DocumentsWritten | ReportWritten):
             if event.phase == subject.name:
                 written.append(event.event.commit)
-            elif not has_begun:
+            elif not has_started:
                 before = event.event.commit
 
     if written:
@@ -275,10 +268,7 @@ def _phase_commits(reader: StoreReader, subject: Subject) -> tuple[str, str]:
 
 
 def _subject_evidence(project: Project, reader: StoreReader, subject: Subject) -> Iterator[str]:
-    """What our own checks found.
-
-    Of a job and a package in the last round, of a phase at each check of its gate.
-    """
+    """Yield the check results: of the last round, or of each gate check of a phase."""
     if subject.phase is not None:
         yield from _phase_evidence(reader, subject, subject.phase)
         return
@@ -295,7 +285,7 @@ def _subject_evidence(project: Project, reader: StoreReader, subject: Subject) -
     ):
         yield text
 
-    yield from (f"false claim: {claim}; seen: {truth}" for claim, truth in view.claimed_falsely)
+    yield from (f"false claim: {claim}; observed: {truth}" for claim, truth in view.claimed_falsely)
 
 
 def _first_text(texts: Iterable[str]) -> str:
@@ -305,10 +295,11 @@ def _first_text(texts: Iterable[str]) -> str:
 def _phase_evidence(reader: StoreReader, subject: Subject, phase: PhaseView) -> Iterator[str]:
     for event in JournalFollower(reader, subject.feature, after=0).read_events():
         if event.phase == subject.name and isinstance(event.event, CommandsRan):
-            passed = ", ".join(
+            results = ", ".join(
                 f"{name} {'passed' if ok else 'FAILED'}" for name, ok in event.event.results.items()
             )
-            yield f"commands on {event.event.commit[:12]}: {passed or 'none'}\n{event.event.findings}".rstrip()
+            summary = f"commands on {event.event.commit[:12]}: {results or 'none'}"
+            yield f"{summary}\n{event.event.findings}".rstrip()
 
     for check in phase.rounds:
         yield "\n".join(

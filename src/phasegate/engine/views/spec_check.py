@@ -1,4 +1,4 @@
-"""The documents of a feature, checked before anybody works from them."""
+"""Check the documents of a feature before work starts from them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from phasegate.prompts.feature_folder import check_feature_path
 
 
 def check_documents(path: Path) -> ConsistencyReport:
-    """Every finding in a specification, a tasks.md, a WPnn.md, or a feature's folder with all of
-    them.
-    """
+    """Check a specification, a tasks.md, a WPnn.md, or a whole feature folder."""
     return check_feature_path(path)
 
 
 def report_as_dict(report: ConsistencyReport) -> dict[str, object]:
-    """A report for programs."""
+    """Return a report as a JSON-compatible dict."""
     return {
         "ok": not report.findings,
         "findings": report.findings,
@@ -29,20 +27,17 @@ def report_as_dict(report: ConsistencyReport) -> dict[str, object]:
 
 
 def render_report(report: ConsistencyReport) -> str:
-    """A report for people: one line a finding."""
-    lines = [_render_finding(found) for found in report.findings] + [
+    """Render a report as text, one line per finding."""
+    lines = [_render_finding(finding) for finding in report.findings] + [
         f"{_render_finding(note)} (note)" for note in report.notes
     ]
     counts = (
         f"{report.requirements} requirements, {report.tasks} tasks, {report.packages} work packages"
     )
-    if report.findings:
-        last = f"{len(report.findings)} findings in {counts}"
-    else:
-        last = f"no findings in {counts}"
+    total = len(report.findings) or "no"
 
-    return "\n".join([*lines, last])
+    return "\n".join([*lines, f"{total} findings in {counts}"])
 
 
-def _render_finding(found: LocatedFinding) -> str:
-    return f"{found.path}:{found.line}: {found.code} {found.message}"
+def _render_finding(finding: LocatedFinding) -> str:
+    return f"{finding.path}:{finding.line}: {finding.code} {finding.message}"

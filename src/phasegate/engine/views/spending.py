@@ -1,4 +1,4 @@
-"""Where time and money went, over all features: by feature, agent, role and day."""
+"""Sum up time and cost of all features: by feature, agent, role and day."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phasegate.storage.reader import StoreReader
 
 
 class SpentBy(NamedTuple):
-    """What was used by one feature, agent or role, or on one day."""
+    """What one feature, agent or role used, or what was used on one day."""
 
     name: str
     runs: int = 0
@@ -21,7 +21,7 @@ class SpentBy(NamedTuple):
 
 
 class SpendingView(NamedTuple):
-    """What all jobs have used, summed up in four ways; the dearest first, days in their order."""
+    """What all jobs have used, by four keys; highest cost first, days in order."""
 
     features: tuple[SpentBy, ...]
     agents: tuple[SpentBy, ...]
@@ -30,17 +30,17 @@ class SpendingView(NamedTuple):
 
 
 class FeatureTile(NamedTuple):
-    """A feature in a list: where it stands, what it has used, who works on it now."""
+    """A feature in a list: its card, what it has used, and its running jobs."""
 
     card: FeatureCard
     since: str
     spent: SpentBy
-    # What runs now: package or phase, role, agent
+    # Running jobs: package or phase, role, agent
     at_work: tuple[str, ...]
 
 
 def summarize_spending(reader: StoreReader) -> SpendingView:
-    """What all jobs have used."""
+    """Sum up what all jobs have used."""
     rows = reader.usage_totals()
     features, agents, roles = (_sum_by_name((str(row[at]), row) for row in rows) for at in range(3))
     days = sorted(_sum_by_name((row[3], row) for row in rows))
@@ -48,8 +48,8 @@ def summarize_spending(reader: StoreReader) -> SpendingView:
 
 
 def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
-    """Every feature that has a workflow, the one that was moved last first."""
-    used = {one.name: one for one in summarize_spending(reader).features}
+    """Return every feature that has a workflow, the most recently changed first."""
+    spent = {one.name: one for one in summarize_spending(reader).features}
     at_work: dict[str, list[str]] = {}
     for job in reader.running_jobs():
         at_work.setdefault(job.feature, []).append(
@@ -60,7 +60,7 @@ def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
         FeatureTile(
             feature_card(reader, row),
             row.since,
-            used.get(row.feature, SpentBy(row.feature)),
+            spent.get(row.feature, SpentBy(row.feature)),
             tuple(at_work.get(row.feature, ())),
         )
         for row in reader.workflows()
@@ -70,17 +70,19 @@ def feature_tiles(reader: StoreReader) -> tuple[FeatureTile, ...]:
 def _sum_by_name(
     rows: Iterable[tuple[str, tuple[str, str, str, str, int, int, float, float]]],
 ) -> tuple[SpentBy, ...]:
-    found: dict[str, SpentBy] = {}
+    totals: dict[str, SpentBy] = {}
     for name, (*_, runs, tokens, cost_usd, seconds) in rows:
-        one = found.get(name, SpentBy(name))
-        found[name] = SpentBy(
+        total = totals.get(name, SpentBy(name))
+        totals[name] = SpentBy(
             name=name,
-            runs=one.runs + runs,
-            tokens=one.tokens + tokens,
-            cost_usd=one.cost_usd + cost_usd,
-            seconds=one.seconds + seconds,
+            runs=total.runs + runs,
+            tokens=total.tokens + tokens,
+            cost_usd=total.cost_usd + cost_usd,
+            seconds=total.seconds + seconds,
         )
 
     return tuple(
-        sorted(found.values(), key=lambda one: (-one.cost_usd, -one.tokens, -one.seconds, one.name))
+        sorted(
+            totals.values(), key=lambda one: (-one.cost_usd, -one.tokens, -one.seconds, one.name)
+        )
     )

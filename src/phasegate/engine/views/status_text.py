@@ -1,6 +1,6 @@
-"""What `status` and `worktree list` say, for a person at a door and for an agent inside its job.
+"""Text of `status` and `worktree list`, for users and for agents inside a job.
 
-Loads little.
+This module imports little, because `status` is called often.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DECISION_LABELS = {
     "dispatch": "blocked",
     "complete": "its last gate has passed",
 }
-_NO_WORKFLOW = 'no workflow is active; begin one: phasegate run feature "..."'
+_NO_WORKFLOW = 'no workflow is active; start one: phasegate run feature "..."'
 
 
 def _no_style(text: str, _: str) -> str:
@@ -54,68 +54,63 @@ def _no_style(text: str, _: str) -> str:
 
 
 class StatusPage(NamedTuple):
-    """What a text is shown on: a file or a pipe, unless something else is said."""
+    """Properties of the output; the defaults are those of a file or a pipe."""
 
     width: int = 100
-    # All of it; else as much as a person takes in at a terminal
+    # Complete; otherwise shortened to fit a terminal
     is_long: bool = True
     style: Style = _no_style
-    # With the rail and the graph: a terminal that has the characters for it
+    # Draw the phase rail and the graph: the terminal supports the characters
     is_drawn: bool = False
 
 
-def with_dependencies(found: Overview, reader: StoreReader | None, page: StatusPage) -> Overview:
-    """With what each package waits for, where that is drawn: plans are not read for anybody else."""
-    if not page.is_drawn or reader is None or not found.features:
-        return found
+def with_dependencies(overview: Overview, reader: StoreReader | None, page: StatusPage) -> Overview:
+    """Add each package's dependencies if the graph is drawn; otherwise plans are not read."""
+    if not page.is_drawn or reader is None or not overview.features:
+        return overview
 
     from phasegate.engine.views.package import planned_cards
 
-    first, *further = found.features
+    first, *further = overview.features
 
-    return found._replace(
+    return overview._replace(
         features=(first._replace(packages=planned_cards(reader, first.feature)), *further)
     )
 
 
 def render_overview(
-    found: Overview,
+    overview: Overview,
     page: StatusPage = StatusPage(),  # noqa: B008 - frozen
     *,
     chosen: bool = False,
 ) -> str:
-    """The workflow, its phases and gates, the packages on a board, and what is blocked."""
-    others = () if chosen else found.others if found.workflow else found.ended
-    waiting = () if chosen else _waiting_lines(found)
-    resting = [
-        escape_unprintable(f"{one.agent} rests at a limit of its provider until {one.until}")
-        for one in found.resting
-    ]
-    if found.hidden:
-        hidden = ["", *map(escape_unprintable, found.hidden)]
-    else:
-        hidden = []
+    """Render the workflow, its phases and gates, the packages and the blockers."""
+    others: Sequence[FeatureCard] = ()
+    if not chosen:
+        others = overview.others if overview.workflow else overview.ended
 
-    if found.workflow:
-        shown = f"/feature/{found.workflow.feature}"
-    else:
-        shown = "/"
+    lines = [*_overview_lines(overview, others, page)]
+    if not chosen:
+        lines += _waiting_lines(overview)
+    lines += _overlap_lines(overview)
 
-    if found.board:
-        board = [escape_unprintable(f"on the board: {found.board}{shown}")]
-    else:
-        board = []
+    if overview.hidden:
+        lines += ["", *map(escape_unprintable, overview.hidden)]
+    for one in overview.resting:
+        lines.append(escape_unprintable(f"{one.agent} is rate-limited until {one.until}"))
+    lines += _spent_lines(overview.spent)
 
-    told = (*waiting, *_overlap_lines(found), *hidden, *resting, *_spent_lines(found.spent), *board)
-    if found.fleet:
-        told = (*told, *map(escape_unprintable, _fleet_lines(found.fleet)))
+    if overview.board:
+        path = f"/feature/{overview.workflow.feature}" if overview.workflow else "/"
+        lines.append(escape_unprintable(f"board: {overview.board}{path}"))
+    if overview.fleet:
+        lines += map(escape_unprintable, _fleet_lines(overview.fleet))
 
-    lines = (*_overview_lines(found, others, page), *told)
     return "".join(f"{line}\n" for line in lines)
 
 
 def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
-    """What is known of the workers of a fleet, and since when; what is not known is said."""
+    """Yield what is known of a fleet's workers, since when, and what is unknown."""
     from datetime import datetime
 
     now = datetime.fromisoformat(fleet.at)
@@ -126,107 +121,95 @@ def _fleet_lines(fleet: FleetStatus) -> Iterator[str]:
     yield from ("", f"fleet: {fleet.bucket}, server {fleet.server}")
 
     for one in fleet.features[:_MAX_SHOWN]:
-        if one.worker:
-            worker = f"; worker {one.worker} at it, last sign {ago(one.seen)}"
-        else:
-            worker = ""
-
+        text = f"last recorded {ago(one.recorded)}" if one.recorded else "record unreadable"
         if one.worker == NO_WORKER_YET:
-            worker = "; it waits for a worker"
+            text += "; waiting for a worker"
+        elif one.worker:
+            text += f"; worker {one.worker}, last heartbeat {ago(one.seen)}"
+        if one.why:
+            text += f"; stopped: {one.why}"
 
-        if one.recorded:
-            recorded = f"last recorded {ago(one.recorded)}"
-        else:
-            recorded = "nothing can be read"
-
-        yield f"  {one.feature}: {recorded}{worker}{f'; stopped: {one.why}' if one.why else ''}"
+        yield f"  {one.feature}: {text}"
 
     if len(fleet.features) > _MAX_SHOWN:
         yield f"  and {len(fleet.features) - _MAX_SHOWN} more"
 
     for queue in fleet.unserved:
-        waits = f"{queue.name} (since {queue.since}; {', '.join(queue.features[:_MAX_SHOWN])})"
-        yield (
-            f"  nobody takes what waits in {waits}: {queue.why}"
-            if queue.why
-            else f"  nobody serves: {waits}"
-        )
+        features = ", ".join(queue.features[:_MAX_SHOWN])
+        text = f"  no worker for queue {queue.name} (since {queue.since}; {features})"
+        yield f"{text}: {queue.why}" if queue.why else text
 
     if fleet.unknown:
-        yield f"  which workers are at work, and which queues nobody serves, is not known: {fleet.unknown}"
+        yield f"  workers and queues are unknown: {fleet.unknown}"
 
 
-def _overlap_lines(found: Overview) -> Iterator[str]:
-    if found.overlaps:
+def _overlap_lines(overview: Overview) -> Iterator[str]:
+    if overview.overlaps:
         from phasegate.core.plan.overlap import format_overlap
 
-        yield from ("", *(escape_unprintable(format_overlap(one)) for one in found.overlaps))
+        yield from ("", *(escape_unprintable(format_overlap(one)) for one in overview.overlaps))
 
 
 def render_packages(cards: Sequence[PackageCard]) -> str:
-    """Packages with their jobs."""
+    """Render packages with their jobs."""
     return "".join(f"{line}\n" for card in cards for line in _package_lines(card))
 
 
 def _spent_lines(spent: dict[str, Spending]) -> list[str]:
-    """One line, and none where nothing was used.
+    """Return the line of spending; empty if nothing was used.
 
-    All features are named where there is more than the one shown.
+    The total of all features is added if it differs.
     """
-    everything = spent["all"]
-    own = spent.get("feature", everything)
-    if not any(everything):
+    total = spent["all"]
+    if not any(total):
         return []
 
-    if own == everything:
-        others = ""
-    else:
-        others = f"; all features: {spent_in_words(everything)}"
+    of_feature = spent.get("feature", total)
+    text = f"spent: {spent_in_words(of_feature)}"
+    if of_feature != total:
+        text += f"; all features: {spent_in_words(total)}"
 
-    return ["", f"spent: {spent_in_words(own)}{others}"]
+    return ["", text]
 
 
 def _other_line(card: FeatureCard, of_fleet: str) -> str:
-    if card.stage == "working":
-        stage = ""
-    else:
-        stage = f", {card.stage}"
-
-    if card.standing == "stopped":
-        then = f"; go on: phasegate run --feature {card.feature}{of_fleet}"
-    else:
-        then = ""
-
+    standing = _STANDING_LABELS[card.standing]
     if card.worker and card.worker.command == NO_WORKER_YET:
         standing = "waiting for a worker"
-    else:
-        standing = _STANDING_LABELS[card.standing]
 
-    return escape_unprintable(f"also {standing}: {card.feature}, {card.phase}{stage}{then}")
+    text = f"also {standing}: {card.feature}, {card.phase}"
+    if card.stage != "working":
+        text += f", {card.stage}"
+    if card.standing == "stopped":
+        text += f"; continue: phasegate run --feature {card.feature}{of_fleet}"
+
+    return escape_unprintable(text)
 
 
-def _waiting_lines(found: Overview) -> Iterator[str]:
-    """What waits for a person besides what is shown in full, which says so itself.
+def _waiting_lines(overview: Overview) -> Iterator[str]:
+    """Yield the decisions that wait for the user, each with the command to give.
 
-    Each with the order to give.
+    The feature that is shown in full reports its own.
     """
-    shown = (
-        found.workflow.feature if found.workflow else "",
-        found.features[0].feature if found.features else "",
-    )
+    shown_workflow = overview.workflow.feature if overview.workflow else ""
+    shown_packages = overview.features[0].feature if overview.features else ""
     others = [
-        one for one in found.waiting if one.question or one.feature != shown[bool(one.package)]
+        one
+        for one in overview.waiting
+        if one.question or one.feature != (shown_packages if one.package else shown_workflow)
     ]
-    of_fleet = FLEET_OPTION if found.fleet else ""
+    of_fleet = FLEET_OPTION if overview.fleet else ""
+    if others:
+        yield from ("", "also waiting for you:")
 
-    for number, one in enumerate(others):
-        yield from ["", "also waiting for you:"] if number == 0 else []
-        what = (
-            f"{one.feature} {one.package}".rstrip()
-            + f": {_DECISION_LABELS[one.asked]}"
-            + f" in {one.phase}" * bool(one.phase)
-        )
-        yield escape_unprintable(f"  {what}{f': {one.reason}' if one.reason else ''}")
+    for one in others:
+        text = f"{one.feature} {one.package}".rstrip() + f": {_DECISION_LABELS[one.asked]}"
+        if one.phase:
+            text += f" in {one.phase}"
+        if one.reason:
+            text += f": {one.reason}"
+
+        yield escape_unprintable(f"  {text}")
         yield escape_unprintable(
             f"    then: phasegate {_order_command(one, of_fleet)} --feature {one.feature}{of_fleet}"
         )
@@ -242,76 +225,74 @@ def _order_command(one: PendingDecision, of_fleet: str) -> str:
 
 
 def _overview_lines(
-    found: Overview, others: Sequence[FeatureCard], page: StatusPage
+    overview: Overview, others: Sequence[FeatureCard], page: StatusPage
 ) -> Iterator[str]:
-    """`others` are those beside the one shown, or without one, those that have ended."""
+    """Yield the main lines. Without a workflow, `others` are the ended features."""
     style = page.style
-    workflow = found.workflow
+    workflow = overview.workflow
 
     if workflow:
         beside = [
-            _other_line(card, FLEET_OPTION if found.fleet else "")
+            _other_line(card, FLEET_OPTION if overview.fleet else "")
             for card in others
             if card.standing in _STANDING_LABELS
         ]
         yield from (
             *workflow_lines(
-                workflow, style, _option_suffix(found, workflow.feature), use_symbols=page.is_drawn
+                workflow,
+                style,
+                _option_suffix(overview, workflow.feature),
+                use_symbols=page.is_drawn,
             ),
             *beside,
         )
     else:
         yield from (_NO_WORKFLOW, *map(_ended_line, others[:1]))
 
-    if not found.features:
+    if not overview.features:
         yield NO_PACKAGES
         return
 
-    first, *further = found.features
+    first, *further = overview.features
     in_workflow = workflow is not None and workflow.feature == first.feature
     rows = [*map(_escape_card, first.packages)]
-    board = _package_board_lines(rows, page, in_workflow, _option_suffix(found, first.feature))
+    board = _package_board_lines(rows, page, in_workflow, _option_suffix(overview, first.feature))
     yield from ("", style(escape_unprintable(first.feature), "bold"), *board)
-    if told := summarize_tasks({row.id: row.tasks for row in rows}):
-        yield from ("", told)
+    if summary := summarize_tasks({row.id: row.tasks for row in rows}):
+        yield from ("", summary)
 
-    yield from [""] if further else []
+    if further:
+        yield ""
     for one in further:
-        told = ", ".join(
+        counts = ", ".join(
             f"{number} {escape_unprintable(state)}"
             for state, number in one.counts.items()
             if number
         )
-        yield f"{escape_unprintable(one.feature)}: {told}"
+        yield f"{escape_unprintable(one.feature)}: {counts}"
 
 
-def _option_suffix(found: Overview, feature: str) -> str:
-    """Beside others, a hint names its feature; one of the fleet says so."""
-    others = (
-        found.others if found.workflow and found.workflow.feature == feature else found.features[1:]
-    )
-    return f"{f' --feature {escape_unprintable(feature)}' if others else ''}{FLEET_OPTION if found.fleet else ''}"
+def _option_suffix(overview: Overview, feature: str) -> str:
+    """Return the options that a suggested command needs: the feature if ambiguous, the fleet."""
+    is_workflow = overview.workflow is not None and overview.workflow.feature == feature
+    others = overview.others if is_workflow else overview.features[1:]
+    suffix = f" --feature {escape_unprintable(feature)}" if others else ""
+
+    return suffix + (FLEET_OPTION if overview.fleet else "")
 
 
 def _package_board_lines(
     rows: list[PackageCard], page: StatusPage, in_workflow: bool, option_suffix: str
 ) -> Iterator[str]:
-    """On a terminal as much as a person takes in; into a file or a pipe all of it."""
+    """Yield the packages: shortened on a terminal, complete in a file or pipe."""
     yield from board_lines(rows, page.width, len(rows) if page.is_long else _MAX_SHOWN, page.style)
-    if graph := _render_graph(rows, page) if page.is_drawn else "":
+    if page.is_drawn and (graph := _render_graph(rows, page)):
         yield from ("", graph)
 
-    blockers = [
-        *blocker_lines(
-            rows,
-            len(rows) if page.is_long else _MAX_BLOCKERS,
-            in_workflow,
-            page.style,
-            option_suffix,
-        )
-    ]
-
-    yield from ["", *blockers] if blockers else []
+    limit = len(rows) if page.is_long else _MAX_BLOCKERS
+    blockers = [*blocker_lines(rows, limit, in_workflow, page.style, option_suffix)]
+    if blockers:
+        yield from ("", *blockers)
 
 
 def _render_graph(rows: list[PackageCard], page: StatusPage) -> str:
@@ -327,17 +308,16 @@ def _render_graph(rows: list[PackageCard], page: StatusPage) -> str:
 
 
 def _escape_card(row: PackageCard) -> PackageCard:
-    """A row with nothing in it that a terminal would obey."""
+    """Return a card without control characters that a terminal would interpret."""
     if f"{row.id}{row.state}{row.title}{row.reason}{row.remediation}".isprintable():
         return row
 
-    plain = row._replace(
+    return row._replace(
         id=escape_unprintable(row.id),
         state=escape_unprintable(row.state),
         title=escape_unprintable(row.title),
-    )
-    return plain._replace(
-        reason=escape_unprintable(row.reason), remediation=escape_unprintable(row.remediation)
+        reason=escape_unprintable(row.reason),
+        remediation=escape_unprintable(row.remediation),
     )
 
 
@@ -348,12 +328,12 @@ def _ended_line(card: FeatureCard) -> str:
 
 def _package_lines(card: PackageCard) -> Iterator[str]:
     row = _escape_card(card)
-    why = f"  {row.reason}" if row.reason else ""
-    yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{why}"
+    reason = f"  {row.reason}" if row.reason else ""
+    yield f"{row.feature}  {row.id}  {row.state:<10}  {row.title}{reason}"
     if row.worker:
         yield f"    running: {worker_line(row.worker)}"
     if row.standing == "stopped":
-        yield "    stopped: no process works on it"
+        yield "    stopped: no running process"
     if row.remediation:
         yield f"    what to do: {row.remediation}"
     if row.tasks:
@@ -369,20 +349,20 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
         yield from (escape_unprintable(f"    {line}") for line in render_agent_claims(row.said))
 
     for job in row.jobs or ():
-        how = job.outcome or ("stopped" if row.standing == "stopped" else "running")
+        outcome = job.outcome or ("stopped" if row.standing == "stopped" else "running")
         yield escape_unprintable(
-            f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {how}"
+            f"    {job.started}  round {job.round}  {job.phase:<9}  {job.agent}  {outcome}"
         )
 
 
 def render_package_line(card: PackageCard) -> str:
-    """A package on one line."""
-    why = f"  {card.reason}" if card.reason else ""
-    return escape_unprintable(f"{card.feature}  {card.id}  {card.state:<10}  {card.title}{why}")
+    """Render a package on one line."""
+    reason = f"  {card.reason}" if card.reason else ""
+    return escape_unprintable(f"{card.feature}  {card.id}  {card.state:<10}  {card.title}{reason}")
 
 
 def render_worktrees(cards: Sequence[PackageCard], worktrees_folder: str, *, show_all: bool) -> str:
-    """Packages with their worktrees."""
+    """Render packages with their worktrees."""
     lines = [
         f"{render_package_line(card)}  {worktrees_folder}/{card.feature}-{card.id}"
         for card in cards

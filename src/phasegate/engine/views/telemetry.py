@@ -1,9 +1,8 @@
-"""Spans and measures of features, made from the record.
+"""Build spans and metrics of features from the record.
 
-A crash loses none, and a replay gives the same ids.
-
-Names and attributes follow OpenTelemetry's conventions for generative AI and CI/CD. No prompt,
-answer or description.
+They survive a crash, and repeated exports give the same ids. Names and attributes follow the
+OpenTelemetry conventions for generative AI and CI/CD. They contain no prompt, answer or
+description.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Attribute = str | int | float | bool
 
 
 class SpanView(NamedTuple):
-    """Something that has ended. Ids are hexadecimal; the parent's is empty for a whole feature."""
+    """A finished span. Ids are hexadecimal; the parent of a feature's span is empty."""
 
     trace: str
     id: str
@@ -39,7 +38,7 @@ class SpanView(NamedTuple):
 
 
 class MetricView(NamedTuple):
-    """A sum since the beginning of the record; it never goes down."""
+    """A monotonic sum since the start of the record."""
 
     name: str
     unit: str
@@ -48,9 +47,9 @@ class MetricView(NamedTuple):
 
 
 def collect_spans(reader: StoreReader, feature: str | None = None) -> Iterator[SpanView]:
-    """Everything that has ended, of one feature or of all.
+    """Yield all finished spans, of one feature or of all.
 
-    Parents of what still runs come when they have ended.
+    A parent is yielded when it has ended, after its children.
     """
     for row in reader.workflows():
         if (
@@ -61,7 +60,7 @@ def collect_spans(reader: StoreReader, feature: str | None = None) -> Iterator[S
 
 
 def collect_metrics(reader: StoreReader) -> Iterator[MetricView]:
-    """What agents have used, and how gates were judged."""
+    """Yield what agents have used, and the outcomes of gates."""
     for slug, agent, role, _, runs, tokens, cost_usd, seconds in reader.usage_totals():
         names = {"phasegate.feature": slug, "gen_ai.agent.name": agent, "phasegate.role": role}
         yield MetricView("phasegate.agent.runs", "{run}", runs, names)
@@ -70,45 +69,46 @@ def collect_metrics(reader: StoreReader) -> Iterator[MetricView]:
         yield MetricView("phasegate.cost_usd", "USD", cost_usd, names)
 
     for row in reader.workflows():
-        of_feature: dict[str, Attribute] = {"phasegate.feature": row.feature}
+        feature_attribute: dict[str, Attribute] = {"phasegate.feature": row.feature}
         outcomes = Counter((gate.phase, gate.outcome) for gate in reader.gates(row.feature))
-        for (phase, outcome), times in outcomes.items():
-            told = {**of_feature, "phasegate.phase": phase, "phasegate.outcome": outcome}
-            yield MetricView("phasegate.gate.outcomes", "{check}", times, told)
+        for (phase, outcome), count in outcomes.items():
+            attributes = {
+                **feature_attribute,
+                "phasegate.phase": phase,
+                "phasegate.outcome": outcome,
+            }
+            yield MetricView("phasegate.gate.outcomes", "{check}", count, attributes)
 
         yield MetricView(
             "phasegate.waiting_for_person.duration",
             "s",
             _sum_waiting_s(reader, row.feature),
-            of_feature,
+            feature_attribute,
         )
 
 
 def read_start_time(reader: StoreReader) -> str:
-    """When the record began: where every sum starts, whoever exports it and however often."""
+    """Return the time of the first event, where every sum starts, independent of the exporter."""
     return next((one.ts for one in reader.events_since()), "")
 
 
 def _sum_waiting_s(reader: StoreReader, slug: str) -> float:
-    """How long a feature has waited for its person, each time until they decided."""
+    """Return how long a feature has waited for decisions of the user in total."""
     feature: Feature | None = None
     since = ""
     total_s = 0.0
 
-    for one in reader.events(slug):
-        if one.kind != FEATURE_STEP:
+    for recorded in reader.events(slug):
+        if recorded.kind != FEATURE_STEP:
             continue
 
-        feature = apply_feature_event(feature, read_feature_step(one.payload))
+        feature = apply_feature_event(feature, read_feature_step(recorded.payload))
         if since and not _is_waiting(feature):
             total_s += (
-                datetime.fromisoformat(one.ts) - datetime.fromisoformat(since)
+                datetime.fromisoformat(recorded.ts) - datetime.fromisoformat(since)
             ).total_seconds()
 
-        if _is_waiting(feature):
-            since = since or one.ts
-        else:
-            since = ""
+        since = (since or recorded.ts) if _is_waiting(feature) else ""
 
     return max(0.0, total_s)
 
@@ -125,6 +125,8 @@ def _is_waiting(feature: Feature | None) -> bool:
 
 
 class _FeatureSpans:
+    """Builds the spans of one feature."""
+
     def __init__(self, reader: StoreReader, view: FeatureView) -> None:
         self._view = view
         self._slug = view.card.feature
@@ -138,20 +140,23 @@ class _FeatureSpans:
         ended = max((bar.ended for bar in bars), default="")
 
         if bars and card.stage in ("completed", "cancelled"):
-            about = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": card.type}
+            attributes = {
+                "gen_ai.operation.name": "invoke_workflow",
+                "gen_ai.workflow.name": card.type,
+            }
             yield self._make_span(
                 "feature",
                 "",
                 f"invoke_workflow {card.type}",
                 bars[0].started,
                 ended,
-                about,
+                attributes,
                 card.stage != "completed",
             )
 
         for phase in self._view.phases:
-            own = [bar for bar in bars if bar.phase == phase.key]
-            if phase.status == "completed" and own and phase.rounds:
+            phase_bars = [bar for bar in bars if bar.phase == phase.key]
+            if phase.status == "completed" and phase_bars and phase.rounds:
                 rounds: dict[str, Attribute] = {
                     "cicd.pipeline.task.name": phase.key,
                     "phasegate.rounds": len(phase.rounds),
@@ -160,7 +165,7 @@ class _FeatureSpans:
                     phase.key,
                     "feature",
                     f"phase {phase.key}",
-                    own[0].started,
+                    phase_bars[0].started,
                     phase.rounds[-1].at,
                     rounds,
                 )
@@ -169,20 +174,17 @@ class _FeatureSpans:
 
     def _bar_span(self, bar: TimelineBar) -> SpanView:
         about: dict[str, Attribute] = {"phasegate.round": bar.round}
-        # Such as the archive
-        if any(one.key == bar.phase for one in self._view.phases):
-            phase = bar.phase
-        else:
-            phase = "feature"
-
+        # A bar outside of the phases, such as the archive, belongs to the feature.
+        is_phase = any(phase.key == bar.phase for phase in self._view.phases)
+        parent = bar.phase if is_phase else "feature"
         if bar.package:
             about["phasegate.package"] = bar.package
 
         if bar.kind == "agent":
-            told = {**about, **_job_attributes(self._jobs[bar.job])}
+            attributes = {**about, **_job_attributes(self._jobs[bar.job])}
             name = f"invoke_agent {bar.agent}"
             return self._make_span(
-                bar.job, phase, name, bar.started, bar.ended, told, bar.outcome != "done"
+                bar.job, parent, name, bar.started, bar.ended, attributes, bar.outcome != "done"
             )
 
         key = f"{bar.kind} {bar.name} {bar.package} {bar.round} {bar.started}"
@@ -201,7 +203,7 @@ class _FeatureSpans:
                 bar.outcome != "passed",
             )
 
-        return self._make_span(key, phase, f"step {bar.name}", bar.started, bar.ended, about)
+        return self._make_span(key, parent, f"step {bar.name}", bar.started, bar.ended, about)
 
     def _make_span(
         self,
@@ -213,20 +215,14 @@ class _FeatureSpans:
         attributes: Mapping[str, Attribute],
         failed: bool = False,
     ) -> SpanView:
-        if parent:
-            above = self._hash_id(parent)[:16]
-        else:
-            above = ""
-
-        attributes = {**attributes, "phasegate.feature": self._slug}
         return SpanView(
             trace=self._trace,
             id=self._hash_id(key)[:16],
-            parent=above,
+            parent=self._hash_id(parent)[:16] if parent else "",
             name=name,
             started=started,
             ended=ended,
-            attributes=attributes,
+            attributes={**attributes, "phasegate.feature": self._slug},
             failed=failed,
         )
 
@@ -235,7 +231,7 @@ class _FeatureSpans:
 
 
 def _job_attributes(job: JobRow) -> dict[str, Attribute]:
-    told: dict[str, Attribute] = {
+    attributes: dict[str, Attribute] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": job.agent,
         "gen_ai.agent.id": job.id,
@@ -247,4 +243,4 @@ def _job_attributes(job: JobRow) -> dict[str, Attribute]:
         "phasegate.outcome": job.outcome,
         "phasegate.cost_usd": job.cost_usd,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in attributes.items() if value}

@@ -1,6 +1,4 @@
-"""`trace`: the requirements of a feature, followed through its documents, its branches and its
-tests.
-"""
+"""`trace`: follow a feature's requirements through its documents, branches and tests."""
 
 from __future__ import annotations
 
@@ -35,9 +33,9 @@ MAX_TEST_BYTES = 1_000_000
 
 
 class TraceReport(NamedTuple):
-    """What was traced, and what could not be read.
+    """Traced requirements, and the problems of documents that could not be read.
 
-    The requirements or packages in it are not counted.
+    Requirements and packages of unreadable documents are missing.
     """
 
     feature: str
@@ -46,7 +44,7 @@ class TraceReport(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every requirement has all that it should; a feature without any has not."""
+        """Return whether every requirement is fully covered; False without requirements."""
         return (
             bool(self.requirements)
             and not self.problems
@@ -55,7 +53,7 @@ class TraceReport(NamedTuple):
 
 
 def trace_feature(project: Project, slug: str) -> TraceReport:
-    """Follow the requirements of a feature."""
+    """Trace the requirements of a feature."""
     reader = open_store_reader(project.location)
     events = _read_events(reader, slug)
     branches = _find_branches(project, slug, events)
@@ -63,27 +61,22 @@ def trace_feature(project: Project, slug: str) -> TraceReport:
     feature = _read_documents(project, slug, commits)
 
     if feature.spec is None:
-        looked = ", ".join(
-            [*(f"{commit[:12]} ({what})" for commit, what in commits.items()), "your files"]
-        )
+        places = [*(f"{commit[:12]} ({what})" for commit, what in commits.items()), "your files"]
         folder = f"{project.config.paths.features}/{slug}"
         raise ConfigError(
-            f"{slug} has no {SPEC_FILE}: it is where requirements are; {folder} was looked for in {looked}",
+            f"{slug} has no {SPEC_FILE} with requirements; searched {folder} in "
+            f"{', '.join(places)}",
             f"write {folder}/{SPEC_FILE}, see `phasegate spec check`",
         )
 
     if reader is None and not branches and (head := resolve_commit(project.repository, "HEAD")):
-        # A clone that knows the feature by its commits alone, in CI for instance
+        # A clone that has only the feature's commits, for example in CI
         branches[f"feat/{slug}"] = head
 
     packages = [reading.package for reading in feature.packages.values() if reading.package]
-    if reader:
-        began = read_start_commits(reader, slug)
-    else:
-        began = {}
-
+    starts = read_start_commits(reader, slug) if reader else {}
     works = [
-        _trace_package(project, package, branches, began.get(package.work_package_id))
+        _trace_package(project, package, branches, starts.get(package.work_package_id))
         for package in packages
     ]
     return TraceReport(
@@ -94,13 +87,13 @@ def trace_feature(project: Project, slug: str) -> TraceReport:
 
 
 def choose_feature(project: Project, wanted: str | None) -> str:
-    """The feature that is meant: the one named, the active one, the only one."""
+    """Return the given feature, else the active one, else the only one."""
     known = _list_features(project)
 
     if wanted is not None:
         if wanted not in known:
             raise ConfigError(
-                f"there is no feature {wanted}", f"known are: {', '.join(known) or 'none yet'}"
+                f"there is no feature {wanted}", f"available: {', '.join(known) or 'none yet'}"
             )
 
         return wanted
@@ -110,29 +103,27 @@ def choose_feature(project: Project, wanted: str | None) -> str:
     if workflow and workflow.feature in known:
         return workflow.feature
 
-    if len(known) != 1:
-        begin = 'begin one: phasegate run feature "...", or load one: phasegate plan load'
-        if known:
-            hint = f"choose with --feature: {', '.join(known)}"
-        else:
-            hint = begin
-
+    if not known:
         raise ConfigError(
-            "several features are there" if known else "there is no feature yet", hint
+            "there is no feature yet",
+            'start one: phasegate run feature "...", or load one: phasegate plan load',
+        )
+    if len(known) > 1:
+        raise ConfigError(
+            "there are several features", f"choose with --feature: {', '.join(known)}"
         )
 
     return known[0]
 
 
 def _list_features(project: Project) -> list[str]:
-    """The features of which there is a folder, a branch, or a workflow on record.
+    """List the features that have a folder, a branch or a recorded workflow.
 
-    A merged one may have only that.
+    A merged feature may only have the latter.
     """
+    folders = []
     if project.features_folder.is_dir():
         folders = [path.name for path in project.features_folder.iterdir() if path.is_dir()]
-    else:
-        folders = []
 
     branches = [
         ref.removeprefix(f"{BRANCH_PREFIX}feat/")
@@ -169,56 +160,51 @@ def _read_events(reader: StoreReader | None, slug: str) -> list[AnyFeatureEvent]
 def _find_branches(
     project: Project, slug: str, events: Iterable[AnyFeatureEvent]
 ) -> dict[str, str]:
-    """The branches of a feature. Those of a merged one are gone: then the merge stands for them."""
+    """Return the branches of a feature; the merge replaces those of a merged feature."""
     refs = read_refs(
         project.repository, f"{BRANCH_PREFIX}feat/{slug}", f"{BRANCH_PREFIX}feat/{slug}-WP*"
     )
-    found = {ref.removeprefix(BRANCH_PREFIX): commit for ref, commit in refs.items()}
+    branches = {ref.removeprefix(BRANCH_PREFIX): commit for ref, commit in refs.items()}
     merged = next((event.commit for event in events if isinstance(event, Merged)), None)
-    if merged and f"feat/{slug}" not in found and resolve_commit(project.repository, merged):
-        found[f"feat/{slug}"] = merged
+    if merged and f"feat/{slug}" not in branches and resolve_commit(project.repository, merged):
+        branches[f"feat/{slug}"] = merged
 
-    return found
+    return branches
 
 
 def _find_document_commits(
     project: Project, slug: str, branches: Mapping[str, str], events: Iterable[AnyFeatureEvent]
 ) -> dict[str, str]:
-    """The commits that may have the feature's folder, and what each is.
+    """Return the commits that may contain the feature's folder, with a description.
 
-    A merge has none where it is not delivered.
+    A merge does not contain it if the folder is not delivered.
     """
     head = branches.get(f"feat/{slug}")
     written = [event.commit for event in events if isinstance(event, DocumentsWritten)]
-    if head:
-        found = {head: f"feat/{slug}, or its merge"}
-    else:
-        found = {}
-
+    commits = {head: f"feat/{slug}, or its merge"} if head else {}
     if written and resolve_commit(project.repository, written[-1]):
-        found.setdefault(written[-1], "its documents, as they were written last")
+        commits.setdefault(written[-1], "its last written documents")
 
-    return found
+    return commits
 
 
 def _read_documents(project: Project, slug: str, commits: Iterable[str]) -> FeatureDocuments:
-    """The feature's folder.
-
-    In the first commit that has its specification, else in the person's files.
-    """
-    below = f"{project.config.paths.features.rstrip('/')}/{slug}/"
+    """Read the feature's folder from the first commit with a specification, else from the files."""
+    prefix = f"{project.config.paths.features.rstrip('/')}/{slug}/"
 
     for commit in commits:
         blobs = list_blobs(project.repository, commit)
-        found = {
-            path.removeprefix(below): blob for path, blob in blobs.items() if path.startswith(below)
+        documents = {
+            path.removeprefix(prefix): blob
+            for path, blob in blobs.items()
+            if path.startswith(prefix)
         }
 
-        if SPEC_FILE in found:
+        if SPEC_FILE in documents:
             return _read_from_blobs(
                 project,
                 slug,
-                {path: blob for path, blob in found.items() if is_feature_document(path)},
+                {path: blob for path, blob in documents.items() if is_feature_document(path)},
             )
 
     return read_feature(project.features_folder / slug)
@@ -226,8 +212,8 @@ def _read_documents(project: Project, slug: str, commits: Iterable[str]) -> Feat
 
 def _read_from_blobs(project: Project, slug: str, wanted: Mapping[str, str]) -> FeatureDocuments:
     contents = read_blobs(project.repository.place(), wanted.values())
-    with tempfile.TemporaryDirectory() as room:
-        folder = Path(room) / slug
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / slug
         (folder / "tasks").mkdir(parents=True)
         for path, blob in wanted.items():
             (folder / path).write_bytes(contents[blob])
@@ -237,7 +223,7 @@ def _read_from_blobs(project: Project, slug: str, wanted: Mapping[str, str]) -> 
 def _trace_package(
     project: Project, package: WorkPackage, branches: Mapping[str, str], base: str | None
 ) -> PackageTraceData:
-    """What there is of a package: on its own branch, else on the feature's."""
+    """Collect the commits and tests of a package, from its branch or the feature's."""
     tip = branches.get(package.branch) or branches.get(f"feat/{package.feature_slug}")
     if tip is None:
         return PackageTraceData(package, (), {})
@@ -254,32 +240,29 @@ def _trace_package(
     }
     blobs = list_blobs(project.repository, tip)
     wanted = {path: blobs[path] for path in sorted(tests) if path in blobs}
-    texts = read_blobs(project.repository.place(), wanted.values())
-    shown = {
-        path: texts[blob][:MAX_TEST_BYTES].decode(errors="replace") for path, blob in wanted.items()
+    data = read_blobs(project.repository.place(), wanted.values())
+    contents = {
+        path: data[blob][:MAX_TEST_BYTES].decode(errors="replace") for path, blob in wanted.items()
     }
 
-    return PackageTraceData(package, tuple(commits), shown)
+    return PackageTraceData(package, tuple(commits), contents)
 
 
 def _find_package_commits(
     project: Project, package: WorkPackage, tip: str, base: str | None
 ) -> list[Commit]:
-    """The commits that name the package and change something in its scope.
+    """Return the commits that name the package and change its scope.
 
-    From where it was begun on, if that is on record; else in all of the history, where an older
-    feature's package of the same number may have touched the same file.
+    The search starts where the package was started, if that is recorded. Otherwise it covers the
+    whole history, in which an older feature's package with the same number may have changed the
+    same file.
     """
     repository = project.repository
     name = package.work_package_id
-    if base is not None and is_ancestor(repository, base, tip):
-        since = base
-    else:
-        since = None
-
-    logged = find_commits_mentioning(repository, name, tip, since)
-    unnamed = find_unlabelled_commits(name, logged)
-    candidates = [commit for commit in logged if commit not in unnamed]
+    since = base if base is not None and is_ancestor(repository, base, tip) else None
+    mentioning = find_commits_mentioning(repository, name, tip, since)
+    unlabelled = find_unlabelled_commits(name, mentioning)
+    candidates = [commit for commit in mentioning if commit not in unlabelled]
     changed = changed_paths_by_commit(repository, [commit.id for commit in candidates])
     scope = package.build_scope()
 
@@ -289,7 +272,7 @@ def _find_package_commits(
 
 
 def _describe_problems(feature: FeatureDocuments) -> Iterator[str]:
-    for found in feature.spec.findings if feature.spec else ():
-        yield f"{SPEC_FILE}:{found.line}: {found.message}"
+    for finding in feature.spec.findings if feature.spec else ():
+        yield f"{SPEC_FILE}:{finding.line}: {finding.message}"
     for path, reading in feature.packages.items():
-        yield from (f"{path}:{found.line}: {found.message}" for found in reading.findings)
+        yield from (f"{path}:{finding.line}: {finding.message}" for finding in reading.findings)
