@@ -28,8 +28,9 @@ IDENTITY = {
     for what, value in (("NAME", "Test"), ("EMAIL", "test@example.invalid"))
 }
 os.environ.update(IDENTITY)
-# Who starts the tests in the background leaves Ctrl-C ignored, for every program that they start as well.
+# A shell that starts the tests in the background, or `nohup`, leaves these ignored in all child processes.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
