@@ -18,9 +18,9 @@ READ = """
 import sys
 from pathlib import Path
 from phasegate.storage.location import Location
-from phasegate.storage.reader import read_store
+from phasegate.storage.reader import open_store_reader
 root = Path(sys.argv[1])
-with read_store(Location(root, root / ".git", root)) as store:
+with open_store_reader(Location(root, root / ".git", root)) as store:
     assert len(store.packages("001-user-login")) == int(sys.argv[2])
 """
 

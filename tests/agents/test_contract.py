@@ -176,7 +176,7 @@ def test_an_error_of_the_model_is_told_apart_and_named(
     for (
         impatient
     ) in IMPATIENT:  # both wait as long as they are told to, and would do so for an hour
-        monkeypatch.setattr(f"phasegate.agents.{impatient}.PATIENCE_S", 3.0)
+        monkeypatch.setattr(f"phasegate.agents.programs.{impatient}.MAX_RETRY_WAIT_S", 3.0)
     ran, model = play(subject, tmp_path, failure)
     assert model.questions, ran
     assert ran.report.ending is ending, ran
@@ -227,7 +227,7 @@ def test_counts_of_tokens_that_are_none_do_not_undo_finished_work(
 def test_a_stream_that_breaks_is_worth_another_try(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Turn
 ) -> None:
-    monkeypatch.setattr("phasegate.agents.programs.opencode.PATIENCE_S", 20.0)
+    monkeypatch.setattr("phasegate.agents.programs.opencode.MAX_RETRY_WAIT_S", 20.0)
     ran, _ = play(subject, tmp_path, broken)
     if subject.kind == "claude_code" and isinstance(
         broken, Garble

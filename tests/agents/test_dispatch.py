@@ -132,7 +132,7 @@ def test_at_a_limit_of_its_model_the_fallback_does_the_work_at_once(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for impatient in ("codex", "opencode"):  # both would wait for a while before they are stopped
-        monkeypatch.setattr(f"phasegate.agents.{impatient}.PATIENCE_S", 3.0)
+        monkeypatch.setattr(f"phasegate.agents.programs.{impatient}.MAX_RETRY_WAIT_S", 3.0)
     with Standin(Fail(429)) as model:
         configured = subject.configured(model.url)
         for name, value in configured.env.items():
@@ -165,7 +165,7 @@ class LeapingClock(SystemClock):
 def test_at_a_limit_without_a_fallback_it_rests_longer_each_time_says_until_when_and_does_the_work_in_the_end(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phasegate.agents.programs.codex.PATIENCE_S", 3.0)
+    monkeypatch.setattr("phasegate.agents.programs.codex.MAX_RETRY_WAIT_S", 3.0)
     limit, work = Script((Fail(429),)), Script((Write(FORM, TEXT), COMMIT, Say(result)))
     clock, shown = LeapingClock(), list[float]()
     began_s = clock.now_s

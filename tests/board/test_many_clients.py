@@ -23,15 +23,15 @@ LONGEST_S = (
 WRITES = """
 import sys, time
 from pathlib import Path
-from phasegate.engine.project.project import open_project, opened_store
-from phasegate.storage.rows import Event
+from phasegate.engine.project.project import open_project, open_project_store
+from phasegate.storage.rows import NewEvent
 project = open_project(Path(sys.argv[1]))
-with opened_store(project) as store:
+with open_project_store(project) as store:
     for second in range(int(sys.argv[3])):
         until = time.monotonic() + 1
         for _ in range(10):
-            store.append_now(sys.argv[2], project.now(), [Event("noted", b"{}")] * (int(sys.argv[4]) // 10))
-            print(store.head().entries, time.time())
+            store.append_unconditionally(sys.argv[2], project.now(), [NewEvent("noted", b"{}")] * (int(sys.argv[4]) // 10))
+            print(store.chain_head().entries, time.time())
         time.sleep(max(0, until - time.monotonic()))
 """
 

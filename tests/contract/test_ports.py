@@ -196,7 +196,7 @@ def test_trails_of_both_kinds_hold_the_same_lines_and_end_with_the_same_seal(
             for job in ("job-a", "job-b"):
                 trails.open(FEATURE, job)
             for number in range(3):
-                trails.write("job-a", TS, done(number))
+                trails.append_entry("job-a", TS, done(number))
             seals = [trails.close(job) for job in ("job-a", "job-b")]
             with pytest.raises(StateConflict):
                 trails.open(FEATURE, "job-a")

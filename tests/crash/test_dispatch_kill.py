@@ -150,11 +150,11 @@ class Deaths:
             return called
 
         patch.setattr(
-            "phasegate.engine.drive.package.MOST_LOSSES", 1000
+            "phasegate.engine.drive.package.MAX_LOSSES", 1000
         )  # it dies more often than any job of a person's
         patch.setattr(Store, "append", mortal_append)
         patch.setattr(Store, "anchor", only_alive(anchor))
-        patch.setattr(TrailWriter, "write", only_alive(write))
+        patch.setattr(TrailWriter, "append_entry", only_alive(write))
 
     def revive(self) -> None:
         self._dead = False

@@ -84,7 +84,7 @@ def test_when_one_agent_fails_the_others_are_ended(tmp_path: Path) -> None:
 def test_an_agent_that_is_tried_again_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phasegate.engine.drive.loop.back_off_s", lambda attempt, chance: 0.01)
+    monkeypatch.setattr("phasegate.engine.drive.loop.retry_backoff_s", lambda attempt, jitter: 0.01)
     fails = "if [ $me = 0 -a ! -e .again ]; then touch .again; echo ECONNRESET >&2; exit 1; fi; rm -f .again"
     project = two_agents(tmp_path, f"{fails}\n{ANSWER}\n")
     assert project.dispatch().state is PackageState.DONE
@@ -108,8 +108,8 @@ def test_a_dispatch_that_is_cancelled_ends_its_agents_and_closes_their_jobs(tmp_
             store,
             one,
             agent=None,
-            say=lambda _: None,
-            cancelled=cancelled,
+            report_line=lambda _: None,
+            stop=cancelled,
         )
         folders = [project.root / ".worktrees" / f"{SLUG}-WP01-agent{index}" for index in (0, 1)]
         assert eventually(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pty
@@ -109,7 +110,15 @@ def test_every_variable_is_on_its_page_and_an_unknown_one_is_told_with_the_neare
     home = Path(__file__).parents[2]
     name = re.compile(r"\b(?:PHASEGATE|AGILEPLUS)_[A-Z][A-Z_]*[A-Z]\b")
     sources = (home / "src/phasegate").rglob("*.py")
-    found = {one for path in sources for one in name.findall(path.read_text(encoding="utf-8"))}
+    nodes = (
+        node for path in sources for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    )
+    texts = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    found = {one for text in texts for one in name.findall(text)}
     page = (home / "docs/reference/environment.md").read_text(encoding="utf-8")
     assert "AGILEPLUS_AGENT_TIMEOUT" in found
     assert {one for one in found if one not in page} == set()

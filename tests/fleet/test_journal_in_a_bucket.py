@@ -76,7 +76,7 @@ def record(s3: S3Server, prefix: str) -> Iterator[RunRecord]:
 def test_an_open_trail_is_in_the_bucket_in_bounded_chunks_and_an_outage_makes_them_late_only(
     tmp_path: Path, s3: S3Server, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_trails, "CHUNK_EVERY_S", 0.2)
+    monkeypatch.setattr(bucket_trails, "CHUNK_INTERVAL_S", 0.2)
     here, is_away, pause = make_repository(tmp_path / "here"), [True], Pause()
     prepare_data_folder(here)
     fault: Callable[[Request], str] = lambda request: (  # noqa: E731

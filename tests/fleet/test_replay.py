@@ -116,7 +116,7 @@ def test_a_changed_rule_is_found_by_the_replay(monkeypatch: pytest.MonkeyPatch) 
     newest = max(HISTORIES, key=lambda path: path.stat().st_mtime)
     if not newest.stem.endswith(FLOW):
         pytest.skip(f"the flow was changed since: {ANEW}")
-    monkeypatch.setattr(workflow, "decide", another)
+    monkeypatch.setattr(workflow, "decide_feature_actions", another)
     with pytest.raises(NondeterminismError):
         replay(kept(newest))
 

@@ -296,7 +296,7 @@ def test_a_kernel_that_forbids_the_call_is_no_hole(
     def forbidden(*_: object) -> int:
         raise PermissionError(1, "forbidden by a sandbox")
 
-    monkeypatch.setattr(safe_open, "open_by_kernel", forbidden)
+    monkeypatch.setattr(safe_open, "open_with_openat2", forbidden)
     write_artifact(root, SLUG, "a/x", b"1")
     assert read_artifact(root, SLUG, "a/x") == b"1"
     (root / "kitty-specs" / SLUG / "b").symlink_to(root)

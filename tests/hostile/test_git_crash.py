@@ -44,7 +44,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.git_project import *
-from phasegate.workspace.merge import AlreadyMerged, Prepared, prepare_merge
+from phasegate.workspace.merge import AlreadyMerged, PreparedMerge, prepare_merge
 from phasegate.workspace.repository import open_repository
 from phasegate.workspace.checkout_lifecycle import remove_checkout
 repository = open_repository(Path({root!r}))
@@ -57,7 +57,7 @@ if git(checkout.folder, "status", "--porcelain"):
 take_over(checkout, ["src/login.py", "src/new.py"])
 for source, target in ((checkout.assignment.branch, "feat/" + SLUG), ("feat/" + SLUG, "main")):
     prepared = prepare_merge(repository, source, target, "Merge into " + target, US)
-    if isinstance(prepared, Prepared):
+    if isinstance(prepared, PreparedMerge):
         done = finish_merge(repository, prepared)
         assert isinstance(done, AlreadyMerged), done
 remove_checkout(checkout, US)
@@ -138,7 +138,7 @@ from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.repository import open_repository
 files = [Path(path) for path in {[str(path) for path in lock_files]!r}]
 with repository_lock(open_repository(Path({str(repository.root)!r}))) as lock:
-    lock.announce(files)
+    lock.announce_lock_files(files)
     for path in files:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -183,7 +183,7 @@ def test_a_lock_whose_owner_may_be_alive_is_left_alone(
     stranger = repository.common_dir / "refs/heads/other.lock"
     stranger.touch()
     monkeypatch.setattr(
-        "phasegate.git._OPTIONS",
+        "phasegate.git._SAFE_CONFIG_OPTIONS",
         ("-c", "core.filesRefLockTimeout=50", "-c", "core.hooksPath=/dev/null"),
     )
     with repository_lock(repository) as lock, pytest.raises(GitFailed, match=r"other\.lock"):
@@ -225,7 +225,7 @@ def test_the_lock_is_held_until_the_git_of_a_dead_holder_has_ended(tmp_path: Pat
     slow.chmod(0o755)
     main = git(repository.root, "rev-parse", "main").strip()
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    move = f'move_refs(repository, lock, [Move("refs/heads/new", None, "{main}")], "test")'
+    move = f'move_refs(repository, lock, [RefMove("refs/heads/new", None, "{main}")], "test")'
     holder = _lock_user(repository, move, environment)
     while "update-ref" not in _children_of(holder.pid):
         assert holder.poll() is None
@@ -245,7 +245,7 @@ def _lock_user(
     code = f"""
 from pathlib import Path
 from phasegate.workspace.repository_locks import repository_lock
-from phasegate.workspace.ref_log import Move
+from phasegate.workspace.ref_log import RefMove
 from phasegate.workspace.refs import move_refs
 from phasegate.workspace.repository import open_repository
 repository = open_repository(Path({str(repository.root)!r}))

@@ -289,7 +289,7 @@ def test_the_limit_of_evidence_is_code_that_an_agent_may_write(
 AS_NO_ROOT = """
 import os, tempfile
 from pathlib import Path
-from phasegate.checks.commands import Bench
+from phasegate.checks.commands import PlanRunner
 from support.checkout import plan, run_plainly
 
 if os.getuid() == 0:  # nothing is shut for root
@@ -298,8 +298,8 @@ if os.getuid() == 0:  # nothing is shut for root
 with tempfile.TemporaryDirectory(dir="/tmp") as folder:
     shuts = "echo {} > coverage.json; chmod 0 coverage.json"
     commands = {"setup": "mkdir -p .venv/bin; chmod 0 .venv", "coverage": shuts}
-    bench = Bench(plan(commands=commands, coverage_min=50), Path(folder), run_plainly)
-    print([(check.name, str(check.outcome), check.summary) for check in bench.checks(("coverage",))])
+    runner = PlanRunner(plan(commands=commands, coverage_min=50), Path(folder), run_plainly)
+    print([(check.name, str(check.outcome), check.summary) for check in runner.run_checks(("coverage",))])
     try:
         Path(folder, "coverage.json").read_bytes()
     except PermissionError:

@@ -216,7 +216,7 @@ class AgentReport(msgspec.Struct, frozen=True):
 
 
 class JobHandle(Protocol):
-    """The running job, as its reading may talk to it: `phasegate.sandbox.job.CagedJob` is one."""
+    """The running job, as its reading may talk to it, such as `phasegate.sandbox.job.SandboxedJob`."""
 
     def send(self, data: bytes) -> None:
         """Add to its standard input, which the launch must have kept open."""

@@ -214,7 +214,7 @@ def test_a_good_result_of_a_process_that_ended_badly_is_not_complete(
 def test_an_agent_that_ends_well_after_it_was_told_to_stop_is_judged_like_any_other(
     task: AgentTask, kind: str
 ) -> None:
-    assert heard(task, kind, recorded(kind, "ok", told_to_stop=True))[1].ending is Ending.COMPLETED
+    assert heard(task, kind, recorded(kind, "ok", sigterm_sent=True))[1].ending is Ending.COMPLETED
 
 
 def test_a_refused_permission_is_noted(task: AgentTask) -> None:
@@ -233,7 +233,7 @@ def test_a_patch_that_failed_is_told_as_failed(task: AgentTask) -> None:
 
 
 def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: AgentTask) -> None:
-    finished = recorded("qwen", "err_e429", None, signal=15, told_to_stop=True)
+    finished = recorded("qwen", "err_e429", None, signal=15, sigterm_sent=True)
     talk = Mute()
     reading = get_harness("qwen").make_parser(task, talk)
     for line in finished.stdout.splitlines():
@@ -246,7 +246,7 @@ def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: Agen
 def test_a_program_that_asks_again_without_end_is_stopped(task: AgentTask) -> None:
     talk = Mute()
     reading = get_harness("opencode").make_parser(task, talk)
-    finished = recorded("opencode", "err_trunc", None, signal=15, told_to_stop=True)
+    finished = recorded("opencode", "err_trunc", None, signal=15, sigterm_sent=True)
     for line in finished.stdout.splitlines():
         [*reading.parse_line(line)]
     assert talk.stops == 1
@@ -272,7 +272,7 @@ RATE_LIMITED = '{"type":"error","message":"Reconnecting... 1/5 (exceeded retry l
 def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_gets_on(
     task: AgentTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phasegate.agents.programs.codex.PATIENCE_S", 0.05)
+    monkeypatch.setattr("phasegate.agents.programs.codex.MAX_RETRY_WAIT_S", 0.05)
     waits, gets_on = Mute(), Mute()
     for talk in (gets_on, waits):
         reading = get_harness("codex").make_parser(task, talk)
@@ -402,7 +402,7 @@ def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(
 def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: AgentTask) -> None:
     talk = Mute()
     reading = get_harness("cursor").make_parser(task, talk)
-    finished = recorded("cursor", "ok", None, signal=15, told_to_stop=True)
+    finished = recorded("cursor", "ok", None, signal=15, sigterm_sent=True)
     for line in finished.stdout.splitlines():
         [*reading.parse_line(line)]
     assert talk.stops == 1

@@ -46,16 +46,16 @@ WRITER = """
 import sys
 from pathlib import Path
 from phasegate.storage.location import Location
-from phasegate.storage.rows import Event
+from phasegate.storage.rows import NewEvent
 from phasegate.storage.store import MovedOn, open_store
 root, state, times = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 with open_store(Location(root, root / ".git", state), "unused", "now") as store:
     for _ in range(times):
         while True:
-            seq = store.seq("counter")
+            seq = store.last_seq("counter")
             last = [int(event.payload) for event in store.events("counter", seq - 1)]
             try:
-                store.append("counter", seq, "now", [Event("count", str(last[0] + 1 if last else 1).encode())])
+                store.append("counter", seq, "now", [NewEvent("count", str(last[0] + 1 if last else 1).encode())])
                 break
             except MovedOn:
                 pass
@@ -140,7 +140,7 @@ from pathlib import Path
 from phasegate.storage.location import Location
 from phasegate.storage.store import open_store
 with open_store(Location(*map(Path, sys.argv[1:4])), "unused", "2026-01-01T00:00:00.000Z") as store:
-    print(store.seq(sys.argv[4]))
+    print(store.last_seq(sys.argv[4]))
 """
 
 
@@ -228,7 +228,7 @@ def test_threads_that_share_a_store_see_whole_steps_only(location: Location) -> 
 def test_the_file_of_heads_stays_small_and_keeps_what_counts(
     location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain_heads, "COMPACT_BEYOND_BYTES", 1000)
+    monkeypatch.setattr(chain_heads, "COMPACT_THRESHOLD_BYTES", 1000)
     with open_record(location) as store:
         append_numbers(store, range(20))
         store.anchor()

@@ -211,7 +211,7 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
     others = [threading.Thread(target=commit.submit, args=(number,)) for number in (0, 2)]
     others[0].start()
     began.wait()
-    monkeypatch.setattr(group_commit, "_taken", Gate)
+    monkeypatch.setattr(group_commit, "_make_held_lock", Gate)
     before = signal.signal(signal.SIGINT, interrupt)
     try:
 
@@ -252,7 +252,7 @@ def test_an_entry_that_cannot_be_made_harms_no_other(location: Location) -> None
 def test_the_log_outside_forgets_closed_trails(
     location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trails_module, "RESTART_BEYOND_BYTES", 4000)
+    monkeypatch.setattr(trails_module, "LOG_REWRITE_THRESHOLD_BYTES", 4000)
     with (
         open_record(location) as store,
         TrailWriter.create(location, store.heads.folder, "w") as trails,

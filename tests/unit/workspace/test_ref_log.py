@@ -97,13 +97,13 @@ def test_the_files_of_a_person_who_stands_on_a_branch_that_we_move_are_ours(tmp_
 WATCHES_ITSELF = """
 import sys
 from pathlib import Path
-from phasegate.workspace.outside_changes import changed_outside, look_outside
+from phasegate.workspace.outside_changes import capture_outside_state, find_outside_changes
 from phasegate.workspace.repository import open_repository
 repository = open_repository(Path.cwd())
-before = look_outside(repository)
+before = capture_outside_state(repository)
 print("as a run says what it does", file=sys.stderr, flush=True)
 Path("theirs").write_text("changed")
-print([change.path for change in changed_outside(repository, before, look_outside(repository))])
+print([change.path for change in find_outside_changes(repository, before, capture_outside_state(repository))])
 """
 
 
@@ -135,7 +135,7 @@ def test_the_log_stays_small_and_looking_too_far_back_explains_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = make_repository(tmp_path / "project")
-    monkeypatch.setattr(ref_log, "_MOST_BYTES", 2000)
+    monkeypatch.setattr(ref_log, "_MAX_LOG_BYTES", 2000)
     with repository_lock(repository) as lock:
         for number in range(200):
             log_moves(repository, lock, [RefMove(REF, str(number), str(number + 1))])

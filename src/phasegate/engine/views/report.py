@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from phasegate.core.machine.feature_events import CompletionRequested
 from phasegate.core.plan.trace import RequirementTrace
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.journal.questions import AgentQuestion, read_questions
@@ -54,7 +55,7 @@ def report_view(project: Project, reader: StoreReader, slug: str) -> ReportView:
     orders = [
         RecordedOrder(
             ts=event.ts,
-            order=type(event.event).__name__,
+            order=_order_name(event.event),
             said=_order_text(event.event),
             person=by.person,
             door=by.door,
@@ -81,6 +82,13 @@ def report_view(project: Project, reader: StoreReader, slug: str) -> ReportView:
         untraced=untraced,
         audit=verify_audit_trail(project.root),
     )
+
+
+def _order_name(event: object) -> str:
+    # Readers of earlier reports know this order by the name of its tag
+    if isinstance(event, CompletionRequested):
+        return "CompletionAsked"
+    return type(event).__name__
 
 
 def _order_text(event: object) -> str:

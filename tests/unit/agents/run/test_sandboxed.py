@@ -42,13 +42,13 @@ class Lister:
         self.lines: list[str] = []
         self._fails_at = fails_at
 
-    def line(self, text: str) -> Iterable[AgentEvent]:
+    def parse_line(self, text: str) -> Iterable[AgentEvent]:
         if self._fails_at and text == self._fails_at:
             raise RuntimeError("a mistake of ours")
         self.lines.append(text)
         return (AgentEvent(EventKind.TEXT, text),)
 
-    def report(self, finished: FinishedRun) -> AgentReport:
+    def build_report(self, finished: FinishedRun) -> AgentReport:
         if self._fails_at == "report":
             raise RuntimeError("a mistake of ours")
         return AgentReport(self.lines[-1], Ending.COMPLETED)
@@ -111,9 +111,9 @@ def test_a_reading_can_talk_to_its_job_and_stop_it(tmp_path: Path) -> None:
     job = job_of(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(60)")
 
     class Stopper(Lister):
-        def line(self, text: str) -> Iterable[AgentEvent]:
+        def parse_line(self, text: str) -> Iterable[AgentEvent]:
             job.stop()
-            return super().line(text)
+            return super().parse_line(text)
 
     assert run_agent(job, Stopper()).finished.sigterm_sent
 

@@ -187,7 +187,9 @@ def test_without_an_answer_the_command_gives_up_politely(
 ) -> None:
     program = tmp_path / "bin/shim.py"
     program.write_text(
-        program.read_text().replace(f"PATIENCE_S = {shim.ANSWER_TIMEOUT_S}", "PATIENCE_S = 0.05")
+        program.read_text().replace(
+            f"ANSWER_TIMEOUT_S = {shim.ANSWER_TIMEOUT_S}", "ANSWER_TIMEOUT_S = 0.05"
+        )
     )
     done = call(spool, "status")
     assert done.returncode == 75
