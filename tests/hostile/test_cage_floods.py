@@ -43,7 +43,11 @@ def read_flood(room: Room, name: str, mib: int, *options: str) -> list[str]:
     code, _ = FLOODS[name]
     log = room.root / "log"
     request = room.request(
-        code.format(mib=mib), SandboxLevel.NONE, timeout_s=300.0, stdout_log=log, max_log_bytes=5 * MIB
+        code.format(mib=mib),
+        SandboxLevel.NONE,
+        timeout_s=300.0,
+        stdout_log=log,
+        max_log_bytes=5 * MIB,
     )
     order = room.root / "request.pickle"
     order.write_bytes(pickle.dumps(request))

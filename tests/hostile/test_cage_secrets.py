@@ -400,7 +400,10 @@ def test_a_command_below_the_home_folder_works_and_its_secrets_stay_covered(
         path = f"{Path(command[0]).parent}:{path}"
         command = [Path(command[0]).name]
     request = room.program(
-        tuple(command), level, configured_command=tuple(command), env=build_environment(values={"PATH": path})
+        tuple(command),
+        level,
+        configured_command=tuple(command),
+        env=build_environment(values={"PATH": path}),
     )
     outcome = SandboxedJob(request).run()
     assert (outcome.stdout.text, outcome.exit_code) == ("data", 0), outcome.stderr.text

@@ -149,7 +149,9 @@ def test_a_person_s_own_edit_meanwhile_blocks_with_words_that_say_so(tmp_path: P
     project.play(turn("implement", WROTE, edits, SUCCESS), approves())
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
-    assert "the author of the change is unknown: if it was you, dispatch again" in report.remediation
+    assert (
+        "the author of the change is unknown: if it was you, dispatch again" in report.remediation
+    )
     assert project.dispatch().state is PackageState.DONE
 
 
