@@ -1,4 +1,4 @@
-"""The shipped agent files and the texts of their prompt sections."""
+"""Load the shipped agent files and the texts of their prompt sections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECTIONS_FOLDER = Path(__file__).parent / "agent_sections"
 
 
 class ShippedAgentFile(NamedTuple):
-    """A file of the package, named as in the interface specification."""
+    """An agent file of the package, named as in the interface specification."""
 
     name: str
     text: str
@@ -36,7 +36,7 @@ class ShippedAgentFile(NamedTuple):
 
 
 class AgentFileCheck(NamedTuple):
-    """A text as it should be, and what is wrong with it as it is."""
+    """The corrected text of an agent file, and what was wrong with it."""
 
     corrected_text: str
     findings: list[str]
@@ -44,7 +44,7 @@ class AgentFileCheck(NamedTuple):
 
 @cache
 def load_shipped_files() -> tuple[ShippedAgentFile, ...]:
-    """All shipped agent files, by name."""
+    """Load all shipped agent files, sorted by name."""
     return tuple(_load_shipped_file(path) for path in _list_shipped_paths())
 
 
@@ -53,7 +53,7 @@ def _list_shipped_paths() -> list[Path]:
 
 
 def find_phase_file(phase: str) -> ShippedAgentFile | None:
-    """The agent file of a phase, which is the job description of all who work in it."""
+    """Find the agent file of a phase: the job description for every agent in it."""
     named = (
         path
         for path in _list_shipped_paths()
@@ -64,23 +64,21 @@ def find_phase_file(phase: str) -> ShippedAgentFile | None:
 
 
 def check_agent_file(text: str, name: str) -> AgentFileCheck:
-    """Put the section that is due into the text of an agent file, and say what was missing or
-    stale.
-    """
+    """Insert the expected section into an agent file, and report what was missing or stale."""
     section = build_expected_section(read_agent_file(text), name)
     file = read_agent_file(text, section)
     return AgentFileCheck(insert_section(file, section), find_section_problems(file, section))
 
 
 def build_expected_section(file: AgentFile, name: str) -> PromptSection:
-    """The prompt section of a file with this name."""
+    """Build the prompt section of a file with this name."""
     return build_section(resolve_role(file, name), _load_section_texts())
 
 
 def resolve_role(file: AgentFile, name: str) -> AgentRole:
-    """What the agent of a file is.
+    """Determine the role of the agent of a file.
 
-    By its front matter, else by its name, else by its headings, else any phase's.
+    Front matter, file name and headings are tried in this order; the default is any phase.
     """
     declared = parse_declared_role(extract_front_matter(file), name)
     if declared is not None:
@@ -101,7 +99,7 @@ def _load_shipped_file(path: Path) -> ShippedAgentFile:
     text = path.read_text("utf-8")
     role = parse_declared_role(extract_front_matter(read_agent_file(text)), path.stem)
     if role is None:
-        raise ValueError(f"the shipped agent file {path.name} does not say what it is")
+        raise ValueError(f"the shipped agent file {path.name} declares no role")
     return ShippedAgentFile(path.stem, text, role)
 
 

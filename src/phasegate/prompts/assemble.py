@@ -1,5 +1,6 @@
-"""One prompt out of template, variables, context and instructions, within a budget, the stable
-parts first.
+"""Assemble a prompt from template, variables, context and instructions, within a token budget.
+
+Stable parts come first, so that prompt caches hit.
 """
 
 from __future__ import annotations
@@ -46,61 +47,65 @@ _MAX_SECTION_TOKENS = 350
 def build_notes(
     left_out: Sequence[str], cut: Sequence[Truncation], hidden: Sequence[HiddenCharacter]
 ) -> tuple[ContextItem, ...]:
-    """One item with everything there is to say; none if there is nothing."""
-    words = load_phrases().notes
+    """Build one item that lists everything cut, left out or hidden; empty if there is nothing."""
+    phrases = load_phrases().notes
     sections = [
-        _render_section(words.left_out, [quote_name(name) for name in left_out], words),
-        _render_section(words.cut, [quote_name(one.name) for one in cut], words),
-        _render_section(words.hidden, [_render_hidden_line(one, words) for one in hidden], words),
+        _render_section(phrases.left_out, [quote_name(name) for name in left_out], phrases),
+        _render_section(phrases.cut, [quote_name(truncation.name) for truncation in cut], phrases),
+        _render_section(
+            phrases.hidden,
+            [_render_hidden_line(character, phrases) for character in hidden],
+            phrases,
+        ),
     ]
-    said = [section for section in sections if section]
+    texts = [section for section in sections if section]
     if hidden:
-        said.append(words.escaped.format())
-    if said:
-        return (ContextItem(ItemType.ARTIFACT, words.name, "\n\n".join(said) + "\n"),)
+        texts.append(phrases.escaped.format())
+    if texts:
+        return (ContextItem(ItemType.ARTIFACT, phrases.name, "\n\n".join(texts) + "\n"),)
 
     return ()
 
 
-def _render_hidden_line(hidden: HiddenCharacter, words: NotePhrases) -> str:
+def _render_hidden_line(hidden: HiddenCharacter, phrases: NotePhrases) -> str:
     if hidden.line:
-        phrase = words.hidden_at
+        phrase = phrases.hidden_at
     else:
-        phrase = words.hidden_in_name
+        phrase = phrases.hidden_in_name
     return phrase.format(item=quote_name(hidden.item), line=hidden.line, character=hidden.character)
 
 
-def _render_section(title: str, entries: Sequence[str], words: NotePhrases) -> str:
-    """A title and as many entries as fit; the rest is counted."""
+def _render_section(title: str, entries: Sequence[str], phrases: NotePhrases) -> str:
+    """Render a title and as many entries as fit; the rest is counted."""
+    if not entries:
+        return ""
+
     lines = [title]
     room = _MAX_SECTION_TOKENS - estimate_tokens(title)
 
     for entry in entries:
-        line = words.entry.format(text=entry)
+        line = phrases.entry.format(text=entry)
         room -= estimate_tokens(line + "\n")
         if room < 0:
-            lines.append(words.more.format(count=len(entries) - len(lines) + 1))
+            lines.append(phrases.more.format(count=len(entries) - len(lines) + 1))
             break
 
         lines.append(line)
 
-    if entries:
-        return "\n".join(lines)
-
-    return ""
+    return "\n".join(lines)
 
 
 PROJECT_FILE = "agentd/project.md"
 MAX_TREE_TOKENS = 6_000
 MAX_PROJECT_CONTEXT_TOKENS = 50_000
-# More bytes than this a token are not even read
+# Upper bound of the bytes per token; more of a file is not read
 MAX_BYTES_PER_TOKEN = 8
 
 
 class PromptRequest(NamedTuple):
-    """What a prompt is for.
+    """The parameters of a prompt.
 
-    `paths` is the project's listing: taken once a phase, so that rounds share their prefix.
+    `paths` is the project's file list, taken once per phase, so that rounds share their prefix.
     """
 
     agent: str
@@ -108,17 +113,17 @@ class PromptRequest(NamedTuple):
     instructions: str
     root: Path
     paths: Sequence[str] = ()
-    # What is to be written
+    # Documents that the agent is asked to write
     output_documents: Sequence[str] = ()
     budget_tokens: int | None = None
-    # Prefixes that the project's configuration names
+    # Template prefixes in the configuration of the project
     configured_agents: Collection[str] = ()
     project_file: str = PROJECT_FILE
     templates_folder: str = TEMPLATES_FOLDER
 
 
 class PromptSource(NamedTuple):
-    """A file that is offered as context."""
+    """A file to use as context."""
 
     kind: PieceKind
     name: str
@@ -126,7 +131,7 @@ class PromptSource(NamedTuple):
 
 
 class AssembledPrompt(NamedTuple):
-    """The prompt, what it costs by our estimate, and everything that is not in it as it was."""
+    """A prompt, its estimated tokens, and everything that was cut, left out or hidden."""
 
     prompt: UnifiedPrompt
     tokens: int
@@ -136,7 +141,7 @@ class AssembledPrompt(NamedTuple):
 
 
 class SystemPrompt(NamedTuple):
-    """The filled template, and what happened to the project's own description on the way."""
+    """The filled template, and what was cut, left out or hidden of the project's description."""
 
     text: str
     cut: tuple[Truncation, ...]
@@ -145,12 +150,14 @@ class SystemPrompt(NamedTuple):
 
 
 def assemble_prompt(request: PromptRequest, pieces: Sequence[ContextPiece]) -> AssembledPrompt:
-    """The prompt of one run. What had to be left out is said in the prompt and returned."""
+    """Assemble the prompt of one run; omissions are noted in the prompt and returned."""
     system = build_system_prompt(request)
     fixed = estimate_tokens(render_head(system.text) + render_tail(request.instructions))
     fitted = _fit_pieces(request, pieces, fixed)
     hidden = system.hidden + tuple(
-        found for item in fitted.items for found in find_hidden_in_item(item, MAX_HIDDEN_PER_ITEM)
+        character
+        for item in fitted.items
+        for character in find_hidden_in_item(item, MAX_HIDDEN_PER_ITEM)
     )
     cut = system.cut + fitted.cut
     left_out = system.left_out + fitted.left_out
@@ -175,8 +182,8 @@ def _fit_pieces(
     room = request.budget_tokens - fixed - NOTES_RESERVE_TOKENS
     if room < 0:
         raise PromptTooLarge(
-            f"system prompt and instructions need about {fixed} tokens, and {NOTES_RESERVE_TOKENS} are kept for notes;"
-            f" the budget is {request.budget_tokens}",
+            f"system prompt and instructions need about {fixed} tokens, and {NOTES_RESERVE_TOKENS}"
+            f" are reserved for notes; the budget is {request.budget_tokens}",
             f"raise the budget to at least {fixed + NOTES_RESERVE_TOKENS}, or shorten the template",
         )
 
@@ -186,7 +193,10 @@ def _fit_pieces(
 def read_pieces(
     root: Path, sources: Sequence[PromptSource], budget_tokens: int | None
 ) -> list[ContextPiece]:
-    """The files' text, the most important first, and no more of it than could ever fit."""
+    """Read the files, the most important first, and not more than could ever fit.
+
+    Raise PromptTooLarge if they are too large for a prompt without a budget.
+    """
     left = MAX_CONTEXT_BYTES
     if budget_tokens is not None:
         left = min(left, budget_tokens * MAX_BYTES_PER_TOKEN)
@@ -212,9 +222,9 @@ def read_pieces(
 
 
 def build_system_prompt(request: PromptRequest) -> SystemPrompt:
-    """The template of agent and phase with its variables.
+    """Fill the template of agent and phase.
 
-    What changes between rounds is only pointed at.
+    Content that changes between rounds is only referred to.
     """
     template = find_template(
         request.agent,
@@ -246,7 +256,7 @@ def build_system_prompt(request: PromptRequest) -> SystemPrompt:
 
 
 def render_project_structure(paths: Iterable[str], budget_tokens: int | None) -> str:
-    """The tree within a fixed share of the budget, so that it is the same in every round."""
+    """Render the tree within a fixed share of the budget, so that it is the same in every round."""
     if budget_tokens is None:
         room = MAX_TREE_TOKENS
     else:
@@ -257,9 +267,9 @@ def render_project_structure(paths: Iterable[str], budget_tokens: int | None) ->
 def _read_project_context(
     request: PromptRequest,
 ) -> tuple[str, tuple[Truncation, ...], tuple[str, ...]]:
-    """The project's own description, cut to its share.
+    """Read the project's description, cut to its share of the budget.
 
-    The text (empty if there is none), the cut, what is left out.
+    Return the text (empty if there is none), the cut, and what was left out.
     """
     budget = request.budget_tokens
     if budget is None:
@@ -275,7 +285,7 @@ def _read_project_context(
     reject_path_outside(request.root, path)
     if path.is_dir():
         raise ConfigError(
-            f"{name} is a folder, and a file is meant",
+            f"{name} is a folder, not a file",
             "describe the project in a file of that name",
         )
 
@@ -290,6 +300,6 @@ def _read_project_context(
 
     short = shorten_text(name, text, size - len(raw), room, load_phrases().cut)
     if short:
-        return (short.text, (short.cut,), ())
+        return short.text, (short.cut,), ()
 
-    return ("", (), (name,))
+    return "", (), (name,)

@@ -1,6 +1,4 @@
-"""A feature's folder: its documents read from disk, each only if it is a regular file of sensible
-size.
-"""
+"""Read the documents of a feature's folder: regular files of limited size only."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ _PACKAGE_FILE = re.compile(r"WP[0-9]+(?:-[^/]*)?\.md")
 
 
 class UnreadableDocument(Exception):
-    """A document that is not a readable text file; the finding says why."""
+    """A document that is not a readable text file; the finding has the reason."""
 
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
@@ -45,9 +43,9 @@ class UnreadableDocument(Exception):
 
 
 def read_document_text(path: Path) -> str:
-    """The text of a regular file.
+    """Read the text of a regular file.
 
-    Links are not followed and pipes not waited for: agents write these folders.
+    Links are not followed and pipes do not block, because agents write these folders.
     """
     try:
         data, _ = read_up_to(path, MAX_DOCUMENT_BYTES + 1, follow_links=False)
@@ -68,26 +66,22 @@ def read_document_text(path: Path) -> str:
 def check_feature_path(path: Path) -> ConsistencyReport:
     """Check a document, a feature's folder, or a folder of such folders.
 
-    Findings name paths below the one given.
+    Findings have paths below the given one.
     """
     if not path.exists():
         raise ConfigError(
             f"{escape_unprintable(str(path))} does not exist",
-            "name a document or a feature's folder",
+            "pass a document or a feature's folder",
         )
 
     if not path.is_dir():
-        if path.is_symlink():
-            target = path.resolve()
-        else:
-            target = path
-
+        target = path.resolve() if path.is_symlink() else path
         report = check_documents(read_feature(target.parent, only=target.name))
         if _is_spec(target.name):
             report = _rename_spec(report, target.name)
 
-        own = tuple(note for note in report.notes if note.path == target.name)
-        return _prefix_paths(target.parent, msgspec.structs.replace(report, notes=own))
+        notes = tuple(note for note in report.notes if note.path == target.name)
+        return _prefix_paths(target.parent, msgspec.structs.replace(report, notes=notes))
 
     if _is_feature_folder(path):
         return _prefix_paths(path, check_documents(read_feature(path)))
@@ -99,8 +93,8 @@ def check_feature_path(path: Path) -> ConsistencyReport:
     )
     if not features:
         raise ConfigError(
-            f"{escape_unprintable(str(path))} holds neither {SPEC_FILE} nor {TASKS_FILE} nor tasks/WPnn.md",
-            "name a feature's folder",
+            f"{escape_unprintable(str(path))} has no {SPEC_FILE}, {TASKS_FILE} or tasks/WPnn.md",
+            "pass a feature's folder",
         )
 
     return _merge_reports(
@@ -109,7 +103,7 @@ def check_feature_path(path: Path) -> ConsistencyReport:
 
 
 def is_feature_document(path: str) -> bool:
-    """Whether a path below a feature's folder is one of the documents that are read."""
+    """Return True if a path below a feature's folder is one of the documents that are read."""
     return path in (SPEC_FILE, TASKS_FILE) or (
         path.startswith("tasks/") and bool(_PACKAGE_FILE.fullmatch(path[6:]))
     )
@@ -122,9 +116,7 @@ def _is_feature_folder(path: Path) -> bool:
 
 
 def _is_spec(name: str) -> bool:
-    """Whether a document that was named by itself is read as a specification, whatever it is
-    called.
-    """
+    """Return True if a document that was passed by itself is read as a specification."""
     return not _PACKAGE_FILE.fullmatch(name) and name != TASKS_FILE
 
 
@@ -138,11 +130,10 @@ def _list_package_files(folder: Path) -> list[str]:
 
 
 def read_feature(folder: Path, only: str = "") -> FeatureDocuments:
-    """The documents of a feature's folder, or one of them alone.
+    """Read the documents of a feature's folder, or only one of them.
 
-    What is wrong with each is in its findings.
+    Problems are in the findings of each document.
     """
-    slug = folder.resolve().name
     if only and _is_spec(only):
         return FeatureDocuments(
             slug="", spec=_read_spec(folder / only), tasks=None, packages={}, headings={}
@@ -157,23 +148,20 @@ def read_feature(folder: Path, only: str = "") -> FeatureDocuments:
             headings={},
         )
 
-    slug = slug if is_safe_slug(slug) else ""
+    slug = folder.resolve().name
+    if not is_safe_slug(slug):
+        slug = ""
+
+    tasks = None
     if only or (folder / TASKS_FILE).exists():
         tasks = _read_tasks(folder / TASKS_FILE)
-    else:
-        tasks = None
 
+    spec = None
     if (folder / SPEC_FILE).exists():
         spec = _read_spec(folder / SPEC_FILE)
-    else:
-        spec = None
 
-    if only:
-        packages = {}
-    else:
-        packages = {
-            name: _read_package(folder / name, slug) for name in _list_package_files(folder)
-        }
+    names = [] if only else _list_package_files(folder)
+    packages = {name: _read_package(folder / name, slug) for name in names}
 
     return FeatureDocuments(
         slug=slug, spec=spec, tasks=tasks, packages=packages, headings=_read_headings(folder, tasks)
@@ -204,7 +192,7 @@ def _read_package(path: Path, slug: str) -> ParsedPackage:
 
 
 def _read_headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozenset[str] | None]:
-    """The headings of the documents that tasks refer to."""
+    """Read the headings of the documents that tasks refer to."""
     references = {
         reference.partition("#")[0]
         for task in (tasks.tasks if tasks else ())
@@ -223,7 +211,7 @@ def _read_headings(folder: Path, tasks: TaskList | None) -> Mapping[str, frozens
 
 
 def _rename_spec(report: ConsistencyReport, name: str) -> ConsistencyReport:
-    """The report of a specification alone, under the name that it has."""
+    """Return the report of a specification that has another name than spec.md."""
     findings, notes = (
         tuple(msgspec.structs.replace(item, path=name) for item in items)
         for items in (report.findings, report.notes)
@@ -232,16 +220,16 @@ def _rename_spec(report: ConsistencyReport, name: str) -> ConsistencyReport:
 
 
 def _prefix_paths(folder: Path, report: ConsistencyReport) -> ConsistencyReport:
-    """The report with paths as the person can open them."""
+    """Return the report with paths that the user can open."""
 
-    def place(items: tuple[LocatedFinding, ...]) -> tuple[LocatedFinding, ...]:
+    def prefix(items: tuple[LocatedFinding, ...]) -> tuple[LocatedFinding, ...]:
         return tuple(
             msgspec.structs.replace(item, path=escape_unprintable(str(folder / item.path)))
             for item in items
         )
 
     return msgspec.structs.replace(
-        report, findings=place(report.findings), notes=place(report.notes)
+        report, findings=prefix(report.findings), notes=prefix(report.notes)
     )
 
 

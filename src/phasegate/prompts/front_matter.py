@@ -1,9 +1,9 @@
-"""YAML as far as documents need it: mappings, lists and text.
+"""Parse the YAML that documents need: mappings, lists and text.
 
 Nothing in it is guessed, referred to or constructed.
 
-It stands outside `core/` because it needs PyYAML. Only the parser of that is used, event by event:
-no resolver, so `no` and `1.10` stay text, and no constructor, so a tag cannot make anything.
+It is outside of `core/` because it needs PyYAML. Only PyYAML's parser is used, event by event: no
+resolver, so `no` and `1.10` stay text, and no constructor, so a tag cannot create an object.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from phasegate.core.text.yaml_nodes import (
 
 MAX_YAML_CHARACTERS = 256 * 1024
 MAX_NESTING_DEPTH = 8
-# The C parser where PyYAML was built with it
+# The C parser, if PyYAML was built with it
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 class FrontMatterDocument(NamedTuple):
-    """A document with its front matter read; None: it has none."""
+    """A document with parsed front matter, None if it has none."""
 
     front_matter: YamlMapping | None
     body: str
@@ -38,7 +38,7 @@ class FrontMatterDocument(NamedTuple):
 
 
 def read_document(text: str) -> FrontMatterDocument:
-    """Split a document and read its front matter; `Malformed` names the line."""
+    """Split a document and parse its front matter; `MalformedDocument` has the line."""
     parts = split_front_matter(text)
     if parts.front_matter is None:
         return FrontMatterDocument(None, parts.body, parts.body_line)
@@ -51,7 +51,10 @@ def read_document(text: str) -> FrontMatterDocument:
 
 
 def read_yaml(text: str, first_line: int = 1) -> YamlNode:
-    """One YAML document as nodes with line numbers; anything beyond plain data is `Malformed`."""
+    """Parse one YAML document into nodes with line numbers.
+
+    Raise `MalformedDocument` for anything but plain data.
+    """
     if len(text) > MAX_YAML_CHARACTERS:
         raise MalformedDocument(first_line, f"is larger than {MAX_YAML_CHARACTERS} characters")
 
@@ -69,13 +72,13 @@ def read_yaml(text: str, first_line: int = 1) -> YamlNode:
 
 
 class _YamlReader:
-    """Takes events one by one and stops at the first that is not plain data.
+    """A reader of YAML events that stops at the first that is not plain data.
 
-    What follows is not even scanned.
+    The rest is not even scanned.
     """
 
     def __init__(self, loader: yaml.BaseLoader, first_line: int) -> None:
-        # PyYAML's events share no typed shape
+        # PyYAML's events have no common type
         self._next_event: Callable[[], Any] = loader.get_event
         self._first_line = first_line
 
@@ -86,13 +89,13 @@ class _YamlReader:
         if type(start) is yaml.StreamEndEvent:
             return YamlText("", self._first_line)
         if start.version or start.tags:
-            self._refuse(start, "holds a directive")
+            self._refuse(start, "contains a directive")
 
         node = self._read_node(self._next_event(), 1)
         # The end of the document
         self._next_event()
         if type(end := self._next_event()) is not yaml.StreamEndEvent:
-            self._refuse(end, "holds a second document")
+            self._refuse(end, "contains a second document")
 
         return node
 

@@ -1,6 +1,6 @@
-"""A work package read from its document.
+"""Read a work package from its document.
 
-Apart from the writer, which needs much more: this runs for every package.
+This is separate from the writer, which imports much more: it runs for every package.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from phasegate.prompts.front_matter import read_document
 
 
 def read_package(text: str, folder_slug: str = "") -> ParsedPackage:
-    """The package that a document describes.
+    """Read the package that a document describes.
 
-    The prose below the front matter says nothing to the program.
+    The prose below the front matter is ignored.
     """
     try:
         front = read_document(text).front_matter
@@ -24,14 +24,14 @@ def read_package(text: str, folder_slug: str = "") -> ParsedPackage:
 
     if front is None:
         return ParsedPackage(
-            None, [Finding(1, "front-matter", "there is none: the document must begin with `---`")]
+            None, [Finding(1, "front-matter", "there is none: the document must start with `---`")]
         )
 
     return parse_package_fields(front, folder_slug)
 
 
 def load_package(text: str, path: str, folder_slug: str = "") -> WorkPackage:
-    """The package, or an error that lists everything that is wrong with the document."""
+    """Read a package; raise an error that lists everything that is wrong with the document."""
     reading = read_package(text, folder_slug)
     raise_on_findings(path, reading.findings)
     assert reading.package is not None

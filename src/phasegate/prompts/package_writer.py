@@ -1,8 +1,8 @@
-"""`WPnn.md`, written from a package and its plan.
+"""Write `WPnn.md` from a package and its plan.
 
 `package_reader` reads it back from the front matter alone.
 
-No words are made here: they are in `work_package/WP.md`, `work_package/lines.toml` and `profiles/`.
+The texts are in `work_package/WP.md`, `work_package/lines.toml` and `profiles/`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from phasegate.typed import read_value
 
 
 class PackagePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a document says beyond its package: the feature around it and how it will be run."""
+    """The content of a document beyond its package: the feature, and how it will be run."""
 
     created: str
     base_branch: str
@@ -57,14 +57,14 @@ class _LineTemplates:
         self._lines = read_value(table, dict[str, str])
 
     def render(self, name: str, **values: str) -> str:
-        """A line with its placeholders filled.
+        """Return a line with its placeholders filled.
 
-        Multi-line ones begin on a line of their own in the file.
+        A multi-line text starts on its own line in the file.
         """
         return fill_placeholders(self._lines[name].strip("\n"), values)
 
     def render_each(self, name: str, texts: Iterable[str], empty: str) -> str:
-        """One line a text, or the line that says there is none."""
+        """Render one line for each text, or the line for an empty list."""
         return "\n".join(
             self.render(name, TEXT=collapse_whitespace(text)) for text in texts
         ) or self.render(empty)
@@ -81,9 +81,9 @@ def _read_shipped(name: str) -> str:
 
 
 def render_package(package: WorkPackage, plan: PackagePlan) -> str:
-    """The document: front matter, and below it the same in words for the agent.
+    """Render the document: front matter, and below it the same as prose for the agent.
 
-    Reading gives the same package.
+    Reading it returns the same package.
     """
     front = yaml.safe_dump(
         serialize_package(package),
@@ -109,16 +109,16 @@ def _build_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
 
 
 def _build_feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
-    say = _load_line_templates().render
+    render = _load_line_templates().render
     slug = package.feature_slug
     title = collapse_whitespace(package.feature_title)
     return {
         "WP_ID": package.work_package_id,
         "TITLE": collapse_whitespace(package.title),
         "MISSION": _to_paragraph(package.mission)
-        or say("mission", TITLE=collapse_whitespace(package.title).rstrip(".")),
+        or render("mission", TITLE=collapse_whitespace(package.title).rstrip(".")),
         "FEATURE_SLUG": slug,
-        "FEATURE": say("feature", SLUG=slug, TITLE=title) if title else slug,
+        "FEATURE": render("feature", SLUG=slug, TITLE=title) if title else slug,
         "FEATURE_STATE": plan.feature_state,
         "BRANCH": package.branch,
         "WORKTREE": package.worktree,
@@ -129,7 +129,7 @@ def _build_feature_values(package: WorkPackage, plan: PackagePlan) -> dict[str, 
 
 
 def _to_paragraph(text: str) -> str:
-    """Free text as one paragraph, so that it cannot begin a section of its own."""
+    """Return free text as one paragraph, so that it cannot start a section."""
     line = collapse_whitespace(text)
     if line.startswith(("#", "`", "~", "<", "-", ">", "|")):
         return f"\\{line}"
@@ -137,9 +137,9 @@ def _to_paragraph(text: str) -> str:
 
 
 def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
-    say = _load_line_templates().render
+    render = _load_line_templates().render
     deliverables = package.deliverables
-    first = next(iter(deliverables.all), say("first_deliverable"))
+    first = next(iter(deliverables.all), render("first_deliverable"))
     return {
         "CODE": _render_deliverables(package, deliverables.code),
         "TESTS": _render_deliverables(package, deliverables.tests),
@@ -147,26 +147,26 @@ def _build_deliverable_values(package: WorkPackage) -> dict[str, str]:
         "FIRST_FILE_FOR_SHELL": quote(first),
         "FIRST_FILE_AS_JSON": json.dumps(first, ensure_ascii=False),
         "FILE_SCOPE": "\n".join(package.file_scope),
-        "EXECUTABLE": say("executable", FILES=_render_code_list(package.executable_files))
+        "EXECUTABLE": render("executable", FILES=_render_code_list(package.executable_files))
         if package.executable_files
-        else say("executable_none"),
+        else render("executable_none"),
     }
 
 
 def _render_deliverables(package: WorkPackage, paths: tuple[str, ...]) -> str:
-    say = _load_line_templates().render
+    render = _load_line_templates().render
     described = {
         path: collapse_whitespace(text)
         for path, text in package.descriptions.items()
         if text.strip()
     }
     lines = [
-        say("deliverable", PATH=path, TEXT=described[path])
+        render("deliverable", PATH=path, TEXT=described[path])
         if path in described
-        else say("deliverable_plain", PATH=path)
+        else render("deliverable_plain", PATH=path)
         for path in paths
     ]
-    return "\n".join(lines) or say("no_deliverables")
+    return "\n".join(lines) or render("no_deliverables")
 
 
 def _render_code_list(paths: Iterable[str]) -> str:
@@ -174,36 +174,37 @@ def _render_code_list(paths: Iterable[str]) -> str:
 
 
 def _build_constraint_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
-    words = _load_line_templates()
+    templates = _load_line_templates()
     allowed = package.allowed_dependencies
     forbidden = package.forbidden_dependencies
     return {
         "REQUIREMENTS": _render_requirements(package, plan),
         "REQUIREMENT_EXAMPLE": next(
-            iter(package.requirements), words.render("requirement_example")
+            iter(package.requirements), templates.render("requirement_example")
         ),
-        "ARCHITECTURE_RULES": words.render_each("rule", package.architecture_rules, "no_rules"),
+        "ARCHITECTURE_RULES": templates.render_each("rule", package.architecture_rules, "no_rules"),
         "QUALITY_GATES": _render_quality_gates(package, plan),
-        "MAY_ADD": ", ".join(allowed) or words.render("may_add_none"),
-        "MAY_NOT_ADD": ", ".join(forbidden) or words.render("may_not_add_rest"),
-        "MAY_NOT_CHANGE": ", ".join(package.frozen_files) or words.render("may_not_change_none"),
+        "MAY_ADD": ", ".join(allowed) or templates.render("may_add_none"),
+        "MAY_NOT_ADD": ", ".join(forbidden) or templates.render("may_not_add_rest"),
+        "MAY_NOT_CHANGE": ", ".join(package.frozen_files)
+        or templates.render("may_not_change_none"),
     }
 
 
 def _render_requirements(package: WorkPackage, plan: PackagePlan) -> str:
-    say = _load_line_templates().render
-    unknown = say("requirement_unknown")
+    render = _load_line_templates().render
+    unknown = render("requirement_unknown")
     texts = {
         id_: collapse_whitespace(plan.requirement_texts.get(id_, "")) or unknown
         for id_ in package.requirements
     }
-    return "\n".join(say("requirement", ID=id_, TEXT=text) for id_, text in texts.items()) or say(
-        "no_requirements"
-    )
+    return "\n".join(
+        render("requirement", ID=id_, TEXT=text) for id_, text in texts.items()
+    ) or render("no_requirements")
 
 
 def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
-    words = _load_line_templates()
+    templates = _load_line_templates()
     least = package.checks.coverage_min
     lines = []
     absent = []
@@ -213,21 +214,23 @@ def _render_quality_gates(package: WorkPackage, plan: PackagePlan) -> str:
         if not command:
             absent.append(purpose)
         elif purpose == "test" and least:
-            lines.append(words.render("gate_test_coverage", COMMAND=command, PERCENT=f"{least:g}"))
+            lines.append(
+                templates.render("gate_test_coverage", COMMAND=command, PERCENT=f"{least:g}")
+            )
         else:
-            lines.append(words.render(f"gate_{purpose}", COMMAND=command))
+            lines.append(templates.render(f"gate_{purpose}", COMMAND=command))
 
     lines += [
-        words.render("rule", TEXT=collapse_whitespace(rule)) for rule in package.quality_rules
+        templates.render("rule", TEXT=collapse_whitespace(rule)) for rule in package.quality_rules
     ]
     if absent:
-        lines.append(words.render("gate_not_asked", NAMES=", ".join(absent)))
+        lines.append(templates.render("gate_not_asked", NAMES=", ".join(absent)))
 
     return "\n".join(lines)
 
 
 def _render_documents(plan: PackagePlan) -> str:
-    words = _load_line_templates()
+    templates = _load_line_templates()
     if plan.package_ids:
         ends = {"FIRST": plan.package_ids[0], "LAST": plan.package_ids[-1]}
     else:
@@ -236,24 +239,24 @@ def _render_documents(plan: PackagePlan) -> str:
     lines = []
     for number, path in enumerate(plan.documents, 1):
         name = path.rpartition("/")[2]
-        known = words.documents.get(name.lower(), _DocumentSummary(name, ()))
+        known = templates.documents.get(name.lower(), _DocumentSummary(name, ()))
         points = [
             fill_placeholders(point, ends or {})
             for point in known.points
             if ends or "{{" not in point
         ]
         kind = "document" if points else "document_plain"
-        lines.append(words.render(kind, NUMBER=str(number), TITLE=known.title, PATH=path))
-        lines += [words.render("document_point", TEXT=point) for point in points]
+        lines.append(templates.render(kind, NUMBER=str(number), TITLE=known.title, PATH=path))
+        lines += [templates.render("document_point", TEXT=point) for point in points]
 
-    return "\n".join(lines) or words.render("no_documents")
+    return "\n".join(lines) or templates.render("no_documents")
 
 
 def _build_run_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]:
-    say = _load_line_templates().render
+    render = _load_line_templates().render
     return {
-        "TASKS": ", ".join(package.tasks) or say("tasks_none"),
-        "DEPENDENCIES": ", ".join(package.dependencies) or say("none"),
+        "TASKS": ", ".join(package.tasks) or render("tasks_none"),
+        "DEPENDENCIES": ", ".join(package.dependencies) or render("none"),
         "COMMANDS": _render_commands(plan),
         "REVIEW_CYCLES": str(plan.review_cycles),
         "TIMEOUT_S": str(plan.timeout_s),
@@ -266,18 +269,18 @@ def _build_run_values(package: WorkPackage, plan: PackagePlan) -> dict[str, str]
 
 
 def _render_commands(plan: PackagePlan) -> str:
-    say = _load_line_templates().render
+    render = _load_line_templates().render
     order = ("setup", "typecheck", "lint", "test", "coverage", "build")
     known = [
-        f"{say(f'command_{name}')}\n{plan.commands[name]}"
+        f"{render(f'command_{name}')}\n{plan.commands[name]}"
         for name in order
         if plan.commands.get(name)
     ]
-    return "\n\n".join(known) or say("no_commands")
+    return "\n\n".join(known) or render("no_commands")
 
 
 def _render_profile(plan: PackagePlan) -> str:
-    """The profile's own section, with a blank line behind it; nothing without a profile."""
+    """Render the profile's section with a blank line after it; empty without a profile."""
     profile = plan.profile
     if profile is None:
         return ""
@@ -296,7 +299,7 @@ def _render_profile(plan: PackagePlan) -> str:
             ),
             "COMMANDS": "\n".join(
                 _select_language_commands(
-                    plan, (fill_placeholders(one, names) for one in profile.reference_commands)
+                    plan, (fill_placeholders(line, names) for line in profile.reference_commands)
                 )
             ),
             "STYLE": "\n".join(f"- {line}" for line in profile.style),
@@ -307,26 +310,26 @@ def _render_profile(plan: PackagePlan) -> str:
 
 
 def _select_language_commands(plan: PackagePlan, known: Iterable[str]) -> Iterator[str]:
-    """The commands that will really be run, then those of the profile that use the same tools.
+    """Yield the commands that will be run, then those of the profile that use the same tools.
 
-    All of them without.
+    Without any, yield all commands of the profile.
     """
     own = [line for line in plan.commands.values() if line]
-    words = {word for line in own for word in line.replace("/", " ").split()}
+    used_words = {word for line in own for word in line.replace("/", " ").split()}
     for name, line in plan.commands.items():
         if line:
             yield f"{line} {_load_line_templates().render('command_' + name.partition(' ')[0])}"
 
     for line in known:
         command = line.partition(" # ")[0]
-        if command not in own and (not own or _find_tool(command) in words):
+        if command not in own and (not own or _find_tool(command) in used_words):
             yield line
 
 
 def _find_tool(command: str) -> str:
-    """The program that a command is about.
+    """Return the tool that a command runs.
 
-    `pytest` of `python -m pytest -q`, `lint` of `npm run lint`.
+    That is `pytest` of `python -m pytest -q`, and `lint` of `npm run lint`.
     """
     words = command.split()
     if words[:2] in (["python", "-m"], ["npm", "run"]):
@@ -335,43 +338,37 @@ def _find_tool(command: str) -> str:
 
 
 def has_all_sections(document: str) -> bool:
-    """Whether a document has every section that agents rely on."""
-    there = [
-        _normalize_heading(line.text)
-        for line in iter_markdown_lines(document)
-        if line.fence_info is None and line.text.startswith("## ")
-    ]
-    wanted = _split_sections(_read_shipped("work_package/WP.md").replace("{{PROFILE}}", ""))
-    return all(any(_is_same_section(title, own) for own in there) for title, _ in wanted)
+    """Return True if a document has every section that agents rely on."""
+    expected = _read_shipped("work_package/WP.md").replace("{{PROFILE}}", "")
+    return not _find_missing_sections(document, expected)
 
 
 def complete_document(document: str, package: WorkPackage, plan: PackagePlan) -> str:
-    """A document that somebody else wrote, with the sections that it lacks behind its own text,
-    kept to the letter.
-    """
-    there = [
-        _normalize_heading(line.text)
-        for line in iter_markdown_lines(document)
-        if line.fence_info is None and line.text.startswith("## ")
-    ]
-    lacking = [
-        text
-        for title, text in _split_sections(_render_body(package, plan))
-        if not any(_is_same_section(title, own) for own in there)
-    ]
-    if not lacking:
+    """Append missing sections to a document of another author, whose text stays unchanged."""
+    missing = "".join(_find_missing_sections(document, _render_body(package, plan)))
+    if not missing:
         return document
 
-    return f"{document.rstrip(chr(10))}\n\n{''.join(lacking)}".rstrip("\n") + "\n"
+    return "{}\n\n{}\n".format(document.rstrip("\n"), missing.rstrip("\n"))
+
+
+def _find_missing_sections(document: str, expected: str) -> list[str]:
+    """Return the sections of the expected body that a document does not have."""
+    titles = [title for title, _ in _split_sections(document)]
+    return [
+        text
+        for title, text in _split_sections(expected)
+        if not any(_is_same_section(title, other) for other in titles)
+    ]
 
 
 def _split_sections(body: str) -> Iterator[tuple[str, str]]:
-    """The sections of a body, each with its title."""
+    """Yield the sections of a body, each with its title."""
     lines = body.splitlines(keepends=True)
     starts = [
-        one.number - 1
-        for one in iter_markdown_lines(body)
-        if one.fence_info is None and one.text.startswith("## ")
+        line.number - 1
+        for line in iter_markdown_lines(body)
+        if line.fence_info is None and line.text.startswith("## ")
     ]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield _normalize_heading(lines[start]), "".join(lines[start:end])
@@ -381,23 +378,23 @@ def _normalize_heading(line: str) -> str:
     return collapse_whitespace(line.strip().lstrip("#").partition("(")[0]).casefold()
 
 
-def _is_same_section(title: str, own: str) -> bool:
-    return bool(own) and (title.startswith(own) or own.startswith(title))
+def _is_same_section(title: str, other: str) -> bool:
+    return bool(other) and (title.startswith(other) or other.startswith(title))
 
 
 def _render_coordination(package: WorkPackage) -> str:
-    say = _load_line_templates().render
+    render = _load_line_templates().render
     if package.num_agents == 1:
-        return say("coordination_alone")
+        return render("coordination_alone")
 
     parts = split_evenly(package.deliverables.all, package.num_agents)
     lines = [
-        say("coordination_part", INDEX=str(index), FILES=_render_code_list(part))
+        render("coordination_part", INDEX=str(index), FILES=_render_code_list(part))
         if part
-        else say("coordination_part_empty", INDEX=str(index))
+        else render("coordination_part_empty", INDEX=str(index))
         for index, part in enumerate(parts)
     ]
 
-    return say(
+    return render(
         "coordination_shared", COUNT=str(len(parts)), PARTS="\n".join(lines), BRANCH=package.branch
     )

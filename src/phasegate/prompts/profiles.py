@@ -1,4 +1,4 @@
-"""The shipped language profiles, loaded and typed."""
+"""Load the shipped language profiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phasegate.typed import read_value
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a language's projects have in common."""
+    """Properties that the projects of a language have in common."""
 
     name: str
     title: str
@@ -27,18 +27,18 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     style: tuple[str, ...]
     lock_files: tuple[str, ...]
     litter: tuple[str, ...]
-    # Where a coverage run leaves them; the form is told from the text
+    # Paths of coverage reports; the format is detected from the content
     coverage_reports: tuple[str, ...]
     bin_folders: tuple[str, ...] = ()
 
 
 @cache
 def load_profile(name: str) -> Profile:
-    """A shipped profile by name."""
+    """Load a shipped profile by name."""
     if name not in PROFILES:
         raise ConfigError(
             f"there is no language profile {name!r}{suggest_closest(name, PROFILES)}",
-            f"known: {', '.join(PROFILES)}",
+            f"available: {', '.join(PROFILES)}",
         )
 
     text = (files(__package__) / "profiles" / f"{name}.toml").read_text(encoding="utf-8")

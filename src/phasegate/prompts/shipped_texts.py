@@ -1,7 +1,4 @@
-"""The shipped words that prompts and reports are made of.
-
-Sentences, skeletons, instructions, forms. All are data.
-"""
+"""Load the shipped texts of prompts and reports: phrases, skeletons, instructions, forms."""
 
 from __future__ import annotations
 
@@ -21,6 +18,8 @@ _SKELETON_FILE_NAMES = {"specs/": "capability-spec.md", "CHANGELOG.md": "changel
 
 
 class NotePhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Phrases of the notes on omissions and hidden characters."""
+
     name: str
     left_out: str
     cut: str
@@ -33,6 +32,8 @@ class NotePhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PromptPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Phrases that the assembler adds to a prompt."""
+
     missing: str
     artifacts: str
     tasks: str
@@ -44,12 +45,12 @@ class PromptPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def load_phrases() -> PromptPhrases:
-    """The assembler's own sentences."""
+    """Load the phrases of the assembler."""
     return read_value(loads(_read_shipped("phrases.toml")), PromptPhrases)
 
 
 def load_skeleton(document: str) -> str | None:
-    """The skeleton of a document, by the document's name; None for one that has no fixed form."""
+    """Load the skeleton of a document by its name; None if the document has no fixed form."""
     name = _SKELETON_FILE_NAMES.get(document, document)
     known = {path.name for path in (_FOLDER / "skeletons").glob("*.md")}
     if name in known:
@@ -58,7 +59,7 @@ def load_skeleton(document: str) -> str | None:
 
 
 def render_skeletons(documents: Iterable[str]) -> str:
-    """The skeletons of several documents, one below the other; empty if none of them has one."""
+    """Render the skeletons of several documents; empty if none of them has one."""
     known = [
         (document, text) for document in documents if (text := load_skeleton(document)) is not None
     ]
@@ -69,17 +70,17 @@ def render_skeletons(documents: Iterable[str]) -> str:
 
 
 def render_instructions(phase: str, values: Mapping[str, str]) -> str:
-    """What an agent is asked to do in a run of a phase."""
+    """Render the instructions for a run of a phase."""
     return fill_placeholders(_read_shipped(f"instructions/{phase}.md"), values).rstrip() + "\n"
 
 
 def render_note(name: str, **values: str) -> str:
-    """One of the short remarks that a run may need."""
+    """Render one of the short remarks that a run may need."""
     return fill_placeholders(loads(_read_shipped("instructions/notes.toml"))[name], values)
 
 
 def render_report(name: str, values: Mapping[str, str]) -> str:
-    """A document that we write ourselves: a shipped form with its facts filled in."""
+    """Render a document that Phasegate writes: a shipped form with its values."""
     return fill_placeholders(_read_shipped(f"reports/{name}.md"), values).rstrip() + "\n"
 
 

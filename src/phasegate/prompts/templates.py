@@ -1,4 +1,4 @@
-"""Finding and reading system prompt templates: the project's first, then the shipped ones."""
+"""Find and read system prompt templates: the project's first, then the shipped ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("phasegate")
 
 
 class Template(NamedTuple):
-    """A template that was found, and whether it is one of ours."""
+    """A template, and whether it is a shipped one."""
 
     name: TemplateName
     path: Path
@@ -39,9 +39,9 @@ class Template(NamedTuple):
 
 
 def load_system_template(agent: str, phase: str, *, root: str | Path | None = None) -> str:
-    """The template of an agent and phase.
+    """Load the template of an agent and phase.
 
-    `root` holds `templates/system/`, None is the repository around.
+    `root` contains `templates/system/`; None means the repository of the current folder.
     """
     return find_template(agent, phase, root=root).text
 
@@ -54,30 +54,26 @@ def find_template(
     configured_agents: Collection[str] = (),
     templates_folder: str = TEMPLATES_FOLDER,
 ) -> Template:
-    """The first that exists.
+    """Return the first existing template.
 
-    The project's for the agent, its BASE, the shipped one for the agent, the shipped BASE.
+    The order is: the project's for the agent, the project's BASE, the shipped one for the agent,
+    the shipped BASE.
 
-    `configured` names agents that the project knows besides the usual ones, by their `template`
-    keys. `below` is the folder of the project's templates, from the root on.
+    `configured_agents` are the agents that the project configures in addition to the known ones, by
+    their `template` keys. `templates_folder` is the folder of the project's templates, relative to
+    the root.
     """
     name = parse_template_name(agent, phase)
     if name is None:
         raise _make_invalid_name_error(agent, phase, templates_folder)
 
-    if root is None:
-        root = find_project_root()
-    else:
-        root = Path(root)
+    root = find_project_root() if root is None else Path(root)
+    known = name.agent in KNOWN_AGENTS or name.agent in configured_agents
 
-    for wanted, where in _iter_candidates(
-        name,
-        root / templates_folder,
-        known=name.agent in KNOWN_AGENTS or name.agent in configured_agents,
-    ):
-        template = _read_candidate(wanted, where, root)
+    for candidate, folder in _iter_candidates(name, root / templates_folder, known):
+        template = _read_candidate(candidate, folder, root)
         if template:
-            if wanted != name:
+            if candidate != name:
                 _log.debug("no template %s; %s is used instead", name.file_name, template.path)
             return template
 
@@ -90,7 +86,7 @@ def _iter_candidates(
     base = TemplateName(BASE_AGENT, name.phase)
     yield name, project
     if not known:
-        # An agent that nobody configured and nobody wrote a template for
+        # Neither configured nor known, so only its own template counts
         return
 
     yield base, project
@@ -99,7 +95,7 @@ def _iter_candidates(
 
 
 def find_project_root() -> Path:
-    """The repository around the current folder; the folder itself where there is none."""
+    """Return the repository of the current folder; the folder itself if there is none."""
     here = Path.cwd().resolve()
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
@@ -117,9 +113,9 @@ def _read_candidate(name: TemplateName, folder: Path, root: Path) -> Template | 
 
 
 def read_template(path: Path) -> str:
-    """The text of a template file.
+    """Read a template file.
 
-    A link, a pipe, a folder, too many bytes or no UTF-8: refused, without a wait.
+    Links, pipes, folders, large files and invalid UTF-8 are refused without blocking.
     """
     try:
         raw, size = read_up_to(path, MAX_TEMPLATE_BYTES + 1, follow_links=False)
@@ -131,19 +127,19 @@ def read_template(path: Path) -> str:
 
     if len(raw) > MAX_TEMPLATE_BYTES:
         raise _make_refused_error(
-            path, f"{size} bytes are more than the {MAX_TEMPLATE_BYTES} that are allowed"
+            path, f"{size} bytes are more than the limit of {MAX_TEMPLATE_BYTES}"
         )
 
     return text
 
 
 def list_shipped_templates() -> list[Template]:
-    """All templates of the package, by file name."""
+    """List all templates of the package, by file name."""
     return list_templates(SHIPPED_FOLDER)
 
 
 def list_templates(folder: Path) -> list[Template]:
-    """The templates of a folder, by file name; other files are passed over."""
+    """List the templates of a folder, by file name; other files are ignored."""
     shipped = folder == SHIPPED_FOLDER
     named = [
         (name, path) for path in list_markdown_files(folder) if (name := parse_file_name(path.name))
@@ -152,7 +148,7 @@ def list_templates(folder: Path) -> list[Template]:
 
 
 def list_markdown_files(folder: Path) -> list[Path]:
-    """The Markdown files of a folder, sorted by name; none if there is no such folder."""
+    """List the Markdown files of a folder by name; empty if there is no such folder."""
     names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - sorting paths takes three times as long
     return [folder / name for name in sorted(names) if name.endswith(".md")]
 
@@ -175,19 +171,25 @@ def inject_variables(template: str, context: Mapping[str, str]) -> str:
 def _make_invalid_name_error(
     agent: object, phase: object, templates_folder: str
 ) -> TemplateNotFound:
-    """Said without making a path of what was asked for.
+    """Build the error for an invalid name, without using it as a path.
 
-    A plain word may be shown as the name that it would have.
+    A plain word may appear in the file name that it would have.
     """
-    words = [
-        str(word) if _PLAIN_WORD.fullmatch(str(word)) else repr(str(word)[:80])
-        for word in (agent, phase)
-    ]
+    agent_word = _quote_unless_plain(agent)
+    phase_word = _quote_unless_plain(phase)
     return TemplateNotFound(
-        f"TemplateNotFound: agent {words[0]}, phase {words[1]}: there can be neither"
-        f" {templates_folder}/{words[0]}-{words[1]}.md nor {templates_folder}/{BASE_AGENT}-{words[1]}.md",
+        f"TemplateNotFound: agent {agent_word}, phase {phase_word}: there can be neither"
+        f" {templates_folder}/{agent_word}-{phase_word}.md"
+        f" nor {templates_folder}/{BASE_AGENT}-{phase_word}.md",
         f"agents are upper case, like CLAUDE; phases are {', '.join(AgentPhase)}",
     )
+
+
+def _quote_unless_plain(word: object) -> str:
+    text = str(word)
+    if _PLAIN_WORD.fullmatch(text):
+        return text
+    return repr(text[:80])
 
 
 def _make_not_found_error(name: TemplateName, templates_folder: str) -> TemplateNotFound:
@@ -195,7 +197,8 @@ def _make_not_found_error(name: TemplateName, templates_folder: str) -> Template
     return TemplateNotFound(
         f"TemplateNotFound: agent {name.agent}, phase {name.phase}:"
         f" there is neither {templates_folder}/{name.file_name} nor {templates_folder}/{base}",
-        f"write {templates_folder}/{name.file_name}, or use one of {', '.join(sorted(KNOWN_AGENTS))}",
+        f"create {templates_folder}/{name.file_name}, or use one of"
+        f" {', '.join(sorted(KNOWN_AGENTS))}",
     )
 
 
@@ -206,16 +209,16 @@ def _make_refused_error(path: Path, reason: str) -> TemplateRefused:
 
 
 def eject_template(template: Template, folder: Path, force: bool) -> bool:
-    """Write the template into the folder.
+    """Write the template into the folder; return True if it was written.
 
-    Whether it was written: what exists stays, unless it is to be replaced.
+    An existing file is kept, unless `force` is set.
     """
     path = folder / template.name.file_name
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if force and os.path.lexists(path):
-            # A link goes, not what it points at
+            # Removes a link, not its target
             path.unlink()
 
         with path.open("x", encoding="utf-8", newline="") as file:

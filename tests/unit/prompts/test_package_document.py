@@ -245,7 +245,7 @@ agent: ""
         ("num_agents: 1", "num_agents: 1\nnum_agents: 2", "twice"),
         ("checks: {", "checks: [{", "not valid YAML"),
         ("---\n\nAnything", "\nAnything", "not closed"),
-        ("---\nwork", "\n---\nwork", "must begin with `---`"),
+        ("---\nwork", "\n---\nwork", "must start with `---`"),
     ],
 )
 def test_a_document_with_a_mistake_is_refused_with_a_hint(

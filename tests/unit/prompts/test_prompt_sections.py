@@ -106,7 +106,7 @@ def test_a_sub_agent_reports_its_task_to_its_parent_and_offers_no_menu() -> None
 
 
 def test_words_that_could_be_read_in_two_ways_make_no_status_block() -> None:
-    with pytest.raises(ConfigError, match="no status block"):
+    with pytest.raises(ConfigError, match="do not fit in a status block"):
         section("role: sub-agent\nparent: C\ntask: A complete. Returning results to B")
 
 

@@ -1,1 +1,1 @@
-"""The prompt document: structure, XML form, token budget, templates, agent files, project tree."""
+"""Prompt document: structure, XML form, token budget, templates, agent files, project tree."""

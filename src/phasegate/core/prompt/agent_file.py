@@ -1,10 +1,10 @@
-"""Where the prompt section of an agent file goes.
+"""Insert the prompt section into the text of an agent file.
 
-Text in, text out; twice gives the same bytes as once.
+Inserting twice gives the same bytes as inserting once.
 
-Of Markdown it knows level-1 headings at the margin, and the code fences and comments that hide
-them; a fence that opens in a list must be closed too. Lists, tables and the rest matter only at the
-end of a file: they are no closing line.
+Of Markdown it parses level-1 headings at the margin, and the code fences and comments that hide
+them; a fence that opens in a list must be closed too. Lists, tables and other blocks matter only at
+the end of a file: none of them is a closing paragraph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROGRESS_TITLE = "PROGRESS TRACKING (TASK LIST)"
 SELF_VALIDATION_TITLE = "SELF-VALIDATION"
 OWN_TITLES = (PROMPTS_TITLE, PROTOCOL_TITLE)
 _BYTE_ORDER_MARK = "\ufeff"
-# The end of a block that is quoted, by which an older text of ours is known as well
+# Number of last lines by which an older version of our section is recognized
 _COMPARED_ENDING_LINES = 3
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
@@ -40,37 +40,35 @@ _NOT_A_PARAGRAPH = re.compile(
 
 
 class PromptSection(NamedTuple):
-    """A section of ours: its title, and its text from the heading to the last line, with LF."""
+    """One of Phasegate's sections: title, and text from the heading to the last line, with LF."""
 
     title: str
     text: str
 
 
 class AgentFile(NamedTuple):
-    """An agent file taken apart.
-
-    The lines that are its author's, and our sections that were among them.
-    """
+    """An agent file, split into its author's lines and Phasegate's sections."""
 
     text: str
-    # Of the byte order
     byte_order_mark: str
-    # With their endings
+    # Including line endings
     lines: tuple[str, ...]
     sections: tuple[PromptSection, ...]
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text with their endings; only LF, CRLF and CR end one."""
+    """Split a text into lines with their endings; only LF, CRLF and CR end a line."""
     return _LINE.findall(text)
 
 
 def read_agent_file(text: str, expected_section: PromptSection | None = None) -> AgentFile:
-    """Take an agent file apart.
+    """Split an agent file into its author's lines and Phasegate's sections.
 
-    One that ends inside a code fence or a comment has no place for a section.
+    Raise ConfigError for a file that ends inside a code fence or a comment: it has no place for a
+    section.
 
-    Who knows the section that is due can tell its end from what the author wrote below it.
+    With `expected_section`, the end of that section is distinguished from text that the author
+    wrote below it.
     """
     if text.startswith(_BYTE_ORDER_MARK):
         mark = _BYTE_ORDER_MARK
@@ -105,21 +103,21 @@ def read_agent_file(text: str, expected_section: PromptSection | None = None) ->
     _append_after_blank_line(kept, lines[position:])
     if _count_front_matter_lines(kept) != _count_front_matter_lines(lines):
         raise ConfigError(
-            "a line `---` below our section would become a part of the front matter",
-            "write it as ***, or put a heading of its own above it",
+            "a line `---` below the prompt section would become a part of the front matter",
+            "write it as ***, or add a heading above it",
         )
 
     return AgentFile(text, mark, tuple(kept), tuple(sections))
 
 
 def extract_front_matter(file: AgentFile) -> list[str]:
-    """The lines between the two delimiters at the top of the file; none: no front matter."""
+    """Return the lines of the front matter without delimiters; empty if there is none."""
     length = _count_front_matter_lines(file.lines)
     return [_strip_line_end(line) for line in file.lines[1 : max(length - 1, 1)]]
 
 
 def looks_like_orchestrator(file: AgentFile) -> bool:
-    """Whether a file that does not say what it is has the orchestrator's sections."""
+    """Return True if a file that declares no role has the orchestrator's sections."""
     titles = set(Outline(file.lines).titles.values())
     return {GOVERNANCE_TITLE, PROGRESS_TITLE} <= titles or any(
         section.title == PROTOCOL_TITLE for section in file.sections
@@ -127,11 +125,11 @@ def looks_like_orchestrator(file: AgentFile) -> bool:
 
 
 def insert_section(file: AgentFile, section: PromptSection) -> str:
-    """The file with this section, once and at its place, and with no other section of ours."""
+    """Return the file with this section as its only Phasegate section, in its place."""
     at = _find_insertion_line(Outline(file.lines), section.title)
     head = _drop_trailing_blank_lines(file.lines[:at])
     tail = _drop_leading_blank_lines(file.lines[at:])
-    # That of the first line that says something: blank lines come and go with a section.
+    # The line ending of the first non-blank line: blank lines may belong to a section.
     ending = next(
         (
             line[len(_strip_line_end(line)) :]
@@ -141,9 +139,12 @@ def insert_section(file: AgentFile, section: PromptSection) -> str:
         "\n",
     )
 
-    body = section.text.replace("\n", ending) + ending * bool(tail)
+    body = section.text.replace("\n", ending)
+    if tail:
+        body += ending
+
     if head:
-        # The last line may have had no ending, or another one, which would melt into the blank line
+        # The last line may have no ending, or another one, which would merge with the blank line
         # after it.
         head[-1] = f"{_strip_line_end(head[-1])}{ending}{ending}"
 
@@ -151,9 +152,9 @@ def insert_section(file: AgentFile, section: PromptSection) -> str:
 
 
 def find_section_problems(file: AgentFile, section: PromptSection) -> list[str]:
-    """What is wrong, one phrase each.
+    """Return what is wrong, one phrase each; empty if nothing is.
 
-    Missing, stale, misplaced, repeated, foreign; none: all is as it should be.
+    A section can be missing, stale, misplaced, repeated or foreign.
     """
     if insert_section(file, section) == file.text:
         return []
@@ -173,7 +174,7 @@ def find_section_problems(file: AgentFile, section: PromptSection) -> list[str]:
 
 
 class Outline:
-    """The level-1 headings of a file, by line, and where the paragraph starts that closes it."""
+    """Level-1 headings of a file by line, and the start of its closing paragraph."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = [_strip_line_end(line) for line in lines]
@@ -190,9 +191,9 @@ class Outline:
         return next((n for n, found in self.titles.items() if found == title), None)
 
     def find_section_end(self, start: int) -> int:
-        """Where the section that starts here ends.
+        """Return where the section that starts here ends.
 
-        At the next main heading, the closing line or the file's end.
+        That is the next level-1 heading, the closing paragraph or the end of the file.
         """
         following = bisect_right(self._starts, start)
         if following < len(self._starts):
@@ -206,7 +207,7 @@ class Outline:
         return min(heading, self.closing_line)
 
     def _parse_heading_ending_at(self, n: int) -> tuple[int, str] | None:
-        """Where a heading starts and its title: `# TITLE`, or a paragraph above a line of `===`."""
+        """Return start and title of a heading: `# TITLE`, or a paragraph above a line of `===`."""
         if n in self._hidden:
             return None
         if match := _TITLE.match(self._lines[n]):
@@ -215,16 +216,15 @@ class Outline:
             return None
 
         start = self._find_paragraph_start(n)
-        title = " ".join(line.strip(" \t") for line in self._lines[start:n])
-        if start in (None, n):
+        if start == n:
             return None
 
-        return (start, title)
+        return start, " ".join(line.strip(" \t") for line in self._lines[start:n])
 
     def _find_paragraph_start(self, end: int) -> int:
-        """The first line of the paragraph whose last line is above `end`.
+        """Return the first line of the paragraph whose last line is above `end`.
 
-        `end` itself where there is none.
+        Return `end` itself if there is none.
         """
         start = end
         while start and self._is_paragraph_line(start - 1):
@@ -235,7 +235,7 @@ class Outline:
         else:
             above = ""
 
-        # The line of a list, a table or a menu goes on with what stands right below it.
+        # A line of a list, a table or a menu continues with the line right below it.
         if not above.strip() or _HEADING_OR_RULE.match(above):
             return start
 
@@ -251,9 +251,10 @@ class Outline:
         )
 
     def _find_closing_line(self) -> int | None:
-        """The first line of the paragraph that ends the file; None when something else ends it.
+        """Return the first line of the paragraph that ends the file; None if it ends otherwise.
 
-        The only paragraph below `# SELF-VALIDATION` is what that section says, and closes nothing.
+        The only paragraph below `# SELF-VALIDATION` is the text of that section, not a closing
+        paragraph.
         """
         end = len(_drop_trailing_blank_lines(self._lines))
         start = self._find_paragraph_start(end)
@@ -267,7 +268,7 @@ class Outline:
 
 
 def _find_insertion_line(outline: Outline, title: str) -> int:
-    """The line before which a section goes, in a file that has none of ours."""
+    """Return the line before which a section goes, in a file without Phasegate's sections."""
     if title == PROTOCOL_TITLE:
         governance = outline.find_title(GOVERNANCE_TITLE)
         progress = outline.find_title(PROGRESS_TITLE)
@@ -287,7 +288,7 @@ def _find_insertion_line(outline: Outline, title: str) -> int:
 
 
 def _find_hidden_lines(lines: Sequence[str], front_matter_length: int) -> set[int]:
-    """The lines of front matter, code fences and comments. One that is never closed is refused."""
+    """Return the lines of front matter, code fences and comments; raise if one is never closed."""
     hidden = set(range(front_matter_length))
     opened = 0
     closes = None
@@ -314,17 +315,17 @@ def _find_hidden_lines(lines: Sequence[str], front_matter_length: int) -> set[in
     if closes:
         raise ConfigError(
             f"the code fence or comment that opens in line {opened + 1} is never closed",
-            "close it; a section put in behind it would be a part of it",
+            "close it; a section inserted after it would be a part of it",
         )
 
     return hidden
 
 
 def _count_front_matter_lines(lines: Sequence[str]) -> int:
-    """How many lines the front matter takes, delimiters included.
+    """Count the lines of the front matter, delimiters included.
 
-    A heading of ours is never inside: else the delimiters that our own sections quote could seem to
-    close it.
+    One of our headings is never inside it: otherwise the delimiters that our sections quote could
+    appear to close it.
     """
     if not lines or lines[0].rstrip() != "---":
         return 0
@@ -340,23 +341,24 @@ def _count_front_matter_lines(lines: Sequence[str]) -> int:
 
 
 def _count_own_lines(lines: Sequence[str], expected_text: str) -> int:
-    """How many lines of a range are our section's.
+    """Count the lines of a range that belong to our section.
 
-    All, unless it ends in some line as the text that is due does.
+    These are all lines, unless some line ends in the same way as the expected text.
     """
     ours = expected_text.rstrip("\n").split("\n")
     texts = [_strip_line_end(line) for line in lines]
     ending = ours[-_COMPARED_ENDING_LINES:]
     ends = (n for n in range(len(ending), len(texts) + 1) if texts[n - len(ending) : n] == ending)
-    end = len(ours) if texts[: len(ours)] == ours else next(ends, None)
-    if end is None:
-        return len(lines)
+    if texts[: len(ours)] == ours:
+        end = len(ours)
+    else:
+        end = next(ends, len(lines))
 
     return len(lines) - len(_drop_leading_blank_lines(lines[end:]))
 
 
 def _append_after_blank_line(before: list[str], after: Sequence[str]) -> None:
-    """Add the part behind a section that was taken out, kept apart by a blank line."""
+    """Append the part after a removed section, separated by a blank line."""
     if before and after and before[-1].strip():
         before.append(before[-1][len(_strip_line_end(before[-1])) :])
     before.extend(after)
@@ -367,7 +369,7 @@ def _strip_line_end(line: str) -> str:
 
 
 def _drop_trailing_blank_lines(lines: Sequence[str]) -> list[str]:
-    """The lines without the blank ones at their end."""
+    """Return the lines without blank ones at the end."""
     end = len(lines)
     while end and not lines[end - 1].strip(" \t\r\n"):
         end -= 1

@@ -1,4 +1,4 @@
-"""What an agent file says that its agent is, and the prompt section that is due to it."""
+"""Parse the role that an agent file declares, and build the prompt section for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AgentKind(StrEnum):
 
 
 class AgentRole(NamedTuple):
-    """What an agent is. Without phases, a phase agent serves whichever phase is current."""
+    """The role of an agent. A phase agent without phases serves the current phase."""
 
     kind: AgentKind
     phases: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ ANY_PHASE_ROLE = AgentRole(AgentKind.PHASE_AGENT)
 
 
 def parse_declared_role(front_matter: Sequence[str], stem: str) -> AgentRole | None:
-    """The role that the front matter of a file declares; None when it declares none."""
+    """Parse the role that the front matter of a file declares; None if it declares none."""
     entries = _parse_entries(front_matter)
     phases = _parse_phases(entries.get("phases"))
     kind = _parse_kind(_get_scalar(entries, "role"))
@@ -59,16 +59,16 @@ def parse_declared_role(front_matter: Sequence[str], stem: str) -> AgentRole | N
             task=_get_status_text(entries, "task"),
         )
 
-    discovers = DISCOVER_ORCHESTRATOR in (stem, _get_scalar(entries, "name"))
+    is_discover = DISCOVER_ORCHESTRATOR in (stem, _get_scalar(entries, "name"))
     return AgentRole(
         kind=kind,
         phases=phases,
-        outside_workflows=discovers and kind is AgentKind.SUB_ORCHESTRATOR and not phases,
+        outside_workflows=is_discover and kind is AgentKind.SUB_ORCHESTRATOR and not phases,
     )
 
 
 def build_section(role: AgentRole, texts: Mapping[str, str]) -> PromptSection:
-    """The section that is due to a role, made from the shipped texts by their names."""
+    """Build the section for a role from the shipped texts, by name."""
     if role.kind is AgentKind.ORCHESTRATOR:
         return PromptSection(PROTOCOL_TITLE, texts["prompt-emission-protocol"])
 
@@ -103,14 +103,14 @@ def _render_status_block(role: AgentRole) -> str:
     try:
         return render_status(role.task, role.parent).rstrip("\n")
     except ValueError as error:
-        hint = "leave the words `complete. Returning results to` to the block"
         raise ConfigError(
-            f"`task: {role.task}` and `parent: {role.parent}` make no status block", hint
+            f"`task: {role.task}` and `parent: {role.parent}` do not fit in a status block",
+            "leave out the words `complete. Returning results to`",
         ) from error
 
 
 def _parse_entries(lines: Sequence[str]) -> dict[str, list[str]]:
-    """The few entries that we read, as their value and the list items below them.
+    """Parse the few entries that are used, as their value and the list items below them.
 
     All others are skipped.
     """
@@ -135,7 +135,7 @@ def _parse_entries(lines: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _unquote(value: str) -> str:
-    """A value without its quotes, or without the comment after it."""
+    """Return a value without its quotes, or without a trailing comment."""
     bare = value.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'":
         return bare[1:-1]
@@ -150,18 +150,18 @@ def _get_scalar(entries: Mapping[str, list[str]], key: str) -> str:
 
 
 def _get_status_text(entries: Mapping[str, list[str]], key: str) -> str:
-    """A value that goes into the status block."""
+    """Return a value that goes into the status block."""
     value = _get_scalar(entries, key)
 
     if value[:1] in ("|", ">"):
         raise ConfigError(
             f"`{key}` is not on one line",
-            f"write the words behind `{key}:`; they go into one sentence",
+            f"write the text after `{key}:`; it becomes part of a sentence",
         )
 
     if not is_printable(value):
         if value:
-            what = f"`{key}: {value}` cannot stand in a status block"
+            what = f"`{key}: {value}` is not allowed in a status block"
         else:
             what = f"a sub-agent needs `{key}:`"
 
@@ -171,9 +171,9 @@ def _get_status_text(entries: Mapping[str, list[str]], key: str) -> str:
 
 
 def _parse_kind(value: str) -> AgentKind | None:
-    """The kind that a `role` names.
+    """Parse the kind that a `role` names.
 
-    A near miss is a mistake; any other word is not meant for us.
+    A near miss is an error; any other word is meant for another program.
     """
     if value in [*AgentKind]:
         return AgentKind(value)
@@ -186,7 +186,7 @@ def _parse_kind(value: str) -> AgentKind | None:
 
 
 def _parse_phases(values: Sequence[str] | None) -> tuple[str, ...]:
-    """The phase keys of `phases: [a, b]` or of a list below `phases:`."""
+    """Parse the phase keys of `phases: [a, b]` or of a list below `phases:`."""
     if values is None:
         return ()
 
@@ -201,8 +201,8 @@ def _parse_phases(values: Sequence[str] | None) -> tuple[str, ...]:
         )
 
     phases = tuple(_unquote(item) for item in items)
-    wrong = find_phases_problem(phases)
-    if wrong:
-        raise ConfigError(f"`phases`: {wrong}", "write it like `phases: [06-implementation]`")
+    problem = find_phases_problem(phases)
+    if problem:
+        raise ConfigError(f"`phases`: {problem}", "write it like `phases: [06-implementation]`")
 
     return phases

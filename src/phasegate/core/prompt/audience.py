@@ -1,4 +1,4 @@
-"""Which context documents an agent is given, by their `audience`."""
+"""Select the context documents for agents by their `audience`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ AGENTS_AUDIENCE = "agents"
 
 
 class DocumentSelection(NamedTuple):
-    """Whether a document is given to agents, and why: the reason is shown and recorded."""
+    """Whether a document is passed to agents, and the reason, which is shown and recorded."""
 
     is_given: bool
     reason: str
@@ -21,7 +21,7 @@ def select_document(
 ) -> DocumentSelection:
     """Decide about one document by its front matter.
 
-    What cannot be read is not given, and says so.
+    A document with unreadable front matter is not passed; the reason says so.
     """
     if isinstance(front_matter, MalformedDocument):
         return DocumentSelection(
@@ -29,10 +29,10 @@ def select_document(
             f"its front matter {front_matter.finding.message} (line {front_matter.finding.line})",
         )
 
+    if front_matter is None and listed_by_name:
+        return DocumentSelection(True, "listed by name")
     if front_matter is None:
-        return DocumentSelection(
-            listed_by_name, "listed by name" if listed_by_name else "it has no front matter"
-        )
+        return DocumentSelection(False, "it has no front matter")
 
     fields = FieldReader(front_matter)
     audience = [name.strip().lower() for name in fields.read_text_or_texts("audience")]
@@ -44,7 +44,7 @@ def select_document(
     if AGENTS_AUDIENCE in audience:
         return DocumentSelection(True, f"its audience is {', '.join(audience)}")
 
+    stated = ", ".join(audience) or "not stated"
     return DocumentSelection(
-        False,
-        f"its audience is {', '.join(audience) or 'not stated'}; add `audience: [{AGENTS_AUDIENCE}]`",
+        False, f"its audience is {stated}; add `audience: [{AGENTS_AUDIENCE}]`"
     )

@@ -1,6 +1,6 @@
-"""What goes into a prompt of limited size: which items whole, which cut, which not at all.
+"""Fit context into a token budget: keep items whole, cut them, or leave them out.
 
-Nothing silently.
+Everything that is cut or left out is reported.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from phasegate.core.prompt.hidden_characters import quote_name
 from phasegate.core.text.token_estimate import estimate_tokens
 from phasegate.core.text.xml import encode_forbidden, escape_text, is_xml_safe
 
-# Less than this of an item helps nobody
+# A shorter part of an item is useless
 MIN_CUT_TOKENS = 200
-RESERVE_DIVISOR = (
-    # A quarter of the room is kept for what changes, so that the rest stays the same from round to
-    # round
-    4
-)
+# A quarter of the room is reserved for volatile pieces, so that the others stay the same from round
+# to round
+RESERVE_DIVISOR = 4
 
 
 class _PieceTraits(NamedTuple):
@@ -31,9 +29,10 @@ class _PieceTraits(NamedTuple):
 
 
 class PieceKind(Enum):
-    """What a piece of context is.
+    """The kind of a piece of context.
 
-    Priority: who gets room first. Place: where it stands; what changes comes last.
+    Its priority decides which pieces get room first. Its position orders the prompt: volatile
+    pieces come last.
     """
 
     # The agent file of the phase
@@ -42,14 +41,17 @@ class PieceKind(Enum):
     # A document of an earlier phase
     ARTIFACT = _PieceTraits(5, 3, ItemType.ARTIFACT, False)
     THOUGHT = _PieceTraits(7, 4, ItemType.THOUGHT, False)
-    # A document of this phase, which rounds revise
+    # A document of this phase, revised in each round
     REVISED = _PieceTraits(3, 5, ItemType.ARTIFACT, True)
     TASKS = _PieceTraits(2, 6, ItemType.ARTIFACT, True)
     FINDINGS = _PieceTraits(1, 7, ItemType.ARTIFACT, True)
 
 
 class ContextPiece(NamedTuple):
-    """Something that is offered. `unread_bytes`: how much of a large file was not even read."""
+    """A candidate for the context.
+
+    `unread_bytes` is the part of a large file that was not read at all.
+    """
 
     kind: PieceKind
     name: str | None
@@ -62,7 +64,7 @@ class ContextPiece(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """A piece of which only the head went in."""
+    """A piece of which only the first part was included."""
 
     name: str
     shown_bytes: int
@@ -70,12 +72,14 @@ class Truncation(NamedTuple):
 
 
 class ShortenedText(NamedTuple):
+    """The first part of a text with a marker after it."""
+
     text: str
     cut: Truncation
 
 
 class FittedContext(NamedTuple):
-    """The items in their order, and what is not in them."""
+    """The items in their order, and everything that was cut or left out."""
 
     items: tuple[ContextItem, ...]
     cut: tuple[Truncation, ...]
@@ -84,18 +88,19 @@ class FittedContext(NamedTuple):
 
 
 class _KeptPiece(NamedTuple):
-    position: int
+    piece_index: int
     item: ContextItem
     tokens: int
     cut: Truncation | None
 
 
 def estimate_item_tokens(item: ContextItem) -> int:
-    """What an item costs as it will be sent: with its tags and entities."""
+    """Estimate the tokens of an item as it will be sent, with tags and entities."""
     return estimate_tokens(render_element(item.type, item.content, item.name))
 
 
 def get_display_name(piece: ContextPiece) -> str:
+    """Return the name of a piece, or its type if it has none."""
     if piece.name is None:
         return piece.kind.value.item_type
     return piece.name
@@ -104,13 +109,11 @@ def get_display_name(piece: ContextPiece) -> str:
 def fit_context(
     pieces: Sequence[ContextPiece], max_tokens: int | None, marker: str
 ) -> FittedContext:
-    """Fit the pieces into the room by their priorities; `marker` is put where one is cut.
+    """Fit the pieces into the limit by priority; `marker` is inserted where one is cut.
 
-    Without a room, all fit.
-
-    If all fit, all go in. Else what changes between rounds goes first, and the rest shares what is
-    left of the room, or of three quarters of it: so it is cut in the same place in the next round,
-    and prompt caches still hit.
+    Without a limit, or if all fit, all are included. Otherwise volatile pieces come first, and the
+    others share the rest of the room, or three quarters of all of it if that is less: so they are
+    cut in the same place in the next round, and prompt caches still hit.
     """
     costs = [estimate_item_tokens(piece.item) for piece in pieces]
 
@@ -132,16 +135,16 @@ def _fit_by_priority(
     ranked = sorted(
         range(len(pieces)), key=lambda index: (pieces[index].kind.value.priority, index)
     )
-    changing = [index for index in ranked if pieces[index].kind.value.is_volatile]
-    lasting = [index for index in ranked if not pieces[index].kind.value.is_volatile]
-    first = _place_pieces(pieces, costs, changing, room, marker)
+    volatile = [index for index in ranked if pieces[index].kind.value.is_volatile]
+    stable = [index for index in ranked if not pieces[index].kind.value.is_volatile]
+    first = _place_pieces(pieces, costs, volatile, room, marker)
     used = sum(kept.tokens for kept in first)
-    if changing:
-        kept_free = max(used, room // RESERVE_DIVISOR)
+    if volatile:
+        reserved = max(used, room // RESERVE_DIVISOR)
     else:
-        kept_free = 0
+        reserved = 0
 
-    return first + _place_pieces(pieces, costs, lasting, room - kept_free, marker)
+    return first + _place_pieces(pieces, costs, stable, room - reserved, marker)
 
 
 def _place_pieces(
@@ -157,22 +160,24 @@ def _place_pieces(
     for index in ranked:
         wanted -= costs[index]
         if costs[index] <= room and not pieces[index].unread_bytes:
-            found: _KeptPiece | None = _KeptPiece(index, pieces[index].item, costs[index], None)
+            piece: _KeptPiece | None = _KeptPiece(index, pieces[index].item, costs[index], None)
         else:
             # A piece that is cut leaves the others what they need, or half of the room
-            found = _shorten_piece(
-                index, pieces[index], min(room, max(room - wanted, room // 2)), marker
-            )
+            share = min(room, max(room - wanted, room // 2))
+            piece = _shorten_piece(index, pieces[index], share, marker)
 
-        if found:
-            kept.append(found)
-            room -= found.tokens
+        if piece:
+            kept.append(piece)
+            room -= piece.tokens
 
     return kept
 
 
-def _shorten_piece(position: int, piece: ContextPiece, room: int, marker: str) -> _KeptPiece | None:
-    frame = estimate_item_tokens(ContextItem(piece.kind.value.item_type, piece.name))
+def _shorten_piece(index: int, piece: ContextPiece, room: int, marker: str) -> _KeptPiece | None:
+    """Cut a piece to the room, its tags included; None if too little would be left."""
+    # A control character in the content adds an attribute to the tag
+    content = "" if is_xml_safe(piece.content) else "\0"
+    frame = estimate_item_tokens(ContextItem(piece.kind.value.item_type, piece.name, content))
     short = shorten_text(
         get_display_name(piece), piece.content, piece.unread_bytes, room - frame, marker
     )
@@ -180,25 +185,21 @@ def _shorten_piece(position: int, piece: ContextPiece, room: int, marker: str) -
         return None
 
     item = ContextItem(piece.kind.value.item_type, piece.name, short.text)
-    return _KeptPiece(position, item, estimate_item_tokens(item), short.cut)
+    return _KeptPiece(index, item, estimate_item_tokens(item), short.cut)
 
 
 def shorten_text(
     name: str, text: str, unread_bytes: int, max_tokens: int, marker: str
 ) -> ShortenedText | None:
-    """The head of a text with the marker behind it, within the room.
+    """Return the first part of a text with the marker after it, within the limit.
 
-    None if too little would be left to be of use.
+    Return None if too little would be left to be useful.
     """
     total = _count_bytes(text) + unread_bytes
     room = max_tokens - _estimate_rendered_tokens(
         marker.format(name=quote_name(name), shown=total, total=total, line=total), False
     )
-    if room >= MIN_CUT_TOKENS:
-        head = _take_head(text, room)
-    else:
-        head = ""
-
+    head = _take_head(text, room) if room >= MIN_CUT_TOKENS else ""
     if not head:
         return None
 
@@ -209,7 +210,7 @@ def shorten_text(
 
 
 def _count_bytes(text: str) -> int:
-    """How many bytes the text has on the disk, where an invalid byte came to us as one surrogate."""
+    """Count the bytes of a text on disk, where each invalid byte was decoded as one surrogate."""
     try:
         return len(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
@@ -217,7 +218,7 @@ def _count_bytes(text: str) -> int:
 
 
 def _take_head(text: str, room: int) -> str:
-    """As many whole lines as fit; of a first line that does not fit, its start."""
+    """Return as many whole lines as fit, or the start of a first line that does not fit."""
     plain = is_xml_safe(text)
     end = 0
 
@@ -248,13 +249,17 @@ def _estimate_rendered_tokens(text: str, plain: bool) -> int:
 
 
 def _order_kept(pieces: Sequence[ContextPiece], kept: Iterable[_KeptPiece]) -> FittedContext:
-    ordered = sorted(kept, key=lambda one: (pieces[one.position].kind.value.position, one.position))
-    present = {one.position for one in ordered}
+    ordered = sorted(
+        kept, key=lambda kept: (pieces[kept.piece_index].kind.value.position, kept.piece_index)
+    )
+    present = {piece.piece_index for piece in ordered}
     left_out = tuple(
         get_display_name(piece) for index, piece in enumerate(pieces) if index not in present
     )
-    cut = tuple(one.cut for one in ordered if one.cut)
 
     return FittedContext(
-        tuple(one.item for one in ordered), cut, left_out, sum(one.tokens for one in ordered)
+        items=tuple(piece.item for piece in ordered),
+        cut=tuple(piece.cut for piece in ordered if piece.cut),
+        left_out=left_out,
+        tokens=sum(piece.tokens for piece in ordered),
     )

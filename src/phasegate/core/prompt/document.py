@@ -1,4 +1,4 @@
-"""The unified prompt: what an agent is told, whichever agent it is, and its one form as XML."""
+"""Unified prompt: one structure for every agent, with one XML form."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from phasegate.typed import read_value
 
 
 class ItemType(StrEnum):
+    """The type of a context item."""
+
     FILE = "file"
     ARTIFACT = "artifact"
     THOUGHT = "thought"
 
 
 class ContextItem(msgspec.Struct, frozen=True, omit_defaults=False):
-    """One thing that the agent is shown.
+    """One piece of context in a prompt.
 
-    A file of the repository, a document of an earlier phase, a thought.
+    It is a file of the repository, a document of an earlier phase, or a thought.
     """
 
     type: ItemType = ItemType.ARTIFACT
@@ -51,11 +53,11 @@ def _parse_item_type(value: str) -> ItemType:
 
 
 def _raise_missing_instructions() -> str:
-    raise MalformedPrompt("a prompt without instructions", "give the text that says what to do")
+    raise MalformedPrompt("a prompt without instructions", "add the instructions")
 
 
 class UnifiedPrompt(msgspec.Struct, frozen=True):
-    """System prompt, context and instructions, the same for every agent."""
+    """System prompt, context and instructions, in the same form for every agent."""
 
     system_prompt: str | None = None
     context: tuple[ContextItem, ...] = ()
@@ -66,27 +68,27 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
         if not isinstance(self.instructions, str):
             _raise_missing_instructions()
         if not isinstance(self.system_prompt, str | None):
-            raise MalformedPrompt("a system prompt that is not text", "give text, or None for none")
+            raise MalformedPrompt("a system prompt that is not text", "use a text or None")
 
     def to_xml(self) -> str:
-        """The prompt as well-formed XML; `from_xml` gives back the same prompt for any text."""
+        """Render well-formed XML; `from_xml` restores the same prompt for any text."""
         items = [render_element(item.type, item.content, item.name) for item in self.context]
         return "".join([render_head(self.system_prompt), *items, render_tail(self.instructions)])
 
     @classmethod
     def from_xml(cls, text: str) -> UnifiedPrompt:
-        """Read what `to_xml` wrote; anything else is a `MalformedPrompt`."""
+        """Parse the output of `to_xml`; raise `MalformedPrompt` for anything else."""
         return _PromptParser().parse(text)
 
     def to_json(self) -> str:
-        """The prompt as JSON of the published schema, in ASCII, so that lone surrogates survive."""
+        """Render JSON of the published schema, in ASCII, so that lone surrogates survive."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str | bytes) -> UnifiedPrompt:
-        """Read JSON of the published schema.
+        """Parse JSON of the published schema.
 
-        Properties that the schema does not name are passed over.
+        Properties that the schema does not name are ignored.
         """
         try:
             return read_value(json.loads(text), cls)
@@ -94,74 +96,57 @@ class UnifiedPrompt(msgspec.Struct, frozen=True):
             raise MalformedPrompt(f"not a prompt as JSON: {error}") from error
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data of the published schema; what is absent is left out."""
-        plain: dict[str, object] = (
-            {} if self.system_prompt is None else {"system_prompt": self.system_prompt}
-        )
-        return plain | {
+        """Return plain data of the published schema, without absent fields."""
+        data: dict[str, object] = {
+            "system_prompt": self.system_prompt,
             "context": [_item_to_dict(item) for item in self.context],
             "instructions": self.instructions,
         }
+        if self.system_prompt is None:
+            del data["system_prompt"]
+        return data
 
 
 def _item_to_dict(item: ContextItem) -> dict[str, str]:
-    if item.name is None:
-        name = {}
-    else:
-        name = {"name": item.name}
+    name = {} if item.name is None else {"name": item.name}
     return {"type": item.type.value, **name, "content": item.content}
 
 
-# --- writing. The stream writer of `prompts/` uses these too, so that both give the same bytes.
-
-
 def render_head(system_prompt: str | None) -> str:
-    """Everything before the first context item."""
+    """Render everything before the first context item."""
     if system_prompt is None:
-        system = ""
-    else:
-        system = render_element("system_prompt", system_prompt)
-    return f"<prompt>\n{system}<context>\n"
+        return "<prompt>\n<context>\n"
+    return f"<prompt>\n{render_element('system_prompt', system_prompt)}<context>\n"
 
 
 def render_tail(instructions: str) -> str:
-    """Everything after the last context item."""
+    """Render everything after the last context item."""
     return f"</context>\n{render_element('instructions', instructions)}</prompt>"
 
 
 def render_element(tag: str, content: str, name: str | None = None) -> str:
-    """One element with its text, on lines of its own.
+    """Render one element on its own lines.
 
-    The text itself gets no blank and no line end added.
+    No blank and no line end is added to its text.
     """
-    plain = is_xml_safe(content)
-    if plain:
-        text = content
-    else:
-        text = encode_forbidden(content)
+    attributes = ""
+    # Names the parts of the element that are encoded
+    escaped = []
 
-    return f"{render_start_tag(tag, name, plain)}{escape_text(text)}{render_end_tag(tag)}"
-
-
-def render_start_tag(tag: str, name: str | None, content_is_plain: bool) -> str:
-    """The start tag. `escaped` names the parts of the element that are spelled."""
-    name_is_plain = name is None or is_xml_safe(name)
-    spelled = [
-        word
-        for word, is_plain in (("name", name_is_plain), ("content", content_is_plain))
-        if not is_plain
-    ]
-    attribute = ""
     if name is not None:
-        attribute = f" {_get_name_attribute(tag)}='{escape_attribute(name if name_is_plain else encode_forbidden(name))}'"
-    if spelled:
-        return f"<{tag}{attribute} escaped='{' '.join(spelled)}'>"
+        if not is_xml_safe(name):
+            name = encode_forbidden(name)
+            escaped.append("name")
+        attributes = f" {_get_name_attribute(tag)}='{escape_attribute(name)}'"
 
-    return f"<{tag}{attribute}>"
+    if not is_xml_safe(content):
+        content = encode_forbidden(content)
+        escaped.append("content")
 
+    if escaped:
+        attributes += f" escaped='{' '.join(escaped)}'"
 
-def render_end_tag(tag: str) -> str:
-    return f"</{tag}>\n"
+    return f"<{tag}{attributes}>{escape_text(content)}</{tag}>\n"
 
 
 def _get_name_attribute(tag: str) -> str:
@@ -169,8 +154,6 @@ def _get_name_attribute(tag: str) -> str:
         return "path"
     return "name"
 
-
-# --- reading
 
 _PARENT = {"prompt": "", "system_prompt": "prompt", "context": "prompt", "instructions": "prompt"}
 _PARENT |= dict.fromkeys(ItemType, "context")
@@ -184,9 +167,9 @@ _ESCAPED_FORMS = {
 
 
 class _PromptParser:
-    """One reading of one prompt.
+    """A strict parser for one prompt.
 
-    No document type, no entity of its own, nothing that we never write.
+    It refuses document types, entities, and everything else that `to_xml` never writes.
     """
 
     def __init__(self) -> None:
@@ -223,7 +206,7 @@ class _PromptParser:
         parent = self._open[-1] if self._open else ""
         if _PARENT.get(tag) != parent:
             self._refuse(
-                f"<{tag}> does not belong into <{parent}>" if parent else f"the root is <{tag}>"
+                f"<{tag}> is not allowed in <{parent}>" if parent else f"the root is <{tag}>"
             )
 
         if tag in _PARENT and tag not in tuple(ItemType):
@@ -262,14 +245,16 @@ class _PromptParser:
             name = None
 
         if escaped is None or attributes or ("name" in escaped and name is None):
-            self._refuse(f"<{tag}> has an attribute that is not ours")
+            self._refuse(f"<{tag}> has an unknown attribute")
 
         try:
             if name is not None and "name" in escaped:
                 name = decode_forbidden(name)
-            return name, decode_forbidden(content) if "content" in escaped else content
+            if "content" in escaped:
+                content = decode_forbidden(content)
+            return name, content
         except ValueError:
-            self._refuse(f"<{tag}> has a wrong escape")
+            self._refuse(f"<{tag}> has an invalid escape")
 
     def _refuse(self, what: str) -> NoReturn:
         raise MalformedPrompt(

@@ -1,6 +1,6 @@
-"""Characters that a person does not see and an agent reads.
+"""Find characters that a user does not see but an agent reads.
 
-Invisible, reordering, and what is no text at all.
+These are invisible characters, characters that reorder text, and non-text characters.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import NamedTuple
 from phasegate.core.prompt.document import ContextItem
 
 # Zero-width space, marks, fillers; bidirectional controls; tags and variation selectors, in which
-# sentences can hide. A joiner is usual inside emoji and some scripts, and only odd after ASCII; a
-# byte-order mark is usual at the start.
+# sentences can be hidden. A joiner is normal inside emoji and some scripts, and suspicious only
+# after ASCII; a byte-order mark is normal at the start.
 _INVISIBLE = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\U000e0000-\U000e007f\U000e0100-\U000e01ef"
 )
 _NON_TEXT = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"
@@ -26,7 +27,7 @@ _UNSAFE_IN_NAME = re.compile(f'[{_INVISIBLE}{_NON_TEXT}\t\n\r"\\\\]')
 
 
 class HiddenCharacter(NamedTuple):
-    """One hidden character: in which item, which character, on which line."""
+    """A hidden character with its item and line."""
 
     item: str
     character: str
@@ -34,7 +35,7 @@ class HiddenCharacter(NamedTuple):
 
 
 def find_hidden_characters(item: str, text: str) -> Iterator[HiddenCharacter]:
-    """Each hidden character of a text, in order; lines end at LF."""
+    """Yield each hidden character of a text, in order; lines end at LF."""
     line = 1
     counted = 0
 
@@ -49,14 +50,14 @@ def find_hidden_characters(item: str, text: str) -> Iterator[HiddenCharacter]:
 
 
 def find_hidden_in_text(item: str, text: str, limit: int) -> Iterator[HiddenCharacter]:
-    """At most so many of them."""
+    """Yield at most `limit` hidden characters of a text."""
     return islice(find_hidden_characters(item, text), limit)
 
 
 def find_hidden_in_item(item: ContextItem, limit: int) -> Iterator[HiddenCharacter]:
-    """Those of an item's name, at line 0, and then those of its content."""
+    """Yield the hidden characters of an item's name, as line 0, then those of its content."""
     name = item.name or ""
-    in_name = (found._replace(line=0) for found in find_hidden_characters(name, name))
+    in_name = (hidden._replace(line=0) for hidden in find_hidden_characters(name, name))
     return islice(
         chain(in_name, find_hidden_characters(item.name or item.type, item.content)), limit
     )
@@ -69,9 +70,9 @@ def _is_expected(character: str, before: str) -> bool:
 
 
 def quote_name(name: str) -> str:
-    r"""A name that stays on its line and shows what it holds.
+    r"""Return a name that stays on its line and shows every character.
 
-    `"a\u{202e}b"` where it would hide or break out.
+    Unsafe names are quoted and escaped, as in `"a\u{202e}b"`.
     """
     if _UNSAFE_IN_NAME.search(name) or name != name.strip():
         return f'"{_UNSAFE_IN_NAME.sub(_escape_match, name)}"'
@@ -79,7 +80,7 @@ def quote_name(name: str) -> str:
 
 
 def describe_character(character: str) -> str:
-    """`U+202E RIGHT-TO-LEFT OVERRIDE`; a control character and half a pair have no name."""
+    """Return `U+202E RIGHT-TO-LEFT OVERRIDE`; controls and lone surrogates have no name."""
     return f"U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()
 
 

@@ -1,4 +1,4 @@
-"""The project's structure as an indented list of its files, folded to fit."""
+"""Render the project's structure as an indented list of files, folded to fit a token limit."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import msgspec
 from phasegate.core.prompt.hidden_characters import quote_name
 from phasegate.core.text.token_estimate import estimate_tokens
 
-# Entries of one folder; the rest is counted
+# Entries shown of one folder; the rest is counted
 MAX_ENTRIES_PER_FOLDER = 60
-# Folders on one row
+# Folders joined on one row
 _MAX_JOINED_FOLDERS = 8
-# Sorts behind every other character
+# Sorts after every other character
 _LAST_CHARACTER = "\U0010ffff"
-# Folders that do not fit, until no other is tried
+# Number of folders that did not fit after which no other is tried
 _MAX_MISSES = 20
 
 
 class FoldPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How what is folded is counted: files alone, or files in folders."""
+    """Phrases for the counts of a folded folder: files alone, or files in folders."""
 
     files: str
     nested: str
 
 
 class _Folder:
-    """A folder: its first files, its folders, and how many lie in it and below it at any depth."""
+    """A folder: its first files, its subfolders, and counts of its content at any depth."""
 
     __slots__ = ("file_count", "files", "folder_count", "folders", "own_count")
 
@@ -42,7 +42,7 @@ class _Folder:
         self.folder_count = 0
 
     def add_files(self, names: list[str], count: int) -> None:
-        """More files, in order: as many names as can ever be shown, and how many there are."""
+        """Add files in order: as many names as can be shown, and their total count."""
         self.files += names[: MAX_ENTRIES_PER_FOLDER - len(self.files)]
         self.own_count += count
         self.file_count += count
@@ -54,9 +54,9 @@ class _Folder:
 
 
 class _Row(NamedTuple):
-    """One line of the tree, and the folder that it stands for.
+    """One line of the tree, and the folder that it represents.
 
-    `counts` says what is not shown below it.
+    `counts` describes what is not shown below it.
     """
 
     depth: int
@@ -66,9 +66,9 @@ class _Row(NamedTuple):
 
 
 def render_project_tree(paths: Iterable[str], remaining_tokens: int, phrases: FoldPhrases) -> str:
-    """The tree of the paths.
+    """Render the tree of the paths.
 
-    Folders are opened level by level while there is room; the others show what they hold.
+    Folders are expanded level by level while there is room; the others show counts.
     """
     root = _Row(-1, "", folder=_build_root(paths))
     opened: dict[int, list[_Row]] = {}
@@ -77,12 +77,8 @@ def render_project_tree(paths: Iterable[str], remaining_tokens: int, phrases: Fo
 
     while waiting and misses < _MAX_MISSES:
         row = waiting.popleft()
-        rows = _find_fitting_rows(
-            row,
-            (MAX_ENTRIES_PER_FOLDER, 20, 5, 0) if row is root else (MAX_ENTRIES_PER_FOLDER,),
-            remaining_tokens,
-            phrases,
-        )
+        limits = (MAX_ENTRIES_PER_FOLDER, 20, 5, 0) if row is root else (MAX_ENTRIES_PER_FOLDER,)
+        rows = _find_fitting_rows(row, limits, remaining_tokens, phrases)
 
         if rows is None:
             misses += 1
@@ -95,7 +91,7 @@ def render_project_tree(paths: Iterable[str], remaining_tokens: int, phrases: Fo
 
 
 def _build_root(paths: Iterable[str]) -> _Folder:
-    """All folders, by one walk over the sorted paths; files that lie together are taken together."""
+    """Build all folders in one pass over the sorted paths, one folder at a time."""
     listed = sorted(paths)
     folders: defaultdict[str, _Folder] = defaultdict(_Folder)
     mixed: set[str] = set()
@@ -121,9 +117,9 @@ def _build_root(paths: Iterable[str]) -> _Folder:
 
 
 def _find_run_end(listed: list[str], at: int, folder: str) -> int:
-    """Where the paths below a folder end, if all of them lie directly in it.
+    """Return where the paths below a folder end, if all of them are directly in it.
 
-    Else just behind the first one.
+    Otherwise return the index after the first one.
     """
     below = folder + "/" if folder else ""
     end = bisect_left(listed, below + _LAST_CHARACTER, at)
@@ -135,9 +131,9 @@ def _find_run_end(listed: list[str], at: int, folder: str) -> int:
 
 
 def _link_folders(folders: defaultdict[str, _Folder]) -> _Folder:
-    """Put every folder into the one above it, the deepest first.
+    """Add every folder to its parent, deepest first.
 
-    What lies below has the longer name.
+    Sorting by length suffices, because a subfolder has a longer name.
     """
     root = folders[""]
     for name in [*folders]:
@@ -154,7 +150,7 @@ def _link_folders(folders: defaultdict[str, _Folder]) -> _Folder:
 def _find_fitting_rows(
     row: _Row, limits: Iterable[int], max_tokens: int, phrases: FoldPhrases
 ) -> list[_Row] | None:
-    """The rows below a folder, as many of them as one of the limits allows and the room takes."""
+    """Return the rows below a folder, limited by the first of the limits that fits the room."""
     assert row.folder is not None
     for limit in limits:
         rows = _build_rows(row.folder, row.depth + 1, limit, phrases)
@@ -165,26 +161,23 @@ def _find_fitting_rows(
 
 
 def _build_rows(folder: _Folder, depth: int, limit: int, phrases: FoldPhrases) -> list[_Row]:
-    """Folders first, then files, then the count of the rest."""
+    """Return rows for folders, then files, then the count of the rest."""
     names = sorted(folder.folders)
     rows = [_make_folder_row(depth, name, folder.folders[name], phrases) for name in names[:limit]]
     room = limit - len(rows)
     rows += [_Row(depth, quote_name(name)) for name in sorted(folder.files)[:room] if name]
     rest = [folder.folders[name] for name in names[limit:]]
-    files = sum(one.file_count for one in rest) + max(0, folder.own_count - room)
+    files = sum(inner.file_count for inner in rest) + max(0, folder.own_count - room)
+    folders = sum(inner.folder_count + 1 for inner in rest)
 
     if rest or files:
-        rows.append(
-            _Row(
-                depth, "", _format_counts(files, sum(one.folder_count + 1 for one in rest), phrases)
-            )
-        )
+        rows.append(_Row(depth, "", _format_counts(files, folders, phrases)))
 
     return rows
 
 
 def _make_folder_row(depth: int, name: str, folder: _Folder, phrases: FoldPhrases) -> _Row:
-    """A folder that holds nothing but one other is shown together with it: `src/main/`."""
+    """Return the row of a folder; one that only contains another is joined to it: `src/main/`."""
     parts = [quote_name(name)]
     while not folder.files and len(folder.folders) == 1 and len(parts) < _MAX_JOINED_FOLDERS:
         [(inner, folder)] = folder.folders.items()
@@ -210,7 +203,7 @@ def _format_counts(files: int, folders: int, phrases: FoldPhrases) -> str:
 
 
 def _estimate_folded_tokens(rows: list[_Row]) -> int:
-    """What the rows cost while all of their folders are folded."""
+    """Estimate the tokens of the rows while all of their folders are folded."""
     return estimate_tokens("\n".join(_render_line(row, folded=True) for row in rows))
 
 
@@ -228,4 +221,5 @@ def _render_lines(root: _Row, opened: dict[int, list[_Row]]) -> Iterator[str]:
 
 
 def _render_line(row: _Row, folded: bool) -> str:
-    return "  " * row.depth + (f"{row.label} {row.counts}".strip(" ") if folded else row.label)
+    text = f"{row.label} {row.counts}".strip(" ") if folded else row.label
+    return "  " * row.depth + text

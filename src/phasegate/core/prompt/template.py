@@ -1,4 +1,4 @@
-"""System prompt templates as text: their names, their placeholders, and filling them in one pass."""
+"""Name, parse and fill system prompt templates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILE_NAME = re.compile(r"([A-Z][A-Z0-9_]{0,63})-([a-z]+)\.md")
 
 
 class AgentPhase(StrEnum):
-    """What an agent run is for. The phases of a workflow are made of these."""
+    """The purpose of an agent run. The phases of a workflow consist of these."""
 
     PLAN = "plan"
     CHALLENGE = "challenge"
@@ -32,9 +32,9 @@ class AgentPhase(StrEnum):
 
 
 class TemplateName(NamedTuple):
-    """Which agent and phase a template is for.
+    """Agent and phase of a template.
 
-    Only checked names become one, so that none can leave the folder.
+    Only validated names are represented, so that none can leave the folder.
     """
 
     agent: str
@@ -50,19 +50,17 @@ PUBLISHED_AGENTS = ("GEMINI", "CLAUDE", "CODEX", "BASE")
 
 
 def describe_schema_mismatch(agent: str) -> str:
-    """How the metadata of an agent's template stand to the published schema.
+    """Return how the metadata of an agent's template differ from the published schema.
 
-    Nothing to say where they are valid.
+    The text is empty if they are valid.
     """
     if agent in PUBLISHED_AGENTS:
         return ""
-    return f"{agent} is none of {', '.join(PUBLISHED_AGENTS)}, which the published schema lists: an agent of your own"
+    return f"{agent} is not in the published schema, which lists {', '.join(PUBLISHED_AGENTS)}"
 
 
 class SystemTemplateMetadata(msgspec.Struct, frozen=True):
-    """What a template is for, and the variables that it names, in the order of their first
-    appearance.
-    """
+    """Agent, phase, and the variables of a template in order of their first appearance."""
 
     agent: str
     phase: AgentPhase
@@ -70,9 +68,7 @@ class SystemTemplateMetadata(msgspec.Struct, frozen=True):
 
 
 class FilledTemplate(NamedTuple):
-    """A filled template; which of our variables had no value, and which placeholders are none of
-    ours.
-    """
+    """A filled template, its variables without a value, and unknown placeholders."""
 
     text: str
     missing: tuple[str, ...]
@@ -80,14 +76,14 @@ class FilledTemplate(NamedTuple):
 
 
 def resolve_template_prefix(agent: str) -> str:
-    """The prefix of an agent that is named by its harness or by the prefix itself, in any case."""
+    """Return the template prefix of an agent, given its harness or the prefix in any case."""
     if agent in HARNESSES:
         return HARNESSES[agent].template
     return agent.upper()
 
 
 def parse_template_name(agent: object, phase: object) -> TemplateName | None:
-    """The checked name; None for an agent that is not upper case and an unknown phase."""
+    """Validate a name; None for an agent that is not upper case or an unknown phase."""
     if not isinstance(agent, str) or not isinstance(phase, str) or not _AGENT.fullmatch(agent):
         return None
     if phase in tuple(AgentPhase):
@@ -96,7 +92,7 @@ def parse_template_name(agent: object, phase: object) -> TemplateName | None:
 
 
 def parse_file_name(file_name: str) -> TemplateName | None:
-    """The inverse of `file_name`."""
+    """Parse the output of `TemplateName.file_name`."""
     match = _FILE_NAME.fullmatch(file_name)
     if match:
         return parse_template_name(match[1], match[2])
@@ -106,9 +102,9 @@ def parse_file_name(file_name: str) -> TemplateName | None:
 def fill_template(template: str, values: Mapping[str, str], missing_note: str) -> FilledTemplate:
     """Fill each placeholder once.
 
-    Values go in untouched: a `{{TASKS}}` inside a value is that value's text.
+    Values are inserted unchanged: a `{{TASKS}}` inside a value is part of that value's text.
 
-    A variable of ours without a value leaves the note, with its name for `{name}`. Any other
+    A known variable without a value leaves the note, with its name for `{name}`. Any other
     placeholder stays.
     """
     absent: dict[str, None] = {}
@@ -134,18 +130,18 @@ def fill_template(template: str, values: Mapping[str, str], missing_note: str) -
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
-    """A shipped text with every placeholder filled.
+    """Fill every placeholder of a shipped text.
 
-    One without a value is a mistake of ours, and a KeyError.
+    A missing value is an internal error, raised as a KeyError.
     """
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def list_variables(template: str) -> tuple[str, ...]:
-    """The placeholders' names, each once, in order."""
+    """Return the names of the placeholders, each once, in order."""
     return tuple(dict.fromkeys(_PLACEHOLDER.findall(template)))
 
 
 def build_metadata(name: TemplateName, template: str) -> SystemTemplateMetadata:
-    """What the template says about itself."""
+    """Build the metadata of a template from its name and text."""
     return SystemTemplateMetadata(name.agent, name.phase, list_variables(template))

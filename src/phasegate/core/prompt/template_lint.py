@@ -1,4 +1,4 @@
-"""What a system prompt template must say, checked."""
+"""Check that a system prompt template contains everything it must."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 def lint_template(phase: AgentPhase, template: str) -> list[Finding]:
-    """Everything that is wrong with a template, in the order of its lines."""
+    """Return all findings for a template, in the order of its lines."""
     found = [
         *_check_sections(template),
         *_check_placeholders(phase, template),
@@ -32,10 +32,10 @@ def lint_template(phase: AgentPhase, template: str) -> list[Finding]:
     ]
     if "<thought>" not in template:
         found.append(
-            Finding(1, "no-thought", "say that reasoning goes into <thought>, which is removed")
+            Finding(1, "no-thought", "ask for reasoning inside <thought>, which is removed")
         )
 
-    # A lack is reported at line 1
+    # A missing element is reported at line 1
     return sorted(found, key=lambda finding: finding.line)
 
 
@@ -45,7 +45,7 @@ def _check_sections(template: str) -> Iterator[Finding]:
         and "~~~" not in template
         and all(f"\n## {section}\n" in template for section in REQUIRED_SECTIONS)
     ):
-        # The usual case, at a tenth of the time
+        # Fast path, ten times as fast
         return
 
     titles = set(_iter_titles(template.split("\n")))
@@ -55,7 +55,7 @@ def _check_sections(template: str) -> Iterator[Finding]:
 
 
 def _iter_titles(lines: Sequence[str]) -> Iterator[str]:
-    """The titles of the headings, of any level, outside code fences."""
+    """Yield the titles of the headings, of any level, outside code fences."""
     fence = ""
 
     for line in lines:
@@ -67,17 +67,17 @@ def _iter_titles(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _check_placeholders(phase: AgentPhase, template: str) -> Iterator[Finding]:
-    seen: set[str] = set()
+    names: set[str] = set()
     for match in _BRACES.finditer(template):
         name = match[1]
-        seen.add(name)
+        names.add(name)
         if name not in TEMPLATE_VARIABLES:
             yield Finding(
                 _line_number_at(template, match.start()), *_describe_unknown_placeholder(name)
             )
 
     for name in MANDATORY_VARIABLES[phase]:
-        if name not in seen:
+        if name not in names:
             yield Finding(1, "missing-placeholder", f"there is no {{{{{name}}}}}")
 
 
@@ -85,12 +85,12 @@ def _describe_unknown_placeholder(name: str) -> tuple[str, str]:
     if _NAME.fullmatch(name):
         return (
             "unknown-placeholder",
-            f"{{{{{name}}}}} is not a variable; there are {', '.join(TEMPLATE_VARIABLES)}",
+            f"{{{{{name}}}}} is not a variable; available: {', '.join(TEMPLATE_VARIABLES)}",
         )
 
     return (
         "malformed-placeholder",
-        f"{{{{{name}}}}} is never filled; a placeholder is upper case without blanks",
+        f"{{{{{name}}}}} is never filled; a placeholder must be upper case, without blanks",
     )
 
 
@@ -102,7 +102,7 @@ def _check_markers(phase: AgentPhase, template: str) -> Iterator[Finding]:
         elif verdict in template and (match := _VERDICT_WORD[verdict].search(template)):
             line = _line_number_at(template, match.start())
             yield Finding(
-                line, "foreign-verdict", f"{verdict} is not an answer of the phase {phase}"
+                line, "foreign-verdict", f"{verdict} is not a verdict of the phase {phase}"
             )
 
     if phase is AgentPhase.IMPLEMENT:
@@ -114,7 +114,7 @@ def _check_task_markers(template: str) -> Iterator[Finding]:
         yield Finding(
             _line_number_at(template, at),
             "foreign-verdict",
-            "an implementer gives no verdict: no <review>",
+            "an implementer must not give a verdict: no <review>",
         )
 
     for status in TaskStatus:
