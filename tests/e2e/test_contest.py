@@ -161,7 +161,7 @@ def test_where_no_agent_can_deliver_the_package_is_blocked(tmp_path: Path) -> No
     )
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
-    assert "no attempt was made" in report.reason
+    assert "every attempt failed" in report.reason
     assert project.files_of(FEATURE) == project.files_of("main")
 
 

@@ -499,7 +499,7 @@ def test_a_program_of_the_packages_own_that_is_missing_round_after_round_is_a_pe
     reason, remediation = blocked(project)
     assert (
         reason
-        == "test: exit status 127: its program is missing (./run-all-tests), in this round again"
+        == "test: exit status 127: its program is missing (./run-all-tests), again in this round"
     )
     assert "install it" in remediation
     assert [(job.phase, job.round) for job in project.jobs()] == [

@@ -32,14 +32,16 @@ from phasegate.core.machine.package_events import (
     failure_key,
 )
 from phasegate.core.machine.package_machine import (
+    apply_package_event,
+    decide_package_actions,
+    fold_package_events,
+)
+from phasegate.core.machine.package_state import (
     AGENT_STEPS,
     PackageAction,
     PackageRun,
     PackageStep,
     PendingWork,
-    apply_package_event,
-    decide_package_actions,
-    fold_package_events,
 )
 from phasegate.core.plan.work_package import PackageState
 
@@ -70,7 +72,7 @@ def answers(run: PackageRun) -> Iterator[AnyPackageEvent]:
         yield Harvested(f"commit-{run.round}")
         yield Harvested(violations=("src/secret.py is out of scope",))
         yield Harvested()
-        yield Harvested(run.previous_commit, unchanged=True)
+        yield Harvested(run.previous.commit, unchanged=True)
     elif run.step is PackageStep.VALIDATE:
         yield Validated(run.commit)
         yield Validated(run.commit, ("test: 1 failed",))
@@ -93,7 +95,7 @@ def _merge_events(run: PackageRun) -> Iterator[AnyPackageEvent]:
         yield PackageNotMerged("conflict in a.py")
     if run.step is not PackageStep.MERGE:
         yield PackageHeld("it was closed", "reopen it")
-    if run.step is PackageStep.AWAIT and not run.remarks:
+    if run.step is PackageStep.AWAIT and not run.pull_request.remarks:
         yield PackageRemarksReceived((AcceptedRemark("1", "", "please do"),))
 
 
@@ -122,7 +124,7 @@ def _job_events(run: PackageRun) -> Iterator[AnyPackageEvent]:
     if run.step in AGENT_STEPS:
         yield from (started(action) for action in decide_package_actions(run))
     if run.step is PackageStep.REVIEW and not run.open_jobs:
-        kinds = (False, True) if run.can_review_delta else (False,)
+        kinds = (False, True) if run.review.can_review_delta else (False,)
         yield from (Reviewed(verdict, "findings", delta) for verdict in Verdict for delta in kinds)
     yield from (
         PackageJobEnded(job.job, end, "why", last_seen=SEEN)
@@ -215,8 +217,8 @@ def test_at_a_forge_a_package_is_for_review_and_done_only_with_a_pull_request_of
             PackageState.FOR_REVIEW,
             PackageState.DONE,
         ):
-            assert run.pull is not None
-            assert run.pull.commit == run.commit
+            assert run.pull_request.published is not None
+            assert run.pull_request.published.commit == run.commit
             assert PackagePublished(1, "https://forge/1", run.commit) in path
 
 
@@ -225,11 +227,11 @@ def test_a_contest_takes_an_attempt_that_passed_whenever_there_is_one(
 ) -> None:
     for run in states:
         if run.step is PackageStep.SELECT_ATTEMPT:
-            best = next(one for one in run.attempts if one.number == run.selected_attempt)
-            assert best.passed or not run.candidates
+            best = next(one for one in run.contest.attempts if one.number == run.contest.selected)
+            assert best.passed or not run.contest.candidates
             assert not best.failure, "an attempt that came to nothing is never taken"
         if run.step is PackageStep.COMPARE:
-            assert len(run.candidates) > 1
+            assert len(run.contest.candidates) > 1
     assert any(run.winning_agent and run.state is PackageState.DONE for run in states) == (
         next(iter(states)).limits == CONTEST
     )
@@ -284,7 +286,7 @@ def test_rounds_and_retries_stay_within_their_limits(states: dict[PackageRun, Pa
 def test_what_is_to_be_done_next_is_never_in_work_already(states: dict[PackageRun, Path]) -> None:
     for run in states:
         busy = [job.agent_index for job in run.open_jobs]
-        assert len(set(busy)) == len(busy) <= max(run.limits.agents, len(run.entrants))
+        assert len(set(busy)) == len(busy) <= max(run.limits.agents, len(run.contest.entrants))
         if run.step in AGENT_STEPS:
             offered = [action.pending.agent_index for action in decide_package_actions(run)]
             assert not set(offered) & set(busy)
@@ -306,7 +308,8 @@ def test_jobs_that_nobody_saw_the_end_of_cost_no_try(states: dict[PackageRun, Pa
                 PackageJobEnded(job.job, JobEndKind.LOST, "the dispatcher died", last_seen=SEEN),
             )
         if (
-            after.state is not PackageState.BLOCKED and after.attempts == run.attempts
+            after.state is not PackageState.BLOCKED
+            and after.contest.attempts == run.contest.attempts
         ):  # else it was lost too often
             uncounted = tuple(msgspec.structs.replace(owed, losses=0) for owed in after.pending)
             before = tuple(msgspec.structs.replace(owed, losses=0) for owed in run.pending)
@@ -349,10 +352,10 @@ def test_a_job_that_is_lost_too_often_blocks_its_package_and_a_person_lets_it_tr
     run = lose(run, losses)
     assert (run.state, run.step) == (PackageState.BLOCKED, PackageStep.STOP)
     assert (
-        run.reason
+        run.blocker.reason
         == f"the agent's run was lost {losses + 1} times; the last time: the dispatcher died"
     )
-    assert run.remediation
+    assert run.blocker.remediation
     again = apply_package_event(
         apply_package_event(run, PackageResolved("more memory")), PackagePrepared("b")
     )
@@ -364,8 +367,8 @@ def test_a_blocked_package_says_why_and_what_to_do(states: dict[PackageRun, Path
     blocked = [run for run in states if run.state is PackageState.BLOCKED]
     assert blocked
     for run in blocked:
-        assert run.reason
-        assert run.remediation
+        assert run.blocker.reason
+        assert run.blocker.remediation
 
 
 def test_the_journal_alone_tells_where_a_package_stands(states: dict[PackageRun, Path]) -> None:
@@ -410,7 +413,7 @@ def test_after_a_persons_answer_all_rounds_are_there_again_and_their_numbers_go_
             )
             run = apply_package_event(run, Harvested())
     assert seen == [(1, 2), (2, 2), (3, 4), (4, 4), (5, 6), (6, 6)]
-    assert run.reason.startswith("all 2 review cycles are used up")
+    assert run.blocker.reason.startswith("all 2 review cycles are used up")
 
 
 @pytest.mark.demand("D11.e")
@@ -425,7 +428,7 @@ def test_one_failing_agent_of_several_blocks_the_package() -> None:
         PackageJobEnded("j1", JobEndKind.FAILED, "exit code 1"),
     ]
     run = fold_package_events(path, PackageLimits(agents=2))
-    assert (run.state, run.reason) == (PackageState.BLOCKED, "exit code 1")
+    assert (run.state, run.blocker.reason) == (PackageState.BLOCKED, "exit code 1")
 
 
 @pytest.mark.demand("D11.e")
@@ -469,7 +472,7 @@ def test_each_agent_is_tried_and_asked_again_by_itself() -> None:
         apply_package_event(run, PackageJobStarted("j3", "implement", 1, 1)),
         PackageJobEnded("j3", JobEndKind.UNREADABLE, "still none"),
     )
-    assert (run.state, run.reason) == (PackageState.BLOCKED, "still none")
+    assert (run.state, run.blocker.reason) == (PackageState.BLOCKED, "still none")
 
 
 def in_round_two(*first: AnyPackageEvent) -> PackageRun:
@@ -486,14 +489,17 @@ def in_round_two(*first: AnyPackageEvent) -> PackageRun:
 @pytest.mark.demand("R6.a")
 def test_a_round_that_changes_nothing_stops_for_a_person_with_what_it_was_to_answer() -> None:
     run = in_round_two(Validated("c1", ("test: 1 of 3 failed",), alike="k"))
-    assert run.previous_commit == "c1"
+    assert run.previous.commit == "c1"
     after = apply_package_event(run, Harvested("c1", unchanged=True))
     assert after.state is PackageState.BLOCKED
-    assert after.reason == "the round changed nothing; findings to address: test: 1 of 3 failed"
+    assert (
+        after.blocker.reason
+        == "the round changed nothing; findings to address: test: 1 of 3 failed"
+    )
     asked_again = apply_package_event(
         apply_package_event(after, PackageResolved("look at the clock")), PackagePrepared("b")
     )
-    assert (asked_again.previous_commit, asked_again.previous_failure_key) == (
+    assert (asked_again.previous.commit, asked_again.previous.failure_key) == (
         "",
         "",
     )  # after a person's answer all is open again
@@ -507,10 +513,10 @@ def test_the_same_failure_twice_stops_for_a_person_and_another_one_does_not() ->
     again = apply_package_event(run, Validated("c2", ("test: 1 of 3 failed",), alike="k"))
     assert (again.state, again.round) == (PackageState.BLOCKED, 2)
     assert (
-        again.reason
+        again.blocker.reason
         == "the round failed in exactly the same way as the one before: test: 1 of 3 failed"
     )
-    assert "show WPnn --diff" in again.remediation
+    assert "show WPnn --diff" in again.blocker.remediation
     other = apply_package_event(run, Validated("c2", ("test: 2 of 3 failed",), alike="other"))
     assert (other.state, other.round) == (PackageState.DOING, 3)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from phasegate.core.machine.feature_events import FeatureLimits, JobEnded
     from phasegate.core.machine.feature_state import Feature
     from phasegate.core.machine.package_events import PackageJobEnded, PackageLimits
-    from phasegate.core.machine.package_machine import PendingWork
+    from phasegate.core.machine.package_state import PendingWork
 
 MAX_CLASSIFIED_CHARS = 16_000
 # EX_TEMPFAIL of sysexits.h: the program asks for a retry

@@ -20,7 +20,7 @@ from phasegate.core.machine.package_events import (
     PackageLimits,
     PackageResolved,
 )
-from phasegate.core.machine.package_machine import PACKAGE_FORGE_STEPS, PackageRun, PackageStep
+from phasegate.core.machine.package_state import PACKAGE_FORGE_STEPS, PackageRun, PackageStep
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.engine.drive.forge_polling import ForgePoller
@@ -246,9 +246,9 @@ def _make_report(planned: PlannedPackage, run: PackageRun) -> PackageReport:
         round=run.round,
         branch=package.branch,
         commit=run.commit,
-        reason=run.reason,
-        remediation=run.remediation,
-        pr_url=run.pull.url if run.pull else "",
+        reason=run.blocker.reason,
+        remediation=run.blocker.remediation,
+        pr_url=run.pull_request.published.url if run.pull_request.published else "",
     )
 
 

@@ -11,12 +11,8 @@ from phasegate.core.machine.package_events import (
     PackageLimits,
     PackagePrepared,
 )
-from phasegate.core.machine.package_machine import (
-    PackageRun,
-    PackageStep,
-    apply_package_event,
-    fold_package_events,
-)
+from phasegate.core.machine.package_machine import apply_package_event, fold_package_events
+from phasegate.core.machine.package_state import PackageRun, PackageStep
 from phasegate.core.plan.dependencies import compute_dependencies, find_plan_problems
 from phasegate.core.plan.task_status import encode_task_statuses
 from phasegate.core.plan.work_package import PackageState, WorkPackage, is_safe_slug
@@ -225,7 +221,7 @@ class PackageUnit:
     def _make_row(self, run: PackageRun, ts: str) -> PackageRow:
         is_blocked = run.state is PackageState.BLOCKED
         if is_blocked:
-            reason, remediation = (run.reason, run.remediation)
+            reason, remediation = (run.blocker.reason, run.blocker.remediation)
         else:
             reason, remediation = ("", "")
 
@@ -245,7 +241,7 @@ class PackageUnit:
 
 def _row_fields(run: PackageRun | None) -> tuple[object, ...]:
     if run:
-        return (run.state, run.round, run.reason, run.remediation, run.tasks)
+        return (run.state, run.round, run.blocker.reason, run.blocker.remediation, run.tasks)
     return ()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from phasegate.agents.envelope import AgentShare
 from phasegate.agents.port import EMPTY_SCOPE
 from phasegate.core.machine.feature_state import Feature
-from phasegate.core.machine.package_machine import PackageRun
+from phasegate.core.machine.package_state import PackageRun
 from phasegate.core.paths.scope import Scope
 from phasegate.core.prompt.budget import ContextPiece, PieceKind
 from phasegate.core.text.token_estimate import estimate_tokens
@@ -71,7 +71,7 @@ def build_package_job(
     stored = make_artifact_pieces(workspace.project.document_store, context.artifacts)
     pieces = (*_package_pieces(workspace, run, request, documents), *stored)
     saved = 0
-    if request.role == "review" and run.can_review_delta:
+    if request.role == "review" and run.review.can_review_delta:
         shorter = tuple(_delta_pieces(workspace, run, pieces, folder))
         saved = max(_count_tokens(pieces) - _count_tokens(shorter), 0)
         pieces = shorter if saved else pieces
@@ -112,11 +112,11 @@ def build_comparison_job(
 ) -> JobAssignment:
     """Build a job that compares attempts at a package without revealing their authors."""
     place_file(folder, workspace.document_name, workspace.document)
-    letters = ", ".join(run.candidates)
+    letters = ", ".join(run.contest.candidates)
     values = {
         **_package_template_values(workspace, run, request, None, ""),
         "JOB_ID": job,
-        "COUNT": str(len(run.candidates)),
+        "COUNT": str(len(run.contest.candidates)),
         "LETTERS": letters,
     }
 
@@ -147,7 +147,7 @@ def _comparison_pieces(
     ):
         yield ContextPiece(PieceKind.ARTIFACT, document.name, document.text)
 
-    for name, attempt in run.candidates.items():
+    for name, attempt in run.contest.candidates.items():
         assert attempt.harvested is not None
         assert attempt.validated is not None
         diff = diff_commits(workspace.project.repository, start, attempt.harvested.commit)
@@ -218,7 +218,7 @@ def _package_pieces(
         )
         texts = [
             workspace.project.document_store.get(document).decode()
-            for document in run.review_documents
+            for document in run.review.documents
         ]
         if texts:
             yield ContextPiece(PieceKind.REVISED, "evidence.md", texts[0])
@@ -249,13 +249,15 @@ def _delta_pieces(
     for piece in full:
         if piece.name == DIFF_NAME:
             place_file(folder, FULL_DIFF_FILE, piece.content)
-            new_diff = diff_commits(workspace.project.repository, run.reviewed_commit, run.commit)
+            new_diff = diff_commits(
+                workspace.project.repository, run.review.reviewed_commit, run.commit
+            )
             yield piece._replace(name="since-last-review.diff", content=new_diff)
         elif piece.kind is not PieceKind.FINDINGS:
             yield piece
 
     findings = "\n\n".join(
-        f"# Review {number}\n\n{text}" for number, text in enumerate(run.review_findings, 1)
+        f"# Review {number}\n\n{text}" for number, text in enumerate(run.review.findings, 1)
     )
     yield ContextPiece(PieceKind.FINDINGS, "findings-so-far.md", findings)
 

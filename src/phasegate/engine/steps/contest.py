@@ -18,7 +18,8 @@ from phasegate.core.machine.package_events import (
     JobEndKind,
     PackageJobEnded,
 )
-from phasegate.core.machine.package_machine import PackageRun, find_unchecked_attempt
+from phasegate.core.machine.package_machine import find_unchecked_attempt
+from phasegate.core.machine.package_state import PackageRun
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.step import AgentRequest, StepContext, StepResult
 from phasegate.engine.project.agents import NamedAgent
@@ -81,7 +82,7 @@ def assign_comparison(
     folder = copy_for_review(project, workspace.name, start)
     commits = {
         name: attempt.harvested.commit
-        for name, attempt in run.candidates.items()
+        for name, attempt in run.contest.candidates.items()
         if attempt.harvested
     }
     for name, commit in commits.items():
@@ -129,8 +130,8 @@ def promote_best_attempt(
     kept = dict[int, str]()
     notices = list[str]()
 
-    for attempt in run.attempts:
-        if attempt.number != run.selected_attempt:
+    for attempt in run.contest.attempts:
+        if attempt.number != run.contest.selected:
             assignment = workspace.for_attempt(attempt.number).assignment(0)
             kept[attempt.number], unsaved = archive_attempt(
                 project.repository, assignment, workspace.signature(), workspace.lent_secrets
@@ -140,10 +141,12 @@ def promote_best_attempt(
 
     promote_attempt(
         project.repository,
-        workspace.for_attempt(run.selected_attempt).assignment(0),
+        workspace.for_attempt(run.contest.selected).assignment(0),
         workspace.assignment(0),
     )
-    best = next(attempt for attempt in run.attempts if attempt.number == run.selected_attempt)
+    best = next(
+        attempt for attempt in run.contest.attempts if attempt.number == run.contest.selected
+    )
     if best.validated is not None:
         project.document_store.put(
             project.document_store.get(best.validated.evidence), workspace.evidence_path(run.round)
@@ -152,5 +155,5 @@ def promote_best_attempt(
     results = tuple(event for event in (best.harvested, best.validated) if event is not None)
 
     return StepResult(
-        (AttemptSelected(run.selected_attempt, kept), *results), notices=tuple(notices)
+        (AttemptSelected(run.contest.selected, kept), *results), notices=tuple(notices)
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from phasegate.checks.secrets import find_secrets
 from phasegate.core.agents.secrets import NO_SECRETS, SecretMatcher
 from phasegate.core.machine.package_events import AnyPackageEvent, Harvested
-from phasegate.core.machine.package_machine import PackageRun
+from phasegate.core.machine.package_state import PackageRun
 from phasegate.core.paths.scope import (
     LITTER_PATTERNS,
     Scope,
@@ -113,7 +113,7 @@ def harvest_package(
         commit=commit,
         remarks=remarks_document,
         there=tuple(delivered[:MAX_NAMES_SHOWN]),
-        unchanged=commit == run.previous_commit and not is_resumed,
+        unchanged=commit == run.previous.commit and not is_resumed,
     )
 
     return StepResult(events=(event,), notices=remarks, trail_notes=notes.entries)

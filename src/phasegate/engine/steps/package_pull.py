@@ -10,7 +10,7 @@ from phasegate.core.machine.package_events import (
     PackagePublished,
     PackageRemarksReceived,
 )
-from phasegate.core.machine.package_machine import PackageRun, PackageStep
+from phasegate.core.machine.package_state import PackageRun, PackageStep
 from phasegate.engine.jobs.step import StepContext, StepResult
 from phasegate.engine.jobs.trail_notes import TrailNoteBuilder
 from phasegate.engine.steps.package_merge import prepare_package_merge
@@ -61,12 +61,14 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
                 f"{package.feature_slug} {package.work_package_id}", package.title
             ),
             status="the manifest passed",
-            remarks=run.remarks,
-            unanswered=run.unanswered,
+            remarks=run.pull_request.remarks,
+            unanswered=run.pull_request.unanswered,
         )
-        if run.pull is not None:
+        if run.pull_request.published is not None:
             target = target._replace(
-                number=run.pull.number, url=run.pull.url, published_head=run.pull.commit
+                number=run.pull_request.published.number,
+                url=run.pull_request.published.url,
+                published_head=run.pull_request.published.commit,
             )
 
         super().__init__(workspace.project, target, context.started_at)

@@ -17,13 +17,8 @@ from phasegate.core.machine.package_events import (
     Reviewed,
     failure_key,
 )
-from phasegate.core.machine.package_machine import (
-    AGENT_STEPS,
-    PackageAction,
-    PackageRun,
-    PackageStep,
-    decide_package_actions,
-)
+from phasegate.core.machine.package_machine import decide_package_actions
+from phasegate.core.machine.package_state import AGENT_STEPS, PackageAction, PackageRun, PackageStep
 from phasegate.engine.checks.manifest import PackageChecker
 from phasegate.engine.jobs.assignment import JobAssignment
 from phasegate.engine.jobs.job_end import JobEnd
@@ -187,16 +182,16 @@ class PackageSteps:
             retry_reason=pending.reason,
         )
 
-        if run.step is PackageStep.IMPLEMENT and run.entrants:
-            entrant = run.entrants[pending.agent_index]
+        if run.step is PackageStep.IMPLEMENT and run.contest.entrants:
+            entrant = run.contest.entrants[pending.agent_index]
             return request._replace(agent_override=entrant, is_attempt=True)
         if run.step is PackageStep.IMPLEMENT:
             return request._replace(agent_override=run.winning_agent)
 
         winner = (run.winning_agent,) if run.winning_agent else ()
-        candidates = run.candidates.values() if run.step is PackageStep.COMPARE else ()
+        candidates = run.contest.candidates.values() if run.step is PackageStep.COMPARE else ()
         return request._replace(
-            authors=run.entrants or winner,
+            authors=run.contest.entrants or winner,
             candidates=tuple(attempt.number for attempt in candidates),
         )
 
@@ -324,7 +319,7 @@ class PackageSteps:
         for job in run.open_jobs:
             if job.role == PackageStep.IMPLEMENT:
                 workspace = self._workspace
-                if run.entrants:
+                if run.contest.entrants:
                     workspace = workspace.for_attempt(job.agent_index)
 
                 workspace.renew_checkout(job.agent_index)

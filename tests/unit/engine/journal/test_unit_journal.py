@@ -13,7 +13,7 @@ from phasegate.core.machine.package_events import (
     PackageLimits,
     PackagePrepared,
 )
-from phasegate.core.machine.package_machine import PackageRun
+from phasegate.core.machine.package_state import PackageRun
 from phasegate.core.plan.work_package import PackageState, WorkPackage
 from phasegate.engine.journal.entries import read_notice, read_step_timed
 from phasegate.engine.journal.package import PackageUnit
