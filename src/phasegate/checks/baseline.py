@@ -49,7 +49,7 @@ class Baseline(msgspec.Struct, frozen=True):
 
 
 def build_baseline(checks: Iterable[CheckResult]) -> Baseline:
-    """The baseline from the checks of the tree that the work starts from."""
+    """Build the baseline from the checks of the tree that the work starts from."""
     checks = tuple(checks)
     tested = next((check for check in checks if check.tests is not None), None)
     tests = tested.tests if tested else None
@@ -68,7 +68,7 @@ def build_baseline(checks: Iterable[CheckResult]) -> Baseline:
 
 
 def extract_findings(output: str, checkout: str) -> tuple[str, ...]:
-    """The lines of an output as findings.
+    """Split an output into lines, as findings.
 
     The same one further down, or in another checkout, is the same.
     """
@@ -83,7 +83,7 @@ def _normalize_line(line: str, checkout: str) -> str:
 def compare_with_baseline(
     check: CheckResult, baseline: Baseline | None, *, tolerate_old_failures: bool = False
 ) -> CheckResult:
-    """A check with notes on what is old about its failure.
+    """Return a check with notes on which of its failures are old.
 
     Where old failures are tolerated they do not reject.
     """
@@ -106,7 +106,7 @@ def compare_with_baseline(
 
 
 def new_findings(check: CheckResult, baseline: Baseline) -> list[str]:
-    """The findings that were not there before, or not as often."""
+    """Return the findings that are new, or more frequent than before."""
     return [*(Counter(check.findings) - Counter(baseline.failed.get(check.name, ()))).elements()]
 
 

@@ -122,7 +122,7 @@ def _get_registry_access(wanted: RegistryAccessLevel) -> RegistryAccess:
 
 
 def _append_stderr(log: Path) -> None:
-    """One file for people: what a program said, and after it what it complained about."""
+    """Append stderr to the log of stdout, so that readers have one file."""
     errors = log.with_suffix(".stderr")
     if errors.exists():
         with log.open("ab") as file, errors.open("rb") as source:

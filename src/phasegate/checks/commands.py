@@ -193,7 +193,7 @@ class PlanRunner:
         )
 
     def _get_command_line(self, purpose: Purpose) -> str:
-        """The command for a purpose; a setup may bring a test command of its own."""
+        """Return the command for a purpose; a setup may have a test command of its own."""
         if self.setup_result:
             candidate = self.setup_result.candidate
         else:
@@ -322,7 +322,7 @@ class PlanRunner:
         )
 
     def _run_tests(self, line: str) -> CheckResult:
-        """A test run that fails and passes when it is run again is flaky: passed, and named so."""
+        """Rerun a failed test run: one that passes then is flaky, and counts as passed with a note."""
         first = check = self._run_tests_once(line)
 
         for attempt in range(2, self.plan.test_reruns + 2):
@@ -367,7 +367,7 @@ class PlanRunner:
     def _find_test_problem(
         self, line: str, ran: CommandResult, tests: TestRun | None
     ) -> tuple[str, str] | None:
-        """Why a test run is no proof: first what the exit status says, then what the output does."""
+        """Return why a test run proves nothing: by its exit status first, then by its output."""
         if tests is not None and tests.failed:
             if ran.exit_status == 0:
                 hidden = ", though the exit status is 0"
@@ -479,7 +479,7 @@ class PlanRunner:
         return msgspec.structs.replace(measured, outcome=CheckOutcome.FAILED, remedy=remedy)
 
     def _read_lowest_report(self) -> tuple[str, CoverageCounts]:
-        """Of the reports that our run wrote, the one that says least.
+        """Return the lowest result of the coverage reports that this run wrote.
 
         One that came with the tree proves nothing.
         """
@@ -503,7 +503,7 @@ class PlanRunner:
 
 
 def is_plain_folder(checkout: Path, root: str) -> bool:
-    """Whether a root is a folder of the tree. An agent could have put a link there, to anywhere."""
+    """Return True if a root is a folder of the tree. An agent could have placed a link there."""
     parts = root.split("/") if root else []
     folders = [checkout.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
     return all(folder.is_dir() and not folder.is_symlink() for folder in folders)
@@ -553,7 +553,7 @@ def _is_program_missing(ran: CommandResult) -> bool:
 
 
 def _find_missing_program(ran: CommandResult) -> str:
-    """The name of what is missing, as the shell or the interpreter said it."""
+    """Return the name of the missing program or module, from the shell's or interpreter's message."""
     found = _MISSING_PROGRAM.search(f"{ran.stderr}\n{ran.stdout}"[-20_000:])
     if found:
         return f" ({to_one_line(found[found.lastindex or 0])})"
@@ -561,7 +561,7 @@ def _find_missing_program(ran: CommandResult) -> str:
 
 
 def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str, str]:
-    """What happened and what to do, for a command that did not end well."""
+    """Return what happened and what to do, for a command that failed."""
     shown = to_one_line(line)
     if purpose is Purpose.SETUP and _classify_fault(purpose, ran) is Fault.NETWORK:
         remedy = f'Connect, or set `setup = ""` in [checks.PROFILE] of phasegate.toml if `{shown}` is not needed.'

@@ -42,7 +42,9 @@ class CoverageCounts(NamedTuple):
 
 
 def read_coverage(path: Path) -> CoverageCounts:
-    """What the report counts, or BadReport. The form is told from the text, not from the name."""
+    """Parse a coverage report, or raise BadReport. The format is detected from the text, not the
+    name.
+    """
     data = _read_report(path)
     try:
         counted = _find_parser(data)(data)
@@ -68,12 +70,7 @@ def _read_report(path: Path) -> bytes:
 
 
 def find_uncounted_files(counted: CoverageCounts, paths: Iterable[str]) -> list[str]:
-    """Those of these files that the report does not mention, though it mentions others of their
-    kind.
-
-    Reports name files from the root, from a source folder, or by absolute path: one name may be the
-    end of the other.
-    """
+    """Return the files that the report omits although it mentions others of their kind."""
     kinds = {PurePosixPath(name).suffix for name in counted.files}
     asked = [path for path in paths if PurePosixPath(path).suffix in kinds]
     return [path for path in asked if not any(_is_same_file(path, name) for name in counted.files)]
@@ -84,7 +81,7 @@ def _is_same_file(path: str, name: str) -> bool:
 
 
 def meets_threshold(counted: CoverageCounts, min_percent: float) -> bool:
-    """Whether the threshold is reached; a threshold that is no number is not."""
+    """Return True if the threshold is reached; False if it is not a number."""
     return math.isfinite(min_percent) and counted.percent >= min_percent
 
 

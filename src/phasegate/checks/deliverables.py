@@ -13,7 +13,7 @@ _SAMPLE_BYTES = 4_096
 
 
 def find_deliverable_problem(checkout: Path, path: str) -> str | None:
-    """Why this is no delivered file, or None if it is one.
+    """Return why this is not a delivered file, or None if it is one.
 
     The path is taken as it is: no link is followed.
     """

@@ -90,7 +90,7 @@ class Evidence(msgspec.Struct, frozen=True):
         )
 
     def find_check(self, name: str) -> CheckResult | None:
-        """The check of this name; of several, made at several roots, one that failed."""
+        """Return the check of this name; if several roots have one, a failed one."""
         found = [check for check in self.checks if check.name == name]
         return next(
             (check for check in found if check.outcome is CheckOutcome.FAILED),

@@ -50,7 +50,7 @@ class FalseClaim(NamedTuple):
 
 
 def find_false_claims(response: AgentResponse, facts: ObservedFacts) -> list[FalseClaim]:
-    """Every difference between what was said and what is.
+    """Return every difference between what an agent claimed and what is true.
 
     The facts decide, the claim is only recorded.
     """
@@ -76,7 +76,7 @@ def _find_false_commits(
 
 
 def _describe_commit_mismatch(commit: ReportedCommit, real: Sequence[Commit]) -> str:
-    """What is wrong with a claimed commit; nothing if git has it.
+    """Return what is wrong with a claimed commit; nothing if git has it.
 
     A shortened id will do, as long as it means one.
     """

@@ -107,7 +107,7 @@ NO_ACCESS = RegistryAccess()
 
 
 def get_user_access(environ: Mapping[str, str]) -> RegistryAccess:
-    """All that this person has set, credentials included."""
+    """Return all registry settings of the user, with credentials."""
     chosen = {
         name: value for name, value in environ.items() if value and _is_registry_variable(name)
     }
@@ -119,7 +119,7 @@ def get_user_access(environ: Mapping[str, str]) -> RegistryAccess:
 
 
 def get_anonymous_access(environ: Mapping[str, str]) -> RegistryAccess:
-    """The same without a credential.
+    """Return the registry settings without credentials.
 
     No tokens and passwords, no names in addresses, no settings files.
     """
@@ -153,7 +153,7 @@ def _is_registry_variable(name: str) -> bool:
 
 
 def _find_settings_files(environ: Mapping[str, str]) -> dict[str, Path]:
-    """The person's own settings files, by the variable that leads a tool to one.
+    """Return the user's settings files, by the variable that points a tool to each.
 
     A job has another home folder.
     """
@@ -176,7 +176,7 @@ def _find_settings_files(environ: Mapping[str, str]) -> dict[str, Path]:
 
 
 def _read_values(path: Path) -> list[str]:
-    """The values in a settings file: paths in them must be readable too."""
+    """Return the values in a settings file: paths in them must be readable too."""
     return [
         line.partition("=")[2].strip() for line in _read_text(path).splitlines() if "=" in line
     ] + _read_text(path).split()
@@ -257,7 +257,7 @@ def _strip_url_credentials(address: str) -> str:
 
 
 def list_credentials(access: RegistryAccess) -> tuple[bytes, ...]:
-    """What must not be shown in the output of a command that was given this."""
+    """Return the secrets that must not appear in the output of a command with this access."""
     named = [value for name, value in access.env.items() if _CREDENTIAL_NAME.search(name)]
     files = [Path(value) for name, value in access.env.items() if name in _FILE_VARIABLES]
     values = [*access.env.values(), *(value for path in files for value in _read_values(path))]

@@ -87,7 +87,7 @@ _SECRET_PATTERNS: tuple[tuple[str, bytes, re.Pattern[bytes]], ...] = (
 
 
 def keep_added_lines(base: bytes | None, new: bytes) -> bytes:
-    """The lines of `new` that `base` has nowhere.
+    """Return the lines of `new` that are nowhere in `base`.
 
     The others are emptied in place, so that line numbers stay true.
     """

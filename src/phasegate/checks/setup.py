@@ -37,7 +37,7 @@ class CollectedTests(NamedTuple):
     errors: int
 
     def is_sufficient_for(self, test_functions: int | None) -> bool:
-        """Whether the setup can be called good.
+        """Return True if the setup succeeded.
 
         Something was collected, all of it, and not far less than there is.
         """
@@ -49,7 +49,7 @@ class CollectedTests(NamedTuple):
 
 
 def build_collect_command(test_command: str) -> str:
-    """The command that collects what this test command would run; empty where there is none.
+    """Return the command that collects the tests of a test command; empty if there is none.
 
     Settings of the project can make it so quiet that it does not say how many: `-v` twice undoes
     that.
@@ -61,7 +61,7 @@ def build_collect_command(test_command: str) -> str:
 
 
 def parse_collected_tests(ran: CommandResult) -> CollectedTests | None:
-    """What a collection said; None if it said nothing, which is no proof."""
+    """Parse the output of a test collection; None if it says nothing, which proves nothing."""
     found = [*_COLLECTED_SUMMARY.finditer(f"{ran.stdout}\n{ran.stderr}")]
 
     if not found:
@@ -232,7 +232,7 @@ def _is_hopeless(attempt: _SetupAttempt) -> bool:
 
 
 def _choose_best(context: SetupContext, attempts: list[_SetupAttempt]) -> _SetupAttempt:
-    """The last try where it is good.
+    """Return the last attempt if it succeeded, else the best one.
 
     Else the one that finds most tests, set up once more if others came after it.
     """

@@ -62,7 +62,7 @@ class CachedSetup(msgspec.Struct, frozen=True):
 
 
 def make_cache_key(tree: str, plan: CommandPlan) -> str:
-    """A name for the result of a setup: any other tree, candidate or machine gives another."""
+    """Return the cache key of a setup: it depends on tree, candidate and machine."""
     parts = (
         tree,
         msgspec.json.encode([plan.setups, plan.commands.get("setup", "")]).hex(),
@@ -78,7 +78,7 @@ def make_cache_key(tree: str, plan: CommandPlan) -> str:
 
 
 def is_setup_input(path: str, plan: CommandPlan) -> bool:
-    """Whether a change of this file can change what the setup makes, as far as a name tells."""
+    """Return True if a change of this file can affect the setup, judging by its name."""
     if any(candidate.compiles_sources for candidate in plan.setups):
         return True
 
@@ -171,7 +171,7 @@ class SetupCache:
 def find_programs(
     checkout: Path, made: Iterable[str], bin_folders: Iterable[str]
 ) -> tuple[str, ...]:
-    """The programs that a setup made, in the order of the folders that hold them.
+    """Return the programs that a setup created, in the order of their folders.
 
     `web/node_modules` has some too.
     """
@@ -189,7 +189,7 @@ def find_programs(
 
 
 def _find_files_containing(folder: Path, path: str) -> Iterator[str]:
-    """The text files below a folder in which a path stands.
+    """Return the text files below a folder that contain a path.
 
     Byte code is left: it only names its source there.
     """
@@ -220,7 +220,7 @@ def _replace_path_in_file(file: Path, old: str, new: str) -> None:
 
 
 def find_topmost_added(before: TreeSnapshot, after: Iterable[str]) -> list[str]:
-    """The topmost folders and files that are there now and were not before."""
+    """Return the topmost folders and files that are new."""
     known = {"", *(parent for path in before for parent in _parent_folders(path))}
     return sorted({_find_topmost_new(path, known) for path in after if path not in before})
 
@@ -244,7 +244,7 @@ def _find_topmost_new(path: str, known: set[str]) -> str:
 
 
 def _plan_copies(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    """What of `source` is to be put where: folders that both have are gone into, links are not."""
+    """Yield what to copy from `source` to where. Common folders are descended into, links are not."""
     for child in source.iterdir():
         there = target / child.name
         if _is_folder(child) and _is_folder(there):

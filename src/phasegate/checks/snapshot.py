@@ -30,7 +30,7 @@ TreeSnapshot = Mapping[str, FileStamp]
 
 
 def take_snapshot(checkout: Path) -> TreeSnapshot:
-    """Every file and link in the checkout, but for git's own folder.
+    """Yield every file and link in the checkout, except git's own folder.
 
     Where times do not tell what was written, none is noted: then every file counts as touched, and
     contents decide.
@@ -76,7 +76,7 @@ def read_stamp(path: Path | str) -> FileStamp | None:
 
 
 def find_changed_files(checkout: Path, before: TreeSnapshot, blobs: Mapping[str, str]) -> list[str]:
-    """The files of git's tree that are no longer what they were.
+    """Return the tracked files that have changed.
 
     `blobs` are git's ids of their contents, by path.
 

@@ -37,7 +37,7 @@ class TestRun(msgspec.Struct, frozen=True):
 
 
 def parse_test_output(output: str) -> TestRun | None:
-    """What the runners in this output said, added up.
+    """Add up what the test runners in this output reported.
 
     None if none that we know spoke: that is no proof of a run.
     """
@@ -82,7 +82,7 @@ def _extract_names(lines: Iterable[str], pattern: str) -> tuple[str, ...]:
 
 
 def _count_by_word(lines: Iterable[str], pattern: str) -> Counter[str]:
-    """What lines with a `word` and a `number` come to, by word."""
+    """Sum the numbers of lines with a `word` and a `number`, by word."""
     counts: Counter[str] = Counter()
     for match in _match_lines(lines, pattern):
         counts[match["word"] or ""] += int(match["number"])
@@ -106,7 +106,7 @@ def _make_test_run(
 def _make_numbered_parser(
     runner: str, end: str, failing: str, *, last: bool = False
 ) -> OutputParser:
-    """A runner whose end states numbers.
+    """Parse the output of a runner whose summary states numbers.
 
     Groups `passed`, `failed`, `errors`, `skipped`, or `total` for the rest.
     """
@@ -136,7 +136,7 @@ def _make_numbered_parser(
 
 
 def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> OutputParser:
-    """A runner whose end says `2 failed, 1 passed`.
+    """Parse the output of a runner whose summary is `2 failed, 1 passed`.
 
     A file that cannot be loaded has no tests that could fail.
     """

@@ -29,7 +29,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def open_folder(path: Path | str, parent_fd: int | None = None) -> int:
-    """A descriptor of a folder, or of one in an open folder."""
+    """Open a folder, or one inside an open folder."""
     return os.open(path, _FOLDER_FLAGS, dir_fd=parent_fd)
 
 
@@ -40,7 +40,7 @@ def open_regular_file(
     follow_link: bool = False,
     single_link: bool = False,
 ) -> int:
-    """A descriptor of a plain file, to read."""
+    """Open a regular file for reading."""
     descriptor = os.open(
         path, _READ_FLAGS if follow_link else _READ_FLAGS | os.O_NOFOLLOW, dir_fd=parent_fd
     )
@@ -59,12 +59,12 @@ def open_regular_file(
 
 
 def create_new_file(path: Path | str, mode: int, parent_fd: int | None = None) -> int:
-    """A descriptor of a file that was not there, to write."""
+    """Create a file for writing; fail if it exists."""
     return os.open(path, _CREATE_FLAGS, mode, dir_fd=parent_fd)
 
 
 def read_descriptor(descriptor: int, limit_bytes: int) -> bytes | None:
-    """The bytes of an open file.
+    """Return the bytes of an open file.
 
     None if there are more than the limit, also if they come while it is read.
     """
@@ -83,7 +83,7 @@ def read_descriptor(descriptor: int, limit_bytes: int) -> bytes | None:
 def read_regular_file(
     path: Path | str, limit_bytes: int, parent_fd: int | None = None, *, single_link: bool = False
 ) -> bytes | None:
-    """The bytes of a plain file.
+    """Return the bytes of a regular file.
 
     None for anything else, and for a file that is larger than the limit.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def are_file_times_reliable(folder: Path) -> bool:
-    """Whether a write through a mapping changes a file's times.
+    """Return True if a write through a memory mapping changes a file's times.
 
     In memory (tmpfs) it does not, once a page was read.
     """

@@ -47,7 +47,7 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) 
 
 
 def open_with_openat2(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
-    """As `open_beneath`, by one call of the kernel."""
+    """Open as `open_beneath` does, with one system call."""
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
     how = _OpenHow(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
     path = os.fsencode("/".join(parts) or ".")
@@ -71,7 +71,7 @@ def _syscall() -> Callable[..., int]:
 
 
 def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
-    """As `open_beneath`, for systems without that call."""
+    """Open as `open_beneath` does, on systems without that call."""
     current = os.open(".", _FOLDER_FLAGS, dir_fd=folder)
 
     for position, part in enumerate(parts):
@@ -92,14 +92,14 @@ def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER_FL
 
 @contextmanager
 def folder_descriptor(path: Path | str, parent_fd: int | None = None) -> Iterator[int]:
-    """A descriptor of a folder, or of one in an open folder."""
+    """Open a folder, or one inside an open folder."""
     with closing_descriptor(open_folder(path, parent_fd)) as descriptor:
         yield descriptor
 
 
 @contextmanager
 def folder_beneath(root: int, path: str) -> Iterator[int]:
-    """A descriptor of a folder some levels below `root`."""
+    """Open a folder some levels below `root`."""
     with closing_descriptor(open_beneath(root, path.split("/") if path else ())) as descriptor:
         yield descriptor
 

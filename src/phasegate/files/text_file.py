@@ -22,7 +22,7 @@ class TextFile(NamedTuple):
 def read_text_file(
     path: Path, max_bytes: int, *, follow_link: bool = False, parent_fd: int | None = None
 ) -> TextFile:
-    """The file's text; with `folder`, the file of that name in this open folder."""
+    """Return the file's text; with `folder`, that of the file of this name in the open folder."""
     descriptor = _open_for_reading(path, follow_link, parent_fd)
 
     try:
@@ -41,14 +41,14 @@ def read_text_file(
 
 
 def unusable_file_error(path: Path, reason: str) -> ConfigError:
-    """The error for a file that is there but cannot be used."""
+    """Return the error for a file that exists but cannot be used."""
     return ConfigError(
         f"{path} {reason}", "put a regular UTF-8 file there, or name another; nothing was changed"
     )
 
 
 def unreadable_file_error(path: Path, error: OSError | ValueError) -> ConfigError:
-    """The error for a file that the system does not give us."""
+    """Return the error for a file that the system refuses to open."""
     if isinstance(error, OSError):
         reason = error.strerror
     else:

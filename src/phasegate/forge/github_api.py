@@ -129,7 +129,7 @@ class GitHubCompatible:
             self._api.send("POST", path, {"reviewers": list(spec.reviewers)}, (422,))
 
     def _summarize_reviews(self, reviews: Iterable[GitHubReview], head: str) -> ReviewDecision:
-        """The last word of each reviewer who may write.
+        """Return the latest review of each reviewer with write access.
 
         An approval counts for the commit that it was given for.
         """
@@ -176,7 +176,7 @@ class GitHubCompatible:
         )
 
     def _make_review_remark(self, review: GitHubReview) -> Remark:
-        """The text of a review asks for something only where it does not approve."""
+        """Return the text of a review as a request, unless it approves."""
         said = GitHubComment(id=review.id, user=review.user, body=review.body)
         return self._make_remark(
             said,
@@ -190,7 +190,7 @@ class GitHubCompatible:
 
 
 def have_all_passed(states: Iterable[str]) -> bool | None:
-    """Whether every check has passed; None while one runs, or where there is none."""
+    """Return True if every check has passed; None while one runs, or if there is none."""
     every = list(states)
     if any(state not in (*_PASSED_STATES, *_RUNNING_STATES) for state in every):
         return False

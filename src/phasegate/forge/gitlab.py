@@ -216,7 +216,9 @@ class GitLab:
             yield from (one.id for one in self._api.get("/users", list[_GitLabUser], username=name))
 
     def _fetch_opinion(self, path: str) -> ReviewDecision:
-        """Where no approval is demanded, GitLab calls all approved: somebody must have approved."""
+        """Return True if a reviewer approved. Where no approval is required, GitLab reports all as
+        approved.
+        """
         reviewers = self._api.get(f"{path}/reviewers", list[_GitLabReviewer])
         if any(one.state == "requested_changes" for one in reviewers):
             return ReviewDecision.CHANGES_REQUESTED

@@ -39,7 +39,7 @@ class HttpResponse(NamedTuple):
     headers: Mapping[str, str]
 
     def get_error_text(self) -> str:
-        """The forge's own words, short."""
+        """Return the forge's own error message, shortened."""
         try:
             found = json.loads(self.body)
             if isinstance(found, dict):
@@ -100,7 +100,7 @@ class ForgeApi:
         return self.decode(self._get_cached(self._build_path(path, query)), type_)
 
     def get_all(self, path: str, type_: type[T], **query: str) -> list[T]:
-        """A list, page by page."""
+        """Yield the items of a list, page by page."""
         found: list[T] = []
 
         for page in range(1, MAX_PAGES + 1):
@@ -122,7 +122,7 @@ class ForgeApi:
         *,
         strip_suffix: str = "",
     ) -> HttpResponse:
-        """A request with a body. Statuses in `accept` are answers, not errors.
+        """Send a request with a body. Statuses in `accept` are answers, not errors.
 
         `without` is the end of the API's address that this request does without.
         """
@@ -240,7 +240,7 @@ def _read_response(
 
 
 def _retry_after_s(answer: HttpResponse) -> float | None:
-    """How long a rate limit asks us to wait; None if this is none."""
+    """Return how long a rate limit asks to wait; None if it is not a rate limit."""
     after = answer.headers.get("retry-after", "")
     if after.isdigit():
         return min(float(after), 3600.0)

@@ -47,7 +47,7 @@ class Forge(Protocol):
     """One repository at a forge. Each call is safe to repeat."""
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
-        """All pull requests from a branch of this repository, the newest first.
+        """Return all pull requests from a branch of this repository, newest first.
 
         Open ones before others.
         """
@@ -59,7 +59,7 @@ class Forge(Protocol):
         """Give it the title, text and readiness that are wanted."""
 
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
-        """All that is known of a pull request now."""
+        """Return the current state of a pull request."""
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
         """Show the verdict of our gates at a commit."""
@@ -71,10 +71,10 @@ class Forge(Protocol):
         """Answer in the thread of a remark."""
 
     def fetch_issue(self, number: int) -> Issue:
-        """An issue of the repository."""
+        """Return an issue of the repository."""
 
     def list_issues(self, label: str) -> Sequence[Issue]:
-        """The open issues that have a label."""
+        """Return the open issues with a label."""
 
 
 # The API's client, the repository as `owner/name`

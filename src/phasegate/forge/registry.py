@@ -60,7 +60,7 @@ FORGES: Mapping[str, ForgeSpec] = {
 
 
 def connect_forge(kind: str, url: str, repository: str, token: str) -> Forge:
-    """The repository of a forge, with the rights of a token."""
+    """Return the client for a repository at a forge, with the rights of a token."""
     row = FORGES[kind]
     name, before = row.token_header
     if url == "https://github.com":

@@ -87,7 +87,7 @@ def _write_git_dir(repository: Repository, commit: str, folder: Path, index: Pat
 
 
 def _find_escaping_links(repository: Repository, tree: str) -> tuple[str, ...]:
-    """The links of a tree that do not surely stay inside it."""
+    """Return the links of a tree that may lead out of it."""
     links = [
         entry.partition(b"\t")
         for entry in list_tree_entries(repository, tree)

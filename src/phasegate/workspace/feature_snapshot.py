@@ -53,7 +53,9 @@ class FeatureSnapshot(msgspec.Struct, frozen=True):
 
 
 def parse_assignment(slug: str, name: str) -> Assignment | None:
-    """What a checkout, or a branch without `feat/`, is for; None if it is not of this feature."""
+    """Parse what a checkout, or a branch without `feat/`, is for; None if it is not of this
+    feature.
+    """
     if name.startswith(f"{slug}-"):
         found = _WORK_NAME.fullmatch(name.removeprefix(f"{slug}-"))
     else:
@@ -71,7 +73,7 @@ def parse_assignment(slug: str, name: str) -> Assignment | None:
 
 
 def list_feature_refs(repository: Repository, slug: str) -> dict[str, str]:
-    """The branches of a feature, the copies that are kept of them, and its saved work."""
+    """Return the branches of a feature, the kept copies of them, and its saved work."""
     found = read_refs(
         repository, *(f"{head}{slug}{rest}" for head in _REF_PREFIXES for rest in _REF_SUFFIXES)
     )
@@ -95,7 +97,7 @@ def write_feature_snapshot(
     previous: str | None,
     signature: Signature,
 ) -> str:
-    """A commit that holds on to all that it tells of.
+    """Write a commit that keeps everything it describes reachable.
 
     It follows the one before, so that no remote is forced.
     """
@@ -116,7 +118,7 @@ def write_feature_snapshot(
 
 
 def read_feature_snapshot(repository: Repository, commit: str) -> FeatureSnapshot:
-    """What a commit tells of a feature's code."""
+    """Read the snapshot of a feature's code from a commit."""
     said = git(repository.place(), "cat-file", "commit", commit).stdout.decode()
 
     try:

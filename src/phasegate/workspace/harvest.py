@@ -120,7 +120,9 @@ def harvest_checkout(
 
 
 def _settle_pending_harvest(checkout: Checkout) -> Checkout:
-    """The checkout, with a harvest noted that came into force and was cut off before it was noted."""
+    """Return the checkout, recording a completed harvest that was interrupted before it was
+    recorded.
+    """
     record = checkout.record
     ref = BRANCH_PREFIX + checkout.assignment.branch
     # Lost with the power
@@ -149,7 +151,7 @@ def _find_replayable_commits(
     allowed: Callable[[str], bool],
     limits: CheckoutLimits,
 ) -> tuple[list[AgentCommit], list[bytes], str]:
-    """The agent's commits that can be taken over one by one, with the contents of blobs.
+    """Return the agent's commits that can be harvested one by one, with blob contents.
 
     Or why there are none.
     """
@@ -280,7 +282,7 @@ class _LockedHarvest:
     def _commit_changes(
         self, commit: AgentCommit, states: PathVersions, now: Mapping[str, PathVersion | None]
     ) -> dict[str, PathVersion | None]:
-        """What one commit of the agent's changes on the branch.
+        """Return what one commit of the agent changes on the branch.
 
         Allowed paths, in the modes that they may have.
         """
@@ -301,9 +303,7 @@ class _LockedHarvest:
     def _write_resolution(
         self, head: str, wanted: Mapping[str, PathVersion | None]
     ) -> HarvestedCommit:
-        """One merge commit: the start, with the allowed changes, is what the branch and the start
-        have become.
-        """
+        """Write one merge commit of the branch and the start with the allowed changes."""
         record = self._checkout.record
         message, _ = ensure_package_prefix(self._title, self._checkout.assignment.work_id)
         plan = NewCommit(
@@ -325,7 +325,7 @@ class _LockedHarvest:
     def _verify_tree(
         self, states: PathVersions, wanted: Mapping[str, PathVersion | None], tip: str
     ) -> None:
-        """The tree that git has now must be the one that was asked for, path by path."""
+        """Check path by path that git's tree is the requested one."""
         expected = {**states.harvested_before, **states.changed_since_harvest, **wanted}
         expected = {
             path: version for path, version in expected.items() if version != states.at_start(path)
@@ -384,7 +384,7 @@ class _LockedHarvest:
 
 
 def ensure_package_prefix(message: str, work_id: str) -> tuple[str, bool]:
-    """A message that names its package, and whether we had to put the name there."""
+    """Return a message that names its package, and True if the name was added."""
     if re.match(rf"(?:{re.escape(work_id)}|[a-z]+\({re.escape(work_id)}\)!?): \S", message):
         return message, False
     return f"{work_id}: {message}", True

@@ -38,7 +38,7 @@ class IgnoreRules:
         self._litter = _parse_rules("\n".join(litter))
 
     def is_ignored(self, path: str, is_folder: bool) -> bool:
-        """Whether a path is ignored.
+        """Return True if a path is ignored.
 
         The nearest `.gitignore` with an opinion decides, then the litter.
         """
@@ -58,7 +58,7 @@ class IgnoreRules:
 
 
 def _match_rules(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool | None:
-    """The last rule that matches the path itself decides."""
+    """Return the decision of the last rule that matches the path itself."""
     name = path.rpartition("/")[2]
 
     for rule in rules:
@@ -74,7 +74,7 @@ def _match_rules(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool |
 
 
 def _parse_rules(text: str) -> tuple[_Rule, ...]:
-    """The rules of one file, the last one first."""
+    """Return the rules of one file, the last one first."""
     lines = (line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n"))
     rules = (_parse_rule(line) for line in lines if line.strip() and not line.startswith("#"))
     return tuple(rule for rule in rules if rule is not None)[::-1]
@@ -103,7 +103,7 @@ def _strip_trailing_blanks(line: str) -> str:
 
 
 def _escape_literal(escaped: re.Match[str]) -> str:
-    """A character that stands for itself, in the only way the matcher has for it."""
+    """Escape a literal character in the way that the matcher supports."""
     character = escaped[1]
     if character in "*?[":
         return f"[{character}]"

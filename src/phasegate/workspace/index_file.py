@@ -61,7 +61,7 @@ def to_index_entry(state: FileStat) -> IndexEntry:
 
 
 def _collect_parents(folders: FilesByFolder) -> set[str]:
-    """Every folder that holds a tracked file at some depth."""
+    """Return every folder that contains a tracked file at some depth."""
     found = set(folders)
     for folder in folders:
         while (cut := folder.rfind("/")) > 0 and (folder := folder[:cut]) not in found:
@@ -83,13 +83,13 @@ def parse_index(data: bytes, hash_name: str) -> IndexSnapshot:
 
 
 def has_valid_checksum(data: bytes, hash_name: str) -> bool:
-    """Whether an index is as git wrote it: it ends with its own checksum."""
+    """Return True if an index is intact: it ends with its own checksum."""
     end = len(data) - _ID_BYTES[hash_name]
     return end >= _HEADER_BYTES and hashlib.new(hash_name, data[:end]).digest() == data[end:]
 
 
 def _parse_entries(data: bytes, count: int, id_bytes: int) -> FilesByFolder:
-    """One loop without a call that can be avoided: 2 microseconds a file."""
+    """Parse the entries. A loop without avoidable calls: 2 microseconds per file."""
     unpack = struct.Struct(f">4I4x2I8xI{id_bytes}sH").unpack_from
     found: FilesByFolder = {}
     current: dict[str, FileStat] = {}

@@ -74,7 +74,7 @@ class CheckoutSnapshot(msgspec.Struct, frozen=True):
 
 
 def get_checkout_instance(repository: Repository, name: str) -> str:
-    """What tells the checkout that is there now from those before and after it in its place."""
+    """Return what distinguishes this checkout from earlier and later ones at its place."""
     try:
         about = (records_folder(repository, name) / "index").stat()
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _commit_job_work(
 
 
 def _copy_commits(checkout: Checkout, commits: Iterable[AgentCommit]) -> list[str]:
-    """The agent's commits, written by us.
+    """Write the agent's commits as Phasegate's own.
 
     Where all is plain in them they have the ids that its claims name.
     """
@@ -180,7 +180,7 @@ def _contains_lent_secret(
 
 
 def snapshot_checkout(checkout: Checkout, job: JobSnapshot) -> CheckoutSnapshot:
-    """What another machine needs of a checkout in which a job left something."""
+    """Return what another machine needs of a checkout in which a job left work."""
     one = checkout.record
     return CheckoutSnapshot(
         left=job,

@@ -22,7 +22,7 @@ def find_leaks(
     allowed: Callable[[str], bool],
     lent: SecretMatcher,
 ) -> Iterator[str]:
-    """Where one of them stands.
+    """Return where one of the secrets occurs.
 
     Names, messages and authors, contents of files now and in every commit.
     """
@@ -51,7 +51,7 @@ def find_leaks(
 def _read_committed_contents(
     checkout: Checkout, commits: tuple[AgentCommit, ...], allowed: Callable[[str], bool]
 ) -> Iterable[tuple[str, bytes]]:
-    """What cannot be read from the agent's history is not taken over either."""
+    """Search the agent's history. What cannot be read there is not harvested either."""
     try:
         return read_committed_blobs(checkout, commits, allowed, DEFAULT_LIMITS).values()
     except (GitFailed, LimitReached, StateConflict):

@@ -83,7 +83,7 @@ def prepare_merge(
 
 
 def find_fork_point(repository: Repository, branch: str, commit: str) -> str:
-    """The last commit that a branch and a commit have in common.
+    """Return the merge base of a branch and a commit.
 
     The commit itself if they have none.
     """
@@ -106,7 +106,7 @@ class SigningFailed(NamedTuple):
 
 
 def is_signing_required(repository: Repository) -> bool:
-    """Whether the person's settings ask for signed commits."""
+    """Return True if the user's settings ask for signed commits."""
     asked = run_git_as_user(repository.root, "config", "--type=bool", "--get", "commit.gpgsign")
     return asked.stdout.strip() == b"true"
 
@@ -114,7 +114,7 @@ def is_signing_required(repository: Repository) -> bool:
 def sign_merge(
     repository: Repository, prepared: PreparedMerge, message: str, signature: Signature
 ) -> PreparedMerge | SigningFailed:
-    """The merge, signed as the person's settings ask for it: the same tree and parents.
+    """Return the merge, signed as the user's settings ask: same tree and parents.
 
     Their program makes it.
     """
@@ -153,7 +153,7 @@ def _identity_fields(who: tuple[str, str], when: str) -> tuple[tuple[str, str], 
 
 
 def list_commit_hooks(repository: Repository) -> tuple[str, ...]:
-    """The hooks that the person's git would run at a commit."""
+    """Return the hooks that the user's git would run at a commit."""
     said = run_git_as_user(
         repository.root, "rev-parse", "--path-format=absolute", "--git-path", "hooks"
     )

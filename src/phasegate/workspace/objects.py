@@ -138,7 +138,7 @@ def _require_committable_mode(version: PathVersion) -> str:
 
 
 def _quote_path(path: str) -> bytes:
-    """A path as fast-import reads it. It does not refuse what could never be checked out: we do."""
+    """Quote a path for fast-import, and refuse one that could never be checked out."""
     if has_git_directory(path) or any(part in ("", ".", "..") for part in path.split("/")):
         raise StateConflict(
             f"{path!a} cannot be committed", "this is a bug in Phasegate: report it"

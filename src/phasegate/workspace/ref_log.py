@@ -67,12 +67,12 @@ def log_moves(
 
 
 def last_move_number(repository: Repository) -> int:
-    """The number of the latest move; 0 if there was none."""
+    """Return the number of the latest move; 0 if there was none."""
     return next((number for number, _ in _read_newest_first(_log_path(repository))), 0)
 
 
 def moves_since(repository: Repository, number: int) -> list[RefMove]:
-    """The moves after a number, oldest first."""
+    """Return the moves after a number, oldest first."""
     return [
         move
         for _, move in takewhile(
@@ -82,7 +82,7 @@ def moves_since(repository: Repository, number: int) -> list[RefMove]:
 
 
 def is_explained_by_moves(before: str | None, after: str | None, moves: Iterable[RefMove]) -> bool:
-    """Whether moves of one name lead from one object to another.
+    """Return True if moves of one name lead from one object to another.
 
     The last ones may have come after the second look.
     """

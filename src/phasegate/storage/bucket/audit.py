@@ -206,7 +206,7 @@ def check_bucket_journals(bucket: Bucket, findings: Findings) -> tuple[int, int]
 
 
 def _check_heads(bucket: Bucket, hashes: Mapping[str, list[str]], findings: Findings) -> None:
-    """Every journal passes through every head that was put down for it."""
+    """Check that every journal contains every chain head that was written for it."""
     try:
         for kept in heads_log(bucket).pages_after():
             for feature, (page, digest) in kept.decode_body(JournalEnds).items():
@@ -223,7 +223,7 @@ def _check_heads(bucket: Bucket, hashes: Mapping[str, list[str]], findings: Find
 def _compare_with_local_store(
     location: Location, reader: StoreReader, chain: _BucketChain, findings: Findings
 ) -> None:
-    """The copy is a beginning of what is here, and passes through every head that is kept here."""
+    """Check that the copy is a prefix of the local chain, and contains every local chain head."""
     here = reader.chain_head()
     there = chain.head
 

@@ -66,7 +66,7 @@ class StoredObject(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -> S3Store:
-    """One client for each bucket in a process.
+    """Return the client of a bucket; one per process.
 
     To make one costs more than a call, and it keeps its connections.
     """
@@ -111,7 +111,7 @@ class Bucket:
         self._store = _get_s3_store(address, credentials)
 
     def get(self, path: str) -> StoredObject | None:
-        """An object; None if there is none."""
+        """Return an object; None if there is none."""
         import obstore
 
         def ask() -> StoredObject:
@@ -166,7 +166,7 @@ class Bucket:
         return True
 
     def list_paths(self, folder: str, after: str = "") -> list[str]:
-        """The paths below a folder, sorted, those behind one of them."""
+        """Return the sorted paths below a folder, after a given one."""
         import obstore
 
         def ask() -> list[str]:
@@ -176,7 +176,7 @@ class Bucket:
         return self._call_with_retries(ask)
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders in a folder."""
+        """Return the names of the folders in a folder."""
         import obstore
 
         found = self._call_with_retries(

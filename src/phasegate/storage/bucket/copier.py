@@ -83,12 +83,12 @@ def trail_object_path(feature: str, job: str) -> str:
 
 
 def chain_log(bucket: Bucket, store_id: str) -> NumberedLog:
-    """The chain of one repository in a bucket."""
+    """Return the log of one repository's chain in a bucket."""
     return NumberedLog(bucket, f"{CHAIN_FOLDER}/{store_id}", chain_origin_hash(store_id))
 
 
 def decode_chain_page(stored: StoredPage) -> ChainPage:
-    """What a page of a chain holds."""
+    """Parse a page of a chain."""
     found = stored.decode_body(ChainPage)
     if not found.entries:
         raise StateConflict(f"page {stored.page.n} of the chain is empty")
@@ -197,7 +197,7 @@ class BucketCopier:
         return True
 
     def _find_copied_end(self) -> ChainHead:
-        """Where the copy ends, as the bucket says."""
+        """Return where the copy ends, according to the bucket."""
         last = self._log.last_page(self._load_progress().page)
         if last is None:
             self._copied_position = 0
@@ -236,6 +236,6 @@ class BucketCopier:
 
 
 def _last_seals(entries: Iterable[ChainPageEntry]) -> Iterable[TrailSeal]:
-    """The last seal of each trail."""
+    """Return the last seal of each trail."""
     rows = (decode_row(entry.feature, entry.kind, entry.payload.encode()) for entry in entries)
     return {row.job: row for row in rows if isinstance(row, TrailSeal)}.values()

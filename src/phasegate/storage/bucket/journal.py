@@ -75,7 +75,9 @@ class JournalStep(msgspec.Struct, frozen=True):
 
 
 def journal_log(bucket: Bucket, feature: str) -> NumberedLog:
-    """The journal of a feature in a bucket; no page of another feature's fits into it."""
+    """Return the journal of a feature in a bucket. Pages of another feature are refused by their
+    hash.
+    """
     return NumberedLog(
         bucket,
         f"{JOURNAL_FOLDER}/{feature or _NO_FEATURE_FOLDER}",
@@ -144,7 +146,7 @@ class BucketStore(WritableStore):
             self._check_same_bucket(copy_path)
 
     def _check_same_bucket(self, copy_path: Path) -> None:
-        """The last head that was seen must be there still.
+        """Check that the last chain head that was seen still exists.
 
         Else the bucket was put back, or made anew.
         """
@@ -236,7 +238,7 @@ class BucketStore(WritableStore):
             return iter([*super().events(feature, after_seq)])
 
     def chain_head(self) -> ChainHead:
-        """A hash over the ends of all journals that are known here."""
+        """Return a hash over the known ends of all journals."""
         with self._mutex:
             ends = sorted(
                 (feature, end[1]) for feature, end in self._read_ends(_READ_END_PREFIX).items()
@@ -270,7 +272,9 @@ class BucketStore(WritableStore):
             )
 
     def _may_be_running(self, feature: str) -> bool:
-        """Whether a worker may be at it. Else it moves by an order, and then a head tells of it."""
+        """Return True if a worker may be writing it. Otherwise it changes by an order, and a chain
+        head shows that.
+        """
         row = self._connection.execute(
             "SELECT stage FROM workflow WHERE feature = ?", (feature,)
         ).fetchone()
@@ -364,7 +368,7 @@ class BucketStore(WritableStore):
         return {name.removeprefix(prefix): _parse_end(value) for name, value in rows}
 
     def _journals_ahead(self, prefix: str, other_prefix: str) -> JournalEnds:
-        """The journals of which one says more than the other.
+        """Return the journals that are longer on one side than on the other.
 
         What was read of them, or what heads tell.
         """
@@ -384,7 +388,7 @@ class BucketStore(WritableStore):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """One change of the copy, whole or not at all.
+        """Change the copy in one transaction.
 
         Other processes read it, and take in the same pages.
         """
@@ -452,7 +456,7 @@ def _parse_end(text: str) -> tuple[int, str]:
 
 
 def _open_copy(path: Path | None) -> sqlite3.Connection:
-    """The store that a copy is kept in. What is damaged is made anew: the bucket has it all."""
+    """Open the local copy. A damaged copy is recreated: the bucket has everything."""
     if path is None:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         connection.executescript(SCHEMA.create_sql)

@@ -39,7 +39,7 @@ class StoredPage(NamedTuple):
     head: ChainHead
 
     def decode_body(self, type_: type[T]) -> T:
-        """What it holds."""
+        """Return the content."""
         try:
             return read_json(bytes(self.page.body), type_)
         except msgspec.MsgspecError as error:
@@ -78,14 +78,14 @@ class NumberedLog:
         return self._decode_page(data, previous)
 
     def page_after(self, previous: ChainHead) -> StoredPage | None:
-        """The page behind a head; None if there is none."""
+        """Return the page after a head; None if there is none."""
         found = self._bucket.get(self._page_path(previous.entries + 1))
         if found is None:
             return None
         return self._decode_page(found.data, previous)
 
     def pages_after(self, previous: ChainHead | None = None) -> Iterator[StoredPage]:
-        """All pages behind a head, in order.
+        """Yield all pages after a head, in order.
 
         One that is missing, or does not follow, is a StateConflict.
         """
@@ -105,7 +105,7 @@ class NumberedLog:
             previous = kept.head
 
     def last_page(self, hint: int = 0) -> StoredPage | None:
-        """The last page, whatever it follows; None if there is none.
+        """Return the last page, whatever it follows; None if there is none.
 
         `hint`: the number of one that should be there.
         """

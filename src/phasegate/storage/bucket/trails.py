@@ -77,7 +77,7 @@ class BucketTrailWriter(TrailWriter):
     def create_in_bucket(
         cls, bucket: Bucket, location: Location, log_folder: Path, writer_id: str
     ) -> Self:
-        """A writer with a log of its own in `outside`, a folder that no agent can write."""
+        """Create a writer with its own log in `outside`, a folder that no agent can write."""
         make_folder(log_folder)
         return cls(
             bucket, location, TrailLog.create(log_folder, require_slug(writer_id, "writer id")), {}
@@ -170,7 +170,7 @@ class BucketTrailWriter(TrailWriter):
         return b""
 
     def close(self, job: str) -> TrailSeal:
-        """The trail is in the bucket before its seal can be in the journal."""
+        """Upload the trail before its seal can be in the journal."""
         self._chunk_progress.pop(job, None)
         self.before_close()
         seal = super().close(job)
@@ -218,7 +218,7 @@ def chunk_path(job: str, number: int) -> str:
 
 
 def read_live_chunks(bucket: Bucket, job: str, after: int = 0) -> Iterator[bytes]:
-    """What is in the bucket of a trail that is open, behind so many chunks."""
+    """Return the chunks of an open trail in the bucket, after so many."""
     for number in count(after + 1):
         found = bucket.get(chunk_path(job, number))
         if found is None:
