@@ -107,7 +107,7 @@ def test_a_detached_run_that_is_refused_says_why(tmp_path: Path) -> None:
         )  # held by one that has not signed yet: only the new process finds out
         refused = run.run("run", "--detach")
     assert refused.returncode == 4
-    assert "ended at once (exit 4)" in refused.stderr
+    assert "ended immediately (exit 4)" in refused.stderr
     assert "another process holds its lock" in refused.stderr
 
 
@@ -124,7 +124,7 @@ def test_a_run_that_is_refused_with_the_feature_in_its_hands_says_so_where_it_wa
     )
     refused = run.run("run", "--detach")
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert "ended at once (exit 2): phasegate: no agent can be started" in refused.stderr
+    assert "ended immediately (exit 2): phasegate: no agent can be started" in refused.stderr
     settings.write_text(text)
     begun = run.run("run", "--detach", "--step")  # the control
     assert (begun.returncode, f"{SLUG} runs as process" in begun.stdout) == (0, True)

@@ -120,7 +120,7 @@ def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> N
             orders.add_notice(run.project, store, SLUG, "somebody else was here")
         assert board.post(f"{PAGE}/order/escalate", seq=shown, text="look").status == 200
         again = board.post(f"{PAGE}/order/escalate", seq=shown, text="look")
-        assert (again.status, "has moved on" in again.text) == (409, True)
+        assert (again.status, "has changed" in again.text) == (409, True)
         late = board.post(
             f"{PAGE}/order/cancel", seq=shown, text="late"
         )  # allowed now, but not what was seen

@@ -76,9 +76,9 @@ def test_a_wrong_start_says_what_to_do_and_leaves_nothing(tmp_path: Path) -> Non
     expect_refusal(
         project.call("start", "featur", "x"),
         2,
-        "there is no workflow 'featur'",
+        "unknown workflow 'featur'",
         "feature",
-        "known are: ",
+        "available: ",
     )
     expect_refusal(
         project.call("start", "feature"), 2, "a feature needs a description", "what you want"

@@ -166,5 +166,5 @@ def test_a_machine_without_bubblewrap_says_so_and_finds_the_violation(tmp_path: 
         argv, cwd=project.root, env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1, done.stderr
-    assert "no sandbox holds here (bubblewrap is not installed)" in done.stderr
+    assert "no sandbox is available (bubblewrap is not installed)" in done.stderr
     assert "File scope violation: changed outside the worktree: README.md" in done.stdout

@@ -1,4 +1,1 @@
-"""Drive features and packages.
-
-Orders from users, the step loop, resuming after a crash, detached runs, forge polling.
-"""
+"""Drive features and packages: orders, the step loop, resuming, detached runs, forge polling."""

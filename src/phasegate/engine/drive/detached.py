@@ -1,4 +1,4 @@
-"""Runs in processes of their own: started so that they outlive the door, and asked to end."""
+"""Start runs in processes that outlive the command, and stop them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from phasegate.storage.reader import open_store_reader
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 120.0
-# A first step may take long, and a run that is refused is so before it
+# A run is refused before its first step, which may take long
 STARTUP_CHECK_TIMEOUT_S = 5.0
 POLL_INTERVAL_S = 0.05
 _LOG_TAIL_LINES = 5
 
 
 class DetachedRun(NamedTuple):
-    """A run that goes on by itself. `exit_code`: it came to its end before it could be let go."""
+    """A run in the background. `exit_code` is set if it has already ended."""
 
     feature: str
     pid: int
@@ -36,7 +36,7 @@ class DetachedRun(NamedTuple):
 
 
 class StopReport(NamedTuple):
-    """Which processes were asked to end, and whether all did in time."""
+    """The processes that were asked to stop, and whether all of them did in time."""
 
     feature: str
     processes: tuple[LockHolder, ...]
@@ -44,26 +44,30 @@ class StopReport(NamedTuple):
 
 
 def start_detached(project: Project, feature: str, options: RunOptions) -> DetachedRun:
-    """Carry a feature on in a process of its own, and come back as soon as that has done something.
+    """Run a feature in a process of its own; return as soon as that has made progress.
 
-    It may be refused with the feature already in its hands: its branch is gone, or nobody serves a
-    role. That is told here, where the person is, and not in a log alone.
+    The run may be refused after it has locked the feature: its branch is missing, or a role has no
+    agent. The error is raised here, so that the user sees it, and not only in the log.
     """
     if (holder := find_live_holder(project.location.locks_folder, feature)) is not None:
         raise StateConflict(
-            f"feature {feature} is already running: process {holder.pid} ({holder.command}) since {holder.since}",
-            f"follow it: phasegate status; end it: phasegate stop --feature {feature}",
+            f"feature {feature} is already running: process {holder.pid} ({holder.command}) "
+            f"since {holder.since}",
+            f"follow it: phasegate status; stop it: phasegate stop --feature {feature}",
         )
 
     log = _prepare_log_file(project.location, feature)
-    given = (("--step",) if options.stop_at_gates else ()) + (("--merge",) if options.merge else ())
-    agent = ("--agent", options.agent) if options.agent else ()
-    # -P: the repository's own files must not be taken for ours.
-    argv = (sys.executable, "-P", "-m", "phasegate", "run", "--feature", feature, *given, *agent)
-    written, (known, _) = (
-        log.stat().st_size if log.exists() else 0,
-        _read_progress(project.location, feature),
-    )
+    # -P: do not import modules from the repository.
+    argv = [sys.executable, "-P", "-m", "phasegate", "run", "--feature", feature]
+    if options.stop_at_gates:
+        argv.append("--step")
+    if options.merge:
+        argv.append("--merge")
+    if options.agent:
+        argv += ["--agent", options.agent]
+
+    log_offset = log.stat().st_size if log.exists() else 0
+    last_seq, _ = _read_progress(project.location, feature)
 
     try:
         process = DetachedProcess(argv, str(project.root), os.environ, str(log))
@@ -77,8 +81,8 @@ def start_detached(project: Project, feature: str, options: RunOptions) -> Detac
 
     while time.monotonic() < until_s:
         if (code := process.poll_exit_status()) is not None:
-            return _report_early_exit(run, code, written)
-        if _read_progress(project.location, feature, known)[1]:
+            return _report_early_exit(run, code, log_offset)
+        if _read_progress(project.location, feature, last_seq)[1]:
             return run
 
         holder = find_live_holder(project.location.locks_folder, feature)
@@ -91,9 +95,7 @@ def start_detached(project: Project, feature: str, options: RunOptions) -> Detac
 
 
 def _read_progress(location: Location, feature: str, after_seq: int = 0) -> tuple[int, bool]:
-    """The number of a feature's last event, and whether anything happened to it or its packages
-    since another one.
-    """
+    """Return a feature's last event number, and whether it has advanced since `after_seq`."""
     reader = open_store_reader(location)
     if reader is None:
         return 0, False
@@ -103,7 +105,7 @@ def _read_progress(location: Location, feature: str, after_seq: int = 0) -> tupl
 
 
 def _report_early_exit(run: DetachedRun, code: int, log_offset: int) -> DetachedRun:
-    """A run that has nothing to do ends well; one that is refused has said why."""
+    """Return the end of a run that has ended already; raise the error of one that was refused."""
     if code in (0, 1):
         return run._replace(exit_code=code)
 
@@ -112,10 +114,11 @@ def _report_early_exit(run: DetachedRun, code: int, log_offset: int) -> Detached
         lines = log.read().splitlines()[-_LOG_TAIL_LINES:]
 
     errors = [number for number, line in enumerate(lines) if line.startswith("phasegate: ")]
-    # Notices may stand before it
-    said = " / ".join(line.strip() for line in lines[errors[-1] if errors else 0 :])
+    # Notices may precede the error
+    first = errors[-1] if errors else 0
+    message = " / ".join(line.strip() for line in lines[first:])
     raise StateConflict(
-        f"the run of {run.feature} ended at once (exit {code}): {said}", f"see {run.log}"
+        f"the run of {run.feature} ended immediately (exit {code}): {message}", f"see {run.log}"
     )
 
 
@@ -126,24 +129,24 @@ def _prepare_log_file(location: Location, feature: str) -> Path:
 
 
 def stop_runs(location: Location, feature: str | None) -> StopReport:
-    """Ask the processes that work on a feature to end, and wait until they have."""
-    slug, found = _find_holders_to_stop(location, feature)
+    """Stop the processes that work on a feature, and wait until they have ended."""
+    slug, holders = _find_holders_to_stop(location, feature)
     asked = tuple(
-        holder for holder in found if terminate_process(holder.pid, partial(is_alive, holder))
+        holder for holder in holders if terminate_process(holder.pid, partial(is_alive, holder))
     )
     until_s = time.monotonic() + STOP_TIMEOUT_S
-    while (
-        left := {*asked} & {*list_live_holders(location.locks_folder).values()}
-    ) and time.monotonic() < until_s:
-        time.sleep(POLL_INTERVAL_S)
+    while True:
+        remaining = {*asked} & {*list_live_holders(location.locks_folder).values()}
+        if not remaining or time.monotonic() >= until_s:
+            return StopReport(slug, asked, not remaining)
 
-    return StopReport(slug, asked, not left)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _find_holders_to_stop(
     location: Location, feature: str | None
 ) -> tuple[str, Sequence[LockHolder]]:
-    """The feature to be stopped, and who works on it or on one of its packages."""
+    """Return the feature to stop, and the processes that work on it or on its packages."""
     by_feature: dict[str, set[LockHolder]] = {}
 
     for name, holder in list_live_holders(location.locks_folder).items():
@@ -154,14 +157,13 @@ def _find_holders_to_stop(
             by_feature.setdefault(slug, set()).add(holder)
 
     if not by_feature:
-        raise StateConflict(
-            f"nothing is running{f' for {feature}' if feature else ''}", "phasegate status"
-        )
+        of_feature = f" for {feature}" if feature else ""
+        raise StateConflict(f"nothing is running{of_feature}", "phasegate status")
 
     if len(by_feature) > 1:
         raise StateConflict(
             "several features are running", f"choose one with --feature: {', '.join(by_feature)}"
         )
 
-    ((slug, found),) = by_feature.items()
-    return slug, sorted(found)
+    ((slug, holders),) = by_feature.items()
+    return slug, sorted(holders)

@@ -1,9 +1,7 @@
-"""A feature carried from where it stands to its last gate, to its merge, or until it needs a
-person.
+"""Run a feature from its current state to its last gate, to its merge, or until it needs the user.
 
-Decide, act, record, again. The rules decide (`core/machine/feature_machine`); what happened is in
-the journal before the next step begins. Whoever kills this at any moment is followed by one that
-goes on.
+The loop decides, acts and records. `core/machine/feature_machine` decides; every result is in the
+journal before the next step starts. A run that is killed at any time is continued by the next one.
 """
 
 from __future__ import annotations
@@ -46,32 +44,33 @@ from phasegate.workspace.repository import exclude_folder_from_git
 
 
 class RunOptions(NamedTuple):
-    """How far a run is to go, and with whom."""
+    """How far a run goes, and with which agent."""
 
-    # Stop at each gate
     stop_at_gates: bool = False
-    # Go on to the merge
+    # continue to the merge after the last gate
     merge: bool = False
     agent: str | None = None
-    # Whose run it is
+    # who started the run
     by: OrderOrigin = UNKNOWN_ORIGIN
-    # At the forge, and start no agent
+    # poll the forge once and start no agent
     poll_once: bool = False
 
 
 def has_new_steps(record: RecordReader, slug: str, seen_seq: int) -> bool:
-    """Whether anything has happened to a feature or its packages since an event.
+    """Return True if a feature or one of its packages has advanced since an event.
 
-    Notes and times are no step of it.
+    Notices and timings do not count.
     """
-    return any(one.kind in (FEATURE_STEP, PACKAGE_STEP) for one in record.events(slug, seen_seq))
+    return any(
+        recorded.kind in (FEATURE_STEP, PACKAGE_STEP) for recorded in record.events(slug, seen_seq)
+    )
 
 
 def refuse_if_stale(record: RecordReader, slug: str, seen_seq: int) -> None:
-    """Refuse what a person decided on something that is not so any more, or that never was shown."""
+    """Refuse an order that is based on an outdated or unknown state of the feature."""
     if seen_seq > record.last_seq(slug) or has_new_steps(record, slug, seen_seq):
         raise StateConflict(
-            f"{slug} has moved on since it was shown", "look at it again, and decide again"
+            f"{slug} has changed since it was shown", "check its status, then decide again"
         )
 
 
@@ -79,9 +78,9 @@ def refuse_if_stale(record: RecordReader, slug: str, seen_seq: int) -> None:
 def lock_feature_journal(
     project: Project, record: RunRecord, slug: str, command: str, seen_seq: int | None = None
 ) -> Iterator[UnitJournal[Feature, AnyFeatureEvent]]:
-    """Hold a feature alone, with its journal.
+    """Lock a feature and yield its journal.
 
-    `seen`: its last event as a person saw it; if it moved since, refuse.
+    `seen_seq` is the last event that the user has seen: refuse if the feature has changed since.
     """
     with feature_lock(project.location.locks_folder, slug, command, project.now()):
         if seen_seq is not None:
@@ -90,10 +89,10 @@ def lock_feature_journal(
         journal = open_feature_journal(project, record, slug)
         if not journal.is_started:
             raise StateConflict(
-                f"feature {slug} has no workflow", 'begin one: phasegate run feature "..."'
+                f"feature {slug} has no workflow", 'start one: phasegate run feature "..."'
             )
 
-        # Whatever became of the view, the store is right
+        # Rewrites state.json, which may be outdated after a crash
         make_default_feature(project, record, journal)
         try:
             yield journal
@@ -104,13 +103,13 @@ def lock_feature_journal(
 def drive_feature(
     project: Project, store: Store, slug: str, options: RunOptions | None = None
 ) -> Feature | Stopped:
-    """Carry a feature on; where it stands when nothing more can be done without a person.
+    """Run a feature until it ends or needs the user; return its state.
 
-    `project.stop` ends it.
+    Setting `project.stop` stops the run.
     """
     try:
-        with open_local_context(project, store, options.agent if options else None) as desk:
-            ended = drive_feature_with(desk, slug, options)
+        with open_local_context(project, store, options.agent if options else None) as context:
+            ended = drive_feature_with(context, slug, options)
     except PhasegateError as error:
         notify_failure(project, store, slug, error.message)
         raise
@@ -123,7 +122,7 @@ def drive_feature(
 def drive_feature_with(
     context: DriverContext, slug: str, options: RunOptions | None = None
 ) -> Feature | Stopped:
-    """Carry a feature on, with whichever record and trails."""
+    """Run a feature with the ports of any context."""
     with lock_feature_journal(context.project, context.record, slug, f"run {slug}") as journal:
         journal.start_timing()
         try:
@@ -136,42 +135,42 @@ def drive_feature_with(
 def run_single_step(
     context: DriverContext, slug: str, step: Step, options: RunOptions, *, is_first: bool
 ) -> tuple[Feature, bool]:
-    """Carry out one step of a feature, for a driver elsewhere that has decided on it.
+    """Run one step of a feature for a driver on another machine that has decided on it.
 
-    Whether to go on after it.
-
-    Another step may be due by now: then nothing is done, and the driver decides anew.
+    Return the state, and whether to continue. If another step is due by now, nothing is done: the
+    driver decides again.
     """
     project = context.project
     with feature_lock(project.location.locks_folder, slug, f"step {step}", project.now()):
         journal = open_feature_journal(project, context.record, slug)
         if not journal.is_started:
             raise StateConflict(
-                f"feature {slug} has no workflow", 'begin one: phasegate run feature "..." --fleet'
+                f"feature {slug} has no workflow", 'start one: phasegate run feature "..." --fleet'
             )
 
         journal.start_timing()
         with journal.finish_on_error():
-            drive = _FeatureDriver(context, journal, options)
-            drive.prepare(is_first=is_first)
-            goes_on = decide_feature_actions(journal.state)[0].step is not step or drive.run_step(
-                step
-            )
+            driver = _FeatureDriver(context, journal, options)
+            driver.prepare(is_first=is_first)
+            is_due = decide_feature_actions(journal.state)[0].step is step
+            should_continue = driver.run_step(step) if is_due else True
 
-        return journal.state, goes_on
+        return journal.state, should_continue
 
 
 def clean_up_feature(context: DriverContext, slug: str) -> None:
-    """Close the jobs that a feature which was ended left open, and put its checkouts away."""
+    """Close the open jobs of a feature that has ended, and remove its checkouts."""
     project = context.project
-    with feature_lock(project.location.locks_folder, slug, "clear up", project.now()):
+    with feature_lock(project.location.locks_folder, slug, "clean up", project.now()):
         journal = open_feature_journal(project, context.record, slug)
-        left = [row for row in context.record.jobs(slug) if not row.ended]
-        for row in left:
+        open_rows = [row for row in context.record.jobs(slug) if not row.ended]
+        for row in open_rows:
             clean_up_job(project, row.id)
 
-        if left:
-            journal.record(rows=[make_lost_row(row, read_last_seen(project, row)) for row in left])
+        if open_rows:
+            journal.record(
+                rows=[make_lost_row(row, read_last_seen(project, row)) for row in open_rows]
+            )
 
         remove_checkouts(project, slug, list_work_names(journal.state))
 
@@ -199,10 +198,7 @@ class _FeatureDriver:
         return self._journal.unit.slug
 
     def prepare(self, *, is_first: bool = True) -> None:
-        """Go on from what the journal says: jobs that nobody saw the end of are closed.
-
-        `is_first`: of this run.
-        """
+        """Prepare the branch and close lost jobs; `is_first`: before the first step of a run."""
         if not self._feature.workflow.is_active:
             return
 
@@ -210,7 +206,7 @@ class _FeatureDriver:
         for folder in (self._project.worktrees_folder, self._project.root / ".isdlc"):
             exclude_folder_from_git(self._project.repository, folder)
 
-        self._loop.close_lost_jobs("the run died before its end")
+        self._loop.close_lost_jobs("the run was killed")
         if is_first and (notices := list_sandbox_warnings(self._project)):
             self._journal.notify(*notices)
         if is_first and not self._options.poll_once and not self._context.record.jobs(self._slug):
@@ -231,7 +227,7 @@ class _FeatureDriver:
         return self._feature
 
     def run_step(self, step: Step) -> bool:
-        """Carry one step out; whether to go on after it."""
+        """Run one step; return True if the run continues after it."""
         match step:
             case Step.ADVANCE:
                 self._journal.record(Advanced(ENGINE_ORIGIN))
@@ -261,5 +257,5 @@ class _FeatureDriver:
 
 
 def merges_at_forge(project: Project) -> bool:
-    """Whether features get into their base by pull requests."""
+    """Return True if features are merged by pull requests."""
     return project.config.merge.mode is MergeMode.PULL_REQUEST

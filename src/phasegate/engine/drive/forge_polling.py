@@ -1,4 +1,4 @@
-"""A forge is away at times, and people take theirs: look again, less and less often."""
+"""Poll a forge with exponential back-off."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.engine.project.project import Project
 from phasegate.errors import TemporarilyUnavailable
 
-# Times the first wait
+# multiple of the first wait
 _MAX_BACKOFF_FACTOR = 10
 S = TypeVar("S")
 E = TypeVar("E")
 
 
 class ForgePoller(Generic[S, E]):
-    """Looks at a forge for one unit of work."""
+    """Polls a forge for one unit of work."""
 
     def __init__(
         self, project: Project, journal: UnitJournal[S, E], loop: UnitLoop[S, E], poll_once: bool
@@ -25,12 +25,12 @@ class ForgePoller(Generic[S, E]):
         self._journal = journal
         self._loop = loop
         self._poll_once = poll_once
-        # Looks that found nothing, one after the other
+        # consecutive polls without progress
         self._idle_polls = 0
         self._retry_after_s = 0.0
 
     def poll(self) -> bool:
-        """One look; whether it found something to do."""
+        """Poll the forge once. Return True if there was progress."""
         self._retry_after_s = 0.0
 
         try:
@@ -39,25 +39,19 @@ class ForgePoller(Generic[S, E]):
                 return True
         except TemporarilyUnavailable as error:
             self._retry_after_s = error.retry_after_s
-            self._journal.notify(f"{error.message}; it is tried again")
+            self._journal.notify(f"{error.message}; retrying")
             if self._poll_once:
                 raise
 
         return False
 
     def wait_for_next_poll(self) -> bool:
-        """Until the next look; False where one was asked for."""
+        """Wait until the next poll is due. Return False if only one poll was requested."""
         if self._poll_once:
             return False
 
         poll_s = self._project.config.forge.poll_interval_s
-        self._project.stop.wait(
-            max(
-                self._retry_after_s,
-                min(poll_s * 1.5**self._idle_polls, poll_s * _MAX_BACKOFF_FACTOR),
-            )
-        )
-
+        backoff_s = poll_s * min(1.5**self._idle_polls, _MAX_BACKOFF_FACTOR)
+        self._project.stop.wait(max(self._retry_after_s, backoff_s))
         self._idle_polls += 1
-
         return True

@@ -1,4 +1,4 @@
-"""What `sync` finds to do: issues that begin a workflow, features whose next step is at the forge."""
+"""Find the work of `phasegate sync`: issues that start a workflow, features at the forge."""
 
 from __future__ import annotations
 
@@ -14,33 +14,36 @@ from phasegate.engine.steps.package_steps import uses_package_pull_requests
 
 
 def start_labelled_issues(project: Project, store: RunRecord) -> list[str]:
-    """Begin a workflow for each open issue with a label of `issue_workflows` that had none; the features.
+    """Start a workflow for every open issue with a label in `issue_workflows` that has none yet.
 
-    None is run.
+    Return the new features. They are not run.
     """
-    starts = project.config.forge.issue_workflows
-    if not starts:
+    workflows = project.config.forge.issue_workflows
+    if not workflows:
         return []
 
     forge = open_forge(project).forge
-    begun = []
+    started = []
     features = (read_feature(store, slug) for slug in store.features())
     known = {find_issue_reference(feature.description) for feature in features if feature}
 
-    for label, workflow in starts.items():
+    for label, workflow in workflows.items():
         for issue in forge.list_issues(label):
-            wish = issue_to_description(issue.number, issue.title, issue.text)
-            if find_issue_reference(wish) not in known:
-                known.add(find_issue_reference(wish))
-                begun.append(
-                    start_workflow(project, store, workflow, wish, by=project.make_origin("forge"))
+            description = issue_to_description(issue.number, issue.title, issue.text)
+            reference = find_issue_reference(description)
+            if reference not in known:
+                known.add(reference)
+                started.append(
+                    start_workflow(
+                        project, store, workflow, description, by=project.make_origin("forge")
+                    )
                 )
 
-    return begun
+    return started
 
 
 def list_features_at_forge(project: Project, store: RunRecord) -> list[str]:
-    """The features whose next step is at the forge, or that of their packages can be."""
+    """Return the features whose next step, or that of a package, may be at the forge."""
     steps = (*FORGE_STEPS, Step.PACKAGES) if uses_package_pull_requests(project) else FORGE_STEPS
     active = (one.feature for one in read_workflows(store) if one.is_active)
     features = ((slug, read_feature(store, slug)) for slug in active)

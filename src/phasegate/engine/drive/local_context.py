@@ -1,7 +1,4 @@
-"""The desk of a driver on this machine.
-
-The store, its trails, and what an agent is told of the record.
-"""
+"""Build the driver context of this machine: store, trails, request handler and outside monitor."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from phasegate.storage.trails import TrailWriter
 def open_local_context(
     project: Project, store: Store, agent: str | None = None, stop: Cancelled | None = None
 ) -> Iterator[DriverContext]:
-    """What a driver works with here."""
+    """Open the trails and yield a driver context for this machine."""
     with TrailWriter.create(
         project.location, store.heads.path.parent, project.clock.new_id()
     ) as trails:
@@ -37,7 +34,7 @@ def make_driver_context(
     agent: str | None = None,
     stop: Cancelled | None = None,
 ) -> DriverContext:
-    """A desk on this machine, with whichever record and trails."""
+    """Build a driver context for this machine with the given record and trails."""
     return DriverContext(
         project=project,
         record=record,

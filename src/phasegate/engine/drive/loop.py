@@ -1,10 +1,8 @@
-"""One unit of work, a feature or a package, carried on.
+"""Run the steps of one unit of work, a feature or a package, and record their results.
 
-Take the step that is due, record what came of it.
-
-One thread decides and records; the others only run agents. A job is on record before it starts.
-Whoever ends this in between, a person or an error, ends the agents with it; their work is saved,
-and they are run again next time.
+One thread decides and records; other threads only run agents. A job is recorded before it starts.
+When the loop ends early, by a stop or an error, its agents are stopped too; their work is saved,
+and the jobs are repeated by the next run.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from phasegate.errors import Interrupted, StateConflict
 from phasegate.storage.row_events import job_started_event, trail_sealed_event
 from phasegate.storage.rows import TrailSeal
 
-# Whether somebody has cancelled
+# how often the stop flag is checked
 POLL_INTERVAL_S = 0.2
 S = TypeVar("S")
 E = TypeVar("E")
@@ -41,7 +39,7 @@ class _RunningJob(NamedTuple):
 
 
 class UnitLoop(Generic[S, E]):
-    """Carries one unit on. `show` hears which agents are at work."""
+    """Runs the steps of one unit. `on_agents_changed` receives the names of the running agents."""
 
     def __init__(
         self,
@@ -58,12 +56,12 @@ class UnitLoop(Generic[S, E]):
         self._clock = context.project.clock
         self._running_jobs: dict[str, _RunningJob] = {}
         self._reported_limits_s: dict[str, float] = {}
-        # When a try after an error may begin
+        # when a retry after an error may start, in monotonic seconds
         self._retry_at_s: dict[AgentRequest, float] = {}
         self._last_wait_notices: tuple[str, ...] = ()
 
     def run_step(self) -> None:
-        """Take the step that is due, with all the agents that it needs, and record it."""
+        """Run the step that is due, with the agents that it needs, and record its result."""
         self.raise_if_stopped()
         if self._steps.list_agent_requests(self._journal.state):
             self._run_agents()
@@ -71,29 +69,27 @@ class UnitLoop(Generic[S, E]):
             self._append_result(self._steps.run(self._journal.state, self._step_context.read()))
 
     def poll(self) -> bool:
-        """Take a step that may find nothing to do yet; whether it found something.
+        """Run a step that may still be waiting. Return True if it made progress.
 
-        What it waits for is told once.
+        The reason for waiting is reported when it changes, not on every poll.
         """
-        did = self._steps.run(self._journal.state, self._step_context.read())
+        result = self._steps.run(self._journal.state, self._step_context.read())
 
-        if did.events:
-            self._append_result(did)
-        elif did.notices != self._last_wait_notices:
-            self._last_wait_notices = did.notices
-            self._journal.notify(*did.notices)
+        if result.events:
+            self._append_result(result)
+            return True
 
-        return bool(did.events)
+        if result.notices != self._last_wait_notices:
+            self._last_wait_notices = result.notices
+            self._journal.notify(*result.notices)
+        return False
 
     def raise_if_stopped(self) -> None:
         if self._context.stop.is_set():
             raise Interrupted
 
     def close_lost_jobs(self, reason: str) -> None:
-        """Close the jobs that are open on record and that nobody runs any more.
-
-        What they left is saved.
-        """
+        """Close the open jobs that no process runs, and save their work."""
         jobs = self._steps.list_open_jobs(self._journal.state)
         project = self._context.project
         for job in jobs:
@@ -102,9 +98,12 @@ class UnitLoop(Generic[S, E]):
         self._steps.save_lost_work(self._journal.state)
         if jobs:
             rows = [row for job in jobs if (row := self._context.record.find_job(job)) is not None]
-            seen = {row.id: read_last_seen(project, row) for row in rows}
-            ends = (self._steps.make_lost_event(job, reason, seen.get(job, "")) for job in jobs)
-            self._journal.record(*ends, rows=[make_lost_row(row, seen[row.id]) for row in rows])
+            last_seen = {row.id: read_last_seen(project, row) for row in rows}
+            events = [
+                self._steps.make_lost_event(job, reason, last_seen.get(job, "")) for job in jobs
+            ]
+            lost_rows = [make_lost_row(row, last_seen[row.id]) for row in rows]
+            self._journal.record(*events, rows=lost_rows)
 
     def _append_result(self, result: StepResult[E]) -> None:
         self._journal.queue_notices(*result.notices)
@@ -118,33 +117,30 @@ class UnitLoop(Generic[S, E]):
             self._context.trails.forget(seal.job)
 
     def _append_trail_notes(self, notes: Sequence[TrailNote]) -> Iterator[TrailSeal]:
-        """Go on with the trails of jobs that have ended.
+        """Append to the trails of jobs that have ended; yield the new seals.
 
-        The new ends are recorded in the same step.
-
-        A crash before that record repeats the step, and its lines: a trail says then that it was
-        recovered in between.
+        The seals are recorded in the same append as the step. A crash before that repeats the step
+        and its entries; the trail then contains a note that it was recovered.
         """
         record = self._context.record
         trails = self._context.trails
 
-        for job, of_job in groupby(
-            sorted(notes, key=lambda note: note.job), key=lambda note: note.job
-        ):
+        by_job = sorted(notes, key=lambda note: note.job)
+        for job, job_notes in groupby(by_job, key=lambda note: note.job):
             seal = record.find_seal(job)
             if seal is None:
-                # Nobody saw the job's end
+                # A lost job: its trail was never closed
                 continue
 
             try:
                 trails.reopen(seal)
             except StateConflict as error:
                 self._journal.queue_notices(
-                    f"{error.message}; what was found out about the job since is not in it"
+                    f"{error.message}; later findings about the job are not in the trail"
                 )
                 continue
 
-            trails.append_entries(job, [(note.ts, note.entry) for note in of_job])
+            trails.append_entries(job, [(note.ts, note.entry) for note in job_notes])
             yield trails.close(job)
 
     # --- agents
@@ -155,7 +151,7 @@ class UnitLoop(Generic[S, E]):
                 self._run_agents_in_pool(pool)
         except Exception:
             self._journal.reload()
-            self.close_lost_jobs("it was stopped before its end")
+            self.close_lost_jobs("the job was stopped")
             raise
 
     def _run_agents_in_pool(self, pool: JobPool) -> None:
@@ -163,7 +159,7 @@ class UnitLoop(Generic[S, E]):
         while self._journal.due_step == due or pool.running:
             self.raise_if_stopped()
             if self._journal.due_step != due:
-                # One of several has blocked the work: what the others do is not wanted any more
+                # One of several agents has blocked the work: the others are not needed any more
                 pool.stop_all()
             elif not self._start_due_jobs(pool) and not pool.running:
                 self._context.stop.wait(POLL_INTERVAL_S)
@@ -174,64 +170,62 @@ class UnitLoop(Generic[S, E]):
                     self._record_job_end(result)
 
     def _start_due_jobs(self, pool: JobPool) -> int:
-        """Start every job whose time has come; how many that were."""
+        """Start every job that is due; return their number."""
         started = 0
 
-        for errand in self._steps.list_agent_requests(self._journal.state):
-            member = self._choose_available_agent(errand)
-            if member is not None:
-                self._start_job(pool, errand, member)
+        for request in self._steps.list_agent_requests(self._journal.state):
+            agent = self._choose_available_agent(request)
+            if agent is not None:
+                self._start_job(pool, request, agent)
                 started += 1
 
         return started
 
     def _choose_available_agent(self, request: AgentRequest) -> NamedAgent | None:
-        """Who does it now; None while a try must wait, or an agent rests and nobody stands in for
-        it.
+        """Return the agent for a job that can start now.
+
+        None during the back-off of a retry, or while the agent and its fallbacks are rate-limited.
         """
         if request.retries:
             if request not in self._retry_at_s:
                 wait_s = retry_backoff_s(request.retries, self._clock.random_fraction())
-                self._journal.notify(f"trying again in {wait_s:.0f} s")
+                self._journal.notify(f"retrying in {wait_s:.0f} s")
                 self._retry_at_s[request] = self._clock.monotonic_s() + wait_s
 
             if self._clock.monotonic_s() < self._retry_at_s[request]:
                 return None
 
-        desk = self._context
-        resting = desk.record.rate_limited_agents(self._clock.time_s())
-        wanted = desk.agent_override or request.agent_override or None
-        member = choose_agent(
-            place=desk.project,
+        rate_limited = self._context.record.rate_limited_agents(self._clock.time_s())
+        agent = choose_agent(
+            place=self._context.project,
             role=request.role,
             phase=request.phase,
-            requested=wanted,
-            limited_until_s=resting,
+            requested=self._context.agent_override or request.agent_override or None,
+            limited_until_s=rate_limited,
             authors=request.authors,
         )
 
-        until_s = resting.get(member.name, 0.0)
+        until_s = rate_limited.get(agent.name, 0.0)
+        if not until_s:
+            return agent
 
-        if until_s and self._reported_limits_s.get(member.name) != until_s:
-            self._reported_limits_s[member.name] = until_s
+        if self._reported_limits_s.get(agent.name) != until_s:
+            self._reported_limits_s[agent.name] = until_s
             self._journal.notify(
-                f"{member.name} is rate-limited until {format_time_of_day(until_s)}; "
+                f"{agent.name} is rate-limited until {format_time_of_day(until_s)}; "
                 "resumes automatically"
             )
 
-        if until_s:
-            return None
-
-        return member
+        return None
 
     def _start_job(self, pool: JobPool, request: AgentRequest, agent: NamedAgent) -> None:
-        desk = self._context
+        context = self._context
         job = self._clock.new_id()
         assigned = self._steps.assign_job(
             self._journal.state, request, agent, job, self._step_context.read()
         )
         assigned = assigned._replace(retries=request.retries, retry_reason=request.retry_reason)
-        admitted = admit_job(desk, assigned)
+        admitted = admit_job(context, assigned)
         self._journal.record(
             self._steps.make_started_event(request, assigned),
             rows=(job_started_event(admitted.started_row),),
@@ -241,7 +235,8 @@ class UnitLoop(Generic[S, E]):
         )
         self._report_agents()
         pool.start_job(
-            job, lambda announce: run_job(desk.project, desk.trails, assigned, admitted, announce)
+            job,
+            lambda register: run_job(context.project, context.trails, assigned, admitted, register),
         )
 
     def _record_job_end(self, result: TaskResult[JobEnd]) -> None:

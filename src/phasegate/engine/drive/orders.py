@@ -1,6 +1,6 @@
-"""What a person can order of a workflow: start it, and take each of its steps by hand.
+"""Execute the user's orders: start a workflow and advance, retry, resolve or cancel it.
 
-Every door calls these.
+Every interface calls these functions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def start_workflow(
     agent: str | None = None,
     by: OrderOrigin = UNKNOWN_ORIGIN,
 ) -> str:
-    """Begin a workflow; the slug of its feature."""
+    """Start a workflow; return the slug of its feature."""
     phases, noun = _find_phases(project, type_)
     description = description.strip()
     if not description and workflow_noun(type_, noun) is not None:
@@ -112,21 +112,19 @@ def start_workflow(
 
 
 def select_feature(project: Project, store: RunRecord, feature: str | None) -> str:
-    """The feature that an order is about: the one asked for, else the only one in work."""
+    """Return the feature of an order: the requested one, else the only active one."""
     workflows = read_workflows(store)
-    found = lifecycle.choose_workflow(workflows, feature)
-    if isinstance(found, Refusal):
+    chosen = lifecycle.choose_workflow(workflows, feature)
+    if isinstance(chosen, Refusal):
         if workflows and not any(one.is_active for one in workflows):
             _refresh_state_view(project, store, workflows[0].feature)
-        raise StateConflict(found.reason, found.hint)
+        raise StateConflict(chosen.reason, chosen.hint)
 
-    return found.feature
+    return chosen.feature
 
 
 def _refresh_state_view(project: Project, store: RunRecord, slug: str) -> None:
-    """A death between the last record and its view leaves a workflow in state.json that nobody
-    would go on with.
-    """
+    """Rewrite state.json: a crash after the last append leaves an ended workflow in it."""
     with feature_lock(project.location.locks_folder, slug, "show its end", project.now()):
         feature = read_feature(store, slug)
         write_state_view(project.root, feature.workflow if feature else None)
@@ -135,28 +133,28 @@ def _refresh_state_view(project: Project, store: RunRecord, slug: str) -> None:
 def advance_phase(
     project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN
 ) -> Feature:
-    """On to the next phase, from a passed gate."""
+    """Advance to the next phase after a passed gate."""
     return _lock_and_record(project, store, slug, "advance", Advanced(by))
 
 
 def retry_phase(
     project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN
 ) -> Feature:
-    """One more round of the phase, after a failed gate."""
+    """Start another round of the phase after a failed gate."""
     return _lock_and_record(project, store, slug, "retry", Retried(by))
 
 
 def escalate_feature(
     project: Project, store: RunRecord, slug: str, reason: str, by: OrderOrigin = UNKNOWN_ORIGIN
 ) -> Feature:
-    """Stop for a person."""
+    """Block a feature until the user resolves it."""
     return _lock_and_record(project, store, slug, "escalate", Escalated(reason, by=by))
 
 
 def resolve_blocker(
     project: Project, store: RunRecord, slug: str, resolution: str, by: OrderOrigin = UNKNOWN_ORIGIN
 ) -> Feature:
-    """A blocker is dealt with: the blocked step can be tried again."""
+    """Resolve a blocker, so that the blocked step is tried again."""
     return _lock_and_record(project, store, slug, "resolve", Resolved(resolution, by))
 
 
@@ -168,9 +166,9 @@ def return_to_phase(
     reason: str,
     by: OrderOrigin = UNKNOWN_ORIGIN,
 ) -> Feature:
-    """To an earlier phase, by its key, number or name.
+    """Return to an earlier phase, given by key, number or name.
 
-    Its gate and those behind it must pass again.
+    Its gate and the later ones must pass again.
     """
     return _lock_and_record(
         project, store, slug, "back", WentBack(_find_phase_key(store, slug, phase), reason, by)
@@ -186,15 +184,15 @@ def _find_phase_key(reader: RecordReader, slug: str, phase: str) -> str:
 def cancel_workflow(
     project: Project, store: RunRecord, slug: str, reason: str, by: OrderOrigin = UNKNOWN_ORIGIN
 ) -> tuple[str, ...]:
-    """End a workflow without a merge; the branches that are kept."""
+    """Cancel a workflow without a merge; return the branches that are kept."""
     feature = _lock_and_record(project, store, slug, "cancel", Cancelled(reason, by))
-    works = list_work_names(feature)
-    remove_checkouts(project, slug, works)
-    return tuple(list_feature_branches(project, slug, works))
+    names = list_work_names(feature)
+    remove_checkouts(project, slug, names)
+    return tuple(list_feature_branches(project, slug, names))
 
 
 class OrderRequest(NamedTuple):
-    """An order by its name, with what a person says to it; `phase` is where `back` goes."""
+    """An order by name with the user's text; `phase` is the target of `back`."""
 
     name: str
     text: str = ""
@@ -209,9 +207,10 @@ def execute_order(
     by: OrderOrigin = UNKNOWN_ORIGIN,
     seen_seq: int | None = None,
 ) -> None:
-    """Any order of a person; after `complete` the next run archives and merges.
+    """Execute an order by name. After `complete`, the next run archives and merges.
 
-    `seen` is the feature's last event that they decided on: what has moved on since is not touched.
+    `seen_seq` is the last event that the user has seen: the order is refused if the feature has
+    changed since.
     """
     events: dict[str, AnyFeatureEvent] = {
         "advance": Advanced(by),
@@ -224,11 +223,11 @@ def execute_order(
     }
 
     if order.name not in events:
-        raise ConfigError(f"there is no order {order.name!r}", f"known are: {', '.join(events)}")
+        raise ConfigError(f"unknown order {order.name!r}", f"available: {', '.join(events)}")
 
     if order.name in ORDERS_NEEDING_TEXT and not order.text.strip():
         raise ConfigError(
-            f"{order.name} needs a text", "say how it was resolved, or why; it is kept on record"
+            f"{order.name} needs a text", "describe the resolution or the reason; it is recorded"
         )
 
     feature = _lock_and_record(
@@ -245,13 +244,13 @@ def execute_order(
 
 
 def add_notice(project: Project, store: RunRecord, slug: str, text: str) -> None:
-    """Put on record what a person should know of a feature."""
+    """Record a notice for the user about a feature."""
     with lock_feature_journal(project, store, slug, "note") as journal:
         journal.notify(text)
 
 
 def refuse_if_incomplete(reader: RecordReader, slug: str) -> None:
-    """Say what is missing before a workflow can be completed, if something is."""
+    """Raise StateConflict if a workflow cannot be completed yet."""
     feature = read_feature(reader, slug)
     if feature:
         refused = lifecycle.complete(feature.workflow)
@@ -259,47 +258,46 @@ def refuse_if_incomplete(reader: RecordReader, slug: str) -> None:
         refused = Refusal(f"feature {slug} has no workflow")
 
     if isinstance(refused, Refusal):
-        raise StateConflict(
-            refused.reason, refused.hint or "phasegate status shows what is missing"
-        )
+        raise StateConflict(refused.reason, refused.hint or "see `phasegate status`")
 
 
 def check_gate(project: Project, store: RunRecord, slug: str) -> tuple[Feature, GateResult]:
     """Check the gate of the current phase.
 
-    It is on record only when the work of the phase is done.
+    The result is recorded only if the work of the phase is done.
     """
     with lock_feature_journal(project, store, slug, "gate") as journal:
         feature = journal.state
-        # Nothing may have been carried out yet
+        # The feature may not have run yet
         ensure_feature_branch(project.repository, slug, feature.base)
-        found = FeatureSteps(project, slug).check_gate(feature)
-        result = evaluate_phase_gate(feature, found)
+        event = FeatureSteps(project, slug).check_gate(feature)
+        result = evaluate_phase_gate(feature, event)
         if feature.workflow.stage is Stage.WORKING and feature.todo[:1] == (Step.GATE,):
-            feature = journal.record(found)
+            feature = journal.record(event)
 
         return feature, result
 
 
 def describe_workload(feature: Feature) -> str:
-    """How many phases and agent runs lie ahead, and the limits."""
+    """Describe the number of phases and agent runs of a workflow, and its limits."""
     runs = sum(_count_agent_runs(phase) for phase in feature.plan) + feature.workflow.merges
-    packages = any(phase.work is PhaseWork.PACKAGES for phase in feature.plan)
-    if packages:
+    more = ""
+    if any(phase.work is PhaseWork.PACKAGES for phase in feature.plan):
         more = ", and at least 2 for each work package"
-    else:
-        more = ""
 
     limits = feature.limits
     return (
-        f"{_pluralize(len(feature.plan), 'phase')}; at least {_pluralize(runs, 'agent run')}{more}. "
-        f"At most {limits.revisions} rounds a phase, {limits.retries} retries a run, "
-        f"{limits.parallel} packages at once."
+        f"{_pluralize(len(feature.plan), 'phase')}; "
+        f"at least {_pluralize(runs, 'agent run')}{more}. "
+        f"At most {limits.revisions} rounds per phase, {limits.retries} retries per run, "
+        f"{limits.parallel} packages in parallel."
     )
 
 
 def _pluralize(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {thing}"
+    return f"{number} {thing}s"
 
 
 def _count_agent_runs(phase: PhasePlan) -> int:
@@ -324,7 +322,7 @@ def _record_order(
 ) -> Feature:
     after = apply_or_refuse(journal.state if journal.is_started else None, event)
     if isinstance(after, Refusal):
-        raise StateConflict(after.reason, after.hint or "phasegate status shows where it stands")
+        raise StateConflict(after.reason, after.hint or "see `phasegate status`")
     return journal.record(event)
 
 
@@ -336,15 +334,15 @@ def _find_phases(project: Project, type_: str) -> tuple[tuple[str, ...], str | N
     if type_ not in WORKFLOWS:
         known = (*WORKFLOWS, *project.config.workflows)
         raise ConfigError(
-            f"there is no workflow {type_!r}{suggest_closest(type_, known)}",
-            f"known are: {', '.join(known)}",
+            f"unknown workflow {type_!r}{suggest_closest(type_, known)}",
+            f"available: {', '.join(known)}",
         )
 
     return WORKFLOWS[type_], None
 
 
 def _plan_phase(project: Project, key: str, phases: tuple[str, ...]) -> PhasePlan:
-    """What a phase does and demands: as shipped, or as the person configured it."""
+    """Return the work, artifacts and commands of a phase, as shipped or as configured."""
     shipped = get_phase(key)
     own = project.config.phases.get(key)
     artifacts = required_artifacts(key, phases, own.required_artifacts if own is not None else None)
@@ -364,7 +362,7 @@ def _plan_phase(project: Project, key: str, phases: tuple[str, ...]) -> PhasePla
 def _refuse_without_agents(
     project: Project, plan: tuple[PhasePlan, ...], agent: str | None
 ) -> None:
-    """Before anything begins, there is somebody for each role."""
+    """Refuse to start a workflow if a role has no agent."""
     roles = {
         PhaseWork.PLANNING: ("plan", "challenge"),
         PhaseWork.PACKAGES: ("implement", "review"),
@@ -378,7 +376,7 @@ def _refuse_without_agents(
 
 
 def _make_free_slug(project: Project, reader: RecordReader, description: str) -> str:
-    """The next number, and the first words of the description."""
+    """Make a slug from the next free number and the first words of the description."""
     taken = [
         *reader.features(),
         *list_features(project.root, specs_folder=project.config.paths.features),

@@ -1,10 +1,8 @@
-"""A work package carried through implementation, manifest, review and merge.
+"""Run a work package through implementation, manifest, review and merge.
 
-Decide, act, record, again.
-
-Every act is idempotent or recorded before and after, so that a dispatcher that was killed is
-followed by one that goes on. The rules say what is next (`core/machine/package_machine`); nothing
-here decides about the work.
+The loop decides, acts and records. Every action is idempotent, or recorded before and after, so
+that another dispatcher can continue after a crash. `core/machine/package_machine` decides which
+step is next; this module makes no decisions about the work.
 """
 
 from __future__ import annotations
@@ -49,20 +47,21 @@ from phasegate.sandbox.request import SandboxLevel
 from phasegate.storage.lock import feature_lock, named_lock
 from phasegate.storage.store import Store
 
-# Others check their merged trees meanwhile; a lock never outlives its process
+# Other packages check their merged trees while they hold the lock. A lock never outlives its
+# process.
 MERGE_LOCK_TIMEOUT_S = 6 * 3600.0
 ReportLine = Callable[[str], None]
 
 
 class Progress(NamedTuple):
-    """What is going on, for a person who watches."""
+    """The progress of a package, for a live display."""
 
     package: str
     state: PackageState
     round: int
     rounds: int
     step: PackageStep
-    # At work now
+    # running now
     agents: tuple[str, ...] = ()
 
 
@@ -72,10 +71,10 @@ ReportProgress = Callable[[Progress], None]
 class Stopped(NamedTuple):
     """The run ended because `project.stop` was set.
 
-    What its agents left is saved, and it can be gone on with.
+    The work of its agents is saved, and the run can be resumed.
     """
 
-    # A feature, or a package
+    # a feature or a package
     work: str
 
 
@@ -90,14 +89,11 @@ def dispatch_package(
     stop: Cancelled | None = None,
     by: OrderOrigin = UNKNOWN_ORIGIN,
 ) -> PackageReport | Stopped:
-    """Carry a package to DONE or BLOCKED, from wherever it stands.
-
-    `show` hears of each change of what is going on.
-    """
-    with open_local_context(project, store, agent, stop) as desk:
+    """Run a package from its current state to DONE or BLOCKED."""
+    with open_local_context(project, store, agent, stop) as context:
         try:
             report = drive_package(
-                context=desk,
+                context=context,
                 planned=planned,
                 by=by,
                 report_line=report_line,
@@ -134,35 +130,34 @@ def drive_package(
         project.location.locks_folder, name, f"dispatch {package.work_package_id}", project.now()
     ):
         phase = find_package_phase(context.record, package.feature_slug)
-        member = choose_agent(project, "implement", phase, context.agent_override)
-        settings = member.settings
+        agent = choose_agent(project, "implement", phase, context.agent_override)
+        settings = agent.settings
         planned = complete_package_document(project, context.record, planned, settings.timeout_s)
-        place = PackageWorkspace(
+        workspace = PackageWorkspace(
             project, planned, max(package.num_agents, settings.num_agents), phase
         )
         limits = PackageLimits(
             rounds=project.config.run.max_review_cycles,
             retries=settings.max_retries,
-            agents=place.agent_count,
+            agents=workspace.agent_count,
             losses=MAX_LOSSES,
         )
 
-        said = _read_user_remarks(context, package.feature_slug)
-        steps = PackageSteps(
-            place, said, _list_contestants(context, member) if place.agent_count == 1 else ()
-        )
-        teller = _ProgressReporter(package.work_package_id, report_line, report_progress)
+        contestants = _list_contestants(context, agent) if workspace.agent_count == 1 else ()
+        remarks = _read_user_remarks(context, package.feature_slug)
+        steps = PackageSteps(workspace, remarks, contestants)
+        reporter = _ProgressReporter(package.work_package_id, report_line, report_progress)
         unit = PackageUnit(package, limits, phase)
         journal = UnitJournal(
-            context.record, project.clock, unit, teller.on_transitions, teller.on_notice
+            context.record, project.clock, unit, reporter.on_transitions, reporter.on_notice
         )
         journal.start_timing()
-        teller.run = journal.state
+        reporter.run = journal.state
         with journal.finish_on_exit():
             _run_steps(
                 context=context,
                 journal=journal,
-                loop=UnitLoop(context, journal, steps, teller.on_agents_changed),
+                loop=UnitLoop(context, journal, steps, reporter.on_agents_changed),
                 by=by,
                 notices=notices,
                 poll_once=poll_once,
@@ -186,17 +181,14 @@ def _run_steps(
     notices: Sequence[str],
     poll_once: bool,
 ) -> None:
-    """Go on from what the journal says.
-
-    A job that nobody saw the end of is run again, from a clean beginning.
-    """
-    loop.close_lost_jobs("the dispatcher died before its end")
+    """Continue from the recorded state. Lost jobs are closed and run again."""
+    loop.close_lost_jobs("the dispatcher was killed")
     if journal.state.state is PackageState.BLOCKED:
-        journal.record(PackageResolved("dispatched again by a person", by))
+        journal.record(PackageResolved("dispatched again by the user", by))
     if notices:
         journal.notify(*notices)
 
-    patience = ForgePoller(context.project, journal, loop, poll_once)
+    poller = ForgePoller(context.project, journal, loop, poll_once)
     while (step := journal.state.step) is not PackageStep.STOP:
         if poll_once and step not in (*PACKAGE_FORGE_STEPS, PackageStep.CLEAN):
             return
@@ -206,8 +198,8 @@ def _run_steps(
             loop.run_step()
             continue
 
-        # One package of a feature after the other: each checks its merged tree once, however many
-        # there are.
+        # The packages of a feature merge one after the other: each checks its merged tree once,
+        # however many there are.
         name = f"merge-{journal.unit.slug}"
         locks = context.project.location.locks_folder
         with named_lock(locks, name, MERGE_LOCK_TIMEOUT_S, context.project.stop):
@@ -215,24 +207,23 @@ def _run_steps(
                 loop.run_step()
                 continue
 
-            found = patience.poll()
+            has_progress = poller.poll()
 
-        if not found and not patience.wait_for_next_poll():
+        if not has_progress and not poller.wait_for_next_poll():
             return
 
 
 def _list_contestants(context: DriverContext, default_agent: NamedAgent) -> tuple[str, ...]:
-    """The agents that each try a whole package, one an attempt; none where one tries it once."""
+    """Return the agent of every attempt of a contest; empty if there is only one attempt."""
     config = context.project.config
-    named = (
-        (default_agent.name,)
-        if context.agent_override
-        else config.run.competing_agents or (default_agent.name,)
-    )
+    names: Sequence[str] = (default_agent.name,)
+    if config.run.competing_agents and not context.agent_override:
+        names = config.run.competing_agents
+
     agents = {default_agent.name: default_agent.settings, **config.agents}
-    entrants = tuple(name for name in named for _ in range(agents[name].attempts_per_package))
-    if len(entrants) > 1:
-        return entrants
+    contestants = tuple(name for name in names for _ in range(agents[name].attempts_per_package))
+    if len(contestants) > 1:
+        return contestants
 
     return ()
 
@@ -253,17 +244,18 @@ def _make_report(planned: PlannedPackage, run: PackageRun) -> PackageReport:
 
 
 def list_sandbox_warnings(project: Project) -> tuple[str, ...]:
-    """A person should know that nothing holds an agent back, unless they asked for it."""
-    found = probe_level(SandboxLevel.WORKTREE)
-    if get_sandbox_level(project) is not None or found.is_supported:
+    """Return a warning if no sandbox is available, unless the user has configured that."""
+    probe = probe_level(SandboxLevel.WORKTREE)
+    if get_sandbox_level(project) is not None or probe.is_supported:
         return ()
     return (
-        f"no sandbox holds here ({found.problem}): what agents change elsewhere is found afterwards",
+        f"no sandbox is available ({probe.problem}): changes outside of the checkout are only "
+        "detected afterwards",
     )
 
 
 class _ProgressReporter:
-    """Tells a watcher what goes on with a package."""
+    """Reports the events and the progress of a package."""
 
     def __init__(self, name: str, report_line: ReportLine, report_progress: ReportProgress) -> None:
         self._name = name
@@ -289,7 +281,8 @@ class _ProgressReporter:
         self._report_line(f"{self._name}: {text}")
 
     def on_agents_changed(self, agents: tuple[str, ...]) -> None:
-        self._agents, run = agents, self.run
+        self._agents = agents
+        run = self.run
         self._report_progress(
             Progress(
                 package=self._name,

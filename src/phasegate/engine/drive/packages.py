@@ -1,6 +1,6 @@
-"""The packages of a feature side by side.
+"""Run the packages of a feature in parallel.
 
-Each in a thread of its own; one thread records their ends.
+Every package runs in a thread of its own; one thread records their ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from phasegate.errors import Interrupted
 
 
 class PackagePool:
-    """Carries out the packages that are due, as many at once as the feature's limits allow."""
+    """Runs the packages that are due, as many in parallel as the feature's limits allow."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PackagePool:
             raise failure
 
     def poll_once(self) -> None:
-        """Look once at those whose pull request is out, one after the other; no agent is started."""
+        """Poll the packages with an open pull request once, one by one. Starts no agent."""
         slug = self._journal.unit.slug
         waiting = [
             name for name, state in self._feature.packages.items() if state is PackageState.DOING
@@ -108,30 +108,31 @@ class PackagePool:
         return any(action.step is Step.PACKAGES for action in decide_feature_actions(self._feature))
 
     def _prepare_startable(self) -> tuple[str, ...]:
+        """Record the packages that start or have ended; return those to run."""
         names = [
             name
             for action in decide_feature_actions(self._feature, self._pool.running)
             for name in action.packages
         ]
-        fresh = [name for name in names if self._feature.packages[name] is not PackageState.DOING]
-        ended = [
-            came
+        new = [name for name in names if self._feature.packages[name] is not PackageState.DOING]
+        ends = [
+            end
             for name in names
-            if name not in fresh and (came := self._find_unrecorded_end(name)) is not None
+            if name not in new and (end := self._find_unrecorded_end(name)) is not None
         ]
-        for name in fresh:
+        for name in new:
             self._journal.record(PackageStarted(name))
 
-        for end in ended:
+        for end in ends:
             self._journal.record(end)
 
-        gone = {end.package for end in ended}
-        return tuple(name for name in names if name not in gone)
+        ended = {end.package for end in ends}
+        return tuple(name for name in names if name not in ended)
 
     def _find_unrecorded_end(self, name: str) -> PackageEnded | None:
-        """How a package ended in a run that died before it took that in.
+        """Return the end of a package that was blocked in a run that died before it recorded that.
 
-        A blocked one waits for a person, as ever.
+        The package waits for the user, as it would have done in that run.
         """
         rows = self._context.record.packages(self._journal.unit.slug)
         row = next((row for row in rows if row.id == name), None)
@@ -146,21 +147,20 @@ class PackagePool:
         return PackageEnded(name, PackageState.BLOCKED, row.reason, row.remediation)
 
     def _has_steps_since_start(self, name: str) -> bool:
-        """Whether anything happened to a package since it was begun.
+        """Return True if a package has advanced since its last start.
 
-        Else it is blocked from before, and resolved.
+        Otherwise its block is an older one that was resolved since.
         """
-        worked = False
+        has_steps = False
 
+        started = PackageStarted(name)
         for recorded in self._context.record.events(self._journal.unit.slug):
-            if recorded.kind == FEATURE_STEP and read_feature_step(
-                recorded.payload
-            ) == PackageStarted(name):
-                worked = False
+            if recorded.kind == FEATURE_STEP and read_feature_step(recorded.payload) == started:
+                has_steps = False
             elif recorded.kind == PACKAGE_STEP and read_package_step(recorded.payload)[0] == name:
-                worked = True
+                has_steps = True
 
-        return worked
+        return has_steps
 
     def _run_package(self, name: str) -> PackageReport:
         package = find_package(self._context.record, name, self._journal.unit.slug)
