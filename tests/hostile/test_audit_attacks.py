@@ -360,7 +360,7 @@ def test_heads_that_were_begun_anew_are_on_record_for_good(location: Location) -
         append_numbers(store, range(2))
     report = verify_audit(location)
     assert report.ok
-    assert "heads were missing and begun anew" in report.notes[0]
+    assert "heads were missing and restarted" in report.notes[0]
     subprocess.run(
         ["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True
     )

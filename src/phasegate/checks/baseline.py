@@ -1,4 +1,4 @@
-"""What failed before the work began, so that old failures are told from new ones.
+"""What failed before the work began, so that old failures can be distinguished from new ones.
 
 Tests are compared by name, the findings of linters and compilers line by line. An old failure is
 not the agent's: it does not reject, and the evidence lists it. With `already_failing = "stop"`

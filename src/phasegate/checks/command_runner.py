@@ -1,4 +1,4 @@
-"""The runner of checks: the project's own commands, each in a cage without secrets."""
+"""Run the project's own commands for checks, each in a sandbox without secrets."""
 
 from __future__ import annotations
 

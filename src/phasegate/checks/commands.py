@@ -55,7 +55,7 @@ _ESLINT_COUNTS = re.compile(
     r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M
 )
 _PYLINT_WARNING_BITS = 4 | 8 | 16
-# Commands are told that nobody watches: no watch mode, no hooks, no browsers, no byte code beside
+# Commands run unattended: no watch mode, no hooks, no browsers, no byte code beside
 # the sources. Colours are left to them: tests of a project may depend on NO_COLOR, and we read past
 # colours. One finding a line. What Cargo and Go fetch during the setup goes into the checkout,
 # where the commands after it look and the cache keeps it.
@@ -89,7 +89,7 @@ class PlanRunner:
         is_user_tree: bool = False,
         logs: Path | None = None,
     ) -> None:
-        """`is_persons` says that no agent wrote the tree.
+        """`is_persons`: no agent wrote the tree.
 
         Its setup may reach registries with credentials.
 
@@ -157,7 +157,7 @@ class PlanRunner:
         )
 
     def run_custom_command(self, line: str) -> CheckResult:
-        """Run a command line of a person's own, which may need the network.
+        """Run a command line of the user, which may need the network.
 
         Exit status 0 is a pass.
         """
@@ -265,7 +265,7 @@ class PlanRunner:
             return failed_check(
                 Purpose.SETUP,
                 "the folder is not in the tree any more",
-                "Put it back. A person can leave its commands out, by a table with this `root` in phasegate.toml.",
+                "Restore it, or leave its commands out with a table for this `root` in phasegate.toml.",
             )
 
         self.setup_result = run_setup(
@@ -398,7 +398,7 @@ class PlanRunner:
         return None
 
     def _excuse_old_failures(self, check: CheckResult, ran: CommandResult) -> CheckResult:
-        """Let old failures pass where a person decided so, if the runner named each one that
+        """Let old failures pass where the user decided so, if the runner named each one that
         failed.
         """
         tests = check.tests

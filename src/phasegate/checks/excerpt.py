@@ -26,7 +26,7 @@ def make_excerpt(text: str) -> str:
 
 
 def to_one_line(text: str, max_chars: int = 200) -> str:
-    """Foreign text inside a sentence of ours: one line, cut."""
+    """Return untrusted text for use inside a sentence: one line, truncated."""
     line = (
         sanitize_for_terminal(text[: 4 * max_chars]).replace("\n", " ").replace("\t", " ").strip()
     )

@@ -69,7 +69,7 @@ def gather_evidence(
     *,
     other_roots: Sequence[RootPlan] = (),
 ) -> Evidence:
-    """Check everything, whatever fails first: one round of mending should do.
+    """Check everything, whatever fails first, so that one round can fix everything.
 
     `beside` is asked of further roots.
     """

@@ -34,17 +34,17 @@ class Purpose(StrEnum):
 
 
 class RegistryAccessLevel(StrEnum):
-    """How far a command may reach package registries in the person's name."""
+    """How far a command may reach package registries on behalf of the user."""
 
     NONE = "none"
     ANONYMOUS = "without credentials"
-    USER = "with the person's credentials"
+    USER = "with the user's credentials"
 
 
 class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A purpose without a command is not asked for.
 
-    An empty command is one that a person left out on purpose.
+    An empty command was left out by the user on purpose.
     """
 
     # The folder of the checkout in which they are run
@@ -73,7 +73,7 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One program to run in a cage, where it can write to the checkout only.
+    """One program to run in a sandbox, where it can write to the checkout only.
 
     There is no field for variables to pass through: a check gets no keys. `access` names what a
     setup may be given to reach registries; the runner knows the values.
@@ -114,7 +114,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 class CommandRunner(Protocol):
-    """Runs a command in a cage without secrets.
+    """Run a command in a sandbox without secrets.
 
     A program that is not found ends with status 127, as in a shell.
     """

@@ -1,4 +1,4 @@
-"""How this person reaches package registries: variables and files that setups are given.
+"""How the user reaches package registries: variables and files that setups are given.
 
 A setup of a tree that no agent wrote gets all of it. One of an agent's tree gets it without
 credentials. Every other command gets nothing: it has no network, and an agent's code could read

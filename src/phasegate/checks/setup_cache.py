@@ -244,7 +244,10 @@ def _find_topmost_new(path: str, known: set[str]) -> str:
 
 
 def _plan_copies(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield what to copy from `source` to where. Common folders are descended into, links are not."""
+    """Yield what to copy from `source` to where.
+
+    Common folders are descended into, links are not.
+    """
     for child in source.iterdir():
         there = target / child.name
         if _is_folder(child) and _is_folder(there):

@@ -291,8 +291,8 @@ _TAP_FAILING = r"\s*not ok [0-9]+ (?:- )?(.+?)(?: # .*)?$"
 def _parse_tape(lines: list[str]) -> TestRun | None:
     """Tape says `# tests 5`, `# pass  5` and, if any, `# fail  1`: what it counts are assertions."""
     counts = _count_by_word(lines, r"# (?P<word>pass(?=  )|tests|fail) +(?P<number>[0-9]{1,8})$")
-    is_told = "tests" in counts and "pass" in counts
-    if is_told:
+    has_summary = "tests" in counts and "pass" in counts
+    if has_summary:
         return _make_test_run("tape", counts["pass"], counts["fail"], lines, _TAP_FAILING)
     return None
 
@@ -314,8 +314,8 @@ def _parse_ava(lines: list[str]) -> TestRun | None:
         lines, r"\s*(?P<number>[0-9]{1,8}) (?:tests? (?P<word>passed|failed)|uncaught exceptions?)$"
     )
     failing = r"\s*✘ (?:\[fail\]: )?(.+?)(?: Error thrown.*)?$"
-    is_told = "passed" in counts or "failed" in counts
-    if is_told:
+    has_summary = "passed" in counts or "failed" in counts
+    if has_summary:
         return _make_test_run(
             "ava", counts["passed"], counts["failed"] + counts[""], lines, failing
         )

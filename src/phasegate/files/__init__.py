@@ -2,7 +2,7 @@
 
 What is promised, by every function here that does not say otherwise:
 - No link is followed: not the last part of a path, and beneath an open folder no part of it. `open_beneath` refuses
-  every way out of its folder.
+  every path out of its folder.
 - Nothing waits. A pipe or a device is refused and not read.
 - Only plain files are read, and never more than a limit. With `one_name`, a file that has a second name is
   refused as well: that name may lie outside of the agent's folder.

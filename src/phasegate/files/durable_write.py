@@ -87,7 +87,7 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
     """Make the names durable in every folder from `top` downwards that was changed since a moment.
 
-    Others make and remove folders of their own meanwhile: one that has gone holds nothing that
+    Other processes create and remove folders concurrently: one that is gone holds nothing that
     could be lost.
     """
     try:
@@ -122,7 +122,7 @@ def sync_tree(top: Path) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Make durable all that anybody has written where a folder lies.
+    """Sync everything that was written to the file system of a folder.
 
     Agents sync nothing, and write anywhere in it.
     """
@@ -134,7 +134,7 @@ def sync_file_system(folder: Path) -> None:
     try:
         descriptor = open_folder(folder)
     except OSError:
-        # An agent removed it: whoever looks for the work says so
+        # An agent removed it: reported where the work is read
         return
 
     try:

@@ -1,4 +1,4 @@
-"""Keeping our folders out of the person's git, without a change to any file of their tree.
+"""Exclude Phasegate's folders from the user's git, without changing a file of their tree.
 
 For `init` too: light.
 """

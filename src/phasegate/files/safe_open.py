@@ -23,7 +23,7 @@ _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# The kernel gives up when something is renamed meanwhile, and asks to be called again
+# The kernel fails with EAGAIN when something is renamed concurrently
 _MAX_ATTEMPTS = 128
 
 

@@ -1,4 +1,4 @@
-"""Reading a text file that a person named: whatever is wrong with it is said by its name."""
+"""Read a text file that the user named; errors name the file."""
 
 from __future__ import annotations
 

@@ -11,20 +11,20 @@ K = TypeVar("K")
 
 
 class WriteAccessCache(Generic[K]):
-    """Asks the forge once for each person. Whom it does not know may not."""
+    """A cache of write access: asks the forge once per account; unknown accounts have none."""
 
     def __init__(self, has_write_access: Callable[[K], bool]) -> None:
         self._has_write_access = has_write_access
         self._cache: dict[K, bool] = {}
 
-    def __contains__(self, person: K) -> bool:
-        if person not in self._cache:
+    def __contains__(self, account: K) -> bool:
+        if account not in self._cache:
             try:
-                self._cache[person] = self._has_write_access(person)
+                self._cache[account] = self._has_write_access(account)
             except ApiError as error:
                 if error.status != 404:
                     raise
 
-                self._cache[person] = False
+                self._cache[account] = False
 
-        return self._cache[person]
+        return self._cache[account]

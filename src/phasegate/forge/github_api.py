@@ -1,4 +1,4 @@
-"""What GitHub and those that took over its API have in common."""
+"""The API that GitHub and Gitea share."""
 
 from __future__ import annotations
 

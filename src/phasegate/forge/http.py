@@ -54,7 +54,7 @@ class HttpResponse(NamedTuple):
 
 
 class ApiError(EnvironmentUnavailable):
-    """An answer that is no success, and that a person has to see to."""
+    """An error response that the user must handle."""
 
     def __init__(self, message: str, hint: str, status: int) -> None:
         super().__init__(message, hint)

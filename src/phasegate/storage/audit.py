@@ -70,7 +70,7 @@ def scan_trails(location: Location, log_folder: Path) -> _TrailInventory:
     journal already, even while other processes write.
     """
     files = {}
-    strangers = []
+    foreign_files = []
 
     for folder, folders, names in os.walk(location.trails_folder):
         here = Path(folder)
@@ -85,11 +85,11 @@ def scan_trails(location: Location, log_folder: Path) -> _TrailInventory:
                 key = here.name, path.stem
                 files[key] = scan_trail(read_trail(path), trail_origin(*key))
             else:
-                strangers.append(path)
+                foreign_files.append(path)
 
     open_trails = [trail for path in list_log_files(log_folder) for trail in read_open_trails(path)]
     return _TrailInventory(
-        files, tuple(strangers), {(trail.feature, trail.job): trail for trail in open_trails}
+        files, tuple(foreign_files), {(trail.feature, trail.job): trail for trail in open_trails}
     )
 
 
@@ -360,7 +360,7 @@ def _collect_rows(
             rows[_row_key(row)] = row
         if kind == "audit.adopted":
             lost = payload.decode("utf-8", "replace")
-            findings.add_note(f"entry {position}: heads were missing and begun anew here: {lost}")
+            findings.add_note(f"entry {position}: heads were missing and restarted here: {lost}")
 
         yield link
 

@@ -38,7 +38,7 @@ class RecordedHeads(NamedTuple):
     confirmed: tuple[ChainHead, ...]
     announced: ChainHead | None
     anchored: ChainHead | None
-    # Begun at a store that was there already, which the journal does not say yet
+    # Started at an existing store; not recorded in the journal yet
     is_adoption_pending: bool
 
     @property
@@ -65,7 +65,10 @@ class ChainHeadsFile:
         self.path = self.folder / "chain"
 
     def read(self) -> RecordedHeads | None:
-        """Return the recorded heads, or None if there is no file. Refuse a file of another origin."""
+        """Return the recorded heads, or None if there is no file.
+
+        Refuse a file of another origin.
+        """
         lines = self._read_lines(0)
         if lines is None:
             return None

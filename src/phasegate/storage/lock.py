@@ -52,7 +52,10 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
 def named_lock(
     folder: Path, name: str, timeout_s: float = MAX_LOCK_WAIT_S, stop: Event | None = None
 ) -> Iterator[None]:
-    """Lock a name that all processes of a repository share. Wait up to a limit, or until stopped."""
+    """Lock a name that all processes of a repository share.
+
+    Wait up to a limit, or until stopped.
+    """
     with _open_lock_file(folder / f"{name}.lock", allow_read_only=True) as descriptor:
         if not _wait_for_lock(descriptor, timeout_s, stop or Event()):
             raise StateConflict(

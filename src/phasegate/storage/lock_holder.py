@@ -58,7 +58,10 @@ def list_live_holders(folder: Path) -> dict[str, LockHolder]:
 
 
 def list_lock_names(folder: Path) -> set[str]:
-    """Return the names that have a lock file, held or not. One directory read for a thousand names."""
+    """Return the names that have a lock file, held or not.
+
+    One directory read for a thousand names.
+    """
     try:
         with os.scandir(folder) as found:
             files = [one.name for one in found if one.name.startswith("feature-")]

@@ -242,7 +242,10 @@ class StoreReader:
         return self._query_rows(type_, "")
 
     def begin_snapshot(self) -> ChainHead:
-        """Read everything as of now from here on, whatever is written. Return the end of the chain."""
+        """Read everything as of now from here on, whatever is written.
+
+        Return the end of the chain.
+        """
         with self._translate_errors():
             self._connection.execute("BEGIN")
         return self.chain_head()

@@ -92,7 +92,10 @@ class WorkflowRow(NamedTuple):
 
 
 class GateRow(NamedTuple):
-    """One check of a gate; `number` counts the checks of the feature. `reasons` has one per line."""
+    """One check of a gate; `number` counts the checks of the feature.
+
+    `reasons` has one per line.
+    """
 
     feature: str
     number: int

@@ -75,7 +75,10 @@ CREATE TABLE seal (
 
 
 def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
-    """Create a new store under a temporary name and rename it when complete. Callers hold the lock."""
+    """Create a new store under a temporary name and rename it when complete.
+
+    Callers hold the lock.
+    """
     if left := [
         other for other in (path, path.with_name(f"{path.name}-wal")) if os.path.lexists(other)
     ]:
@@ -188,7 +191,7 @@ def _has_wal(path: Path) -> bool:
 def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     """Return the version of the store; refuse a file that is not a store or has an unknown version."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    # Asked of SQLite and not of the file: whoever opens and closes that drops all locks of the
+    # Asked of SQLite and not of the file: opening and closing it would drop all locks of the
     # process on it, and another process takes itself for the last one and removes the log in use
     # (sqlite.org/howtocorrupt.html).
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()

@@ -1,4 +1,7 @@
-"""Write `.isdlc/state.json` as a view of the store, for other tools. Phasegate does not rely on it."""
+"""Write `.isdlc/state.json` as a view of the store, for other tools.
+
+Phasegate does not rely on it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from phasegate.files.durable_write import remove_stale_temp_files, replace_file_
 from phasegate.storage.state_file import STATE_PATH, read_state_file
 
 FOREIGN_STATE_BACKUP_NAME = "state.json.kept"
-_HINT = "remove what stands in its place; state.json is made anew from the store"
+_HINT = "remove what is in its place; state.json is regenerated from the store"
 
 
 def format_state(state: dict[str, object]) -> str:

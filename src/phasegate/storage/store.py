@@ -44,7 +44,7 @@ MAX_POSITION = 1 << 62
 
 
 class _HeadsAdopted(msgspec.Struct, frozen=True):
-    # The heads that were not there, and began anew
+    # The heads that were missing and were restarted
     lost: list[str]
 
 
@@ -167,11 +167,11 @@ class Store(WritableStore):
         # In a state folder; a copy of the repository has another place there
         below = self.heads.path.parts[-4:]
         with suppress(msgspec.MsgspecError):
-            begun = [
+            started = [
                 Path(lost) for one in since for lost in read_json(one.payload, _HeadsAdopted).lost
             ]
             if other := [
-                path for path in begun if path.parts[-4:] == below and path != self.heads.path
+                path for path in started if path.parts[-4:] == below and path != self.heads.path
             ]:
                 return StateConflict(
                     f"the store {self.location.store_path} was used with another state folder: "
@@ -222,8 +222,8 @@ class Store(WritableStore):
                 read_anchor(self.location.git_dir)
             ):
                 raise StateConflict(
-                    f"{ANCHOR_REF} was removed or moved back by somebody else while it was in use",
-                    "what was recorded is safe: the next command puts it on record and goes on",
+                    f"{ANCHOR_REF} was removed or moved back by another process while it was in use",
+                    "what was recorded is safe: the next command records this and continues",
                 )
 
             write_anchor(self.location.git_dir, Anchor(self.store_id, head.entries, head.hash))
@@ -332,7 +332,7 @@ def _create_store_with_heads(location: Location, new_store_id: str, schema: Sche
     if max(counts):
         raise StateConflict(
             f"the store {location.store_path} is missing, and {max(counts)} entries were recorded in it",
-            f"put back .phasegate; or, to start anew on purpose: git update-ref -d {ANCHOR_REF}",
+            f"restore .phasegate; or, to start a new journal on purpose: git update-ref -d {ANCHOR_REF}",
         )
 
     start = ChainHead(0, chain_origin_hash(store_id))

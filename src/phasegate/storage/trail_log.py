@@ -29,7 +29,7 @@ from phasegate.files.durable_write import sync_folders, write_all, write_durably
 from phasegate.storage.lock import is_held_elsewhere
 
 _HEADER = b"phasegate-open-trails 1\n"
-# `recover` holds the lock for a moment to see whether anybody else does
+# `recover` holds the lock for a moment to see whether another process does
 _LOCK_PROBE_TIMEOUT_S = 0.05
 _PREALLOCATED_BYTES = 1 << 16
 _OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -96,7 +96,7 @@ def _close_log_trails(
             is_sealed = job in seals and seals[job].hash == trail.last_hash
 
             if is_sealed or (kept != trail.content and kept.startswith(trail.content)):
-                # It died between the seal and forgetting; or another machine went on with it
+                # It died between the seal and forgetting; or another machine continued it
                 trails.forget(job)
             elif not trail.content.startswith(kept):
                 found.append(
@@ -104,7 +104,7 @@ def _close_log_trails(
                         trail.feature,
                         job,
                         len(trail.lines),
-                        "another machine went on without its end",
+                        "another machine continued without its end",
                     )
                 )
             else:
@@ -125,7 +125,7 @@ def _close_and_seal(
         )
 
     try:
-        # Nothing is begun where its end cannot be recorded
+        # Nothing is started whose end cannot be recorded
         store.last_seq(feature)
     except DivergedHistory as error:
         return TrailRecovery(feature, job, entries, error.message)

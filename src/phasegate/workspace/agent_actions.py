@@ -59,10 +59,12 @@ def _is_in_tree(tree: Mapping[str, str], path: str, found: DiskEntry | None) -> 
 
 
 def _commit_actions(
-    observation: Observation, taken: str | None, at_s: float
+    observation: Observation, harvested: str | None, at_s: float
 ) -> Iterator[AgentAction]:
     ids = [commit.id for commit in observation.history.commits]
-    for commit in observation.history.commits[ids.index(taken) + 1 if taken in ids else 0 :]:
+    for commit in observation.history.commits[
+        ids.index(harvested) + 1 if harvested in ids else 0 :
+    ]:
         # Git cuts the second off in which the files were written
         at_s = max(at_s, float(commit.author.when_s) + 1)
         yield AgentAction(at_s=at_s, sha=commit.id, message=commit.subject)
@@ -75,7 +77,7 @@ def _file_action(root: int, hash_name: str, path: str, found: DiskEntry | None) 
     try:
         content = read_unchanged_content(root, path, found, hash_name)
     except StateConflict:
-        # Whoever takes it over will say so
+        # Reported by the harvest
         return AgentAction(_modified_at_s(root, path), path)
 
     is_text = found.link_target is None and b"\0" not in content[:8_000]

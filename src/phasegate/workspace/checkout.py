@@ -75,13 +75,13 @@ class CheckoutRecord(msgspec.Struct, frozen=True):
     set_aside: tuple[str, ...]
     # What we wrote into the agent's git directory, where it matters
     git_files: dict[str, str]
-    # Those that were ever taken over from here
+    # Commits that were ever harvested from here
     paths: tuple[str, ...] = ()
     # The branch's commit that the next harvest merges with the start, after a conflict
     joins: str | None = None
     # The branch's commit after the last harvest from here
     tip: str | None = None
-    # The agent's own commit up to which its history was taken over
+    # The agent's own commit up to which its history was harvested
     taken: str | None = None
     # The head of the feature's branch when it was made; empty: the start
     base: str = ""

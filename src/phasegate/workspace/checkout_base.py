@@ -88,7 +88,7 @@ def reset_to_feature_head(repository: Repository, assignment: Assignment) -> Sta
     """Reset the package's branch to the head of the feature branch."""
     refs, feature, own = _read_heads(repository, assignment)
     if not move_branch(repository, assignment.branch, own, feature):
-        raise StateConflict(f"{assignment.branch} moved meanwhile", "dispatch again")
+        raise StateConflict(f"{assignment.branch} moved concurrently", "dispatch again")
     return StartPoint(start=feature, base=feature, refs=refs)
 
 
@@ -113,7 +113,10 @@ def _read_heads(
 
 
 def move_branch(repository: Repository, branch: str, old: str | None, new: str) -> bool:
-    """Move a branch; return False if another process did. A user's checkout in the way is an error."""
+    """Move a branch; return False if another process did.
+
+    A user's checkout in the way is an error.
+    """
     if old == new:
         return True
 

@@ -134,7 +134,10 @@ def inspect_path(
 
 
 def _git_mode(mode: int) -> str:
-    """Return the git mode. Only the owner's execute bit counts; setuid and setgid are spelled out."""
+    """Return the git mode.
+
+    Only the owner's execute bit counts; setuid and setgid are spelled out.
+    """
     if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
         return f"{mode:06o}"
     if mode & stat.S_IXUSR:

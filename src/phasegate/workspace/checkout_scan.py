@@ -38,7 +38,7 @@ class CheckoutStart(NamedTuple):
     # Of the file system that holds the checkout, after the last file was written
     stamp_ns: int
     hash_name: str
-    # Paths of ours that are not looked at
+    # Phasegate's own paths, which are not scanned
     set_aside: frozenset[str] = frozenset()
 
 

@@ -1,4 +1,4 @@
-"""A tree written into an empty folder, for checks and for whoever must see exactly what was
+"""Write a tree into an empty folder, for checks and reviewers who must see exactly what was
 harvested.
 
 Bytes are written as they are: no filter, no line ends, no keywords. A symbolic link that does not

@@ -1,6 +1,6 @@
 """All that a machine has of a feature's code, as one commit.
 
-Its refs, and how to make its checkouts anew.
+Its refs, and how to recreate its checkouts.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def set_refs(repository: Repository, refs: Mapping[str, str | None], reason: str
         )
 
     if moved is not None:
-        raise StateConflict(f"{moved.ref} was moved by somebody else", "run again")
+        raise StateConflict(f"{moved.ref} was moved by another process", "run again")
 
 
 def _branch_of_copy(kept: str) -> str:
@@ -158,9 +158,9 @@ def import_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) ->
 
     What only this one has is saved under numbers of its own.
     """
-    if strangers := sorted(ref for ref in wanted if not _belongs_to_feature(slug, ref)):
+    if foreign := sorted(ref for ref in wanted if not _belongs_to_feature(slug, ref)):
         raise StateConflict(
-            f"the code of {slug} at the remote names {strangers[0]}, no ref of it",
+            f"the code of {slug} at the remote names {foreign[0]}, which is not a ref of it",
             "see who wrote it",
         )
 

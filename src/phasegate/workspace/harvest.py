@@ -1,8 +1,8 @@
-"""Allowed changes become commits on the package's branch, in the person's repository.
+"""Commit allowed changes to the package's branch, in the user's repository.
 
-An agent's own commits are taken over one by one, with author and message, each cut down to the
-allowed paths; what it left uncommitted follows in a commit of ours. The last tree is the start plus
-the allowed changes on the disk, byte for byte, whatever the agent's git says: that is computed
+An agent's own commits are harvested one by one, with author and message, each cut down to the
+allowed paths; what it left uncommitted follows in a commit by Phasegate. The last tree is the start
+plus the allowed changes on the disk, byte for byte, whatever the agent's git says: that is computed
 twice, and compared.
 """
 
@@ -67,7 +67,7 @@ class HarvestedCommit(NamedTuple):
 class Harvest(NamedTuple):
     """What came in.
 
-    `left_out` were changed and not allowed; `note` says why a history was not taken over.
+    `left_out` were changed and not allowed; `note` says why a history was not harvested.
     """
 
     tip: str
@@ -77,7 +77,7 @@ class Harvest(NamedTuple):
 
 
 class HarvestConflict(NamedTuple):
-    """Somebody else changed the same paths on the package's branch meanwhile.
+    """Another process changed the same paths on the package's branch.
 
     Nothing was changed.
     """
@@ -101,7 +101,7 @@ def harvest_checkout(
     with checkout_lock(checkout.repository, checkout.assignment.name):
         current = find_checkout(checkout.repository, checkout.assignment)
         if current is None or current.start != checkout.start:
-            raise StateConflict(f"{checkout.folder} was replaced meanwhile", "dispatch again")
+            raise StateConflict(f"{checkout.folder} was replaced concurrently", "dispatch again")
 
         current = _settle_pending_harvest(current)
         commits, committed, note = _find_replayable_commits(current, observation, allowed, limits)
@@ -162,7 +162,7 @@ def _find_replayable_commits(
 
     ids = [record.start, *(commit.id for commit in history.commits)]
     if (record.taken or record.start) not in ids:
-        return [], [], "the agent rewrote commits that were taken over before"
+        return [], [], "the agent rewrote commits that were harvested before"
 
     commits = list(history.commits[ids.index(record.taken or record.start) :])
     try:

@@ -1,6 +1,4 @@
-"""What a job left in its checkout, as commits of ours.
-
-Another machine can make the checkout anew from them.
+"""Save what a job left in its checkout as commits, from which another machine can recreate it.
 
 Nothing of the agent's git is passed on but what was read from it. A checkout that holds a key that
 was lent to the agent is not passed on at all.
@@ -61,7 +59,7 @@ class JobSnapshot(msgspec.Struct, frozen=True):
 
 
 class CheckoutSnapshot(msgspec.Struct, frozen=True):
-    """What must be known of a checkout to make it anew, besides what lies in it."""
+    """What is needed to recreate a checkout besides its content."""
 
     left: JobSnapshot
     start: str

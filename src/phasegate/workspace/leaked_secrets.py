@@ -1,4 +1,4 @@
-"""Keys that were lent to an agent, looked for in all that would be taken over from its checkout."""
+"""Search everything that would be harvested from a checkout for secrets given to the agent."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 First the merged tree, to be tested; then the ref, by compare and swap.
 
 A conflict is a value. No side is ever preferred, and nothing is in a merge that was not tested: if
-the target has moved meanwhile, the merge is prepared anew.
+the target has moved in the meantime, the merge is prepared again.
 """
 
 from __future__ import annotations

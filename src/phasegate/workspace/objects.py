@@ -1,8 +1,8 @@
-"""Blobs and commits written into the person's object store, as raw bytes, without an index or a
+"""Write blobs and commits into the user's object store, as raw bytes, without an index or a
 work tree.
 
 `git fast-import` does it: one process for any number of objects. It works on a git directory that
-is thrown away, so no ref of the person's is touched; refs move later, by compare and swap.
+is thrown away, so no ref of the user is touched; refs move later, by compare and swap.
 """
 
 from __future__ import annotations

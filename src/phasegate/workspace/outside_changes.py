@@ -1,10 +1,10 @@
 """What lies outside of a checkout.
 
-Refs, the person's files, the parts of their git directory that steer it.
+Refs, the user's files, the parts of their git directory that configure it.
 
 Where a sandbox holds, nothing there can change. Where none does, this tells afterwards what changed
-while an agent ran. What our own processes moved meanwhile is known (`move_log`). Who did the rest
-cannot be told: the person may have.
+while an agent ran. Moves by our own processes are known (`ref_log`). Who did the rest
+is unknown: it may be the user.
 """
 
 from __future__ import annotations

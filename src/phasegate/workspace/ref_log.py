@@ -1,11 +1,11 @@
-"""What our own processes move in the person's repository, written down before it moves.
+"""Log ref moves of our own processes in the user's repository before they are made.
 
 Where no sandbox holds, an agent's run is followed by a look at everything that changed outside of
-its checkout. What we did meanwhile, in this process or another, must be told from it exactly: by
+its checkout. Our own changes, in this process or another, must be distinguished exactly: by
 the name, the old and the new object.
 
-The log is written under the lock of the repository and kept short. Whoever looks back further than
-it reaches finds fewer moves than there were, and takes the others for somebody else's.
+The log is written under the lock of the repository and kept short. A reader that looks back
+further than it reaches finds fewer moves, and attributes the others to unknown processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RefMove(NamedTuple):
 
     It must not exist), and the one it gets (None: it goes).
 
-    A file of the person's checkout is moved too: its absolute path, and the blobs.
+    A file of the user's checkout is moved too: its absolute path, and the blobs.
     """
 
     name: str

@@ -16,7 +16,7 @@ from phasegate.workspace.user_checkout import Obstacle, find_checkout_on_ref, lo
 BRANCH_PREFIX = "refs/heads/"
 SAVED_PREFIX = "refs/phasegate/saved/"
 BRANCH_COPY_PREFIX = (
-    # Where each branch of ours was when we last moved it: a person may delete the branch
+    # Where each of our branches was when we last moved it: a user may delete the branch
     "refs/phasegate/heads/"
 )
 _FEATURE_BRANCH_PREFIX = f"{BRANCH_PREFIX}feat/"
@@ -72,7 +72,10 @@ def advance_branch(  # noqa: C901
     new: str,
     reason: str,
 ) -> RefMoved | Obstacle | None:
-    """Move a branch by compare and swap. A user's checkout of it is moved along, or nothing moves."""
+    """Move a branch by compare and swap.
+
+    A user's checkout of it is moved along, or nothing moves.
+    """
     ref = BRANCH_PREFIX + branch
     if old is not None and old != new:
         checkout = find_checkout_on_ref(repository, ref)

@@ -126,12 +126,12 @@ def push_refs(repository: Repository, remote: Remote, *moves: RefMove) -> tuple[
     if said.exit_code == 0:
         return PushResult.DONE, ""
 
-    told = said.stdout.decode(errors="replace") + said.stderr.decode(errors="replace")
-    rejected = " ".join(line for line in told.splitlines() if line.startswith(("!", "remote:")))[
+    output = said.stdout.decode(errors="replace") + said.stderr.decode(errors="replace")
+    rejected = " ".join(line for line in output.splitlines() if line.startswith(("!", "remote:")))[
         :500
     ]
     if not rejected:
-        raise _remote_error(remote, told)
+        raise _remote_error(remote, output)
 
     there = list_remote_refs(repository, remote, *(move.name for move in moves))
     if all(there.get(move.name) == move.new for move in moves):
@@ -142,7 +142,10 @@ def push_refs(repository: Repository, remote: Remote, *moves: RefMove) -> tuple[
 
 
 def find_push_problem(repository: Repository, remote: Remote) -> str:
-    """Return why the remote would reject a push; empty if it would not. Nothing is changed there."""
+    """Return why the remote would reject a push; empty if it would not.
+
+    Nothing is changed there.
+    """
     head = resolve_commit(repository, "HEAD")
     said = _run(
         repository,

@@ -76,7 +76,7 @@ def open_trash_folder(parent: Path) -> Iterator[TrashFolder]:
     try:
         with ExitStack() as stack:
             descriptor = None
-            # Somebody may take it for a left one before we hold it
+            # Another process may take it for a stale one before we lock it
             while descriptor is None:
                 descriptor = _open_locked(
                     stack, Path(tempfile.mkdtemp(prefix=_TRASH_PREFIX, dir=parent))

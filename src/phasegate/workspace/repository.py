@@ -24,7 +24,7 @@ FALLBACK_IDENTITY = Identity("Phasegate", "phasegate@localhost")
 # Bytes are stored and written as they are: this file wins over every `.gitattributes` of a tree.
 RAW_ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !crlf\n"
 _MAX_READ_BYTES = 512 * 1024**2
-# Of one blob: manifests, ignore rules and documents are asked for again and again
+# Of one blob: manifests, ignore rules and documents are requested repeatedly
 _MAX_CACHED_BLOB_BYTES = 256 * 1024
 _STALE_AFTER_S = 24 * 3600
 _BLOB_CACHE: LruCache[tuple[GitPaths, str], bytes] = LruCache(32 * 1024**2)
@@ -81,7 +81,8 @@ def open_repository(folder: Path) -> Repository:
 
     if not all(line.isprintable() for line in lines):
         raise ConfigError(
-            f"{folder!a}: its path is not plain text", "agents are told it: move the repository"
+            f"{folder!a}: its path is not plain text",
+            "agents get it in their prompt: move the repository",
         )
 
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
@@ -261,7 +262,7 @@ def read_blobs(place: GitPaths, object_ids: Iterable[str]) -> Mapping[str, bytes
 
 
 LIST_FILES_TIMEOUT_S = 120
-# Nothing that the repository or the person configured is run or changes the answer.
+# Nothing that the repository or the user configured is run or changes the answer.
 _GIT_SETTINGS = (
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",

@@ -2,8 +2,8 @@
 
 Both are `flock`s: the kernel gives them back when their holder dies. The lock of the repository is
 also the standard output of each git that changes something under it, so it is held until that git
-has ended, even if we are killed. Whoever gets it therefore knows that every earlier holder, and
-each git that it started, is dead.
+has ended, even if we are killed. A process that gets it therefore knows that every earlier holder,
+and each git that it started, is dead.
 
 A holder writes down which lock files its git is about to make. The next one finds the list only if
 its writer died.

@@ -199,5 +199,5 @@ def save_commit(
         moved = move_refs(repository, lock, [RefMove(ref, None, commit)], f"save {name}")
 
     if moved is not None:
-        raise StateConflict(f"{ref} was made by somebody else", "try again")
+        raise StateConflict(f"{ref} was created by another process", "try again")
     return ref

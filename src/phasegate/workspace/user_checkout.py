@@ -33,7 +33,7 @@ _GIT_OPERATIONS = {
     "rebase-merge": "a rebase",
     "rebase-apply": "a rebase",
 }
-# How the person's files are written; nothing here can name a program.
+# How the user's files are written; nothing here can name a program.
 _FILE_SETTINGS = (
     "autocrlf",
     "eol",
@@ -149,7 +149,7 @@ class CheckoutMove:
         try:
             return self._try_apply()
         except GitFailed as error:
-            # An index of a kind that only the person's own git can read, for instance
+            # An index of a kind that only the user's own git can read, for instance
             return Obstacle(self._checkout.folder, error.message)
 
     def _try_apply(self) -> Obstacle | None:

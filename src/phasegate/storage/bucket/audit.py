@@ -2,8 +2,8 @@
 
 The copy in a bucket, held against itself and against the store here, if there is one.
 
-The bucket alone is enough: chain, trails and papers are there with their hashes. Nothing is passed
-over: a page, a trail or a paper that is missing is as much a problem as one that was changed.
+The bucket alone is enough: it has the chain, trails and documents with their hashes. A missing
+page, trail or document is a problem, like a changed one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RETRY_DELAY_S = 0.3
 def verify_bucket(bucket: Bucket, location: Location | None) -> AuditReport:
     """Check what the bucket holds: of the repository here if it has a store, else of every one.
 
-    Somebody may be copying meanwhile, and a trail comes before its page: so what is wrong is looked
+    Another process may be copying, and a trail comes before its page: so what is wrong is checked
     at again.
     """
     for number in range(_MAX_ATTEMPTS):
@@ -133,19 +133,19 @@ class _BucketChain:
             self._findings.add_problem(f"store {self.store}", str(error))
 
     def check_contents(self) -> int:
-        """Check every trail against its last seal, every paper against its hash.
+        """Check every trail against its last seal, every document against its hash.
 
         How many trails there are.
         """
         for seal in self._seals.values():
             _check_trail(self._bucket, seal, self._findings)
 
-        for paper in sorted(self._document_hashes):
-            stored = self._bucket.get(f"{DOCUMENTS_FOLDER}/{paper}")
+        for digest in sorted(self._document_hashes):
+            stored = self._bucket.get(f"{DOCUMENTS_FOLDER}/{digest}")
             if stored is None:
-                self._findings.add_problem(f"paper {paper}", "is missing in the bucket")
-            elif sha256(stored.data).hexdigest() != paper:
-                self._findings.add_problem(f"paper {paper}", "was changed in the bucket")
+                self._findings.add_problem(f"document {digest}", "is missing in the bucket")
+            elif sha256(stored.data).hexdigest() != digest:
+                self._findings.add_problem(f"document {digest}", "was changed in the bucket")
 
         return len(self._seals)
 
@@ -159,7 +159,7 @@ def _check_trail(bucket: Bucket, seal: TrailSeal, findings: Findings) -> None:
         reading = None
 
     if reading and not reading.broken and reading.lines > seal.lines:
-        why = "lines were added, or somebody is copying now: then verify again"
+        why = "lines were added, or a copy is in progress: then verify again"
         findings.add_problem(
             f"trail {'/'.join(key)} line {seal.lines + 1}", f"is not covered by the chain: {why}"
         )

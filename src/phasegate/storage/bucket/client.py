@@ -92,7 +92,7 @@ def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -
             "timeout": f"{REQUEST_TIMEOUT_S}s",
             "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
         },
-        # Whoever calls knows how long to be patient, and repeats the same bytes
+        # The caller decides how long to retry, and repeats the same bytes
         retry_config={"max_retries": 0},
     )
 
@@ -235,9 +235,9 @@ class Bucket:
 def retry_with_backoff(
     call: Callable[[], T], should_give_up: Callable[[], bool], wait: Callable[[float], bool]
 ) -> T:
-    """Ask again what is away, less and less often, with the same call.
+    """Repeat a call with exponential back-off while the bucket is unavailable.
 
-    `wait` says whether somebody wants an end.
+    `wait` returns True if a stop was requested.
     """
     pause_s = _INITIAL_BACKOFF_S
 

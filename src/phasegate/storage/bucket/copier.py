@@ -4,8 +4,9 @@
     papers/{sha256}                 evidence, artifacts and prompts, by content
     chain/{store id}/{number}       pages of the chain: entries in order, with their hashes
 
-What is not in the bucket yet is known from the journal: everything behind the last page. So whoever
-is killed, or finds nobody there, loses nothing, and a second copier finds what the first has done.
+What is not in the bucket yet is known from the journal: everything behind the last page. So a
+process that is killed, or finds nobody there, loses nothing, and a second copier finds what the
+first has done.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class BucketCopier:
         self._progress_path = get_heads_folder(location, reader.store_id) / "copied"
         self._copied_head: ChainHead | None = None
         self._copied_position = 0
-        # Papers that need not be looked for again
+        # Documents that need not be looked up again
         self._copied_documents: set[str] = set()
 
     @property
@@ -138,14 +139,16 @@ class BucketCopier:
             return False
 
         lacking: list[str] = []
-        papers = {paper for entry in entries for paper in _DIGEST.findall(entry.payload.encode())}
+        digests = {
+            digest for entry in entries for digest in _DIGEST.findall(entry.payload.encode())
+        }
         for seal in seals:
-            papers |= self._copy_trail(seal, lacking)
+            digests |= self._copy_trail(seal, lacking)
 
         copied = tuple(
             sorted(
                 name
-                for name in (one.decode() for one in papers)
+                for name in (one.decode() for one in digests)
                 if self._copy_document(name, lacking)
             )
         )
@@ -178,7 +181,7 @@ class BucketCopier:
         return {*_DIGEST.findall(content)}
 
     def _copy_document(self, name: str, missing: list[str]) -> bool:
-        """Copy the paper of a hash, if the hash is one of a paper; whether it is in the bucket."""
+        """Copy the document of a hash, if there is one. Return True if it is in the bucket."""
         if name in self._copied_documents:
             return True
 
@@ -188,7 +191,7 @@ class BucketCopier:
         if data is None:
             return False
         if sha256(data).hexdigest() != name:
-            missing.append(f"paper {name}: it was changed")
+            missing.append(f"document {name}: it was changed")
             return False
 
         self._bucket.create(f"{DOCUMENTS_FOLDER}/{name}", data)

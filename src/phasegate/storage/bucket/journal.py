@@ -9,7 +9,7 @@ A step is one object that is made once, so it is there as a whole or not at all,
 alone takes it. What is asked of the record is answered from a copy here, a store in memory or in a
 file, which follows the logs: a feature's own journal at each question, and every few seconds those
 that the heads name. So a look costs as much as what is new, however many features there are. What
-another has recorded within a step that goes on is seen within a minute.
+another process records within a running step is seen within a minute.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _POLL_SCHEDULES: dict[Path, _PollSchedule] = {}
 class BucketStore(WritableStore):
     """Fulfils `ports.RunRecord`; threads may share it.
 
-    Its bucket is a patient one: no record goes on without it.
+    Its bucket retries: nothing can be recorded without it.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class BucketStore(WritableStore):
     def _check_same_bucket(self, copy_path: Path) -> None:
         """Check that the last chain head that was seen still exists.
 
-        Else the bucket was put back, or made anew.
+        Otherwise the bucket was restored from a backup, or recreated.
         """
         end = self._heads_end()
         if end.entries:
@@ -159,7 +159,7 @@ class BucketStore(WritableStore):
         if end.entries and (found is None or sha256(found.data).hexdigest() != end.hash):
             raise StateConflict(
                 f"{self._bucket.address} does not hold head {end.entries}, which was seen there before",
-                f"if the bucket was made anew, remove {copy_path.parent}; else see: phasegate audit verify --remote",
+                f"if the bucket was recreated, remove {copy_path.parent}; else see: phasegate audit verify --remote",
             )
 
     # --- writing
@@ -209,8 +209,8 @@ class BucketStore(WritableStore):
                 continue
 
     def anchor(self) -> None:
-        """Put down where the journals that moved end now, so that one that is cut off or written
-        anew can be found.
+        """Write the current end of every changed journal, so that truncation or rewriting is
+        detected.
         """
         with self._mutex:
             self._sync_heads()
@@ -250,7 +250,7 @@ class BucketStore(WritableStore):
             return ChainHead(pages, digest, str(self._bucket.address))
 
     def sync_all_features(self) -> None:
-        """Take in what is new in every journal, whether or not a head tells of it."""
+        """Apply what is new in every journal, whether or not a chain head announces it."""
         self._sync_matching_features(lambda _: True)
 
     def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
@@ -295,7 +295,7 @@ class BucketStore(WritableStore):
             return iter([*super()._query(query, *values)])
 
     def _sync_features(self, features: Iterable[str]) -> None:
-        """Take in what is new in these.
+        """Apply what is new in these journals.
 
         One that holds a foreign history stops only those who ask for it.
         """
@@ -321,7 +321,7 @@ class BucketStore(WritableStore):
                     self.foreign_histories[name] = error.message
 
     def _sync_feature(self, feature: str) -> None:
-        """Take in what others have appended to a feature's journal."""
+        """Apply what other machines appended to a feature's journal."""
         self._apply_pages(feature, *self._read_pages_after(feature, self._journal_end(feature)))
 
     def _read_pages_after(self, feature: str, head: ChainHead) -> Iterator[StoredPage]:
@@ -331,7 +331,7 @@ class BucketStore(WritableStore):
             head = kept.head
 
     def _sync_heads(self) -> None:
-        """Take in the heads that are new. What they tell of is not read yet."""
+        """Apply new chain heads. The journals that they announce are not read yet."""
         while (kept := heads_log(self._bucket).page_after(self._heads_end())) is not None:
             self._apply_heads(kept)
 
@@ -390,7 +390,7 @@ class BucketStore(WritableStore):
     def _transaction(self) -> Iterator[None]:
         """Change the copy in one transaction.
 
-        Other processes read it, and take in the same pages.
+        Other processes read it, and apply the same pages.
         """
         with self._mutex, self._translate_errors():
             self._connection.execute("BEGIN IMMEDIATE")

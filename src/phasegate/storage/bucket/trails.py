@@ -1,4 +1,4 @@
-"""Trails and papers in a bucket, for machines that share no disk.
+"""Trails and documents in a bucket, for machines without a shared disk.
 
     audit/{feature}/{job}.jsonl     a trail that was closed, whole
     trails/{job}/{number}           what was written to one that is open: lines, made once; for those who watch
@@ -194,7 +194,7 @@ def seal_unrecorded_lines(
     """
     for seal in (one for one in record.seals() if one.feature == feature):
         if len(trails.read_remote_trail(feature, seal.job)) > seal.bytes:
-            # Nobody of ours wrote it: `audit verify` says so
+            # Not written by Phasegate: `audit verify` reports it
             with suppress(StateConflict):
                 trails.reopen(seal)
                 record.append_unconditionally(
@@ -269,7 +269,7 @@ def _download_prompt(bucket: Bucket, copy: Location, job: JobRow) -> None:
 
 
 class BucketDocumentStore:
-    """Fulfils `ports.Papers`: by content, made once."""
+    """Implement `ports.DocumentStore`: by content, written once."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -288,7 +288,7 @@ class BucketDocumentStore:
                 why = "was changed"
 
             raise StateConflict(
-                f"the paper {digest} {why} in {self._bucket.address}",
+                f"the document {digest} {why} in {self._bucket.address}",
                 "put it back as it was, then run",
             )
 
