@@ -208,8 +208,8 @@ def _without_texts(feature: Feature) -> Feature:
             name: () if feature.packages[name] is PackageState.DONE else of
             for name, of in feature.needs.items()
         },
-        said="",
-        said_at=0,
+        user_notes="",
+        user_notes_index=0,
     )
 
 
@@ -234,7 +234,7 @@ def outcomes(feature: Feature) -> Iterator[AnyFeatureEvent]:  # noqa: C901 - one
                     DocumentsWritten("c", ("planning.md",)),
                     ScopeViolated(("x: outside",)),
                 )
-                if feature.written and not feature.closing:
+                if feature.written_commit and not feature.closing:
                     yield DocumentsWritten("c", unchanged=True)
             case Step.PLAN:
                 yield PackagesPlanned(SIDE_BY_SIDE if feature.limits.parallel > 1 else PACKAGES)

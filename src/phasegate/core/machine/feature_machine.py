@@ -215,8 +215,8 @@ def _go_back(feature: Feature, why: str, left_index: int) -> Feature:
         remediation="",
         closing=False,
         sent_back=False,
-        written="",
-        failed_as="",
+        written_commit="",
+        previous_failure_key="",
         archive_round=archived + 1,
         archive_rounds_before=archived,
     )
@@ -243,8 +243,8 @@ def _resolve_blocker(feature: Feature, how: str) -> Feature:
             packages=packages,
             blocked={},
             remediation="",
-            written="",
-            failed_as="",
+            written_commit="",
+            previous_failure_key="",
             sent_back=False,
         )
     )
@@ -254,8 +254,8 @@ def _resolve_blocker(feature: Feature, how: str) -> Feature:
 
     if not unblocked.todo:
         return _start_round(unblocked)
-    if unblocked.asks_for_word:
-        return replace_fields(unblocked, attested=how, asks_for_word=False)
+    if unblocked.awaits_attestation:
+        return replace_fields(unblocked, attested=how, awaits_attestation=False)
 
     return unblocked
 
@@ -263,11 +263,11 @@ def _resolve_blocker(feature: Feature, how: str) -> Feature:
 def _resolve_after_gate(feature: Feature) -> Feature:
     """Retry the closing step that was blocked; the phases before it stay passed."""
     next_step = feature.todo[:1]
-    # The user takes responsibility for what is on the branch now: `judged` is reset
+    # The user takes responsibility for what is on the branch now: `evaluated_commit` is reset
     if next_step == (Step.MERGE,):
-        return replace_fields(feature, judged="")
+        return replace_fields(feature, evaluated_commit="")
     if next_step in ((Step.PUBLISH,), (Step.AWAIT,)):
-        return replace_fields(feature, judged="", todo=FORGE_STEPS)
+        return replace_fields(feature, evaluated_commit="", todo=FORGE_STEPS)
 
     if next_step == (Step.ARCHIVE,):
         archived = feature.archive_round
@@ -277,7 +277,9 @@ def _resolve_after_gate(feature: Feature) -> Feature:
 
 
 def _start_next_phase(feature: Feature) -> Feature:
-    return _start_round(replace_fields(feature, findings="", written="", failed_as=""))
+    return _start_round(
+        replace_fields(feature, findings="", written_commit="", previous_failure_key="")
+    )
 
 
 def _start_round(feature: Feature) -> Feature:
@@ -294,9 +296,9 @@ def _start_round(feature: Feature) -> Feature:
             todo=steps,
             verdict=None,
             commands={},
-            judged="",
+            evaluated_commit="",
             attested="",
-            asks_for_word=False,
+            awaits_attestation=False,
             report="",
         )
     )

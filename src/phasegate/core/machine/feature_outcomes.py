@@ -89,7 +89,7 @@ def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | 
                 replace_fields(
                     _set_reason(feature, url + WAITING_AT_FORGE_SUFFIX),
                     pull=event,
-                    judged=head,
+                    evaluated_commit=head,
                     unanswered=0,
                 )
             )
@@ -163,7 +163,9 @@ def _after_answer(feature: Feature, ended: events.JobEnded, due: Step, commit: s
         )
 
     text = f"{feature.report}\n{ended.text}".strip()
-    return _finish_step(replace_fields(feature, verdict=ended.verdict, report=text, judged=commit))
+    return _finish_step(
+        replace_fields(feature, verdict=ended.verdict, report=text, evaluated_commit=commit)
+    )
 
 
 def _after_writing(feature: Feature, event: events.DocumentsWritten) -> Feature:
@@ -182,7 +184,7 @@ def _after_writing(feature: Feature, event: events.DocumentsWritten) -> Feature:
         blocked = _block(feature, f"the round changed nothing{open_findings}", remedy)
         return replace_fields(blocked, todo=())
 
-    after = _finish_step(replace_fields(feature, written=event.commit))
+    after = _finish_step(replace_fields(feature, written_commit=event.commit))
     if event.missing:
         return _drop_step(after, Step.CRITICISE)
 
@@ -268,7 +270,7 @@ def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
             "or describe how it was checked: resolve"
         )
         blocked = _block(feature, f"{feature.phase.key} has no command to run", remedy)
-        return replace_fields(blocked, asks_for_word=True)
+        return replace_fields(blocked, awaits_attestation=True)
 
     if not event.results:
         report = f"Attested by the user: {feature.attested}"
@@ -283,7 +285,11 @@ def _after_commands(feature: Feature, event: events.CommandsRan) -> Feature:
 
     after = _finish_step(
         replace_fields(
-            feature, commands=event.results, report=event.findings, attested="", judged=event.commit
+            feature,
+            commands=event.results,
+            report=event.findings,
+            attested="",
+            evaluated_commit=event.commit,
         )
     )
     if all(event.results.values()):
@@ -307,7 +313,11 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
     if workflow.stage is Stage.BLOCKED:
         remedy = "read the findings, decide, then resolve"
 
-    if workflow.stage is Stage.GATE_FAILED and event.alike and event.alike == feature.failed_as:
+    if (
+        workflow.stage is Stage.GATE_FAILED
+        and event.alike
+        and event.alike == feature.previous_failure_key
+    ):
         reason = (
             "the gate failed in exactly the same way as in the previous round: "
             f"{first_line(findings)}"
@@ -318,23 +328,23 @@ def _after_gate(feature: Feature, event: events.GateChecked) -> Feature:
         )
         workflow = _expect_workflow(lifecycle.escalate(workflow, reason))
 
-    is_answered = workflow.stage is Stage.GATE_PASSED and workflow.index >= feature.said_at
+    is_answered = workflow.stage is Stage.GATE_PASSED and workflow.index >= feature.user_notes_index
     return replace_fields(
         feature,
         workflow=workflow,
         todo=(),
         findings=findings,
         remediation=remedy,
-        said="" if is_answered else feature.said,
-        failed_as=event.alike if workflow.stage is Stage.GATE_FAILED else "",
+        user_notes="" if is_answered else feature.user_notes,
+        previous_failure_key=event.alike if workflow.stage is Stage.GATE_FAILED else "",
     )
 
 
 def _after_remarks(feature: Feature, event: events.RemarksReceived) -> Feature:
     """Turn new remarks of reviewers into one more package, then update the pull request.
 
-    Each package has its own checks and its own review, so `judged` is reset: the branch is
-    evaluated again when it is published.
+    Each package has its own checks and its own review, so `evaluated_commit` is reset: the branch
+    is evaluated again when it is published.
     """
     known = {remark.id for remark in feature.remarks}
     new = tuple(remark for remark in event.remarks if remark.id not in known)
@@ -355,7 +365,7 @@ def _after_remarks(feature: Feature, event: events.RemarksReceived) -> Feature:
             todo=FORGE_STEPS,
         )
 
-    return replace_fields(accepted, todo=(*FIX_STEPS, *FORGE_STEPS), judged="")
+    return replace_fields(accepted, todo=(*FIX_STEPS, *FORGE_STEPS), evaluated_commit="")
 
 
 def _after_sent_back(feature: Feature, event: events.SentBack) -> Feature:
@@ -368,7 +378,11 @@ def _after_sent_back(feature: Feature, event: events.SentBack) -> Feature:
     remaining = FORGE_STEPS if feature.todo[0] is Step.AWAIT else feature.todo
 
     return replace_fields(
-        feature, sent_back=True, findings=findings, judged="", todo=(*FIX_STEPS, *remaining)
+        feature,
+        sent_back=True,
+        findings=findings,
+        evaluated_commit="",
+        todo=(*FIX_STEPS, *remaining),
     )
 
 

@@ -72,7 +72,8 @@ class FeatureAction(msgspec.Struct, frozen=True):
 class Feature(msgspec.Struct, frozen=True):
     """State of a feature, folded from its events.
 
-    The fleet sends it through Temporal: names and types of the fields are part of the wire format.
+    The fleet sends it through Temporal, so the encoded names and types of the fields must not
+    change; `name=` keeps the encoded name of a field that was renamed.
     """
 
     workflow: Workflow
@@ -102,9 +103,9 @@ class Feature(msgspec.Struct, frozen=True):
     # Results of this round's commands, by name
     commands: Mapping[str, bool] = {}
     # Commit that the commands and the critic or reviewer evaluated; no other commit passes the gate
-    judged: str = ""
+    evaluated_commit: str = msgspec.field(default="", name="judged")
     # No command is configured: the user is asked how it was checked
-    asks_for_word: bool = False
+    awaits_attestation: bool = msgspec.field(default=False, name="asks_for_word")
     # The user's description of how it was checked, if no command is configured
     attested: str = ""
     # Output of commands and reviewer: the text of the generated report
@@ -112,14 +113,13 @@ class Feature(msgspec.Struct, frozen=True):
     # Findings of the previous round, for the next one
     findings: str = ""
     # Commit of the phase's last writer, since the user's last order
-    written: str = ""
+    written_commit: str = msgspec.field(default="", name="written")
     # `alike` key of the previous failed gate
-    failed_as: str = ""
-    # Notes of the user from `resolve` and `back`; passed to every agent until the gate of `said_at`
-    # passes
-    said: str = ""
-    # Index of the phase whose gate has to pass
-    said_at: int = 0
+    previous_failure_key: str = msgspec.field(default="", name="failed_as")
+    # Notes of the user from `resolve` and `back`; passed to every agent until the gate of the phase
+    # `user_notes_index` passes
+    user_notes: str = msgspec.field(default="", name="said")
+    user_notes_index: int = msgspec.field(default=0, name="said_at")
     remediation: str = ""
     # Commit of the base branch that contains the feature
     merged: str = ""
@@ -163,10 +163,10 @@ def replace_fields(feature: Feature, **fields: object) -> Feature:
 
 def add_user_note(feature: Feature, note: str, phase_index: int) -> Feature:
     """Append a note of the user to those that no gate has answered yet."""
-    notes = "\n".join(part for part in (feature.said, note.strip()) if part)
-    if feature.said:
-        phase_index = max(phase_index, feature.said_at)
-    return replace_fields(feature, said=notes, said_at=phase_index)
+    notes = "\n".join(part for part in (feature.user_notes, note.strip()) if part)
+    if feature.user_notes:
+        phase_index = max(phase_index, feature.user_notes_index)
+    return replace_fields(feature, user_notes=notes, user_notes_index=phase_index)
 
 
 def reset_retry_counters(feature: Feature) -> Feature:

@@ -169,7 +169,7 @@ def drive_package(
 def _read_user_remarks(context: DriverContext, slug: str) -> str:
     feature = read_feature(context.record, slug)
     if feature:
-        return feature.said
+        return feature.user_notes
     return ""
 
 

@@ -86,7 +86,7 @@ _STEP_GAP_S = 5.0
 _ROOM_POLL_INTERVAL_S = 0.5
 # Stands for what people and agents wrote: Temporal's history is no place for it
 _TEXT_PLACEHOLDER = "(in the journal)"
-_TEXT_FIELDS = ("description", "report", "findings", "said", "remediation", "attested")
+_TEXT_FIELDS = ("description", "report", "findings", "user_notes", "remediation", "attested")
 
 
 class FleetWorker:

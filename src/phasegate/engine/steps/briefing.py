@@ -358,7 +358,7 @@ def _phase_template_values(
         "BASE": feature.base,
         "KIND": render_note(kind, PHASE=phase),
         "SCOPE": ", ".join(_writable_paths(branch, request.role)),
-        "NOTE": "\n".join(_reason_notes(request, feature.findings, feature.said)),
+        "NOTE": "\n".join(_reason_notes(request, feature.findings, feature.user_notes)),
     }
 
 
@@ -390,7 +390,7 @@ def _phase_pieces(
         yield ContextPiece(PieceKind.REVISED, "evidence.md", feature.report)
 
     yield from _findings_piece(request, feature.findings)
-    yield from _decision_piece(feature.said)
+    yield from _decision_piece(feature.user_notes)
 
 
 def _request_text(feature: Feature) -> str:

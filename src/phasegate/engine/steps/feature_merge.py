@@ -66,7 +66,7 @@ def merge_feature(
         branch.commit_files(removed_files, f"archive: {branch.folder} is not delivered\n")
 
     for _ in range(_MAX_ATTEMPTS):
-        result = _try_feature_merge(branch, base, title, feature.judged, notes)
+        result = _try_feature_merge(branch, base, title, feature.evaluated_commit, notes)
         if result is not None:
             return result
 

@@ -101,7 +101,7 @@ class FeaturePullRequest(PullRequestSteps[AnyFeatureEvent]):
         """Refuse changes after the last reviewed commit, except those of the archive phase."""
         target = self.target
         changed_later = self._branch.list_changes_since(
-            self._feature.judged, target.head, CHANGELOG, self._branch.folder
+            self._feature.evaluated_commit, target.head, CHANGELOG, self._branch.folder
         )
         if not changed_later:
             return None

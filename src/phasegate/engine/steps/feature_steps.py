@@ -164,7 +164,7 @@ class FeatureSteps:
             folder = checkout.folder
             set_aside = checkout.record.set_aside
         else:
-            commit = feature.judged or self._branch.read_head()
+            commit = feature.evaluated_commit or self._branch.read_head()
             folder = copy_for_review(self._project, assignment.name, commit)
             set_aside = (STATE_FOLDER,)
 
@@ -268,7 +268,11 @@ class FeatureSteps:
         head = self._branch.read_head()
 
         return StepResult(
-            (DocumentsWritten(head, missing, not feature.closing and head == feature.written),),
+            (
+                DocumentsWritten(
+                    head, missing, not feature.closing and head == feature.written_commit
+                ),
+            ),
             trail_notes=notes.entries,
         )
 
@@ -341,7 +345,7 @@ class FeatureSteps:
             if phase.work is PhaseWork.PLANNING
             else (f"{branch.folder}/{_report_file_name(feature)}",)
         )
-        if changed_later := branch.list_changes_since(feature.judged, head, *own_files):
+        if changed_later := branch.list_changes_since(feature.evaluated_commit, head, *own_files):
             checks[REVIEWED_TREE_CHECK] = False
             problems = (
                 *problems,

@@ -175,7 +175,9 @@ class PackagePlanner(NamedTuple):
             for kind in ("code", "tests", "documentation")
         }
 
-        findings = "\n\n".join(part for part in (self.feature.findings, self.feature.said) if part)
+        findings = "\n\n".join(
+            part for part in (self.feature.findings, self.feature.user_notes) if part
+        )
 
         return WorkPackage(
             work_package_id=f"WP{number:02}",
