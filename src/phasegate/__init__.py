@@ -1,7 +1,7 @@
 """Phasegate: a spec-driven orchestrator for coding agents.
 
-Names are loaded when they are first used, so that importing the package costs nothing (a hook runs
-after every turn).
+Names are imported on first use, so that `import phasegate` is cheap: a hook runs after every agent
+turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME_OF = {
+_MODULE_OF = {
     "ContextItem": "phasegate.core.prompt.document",
     "UnifiedPrompt": "phasegate.core.prompt.document",
     "inject_variables": "phasegate.prompts.templates",
@@ -35,17 +35,17 @@ _HOME_OF = {
     "parse_answer": "phasegate.core.answer.parse",
     "resolve_display_name": "phasegate.core.workflow.workflows",
 }
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - the table above is the one list of public names
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - the table above is the one list of public names
 
 
 def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module 'phasegate' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME_OF]
+    return [*globals(), *_MODULE_OF]

@@ -1,4 +1,4 @@
-"""The one entry: `phasegate`, `agileplus` and `python -m phasegate`."""
+"""Entry point of `phasegate`, `agileplus` and `python -m phasegate`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from io import TextIOWrapper
 
 
 def main() -> int:
-    """Answer what must be quick at once; hand everything else to the command line."""
+    """Run a command: on its fast path if it has one, otherwise through the command line."""
     arguments = sys.argv[1:]
     for stream in (sys.stdout, sys.stderr):
-        # One that knows ASCII alone gets the rest as escapes, not a traceback
+        # An ASCII-only terminal gets other characters as escapes instead of a traceback.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
@@ -23,7 +23,7 @@ def main() -> int:
 
     code = run_command(arguments)
 
-    # Its threads outlive the interpreter, and would abort the process on the way out
+    # Threads of Temporal outlive the interpreter and would abort the process during its shutdown.
     if "temporalio" in sys.modules:
         from os import _exit
 
@@ -35,7 +35,11 @@ def main() -> int:
 
 
 def _try_fast_path(arguments: list[str]) -> int | None:
-    """The answer of a door that does without the command line, which costs more than each of them."""
+    """Run `next`, `init` or `status` without importing the command line.
+
+    Return its exit code, or None if the command line must handle the arguments. Importing the
+    command line costs more CPU time than the commands themselves (docs/adr/0003-fast-paths.md).
+    """
     command, *options = arguments or [""]
 
     if command == "next":
@@ -47,11 +51,13 @@ def _try_fast_path(arguments: list[str]) -> int | None:
     else:
         return None
 
-    # What lives for a twentieth of a second has nothing to collect, and the look costs a tenth of
-    # it
+    # A process of 30 ms has no garbage to collect, and the collector takes a tenth of that time.
     gc.disable()
     code = run_fast_path(options)
-    gc.enable() if code is None else gc.freeze()
+    if code is None:
+        gc.enable()
+    else:
+        gc.freeze()
 
     return code
 

@@ -1,10 +1,10 @@
-"""What can go wrong, sorted by who must act."""
+"""Define the errors of the product, by who has to act: user, machine, or another process."""
 
 from __future__ import annotations
 
 
 class PhasegateError(Exception):
-    """Shown to the person without a traceback: what happened, where, and what to do next."""
+    """An error that is shown without a traceback: what happened, where, and what to do next."""
 
     exit_code = 1
 
@@ -15,7 +15,7 @@ class PhasegateError(Exception):
 
 
 class ConfigError(PhasegateError):
-    """The person must act: an argument, a file of theirs, a name."""
+    """The user must act: an argument, a file or a name is wrong."""
 
     exit_code = 2
 
@@ -27,9 +27,9 @@ class EnvironmentUnavailable(PhasegateError):
 
 
 class TemporarilyUnavailable(EnvironmentUnavailable):
-    """Something outside is away, slow, or asks us to wait, `wait_s` seconds if it says so.
+    """A service is unreachable, slow, or asks to wait; a later attempt may succeed.
 
-    Later it may work.
+    `retry_after_s`: the wait that the service asked for, 0 if it named none.
     """
 
     def __init__(self, message: str, hint: str = "", retry_after_s: float = 0.0) -> None:
@@ -38,32 +38,32 @@ class TemporarilyUnavailable(EnvironmentUnavailable):
 
 
 class StateConflict(PhasegateError):
-    """Somebody else acts, or the state moved on, or the store is damaged."""
+    """Another process is active, the state has changed, or the store is damaged."""
 
     exit_code = 4
 
 
 class BranchUpdateBlocked(StateConflict):
-    """A branch cannot move: a checkout of the person's stands on it, with work that would be lost."""
+    """A branch cannot be updated: it is checked out with changes that would be lost."""
 
 
 class MovedOn(StateConflict):
-    """Another process has taken a step of this feature in the meantime."""
+    """Another process has advanced this feature in the meantime."""
 
 
 class GivenAway(StateConflict):
-    """Another machine has the feature now: nothing more of it is done here."""
+    """Another machine owns the feature now; this one must not continue it."""
 
 
 class DivergedHistory(StateConflict):
-    """In a place of the record stands what does not follow from it.
+    """The stored history does not continue the known one.
 
-    Nothing is written over or behind it.
+    Nothing is overwritten or appended.
     """
 
 
 class Interrupted(Exception):
-    """Somebody asked this run to stop. No error: whoever drives the run ends it with a value."""
+    """The run was asked to stop. Not an error: the driver turns it into a result."""
 
 
 class TemplateNotFound(ConfigError):
@@ -71,13 +71,13 @@ class TemplateNotFound(ConfigError):
 
 
 class TemplateRefused(TemplateNotFound):
-    """A template is there and must not be read: a link, a pipe, a folder, too large, no UTF-8."""
+    """A template exists but must not be read: a link, pipe or folder, too large, or not UTF-8."""
 
 
 class UnreadableFile(ConfigError):
-    """A file that was named cannot be read, or is no regular file.
+    """A named file cannot be read, or is not a regular file.
 
-    `reason` says why without its name.
+    `reason` is the cause without the name of the file.
     """
 
     def __init__(self, message: str, hint: str = "", reason: str = "") -> None:
@@ -86,12 +86,12 @@ class UnreadableFile(ConfigError):
 
 
 class MalformedPrompt(ConfigError):
-    """Not a prompt of ours, as XML or as JSON."""
+    """The data is not a valid prompt, as XML or JSON."""
 
 
 class PromptTooLarge(ConfigError):
-    """What a prompt cannot do without is larger than its budget."""
+    """The required parts of a prompt exceed its budget."""
 
 
 class MissingReviewMarker(PhasegateError):
-    """An answer that needs a verdict has none. Never a pass."""
+    """An answer that needs a verdict has none. It never counts as a pass."""

@@ -1,18 +1,20 @@
-"""Our own git: one way to run it, with nothing in it that somebody else has set.
+"""Run git with a fixed configuration and environment.
 
-How agents are kept from running code through our git, or from being believed by it:
+Agents must not run code through Phasegate's git commands, nor deceive them:
 
-- An agent's checkout is a repository of its own. Its `.git` is written by us, reads the person's objects through
-  `alternates`, and is never the git directory of any command of ours after the agent has started.
-- Our commands run on a git directory below the person's `.git`, in `phasegate/`: its configuration, attributes and
-  refs are ours, its objects are the person's (`GIT_OBJECT_DIRECTORY`). Agents cannot write there.
-- What an agent changed is read from the file system by us: no link is followed, no filter or attribute is applied,
-  and bytes are compared with the blobs of the commit from which the checkout was made.
-- What an agent committed is read from a copy of its objects, in a store of ours, where each one is checked against
-  its name. So there are no pipes, no alternates, no commit graphs and no replaced objects to be believed.
-- The person's own git directory is used for refs only, with hooks, monitors and programs shut off.
+- An agent's checkout is a separate repository. Phasegate writes its `.git`, which reads the user's
+  objects through `alternates`. Once the agent has started, no Phasegate command uses it as its git
+  directory.
+- Phasegate's commands use a git directory below the user's `.git`, in `phasegate/`. It has its own
+  configuration, attributes and refs, and the user's objects (`GIT_OBJECT_DIRECTORY`). Agents cannot
+  write there.
+- An agent's changes are read from the file system: no link is followed, no filter or attribute is
+  applied, and bytes are compared with the blobs of the commit that the checkout was made from.
+- An agent's commits are read from a copy of its objects, where each object is checked against its
+  name. Pipes, alternates, commit graphs and replaced objects therefore have no effect.
+- The user's git directory is used for refs only, with hooks, monitors and programs disabled.
 
-The other way, `git worktree add`, shares one git directory with the person: 14 of 17 planted states
+The alternative, `git worktree add`, shares one git directory with the user: 14 of 17 planted states
 ran code there.
 """
 
@@ -33,13 +35,13 @@ from phasegate.files.durable_write import sync_changed_folders
 from phasegate.sandbox.environment import filter_search_path
 from phasegate.sandbox.run_program import MIB, ProgramResult, find_program, run_program
 
-# `merge-tree --write-tree`
+# The first version with `merge-tree --write-tree`.
 MIN_GIT_VERSION = (2, 38)
 DEV_NULL = os.devnull
 TIMEOUT_S = 900.0
 
 _SAFE_CONFIG = {
-    # programs and hooks that a configuration could name
+    # Programs and hooks that a configuration could name.
     **dict.fromkeys(("core.hooksPath", "core.attributesFile", "core.excludesFile"), DEV_NULL),
     **dict.fromkeys(
         ("core.fsmonitor", "core.untrackedCache", "core.splitIndex", "feature.manyFiles"), "false"
@@ -55,11 +57,11 @@ _SAFE_CONFIG = {
         ("diff.external", "core.alternateRefsCommand", "credential.helper", "core.gitProxy"), ""
     ),
     **dict.fromkeys(("protocol.allow", "protocol.ext.allow", "protocol.file.allow"), "never"),
-    # nothing happens behind our back, or differs from machine to machine
+    # No background work, and no differences between machines.
     **dict.fromkeys(("gc.auto", "maintenance.auto", "fetch.writeCommitGraph"), "0"),
     **dict.fromkeys(("core.filesRefLockTimeout", "core.packedRefsTimeout"), "5000"),
     **dict.fromkeys(("core.protectHFS", "core.protectNTFS"), "true"),
-    # what git has written is on the disk when it ends; the names of it: `make_durable`
+    # Contents are on disk when git ends; `sync_written_folders` syncs the directory entries.
     "core.fsync": "all",
     "core.fsyncMethod": "fsync",
     "index.version": "2",
@@ -110,18 +112,18 @@ _READ_ONLY_COMMANDS = {
     "rev-list",
     "rev-parse",
 }
-# The clock of a file system may be behind ours by a little
+# The clock of a file system may lag slightly behind the system clock.
 _CLOCK_TOLERANCE_NS = 1_000_000_000
 _REFS_DEPTH = 6
-# Git holds the lock of a ref or an index for milliseconds
+# A live git process holds the lock of a ref or an index for milliseconds.
 _STALE_LOCK_TIMEOUT_S = 1.0
 _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
 
 
 class GitPaths(NamedTuple):
-    """What a command works on.
+    """The folders that a git command uses.
 
-    Every folder is absolute, and none but the work tree is in reach of an agent.
+    All are absolute, and an agent can reach none but the work tree.
     """
 
     git_dir: Path
@@ -131,23 +133,23 @@ class GitPaths(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Who made a commit."""
+    """Author or committer of a commit."""
 
     name: str
     email: str
 
 
 class _UnsyncedFolders:
-    """Where git has written since its names were made durable, and since when."""
+    """Folders that git has written to and that are not synced yet, each with the first time."""
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.since_ns: dict[Path, int] = {}
 
     def mark_written(self, paths: GitPaths, started_ns: int) -> None:
-        """To be done when git has ended.
+        """Record a write. Call it after git has ended.
 
-        Another thread may make durable what was noted before, in the middle of it.
+        If it were called before, another thread could sync and clear the entry while git runs.
         """
         with self.lock:
             for folder in (paths.git_dir, paths.objects):
@@ -158,7 +160,7 @@ _unsynced_folders = _UnsyncedFolders()
 
 
 class GitFailed(StateConflict):
-    """Git could not do what it always can: the repository is damaged, full, or in use."""
+    """An essential git command failed: the repository is damaged, in use, or the disk is full."""
 
 
 def git(
@@ -172,23 +174,21 @@ def git(
     stdout_to: int | None = None,
     max_allocation_bytes: int | None = None,
 ) -> ProgramResult:
-    """Run git on a place of ours.
+    """Run git on folders that Phasegate controls.
 
-    An exit code that is not accepted is an error, and so is output that was cut.
+    Raises GitFailed for an exit code that is not accepted, for truncated output and for a timeout.
 
-    `largest_allocation` is how many bytes it may ask for at once: an object may say of itself that
-    it has any number.
+    `max_allocation_bytes` bounds a single allocation: the header of an object can claim any size.
     """
     started_ns = time.time_ns() - _CLOCK_TOLERANCE_NS
-    if max_allocation_bytes is None:
-        limited = {}
-    else:
-        limited = {"GIT_ALLOC_LIMIT": str(max_allocation_bytes)}
+    environment = dict(_build_environment(paths))
+    if max_allocation_bytes is not None:
+        environment["GIT_ALLOC_LIMIT"] = str(max_allocation_bytes)
 
-    found = run_program(
+    result = run_program(
         [find_git(), *_SAFE_CONFIG_OPTIONS, *settings, *arguments],
         cwd=paths.git_dir,
-        env={**_build_environment(paths), **limited},
+        env=environment,
         stdin=stdin,
         timeout_s=timeout_s,
         max_output_bytes=max_output_bytes,
@@ -198,31 +198,29 @@ def git(
     if arguments[0] not in _READ_ONLY_COMMANDS:
         _unsynced_folders.mark_written(paths, started_ns)
 
-    if found.exit_code not in accepted_exit_codes or found.truncated or found.timed_out:
+    if result.exit_code not in accepted_exit_codes or result.truncated or result.timed_out:
         raise GitFailed(
-            f"git {arguments[0]} failed: {_describe_failure(found)}", _suggest_remedy(paths)
+            f"git {arguments[0]} failed: {_describe_failure(result)}", _suggest_remedy(paths)
         )
 
-    return found
+    return result
 
 
 def read_credential(url: str) -> str:
-    """The password that the person's own credential helper knows for an address.
+    """Return the password that the user's credential helper has for a URL, or an empty text.
 
-    Nobody is asked for one.
+    Nothing prompts the user.
     """
-    kept = {
-        **_SAFE_ENVIRONMENT,
+    safe = {name: v for name, v in _SAFE_ENVIRONMENT.items() if not name.startswith("GIT_CONFIG")}
+    inherited = {name: os.environ[name] for name in _USER_VARIABLES if name in os.environ}
+    environment = {
+        **safe,
         "PATH": _get_safe_path(),
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "true",
+        **inherited,
     }
-
-    theirs = {name: os.environ[name] for name in _USER_VARIABLES if name in os.environ}
-    environment = {
-        name: value for name, value in kept.items() if not name.startswith("GIT_CONFIG")
-    } | theirs
-    said = run_program(
+    result = run_program(
         [find_git(), "credential", "fill"],
         cwd=Path("/"),
         env=environment,
@@ -230,32 +228,31 @@ def read_credential(url: str) -> str:
         timeout_s=20,
     )
 
-    if said.ok:
-        lines = said.stdout.decode(errors="replace").splitlines()
-    else:
-        lines = []
+    if not result.ok:
+        return ""
 
-    return next(
-        (line.removeprefix("password=") for line in lines if line.startswith("password=")), ""
-    )
+    for line in result.stdout.decode(errors="replace").splitlines():
+        if line.startswith("password="):
+            return line.removeprefix("password=")
+
+    return ""
 
 
 def run_git_over_network(
     paths: GitPaths, *arguments: str, extra_env: Mapping[str, str]
 ) -> ProgramResult:
-    """Run git on a place of ours with a remote of the person's.
+    """Run git on folders that Phasegate controls, against a remote of the user.
 
-    Their way to reach it, nothing else of their settings.
-
-    Any exit code is an answer. `more` may hold a credential: it is in no argument and no file.
+    Only the user's network variables are passed on, no other settings. Any exit code is a result.
+    `extra_env` may hold a credential, which then appears in no argument and no file.
     """
     started_ns = time.time_ns() - _CLOCK_TOLERANCE_NS
-    theirs = {
+    inherited = {
         name: value for name, value in os.environ.items() if name.lower() in _NETWORK_VARIABLES
     }
     environment = {
         **_build_environment(paths),
-        **theirs,
+        **inherited,
         "GIT_ALLOW_PROTOCOL": _NETWORK_PROTOCOLS,
         **extra_env,
     }
@@ -263,7 +260,7 @@ def run_git_over_network(
     allowed = (f"protocol.{name}.allow=always" for name in _NETWORK_PROTOCOLS.split(":"))
     settings = ("core.sshCommand=ssh -o BatchMode=yes", "http.followRedirects=false", *allowed)
     options = [part for setting in settings for part in ("-c", setting)]
-    found = run_program(
+    result = run_program(
         [find_git(), *_SAFE_CONFIG_OPTIONS, *options, *arguments],
         cwd=paths.git_dir,
         env=environment,
@@ -272,41 +269,38 @@ def run_git_over_network(
 
     _unsynced_folders.mark_written(paths, started_ns)
 
-    return found
+    return result
 
 
 def sync_written_folders() -> None:
-    """Make the names durable of all that git has written in this process.
+    """Sync the directory entries of everything that git has written in this process.
 
-    Git itself syncs contents only.
-
-    To be done before anything is recorded that rests on them. A ref never gets to the disk before
-    its objects do.
+    Git itself syncs contents only. Call it before recording anything that depends on them. Objects
+    are synced before refs, so that a ref never points to a missing object after a power failure.
     """
     with _unsynced_folders.lock:
-        by_objects_first = sorted(
+        objects_first = sorted(
             _unsynced_folders.since_ns.items(), key=lambda item: item[0].name != "objects"
         )
-        for folder, since_ns in by_objects_first:
+        for folder, since_ns in objects_first:
             if folder.is_dir():
-                sync_changed_folders(
-                    folder, since_ns, 1 if folder.name == "objects" else _REFS_DEPTH
-                )
+                depth = 1 if folder.name == "objects" else _REFS_DEPTH
+                sync_changed_folders(folder, since_ns, depth)
 
         _unsynced_folders.since_ns.clear()
 
 
 def remove_stale_lock(path: Path) -> None:
-    """Remove a dead holder's lock file.
+    """Remove the lock file of a dead process.
 
-    One that a git of the person's made since goes by itself, and soon.
+    A lock of a live git process disappears within milliseconds: only one that stays is removed.
     """
-    first = _read_inode(path)
-    give_up_s = time.monotonic() + _STALE_LOCK_TIMEOUT_S
-    while first is not None and _read_inode(path) == first and time.monotonic() < give_up_s:
+    inode = _read_inode(path)
+    deadline_s = time.monotonic() + _STALE_LOCK_TIMEOUT_S
+    while inode is not None and _read_inode(path) == inode and time.monotonic() < deadline_s:
         time.sleep(0.02)
 
-    if first is not None and _read_inode(path) == first:
+    if inode is not None and _read_inode(path) == inode:
         with suppress(FileNotFoundError):
             path.unlink()
 
@@ -319,20 +313,16 @@ def _read_inode(path: Path) -> int | None:
 
 
 def query_git_as_user(folder: Path, *arguments: str) -> ProgramResult:
-    """Run git where the person stands, with their own settings.
+    """Run git in a folder of the user, with the user's configuration.
 
-    To find the repository and to know their name.
+    For finding the repository and reading the user's name. Programs and hooks stay disabled.
     """
-    theirs = {
-        name: os.environ[name]
-        for name in os.environ
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
         if name in _USER_VARIABLES or name.endswith(_IDENTITY_VARIABLE_SUFFIXES)
     }
-    environment = {**_SAFE_ENVIRONMENT, "PATH": _get_safe_path(), **theirs}
-    if "GIT_CONFIG_NOSYSTEM" not in os.environ:
-        del environment["GIT_CONFIG_NOSYSTEM"]
-    if "GIT_CONFIG_GLOBAL" not in os.environ:
-        del environment["GIT_CONFIG_GLOBAL"]
+    environment = _build_user_environment(inherited)
 
     return run_program([find_git(), *_SAFE_CONFIG_OPTIONS, *arguments], cwd=folder, env=environment)
 
@@ -340,24 +330,21 @@ def query_git_as_user(folder: Path, *arguments: str) -> ProgramResult:
 def run_git_as_user(
     folder: Path, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> ProgramResult:
-    """As `ask_as_the_person`, with their settings for signing and hooks too.
+    """Run git like `query_git_as_user`, with the user's settings for signing and hooks too.
 
-    Their program may be started.
+    It may start the user's signing program and hooks.
     """
-    theirs = {
+    inherited = {
         name: os.environ[name]
         for name in (*_USER_VARIABLES, *_SIGNING_VARIABLES)
         if name in os.environ
     }
-    environment = {**_SAFE_ENVIRONMENT, "PATH": _get_safe_path(), **theirs, **(env or {})}
-    for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"):
-        if name not in os.environ:
-            del environment[name]
+    environment = {**_build_user_environment(inherited), **(env or {})}
 
-    named = (
-        (name, value) for name, value in _SAFE_CONFIG.items() if name not in _COMMIT_CONFIG_KEYS
-    )
-    options = [part for name, value in named for part in ("-c", f"{name}={value}")]
+    options = []
+    for name, value in _SAFE_CONFIG.items():
+        if name not in _COMMIT_CONFIG_KEYS:
+            options += ["-c", f"{name}={value}"]
 
     return run_program([find_git(), *options, *arguments], cwd=folder, env=environment, stdin=stdin)
 
@@ -379,15 +366,29 @@ _IDENTITY_VARIABLE_SUFFIXES = (
 )
 
 
-def _build_environment(paths: GitPaths) -> Mapping[str, str]:
-    found = {**_SAFE_ENVIRONMENT, "PATH": _get_safe_path(), "GIT_DIR": str(paths.git_dir)}
-    found["GIT_OBJECT_DIRECTORY"] = str(paths.objects)
-    if paths.index_file is not None:
-        found["GIT_INDEX_FILE"] = str(paths.index_file)
-    if paths.work_tree is not None:
-        found["GIT_WORK_TREE"] = str(paths.work_tree)
+def _build_user_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the safe environment with the user's variables and configuration files."""
+    environment = {**_SAFE_ENVIRONMENT, "PATH": _get_safe_path(), **inherited}
+    for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"):
+        if name not in os.environ:
+            del environment[name]
 
-    return found
+    return environment
+
+
+def _build_environment(paths: GitPaths) -> Mapping[str, str]:
+    environment = {
+        **_SAFE_ENVIRONMENT,
+        "PATH": _get_safe_path(),
+        "GIT_DIR": str(paths.git_dir),
+        "GIT_OBJECT_DIRECTORY": str(paths.objects),
+    }
+    if paths.index_file is not None:
+        environment["GIT_INDEX_FILE"] = str(paths.index_file)
+    if paths.work_tree is not None:
+        environment["GIT_WORK_TREE"] = str(paths.work_tree)
+
+    return environment
 
 
 def _get_safe_path() -> str:
@@ -396,25 +397,28 @@ def _get_safe_path() -> str:
 
 def _suggest_remedy(paths: GitPaths) -> str:
     if any((paths.objects / "pack").glob("*.promisor")):
-        return "this is a partial clone, and we fetch nothing: get the rest by `git fetch --refetch --no-filter`"
-    return "see what `git fsck` says, and look for a full disk"
+        return (
+            "this is a partial clone, and Phasegate fetches nothing: "
+            "run `git fetch --refetch --no-filter`"
+        )
+    return "run `git fsck`, and check the free disk space"
 
 
-def _describe_failure(found: ProgramResult) -> str:
-    if found.timed_out:
-        return f"it took longer than {found.duration_s:.0f} s"
-    if found.truncated:
-        return "it said too much"
+def _describe_failure(result: ProgramResult) -> str:
+    if result.timed_out:
+        return f"no result after {result.duration_s:.0f} s"
+    if result.truncated:
+        return "the output is too large"
 
-    text = (
-        found.stderr.decode(errors="replace").strip()
-        or f"exit code {found.exit_code}, signal {found.signal}"
-    )
+    text = result.stderr.decode(errors="replace").strip()
+    if not text:
+        text = f"exit code {result.exit_code}, signal {result.signal}"
+
     return "".join(character if character.isprintable() else "?" for character in text[:500])
 
 
 def find_git() -> str:
-    """The git that is on the PATH, and new enough."""
+    """Return the git program on the PATH. Raises EnvironmentUnavailable if it is too old."""
     return _find_supported_git(_get_safe_path())
 
 
@@ -424,16 +428,14 @@ def _find_supported_git(path: str) -> str:
     if program is None:
         raise EnvironmentUnavailable("git was not found", "install git, or put it on the PATH")
 
-    said = run_program(
-        [program, "version"], cwd=Path("/"), env={"PATH": path, "LC_ALL": "C"}
-    ).stdout
-    found = _VERSION.match(said)
+    result = run_program([program, "version"], cwd=Path("/"), env={"PATH": path, "LC_ALL": "C"})
+    version = _VERSION.match(result.stdout)
 
-    if found is None or (int(found[1]), int(found[2])) < MIN_GIT_VERSION:
-        wanted = ".".join(map(str, MIN_GIT_VERSION))
+    if version is None or (int(version[1]), int(version[2])) < MIN_GIT_VERSION:
+        required = ".".join(map(str, MIN_GIT_VERSION))
         raise EnvironmentUnavailable(
-            f"{program} is too old: {said.decode(errors='replace').strip()}",
-            f"install git {wanted} or later",
+            f"{program} is too old: {result.stdout.decode(errors='replace').strip()}",
+            f"install git {required} or later",
         )
 
     return program

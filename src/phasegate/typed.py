@@ -1,8 +1,8 @@
-"""Reads data into our types, from JSON and from plain values.
+"""Convert JSON and plain values to typed objects.
 
-msgspec finds out what a type is made of at its first use. Two threads that do so at once can end
-the process with a signal: the second sees a type half known. Here one thread at a time does it, and
-nowhere else in src (ruff: TID251).
+msgspec analyses a type on its first use. Two threads that do so at once can crash the process: the
+second one sees a half-initialised type. Therefore this module builds every decoder under a lock,
+and no other module in src calls msgspec for that (ruff: TID251).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 T = TypeVar("T")
 _DECODERS_LOCK = Lock()
-# Of the types that are known whole
+# Decoders of the types that are fully analysed.
 _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
 
 
@@ -23,7 +23,7 @@ def read_json(data: bytes | str, type_: type[T]) -> T: ...
 @overload
 def read_json(data: bytes | str, type_: object = Any) -> Any: ...
 def read_json(data: bytes | str, type_: object = Any) -> Any:
-    """JSON as a value of a type. Raises msgspec.MsgspecError for what does not fit."""
+    """Decode JSON into a type. Raises msgspec.MsgspecError for invalid data."""
     return _get_decoder(type_).decode(data)
 
 
@@ -32,17 +32,18 @@ def read_value(plain: object, type_: type[T], *, strict: bool = True) -> T: ...
 @overload
 def read_value(plain: object, type_: object, *, strict: bool = True) -> Any: ...
 def read_value(plain: object, type_: object, *, strict: bool = True) -> Any:
-    """Dicts, lists and the like as a value of a type.
+    """Convert dicts, lists and scalars to a type.
 
-    Raises msgspec.ValidationError for what does not fit.
+    Raises msgspec.ValidationError for invalid data.
     """
     _get_decoder(type_)
     return msgspec.convert(plain, type_, strict=strict)
 
 
 def _get_decoder(type_: object) -> msgspec.json.Decoder[Any]:
-    found = _DECODERS.get(type_)
-    if found is None:
+    decoder = _DECODERS.get(type_)
+    if decoder is None:
         with _DECODERS_LOCK:
-            found = _DECODERS[type_] = msgspec.json.Decoder(type_)
-    return found
+            decoder = msgspec.json.Decoder(type_)
+            _DECODERS[type_] = decoder
+    return decoder

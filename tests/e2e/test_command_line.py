@@ -236,7 +236,7 @@ def test_a_person_at_a_terminal_is_told_what_is_waited_for(tmp_path: Path) -> No
         encoding="utf-8",
         timeout=30,
     )
-    terminal.expect("end with Ctrl-D")
+    terminal.expect("end the input with Ctrl-D")
     terminal.sendline("Done.")
     terminal.sendeof()
     terminal.expect("no-block")

@@ -71,7 +71,7 @@ def test_path_names_the_file_or_says_that_there_is_none(
     assert run_command(["config", "path"]) == 1
     assert capsys.readouterr() == (
         "",
-        f"no phasegate.toml here; it would be {repository}/phasegate.toml\n",
+        f"there is no {repository}/phasegate.toml\n",
     )
 
 
@@ -80,7 +80,7 @@ def test_in_a_folder_that_is_gone_the_remedy_is_said(
 ) -> None:
     (repository / "deep").rmdir()
     assert run_command(["config", "show"]) == 2
-    assert "hint: change into one that exists" in capsys.readouterr().err
+    assert "hint: change to an existing folder" in capsys.readouterr().err
 
 
 def test_path_answers_in_json_too(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Pat
     assert "+[checks.project]" in found.json["diff"]
     done = project.program("discover", "--yes", env=env)
     assert done.code == 0, done
-    assert "not kept: lint" in done.stdout
+    assert "dropped: lint" in done.stdout
     assert '+test = "test -d made' in done.stdout
     assert not (project.root / "src/new.txt").exists()
     project.git("commit", "-qam", "Say how it is tested")
@@ -106,7 +106,7 @@ def test_each_project_of_a_repository_gets_its_own_commands_run_in_its_folder(
     project.git("commit", "-qm", "Two projects")
     done = project.command("discover", "--yes")
     assert done.code == 0, done
-    assert "not kept: worker: lint" in done.stdout
+    assert "dropped: worker: lint" in done.stdout
     written = (project.root / "phasegate.toml").read_text()
     assert '[checks.api]\nroot = "api"\ntest = "python3 -m unittest -q check_api"\n' in written
     assert (

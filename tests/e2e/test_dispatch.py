@@ -453,7 +453,7 @@ def test_why_a_program_failed_is_told_in_its_own_last_words(tmp_path: Path) -> N
     (job,) = project.jobs()
     assert f"audit show --job {job.id}" in remediation
     assert project.command("audit", "show", "--job", job.id).stdout.splitlines()[-1] == (
-        f"what it wrote: .phasegate/jobs/{job.id}/stderr.log"
+        f"output: .phasegate/jobs/{job.id}/stderr.log"
     )
 
 

@@ -107,7 +107,7 @@ def test_ctrl_c_ends_the_agents_and_leaves_the_terminal_as_it_was(
     assert terminal.exitstatus == 130
     assert after == before
     assert on_screen(written)[-3:] == [
-        "WP01: stopped, its agents too; dispatch it again to continue",
+        "WP01: stopped; dispatch it again to continue",
         "",
         "",
     ]

@@ -97,7 +97,7 @@ def test_a_view_that_is_higher_than_the_terminal_is_cut(
 ) -> None:
     project.start("note", "Say why")
     opened.append(terminal := in_terminal(project.root, "status", "--watch", rows=5))
-    terminal.expect(r"\.\.\. and \d+ lines more")
+    terminal.expect(r"\.\.\. and \d+ more lines")
     terminal.sendintr()
     terminal.expect(pexpect.EOF)
 
@@ -183,7 +183,7 @@ def test_a_kept_demo_verifies_afterwards_as_it_says(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done
     assert "linked worktree" not in done.stderr
-    look_around = done.stdout.rpartition("To look around: ")[2].strip()
+    look_around = done.stdout.rpartition("To inspect it: ")[2].strip()
     verify = f'{look_around} && "{sys.executable}" -m phasegate audit verify'
     verified = subprocess.run(["sh", "-c", verify], capture_output=True, text=True, timeout=60)
     assert (verified.returncode, verified.stdout.startswith("verified: ")) == (0, True), verified

@@ -145,7 +145,7 @@ def test_nothing_on_record_is_said(project: FeatureProject) -> None:
 def test_an_empty_list_names_what_was_looked_for(project: FeatureProject) -> None:
     assert (
         project.command("audit", "show", "--feature", "009-nope").stdout
-        == "no trails of 009-nope\n"
+        == "no trails for 009-nope\n"
     )
 
 
@@ -169,7 +169,7 @@ def test_what_takes_long_says_what_it_waits_for(tmp_path: Path) -> None:
         encoding="utf-8",
         timeout=60,
     )
-    terminal.expect("asking the programs for their versions  0:0[0-9]")
+    terminal.expect("reading the versions of the agents  0:0[0-9]")
     terminal.expect(r"\x1b\[2Kclaude ")  # wiped before the answer
 
 
@@ -265,7 +265,7 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(
     (project.root / "agentd/project.md").mkdir(parents=True)
     artifact = ("artifact", "read", "--feature", "001", "--relative-path", "sub")
     refusals = {
-        ("block", "check", "adir"): "adir is a folder, and a file is meant",
+        ("block", "check", "adir"): "adir is a folder, not a file",
         (
             "artifact",
             "write",

@@ -318,7 +318,7 @@ def test_install_shows_the_change_first_and_remove_leaves_nothing_behind(
 ) -> None:
     before = {*run.root.rglob("*")}
     refused = run.command("mcp", "install", agent)
-    assert (refused.code, "nobody was there to agree" in refused.stderr) == (2, True)
+    assert (refused.code, "no terminal to confirm on" in refused.stderr) == (2, True)
     assert {*run.root.rglob("*")} == before
     installed = run.command("mcp", "install", agent, "--yes")
     assert (installed.code, "+" in installed.stdout, "written" in installed.stdout) == (

@@ -22,7 +22,7 @@ ACTIVE = {
         "current_phase_index": 3,
     }
 }
-PROMPT = r"Choose 1-\d, or q to leave: "
+PROMPT = r"Choose 1-\d, or q to quit: "
 Open = Callable[..., "pexpect.spawn[str]"]
 
 
@@ -213,9 +213,9 @@ def test_wrong_input_is_asked_again_and_not_for_ever(menu: Open) -> None:
     for wrong in ["9", "x", "-1", "1 1", "\u00e9\u0661"]:
         shown(terminal)
         terminal.sendline(wrong)
-        terminal.expect("Please type one of the numbers.")
+        terminal.expect("Enter one of the numbers.")
     rest, code = ended(terminal)
-    assert "No choice was made." in rest
+    assert "Nothing was chosen." in rest
     assert code == 2
 
 
@@ -275,7 +275,7 @@ def test_bytes_that_are_no_text_are_a_wrong_answer(menu: Open) -> None:
     terminal = menu()
     shown(terminal)
     os.write(terminal.child_fd, b"\xff\xfe\n")
-    terminal.expect("Please type one of the numbers.")
+    terminal.expect("Enter one of the numbers.")
     terminal.sendline("q")
     assert ended(terminal)[1] == 0
 

@@ -217,7 +217,7 @@ def test_a_person_can_try_who_would_be_told(tmp_path: Path) -> None:
         done = project.call("notify")
         assert (done.code, done.stdout) == (
             1,
-            "http: address 1: told\nhttp: address 2: not told: it answered 500\n",
+            "http: address 1: delivered\nhttp: address 2: not delivered: it answered 500\n",
         )
         assert b"this is a test" in there.posted[0].body
     settings = project.root / "phasegate.toml"

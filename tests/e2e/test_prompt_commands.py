@@ -81,9 +81,9 @@ def test_a_budget_is_kept_and_what_is_left_out_goes_to_stderr(project: Path) -> 
     prompt = UnifiedPrompt.from_xml(shown.stdout.decode())
     there = {item.name for item in prompt.context}
     left_out = {
-        line.removeprefix("left out: ")
+        line.removeprefix("omitted: ")
         for line in shown.stderr.decode().splitlines()
-        if "left out" in line
+        if "omitted" in line
     }
     assert left_out
     assert {f"f{number}.py" for number in range(30)} <= there | left_out

@@ -177,4 +177,4 @@ def test_following_anything_but_a_log_is_refused(carried: FeatureProject) -> Non
     for more in (("--prompt",), (), ("--log", "--json")):
         done = carried.command("show", "WP01", "--follow", *more)
         assert (done.code, done.stdout) == (2, "")
-        assert "--follow goes with --log" in done.stderr
+        assert "--follow requires --log" in done.stderr

@@ -185,7 +185,7 @@ def test_a_document_that_cannot_be_read_is_no_evidence(project: DispatchProject)
     git(project.root, "commit", "-qam", "Break it")
     done = trace(project.root, "--check")
     assert done.code == 1
-    assert "not counted: tasks/WP01.md:" in done.stdout
+    assert "ignored: tasks/WP01.md:" in done.stdout
     assert "MISSING   package, commit, test" in done.stdout
 
 

@@ -159,9 +159,7 @@ def test_ctrl_c_ends_the_agents_says_how_to_go_on_and_run_does(tmp_path: Path) -
     project = note_project(tmp_path, SLEEPER)
     code, last_words = _signalled(project, signal.SIGINT)
     assert code == 130
-    assert (
-        f"{SLUG} is stopped; what the agents left is saved, and what was done counts" in last_words
-    )
+    assert f"{SLUG} is stopped; the work of the agents is saved" in last_words
     assert "then: phasegate run" in last_words
     assert _open_role(project) == ""  # its end is on record
     _expect_the_rest(project)

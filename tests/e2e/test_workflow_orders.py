@@ -85,7 +85,9 @@ def test_a_wrong_start_says_what_to_do_and_leaves_nothing(tmp_path: Path) -> Non
     )
     expect_refusal(project.call("run", "fix", "  "), 2, "a fix needs a description")
     expect_refusal(
-        project.call("run", "note", "x", "--feature", SLUG), 2, "--feature is for going on"
+        project.call("run", "note", "x", "--feature", SLUG),
+        2,
+        "--feature cannot be combined with TYPE",
     )
     expect_refusal(
         project.call("start", "note", "x", "--agent", "nobody"),

@@ -64,7 +64,7 @@ class Machine:
             try:
                 assert process.stdout is not None
                 line = process.stdout.readline()
-                assert "at work for" in line, line + process.stdout.read()
+                assert "serving queue" in line, line + process.stdout.read()
                 yield process
             finally:
                 if process.poll() is None:

@@ -1,4 +1,4 @@
-"""The command line: one table of commands, each loaded only when it is called."""
+"""The command line: a table of commands, each imported only when it is called."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from phasegate.errors import EnvironmentUnavailable, PhasegateError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# name -> (module below this package, object in it, help line). The help page shows the lines
-# without loading any.
+# name -> (module in this package, object in it, help line). The help page shows the lines without
+# importing any command.
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "advance": ("workflow", "advance", "Move on to the next phase after a passed gate."),
+    "advance": ("workflow", "advance", "Continue with the next phase after a passed gate."),
     "agent-file": (
         "agent_file",
         "agent_file",
-        "List, copy and fix agent files and their prompt sections.",
+        "List, copy or update agent files and their prompt sections.",
     ),
     "agents": (
         "agents",
         "agents",
-        "Show which agents can be started here and what they lack; try one.",
+        "Show the installed agents and what is missing for them; test one.",
     ),
     "answer": (
         "answer",
         "answer",
-        "Answer the question of an agent; or read what an agent's answer says.",
+        "Answer an agent's question, or parse an agent's answer.",
     ),
     "artifact": ("artifact", "artifact", "Write, read and list the artifacts of a feature."),
-    "ask": ("answer", "ask", "Ask a person, from inside a job."),
+    "ask": ("answer", "ask", "Ask the user a question, from inside a job."),
     "audit": (
         "audit",
         "audit",
-        "Show the audit trails, and verify that nothing in them was changed.",
+        "Show the audit trails, or verify that nothing in them was changed.",
     ),
-    "back": ("workflow", "back", "Take a feature back to an earlier phase, with the reason."),
+    "back": ("workflow", "back", "Return a feature to an earlier phase, with the reason."),
     "block": ("block", "block", "Check a SUGGESTED NEXT STEPS or STATUS block."),
-    "board": ("board", "board", "Serve a board for the browser, on this machine only."),
-    "cancel": ("workflow", "cancel", "End the workflow without a merge; its branches are kept."),
+    "board": ("board", "board", "Serve the web board, on this machine only."),
+    "cancel": ("workflow", "cancel", "Cancel the workflow without a merge; its branches are kept."),
     "check": (
         "check",
         "check",
-        "Set the project up and run all checks on the base, without an agent.",
+        "Run the setup and all checks on the base, without an agent.",
     ),
     "complete": ("workflow", "complete", "Archive the feature and merge it, after its last gate."),
     "completion": (
@@ -60,80 +60,87 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "config": (
         "config",
         "config",
-        "Show the configuration in effect, and where each value comes from.",
+        "Show the configuration and the source of each value.",
     ),
-    "demo": ("demo", "demo", "Show the product at work in a throw-away folder."),
+    "demo": (
+        "demo",
+        "demo",
+        "Run a complete feature in a temporary repository, with scripted agents.",
+    ),
     "discover": (
         "discover",
         "discover",
-        "Let an agent find out how the project is set up and tested; keep what holds.",
+        "Let an agent find the setup and check commands; keep those that work.",
     ),
     "dispatch": (
         "dispatch",
         "dispatch",
-        "Carry a work package through implementation, checks, review and merge.",
+        "Run a work package through implementation, checks, review and merge.",
     ),
-    "escalate": ("workflow", "escalate", "Stop the workflow for a person."),
+    "escalate": ("workflow", "escalate", "Block the workflow until a user resolves it."),
     "fleet": (
         "fleet",
         "fleet",
-        "Try a fleet on one machine, see what it lacks, begin its features again.",
+        "Start a local fleet, check a machine for it, or resume its features.",
     ),
     "gate": ("workflow", "gate", "Check the gate of the current phase now."),
-    "hook": ("hook", "hook", "Put `phasegate next` into an agent's own hooks, or take it out."),
-    "init": ("init", "init", "Prepare this repository: settings, project description."),
-    "mcp": ("mcp", "mcp", "Serve this repository to an agent program, by MCP on stdio."),
+    "hook": (
+        "hook",
+        "hook",
+        "Install `phasegate next` as a hook of an agent program, or remove it.",
+    ),
+    "init": ("init", "init", "Prepare this repository: configuration and project description."),
+    "mcp": ("mcp", "mcp", "Run the MCP server on stdio, or install it in an agent program."),
     "next": ("next", "next_", "Print the suggested next steps, and nothing else."),
     "notify": (
         "notify",
         "notify",
-        "Try who would be told when a person is needed or a run has ended.",
+        "Send a test notification.",
     ),
     "otel": (
         "otel",
         "otel",
-        "Give spans and measures of the record to an OpenTelemetry collector.",
+        "Export traces and metrics to an OpenTelemetry collector.",
     ),
     "package": ("package", "package", "List the work packages of a feature, or show one."),
     "plan": (
         "plan",
         "plan",
-        "Load a feature's work packages, and show how they depend on each other.",
+        "Load the work packages of a feature, or show their dependencies.",
     ),
     "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
-    "report": ("report", "report", "Write one page about a feature, to keep beside its merge."),
-    "resolve": ("workflow", "resolve", "Say how a blocker was resolved."),
+    "report": ("report", "report", "Write a self-contained HTML report of a feature."),
+    "resolve": ("workflow", "resolve", "Record how a blocker was resolved."),
     "retry": ("workflow", "retry", "Start another round of the phase after a failed gate."),
     "run": ("run", "run", "Start a workflow, or continue one, until it needs you."),
     "scope": ("scope", "scope", "Record an exception to the file scope of a work package."),
     "show": (
         "show",
         "show_subject",
-        "Show a package, a phase or a job: its diff, prompt, log, answer, evidence.",
+        "Show a package, phase or job: its diff, prompt, log, answer or evidence.",
     ),
     "spec": ("spec", "spec", "Check a specification, its tasks and its work packages."),
     "start": ("run", "start", "Start a workflow without running anything yet."),
-    "status": ("status", "status", "Show where things stand."),
-    "stop": ("run", "stop", "End a run, wherever it was started."),
-    "sync": ("sync", "sync", "Look once at the pull requests: remarks, approvals, merges."),
+    "status": ("status", "status", "Show the state of all features, packages and blockers."),
+    "stop": ("run", "stop", "Stop a run, wherever it was started."),
+    "sync": ("sync", "sync", "Poll the forge once: review comments, approvals and merges."),
     "template": (
         "template",
         "template",
-        "List, show, lint, describe and copy system prompt templates.",
+        "List, show, check, describe or copy system prompt templates.",
     ),
     "trace": ("trace", "trace", "Show each requirement with its packages, commits and tests."),
-    "worker": ("fleet", "worker", "Carry out features of a fleet in this clone."),
+    "worker": ("fleet", "worker", "Run features of the fleet in this clone."),
     "worktree": (
         "worktree",
         "worktree",
-        "List the work packages that are ready, and their worktrees.",
+        "List the work packages that are ready, with their worktrees.",
     ),
 }
 
-
-# Set by the script of `completion`
+# Set by the completion scripts of click.
 COMPLETION_VARIABLE = "_PHASEGATE_COMPLETE"
-# The help page, most wanted first. What is in no section is listed as a tool.
+# Sections of the help page. Commands in no section are listed as tools.
 SECTIONS = {
     "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
     "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
@@ -165,11 +172,12 @@ SECTIONS = {
         "completion",
     ),
 }
-TOOLS_SECTION = "Tools for those who write prompts, specifications and agents"
+TOOLS_SECTION = "Tools for authors of prompts, specifications and agents"
+EPILOG = "`agileplus` is the same program, under the name that the specification uses."
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and loads one when it is needed."""
+    """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -190,7 +198,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Completion from the table: a key press must not load every command."""
+        """Complete from the table, since importing every command on a key press is too slow."""
         from click.shell_completion import CompletionItem
 
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
@@ -218,16 +226,13 @@ def _suggest_command(name: str) -> str:
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
 )
-@click.version_option(package_name="phasegate", message="phasegate %(version)s")
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Tell more on stderr, such as a template used instead."
-)
+@click.version_option(package_name="phasegate", message=f"phasegate %(version)s\n{EPILOG}")
+@click.option("-v", "--verbose", is_flag=True, help="Print debug messages to stderr.")
 @click.pass_context
 def app(ctx: click.Context, verbose: bool) -> int | None:
-    """Take a feature through phases and gates, carried out by coding agents and decided by
-    evidence.
-    """
+    """Run features through phases and gates: coding agents do the work, evidence decides."""
     if verbose:
         import logging
 
@@ -247,9 +252,10 @@ def app(ctx: click.Context, verbose: bool) -> int | None:
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run one command and turn its end into an exit code.
+    """Run a command and return its exit code.
 
-    0 done, 1 the answer is no, 2 to 4 an error, 70 our fault.
+    0: success, 1: a negative result, 2 to 4: an error (see `errors.py`), 70: an internal error,
+    130: interrupted.
     """
     try:
         result = _invoke(arguments)
@@ -259,7 +265,7 @@ def run_command(arguments: list[str]) -> int:
         show_usage_error(error)
         return error.exit_code
     except KeyboardInterrupt:
-        # Ends the line of the terminal's ^C
+        # End the line on which the terminal shows ^C.
         print(file=sys.stderr)
         return 130
     except PhasegateError as error:
@@ -280,9 +286,9 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> object:
-    """What the command returns.
+    """Run the command and return its result.
 
-    Not by click's `main`: that makes a failure of a reader that has gone.
+    It does not use click's `main`, which turns a closed pipe into a failure.
     """
     if COMPLETION_VARIABLE in os.environ:
         return app.main(
@@ -297,16 +303,13 @@ def _invoke(arguments: list[str]) -> object:
 
 
 def _handle_broken_pipe() -> int:
-    """`phasegate ... | head` is no error."""
+    """Return success: a reader that has gone, as in `phasegate ... | head`, is not an error."""
     _discard_output()
     return 0
 
 
 def _discard_output() -> None:
-    """What is still buffered goes nowhere.
-
-    The interpreter flushes stdout at its end, and would complain.
-    """
+    """Discard buffered output. The interpreter flushes stdout at exit and would report an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -314,11 +317,12 @@ _DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 def _report_disk_error(error: OSError) -> int:
-    """Whatever was to be written, stdout included, the machine has no room for it, or cannot write."""
+    """Report that a file or stdout cannot be written, and return the exit code."""
     _discard_output()
+    target = f" {error.filename}" if error.filename else ""
     unavailable = EnvironmentUnavailable(
-        f"cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}",
-        "check the disk (space, errors, permissions), or send the output elsewhere; then run again",
+        f"cannot write{target}: {error.strerror}",
+        "check the disk (space, errors, permissions) or redirect the output, then run it again",
     )
     show_error(unavailable)
 
@@ -326,34 +330,34 @@ def _report_disk_error(error: OSError) -> int:
 
 
 def show_usage_error(error: click.ClickException) -> None:
-    """Say what is wrong with the arguments, on stderr; what was typed may hold escape sequences."""
+    """Print what is wrong with the arguments to stderr.
+
+    The arguments may hold escape sequences, so they are made printable.
+    """
     from io import StringIO
 
     from phasegate.interfaces.cli.render import make_printable
 
-    error.show(file=(shown := StringIO()))
-    for line in shown.getvalue().removesuffix("\n").split("\n"):
+    text = StringIO()
+    error.show(file=text)
+    for line in text.getvalue().removesuffix("\n").split("\n"):
         print(make_printable(line.expandtabs(4)), file=sys.stderr)
 
     if "unexpected extra argument" in error.format_message() and _takes_free_text(error):
-        print("  hint: put what has several words in quotes", file=sys.stderr)
+        print("  hint: put text of several words in quotes", file=sys.stderr)
 
 
 def _takes_free_text(error: click.ClickException) -> bool:
     from phasegate.interfaces.cli.render import FreeText
 
-    if isinstance(error, click.UsageError):
-        context = error.ctx
-    else:
-        context = None
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return False
 
-    return context is not None and any(
-        isinstance(one.type, FreeText) for one in context.command.params
-    )
+    return any(isinstance(parameter.type, FreeText) for parameter in error.ctx.command.params)
 
 
 def _report_internal_error(error: Exception) -> int:
-    """Keep the traceback in a file of its own and tell the person in one line where it is."""
+    """Save the traceback to a file and print its path."""
     from tempfile import NamedTemporaryFile
     from traceback import format_exception
 
@@ -372,7 +376,10 @@ def _report_internal_error(error: Exception) -> int:
 
 
 def show_error(error: PhasegateError) -> None:
-    """Say what happened and what to do next, on stderr; a message may hold names from outside."""
+    """Print an error and its hint to stderr.
+
+    A message may hold names from outside, so it is made printable.
+    """
     from phasegate.interfaces.cli.render import make_printable
 
     if error.hint:
@@ -380,6 +387,6 @@ def show_error(error: PhasegateError) -> None:
     else:
         hint = ""
 
-    # Where nobody can be told, the exit code still says it
+    # If stderr is closed, the exit code still reports the error.
     with suppress(OSError):
         print(f"phasegate: {make_printable(error.message)}{hint}", file=sys.stderr, flush=True)

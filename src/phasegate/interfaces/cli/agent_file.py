@@ -1,7 +1,4 @@
-"""`phasegate agent-file`.
-
-The shipped agent files, copies of them, and the prompt sections in anybody's agent files.
-"""
+"""`phasegate agent-file`: shipped agent files, and the prompt sections in any agent file."""
 
 from __future__ import annotations
 
@@ -27,10 +24,10 @@ paths_argument = click.argument(
 
 @click.group("agent-file", cls=Group)
 def agent_file() -> None:
-    """List and copy the shipped agent files; put the prompt sections into agent files.
+    """List, copy or update agent files and their prompt sections.
 
     An agent file is a Markdown prompt for one agent. Its prompt section tells the agent which next
-    steps to suggest when it is done.
+    steps to suggest when it has finished.
     """
 
 
@@ -49,15 +46,15 @@ def list_(as_json: bool) -> None:
         for f in files
     ]
     width = max(len(file.name) for file in files)
-    serve = {
-        f.name: ", ".join(f.role.phases) or (f"for {f.role.parent}" if f.role.parent else "")
-        for f in files
-    }
-    print_result(
-        data,
-        "\n".join(f"{f.name:<{width}}  {f.role.kind:<16}  {serve[f.name]}".rstrip() for f in files),
-        as_json,
-    )
+    lines = []
+    for file in files:
+        used_for = ", ".join(file.role.phases)
+        if not used_for and file.role.parent:
+            used_for = f"for {file.role.parent}"
+
+        lines.append(f"{file.name:<{width}}  {file.role.kind:<16}  {used_for}".rstrip())
+
+    print_result(data, "\n".join(lines), as_json)
 
 
 @agent_file.command()
@@ -65,9 +62,9 @@ def list_(as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Overwrite files that differ from the shipped ones.")
 @json_option
 def install(folder: Path, force: bool, as_json: bool) -> None:
-    """Copy the shipped agent files into DIR, which is made if it is missing.
+    """Copy the shipped agent files into DIR, which is created if it is missing.
 
-    A file of yours that differs from the shipped one is kept, unless --force is given.
+    A file that differs from the shipped one is kept, unless --force is given.
 
     \b
     Example:
@@ -80,12 +77,13 @@ def install(folder: Path, force: bool, as_json: bool) -> None:
 @paths_argument
 @json_option
 def sync(paths: tuple[Path, ...], as_json: bool) -> None:
-    """Put the prompt section into the agent files named by PATH: files, or folders of Markdown files.
+    """Insert or update the prompt section in agent files: files, or folders of Markdown files.
 
-    The section goes after `# SELF-VALIDATION` and before the closing line. What the agent is, and so what its section
-    says, is read from the file's front matter: `phases: [03-architecture]`, or `role:` (orchestrator,
-    sub-orchestrator, sub-agent with `parent:` and `task:`), else from the names of the shipped files. All files are
-    read before the first is written: one that is refused leaves all as they were.
+    The section goes after `# SELF-VALIDATION` and before the closing line. Its content depends on
+    the role of the agent, which is read from the front matter: `phases: [03-architecture]`, or
+    `role:` (orchestrator, sub-orchestrator, sub-agent with `parent:` and `task:`). Without front
+    matter, the name of a shipped file decides. All files are read before the first one is written:
+    an invalid file leaves all of them unchanged.
 
     \b
     Example:
@@ -98,19 +96,20 @@ def sync(paths: tuple[Path, ...], as_json: bool) -> None:
 @paths_argument
 @json_option
 def check(paths: tuple[Path, ...], as_json: bool) -> int:
-    """Say which agent files have no prompt section, a stale one or one at the wrong place. Nothing is written.
+    """Report prompt sections that are missing, outdated or misplaced. Nothing is written.
 
-    Exit 0 when all is well; 1 and one line per file otherwise.
+    Exit 0: all sections are correct. Exit 1: one line for each file with a problem.
 
     \b
     Example:
       phasegate agent-file check .claude/agents
     """
-    found = check_agent_files(paths)
-    wrong = {make_printable(path): phrases for path, phrases in found.items() if phrases}
-    lines = "\n".join(f"{path}: {'; '.join(phrases)}" for path, phrases in wrong.items())
-    print_result({"ok": not wrong, "checked": len(found), "findings": wrong}, lines, as_json)
-    if wrong:
+    problems = check_agent_files(paths)
+    findings = {make_printable(path): texts for path, texts in problems.items() if texts}
+    lines = "\n".join(f"{path}: {'; '.join(texts)}" for path, texts in findings.items())
+    data = {"ok": not findings, "checked": len(problems), "findings": findings}
+    print_result(data, lines, as_json)
+    if findings:
         return 1
 
     return 0

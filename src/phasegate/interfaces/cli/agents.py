@@ -1,4 +1,4 @@
-"""`phasegate agents`: which agents can be started here, and a trial of one."""
+"""`phasegate agents`: the installed agents, and a test call of one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from phasegate.interfaces.cli.render import (
     print_result,
 )
 
-_NO_AGENT_HINT = "no agent can be started: install one of them, or name your own in phasegate.toml: [agents.NAME] with its harness"
-_UNTESTED_NOTE = "untested: no version of it was run by us"
+_NO_AGENT_HINT = (
+    "no agent can be started: install one of them, or configure your own in phasegate.toml: "
+    "[agents.NAME] with its harness"
+)
+_UNTESTED_NOTE = "untested with Phasegate"
 
 
 @click.group(cls=Group, invoke_without_command=True)
 @json_option
 @click.pass_context
 def agents(ctx: click.Context, as_json: bool) -> int | None:
-    """Show the agents: where each is, its version, what it lacks, which roles it serves, how it will be sandboxed.
+    """Show each agent: its program, version, roles and sandbox level, and what is missing.
 
-    Of keys and sign-ins only the names are looked at. Exit 0: at least one can be started.
+    Only the names of keys and sign-in files are read. Exit 0: at least one can be started.
 
     \b
     Examples:
@@ -42,13 +45,12 @@ def agents(ctx: click.Context, as_json: bool) -> int | None:
     if ctx.invoked_subcommand is not None:
         return None
 
-    with show_waiting("asking the programs for their versions"):
-        found = survey_agents(load_folder_config(current_folder()))
+    with show_waiting("reading the versions of the agents"):
+        surveys = survey_agents(load_folder_config(current_folder()))
 
-    print_result(
-        {"agents": [_as_data(one) for one in found]}, "\n".join(_format_agents(found)), as_json
-    )
-    if any(one.can_start for one in found):
+    data = {"agents": [_as_data(agent) for agent in surveys]}
+    print_result(data, "\n".join(_format_agents(surveys)), as_json)
+    if any(agent.can_start for agent in surveys):
         return 0
 
     click.echo(f"phasegate: {_NO_AGENT_HINT}", err=True)
@@ -59,10 +61,10 @@ def agents(ctx: click.Context, as_json: bool) -> int | None:
 @click.argument("name", shell_complete=complete_from(list_agent_names))
 @json_option
 def test_(name: str, as_json: bool) -> int:
-    """Ask an agent for one fixed word: a real round trip, in an empty folder that is thrown away.
+    """Test an agent with a real call that asks for one fixed word, in a temporary empty folder.
 
-    It costs a few hundred tokens, which count towards [limits]. Exit 1: it did not come back as it should; the reason
-    and what to do are shown.
+    It costs a few hundred tokens, which count towards [limits]. Exit 1: the test failed; the reason
+    and the remedy are shown.
 
     \b
     Examples:
@@ -84,23 +86,21 @@ def _as_data(agent: AgentSurvey) -> dict[str, object]:
     return {**agent._asdict(), "missing": [missing._asdict() for missing in agent.missing]}
 
 
-def _format_agents(found: Sequence[AgentSurvey]) -> Iterator[str]:
-    for one in found:
-        if one.can_start:
-            mark = "can be started"
-        else:
-            mark = "cannot be started"
-
-        yield make_printable(
-            f"{one.name}  ({one.harness}{'' if one.configured else ', not configured'})  {mark}"
-        )
-        for name, text in _list_facts(one):
+def _format_agents(agents: Sequence[AgentSurvey]) -> Iterator[str]:
+    for agent in agents:
+        state = "can be started" if agent.can_start else "cannot be started"
+        configured = "" if agent.configured else ", not configured"
+        yield make_printable(f"{agent.name}  ({agent.harness}{configured})  {state}")
+        for name, text in _list_facts(agent):
             yield make_printable(f"    {name:<9} {text}")
 
-    for level, gaps in {
-        one.sandbox: one.sandbox_gaps for one in found if one.can_start and one.sandbox_gaps
-    }.items():
-        yield f"the sandbox level {level} here: {'; '.join(gaps)}"
+    gaps_by_level = {
+        agent.sandbox: agent.sandbox_gaps
+        for agent in agents
+        if agent.can_start and agent.sandbox_gaps
+    }
+    for level, gaps in gaps_by_level.items():
+        yield f"sandbox level {level} on this machine: {'; '.join(gaps)}"
 
 
 def _list_facts(agent: AgentSurvey) -> Iterator[tuple[str, str]]:
@@ -115,15 +115,13 @@ def _list_facts(agent: AgentSurvey) -> Iterator[tuple[str, str]]:
     if agent.roles:
         yield "roles", ", ".join(agent.roles)
     if agent.stands_in_for:
-        yield "fallback", f"of {', '.join(agent.stands_in_for)}"
+        yield "fallback", f"for {', '.join(agent.stands_in_for)}"
 
     if agent.can_start and agent.sandbox:
         yield "sandbox", agent.sandbox
         if agent.hosts:
-            yield (
-                "reaches",
-                "everything: the network is open" if "*" in agent.hosts else ", ".join(agent.hosts),
-            )
+            hosts = "all: the network is open" if "*" in agent.hosts else ", ".join(agent.hosts)
+            yield "hosts", hosts
 
     for missing in agent.missing:
         yield "missing", f"{missing.what}: {missing.remedy}"
@@ -136,22 +134,21 @@ def _format_version(agent: AgentSurvey) -> str:
         return f"{agent.version}, {_UNTESTED_NOTE}"
     if agent.version == agent.tested:
         return f"{agent.version}, tested"
-    return f"{agent.version}, {agent.version_standing} ({agent.tested}){f': {agent.update}' if agent.update else ''}"
+
+    update = f": {agent.update}" if agent.update else ""
+    return f"{agent.version}, {agent.version_standing} ({agent.tested}){update}"
 
 
 def _format_round_trip(trip: RoundTrip) -> Iterator[str]:
     usage = trip.usage
     if usage:
         spent = Spending(usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0)
+        used = format_spending(spent)
     else:
-        spent = Spending()
+        used = "it reports no usage"
 
-    if usage:
-        used = f", {format_spending(spent)}"
-    else:
-        used = ", it does not say what it used"
-
-    yield f"{trip.agent}: {'it works' if trip.ok else 'it does not work'} ({trip.duration_s:g} s{used})"
+    outcome = "works" if trip.ok else "does not work"
+    yield f"{trip.agent}: {outcome} ({trip.duration_s:g} s, {used})"
     if not trip.ok:
         yield make_printable(f"  reason: {trip.reason}")
         yield make_printable(f"  what to do: {trip.remedy}")

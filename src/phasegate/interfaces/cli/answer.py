@@ -1,7 +1,4 @@
-"""`answer QUESTION "..."`: a person's answer to an agent.
-
-`answer parse`: what the parser makes of an agent's.
-"""
+"""`phasegate answer`: answer a question of an agent, or parse the answer of one."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import click
 
 from phasegate.core.answer.parse import parse_answer
 from phasegate.core.answer.vocabulary import ALLOWED_VERDICTS
-from phasegate.engine.journal.asking import answer_question as answer_question
+from phasegate.engine.journal.asking import answer_question
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.errors import ConfigError
 from phasegate.interfaces.cli.group import Group
@@ -24,18 +21,20 @@ from phasegate.interfaces.cli.render import (
 
 
 class AnswerGroup(Group):
-    """A word that is no command of its own is a question: `answer QUESTION "..."`."""
+    """A group that takes an unknown command as a question id: `answer QUESTION "..."`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         is_question = args and args[0] not in self.commands and not args[0].startswith("-")
-        return super().resolve_command(ctx, ["give", *args] if is_question else args)
+        if is_question:
+            args = ["give", *args]
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=AnswerGroup)
 def answer() -> None:
-    """Answer the question of an agent; or read an agent's answer.
+    """Answer an agent's question, or parse an agent's answer.
 
     \b
     Examples:
@@ -47,19 +46,21 @@ def answer() -> None:
 @click.command()
 @click.argument("text", type=FreeText())
 @click.option(
-    "--option", multiple=True, metavar="TEXT", help="An answer that it offers; several times."
+    "--option", multiple=True, metavar="TEXT", help="A suggested answer; can be repeated."
 )
-@click.option("--no-wait", is_flag=True, help="Do not wait: the answer is for whoever comes next.")
+@click.option("--no-wait", is_flag=True, help="Do not wait: the answer goes to the next agent.")
 def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
-    """Ask a person, from inside a job. The agent that asks waits for the answer, then decides itself and says so.
+    """Ask the user a question, from inside a job.
+
+    The agent waits for the answer. Without one in time it decides itself and reports that.
 
     \b
     Example:
       phasegate ask "Which table?" --option "the existing one" --option "a new one"
     """
     raise ConfigError(
-        "there is no job here to ask for",
-        "agents ask inside their jobs; people answer: phasegate answer",
+        "this command works only inside a job",
+        "agents ask inside their jobs; to answer: phasegate answer",
     )
 
 
@@ -69,7 +70,9 @@ def ask(text: str, option: tuple[str, ...], no_wait: bool) -> None:
 @feature_option
 @json_option
 def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
-    """Answer QUESTION, as `status` lists it. Its agent gets the answer if it still waits, else the next one does.
+    """Answer QUESTION, which is an id that `status` lists.
+
+    The agent gets the answer if it is still waiting; otherwise the next agent does.
 
     \b
     Examples:
@@ -78,9 +81,11 @@ def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
     """
     project = open_project(current_folder())
     with open_project_store(project) as store:
-        found = answer_question(project, store, question, text, project.make_origin("cli"), feature)
+        answered = answer_question(
+            project, store, question, text, project.make_origin("cli"), feature
+        )
 
-    print_result(found, f"{found.feature}: answered {found.id}", as_json)
+    print_result(answered, f"{answered.feature}: answered {answered.id}", as_json)
 
 
 @answer.command()
@@ -94,15 +99,16 @@ def give(question: str, text: str, feature: str | None, as_json: bool) -> None:
     "--json",
     is_flag=True,
     expose_value=False,
-    help="Changes nothing: the output is always one JSON object.",
+    help="No effect: the output is always one JSON object.",
 )
 @click.argument("source", metavar="[FILE|-]", default="-")
 def parse(phase: str, source: str) -> int:
-    """Print what an answer says as one JSON object.
+    """Parse an answer and print it as one JSON object.
 
-    The answer is read from FILE, or from stdin. Its fields: verdict, error (and the reason in words), task_statuses,
-    text (without thoughts and escape sequences), result and response (as given, and typed), result_error, blockers,
-    block, truncated, warnings. Exit code 1 means that the answer is refused: error says why.
+    The answer is read from FILE, or from stdin. Fields: verdict, error and its reason,
+    task_statuses, text (without thoughts and escape sequences), result and response (as given, and
+    typed), result_error, blockers, block, truncated, warnings. Exit 1: the answer is refused; error
+    says why.
 
     \b
     Example:

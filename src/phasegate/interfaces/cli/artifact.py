@@ -1,4 +1,4 @@
-"""`phasegate artifact write|read|list`."""
+"""`phasegate artifact`: write, read and list the artifacts of a feature."""
 
 from __future__ import annotations
 
@@ -50,12 +50,15 @@ def artifact() -> None:
 def write_command(
     slug: str, path: str, content: str | None, source: str | None, stdin: str | None, as_json: bool
 ) -> None:
-    """Write one artifact: where it is already, in the checkout or on the feature's branch, else to the record.
+    """Write an artifact.
+
+    An existing artifact is replaced where it is: in the checkout or on the feature's branch. A new
+    one goes into the record.
 
     \b
     Examples:
-      phasegate artifact write --feature-slug 001-login --relative-path WP01/test-report.txt --content "42 passed"
-      my-tests | phasegate artifact write --feature-slug 001-login --relative-path WP01/tests.log -
+      phasegate artifact write --feature 001-login --relative-path tests.txt --content "42 passed"
+      my-tests | phasegate artifact write --feature 001-login --relative-path WP01/tests.log -
     """
     if sum(given is not None for given in (content, source, stdin)) != 1:
         raise click.UsageError("Give exactly one of --content, --file and -.")
@@ -77,7 +80,9 @@ def write_command(
 @_path_option
 @json_option
 def read_command(slug: str, path: str, as_json: bool) -> None:
-    """Print one artifact: as it is into a pipe or file; on a terminal with control characters made visible.
+    """Print an artifact.
+
+    A pipe or file gets the exact bytes; on a terminal, control characters are escaped.
 
     \b
     Example:
@@ -87,20 +92,11 @@ def read_command(slug: str, path: str, as_json: bool) -> None:
     data = ArtifactFiles(current_folder()).read(slug, path)
 
     if as_json:
-        print_result(
-            {
-                "feature_slug": slug,
-                "relative_path": path,
-                "bytes": len(data),
-                **_encode_content(data),
-            },
-            "",
-            as_json,
-        )
+        about = {"feature_slug": slug, "relative_path": path, "bytes": len(data)}
+        print_result({**about, **_encode_content(data)}, "", as_json)
     elif sys.stdout.isatty():
-        click.echo(
-            escape_unprintable(data.decode("utf-8", "backslashreplace"), keep="\n\t"), nl=False
-        )
+        text = data.decode("utf-8", "backslashreplace")
+        click.echo(escape_unprintable(text, keep="\n\t"), nl=False)
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -120,11 +116,11 @@ def _encode_content(data: bytes) -> dict[str, str]:
     "slug",
     metavar="SLUG",
     callback=resolve_feature_callback,
-    help="Only this feature's.",
+    help="Only artifacts of this feature.",
 )
 @json_option
 def list_command(slug: str | None, as_json: bool) -> None:
-    """List the artifacts of a feature, or of all features: in the checkout, on its branch and in the record.
+    """List the artifacts of one feature or of all: in the checkout, on its branch, in the record.
 
     \b
     Examples:
@@ -132,5 +128,6 @@ def list_command(slug: str | None, as_json: bool) -> None:
       phasegate artifact list --feature 001-user-login --json
     """
     files = ArtifactFiles(current_folder())
-    found = files.list_artifacts(slug)
-    print_result({"artifacts": found}, render_artifacts(found, files.features_folder), as_json)
+    artifacts = files.list_artifacts(slug)
+    text = render_artifacts(artifacts, files.features_folder)
+    print_result({"artifacts": artifacts}, text, as_json)

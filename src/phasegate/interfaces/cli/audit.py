@@ -1,4 +1,4 @@
-"""`phasegate audit show|verify`."""
+"""`phasegate audit`: show, verify and copy the audit trails."""
 
 from __future__ import annotations
 
@@ -48,19 +48,21 @@ _ACTION_WIDTH = len("scope_violation")
 
 @click.group(cls=Group)
 def audit() -> None:
-    """Show the audit trails, and verify that nothing in them was changed."""
+    """Show the audit trails, or verify that nothing in them was changed."""
 
 
 @audit.command("show")
 @click.option(
-    "--job", metavar="ID", help="The entries of this job; the beginning of its id is enough."
+    "--job", metavar="ID", help="Show the entries of this job; a prefix of its id is enough."
 )
-@click.option("--feature", metavar="SLUG", help="Only what belongs to this feature.")
-@click.option("--chain", is_flag=True, help="The chain of state changes instead of the trails.")
+@click.option("--feature", metavar="SLUG", help="Only this feature.")
+@click.option(
+    "--chain", is_flag=True, help="Show the journal of state changes instead of the trails."
+)
 @fleet_view_option(with_trails=True)
 @json_option
 def show_command(job: str | None, feature: str | None, chain: bool, as_json: bool) -> None:
-    """Show which trails there are, or what is in one.
+    """List the trails, or show the entries of one.
 
     \b
     Examples:
@@ -71,7 +73,7 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
     folder = current_folder()
 
     if job is not None:
-        # Half the engine: `verify` does without
+        # Imports half of the engine, which `verify` does not need.
         from phasegate.engine.views.job import job_view
 
         view = job_view(find_location(folder), job, feature)
@@ -79,17 +81,14 @@ def show_command(job: str | None, feature: str | None, chain: bool, as_json: boo
     elif chain:
         _show_chain(feature, as_json)
     else:
-        found = list_feature_trails(folder, feature)
-        print_result(
-            {"trails": found},
-            "\n".join(map(_format_trail, found)) or _format_no_trails(feature),
-            as_json,
-        )
+        trails = list_feature_trails(folder, feature)
+        text = "\n".join(map(_format_trail, trails)) or _format_no_trails(feature)
+        print_result({"trails": trails}, text, as_json)
 
 
 def _format_no_trails(feature: str | None) -> str:
     if feature:
-        return f"no trails of {escape_unprintable(feature)}"
+        return f"no trails for {escape_unprintable(feature)}"
     return "no trails yet"
 
 
@@ -100,11 +99,8 @@ def _show_chain(feature: str | None, as_json: bool) -> None:
         for e in events
     ]
     data = [event._asdict() | {"payload": decode_payload(event)} for event in events]
-    print_result(
-        {"chain": data},
-        "\n".join(map(escape_unprintable, lines)) or "nothing is recorded yet",
-        as_json,
-    )
+    text = "\n".join(map(escape_unprintable, lines)) or "nothing is recorded yet"
+    print_result({"chain": data}, text, as_json)
 
 
 @audit.command("verify")
@@ -115,11 +111,11 @@ def _show_chain(feature: str | None, as_json: bool) -> None:
 )
 @json_option
 def verify_command(remote: bool, as_json: bool) -> int:
-    """Check the journal, its tables and all trails against each other and against the heads kept outside.
+    """Check the journal, its tables, all trails and the chain heads outside for consistency.
 
-    With --remote: the copy in the bucket, by itself and against what is here. Where nothing was recorded here, every
-    repository in the bucket is checked. Exit 0 when everything is as it was written; 1 and the first bad entry
-    otherwise.
+    With --remote: check the copy in the bucket, by itself and against the local record. Without a
+    local record, every repository in the bucket is checked. Exit 0: everything is unchanged.
+    Exit 1: the first bad entry is shown.
 
     \b
     Examples:
@@ -141,7 +137,7 @@ def verify_command(remote: bool, as_json: bool) -> int:
 
 
 def _verify_remotely() -> AuditReport:
-    # It loads obstore
+    # Imports obstore.
     from phasegate.engine.bucket import verify_bucket_copy
 
     return verify_bucket_copy(current_folder())
@@ -155,13 +151,14 @@ def _verify_remotely() -> AuditReport:
     default=60,
     show_default=True,
     metavar="SECONDS",
+    help="How long to retry when the bucket is unreachable.",
 )
 @json_option
 def push_command(wait_s: float, as_json: bool) -> int:
-    """Copy to the bucket that [storage] names what is not there yet.
+    """Copy missing entries to the bucket that [storage] names.
 
-    `run` and every order do so by themselves; this is for what an outage left over. Exit 0 when all is there; 1 when
-    the bucket could not be reached for so many seconds: then it is still known what is missing.
+    `run` and every order do this automatically; use it after an outage. Exit 0: the copy is
+    complete. Exit 1: the bucket was unreachable for the given time; the rest stays queued.
 
     \b
     Examples:
@@ -174,15 +171,12 @@ def push_command(wait_s: float, as_json: bool) -> int:
         pushed = push_to_bucket(current_folder(), wait_s)
 
     if pushed.waiting:
-        rest = f"; {pushed.waiting} are not there: {pushed.why_not}"
+        rest = f"; {pushed.waiting} are missing: {pushed.why_not}"
     else:
         rest = ""
 
-    print_result(
-        pushed,
-        escape_unprintable(f"{pushed.bucket}: {pushed.copied} entries copied{rest}"),
-        as_json,
-    )
+    text = f"{pushed.bucket}: {pushed.copied} entries copied{rest}"
+    print_result(pushed, escape_unprintable(text), as_json)
     if pushed.waiting:
         return 1
 
@@ -205,11 +199,7 @@ def _format_report(report: AuditReport) -> list[str]:
 
 
 def _format_trail(trail: TrailSummary) -> str:
-    if trail.about:
-        work = f"  {_format_job_work(trail.about)}"
-    else:
-        work = ""
-
+    work = f"  {_format_job_work(trail.about)}" if trail.about else ""
     times = f"{trail.first_ts} to {trail.last_ts}"
     return escape_unprintable(
         f"{trail.feature}/{trail.job}{work}  {trail.entries} entries  {times}  {trail.last_action}"
@@ -217,34 +207,29 @@ def _format_trail(trail: TrailSummary) -> str:
 
 
 def _format_job_work(about: JobWork) -> str:
-    return f"{about.work}, {about.role}, round {about.round}, {about.agent}, {about.outcome or 'at work'}"
+    outcome = about.outcome or "running"
+    return f"{about.work}, {about.role}, round {about.round}, {about.agent}, {outcome}"
 
 
 def _format_job(view: JobView) -> Iterator[str]:
-    """Who did what for which work and how it ended; then what happened, line by line."""
-    if view.row:
-        known = f": {_format_job_work(describe_job_work(view.row))}"
-    else:
-        known = ""
-
-    yield f"job {view.job} of {view.feature}{known}"
+    """Yield a line about the job, its trail entries, and the paths of its logs."""
+    work = f": {_format_job_work(describe_job_work(view.row))}" if view.row else ""
+    yield f"job {view.job} of {view.feature}{work}"
     width = max((len(str(entry.get("actor", "?"))) for entry in view.entries), default=0)
     yield from (format_trail_entry(entry, width) for entry in view.entries)
-    yield from (f"what it wrote: {log.path}" for log in view.logs)
+    yield from (f"output: {log.path}" for log in view.logs)
 
 
 def format_trail_entry(entry: Mapping[str, object], width: int = 0) -> str:
-    """One entry of a trail."""
+    """Format one entry of a trail as a line."""
     ts, actor, action = (str(entry.get(name, "?")) for name in ("ts", "actor", "action"))
-    told = " ".join(_format_fields(entry))
-    return f"{ts}  {actor.ljust(width)}  {action.ljust(_ACTION_WIDTH)}  {told}  ({entry.get('source', 'unreadable')})"
+    source = entry.get("source", "unreadable")
+    fields = " ".join(_format_fields(entry))
+    return f"{ts}  {actor.ljust(width)}  {action.ljust(_ACTION_WIDTH)}  {fields}  ({source})"
 
 
 def _format_fields(entry: Mapping[str, object]) -> Iterator[str]:
-    """The fields of an entry as people read them.
-
-    Hashes by their beginning, what is long left to `--json`.
-    """
+    """Yield the fields of an entry: hashes shortened, long fields omitted (`--json` has them)."""
     for name, value in entry.items():
         if name in _HASH_FIELDS:
             yield f"{name} {str(value)[:_SHORT_HASH_CHARS]}"

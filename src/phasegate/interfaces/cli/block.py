@@ -1,4 +1,4 @@
-"""`phasegate block check`: the validator of next-steps and status blocks."""
+"""`phasegate block check`: validate next-steps and status blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from phasegate.interfaces.cli.render import json_option, print_result, read_inpu
 
 EXPLANATIONS = {
     "no-block": "the output does not end with a block",
-    "wrong-delimiter": "a block opens and closes with a line of exactly three hyphens",
+    "wrong-delimiter": "a block starts and ends with a line of exactly three hyphens",
     "wrong-header": "the header is 'SUGGESTED NEXT STEPS:' or 'STATUS: ' and one sentence, exactly",
     "item-prefix": "an item is two spaces, [n], one space and text",
     "numbering": "items are numbered 1, 2, 3 ... without gaps",
@@ -36,13 +36,13 @@ def block() -> None:
     type=click.Choice(BLOCK_KINDS),
     default="next-steps",
     show_default=True,
-    help="Which block is due.",
+    help="The expected kind of block.",
 )
 @json_option
 def check(source: str, kind: str, as_json: bool) -> int:
     """Check the block at the end of an agent's output.
 
-    Exit 0 when every rule holds; 1 and one line per broken rule otherwise.
+    Exit 0: the block is valid. Exit 1: one line for each broken rule.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`phasegate board`: the pages for a browser, and which repositories they show."""
+"""`phasegate board`: serve the web board, and choose the repositories that it shows."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ DEFAULT_PORT = 7477
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Where to listen on 127.0.0.1; {DEFAULT_PORT} if it is free.",
+    help=f"Port on 127.0.0.1; default: {DEFAULT_PORT} if it is free.",
 )
 @fleet_view_option(with_trails=True)
 @click.pass_context
 def board(ctx: click.Context, port: int | None) -> None:
-    """Serve a board for the browser: what waits for you, what is in work, every feature, package and job.
+    """Serve the web board: pending decisions, running work, and every feature, package and job.
 
-    It listens on 127.0.0.1 only, and the link that it prints lets one browser in, once. It shows this repository and
-    those that were added. With --fleet, the features of its fleet: to look at; orders are given at the command line.
-    Needs the extra: pip install 'phasegate[board]'.
+    It listens on 127.0.0.1 only, and the printed link signs in one browser, once. It shows this
+    repository and those that were added. With --fleet it shows the features of the fleet read-only;
+    use the command line for orders. Requires: pip install 'phasegate[board]'.
 
     \b
     Examples:
@@ -70,9 +70,7 @@ def _serve_board(port: int | None) -> None:
 
     here = _find_start_root()
     if here is None and not list_repositories():
-        raise ConfigError(
-            "there is no repository here, and none was added", "phasegate board add PATH"
-        )
+        raise ConfigError("not in a repository, and none was added", "phasegate board add PATH")
 
     try:
         try:
@@ -84,18 +82,28 @@ def _serve_board(port: int | None) -> None:
             listening = open_socket(0)
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"cannot listen on port {port}: {error.strerror}", "name another --port"
+            f"cannot listen on port {port}: {error.strerror}", "choose another --port"
         ) from error
 
     with listening:
-        entry = BoardCredentials(listening.getsockname()[1])
-        with announce_board(entry.url, format_timestamp(time.time())), keep_fleet_copy_current():
-            serve_board(here, listening, entry, lambda: _print_link(entry.sign_in_url, entry.port))
+        credentials = BoardCredentials(listening.getsockname()[1])
+        with (
+            announce_board(credentials.url, format_timestamp(time.time())),
+            keep_fleet_copy_current(),
+        ):
+            serve_board(
+                here,
+                listening,
+                credentials,
+                lambda: _print_link(credentials.sign_in_url, credentials.port),
+            )
 
 
 def _find_start_root() -> Path | None:
-    if copy := click.get_current_context().meta.get(FLEET_COPY_KEY):
+    copy = click.get_current_context().meta.get(FLEET_COPY_KEY)
+    if copy:
         return Path(copy)
+
     try:
         return find_repository_root(current_folder())
     except ConfigError:
@@ -103,10 +111,10 @@ def _find_start_root() -> Path | None:
 
 
 def _print_link(link: str, port: int) -> None:
-    click.echo(f"board: {link}\n  ends with Ctrl-C; the link works once, for one browser")
+    click.echo(f"board: {link}\n  stop with Ctrl-C; the link works once, for one browser")
     if os.environ.get("SSH_CONNECTION"):
-        line = f"ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.gethostname()}"
-        click.echo(f"  from your own machine, first: {line}")
+        command = f"ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.gethostname()}"
+        click.echo(f"  on your own machine, run first: {command}")
     sys.stdout.flush()
 
 
@@ -114,28 +122,30 @@ def _print_link(link: str, port: int) -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 @json_option
 def add(path: Path, as_json: bool) -> None:
-    """Show the repository at PATH on the board too.
+    """Add the repository at PATH to the board.
 
     \b
     Example:
       phasegate board add ../another-repository
     """
     root = add_repository(path)
-    print_result({"repository": str(root)}, f"{make_printable(root)} is on the board", as_json)
+    print_result({"repository": str(root)}, f"{make_printable(root)}: added to the board", as_json)
 
 
 @board.command("remove")
 @click.argument("path", type=click.Path(path_type=Path))
 @json_option
 def remove(path: Path, as_json: bool) -> None:
-    """Take the repository at PATH off the board. Nothing in it is touched.
+    """Remove the repository at PATH from the board. The repository itself is not changed.
 
     \b
     Example:
       phasegate board remove ../another-repository
     """
     root = remove_repository(path)
-    print_result({"repository": str(root)}, f"{make_printable(root)} is off the board", as_json)
+    print_result(
+        {"repository": str(root)}, f"{make_printable(root)}: removed from the board", as_json
+    )
 
 
 @board.command("list")
@@ -148,6 +158,5 @@ def list_(as_json: bool) -> None:
       phasegate board list
     """
     roots = [str(root) for root in list_repositories()]
-    print_result(
-        {"repositories": roots}, "\n".join(map(make_printable, roots)) or "none was added", as_json
-    )
+    text = "\n".join(map(make_printable, roots)) or "no repository was added"
+    print_result({"repositories": roots}, text, as_json)

@@ -1,4 +1,4 @@
-"""`phasegate check`: the setup and all checks on the base, in a clean checkout, without an agent."""
+"""`phasegate check`: run the setup and all checks on the base, in a clean checkout."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ REDRAW_INTERVAL_S = 0.5
 
 
 @click.command()
-@click.option(
-    "--anew", is_flag=True, help="Run everything again, also what is known of this commit."
-)
+@click.option("--no-cache", is_flag=True, help="Ignore cached results of this commit.")
 @json_option
-def check(anew: bool, as_json: bool) -> int:
-    """Set the project up and run all checks on the base, without an agent.
+def check(no_cache: bool, as_json: bool) -> int:
+    """Run the setup and all checks on the base, without an agent.
 
-    The base is the commit of the branch that you have checked out; what is not committed is not seen. Each command runs
-    in a clean checkout and in the cage. Shown are the command, why it was chosen, what came of it, how many tests ran,
-    how long it took, and the file with its whole output. `run` and `dispatch` use the same result, and compare later
-    failures with it. Exit 0: all passed. Exit 1: something failed.
+    The base is the commit of the branch that is checked out; uncommitted changes are ignored. Each
+    command runs in a clean checkout in the sandbox. The output shows the command, the reason for
+    choosing it, its result, the number of tests, the duration and the log file. `run` and
+    `dispatch` reuse the result, and compare later failures with it. Exit 0: all passed. Exit 1: a
+    check failed.
 
     \b
     Examples:
       phasegate check
-      phasegate check --anew --json
+      phasegate check --no-cache --json
     """
     project = open_project(Path.cwd())
     with CheckProgress() as progress:
-        reports = check_branch(project, current_branch(project), progress.show_command, force=anew)
+        reports = check_branch(
+            project, current_branch(project), progress.show_command, force=no_cache
+        )
 
     text = "\n".join(line for report in reports for line in _format_report(project, report))
     print_result(_as_data(project, reports), text, as_json)
@@ -51,7 +52,7 @@ def check(anew: bool, as_json: bool) -> int:
 
 
 class CheckProgress:
-    """What runs now, and for how long: one line on a terminal, a line a command elsewhere."""
+    """Displays the running command: a live line on a terminal, one line per command elsewhere."""
 
     def __init__(self) -> None:
         self._is_live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -88,18 +89,10 @@ class CheckProgress:
 
 
 def _format_report(project: Project, report: BaselineReport) -> Iterator[str]:
-    if report.profile:
-        kind = f", {report.profile}"
-    else:
-        kind = ""
-
-    if report.root:
-        where = f" in {make_printable(report.root)}"
-    else:
-        where = ""
-
     name = report.name or report.root.rpartition("/")[2] or project.root.name
-    yield f"{make_printable(name)}{kind}{where}, at {report.commit[:12]}"
+    profile = f", {report.profile}" if report.profile else ""
+    root = f" in {make_printable(report.root)}" if report.root else ""
+    yield f"{make_printable(name)}{profile}{root}, at {report.commit[:12]}"
     rows = make_check_rows(report)
     for row in rows:
         yield from format_check_row(row)
@@ -110,32 +103,28 @@ def _format_report(project: Project, report: BaselineReport) -> Iterator[str]:
     if failing:
         policy = project.config.already_failing
         if policy == "tolerate":
-            meaning = "new failures reject, these do not"
+            meaning = "only new failures reject a change"
         else:
-            meaning = "no agent begins before they pass"
+            meaning = "no agent starts until they pass"
 
         yield f'failing: {", ".join(failing)} (already_failing = "{policy}" in [checks]: {meaning})'
 
     if not any(row.is_asked for row in rows if row.name == "test"):
-        yield "no tests are known: phasegate discover lets an agent find out, or set them in phasegate.toml"
+        yield "no test command found: run `phasegate discover`, or set one in phasegate.toml"
 
-    yield f"whole output: {make_printable(os.path.relpath(report.logs, project.root))}"
+    yield f"full output: {make_printable(os.path.relpath(report.logs, project.root))}"
 
 
 def format_check_row(row: CheckRow) -> Iterator[str]:
-    if row.duration_s is not None:
-        time_taken = f" ({row.duration_s:.1f} s)"
-    else:
-        time_taken = ""
-
-    yield f"{row.name}: {row.outcome}{time_taken} - {make_printable(row.summary)}"
+    """Yield the lines of a check: outcome, command, notes, and the output if it failed."""
+    duration = "" if row.duration_s is None else f" ({row.duration_s:.1f} s)"
+    yield f"{row.name}: {row.outcome}{duration} - {make_printable(row.summary)}"
     if not row.is_asked:
         return
 
     if row.command:
-        yield f"  {make_printable(row.command)}" + (
-            f"  [{make_printable(row.why)}]" if row.why else ""
-        )
+        reason = f"  [{make_printable(row.why)}]" if row.why else ""
+        yield f"  {make_printable(row.command)}{reason}"
 
     yield from (
         f"  {make_printable(note)}"
@@ -150,13 +139,13 @@ def format_check_row(row: CheckRow) -> Iterator[str]:
 def _as_data(project: Project, reports: tuple[BaselineReport, ...]) -> dict[str, object]:
     roots = [
         {
-            "root": one.root,
-            "profile": one.profile,
-            "name": one.name,
-            "notes": one.notes,
-            "logs": one.logs,
+            "root": report.root,
+            "profile": report.profile,
+            "name": report.name,
+            "notes": report.notes,
+            "logs": report.logs,
         }
-        for one in reports
+        for report in reports
     ]
     return {
         "commit": reports[0].commit,

@@ -1,4 +1,4 @@
-"""`phasegate completion`: the script that teaches a shell to complete our commands."""
+"""`phasegate completion`: print the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for SHELL: bash, zsh or fish.
 
     \b
-    Where to put it:
+    Installation:
       bash  phasegate completion bash > ~/.local/share/bash-completion/completions/phasegate
             (or in ~/.bashrc: eval "$(phasegate completion bash)")
       zsh   phasegate completion zsh > a folder of your $fpath, as _phasegate
@@ -31,5 +31,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     Then open a new shell. bash needs version 4.4 or later.
     """
     script = SHELL_COMPLETERS[shell](ctx.find_root().command, {}, "phasegate", COMPLETION_VARIABLE)
-    # Not script.source(): for bash that starts a shell only to ask for its version.
+    # script.source() would start a bash process only to read its version.
     click.echo(script.source_template % script.source_vars())

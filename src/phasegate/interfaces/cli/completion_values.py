@@ -1,4 +1,4 @@
-"""What the shell can complete besides commands and options: names that are in this repository."""
+"""Complete names of this repository in the shell: agents, features, packages, workflows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_from(list_names: Callable[[], Iterable[str]]) -> Completer:
-    """The names that begin as typed.
+    """Return a completer for the names that a function lists.
 
-    Where they cannot be found out, none: a key press is no place for an error.
+    It completes nothing if the names cannot be read: a key press must not print an error.
     """
 
     def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -32,9 +32,9 @@ def complete_from(list_names: Callable[[], Iterable[str]]) -> Completer:
 
 
 class PackageIdParam(click.ParamType[str]):
-    """WP01; `wp1` is taken for it.
+    """The id of a work package. `wp1` is accepted for `WP01`.
 
-    What is no such id stays as it is: the command says what it knows.
+    Any other text is passed on: the command reports the available ids.
     """
 
     name = "package"
@@ -54,24 +54,24 @@ class PackageIdParam(click.ParamType[str]):
 
 
 def list_workflow_types() -> Iterable[str]:
-    """The workflows, ours and those of the configuration."""
+    """List the shipped and the configured workflows."""
     from phasegate.core.workflow.workflows import WORKFLOWS
 
     return (*WORKFLOWS, *_load_config().workflows)
 
 
 def list_agent_names() -> Iterable[str]:
-    """The agents of the configuration."""
+    """List the configured agents."""
     return _load_config().agents
 
 
 def list_feature_slugs() -> Iterable[str]:
-    """The features that are on record."""
+    """List the recorded features."""
     return [slug for slug in _open_reader().features() if slug[:1].isdigit()]
 
 
 def list_package_ids() -> Iterable[str]:
-    """The ids of all packages on record."""
+    """List the ids of all recorded packages."""
     reader = _open_reader()
     return [row.id for slug in reader.features() for row in reader.packages(slug)]
 

@@ -1,4 +1,4 @@
-"""`phasegate config`: what is set, and by whom."""
+"""`phasegate config`: show the values in effect and their sources."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ set_option = click.option(
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Set a value for this call: run.parallel=3.",
+    help="Override a value, for example run.parallel=3. Can be repeated.",
 )
 
 
 @click.group(cls=Group)
 def config() -> None:
-    """Show the configuration in effect.
+    """Show the configuration and the source of each value.
 
-    A flag wins over the environment, the environment over phasegate.toml, that over the defaults.
+    Flags override environment variables, which override phasegate.toml, which overrides the
+    defaults.
     """
 
 
@@ -39,7 +40,7 @@ def config() -> None:
 @set_option
 @json_option
 def show_(settings: tuple[str, ...], as_json: bool) -> None:
-    """Show every value in effect and where it comes from.
+    """Show every value in effect with its source.
 
     \b
     Examples:
@@ -65,7 +66,7 @@ def show_(settings: tuple[str, ...], as_json: bool) -> None:
 @config.command()
 @json_option
 def path(as_json: bool) -> int:
-    """Print the path of the configuration file; exit 1 when there is none.
+    """Print the path of the configuration file. Exit 1: it does not exist.
 
     \b
     Example:
@@ -84,17 +85,19 @@ def path(as_json: bool) -> int:
             return 0
         return 1
 
-    print(f"no {place.file.name} here; it would be {make_printable(place.file)}", file=sys.stderr)
+    print(f"there is no {make_printable(place.file)}", file=sys.stderr)
     return 1
 
 
 def _parse_flags(settings: tuple[str, ...]) -> dict[str, str]:
+    flags = {}
     for setting in settings:
-        if "=" not in setting:
-            raise ConfigError(f"--set {setting} sets nothing", "write it like --set run.parallel=3")
-    return {
-        key.strip(): value for key, _, value in (setting.partition("=") for setting in settings)
-    }
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise ConfigError(f"--set {setting} has no `=`", "for example: --set run.parallel=3")
+        flags[key.strip()] = value
+
+    return flags
 
 
 def _format_file(effective: EffectiveConfig) -> str | None:

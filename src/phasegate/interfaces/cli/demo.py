@@ -1,6 +1,4 @@
-"""`phasegate demo`: a feature from one sentence to its merge in a throw-away repository, and what
-holds at its end.
-"""
+"""`phasegate demo`: run a feature from its description to the merge in a temporary repository."""
 
 from __future__ import annotations
 
@@ -23,17 +21,15 @@ DESCRIPTION = "Say goodbye to people in their own language"
 
 
 @click.command()
+@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Use DIR and keep it.")
 @click.option(
-    "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR and leave it there."
-)
-@click.option(
-    "--hostile", is_flag=True, help="The same with misbehaving agents, and how each was stopped."
+    "--hostile", is_flag=True, help="Use misbehaving agents, and show how each one is stopped."
 )
 def demo(keep: Path | None, hostile: bool) -> int:
-    """Show the product at work in a throw-away repository.
+    """Run a complete feature in a temporary repository, with scripted agents.
 
-    A feature is taken from one sentence through all phases and gates to its merge, by the engine that `phasegate run`
-    uses. It needs no key and no network: the agents play scenarios. Exit 1: something did not hold.
+    The feature goes from one sentence through all phases and gates to its merge, in the same way as
+    with `phasegate run`. It needs no key and no network. Exit 1: a check failed.
 
     \b
     Examples:
@@ -41,8 +37,8 @@ def demo(keep: Path | None, hostile: bool) -> int:
       phasegate demo --hostile
       phasegate demo --keep /tmp/phasegate-demo
     """
-    with TemporaryDirectory(prefix="phasegate-demo-") as room:
-        folder = keep or Path(room)
+    with TemporaryDirectory(prefix="phasegate-demo-") as temporary:
+        folder = keep or Path(temporary)
         if keep and keep.exists() and any(keep.iterdir()):
             raise ConfigError(f"{keep} is not empty", "name a new folder")
 
@@ -50,28 +46,30 @@ def demo(keep: Path | None, hostile: bool) -> int:
         if hostile:
             from phasegate.engine.tools.demo_hostile import run_hostile_demo
 
-            code = _print_claims(run_hostile_demo(folder.resolve(), click.echo))
+            code = _print_checks(run_hostile_demo(folder.resolve(), click.echo))
         else:
-            code = _print_claims(_run_demo_feature(folder.resolve()))
+            code = _print_checks(_run_demo_feature(folder.resolve()))
 
     if keep:
         shown = shlex.quote(str(keep.resolve()))
-        click.echo(f"\nTo look around: export XDG_STATE_HOME={shown}/state; cd {shown}/repository")
+        click.echo(f"\nTo inspect it: export XDG_STATE_HOME={shown}/state; cd {shown}/repository")
 
     return code
 
 
-def _print_claims(claims: Iterator[DemoCheck]) -> int:
-    """Print each claim with whether it holds; 1 if one does not."""
+def _print_checks(checks: Iterator[DemoCheck]) -> int:
+    """Print each check with its result. Return 1 if one failed."""
     failed = 0
-    for text, holds in claims:
-        click.echo(f"  {'ok ' if holds else 'NO '} {text}")
-        failed += not holds
+    for text, passed in checks:
+        click.echo(f"  {'ok ' if passed else 'NO '} {text}")
+        if not passed:
+            failed += 1
 
-    click.echo(f"\n{failed} of the claims above do not hold." if failed else "\nAll of it holds.")
     if failed:
+        click.echo(f"\n{failed} of the checks above failed.")
         return 1
 
+    click.echo("\nAll checks passed.")
     return 0
 
 
@@ -92,5 +90,5 @@ def _run_demo_feature(folder: Path) -> Iterator[DemoCheck]:
         )
 
         sys.stdout.flush()
-        click.echo("\nWhat holds now:")
+        click.echo("\nChecks of the result:")
         yield from check_merged_demo(project, store, slug, code)

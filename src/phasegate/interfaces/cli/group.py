@@ -1,4 +1,4 @@
-"""A command that has commands of its own."""
+"""The base class of commands with subcommands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 class Group(click.Group):
-    """A group whose help page shows the first sentence of each command whole, not cut at the edge."""
+    """A group whose help page shows the summary of each command in full, not truncated."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [

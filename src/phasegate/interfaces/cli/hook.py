@@ -1,4 +1,4 @@
-"""`phasegate hook`: the suggested next steps in an agent program's own hooks."""
+"""`phasegate hook`: show the suggested next steps in the hooks of an agent program."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ agent_argument = click.argument("agent", metavar="AGENT")
 
 @click.group(cls=Group)
 def hook() -> None:
-    """Put `phasegate next` into an agent program's own hooks in this repository, or take it out.
+    """Install `phasegate next` as a hook of an agent program in this repository, or remove it.
 
-    AGENT is claude, codex, cursor, gemini, qwen, or the name of an agent in phasegate.toml. After
-    each turn the program then shows the suggested next steps; Cursor is told them when a session
-    begins.
+    AGENT is claude, codex, cursor, gemini, qwen, or the name of an agent in phasegate.toml. The
+    program then shows the suggested next steps after each turn; Cursor gets them at the start of a
+    session.
     """
 
 
@@ -50,7 +50,7 @@ def hook() -> None:
 @agent_argument
 @json_option
 def install(agent: str, as_json: bool) -> None:
-    """Add the hook to AGENT's settings in this repository. Everything else in them stays as it is.
+    """Add the hook to the settings of AGENT in this repository. Other settings are not changed.
 
     \b
     Examples:
@@ -66,14 +66,14 @@ def install(agent: str, as_json: bool) -> None:
             print(f"phasegate: {remark}", file=sys.stderr)
 
 
-NOT_ON_PATH = "phasegate is not on your PATH: the agent program must find it there"
+NOT_ON_PATH = "phasegate is not on your PATH, where the agent program looks for it"
 
 
 @hook.command()
 @agent_argument
 @json_option
 def remove(agent: str, as_json: bool) -> None:
-    """Take the hook out of AGENT's settings in this repository. Only our own entry goes.
+    """Remove the hook from the settings of AGENT in this repository. Other entries are kept.
 
     \b
     Example:
@@ -86,40 +86,37 @@ def remove(agent: str, as_json: bool) -> None:
 
 
 def find_hooks(agent: str) -> HookFile:
-    """Where the program that is meant looks for its hooks.
-
-    An agent of the configuration is known by its own name.
-    """
-    hooks = HARNESSES[
-        resolve_harness_kind(agent, [row for row in INSTALLABLE_HARNESSES.values() if row.hooks])
-    ].hooks
+    """Return the hook settings of a program. `agent` may be a configured name."""
+    candidates = [row for row in INSTALLABLE_HARNESSES.values() if row.hooks]
+    hooks = HARNESSES[resolve_harness_kind(agent, candidates)].hooks
     if hooks is None:
         raise ConfigError(
-            f"{agent} has no hooks in a settings file", "ask for the steps yourself: phasegate next"
+            f"{agent} has no hooks in a settings file", "print the steps yourself: phasegate next"
         )
 
     return hooks
 
 
 def resolve_harness_kind(agent: str, candidates: Iterable[HarnessRow]) -> str:
-    """The kind of program that is meant; `fitting` are those that a person may have meant."""
+    """Return the harness of an agent. `candidates` are listed if it is unknown."""
     kind = find_harness_kind(agent) or _find_configured_harness(agent)
 
     if kind is None:
-        known = ", ".join(
+        available = ", ".join(
             sorted(name for row in candidates for name in {row.default_agent, row.kind})
         )
         raise ConfigError(
-            f"there is no agent {agent}", f"known are: {known}, and the agents in phasegate.toml"
+            f"there is no agent {agent}",
+            f"available: {available}, and the agents in phasegate.toml",
         )
 
     return kind
 
 
 def _find_configured_harness(agent: str) -> str | None:
-    found = load_settings(find_repository_root(current_folder())).config.agents.get(agent)
-    if found:
-        return found.harness
+    settings = load_settings(find_repository_root(current_folder())).config.agents.get(agent)
+    if settings:
+        return settings.harness
     return None
 
 

@@ -1,4 +1,4 @@
-"""`phasegate init` for what the quick way does not take: help, and errors."""
+"""`phasegate init` for the cases that its fast path does not handle: help and errors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from phasegate.interfaces.fast_path.init import print_setup
 @click.command()
 @json_option
 def init(as_json: bool) -> int:
-    """Prepare the repository around the current folder, and show each file.
+    """Prepare this repository: write the configuration and the project description.
 
-    Writes phasegate.toml (the agent programs that are installed, who does what) and agentd/project.md (what agents
-    should know about the project) unless they are there, and keeps .phasegate, .worktrees and .isdlc out of git by
-    .git/info/exclude. Nothing that is there is changed; repeat it as you like. No program is started.
+    Creates phasegate.toml (the installed agents and their roles) and agentd/project.md (information
+    about the project for agents), and adds .phasegate, .worktrees and .isdlc to .git/info/exclude.
+    Existing files are not changed, so it can be repeated. No program is started.
 
     \b
     Examples:

@@ -1,9 +1,7 @@
-"""Lines at the bottom of a terminal that say what is going on.
+"""Live lines at the bottom of a terminal, below the regular output.
 
-What is printed meanwhile stays above them.
-
-Nothing of the terminal is changed but those lines, so there is nothing to put back: they are wiped
-at the end, however the end comes. Elsewhere (a pipe, a log, TERM=dumb) there are none.
+No terminal mode is changed, so nothing needs to be restored: the lines are erased at the end, also
+after an error. Without a terminal (a pipe, a log, TERM=dumb) no lines are drawn.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _DEFAULT_ROWS = 24
 
 
 class LiveLines:
-    """The lines that are on the screen now, on stderr. Threads may call it."""
+    """The live lines that are drawn on stderr. Thread-safe."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
@@ -40,11 +38,11 @@ class LiveLines:
 
     @property
     def is_live(self) -> bool:
-        """Whether there is a terminal to draw on."""
+        """Whether stderr is a terminal that lines can be drawn on."""
         return self._is_live
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines instead of those before."""
+        """Replace the drawn lines."""
         with self._lock:
             columns, rows = self._read_terminal_size()
             if self._is_live:
@@ -52,19 +50,20 @@ class LiveLines:
             else:
                 fitting = []
 
-            # What is above the screen could not be wiped
+            # Lines above the top of the screen could not be erased.
             if len(fitting) >= rows:
-                fitting = [*fitting[: rows - 2], f"... and {len(fitting) - rows + 2} lines more"]
+                fitting = [*fitting[: rows - 2], f"... and {len(fitting) - rows + 2} more lines"]
+
             if fitting != self._drawn:
                 self._write(self._build_clear_sequence() + "\n".join(fitting))
                 self._drawn = fitting
 
     def clear(self) -> None:
-        """Take the lines off the screen."""
+        """Erase the lines."""
         self.draw(())
 
     def print_above(self, text: str, *, err: bool = True) -> None:
-        """Print a line that stays."""
+        """Print a line above the live lines."""
         with self._lock:
             drawn = self._drawn
             self.clear()
@@ -79,7 +78,7 @@ class LiveLines:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            # The terminal was closed: the work goes on without a view
+            # The terminal was closed: continue without live lines.
             self._is_live = False
 
     def _read_terminal_size(self) -> tuple[int, int]:
@@ -94,7 +93,7 @@ class LiveLines:
 def redraw_periodically(
     live: LiveLines, render_lines: Callable[[], Sequence[str]]
 ) -> Iterator[None]:
-    """Draw what `lines` says, again and again, while the block runs."""
+    """Redraw the lines at a fixed interval while the block runs."""
     ended = Event()
 
     def tick() -> None:
@@ -114,23 +113,20 @@ def redraw_periodically(
 
 @contextmanager
 def show_waiting(activity: str) -> Iterator[None]:
-    """Say what is waited for and for how long, once it takes longer than a moment.
+    """Show an activity and its duration on a terminal, if it takes longer than a second."""
+    started_s = time.monotonic()
 
-    Only on a terminal.
-    """
-    began_s = time.monotonic()
-
-    def line() -> list[str]:
-        passed_s = time.monotonic() - began_s
+    def render() -> list[str]:
+        passed_s = time.monotonic() - started_s
         if passed_s >= 1:
             return [f"{activity}  {format_clock(passed_s)}"]
         return []
 
-    with redraw_periodically(LiveLines(), line):
+    with redraw_periodically(LiveLines(), render):
         yield
 
 
 def format_clock(seconds: float) -> str:
-    """A duration as a clock shows it."""
+    """Format a duration as minutes and seconds: 2:05."""
     whole = max(0, int(seconds))
     return f"{whole // 60}:{whole % 60:02}"

@@ -1,4 +1,4 @@
-"""`phasegate mcp`: the MCP server, and its entry in the settings of an agent program."""
+"""`phasegate mcp`: run the MCP server, or install it in the settings of an agent program."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ yes_option = click.option("--yes", is_flag=True, help="Change the file without a
 @click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def mcp(ctx: click.Context) -> None:
-    """Serve this repository to an agent program, by MCP on stdin and stdout.
+    """Run the MCP server of this repository on stdin and stdout.
 
-    The program's agent can then look, begin features, run and stop them. Decisions stay with the person: their program
-    asks them. `[mcp] decisions` in phasegate.toml says more.
+    An agent program can then read the state, and start, run and stop features. Decisions stay with
+    the user, whom the program asks; see `[mcp] decisions` in phasegate.toml.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def mcp(ctx: click.Context) -> None:
 
     if sys.stdin.isatty():
         print(
-            "phasegate: an agent program starts this and speaks to it; end with Ctrl-D",
+            "phasegate: this server is started by an agent program; exit with Ctrl-D",
             file=sys.stderr,
         )
 
@@ -68,18 +68,21 @@ def mcp(ctx: click.Context) -> None:
 @yes_option
 @json_option
 def install(agent: str, yes: bool, as_json: bool) -> int:
-    """Add `phasegate mcp` to AGENT's MCP servers in this repository. The change is shown first.
+    """Add `phasegate mcp` to the MCP servers of AGENT in this repository.
 
-    AGENT is claude, codex, cursor, gemini, opencode, qwen, or the name of an agent in phasegate.toml.
+    The change is shown before it is made.
+
+    AGENT is claude, codex, cursor, gemini, opencode, qwen, or the name of an agent in
+    phasegate.toml.
 
     \b
     Examples:
       phasegate mcp install claude
       phasegate mcp install codex --yes
     """
-    place = _find_mcp_settings(agent)
-    code = _confirm_and_apply(plan_install, place, yes, as_json)
-    for remark in (place.remark, "" if shutil.which("phasegate") else NOT_ON_PATH):
+    config_file = _find_mcp_settings(agent)
+    code = _confirm_and_apply(plan_install, config_file, yes, as_json)
+    for remark in (config_file.remark, "" if shutil.which("phasegate") else NOT_ON_PATH):
         if remark and code == 0:
             print(f"phasegate: {remark}", file=sys.stderr)
 
@@ -91,7 +94,9 @@ def install(agent: str, yes: bool, as_json: bool) -> int:
 @yes_option
 @json_option
 def remove(agent: str, yes: bool, as_json: bool) -> int:
-    """Take `phasegate mcp` out of AGENT's MCP servers in this repository. Only our own entry goes.
+    """Remove `phasegate mcp` from the MCP servers of AGENT in this repository.
+
+    Other entries are kept.
 
     \b
     Example:
@@ -101,26 +106,25 @@ def remove(agent: str, yes: bool, as_json: bool) -> int:
 
 
 def _find_mcp_settings(agent: str) -> McpConfigFile:
-    place = HARNESSES[
-        resolve_harness_kind(agent, [row for row in INSTALLABLE_HARNESSES.values() if row.mcp])
-    ].mcp
-    if place is None:
+    candidates = [row for row in INSTALLABLE_HARNESSES.values() if row.mcp]
+    config_file = HARNESSES[resolve_harness_kind(agent, candidates)].mcp
+    if config_file is None:
         raise ConfigError(
-            f"{agent} takes no MCP server from a file of a repository",
-            "add it there: phasegate mcp",
+            f"{agent} reads no MCP servers from a file in the repository",
+            "add a stdio server with the command `phasegate mcp` to its settings",
         )
 
-    return place
+    return config_file
 
 
 def _confirm_and_apply(
     plan_change: Callable[[Path, SettingsEntry], SettingsChange],
-    place: McpConfigFile,
+    config_file: McpConfigFile,
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Show the change, and make it if the person agrees."""
-    change = plan_change(find_repository_root(current_folder()), server_entry(place))
+    """Show the change, and apply it if the user confirms. Return the exit code."""
+    change = plan_change(find_repository_root(current_folder()), server_entry(config_file))
     path = make_printable(os.path.relpath(change.path, current_folder()))
     is_change = change.after != change.before
     if is_change and not as_json:
@@ -129,7 +133,7 @@ def _confirm_and_apply(
     if is_change and not yes:
         if as_json or not sys.stdin.isatty():
             raise ConfigError(
-                "nothing was changed: nobody was there to agree",
+                "nothing was changed: there is no terminal to confirm on",
                 "--yes changes the file without asking",
             )
 

@@ -1,7 +1,4 @@
-"""`phasegate` without arguments on a terminal: a menu that leads to a command.
-
-The menu is the suggestion.
-"""
+"""`phasegate` without arguments on a terminal: a menu of commands for the current state."""
 
 from __future__ import annotations
 
@@ -33,21 +30,21 @@ _QUIT_ANSWERS = ("", "q", "quit", "exit")
 
 
 def is_interactive() -> bool:
-    """Whether there is a person at both ends."""
+    """Return whether stdin and stdout are terminals."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def show_menu() -> int:
-    """Show the menu that fits, read a choice, and run its command."""
+    """Show the menu for the current state, read a choice, and run its command."""
     folder = current_folder()
-    place = locate_config(folder)
+    location = locate_config(folder)
     state = read_active_state(str(folder))
-    scenario = choose_menu(state, os.path.lexists(place.file), _has_code(place.root))
+    scenario = choose_menu(state, os.path.lexists(location.file), _has_code(location.root))
     entries = MENU_ENTRIES[scenario]
     click.echo(render_box(render_headline(scenario, state), [entry.label for entry in entries]))
 
     try:
-        return _run_choice(entries, os.path.relpath(place.root, folder))
+        return _run_choice(entries, os.path.relpath(location.root, folder))
     except KeyboardInterrupt:
         click.echo()
         raise
@@ -55,7 +52,7 @@ def show_menu() -> int:
 
 def _run_choice(entries: tuple[MenuEntry, ...], root: str) -> int:
     for _ in range(_MAX_TRIES):
-        answer = _ask_line(f"Choose 1-{len(entries)}, or q to leave: ")
+        answer = _ask_line(f"Choose 1-{len(entries)}, or q to quit: ")
         if answer in _QUIT_ANSWERS:
             return 0
 
@@ -63,9 +60,9 @@ def _run_choice(entries: tuple[MenuEntry, ...], root: str) -> int:
         if entry is not None:
             return _run_entry(entry, root)
 
-        click.echo("Please type one of the numbers.")
+        click.echo("Enter one of the numbers.")
 
-    click.echo("No choice was made.")
+    click.echo("Nothing was chosen.")
     return 2
 
 
@@ -83,41 +80,40 @@ def _run_entry(entry: MenuEntry, root: str) -> int:
 
 
 def _run_command_line(command: list[str]) -> int:
-    """Run the command as if it had been typed; one that does not exist yet is only shown."""
+    """Print a command and run it; a command that does not exist is only printed."""
     from phasegate.interfaces.cli import COMMANDS, run_command
 
-    shown = f"phasegate {shlex.join(command)}"
+    command_line = f"phasegate {shlex.join(command)}"
     if command[0] not in COMMANDS and not command[0].startswith("-"):
-        click.echo(f"Not in this version: {shown}")
+        click.echo(f"Not available in this version: {command_line}")
         return 1
 
-    click.echo(f"$ {shown}")
+    click.echo(f"$ {command_line}")
     return run_command(command)
 
 
 def _ask_line(question: str) -> str:
-    """One line from the person, without what is not printable; the end of input is an empty one."""
+    """Read one line without unprintable characters. The end of input is an empty line."""
     click.echo(question, nl=False)
     line = sys.stdin.buffer.readline(_MAX_ANSWER_BYTES)
     if not line.endswith(b"\n"):
         click.echo()
 
-    return "".join(
-        letter for letter in line.decode("utf-8", "replace") if letter.isprintable()
-    ).strip()
+    text = line.decode("utf-8", "replace")
+    return "".join(character for character in text if character.isprintable()).strip()
 
 
 def _has_code(root: Path) -> bool:
-    """Whether there is code below a folder, as far as a quick look tells."""
-    seen = 0
+    """Return whether there is code below a folder. The scan is bounded, so it may miss some."""
+    scanned = 0
 
     for _, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
         if any(is_code_file(name) for name in names):
             return True
 
-        seen += len(names) + len(folders)
-        if seen > _MAX_FILES_SCANNED:
+        scanned += len(names) + len(folders)
+        if scanned > _MAX_FILES_SCANNED:
             return False
 
     return False

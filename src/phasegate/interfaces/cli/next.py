@@ -1,7 +1,4 @@
-"""`phasegate next` for the arguments that the hook's fast path does not take.
-
-Help, mistakes, --json.
-"""
+"""`phasegate next` for the cases that its fast path does not handle: help, errors and --json."""
 
 from __future__ import annotations
 
@@ -17,20 +14,20 @@ from phasegate.interfaces.fast_path.next import HOOK_FORMATS, format_for_hook, r
 @click.option(
     "--phase",
     metavar="KEY",
-    help="The block of this phase's agent, e.g. 03-architecture, or discover.",
+    help="Print the block of this phase, for example 03-architecture, or discover.",
 )
-@click.option("--event", type=click.Choice(EVENTS), help="The block of this emission point.")
+@click.option("--event", type=click.Choice(EVENTS), help="Print the block of this event.")
 @click.option(
     "--as",
     "form",
     type=click.Choice([*HOOK_FORMATS]),
-    help="As a hook of an agent program must print it.",
+    help="Format the block for the hook of an agent program.",
 )
 @json_option
 def next_(phase: str | None, event: str | None, form: str | None, as_json: bool) -> None:
-    """Print the suggested-next-steps block of the active workflow, and nothing else.
+    """Print the suggested next steps of the active workflow, and nothing else.
 
-    Without options: the block of the current phase's agent, or nothing when no workflow is active.
+    Without options: the block of the current phase, or nothing if no workflow is active.
 
     \b
     Examples:
@@ -39,14 +36,11 @@ def next_(phase: str | None, event: str | None, form: str | None, as_json: bool)
       phasegate next --event gate-passed
     """
     if phase is not None and event is not None:
-        raise click.UsageError("--phase and --event exclude each other.")
+        raise click.UsageError("--phase cannot be combined with --event.")
 
     block = read_current_block(event, phase)
     if block and form and not as_json:
         block = format_for_hook(block, form)
 
-    print_result(
-        {"block": block, "items": parse_menu(block) if block else []},
-        (block or "").removesuffix("\n"),
-        as_json,
-    )
+    text = (block or "").removesuffix("\n")
+    print_result({"block": block, "items": parse_menu(block) if block else []}, text, as_json)

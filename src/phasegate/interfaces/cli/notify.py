@@ -1,4 +1,4 @@
-"""`phasegate notify`: try who would be told."""
+"""`phasegate notify`: send a test notification."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from phasegate.interfaces.cli.render import (
 @click.command()
 @json_option
 def notify(as_json: bool) -> int:
-    """Send a test to everybody whom [notify] in phasegate.toml names, and show who was reached.
+    """Send a test notification to every receiver of [notify] in phasegate.toml.
 
-    Exit 0: all were. Exit 1: somebody was not, and the reason is shown.
+    Exit 0: all were delivered. Exit 1: at least one was not; the reason is shown.
 
     \b
     Examples:
       phasegate notify
     """
     sent = send_test_notification(open_project(current_folder()))
-    lines = [
-        make_printable(f"{one.receiver}: {f'not told: {one.why_not}' if one.why_not else 'told'}")
-        for one in sent
-    ]
+    lines = []
+    for delivery in sent:
+        outcome = f"not delivered: {delivery.why_not}" if delivery.why_not else "delivered"
+        lines.append(make_printable(f"{delivery.receiver}: {outcome}"))
+
     print_result({"sent": sent}, "\n".join(lines), as_json)
-    if any(one.why_not for one in sent):
+    if any(delivery.why_not for delivery in sent):
         return 1
 
     return 0

@@ -1,6 +1,4 @@
-"""`--feature SLUG`, which every command takes that concerns one, and `--fleet`, for those that only
-look.
-"""
+"""Shared options: `--feature SLUG`, and `--fleet` for commands that only read."""
 
 from __future__ import annotations
 
@@ -21,21 +19,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 def resolve_feature_callback(
     _ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> str | None:
-    """The feature that is meant by what was typed."""
+    """Resolve the prefix of a feature name to the full slug."""
     if value:
         return resolve_feature(str(current_folder()), value)
     return value
 
 
 def fleet_view_option(*, with_trails: bool) -> Callable[[F], F]:
-    """`--fleet`: from there on the command reads a copy of the fleet's record, as it is now.
+    """Return the option `--fleet`: the command reads a fresh copy of the fleet's record.
 
-    Its trails, if wanted.
+    The copy includes the audit trails if `with_trails` is set.
     """
 
     def read(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         if value and not ctx.resilient_parsing:
-            # It loads obstore
+            # Imports obstore.
             from phasegate.engine.fleet.view import update_copy
 
             with show_waiting("reading the fleet's bucket"):
@@ -44,16 +42,16 @@ def fleet_view_option(*, with_trails: bool) -> Callable[[F], F]:
     return click.option(
         "--fleet",
         is_flag=True,
-        # Before the name of a feature is looked up
+        # Evaluated before `--feature`, whose slug is looked up in the copy.
         is_eager=True,
         expose_value=False,
         callback=read,
-        help="Features of the fleet, as its bucket has them now; from any machine.",
+        help="Show the features of the fleet, read from its bucket.",
     )
 
 
 def keep_fleet_copy_current() -> AbstractContextManager[None]:
-    """With `--fleet`, the copy is brought up to date again and again while the block runs."""
+    """Return a context that updates the copy periodically; without `--fleet` it does nothing."""
     copy = click.get_current_context().meta.get(FLEET_COPY_KEY)
     if copy is None:
         return nullcontext()
@@ -68,5 +66,5 @@ feature_option: Callable[[F], F] = click.option(
     metavar="SLUG",
     shell_complete=complete_from(list_feature_slugs),
     callback=resolve_feature_callback,
-    help="Which feature, where there are several; the beginning of its name is enough.",
+    help="The feature, if there are several; a prefix of its name is enough.",
 )

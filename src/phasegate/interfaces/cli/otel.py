@@ -1,6 +1,6 @@
-"""`phasegate otel export`: spans and measures of the record, to a collector.
+"""`phasegate otel export`: send spans and metrics of the record to an OpenTelemetry collector.
 
-Loaded by this command alone.
+Only this command imports OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ POLL_INTERVAL_S = 0.5
 
 @click.group(cls=Group)
 def otel() -> None:
-    """Give spans and measures of the record to an OpenTelemetry collector."""
+    """Export traces and metrics to an OpenTelemetry collector."""
 
 
 @otel.command()
 @click.option(
-    "--endpoint", metavar="URL", help="The collector; without it OTEL_EXPORTER_OTLP_ENDPOINT holds."
+    "--endpoint", metavar="URL", help="The collector; default: OTEL_EXPORTER_OTLP_ENDPOINT."
 )
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep exporting new data, until Ctrl-C.")
 @feature_option
 @json_option
 def export(endpoint: str | None, follow: bool, feature: str | None, as_json: bool) -> None:
-    """Export what is on record by OTLP over HTTP. No prompt, answer or description is part of it.
+    """Export the record by OTLP over HTTP, without prompts, answers and descriptions.
 
-    Ids come from the record: who exports twice gets the same spans. Needs the extra: pip install 'phasegate[otel]'.
+    Ids are derived from the record, so a repeated export has the same spans. Requires:
+    pip install 'phasegate[otel]'.
 
     \b
     Examples:
@@ -60,24 +61,24 @@ def export(endpoint: str | None, follow: bool, feature: str | None, as_json: boo
     """
     sent: set[str] = set()
     with require_reader(str(current_folder())) as reader:
-        pulse = ChangeDetector(reader)
-        while pulse.find_changed_features() or follow:
+        changes = ChangeDetector(reader)
+        while changes.find_changed_features() or follow:
             new = [span for span in collect_spans(reader, feature) if span.id not in sent]
             _export_telemetry(new, [*collect_metrics(reader)], read_start_time(reader), endpoint)
             sent |= {span.id for span in new}
             if not follow:
                 break
 
-            while not pulse.find_changed_features():
+            while not changes.find_changed_features():
                 time.sleep(POLL_INTERVAL_S)
 
     print_result({"spans": len(sent)}, f"exported {len(sent)} spans", as_json)
 
 
 def _export_telemetry(
-    new_spans: Sequence[SpanView], measured: Sequence[MetricView], since: str, endpoint: str | None
+    spans: Sequence[SpanView], metrics: Sequence[MetricView], since: str, endpoint: str | None
 ) -> None:
-    """Hand everything to the exporters of the SDK, with our own ids and times."""
+    """Send spans and metrics with the exporters of the SDK, with ids and times of the record."""
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -88,28 +89,21 @@ def _export_telemetry(
         ) from error
 
     resource = Resource({"service.name": "phasegate"})
-    paths = [
-        f"{endpoint.rstrip('/')}/v1/{what}" if endpoint else None for what in ("traces", "metrics")
-    ]
+    base = f"{endpoint.rstrip('/')}/v1" if endpoint else ""
     outcomes: list[str] = []
 
-    if new_spans:
-        outcomes.append(
-            OTLPSpanExporter(endpoint=paths[0])
-            .export([_to_sdk_span(one, resource) for one in new_spans])
-            .name
-        )
+    if spans:
+        span_exporter = OTLPSpanExporter(endpoint=f"{base}/traces" if base else None)
+        exported = span_exporter.export([_to_sdk_span(span, resource) for span in spans])
+        outcomes.append(exported.name)
 
-    if measured:
-        outcomes.append(
-            OTLPMetricExporter(endpoint=paths[1])
-            .export(_to_sdk_metrics(measured, since, resource))
-            .name
-        )
+    if metrics:
+        metric_exporter = OTLPMetricExporter(endpoint=f"{base}/metrics" if base else None)
+        outcomes.append(metric_exporter.export(_to_sdk_metrics(metrics, since, resource)).name)
 
     if any(outcome != "SUCCESS" for outcome in outcomes):
         raise EnvironmentUnavailable(
-            "the collector did not accept it", "check its address: --endpoint"
+            "the collector did not accept the data", "check its address: --endpoint"
         )
 
 
@@ -138,21 +132,21 @@ def _to_sdk_span(view: SpanView, resource: Resource) -> ReadableSpan:
     )
 
 
-def _to_sdk_metrics(measured: Sequence[MetricView], since: str, resource: Resource) -> MetricsData:
+def _to_sdk_metrics(metrics: Sequence[MetricView], since: str, resource: Resource) -> MetricsData:
     from opentelemetry.sdk.metrics import export as sdk
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     now = time.time_ns()
-    begun = _to_nanoseconds(since)
-    found = []
-    for (name, unit), group in groupby(sorted(measured, key=_get_metric_key), key=_get_metric_key):
-        points = [sdk.NumberDataPoint(one.attributes, begun, now, one.value) for one in group]
+    start = _to_nanoseconds(since)
+    sdk_metrics = []
+    for (name, unit), group in groupby(sorted(metrics, key=_get_metric_key), key=_get_metric_key):
+        points = [sdk.NumberDataPoint(one.attributes, start, now, one.value) for one in group]
         data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
-        found.append(sdk.Metric(name, None, unit, data))
+        sdk_metrics.append(sdk.Metric(name, None, unit, data))
 
-    scope = sdk.ScopeMetrics(InstrumentationScope("phasegate"), found, "")
+    scope = sdk.ScopeMetrics(InstrumentationScope("phasegate"), sdk_metrics, "")
     return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])
 
 
-def _get_metric_key(measure: MetricView) -> tuple[str, str]:
-    return measure.name, measure.unit
+def _get_metric_key(metric: MetricView) -> tuple[str, str]:
+    return metric.name, metric.unit

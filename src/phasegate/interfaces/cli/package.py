@@ -1,4 +1,4 @@
-"""`phasegate package`: the work packages of a feature."""
+"""`phasegate package`: list and show the work packages of a feature."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def list_packages(feature: str | None, as_json: bool) -> None:
 @fleet_view_option(with_trails=False)
 @json_option
 def show_package(work_package: str, feature: str | None, as_json: bool) -> None:
-    """Show a package: its document as it was loaded.
+    """Show the document of a package as it was loaded.
 
     \b
     Examples:
@@ -69,5 +69,5 @@ def show_package(work_package: str, feature: str | None, as_json: bool) -> None:
 
 
 def make_document_printable(text: str) -> str:
-    """A document with nothing in it that a terminal would obey."""
+    """Escape control characters in a document, so that it cannot control the terminal."""
     return "\n".join(make_printable(line) for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""`phasegate plan`: work packages from a feature's folder."""
+"""`phasegate plan`: load the work packages of a feature, and show their dependencies."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ _MAX_OVERLAPS_NAMED = 5
 
 @click.group(cls=Group)
 def plan() -> None:
-    """Load a feature's work packages, and show how they depend on each other."""
+    """Load the work packages of a feature, or show their dependencies."""
 
 
 @plan.command("load")
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 def load(folder: Path, as_json: bool) -> None:
-    """Load the packages (tasks/WPnn.md) of a feature's FOLDER, written by hand or by another tool.
+    """Load the work packages (tasks/WPnn.md) of a feature's FOLDER, written by hand or by a tool.
 
-    What is loaded is what is run: load again after a change. A package that has begun keeps its state.
+    Runs use the loaded version: load again after a change. A package that has started keeps its
+    state.
 
     \b
     Example:
@@ -45,25 +46,20 @@ def load(folder: Path, as_json: bool) -> None:
     with open_project_store(project) as store:
         packages = load_plan(project, store, folder)
 
-    lines = [f"{package.work_package_id}  {package.title}" for package in packages]
-    print_result(
-        [package.work_package_id for package in packages],
-        "\n".join(make_printable(line) for line in lines),
-        as_json,
-    )
+    lines = [make_printable(f"{one.work_package_id}  {one.title}") for one in packages]
+    ids = [package.work_package_id for package in packages]
+    print_result(ids, "\n".join(lines), as_json)
     _print_overlaps([overlap.packages for overlap in build_plan_view(packages, {}).overlaps])
 
 
 def _print_overlaps(pairs: list[tuple[str, str]]) -> None:
-    """Say before any agent starts which packages cannot run side by side."""
+    """Warn which packages cannot run in parallel, before any agent starts."""
     if pairs:
         named = ", ".join(f"{one} and {other}" for one, other in pairs[:_MAX_OVERLAPS_NAMED])
         if len(pairs) > _MAX_OVERLAPS_NAMED:
-            more = f" and {len(pairs) - _MAX_OVERLAPS_NAMED} more"
-        else:
-            more = ""
+            named += f" and {len(pairs) - _MAX_OVERLAPS_NAMED} more"
 
-        print(f"phasegate: scopes overlap, one waits for the other: {named}{more}", file=sys.stderr)
+        print(f"phasegate: scopes overlap, so these run one by one: {named}", file=sys.stderr)
         print("  hint: phasegate plan show", file=sys.stderr)
 
 
@@ -71,7 +67,7 @@ def _print_overlaps(pairs: list[tuple[str, str]]) -> None:
 @feature_option
 @json_option
 def show_plan(feature: str | None, as_json: bool) -> None:
-    """Draw the packages as a graph: waves that can run side by side, what waits for what and why, overlaps of scope.
+    """Draw the dependency graph of the packages: parallel waves, dependencies, scope overlaps.
 
     \b
     Examples:

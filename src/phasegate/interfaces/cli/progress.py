@@ -1,6 +1,6 @@
-"""What a run prints: progress to stderr, gates and blocks to stdout.
+"""Print the progress of a run: event lines to stderr, gates and blocks to stdout.
 
-A block is always the last thing of all.
+The last block is always the last output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _MAX_JOBS = 8
 
 
 class ProgressPrinter:
-    """Prints what happens. A block is held back until it is known whether something follows it."""
+    """Prints the events of a run.
+
+    A block is held back until it is known whether another event follows it.
+    """
 
     def __init__(
         self,
@@ -54,34 +57,36 @@ class ProgressPrinter:
 
         with self._lock:
             if event.line:
-                # Which leads nowhere: a block before it stays the last one
+                # A notice changes no state, so the block before it remains the last one.
                 if event.kind != NOTICE_KIND:
                     self._flush_block(is_last=False)
 
                 is_gate = event.line.startswith("GATE-")
-                self.gates_printed += is_gate
+                if is_gate:
+                    self.gates_printed += 1
                 self.print_line(event.line, err=not is_gate)
 
             self._block = event.block or self._block
 
     def print_line(self, line: str, *, err: bool = True) -> None:
-        """A line that stays.
+        """Print a line above the live lines.
 
-        In a file that stdout goes to, gates and blocks alone would tell no story.
+        If stdout is a log file, event lines go there as well: gates and blocks alone would not show
+        what happened.
         """
         self.live.print_above(make_printable(line), err=err)
         if err and self._has_log:
             print_line(make_printable(line))
 
     def print_warning(self, text: str) -> None:
-        """A remark of ours, once: ten agents have ten times the same to say."""
+        """Print a warning once, since parallel agents cause the same warning several times."""
         with self._lock:
             if text not in self._printed_warnings and not self._quiet:
                 self._printed_warnings.add(text)
                 self.print_line(f"note: {text}")
 
     def redraw(self, follower: JournalFollower) -> None:
-        """Bring the live lines up to date, where there are any."""
+        """Update the live lines."""
         if not self._quiet and follower.feature is not None:
             lines = _render_progress(
                 follower.feature,
@@ -90,31 +95,32 @@ class ProgressPrinter:
                 self._started_at,
             )
 
-            running = [f"  {one.line(time.monotonic())}" for one in [*self._commands.values()]]
-            self.live.draw([*lines, *running])
+            now_s = time.monotonic()
+            commands = [f"  {command.line(now_s)}" for command in [*self._commands.values()]]
+            self.live.draw([*lines, *commands])
 
     def hold_block(self, block: str) -> None:
-        """The block of something that is on no record: the last one, unless something follows."""
+        """Hold back a block that no event carries. It is printed by `finish` or before an event."""
         self._block = block
 
     def finish(self, lines: tuple[str, ...] = ()) -> None:
-        """Say where things stand, then the last block."""
+        """Erase the live lines, print the closing lines, then the last block."""
         self.live.clear()
         for line in lines:
             self.print_line(line)
         self._flush_block()
 
     def _flush_block(self, *, is_last: bool = True) -> None:
-        """On a terminal a block that something follows is dimmed.
+        """Print the held block. All but the last one are dimmed on a terminal."""
+        if not self._block:
+            return
 
-        Progress is read, and the last one stands out.
-        """
-        if self._block:
-            block = self._block.removesuffix("\n")
-            self.live.print_above(
-                block if is_last or not can_use_colours() else f"\x1b[2m{block}\x1b[0m", err=False
-            )
-            self._block = ""
+        block = self._block.removesuffix("\n")
+        if not is_last and can_use_colours():
+            block = f"\x1b[2m{block}\x1b[0m"
+
+        self.live.print_above(block, err=False)
+        self._block = ""
 
 
 def _render_progress(
@@ -123,31 +129,30 @@ def _render_progress(
     activities: Mapping[str, Activity],
     started_at: datetime,
 ) -> Iterator[str]:
-    """Phase, packages, what each agent does, for how long, and what it did last."""
+    """Yield the phase, the package counts, and each running agent with its last activity."""
     workflow = feature.workflow
     now = datetime.now(UTC)
-    place = f"{resolve_display_name(workflow.phase)} ({workflow.index + 1}/{len(workflow.phases)})"
-    yield f"{workflow.feature}  {place}  round {workflow.round}  {format_clock((now - started_at).total_seconds())}"
+    phase = f"{resolve_display_name(workflow.phase)} ({workflow.index + 1}/{len(workflow.phases)})"
+    passed = format_clock((now - started_at).total_seconds())
+    yield f"{workflow.feature}  {phase}  round {workflow.round}  {passed}"
 
     if feature.packages:
         counts = Counter(feature.packages.values())
-        yield "  packages: " + "  ".join(
-            f"{state} {counts[state]}" for state in PackageState if counts[state]
-        )
+        states = [f"{state} {counts[state]}" for state in PackageState if counts[state]]
+        yield f"  packages: {'  '.join(states)}"
 
     for job in jobs[:_MAX_JOBS]:
         passed = format_clock((now - datetime.fromisoformat(job.started)).total_seconds())
-        doing = activities.get(job.id, Activity()).line
-        yield f"  {job.wp or workflow.phase}  {job.phase} by {job.agent}  {passed}" + (
-            f"  {doing}" if doing else ""
-        )
+        activity = activities.get(job.id, Activity()).line
+        suffix = f"  {activity}" if activity else ""
+        yield f"  {job.wp or workflow.phase}  {job.phase} by {job.agent}  {passed}{suffix}"
 
     if len(jobs) > _MAX_JOBS:
         yield f"  and {len(jobs) - _MAX_JOBS} more"
 
 
 class WarningPrinter(logging.Handler):
-    """Warnings of our own, handed to whoever tells."""
+    """A logging handler that passes warnings to a progress printer."""
 
     def __init__(self, printer: ProgressPrinter) -> None:
         super().__init__(logging.WARNING)
@@ -159,7 +164,7 @@ class WarningPrinter(logging.Handler):
 
 @contextmanager
 def print_warnings_with(printer: ProgressPrinter) -> Iterator[None]:
-    """Have the warnings of the product told while the block runs."""
+    """Print the warnings of the `phasegate` logger while the block runs."""
     logger = logging.getLogger("phasegate")
     handler = WarningPrinter(printer)
     logger.addHandler(handler)

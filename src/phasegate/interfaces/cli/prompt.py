@@ -1,4 +1,4 @@
-"""`phasegate prompt show`: the exact XML that an agent would be sent."""
+"""`phasegate prompt show`: print the exact XML that an agent would get."""
 
 from __future__ import annotations
 
@@ -23,32 +23,44 @@ from phasegate.interfaces.cli.render import current_folder, json_option, read_in
 
 @click.group(cls=Group)
 def prompt() -> None:
-    """Show the exact prompt that an agent would be sent."""
+    """Show the exact prompt that an agent would get."""
 
 
 @prompt.command()
 @click.argument("instructions", required=False)
 @click.option("--phase", help="plan, challenge, implement, review or archive.")
-@click.option("--agent", help="For whom: an agent of the configuration, or claude, codex, ...")
+@click.option("--agent", help="A configured agent, or claude, codex, ...")
 @click.option(
-    "--file", "files", multiple=True, metavar="F", help="A file of the repository, as context."
+    "--file",
+    "files",
+    multiple=True,
+    metavar="F",
+    help="A file of the repository to add as context.",
 )
 @click.option(
-    "--artifact", "artifacts", multiple=True, metavar="F", help="A document of an earlier phase."
+    "--artifact",
+    "artifacts",
+    multiple=True,
+    metavar="F",
+    help="A document of an earlier phase to add.",
 )
-@click.option("--thought", "thoughts", multiple=True, metavar="TEXT", help="A thought, as context.")
+@click.option(
+    "--thought", "thoughts", multiple=True, metavar="TEXT", help="A thought to add as context."
+)
 @click.option(
     "--budget",
     type=click.IntRange(min=1),
     metavar="N",
-    help="At most so many tokens, by our estimate.",
+    help="Maximum number of tokens (estimated).",
 )
 @click.option(
     "--workflow-phase",
     metavar="KEY",
-    help="Skeletons of what this phase writes, like 01-requirements.",
+    help="Add the skeletons of the documents of this phase, for example 01-requirements.",
 )
-@click.option("--job", metavar="ID", help="The prompt that this recorded run was given; alone.")
+@click.option(
+    "--job", metavar="ID", help="Print the recorded prompt of this job; excludes all other options."
+)
 @json_option
 def show(
     instructions: str | None,
@@ -62,15 +74,15 @@ def show(
     job: str | None,
     as_json: bool,
 ) -> None:
-    """Write the XML for INSTRUCTIONS to stdout; `-` takes them from stdin.
+    """Write the XML for INSTRUCTIONS to stdout; `-` reads the instructions from stdin.
 
-    Without a budget everything goes in, up to 64 MB of files.
-    With one, what had to be cut or left out is listed in the prompt and on stderr.
+    Without a budget everything is included, up to 64 MB of files. With one, the prompt and stderr
+    list what was truncated or omitted.
 
     \b
     Examples:
       phasegate prompt show --phase plan --agent gemini "Add login"
-      phasegate prompt show --phase review --agent codex --file src/login.py --budget 50000 "Review this"
+      phasegate prompt show --phase review --agent codex --file login.py --budget 50000 "Review"
       phasegate prompt show --job 3a6b8c9d-1e2f-4a5b-8c9d-1e2f4a5b8c9d
     """
     if job is not None:
@@ -79,7 +91,7 @@ def show(
         return
 
     if instructions is None or phase is None or agent is None:
-        raise click.UsageError("Give --phase, --agent and instructions; or --job alone.")
+        raise click.UsageError("Give --phase, --agent and INSTRUCTIONS, or only --job.")
 
     if instructions == "-":
         text = read_input("-").decode("utf-8", "surrogateescape")
@@ -94,7 +106,7 @@ def show(
 
 def _print_prompt(assembled: AssembledPrompt, as_json: bool) -> None:
     if as_json:
-        # In ASCII: a name may hold bytes that are no UTF-8
+        # As ASCII, because a name may hold invalid UTF-8.
         click.echo(json.dumps(_to_data(assembled)))
     else:
         sys.stdout.buffer.write(assembled.prompt.to_xml().encode())
@@ -104,7 +116,7 @@ def _print_prompt(assembled: AssembledPrompt, as_json: bool) -> None:
 
 
 def _end_terminal_line() -> None:
-    """The output is the exact XML; only a terminal gets a line end behind it."""
+    """End the line on a terminal. Otherwise the output is the exact XML."""
     if sys.stdout.isatty():
         click.echo()
 
@@ -122,18 +134,14 @@ def _to_data(assembled: AssembledPrompt) -> dict[str, object]:
 def _print_omissions(
     left_out: Sequence[str], cut: Sequence[Truncation], hidden: Sequence[HiddenCharacter]
 ) -> None:
-    """Say on stderr what the prompt says about itself, in full."""
+    """Print truncated and omitted items and hidden characters to stderr."""
     for name in left_out:
-        click.echo(f"left out: {quote_name(name)}", err=True)
+        click.echo(f"omitted: {quote_name(name)}", err=True)
 
-    for one in cut:
-        click.echo(
-            f"cut: {quote_name(one.name)}, {one.shown_bytes} of {one.total_bytes} bytes are shown",
-            err=True,
-        )
+    for item in cut:
+        size = f"{item.shown_bytes} of {item.total_bytes} bytes are included"
+        click.echo(f"truncated: {quote_name(item.name)}, {size}", err=True)
 
     for found in hidden:
-        click.echo(
-            f"hidden character: {quote_name(found.item)}, line {found.line}: {found.character}",
-            err=True,
-        )
+        place = f"{quote_name(found.item)}, line {found.line}"
+        click.echo(f"hidden character: {place}: {found.character}", err=True)

@@ -1,4 +1,4 @@
-"""How results are shown: text for people, one JSON object for programs."""
+"""Print results: as text, or as one JSON object."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from phasegate.core.text.light_json import to_plain_data
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError
 
-# In the context of a command: the folder that the fleet's record was copied to
+# Key in the context of a command: the folder with the copy of the fleet's record.
 FLEET_COPY_KEY = "phasegate.fleet"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FreeText(click.ParamType[str]):
-    """What a person says in words.
+    """Free text of the user.
 
-    Bytes that are no UTF-8 become U+FFFD: it is recorded, and shown to agents.
+    Invalid UTF-8 is replaced by U+FFFD, since the text is recorded and sent to agents.
     """
 
     name = "text"
@@ -38,9 +38,9 @@ json_option: Callable[[F], F] = click.option(
 
 
 def print_result(data: object, text: str, as_json: bool) -> None:
-    """Write the result to stdout: `data` as JSON, or `text` as it is."""
+    """Write the result to stdout: `data` as JSON, or `text` unchanged."""
     if as_json:
-        # Costs more than most commands do in text
+        # Importing msgspec costs more than most commands without --json.
         import msgspec
 
         click.echo(msgspec.json.encode(to_plain_data(data)).decode())
@@ -49,19 +49,16 @@ def print_result(data: object, text: str, as_json: bool) -> None:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Write a line while work goes on.
-
-    That nobody can read it any more is no reason to stop the work.
-    """
+    """Write a line while work continues. A closed stream does not stop the work."""
     try:
         click.echo(text, err=err)
     except OSError:
-        # `| head` has gone, the terminal was closed, the disk of the log is full
+        # The pipe or the terminal was closed, or the disk of the log file is full.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
 
 
 def is_stdout_separate_file() -> bool:
-    """Whether it goes to a file, as with `> log`, and stderr elsewhere."""
+    """Return whether stdout is a file, as with `> log`, and stderr is not the same file."""
     try:
         out = os.fstat(sys.stdout.fileno())
         err = os.fstat(sys.stderr.fileno())
@@ -72,12 +69,12 @@ def is_stdout_separate_file() -> bool:
 
 
 def make_printable(text: object) -> str:
-    """A file name, or any text from outside, without what could steer a terminal or break a line."""
+    """Escape characters that could control a terminal or break a line."""
     return escape_unprintable(str(text))
 
 
 def current_folder() -> Path:
-    """Where the person is; with `--fleet`, the copy of the fleet's record."""
+    """Return the current folder; with `--fleet`, the folder with the copy of the record."""
     context = click.get_current_context(silent=True)
     if context is not None and FLEET_COPY_KEY in context.meta:
         return Path(context.meta[FLEET_COPY_KEY])
@@ -85,11 +82,13 @@ def current_folder() -> Path:
     try:
         return Path.cwd()
     except OSError as error:
-        raise ConfigError("the current folder is gone", "change into one that exists") from error
+        raise ConfigError(
+            "the current folder does not exist any more", "change to an existing folder"
+        ) from error
 
 
 def read_input(source: str) -> bytes:
-    """The bytes of a file, or of stdin for `-`; a file that cannot be read is the person's to mend."""
+    """Read a file, or stdin for `-`. Raises ConfigError if it cannot be read."""
     if source == "-":
         return _read_stdin()
 
@@ -97,7 +96,7 @@ def read_input(source: str) -> bytes:
         return Path(source).read_bytes()
     except IsADirectoryError as error:
         raise ConfigError(
-            f"{source} is a folder, and a file is meant", "name a file in it, or - for stdin"
+            f"{source} is a folder, not a file", "name a file in it, or - for stdin"
         ) from error
     except OSError as error:
         raise ConfigError(
@@ -106,13 +105,13 @@ def read_input(source: str) -> bytes:
 
 
 def _read_stdin() -> bytes:
-    """All of stdin; a person at a terminal is told what we wait for."""
+    """Read all of stdin. On a terminal, print how to end the input."""
     if sys.stdin is None:
-        raise ConfigError("there is no stdin to read", "name a readable file")
+        raise ConfigError("stdin is closed", "name a readable file")
 
     if sys.stdin.isatty():
         print(
-            "phasegate: reading from the terminal; end with Ctrl-D on a line of its own",
+            "phasegate: reading from the terminal; end the input with Ctrl-D on an empty line",
             file=sys.stderr,
         )
 

@@ -1,4 +1,4 @@
-"""`phasegate report FEATURE -o report.html`: one page of a feature, to be kept beside its merge."""
+"""`phasegate report`: write a self-contained HTML report of a feature."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from phasegate.interfaces.cli.render import (
 @click.command()
 @click.argument("feature", shell_complete=complete_from(list_feature_slugs))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to write; default: SLUG.html.",
 )
 @fleet_view_option(with_trails=True)
 @json_option
 def report(feature: str, output: Path | None, as_json: bool) -> None:
-    """Write a report about FEATURE: what was asked, decided, built and tested, and at what cost.
+    """Write an HTML report of FEATURE: requests, decisions, changes, tests, agents and cost.
 
-    The page is self-contained and runs no script. It is written to SLUG.html, or to the file given
-    with -o. With --json the same is printed as data, and nothing is written.
-
-    The page needs the extra: pip install 'phasegate[board]'.
+    The page is self-contained and has no scripts. It requires: pip install 'phasegate[board]'. With
+    --json, the data is printed instead and no file is written.
 
     \b
     Example:
@@ -41,10 +43,10 @@ def report(feature: str, output: Path | None, as_json: bool) -> None:
     """
     project = open_project(current_folder())
     with require_reader(str(current_folder())) as reader:
-        found = report_view(project, reader, feature)
+        view = report_view(project, reader, feature)
 
     if as_json:
-        print_result(found, "", as_json)
+        print_result(view, "", as_json)
         return
 
     try:
@@ -56,10 +58,10 @@ def report(feature: str, output: Path | None, as_json: bool) -> None:
 
     path = output or Path(f"{feature}.html")
     try:
-        path.write_text(render_report(found, project.now()), encoding="utf-8")
+        path.write_text(render_report(view, project.now()), encoding="utf-8")
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"cannot write {path}: {error.strerror}", "name another file with -o"
+            f"cannot write {path}: {error.strerror}", "choose another file with -o"
         ) from error
 
     print_result({}, f"wrote {make_printable(path)}", as_json)

@@ -1,4 +1,4 @@
-"""`phasegate start` and `phasegate run`: a workflow begun, and carried on."""
+"""`phasegate start`, `phasegate run` and `phasegate stop`."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ from phasegate.interfaces.cli.render import (
 if TYPE_CHECKING:
     from phasegate.engine.fleet.client import FleetRun
 
+_STOPPED_STAGES = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
 _agent_option = click.option(
     "--agent",
     metavar="NAME",
     shell_complete=complete_from(list_agent_names),
-    help="Let this agent do it all, whatever [roles] says.",
+    help="Use this agent for everything instead of those in [roles].",
 )
 
 
@@ -64,7 +65,8 @@ _agent_option = click.option(
 def start(type_: str, description: str, agent: str | None, as_json: bool) -> int:
     """Start a workflow without running anything yet.
 
-    TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in phasegate.toml.
+    TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in
+    phasegate.toml.
 
     \b
     Examples:
@@ -79,16 +81,16 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
         )
         feature = read_feature(store, slug)
         assert feature is not None
-        teller = ProgressPrinter(quiet=as_json)
-        for told in JournalFollower(store, slug, after=0).read_reported_events():
-            teller(told)
+        printer = ProgressPrinter(quiet=as_json)
+        for event in JournalFollower(store, slug, after=0).read_reported_events():
+            printer(event)
 
-        go_on = f"  then: phasegate run{make_feature_option(store, slug)}"
+        next_command = f"  then: phasegate run{make_feature_option(store, slug)}"
 
     if as_json:
         print_result(feature_status_view(feature), "", as_json)
 
-    teller.finish((*_describe_outlook(project, feature), go_on))
+    printer.finish((*_describe_outlook(project, feature), next_command))
     return 0
 
 
@@ -105,14 +107,14 @@ def start(type_: str, description: str, agent: str | None, as_json: bool) -> int
     "--from-issue",
     type=click.IntRange(1),
     metavar="N",
-    help="Take issue N of the forge as the description.",
+    help="Use issue N of the forge as the description.",
 )
 @click.option(
     "--detach",
     is_flag=True,
-    help="Let it run in a process of its own, which outlives this terminal.",
+    help="Run in the background; the run outlives this terminal.",
 )
-@click.option("--fleet", is_flag=True, help="Let workers on other machines do it.")
+@click.option("--fleet", is_flag=True, help="Run on the workers of the fleet.")
 @json_option
 def run(
     type_: str | None,
@@ -128,10 +130,12 @@ def run(
 ) -> int:
     """Start a workflow, or continue one, until its last gate has passed or it needs you.
 
-    TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in phasegate.toml.
-    Without it, `run` continues the active workflow, also after a crash. Exit 0: the last gate has passed, or with
-    --merge the work is merged. Exit 1: it needs you; the reason and what to do are shown. With --detach, exit 0: it was
-    started; `phasegate status` shows how it goes, `phasegate stop` ends it.
+    TYPE is feature, fix, quick, test-run, test-generate, full-lifecycle, upgrade, or a workflow in
+    phasegate.toml. Without TYPE, the active workflow continues, also after a crash.
+
+    Exit 0: the last gate has passed, or with --merge the work is merged. Exit 1: it needs you; the
+    reason and the remedy are shown. With --detach, exit 0: it was started; `phasegate status` shows
+    its progress, `phasegate stop` stops it.
 
     \b
     Examples:
@@ -148,12 +152,12 @@ def run(
 
     if fleet:
         if step:
-            raise ConfigError("--fleet does not stop at each gate", "leave out --step")
+            raise ConfigError("--step cannot be combined with --fleet", "leave out --step")
 
-        wishes = RunOptions(merge=merge, agent=agent, by=project.make_origin("cli"))
-        with show_waiting("the fleet is at work"):
-            ran = run_on_fleet(project, type_, description, feature, wishes, wait=not detach)
-        return _show_fleet_run(ran, as_json)
+        options = RunOptions(merge=merge, agent=agent, by=project.make_origin("cli"))
+        with show_waiting("running on the fleet"):
+            fleet_run = run_on_fleet(project, type_, description, feature, options, wait=not detach)
+        return _show_fleet_run(fleet_run, as_json)
 
     with open_project_store(project) as store:
         slug = _choose_feature(
@@ -165,25 +169,24 @@ def run(
             agent=agent,
         )
 
-        wishes = RunOptions(
+        options = RunOptions(
             stop_at_gates=step, merge=merge, agent=agent, by=project.make_origin("cli")
         )
         if not detach:
             return run_and_report(
-                project, store, slug, wishes, as_json, from_start=type_ is not None
+                project, store, slug, options, as_json, from_start=type_ is not None
             )
 
-    return _show_detached_run(start_detached(project, slug, wishes), as_json)
+    return _show_detached_run(start_detached(project, slug, options), as_json)
 
 
-def _show_fleet_run(ran: FleetRun, as_json: bool) -> int:
-    if ran.stage == Stage.COMPLETED:
-        branch = ""
-    else:
-        branch = f"\n  its branch: feat/{ran.feature}"
+def _show_fleet_run(run: FleetRun, as_json: bool) -> int:
+    text = f"{run.feature}: {run.stage or 'submitted to the fleet'}"
+    if run.stage != Stage.COMPLETED:
+        text += f"\n  branch: feat/{run.feature}"
 
-    print_result(ran, f"{ran.feature}: {ran.stage or 'given to the fleet'}{branch}", as_json)
-    if ran.stage in (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED):
+    print_result(run, text, as_json)
+    if run.stage in _STOPPED_STAGES:
         return 1
     return 0
 
@@ -191,31 +194,36 @@ def _show_fleet_run(ran: FleetRun, as_json: bool) -> int:
 def _read_issue_description(
     project: Project, type_: str | None, description: str, number: int
 ) -> str:
-    """Only a new workflow takes its description from an issue."""
+    """Read the description of a new workflow from an issue of the forge."""
     if type_ is None or description:
         raise ConfigError(
-            "--from-issue is for a new workflow without a description",
-            "phasegate run fix --from-issue 42",
+            "--from-issue needs TYPE and no description",
+            "for example: phasegate run fix --from-issue 42",
         )
 
-    # A forge is loaded only where one is used
+    # The forge clients are imported only when they are used.
     from phasegate.engine.project.forge import read_issue_description
 
     return read_issue_description(project, number)
 
 
 def _show_detached_run(run: DetachedRun, as_json: bool) -> int:
-    """Say where a detached run can be followed, and how it is ended."""
+    """Print how to follow and stop a detached run. Return the exit code."""
     if run.exit_code is None:
-        text = (
-            f"{run.feature} runs as process {run.pid}\n  follow it: phasegate status --watch --feature {run.feature}\n"
-            f"  end it:    phasegate stop --feature {run.feature}\n  log:       {make_printable(run.log)}"
-        )
+        lines = [
+            f"{run.feature} runs as process {run.pid}",
+            f"  follow it: phasegate status --watch --feature {run.feature}",
+            f"  stop it:   phasegate stop --feature {run.feature}",
+            f"  log:       {make_printable(run.log)}",
+        ]
     else:
-        then = f"  then: phasegate status --feature {run.feature}"
-        text = f"{run.feature}: the run has ended already\n  log: {make_printable(run.log)}\n{then}"
+        lines = [
+            f"{run.feature}: the run has already ended",
+            f"  log: {make_printable(run.log)}",
+            f"  then: phasegate status --feature {run.feature}",
+        ]
 
-    print_result(run, text, as_json)
+    print_result(run, "\n".join(lines), as_json)
     return run.exit_code or 0
 
 
@@ -223,37 +231,27 @@ def _show_detached_run(run: DetachedRun, as_json: bool) -> int:
 @feature_option
 @json_option
 def stop(feature: str | None, as_json: bool) -> int:
-    """End the run of a feature, wherever it was started: its agents are ended, and what they left is saved.
+    """Stop the run of a feature, wherever it was started.
 
-    Exit 0: it has ended; `phasegate run` continues from there. Exit 1: it was asked to end and has not yet.
+    Its agents are stopped, and their work is saved. Exit 0: it has stopped; `phasegate run`
+    continues it. Exit 1: it is still stopping.
 
     \b
     Examples:
       phasegate stop
       phasegate stop --feature 001-user-login
     """
-    with show_waiting("waiting for the run to end"):
+    with show_waiting("waiting for the run to stop"):
         report = stop_runs(open_project(current_folder()).location, feature)
 
-    if report.ended:
-        outcome, then = ("has ended", "run")
-    else:
-        outcome, then = ("is still ending", "status")
+    outcome = "has stopped" if report.ended else "is still stopping"
+    next_command = "run" if report.ended else "status"
+    lines = [f"{report.feature}: {outcome}"]
+    for process in report.processes:
+        lines.append(make_printable(f"  process {process.pid} ({process.command}) {outcome}"))
 
-    lines = [
-        make_printable(f"  process {one.pid} ({one.command}) {outcome}") for one in report.processes
-    ]
-    print_result(
-        report,
-        "\n".join(
-            (
-                f"{report.feature}: told to stop",
-                *lines,
-                f"  then: phasegate {then} --feature {report.feature}",
-            )
-        ),
-        as_json,
-    )
+    lines.append(f"  then: phasegate {next_command} --feature {report.feature}")
+    print_result(report, "\n".join(lines), as_json)
 
     if report.ended:
         return 0
@@ -271,64 +269,62 @@ def run_and_report(
     from_start: bool = False,
     show_hints: bool = True,
 ) -> int:
-    """Drive a feature and tell what happens.
+    """Run a feature, print its progress, and return the exit code.
 
-    Without `hints` no command is named: nobody could type it here.
+    `show_hints=False` leaves out the next command: the demo's repository is temporary.
     """
-    teller = ProgressPrinter(
+    printer = ProgressPrinter(
         quiet=as_json, activities=project.activities, commands=project.running_commands
     )
 
     if from_start and not as_json:
-        begun = read_feature(store, slug)
-        assert begun is not None
-        for line in _describe_outlook(project, begun):
+        started = read_feature(store, slug)
+        assert started is not None
+        for line in _describe_outlook(project, started):
             print_line(line, err=True)
 
     try:
         with (
-            print_warnings_with(teller),
+            print_warnings_with(printer),
             handle_stop_signals(project),
-            follow_feature(store, slug, teller, teller.redraw, from_now=not from_start),
+            follow_feature(store, slug, printer, printer.redraw, from_now=not from_start),
         ):
             feature = drive_feature(project, store, slug, options)
     except PhasegateError:
-        teller.finish()
+        printer.finish()
         raise
 
-    of = make_feature_option(store, slug)
+    feature_argument = make_feature_option(store, slug)
     if isinstance(feature, Stopped):
-        then = (f"  then: phasegate run{of}",) if show_hints else ()
-        teller.finish(
-            (f"{slug} is stopped; what the agents left is saved, and what was done counts", *then)
-        )
+        hints = (f"  then: phasegate run{feature_argument}",) if show_hints else ()
+        printer.finish((f"{slug} is stopped; the work of the agents is saved", *hints))
         raise KeyboardInterrupt
 
     if as_json:
         print_result(feature_status_view(feature), "", as_json)
 
-    teller.finish(
-        render_stop_summary(feature, of) if show_hints else render_stop_summary(feature, of)[:1]
-    )
-    stopped = (Stage.BLOCKED, Stage.CANCELLED, Stage.GATE_FAILED)
-    if feature.workflow.stage in stopped:
+    summary = render_stop_summary(feature, feature_argument)
+    printer.finish(summary if show_hints else summary[:1])
+    if feature.workflow.stage in _STOPPED_STAGES:
         return 1
 
     return 0
 
 
 def _describe_outlook(project: Project, feature: Feature) -> Iterator[str]:
-    """What lies ahead.
+    """Yield the number of phases and agent runs ahead, and a note in a linked worktree.
 
-    In a linked worktree a person may expect its branch: features start from the main one's.
+    A user may expect a feature to start from the branch of the linked worktree; it starts from the
+    branch of the main one.
     """
     yield orders.describe_workload(feature)
-    # A demo's repository is elsewhere
-    here = current_folder()
-    if find_settings_place(here).root == project.root and os.path.realpath(
-        locate_config(here).root
-    ) != str(project.root):
-        yield f"note: this is a linked worktree; the feature starts from {feature.base}, checked out in {project.root}"
+    folder = current_folder()
+    # False for the demo, whose repository is in another folder.
+    is_same_repository = find_settings_place(folder).root == project.root
+    is_main_worktree = os.path.realpath(locate_config(folder).root) == str(project.root)
+    if is_same_repository and not is_main_worktree:
+        base = f"{feature.base}, checked out in {project.root}"
+        yield f"note: this is a linked worktree; the feature starts from {base}"
 
 
 def _choose_feature(
@@ -344,8 +340,8 @@ def _choose_feature(
 
     if feature is not None:
         raise ConfigError(
-            "--feature is for going on with a workflow",
-            "leave out TYPE, or leave out --feature to begin a new one",
+            "--feature cannot be combined with TYPE",
+            "leave out TYPE to continue the feature, or --feature to start a new one",
         )
 
     return orders.start_workflow(
@@ -355,26 +351,25 @@ def _choose_feature(
 
 @contextmanager
 def handle_stop_signals(project: Project) -> Iterator[None]:
-    """SIGTERM is taken as Ctrl-C.
+    """Stop the run on Ctrl-C or SIGTERM, while the block runs.
 
-    Agents are ended, what they left is saved, and `run` goes on from there.
-
-    A second signal leaves at once: no death does harm.
+    Agents are stopped, their work is saved, and `run` can continue. A second signal exits at once,
+    which is safe: every step survives a crash.
     """
-    heard: list[Thread] = []
+    stoppers: list[Thread] = []
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        if heard:
+        if stoppers:
             raise KeyboardInterrupt
 
-        # A handler must not wait for what it has interrupted
-        heard.append(Thread(target=project.stop.set, daemon=True))
-        heard[0].start()
+        # In a thread: a handler must not wait for a lock that the interrupted code may hold.
+        stoppers.append(Thread(target=project.stop.set, daemon=True))
+        stoppers[0].start()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

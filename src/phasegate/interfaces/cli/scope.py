@@ -1,4 +1,4 @@
-"""`phasegate scope allow`: a person's exception to a package's scope, on record."""
+"""`phasegate scope allow`: record an exception to the file scope of a package."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def scope() -> None:
     metavar="TEXT",
     type=FreeText(),
     required=True,
-    help="Why; it is kept in the audit trail.",
+    help="The reason; it is recorded in the audit trail.",
 )
 @feature_option
 @json_option
 def allow(work_package: str, path: str, reason: str, feature: str | None, as_json: bool) -> None:
-    """Allow a package to change PATH too.
+    """Allow a package to change PATH as well.
 
-    A protected path (what steers Phasegate, agents, git or CI) is allowed as an agent changed it. The diff is shown;
-    a further change to it must be allowed again.
+    For a protected path (settings of Phasegate, agents, git or CI) only the present change of the
+    agent is allowed. The diff is shown; a further change needs another exception.
 
     \b
     Example:
@@ -55,40 +55,34 @@ def allow(work_package: str, path: str, reason: str, feature: str | None, as_jso
     """
     problem = find_scope_entry_problem(path)
 
-    if problem or not reason.strip():
-        raise ConfigError(
-            f"{path!r} {problem}" if problem else "the reason is empty",
-            "name a path in the repository",
-        )
+    if problem:
+        raise ConfigError(f"{path!r} {problem}", "name a path in the repository")
+    if not reason.strip():
+        raise ConfigError("the reason is empty", "give one with --reason")
 
     project = open_project(Path.cwd())
     with open_project_store(project) as store:
-        one = find_package(store, work_package, feature)
+        package = find_package(store, work_package, feature).package
         diff = allow_path(
             project=project,
             record=store,
-            package=one.package,
+            package=package,
             path=path,
             reason=reason.strip(),
             by=project.make_origin("cli"),
         )
 
     data = {
-        "feature": one.package.feature_slug,
+        "feature": package.feature_slug,
         "id": work_package,
         "path": path,
         "reason": reason.strip(),
     }
 
-    told = "\n".join(
-        [
-            *map(make_printable, diff.splitlines()),
-            f"{work_package} may make this change to {make_printable(path)}",
-        ]
-    )
+    lines = [make_printable(line) for line in diff.splitlines()]
+    if diff:
+        lines.append(f"{work_package} may make this change to {make_printable(path)}")
+    else:
+        lines.append(f"{work_package} may change {make_printable(path)} from now on")
 
-    print_result(
-        {**data, "diff": diff},
-        told if diff else f"{work_package} may change {make_printable(path)} from now on",
-        as_json,
-    )
+    print_result({**data, "diff": diff}, "\n".join(lines), as_json)

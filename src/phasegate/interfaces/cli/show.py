@@ -1,4 +1,4 @@
-"""`phasegate show`: everything that is kept of a package, a phase or a job, in one step."""
+"""`phasegate show`: print the recorded data of a package, a phase or a job."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from phasegate.interfaces.cli.render import (
 )
 
 _PART_HELP = {
-    PartKind.DIFF: "What was changed.",
-    PartKind.PROMPT: "What its newest agent was told.",
-    PartKind.LOG: "What its newest agent said and did, as a transcript.",
-    PartKind.ANSWER: "The last words of its newest agent.",
-    PartKind.EVIDENCE: "What our own checks found.",
+    PartKind.DIFF: "The changes.",
+    PartKind.PROMPT: "The prompt of the latest agent run.",
+    PartKind.LOG: "The transcript of the latest agent run.",
+    PartKind.ANSWER: "The final answer of the latest agent run.",
+    PartKind.EVIDENCE: "The results of the checks.",
 }
 _SHORT_ID_CHARS = 8
 _POLL_INTERVAL_S = 0.3
@@ -68,7 +68,7 @@ def _add_part_options(command: click.Command) -> click.Command:
     shell_complete=complete_from(list_package_ids),
 )
 @click.option(
-    "--follow", is_flag=True, help="With --log: go on with what comes, until the agent has ended."
+    "--follow", is_flag=True, help="With --log: follow the output until the agent has ended."
 )
 @feature_option
 @fleet_view_option(with_trails=True)
@@ -76,13 +76,15 @@ def _add_part_options(command: click.Command) -> click.Command:
 def show_subject(
     subject: str, part: str | None, follow: bool, feature: str | None, as_json: bool
 ) -> None:
-    """Show a package, a phase or a job: where it stands and which agents worked on it, or one thing that is kept of it.
+    """Show a package, a phase or a job: its state and its agent runs, or one part of its data.
 
-    A phase is named by its key, its number or its name; what comes behind the last gate, `archive`; a job by the
-    beginning of its id. Into a pipe or a file a part goes as it is; on a terminal its control characters are made
-    visible. In a log `>` marks what the agent did, `|` what came back (folded), `!` a problem, `?` what is not in the
-    program's protocol. `show JOB` names the whole files. Of a job of the fleet the log is its trail, as it comes into
-    the bucket: the program's own output stays on the worker.
+    Name a phase by its key, number or name (`archive` for the work after the last gate), and a job
+    by a prefix of its id. A pipe or file gets the exact data; on a terminal, control characters are
+    escaped.
+
+    In a log `>` marks an action of the agent, `|` its result (folded), `!` a problem, and
+    `?` a line outside of the program's protocol; `show JOB` lists the complete files. For a job of
+    the fleet, the log is its audit trail: the output of the program stays on the worker.
 
     \b
     Examples:
@@ -96,7 +98,7 @@ def show_subject(
     """
     if follow and (part != PartKind.LOG or as_json):
         raise ConfigError(
-            "--follow goes with --log, and not with --json",
+            "--follow requires --log, and cannot be combined with --json",
             f"phasegate show {subject} --log --follow",
         )
 
@@ -106,8 +108,10 @@ def show_subject(
         if part is None:
             print_result(found, "\n".join(map(make_printable, _format_subject(found))), as_json)
             return
-        if part == PartKind.LOG and (copy := click.get_current_context().meta.get(FLEET_COPY_KEY)):
-            _show_trail(copy, found, follow=follow, as_json=as_json)
+
+        fleet_copy = click.get_current_context().meta.get(FLEET_COPY_KEY)
+        if part == PartKind.LOG and fleet_copy:
+            _show_trail(fleet_copy, found, follow=follow, as_json=as_json)
             return
 
         if follow:
@@ -115,18 +119,18 @@ def show_subject(
                 _print_text(line)
             return
 
-        kept = read_part(project, reader, found, PartKind(part))
+        content = read_part(project, reader, found, PartKind(part))
 
     if as_json:
-        print_result(kept, "", as_json)
+        print_result(content, "", as_json)
     else:
-        _print_text(kept.text)
+        _print_text(content.text)
 
 
 def _show_trail(fleet_copy: Path, subject: Subject, *, follow: bool, as_json: bool) -> None:
-    """The log of a program stays on its worker.
+    """Print the audit trail of a job of the fleet, since its log stays on the worker.
 
-    Its trail is in the bucket, a part of it while the job runs.
+    The trail is in the bucket, and grows there while the job runs.
     """
     from phasegate.engine.fleet.view import follow_trail
     from phasegate.interfaces.cli.audit import format_trail_entry
@@ -158,7 +162,7 @@ def _format_subject(subject: Subject) -> Iterator[str]:
         card = subject.package
         yield f"{card.feature}  {card.id}  {card.state}  {card.title}"
         yield from _format_fact("waits for", ", ".join(card.waits_for or ()))
-        yield from _format_fact("why", card.reason)
+        yield from _format_fact("reason", card.reason)
         yield from _format_fact("what to do", card.remediation)
         yield from map(_format_attempt, card.attempts or ())
         yield from _format_fact("pull request", card.pr_url)
@@ -170,32 +174,31 @@ def _format_subject(subject: Subject) -> Iterator[str]:
     elif subject.phase is not None:
         yield f"{subject.feature}  {subject.phase.name}  {subject.phase.status}"
         for check in subject.phase.rounds:
-            if check.reasons:
-                why = f": {'; '.join(check.reasons)}"
-            else:
-                why = ""
-
-            yield f"  {subject.phase.gate} round {check.round}: {check.outcome}{why}"
+            reasons = f": {'; '.join(check.reasons)}" if check.reasons else ""
+            yield f"  {subject.phase.gate} round {check.round}: {check.outcome}{reasons}"
     elif subject.job is not None:
         yield f"{subject.feature}  job {subject.name}"
         yield from _format_job(subject.job)
 
     yield from _format_jobs(subject)
-    yield f"  more: phasegate show {_format_name(subject)} {' | '.join(f'--{kind}' for kind in PartKind)}{_format_feature_option(subject)}"
+    parts = " | ".join(f"--{kind}" for kind in PartKind)
+    name = f"{_format_name(subject)} {parts}{_format_feature_option(subject)}"
+    yield f"  more: phasegate show {name}"
 
 
 def _format_attempt(attempt: AttemptView) -> str:
     if attempt.taken:
-        kept = "taken"
+        use = "selected"
     elif attempt.ref:
-        kept = f"kept as {attempt.ref}"
+        use = f"kept as {attempt.ref}"
     else:
-        kept = "not taken"
+        use = "not selected"
 
-    spent = f"{attempt.tokens} tokens" + (
-        f", {attempt.cost_usd:.2f} USD" if attempt.cost_usd else ""
-    )
-    return f"  attempt {attempt.number}  {attempt.agent}  {attempt.outcome}  {spent}  {kept}"
+    spent = f"{attempt.tokens} tokens"
+    if attempt.cost_usd:
+        spent += f", {attempt.cost_usd:.2f} USD"
+
+    return f"  attempt {attempt.number}  {attempt.agent}  {attempt.outcome}  {spent}  {use}"
 
 
 def _format_fact(name: str, text: str) -> Iterator[str]:
@@ -205,38 +208,31 @@ def _format_fact(name: str, text: str) -> Iterator[str]:
 
 def _format_job(view: JobView) -> Iterator[str]:
     if view.row is not None:
-        yield f"  {view.row.wp or view.row.workflow_phase}, {view.row.started} to {view.row.ended or 'now'}"
+        work = view.row.wp or view.row.workflow_phase
+        yield f"  {work}, {view.row.started} to {view.row.ended or 'now'}"
 
     agent = view.row.agent if view.row else "it"
-    yield from (
-        f"  {line}" for line in render_claims(agent, view.claimed or {}, view.claimed_falsely)
-    )
-    for kept in (view.prompt, *view.logs, view.answer):
-        if kept is not None:
-            yield f"  {kept.path}  {kept.bytes} bytes"
+    claims = render_claims(agent, view.claimed or {}, view.claimed_falsely)
+    yield from (f"  {line}" for line in claims)
+    for file in (view.prompt, *view.logs, view.answer):
+        if file is not None:
+            yield f"  {file.path}  {file.bytes} bytes"
 
 
 def _format_jobs(subject: Subject) -> Iterable[str]:
     for job in subject.jobs:
-        if job.wp and subject.package is None:
-            package = f"{job.wp}  "
-        else:
-            package = ""
-
-        told = f"{job.phase:<9}  {job.agent}  {job.outcome or 'running'}  {_format_job_duration(job)}  {_format_job_id(job)}"
-        yield f"  {package}round {job.round}  {told}"
+        package = f"{job.wp}  " if job.wp and subject.package is None else ""
+        outcome = f"{job.outcome or 'running'}  {_format_job_duration(job)}"
+        work = f"{package}round {job.round}  {job.phase:<9}  {job.agent}"
+        yield f"  {work}  {outcome}  job {job.id[:_SHORT_ID_CHARS]}"
 
 
 def _format_job_duration(job: JobRow) -> str:
     if not job.ended:
         return "-"
-    return format_clock(
-        (datetime.fromisoformat(job.ended) - datetime.fromisoformat(job.started)).total_seconds()
-    )
 
-
-def _format_job_id(job: JobRow) -> str:
-    return f"job {job.id[:_SHORT_ID_CHARS]}"
+    duration = datetime.fromisoformat(job.ended) - datetime.fromisoformat(job.started)
+    return format_clock(duration.total_seconds())
 
 
 def _format_name(subject: Subject) -> str:

@@ -1,4 +1,4 @@
-"""`phasegate spec check`: the documents of a feature, checked before anybody works from them."""
+"""`phasegate spec check`: check the documents of a feature before agents work from them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from phasegate.interfaces.cli.render import json_option, print_result
 
 @click.group(cls=Group)
 def spec() -> None:
-    """Check a feature's specification, tasks and work packages."""
+    """Check a specification, its tasks and its work packages."""
 
 
 @spec.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @json_option
 def check(path: Path, as_json: bool) -> int:
-    """Check PATH: a specification, a tasks.md, a WPnn.md, or a feature's folder with all of them.
+    """Check PATH: a specification, a tasks.md, a WPnn.md, or the folder of a feature.
 
-    Exit 0 when every rule holds; 1 and one line per finding otherwise: path:line: code message.
+    Exit 0: no findings. Exit 1: one line for each finding: path:line: code message.
 
     \b
     Examples:

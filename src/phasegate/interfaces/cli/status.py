@@ -1,4 +1,4 @@
-"""`phasegate status` with arguments; the plain question is answered before this is loaded."""
+"""`phasegate status` with arguments; without them, its fast path answers."""
 
 from __future__ import annotations
 
@@ -39,19 +39,18 @@ from phasegate.interfaces.fast_path.status import build_status_page
     required=False,
     shell_complete=complete_from(list_package_ids),
 )
-@click.option(
-    "--all", "everything", is_flag=True, help="Every package, also where there are very many."
-)
-@click.option("--watch", is_flag=True, help="Keep it up to date on the terminal; Ctrl-C ends it.")
+@click.option("--all", "everything", is_flag=True, help="Show every package.")
+@click.option("--watch", is_flag=True, help="Update the display until Ctrl-C.")
 @feature_option
 @fleet_view_option(with_trails=False)
 @json_option
 def status(
     work_package: str | None, everything: bool, watch: bool, feature: str | None, as_json: bool
 ) -> None:
-    """Show where things stand: the workflow, its phases and gates, the packages on a board, and what is blocked.
+    """Show the state of the workflow: its phases, gates, packages and blockers.
 
-    With WPnn: one package with its jobs. On a terminal a column shows its first packages only; --all shows all.
+    With WPnn: one package with its jobs. On a terminal, long columns of packages are shortened
+    unless --all is given.
 
     \b
     Examples:
@@ -66,7 +65,7 @@ def status(
     if watch:
         if work_package or as_json:
             raise ConfigError(
-                "--watch goes with the whole picture alone", "phasegate status --watch"
+                "--watch cannot be combined with WPnn or --json", "phasegate status --watch"
             )
 
         with keep_fleet_copy_current():
@@ -84,7 +83,7 @@ def status(
         )
 
         if as_json and reader and feature:
-            # Folds the journal: only where it is shown
+            # Replays the journal, so only where it is shown.
             from phasegate.engine.views.feature import feature_view
 
             found = found._replace(detail=feature_view(reader, feature))
@@ -93,47 +92,46 @@ def status(
 
 
 def _watch_status(folder: str, feature: str | None, everything: bool) -> None:
-    """Draw where things stand until the person has seen enough; what is printed afterwards stays."""
+    """Draw the status periodically until Ctrl-C."""
     live = LiveLines()
     if not live.is_live:
         raise ConfigError("--watch needs a terminal", "phasegate status")
 
-    def lines() -> list[str]:
+    def render_lines() -> list[str]:
         try:
-            reader = open_reader(folder)
-            found = build_overview(reader, folder, feature)
-            plain = build_status_page(everything)._replace(style=lambda text, _: text)
-            text = render_overview(
-                with_dependencies(found, reader, plain), plain, chosen=feature is not None
-            )
-            cards = (found.workflow, *found.others)
-            at_work = [
-                card.feature for card in cards if card is not None and card.standing == "working"
-            ]
-            return [
-                *text.splitlines(),
-                *(
-                    line
-                    for slug in at_work
-                    if reader
-                    for line in _format_running_jobs(reader, slug)
-                ),
-            ]
+            return _render_status(folder, feature, everything)
         except PhasegateError as error:
-            # It may pass, and a thread must not die of it
+            # It may be temporary, and must not end the redraw thread.
             return [error.message]
 
-    live.draw(lines())
+    live.draw(render_lines())
 
     try:
-        with redraw_periodically(live, lines):
+        with redraw_periodically(live, render_lines):
             Event().wait()
     except KeyboardInterrupt:
         return
 
 
+def _render_status(folder: str, feature: str | None, everything: bool) -> list[str]:
+    """Render the overview and the running jobs, without colours."""
+    reader = open_reader(folder)
+    overview = build_overview(reader, folder, feature)
+    page = build_status_page(everything)._replace(style=lambda text, _: text)
+    text = render_overview(
+        with_dependencies(overview, reader, page), page, chosen=feature is not None
+    )
+
+    lines = text.splitlines()
+    for card in (overview.workflow, *overview.others):
+        if reader and card is not None and card.standing == "working":
+            lines += _format_running_jobs(reader, card.feature)
+
+    return lines
+
+
 def _format_running_jobs(reader: StoreReader, feature: str) -> Iterator[str]:
-    """What agents are at now."""
+    """Yield a line for each running job of a feature."""
     now = datetime.now(UTC)
     for job in reader.jobs(feature):
         if not job.ended:

@@ -1,4 +1,4 @@
-"""`phasegate sync`: one look at the forge, for a person, a CI job or a timer."""
+"""`phasegate sync`: poll the forge once, for a user, a CI job or a timer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from phasegate.interfaces.cli.run import run_and_report
 @feature_option
 @json_option
 def sync(feature: str | None, as_json: bool) -> int:
-    """Look once at the forge, and record what is new there. No agent is started.
+    """Poll the forge once, and record what is new. No agent is started.
 
-    What is approved and green is merged, if [merge] automatic says so. Remarks: by the next `phasegate run`. Issues
-    with a label of [forge] starts begin a workflow, once each. Exit 0: it was looked at. Exit 1: one needs you.
+    A pull request that is approved and green is merged, unless [merge] auto_merge is false. Review
+    comments are handled by the next `phasegate run`. An issue with a label of [forge]
+    issue_workflows starts a workflow, once. Exit 0: nothing needs you. Exit 1: a feature does.
 
     \b
     Examples:
@@ -32,25 +33,17 @@ def sync(feature: str | None, as_json: bool) -> int:
     """
     project = open_project(Path.cwd())
     with open_project_store(project) as store:
+        waiting = []
         if feature is None:
-            begun = start_labelled_issues(project, store)
-        else:
-            begun = []
+            for slug in start_labelled_issues(project, store):
+                next_command = f"phasegate run{make_feature_option(store, slug)}"
+                print_line(f"{slug}: started; then: {next_command}", err=True)
 
-        for slug in begun:
-            print_line(
-                f"{slug}: begun; then: phasegate run{make_feature_option(store, slug)}", err=True
-            )
-
-        if feature:
-            waiting = []
-        else:
             waiting = list_features_at_forge(project, store)
 
         if feature or not (waiting or project.config.forge.issue_workflows):
             waiting = [orders.select_feature(project, store, feature)]
 
-        wishes = RunOptions(by=project.make_origin("cli"), poll_once=True)
-        return max(
-            (run_and_report(project, store, slug, wishes, as_json) for slug in waiting), default=0
-        )
+        options = RunOptions(by=project.make_origin("cli"), poll_once=True)
+        codes = [run_and_report(project, store, slug, options, as_json) for slug in waiting]
+        return max(codes, default=0)

@@ -1,4 +1,4 @@
-"""`phasegate template`: system prompt templates, the project's and the shipped ones."""
+"""`phasegate template`: the system prompt templates of the project and the shipped ones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ import click
 from phasegate.core.prompt.template import build_metadata, describe_schema_mismatch
 from phasegate.engine.tools.templates import Template, TemplateFolder, describe_template
 from phasegate.interfaces.cli.group import Group
-from phasegate.interfaces.cli.render import current_folder, json_option, make_printable
-from phasegate.interfaces.cli.render import print_result as show_result
+from phasegate.interfaces.cli.render import (
+    current_folder,
+    json_option,
+    make_printable,
+    print_result,
+)
 
 
 @click.group(cls=Group)
 def template() -> None:
-    """List, show, lint, describe and copy system prompt templates."""
+    """List, show, check, describe or copy system prompt templates."""
 
 
 @template.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the templates: the project's own, and the shipped ones.
+    """List the templates of the project and the shipped ones.
 
     \b
     Example:
@@ -43,7 +47,7 @@ def list_(as_json: bool) -> None:
         f"{row['agent']:10} {row['phase']:10} {row['source']:8} {Path(row['path']).name}"
         for row in rows
     ]
-    show_result(rows, "\n".join(lines), as_json)
+    print_result(rows, "\n".join(lines), as_json)
 
 
 def _describe_source(found: Template) -> str:
@@ -57,7 +61,7 @@ def _describe_source(found: Template) -> str:
 @click.argument("phase")
 @json_option
 def show(agent: str, phase: str, as_json: bool) -> None:
-    """Show the template that AGENT would get in PHASE, before its variables are filled.
+    """Show the template of AGENT for PHASE, before its variables are filled.
 
     \b
     Example:
@@ -72,7 +76,7 @@ def show(agent: str, phase: str, as_json: bool) -> None:
         "source": _describe_source(found),
     }
 
-    show_result(
+    print_result(
         data | {"path": str(found.path), "text": found.text}, found.text.rstrip("\n"), as_json
     )
 
@@ -81,9 +85,9 @@ def show(agent: str, phase: str, as_json: bool) -> None:
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @json_option
 def lint_(paths: tuple[str, ...], as_json: bool) -> int:
-    """Check templates, or folders of them; by default the project's own and the shipped ones.
+    """Check templates or folders of templates; default: those of the project and the shipped ones.
 
-    Exit 0 when nothing was found; 1 and one line a finding otherwise: `path:line: code message`.
+    Exit 0: no findings. Exit 1: one line for each finding: `path:line: code message`.
 
     \b
     Examples:
@@ -92,7 +96,7 @@ def lint_(paths: tuple[str, ...], as_json: bool) -> int:
     """
     found = TemplateFolder(current_folder()).lint_templates([Path(path) for path in paths])
     lines = [f"{one.path}:{one.line}: {one.code} {one.message}" for one in found]
-    show_result({"ok": not found, "findings": found}, "\n".join(lines), as_json)
+    print_result({"ok": not found, "findings": found}, "\n".join(lines), as_json)
     if found:
         return 1
 
@@ -113,7 +117,7 @@ def metadata_(path: Path, as_json: bool) -> None:
     note = describe_schema_mismatch(about.agent)
     text = f"agent: {about.agent}\nphase: {about.phase}\nvariables: {', '.join(about.variables)}"
     data = {"agent": about.agent, "phase": about.phase, "variables": about.variables}
-    show_result(
+    print_result(
         {**data, "schema": note} if note else data,
         f"{text}\nschema: {note}" if note else text,
         as_json,
@@ -123,12 +127,13 @@ def metadata_(path: Path, as_json: bool) -> None:
 @template.command()
 @click.argument("agent", required=False)
 @click.argument("phase", required=False)
-@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @json_option
 def eject(agent: str | None, phase: str | None, force: bool, as_json: bool) -> int:
-    """Copy shipped templates into the project's templates/system/, to be changed there: all, or AGENT's for PHASE.
+    """Copy shipped templates into templates/system/ of the project, for editing.
 
-    A file that exists is kept, and the exit code is 1, unless --force is given.
+    Copies all templates, or the one of AGENT for PHASE. An existing file is kept, with exit code 1,
+    unless --force is given.
 
     \b
     Examples:
@@ -139,15 +144,16 @@ def eject(agent: str | None, phase: str | None, force: bool, as_json: bool) -> i
         raise click.UsageError("Give both AGENT and PHASE, or neither.")
 
     written = TemplateFolder(current_folder()).eject_templates(agent, phase, force=force)
-    lines = [
-        f"wrote {shown}" if done else f"kept {shown}, which exists (--force replaces it)"
-        for shown, done in (
-            (make_printable(os.path.relpath(path)), done) for path, done in written.items()
-        )
-    ]
+    lines = []
+    for path, is_written in written.items():
+        name = make_printable(os.path.relpath(path))
+        if is_written:
+            lines.append(f"wrote {name}")
+        else:
+            lines.append(f"kept {name}: the file exists (use --force to overwrite it)")
 
     data = [{"path": str(path), "written": done} for path, done in written.items()]
-    show_result(data, "\n".join(lines), as_json)
+    print_result(data, "\n".join(lines), as_json)
     if all(written.values()):
         return 0
 

@@ -1,4 +1,4 @@
-"""`phasegate trace`: requirement, package, commit, test."""
+"""`phasegate trace`: show the packages, commits and tests of each requirement."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from phasegate.interfaces.cli.render import (
 @feature_option
 @json_option
 def trace(check: bool, feature: str | None, as_json: bool) -> int:
-    """Show each requirement with its work packages, their commits and their tests, and what is missing.
+    """Show each requirement with its packages, commits and tests, and what is missing.
 
-    Requirements come from the feature's spec.md, packages from tasks/WPnn.md, commits and tests from the branches
-    feat/SLUG and feat/SLUG-WPnn. A commit or test that names requirement ids counts for those; one that names none
-    counts for all that its package serves.
+    Requirements come from the feature's spec.md, packages from tasks/WPnn.md, commits and tests
+    from the branches feat/SLUG and feat/SLUG-WPnn. A commit or test that names requirement ids
+    counts for those; otherwise it counts for all requirements of its package.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def trace(check: bool, feature: str | None, as_json: bool) -> int:
     report = trace_feature(project, choose_feature(project, feature))
     lines = [
         *render_trace(report.requirements),
-        *(f"not counted: {problem}" for problem in report.problems),
+        *(f"ignored: {problem}" for problem in report.problems),
     ]
     print_result(_as_data(report), "\n".join(make_printable(line) for line in lines), as_json)
     if check and not report.is_complete:

@@ -1,7 +1,4 @@
-"""The steps of a workflow by hand.
-
-`gate`, `advance`, `retry`, `escalate`, `resolve`, `back`, `cancel`, `complete`.
-"""
+"""Single orders for a workflow: gate, advance, retry, escalate, resolve, back, cancel, complete."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from phasegate.interfaces.cli.progress import ProgressPrinter
 from phasegate.interfaces.cli.render import FreeText, json_option, print_result
 from phasegate.interfaces.cli.run import run_and_report
 
-_fleet_option = click.option("--fleet", is_flag=True, help="It is a feature of the fleet.")
+_fleet_option = click.option("--fleet", is_flag=True, help="The feature runs on the fleet.")
 
 
 @contextmanager
@@ -48,19 +45,19 @@ def _run_order(
     order: Callable[[Project, RunRecord, str, OrderOrigin], Feature],
     fleet: bool = False,
 ) -> int:
-    """Carry out one order, and tell what came of it."""
+    """Execute an order on a feature and print the result. Return the exit code."""
     if fleet:
         return _send_order_to_fleet(feature, as_json, order)
 
     with _open_feature(feature) as (project, store, slug):
-        teller = ProgressPrinter(quiet=as_json)
-        with follow_feature(store, slug, teller):
+        printer = ProgressPrinter(quiet=as_json)
+        with follow_feature(store, slug, printer):
             after = order(project, store, slug, project.make_origin("cli"))
 
         if as_json:
             print_result(feature_status_view(after), "", as_json)
 
-        teller.finish(render_stop_summary(after, make_feature_option(store, slug)))
+        printer.finish(render_stop_summary(after, make_feature_option(store, slug)))
 
     return 0
 
@@ -70,8 +67,8 @@ def _send_order_to_fleet(
     as_json: bool,
     order: Callable[[Project, RunRecord, str, OrderOrigin], object],
 ) -> int:
-    """Record an order, and have the step ended that runs meanwhile."""
-    # It loads obstore
+    """Record an order in the bucket, and stop the step that is running on a worker."""
+    # Imports obstore.
     from phasegate.engine.bucket import open_fleet_record
 
     project = open_project(Path.cwd())
@@ -79,19 +76,19 @@ def _send_order_to_fleet(
     with open_fleet_record(project) as record:
         slug = orders.select_feature(project, record, feature)
         order(project, record, slug, by)
-        # So that every machine hears of it
+        # Makes the order visible to every machine.
         record.anchor()
         after = read_feature(record, slug)
 
     assert after is not None
-    untold = signal_order(project, slug, by, ends_feature=not after.workflow.is_active)
-    warning = (f"  a step that runs ends with its next record: {untold}",) if untold else ()
-    go_on = ("  then: phasegate run --fleet",) if after.workflow.is_active else ()
-    print_result(
-        feature_status_view(after),
-        "\n".join((render_stop_summary(after, "")[0], *warning, *go_on)),
-        as_json,
-    )
+    lines = [render_stop_summary(after, "")[0]]
+    failure = signal_order(project, slug, by, ends_feature=not after.workflow.is_active)
+    if failure:
+        lines.append(f"  a running step stops only at its next record: {failure}")
+    if after.workflow.is_active:
+        lines.append("  then: phasegate run --fleet")
+
+    print_result(feature_status_view(after), "\n".join(lines), as_json)
 
     return 0
 
@@ -99,19 +96,16 @@ def _send_order_to_fleet(
 def _print_gate_result(
     printer: ProgressPrinter, feature: Feature, outcome: str, reasons: Sequence[str]
 ) -> None:
-    """Tell of a gate as a run does: its line, why, and its block.
+    """Print the result of a gate like a run does: its line, the reasons, and its block.
 
-    What was recorded just now is told already.
+    Prints nothing if the check was recorded, since the printer has already shown that event.
     """
     if printer.gates_printed:
         return
 
-    if feature.todo:
-        due = f": {feature.workflow.phase} is still in progress"
-    else:
-        due = ""
-
-    printer.print_line(f"{gate_name(feature.workflow.phase)} {outcome.upper()}{due}", err=False)
+    phase = feature.workflow.phase
+    note = f": {phase} is still in progress" if feature.todo else ""
+    printer.print_line(f"{gate_name(phase)} {outcome.upper()}{note}", err=False)
     for reason in reasons:
         printer.print_line(f"  {reason}")
 
@@ -124,8 +118,8 @@ def _print_gate_result(
 def gate(feature: str | None, as_json: bool) -> int:
     """Check the gate of the current phase now.
 
-    Exit 0: it passes. Exit 1: it does not, and every reason is shown. It counts as a check of the gate only when the
-    work of the phase is done.
+    Exit 0: it passes. Exit 1: it does not, and every reason is shown. The check is recorded only
+    when the work of the phase is complete.
 
     \b
     Examples:
@@ -133,8 +127,8 @@ def gate(feature: str | None, as_json: bool) -> int:
       phasegate gate --feature 001-user-login --json
     """
     with _open_feature(feature) as (project, store, slug):
-        teller = ProgressPrinter(quiet=as_json)
-        with follow_feature(store, slug, teller):
+        printer = ProgressPrinter(quiet=as_json)
+        with follow_feature(store, slug, printer):
             after, result = orders.check_gate(project, store, slug)
 
         passed = after.workflow.stage is Stage.GATE_PASSED or result.outcome is GateOutcome.PASSED
@@ -149,9 +143,9 @@ def gate(feature: str | None, as_json: bool) -> int:
             }
             print_result(data, "", as_json)
         else:
-            _print_gate_result(teller, after, outcome, reasons)
+            _print_gate_result(printer, after, outcome, reasons)
 
-        teller.finish()
+        printer.finish()
 
     if passed:
         return 0
@@ -163,7 +157,7 @@ def gate(feature: str | None, as_json: bool) -> int:
 @_fleet_option
 @json_option
 def advance(feature: str | None, fleet: bool, as_json: bool) -> int:
-    """Go on to the next phase, from a passed gate.
+    """Continue with the next phase after a passed gate.
 
     \b
     Examples:
@@ -192,7 +186,7 @@ def retry(feature: str | None, fleet: bool, as_json: bool) -> int:
 @_fleet_option
 @json_option
 def escalate(why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
-    """Stop the workflow for a person.
+    """Block the workflow until a user resolves it.
 
     \b
     Examples:
@@ -212,14 +206,14 @@ def escalate(why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
 @_fleet_option
 @json_option
 def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
-    """Say how a blocker was resolved; the blocked step is tried again by the next run.
+    """Record how a blocker was resolved. The next run retries the blocked step.
 
-    Where a phase has no command to run, this is the attestation that it was checked, and how.
+    For a phase without commands, this is the statement that it was checked, and how.
 
     \b
     Examples:
       phasegate resolve "merged main by hand on the feature's branch"
-      phasegate resolve "deployed to staging and looked at the dashboards"
+      phasegate resolve "deployed to staging and checked the dashboards"
     """
     return _run_order(
         feature,
@@ -236,11 +230,11 @@ def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
 @_fleet_option
 @json_option
 def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
-    """Take a feature back to an earlier phase; what you say is in the next prompts.
+    """Return a feature to an earlier phase. The reason is part of the next prompts.
 
-    PHASE is its key, its number or its name. Its gate and those behind it must pass again. What was written and merged
-    into the feature's branch stays; work packages are planned anew from the tasks, and those that stay as they were
-    stay done.
+    PHASE is a key, number or name. Its gate and all later gates must pass again. The content of the
+    feature's branch is kept. Work packages are planned again from the tasks; unchanged ones stay
+    DONE.
 
     \b
     Examples:
@@ -259,13 +253,13 @@ def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) 
 
 @click.command()
 @click.option(
-    "--reason", metavar="TEXT", type=FreeText(), required=True, help="Why; it is kept on record."
+    "--reason", metavar="TEXT", type=FreeText(), required=True, help="The reason; it is recorded."
 )
 @feature_option
 @_fleet_option
 @json_option
 def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
-    """End the workflow without a merge. Its branches are kept and named.
+    """Cancel the workflow without a merge. Its branches are kept and listed.
 
     \b
     Examples:
@@ -281,14 +275,15 @@ def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
         )
 
     with _open_feature(feature) as (project, store, slug):
-        teller = ProgressPrinter(quiet=as_json)
-        with follow_feature(store, slug, teller):
+        printer = ProgressPrinter(quiet=as_json)
+        with follow_feature(store, slug, printer):
             kept = orders.cancel_workflow(project, store, slug, reason, project.make_origin("cli"))
 
         if as_json:
             print_result({"feature": slug, "stage": "cancelled", "kept": list(kept)}, "", as_json)
-
-        teller.finish((f"kept: {', '.join(kept) or 'no branch'}",) if not as_json else ())
+            printer.finish()
+        else:
+            printer.finish((f"kept: {', '.join(kept) or 'no branch'}",))
 
     return 0
 
@@ -299,13 +294,14 @@ def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     "--agent",
     metavar="NAME",
     shell_complete=complete_from(list_agent_names),
-    help="Let this agent write the archive.",
+    help="Use this agent for the archive.",
 )
 @json_option
 def complete(feature: str | None, agent: str | None, as_json: bool) -> int:
     """Archive the feature and merge it, after its last gate has passed.
 
-    The merged tree is built and tested before the branch moves. Commits that came in meanwhile are never overwritten.
+    The merged tree is built and tested before the branch is updated. New commits on the branch are
+    never overwritten.
 
     \b
     Examples:

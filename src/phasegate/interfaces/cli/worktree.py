@@ -1,4 +1,4 @@
-"""`phasegate worktree list`: what is ready, and where work lies."""
+"""`phasegate worktree list`: list the packages that are ready, and the worktrees."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from phasegate.interfaces.cli.render import current_folder, json_option, print_r
 
 @click.group(cls=Group)
 def worktree() -> None:
-    """List the work packages that are ready, and their worktrees."""
+    """List the work packages that are ready, with their worktrees."""
 
 
 @worktree.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also those that are not ready.")
+@click.option("--all", "everything", is_flag=True, help="Include packages that are not ready.")
 @feature_option
 @json_option
 def list_worktrees(everything: bool, feature: str | None, as_json: bool) -> None:
-    """List the packages that could be dispatched now: planned, and all that they wait for is DONE.
+    """List the packages that can be dispatched now: planned, with all dependencies DONE.
 
     \b
     Examples:
       phasegate worktree list
       phasegate worktree list --all --json
     """
-    below = open_project(current_folder()).config.paths.worktrees
+    worktrees_folder = open_project(current_folder()).config.paths.worktrees
     reader = require_reader(str(current_folder()))
     cards = [
         card for slug in list_features(reader, feature) for card in planned_cards(reader, slug)
     ]
     shown = [card for card in cards if everything or card.is_ready]
-    print_result(shown, render_worktrees(shown, below, show_all=everything), as_json)
+    print_result(shown, render_worktrees(shown, worktrees_folder, show_all=everything), as_json)
