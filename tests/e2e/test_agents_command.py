@@ -181,7 +181,7 @@ def test_configured_agents_are_shown_with_their_roles_and_what_they_lack(tmp_pat
     assert found["own"]["roles"] == ["challenge", "review", "03-architecture"]
     assert found["own"]["stands_in_for"] == ["writer"]
     assert (found["own"]["path"], found["own"]["version"]) == (str(script), "")
-    assert found["own"]["version_unknown"] == "it has no way to say it"
+    assert found["own"]["version_unknown"] == "the program cannot report it"
     assert "no-such-agent" in found["gone"]["missing"][0]["what"]
     assert "no-such-file.toml" in found["actor"]["missing"][0]["what"]
     assert "claude" not in found  # its kind is configured under another name
@@ -250,7 +250,7 @@ def test_an_agent_that_answers_works_and_is_on_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo hello; echo '<review>PASS</review>'", "not with the word"),
+        ("echo hello; echo '<review>PASS</review>'", "did not answer with the word"),
         ("echo hello", "review"),
         ("echo 'API Error: 401 Unauthorized' >&2; exit 1", "exit status 1"),
         ("echo 'BLOCKER: I do not want to'", "I do not want to"),

@@ -64,7 +64,7 @@ def test_what_holds_is_shown_and_written_and_what_fails_is_dropped(tmp_path: Pat
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        ("I could not find out.", "there is none"),
+        ("I could not find out.", "it has no commands"),
         ("```toml\ntest = [\n```\n", "is not TOML"),
         ('```toml\nagents = "x"\n```\n', "agents cannot be used"),
         ('```toml\ntest = "a\\nb"\n```\n', "test cannot be used"),

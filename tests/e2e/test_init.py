@@ -260,7 +260,8 @@ def test_with_something_else_in_place_of_a_file(name: str, repository: Path) -> 
     done = init(repository)
     assert (
         done.returncode,
-        "move it away" in done.stderr or "it is a folder, and a file is meant" in done.stderr,
+        "move it, then run init again" in done.stderr
+        or "it is a folder, and a file is meant" in done.stderr,
     ) == (
         2,
         True,

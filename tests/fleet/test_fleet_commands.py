@@ -128,18 +128,18 @@ def test_fleet_doctor_names_what_is_lacking_and_resume_begins_open_features_afte
 
         assert person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--detach").returncode == 0
         already = json.loads(person.phasegate("fleet", "resume", "--json").stdout)
-        assert already["features"] == [{"feature": SLUG, "outcome": "is begun already"}], "control"
+        assert already["features"] == [{"feature": SLUG, "outcome": "already running"}], "control"
         with worker.worker() as process:
             fleet.wait_for(15, process)
             temporal.kill()
             temporal.forget()
             temporal.start()
             resumed = person.phasegate("fleet", "resume")
-            assert resumed.stdout == f"{SLUG}: begun again\n", resumed.stderr
+            assert resumed.stdout == f"{SLUG}: restarted\n", resumed.stderr
             done = person.phasegate("run", "--fleet")
             assert done.returncode == 0, done.stdout + done.stderr
         told = json.loads(person.phasegate("fleet", "resume", "--json").stdout)
-        assert told["features"] == [{"feature": SLUG, "outcome": "waits for a person"}]
+        assert told["features"] == [{"feature": SLUG, "outcome": "waiting for a decision"}]
     finally:
         temporal.kill()
 

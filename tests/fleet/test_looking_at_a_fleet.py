@@ -71,7 +71,7 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
     assert "no Temporal server answers" in after["fleet"]["unknown"]
     told = other.phasegate("status", "--fleet").stdout
     assert "last recorded" in told
-    assert "is not known" in told
+    assert "are unknown" in told
     package = other.phasegate("show", "WP01", "--fleet")
     assert "DONE" in package.stdout, package.stderr
     assert "You are the reviewer" in other.phasegate("show", "WP01", "--fleet", "--prompt").stdout

@@ -1,7 +1,4 @@
-"""Temporal as both sides of a fleet need it.
-
-The connection, the form of values, the names of queues.
-"""
+"""Temporal client of a fleet: connection, payload conversion, queue names and requests."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ from phasegate.workspace.remote import Remote, get_remote_branch, read_remote_ur
 
 
 class MsgspecPayloadConverter(EncodingPayloadConverter):
-    """Our values as JSON that a person can read."""
+    """Converts values to readable JSON with msgspec."""
 
     encoding = "json/plain"
 
@@ -51,18 +48,22 @@ class MsgspecPayloadConverter(EncodingPayloadConverter):
 
 
 class FleetPayloadConverter(CompositePayloadConverter):
+    """Default converters, with msgspec for plain JSON."""
+
     def __init__(self) -> None:
-        known = DefaultPayloadConverter().converters.values()
+        converters = DefaultPayloadConverter().converters.values()
         super().__init__(
             *(
-                MsgspecPayloadConverter() if isinstance(one, JSONPlainPayloadConverter) else one
-                for one in known
+                MsgspecPayloadConverter()
+                if isinstance(converter, JSONPlainPayloadConverter)
+                else converter
+                for converter in converters
             )
         )
 
 
 class FleetRun(NamedTuple):
-    """A feature that the fleet carries on; `stage` is where it stands, once that is known."""
+    """A feature that runs on the fleet; `stage` is its last known stage."""
 
     feature: str
     queue: str
@@ -77,7 +78,7 @@ class ResumedFeature(NamedTuple):
 
 
 async def connect_to_temporal(project: Project) -> Client:
-    """The Temporal server that the settings name."""
+    """Connect to the configured Temporal server."""
     fleet = project.config.fleet
     converter = DataConverter(payload_converter_class=FleetPayloadConverter)
 
@@ -89,22 +90,22 @@ async def connect_to_temporal(project: Project) -> Client:
         reason = str(error).partition(":")[0][:200]
         raise EnvironmentUnavailable(
             f"no Temporal server answers at {fleet.address}: {reason}",
-            "start it, or set server in [fleet]",
+            "start it, or set address in [fleet]",
         ) from error
 
 
 def fleet_queue_name(project: Project) -> str:
-    """The queue of all that share one record."""
+    """Return the queue of all machines that share one record."""
     return f"phasegate {make_bucket_address(project.config.storage)}"
 
 
 def fleet_remote(project: Project) -> Remote:
-    """Where the code of a fleet comes together."""
+    """Return the git remote through which the fleet exchanges code."""
     name = project.config.forge.remote
     if url := read_remote_url(project.repository, name):
         return Remote(url)
     raise ConfigError(
-        f"there is no remote {name!r}", "a fleet exchanges code by a remote: git remote add"
+        f"there is no remote {name!r}", "a fleet exchanges code through a remote: git remote add"
     )
 
 
@@ -117,7 +118,7 @@ async def run_on_fleet(
     *,
     wait: bool,
 ) -> FleetRun:
-    """Start a feature, or go on with one, on the fleet; and wait for its end, if wanted."""
+    """Start or continue a feature on the fleet; with `wait`, wait for its end."""
     client = await connect_to_temporal(project)
     with open_fleet_record(project) as record:
         if type_ is None:
@@ -139,16 +140,15 @@ async def run_on_fleet(
     try:
         return FleetRun(slug, queue, await handle.result())
     except WorkflowFailureError as error:
-        why, hint = failure_reason(error)
-        raise StateConflict(f"{slug} could not be carried on: {why}", hint) from error
+        reason, hint = failure_reason(error)
+        raise StateConflict(f"{slug} failed on the fleet: {reason}", hint) from error
 
 
 def failure_reason(failure: WorkflowFailureError) -> tuple[str, str]:
-    """Why a feature could not be carried on, and what to do about it, as the worker said it."""
-    if isinstance(failure.cause, ActivityError):
-        cause = failure.cause.cause
-    else:
-        cause = failure.cause
+    """Return why a feature failed and what to do, as reported by the worker."""
+    cause: BaseException | None = failure.cause
+    if isinstance(cause, ActivityError):
+        cause = cause.cause
 
     if isinstance(cause, ApplicationError):
         return cause.message, str(cause.details[0]) if cause.details else ""
@@ -156,9 +156,9 @@ def failure_reason(failure: WorkflowFailureError) -> tuple[str, str]:
 
 
 async def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: bool) -> None:
-    """Have the step that runs ended, and decided anew.
+    """Cancel the running step of a feature, so that the next one is decided again.
 
-    `is_end`: the feature is ended, and is to be cleared up.
+    `ends_feature`: the feature has ended; its workflow is started to clean up.
     """
     client = await connect_to_temporal(project)
     if ends_feature:
@@ -170,10 +170,10 @@ async def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_fea
             FeatureWorkflow.ordered
         )
     except RPCError as error:
-        # Nobody is at work on it
+        # NOT_FOUND: no workflow of the feature is running.
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise EnvironmentUnavailable(
-                f"the Temporal server does not take it: {error}"
+                f"the Temporal server refused the signal: {error}"
             ) from error
 
 
@@ -185,7 +185,7 @@ async def _start_workflow(
     signal: str | None,
     policy: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> WorkflowHandle[FeatureWorkflow, Stage]:
-    """The workflow of a feature, begun if it does not run; told what is wanted."""
+    """Start the workflow of a feature, or use the running one, and send the signal."""
     queue = fleet_queue_name(project)
     fleet = project.config.fleet
     order = FleetRunRequest(
@@ -209,29 +209,27 @@ async def _start_workflow(
 
 
 def _check_open_feature_limit(project: Project, record: RecordReader) -> None:
-    """One repository does not take all workers: what is begun is ended first."""
-    most = project.config.fleet.max_open_features
-    active = sum(one.is_active for one in read_workflows(record))
+    """Refuse a new feature at the limit: one repository must not occupy all workers."""
+    limit = project.config.fleet.max_open_features
+    active = sum(workflow.is_active for workflow in read_workflows(record))
 
-    if active >= most:
+    if active >= limit:
         raise StateConflict(
-            f"{active} features are open, and max_open_features in [fleet] is {most}",
-            "wait until one ends, or raise it",
+            f"{active} features are open, and max_open_features in [fleet] is {limit}",
+            "wait until one ends, or raise the limit",
         )
 
 
 async def resume_features(project: Project) -> tuple[ResumedFeature, ...]:
-    """Begin every feature again that has something left to be done without a person, as the bucket
-    says.
-    """
+    """Restart every feature in the bucket that can continue without a decision of the user."""
     client = await connect_to_temporal(project)
-    found = list[ResumedFeature]()
+    resumed = list[ResumedFeature]()
     with open_fleet_record(project) as record:
         record.sync_all_features()
         rows = [row for row in record.workflows() if row.stage not in ENDED_STAGE_NAMES]
 
     for row in rows:
-        outcome = "waits for a person"
+        outcome = "waiting for a decision"
         is_last = row.position == len(row.phases.split()) - 1
 
         if derive_standing(row.stage, is_last_phase=is_last, has_worker=False) == "stopped":
@@ -245,20 +243,20 @@ async def resume_features(project: Project) -> tuple[ResumedFeature, ...]:
                     policy=WorkflowIDConflictPolicy.FAIL,
                 )
 
-                outcome = "begun again"
+                outcome = "restarted"
             except WorkflowAlreadyStartedError:
-                outcome = "is begun already"
+                outcome = "already running"
 
-        found.append(ResumedFeature(row.feature, outcome))
+        resumed.append(ResumedFeature(row.feature, outcome))
 
-    return tuple(found)
+    return tuple(resumed)
 
 
 def _check_base_is_pushed(project: Project) -> None:
-    """A worker begins with the base as the remote has it."""
+    """Refuse a base that is not pushed: workers start from the base on the remote."""
     base = current_branch(project)
-    here = project.refs.fetch(base).get(base)
-    if get_remote_branch(project.repository, fleet_remote(project), base) != here:
+    head = project.refs.fetch(base).get(base)
+    if get_remote_branch(project.repository, fleet_remote(project), base) != head:
         raise StateConflict(
-            f"{base} is not at the remote as it is here", f"push it first: git push origin {base}"
+            f"{base} is not pushed to the remote", f"push it first: git push origin {base}"
         )

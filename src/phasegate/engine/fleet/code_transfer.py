@@ -1,11 +1,9 @@
-"""The code of a feature on its way between machines.
+"""Transfer the code of a feature between machines: its refs and checkouts as one remote commit.
 
-All of its refs and checkouts, as one commit at the remote.
-
-`refs/phasegate/fleet/{slug}` leads to that commit. It is moved by compare and swap, together with
-the feature's branch, before the journal tells of a step. So whoever has the journal finds the code
-to it; and a worker that has lost the feature can push nothing, because the one that took it over
-has moved the ref.
+`refs/phasegate/fleet/{slug}` points to that commit. It is moved by compare-and-swap, together with
+the feature's branch, before a step is recorded in the journal. So a machine that has the journal
+finds the matching code. A worker that has lost the feature cannot push, because the worker that
+took the feature has moved the ref.
 """
 
 from __future__ import annotations
@@ -57,13 +55,13 @@ from phasegate.workspace.remote import PushResult, Remote, fetch_refs, push_refs
 from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 
 CODE_REF_PREFIX = "refs/phasegate/fleet/"
-# With a remote that is away
+# Time to retry an unreachable remote
 REMOTE_TIMEOUT_S = 600.0
 T = TypeVar("T")
 
 
 class FeatureCodeTransfer:
-    """The code of one feature on this machine, while this machine has the feature."""
+    """The code of one feature on this machine, while this machine has the claim to it."""
 
     def __init__(self, project: Project, remote: Remote, slug: str, claim: FeatureClaim) -> None:
         self._project = project
@@ -76,28 +74,29 @@ class FeatureCodeTransfer:
         self._mutex = Lock()
         self._left_work: dict[str, JobSnapshot] = {}
         self._last_published: FeatureSnapshot | None = None
-        # Where ref and branch are at the remote
+        # Ref and branch on the remote
         self._remote_refs: dict[str, str] = {}
 
     def fetch_published(self, record: RecordReader, base: str) -> None:
-        """Bring here what the last machine published, if that was another one, and let nobody else
-        publish.
+        """Fetch what another machine published last, and publish with this machine's claim.
+
+        From then on no other machine can publish.
         """
         repository = self._repository
         names = (self._ref, self._branch, BRANCH_PREFIX + base)
         self._remote_refs = self._retry_remote(lambda: fetch_refs(repository, self._remote, *names))
-        here = read_refs(repository, *names)
+        local_refs = read_refs(repository, *names)
         published = self._remote_refs.get(self._ref)
 
         if published:
             code = read_feature_snapshot(repository, published)
             if code.claim.number > self._claim.number:
-                raise GivenAway(f"{self._slug} is with {code.claim.by} now")
+                raise GivenAway(f"{self._slug} was taken by {code.claim.by}")
 
-            if code.claim.by != self._claim.by or self._ref not in here:
+            if code.claim.by != self._claim.by or self._ref not in local_refs:
                 self._restore(record, code)
             else:
-                self._left_work = {name: one.left for name, one in code.checkouts.items()}
+                self._left_work = {name: checkout.left for name, checkout in code.checkouts.items()}
 
             self._last_published = code
             set_refs(repository, {self._ref: published}, f"carry {self._slug}")
@@ -107,26 +106,27 @@ class FeatureCodeTransfer:
         self.publish()
 
     def commit_job_work(self, assigned: JobAssignment) -> None:
-        """Commit what a job left; it is published with the record of its end."""
+        """Commit the changes of a job; they are published with the record of its end."""
         sync_checkout(assigned)
-        if assigned.own_checkout:
-            found = find_checkout(self._repository, assigned.own_checkout)
-        else:
-            found = None
+        if assigned.own_checkout is None:
+            return
 
-        if found is not None:
-            lent = collect_lent_secrets(self._project)
-            litter = assigned.scope.litter
-            left = snapshot_job(found, self._project.make_signature(), lent, litter)
-            if left is not None:
-                with self._mutex:
-                    self._left_work[found.assignment.name] = left
+        checkout = find_checkout(self._repository, assigned.own_checkout)
+        if checkout is None:
+            return
+
+        snapshot = snapshot_job(
+            checkout,
+            self._project.make_signature(),
+            collect_lent_secrets(self._project),
+            assigned.scope.litter,
+        )
+        if snapshot is not None:
+            with self._mutex:
+                self._left_work[checkout.assignment.name] = snapshot
 
     def publish(self) -> None:
-        """Put at the remote what is here, or raise GivenAway.
-
-        Nothing is done where nothing has changed.
-        """
+        """Push the current code if it has changed. Raise GivenAway if the claim is lost."""
         with self._mutex:
             code = FeatureSnapshot(
                 self._claim,
@@ -145,50 +145,50 @@ class FeatureCodeTransfer:
             if old != new:
                 moves.append(RefMove(self._branch, old, new))
 
-            pushed, said = self._retry_remote(
+            result, detail = self._retry_remote(
                 lambda: push_refs(self._repository, self._remote, *moves)
             )
-            if pushed is not PushResult.DONE:
-                raise self._refusal_error(said)
+            if result is not PushResult.DONE:
+                raise self._refusal_error(detail)
 
             self._remote_refs = {self._ref: commit, **({self._branch: new} if new else {})}
             set_refs(self._repository, {self._ref: commit}, f"publish {self._slug}")
             self._last_published = code
 
     def _refusal_error(self, output: str) -> StateConflict:
-        there = self._retry_remote(lambda: fetch_refs(self._repository, self._remote, self._ref))
-        if there.get(self._ref) != self._remote_refs.get(self._ref):
-            return GivenAway(f"another worker has {self._slug} now")
+        remote_refs = self._retry_remote(
+            lambda: fetch_refs(self._repository, self._remote, self._ref)
+        )
+        if remote_refs.get(self._ref) != self._remote_refs.get(self._ref):
+            return GivenAway(f"{self._slug} was taken by another worker")
         return StateConflict(
-            f"feat/{self._slug} cannot be moved at the remote: {output}",
-            "if somebody moved it there: put it back, then run again",
+            f"feat/{self._slug} cannot be moved on the remote: {output}",
+            "if another user moved it, restore it, then run again",
         )
 
     def _kept_checkouts(self) -> Iterator[tuple[str, CheckoutSnapshot]]:
-        """Those that are there, and in which a job left something."""
-        for name, left in sorted(self._left_work.items()):
+        """Yield the existing checkouts in which a job left changes."""
+        for name, snapshot in sorted(self._left_work.items()):
             assignment = parse_assignment(self._slug, name)
-            if assignment:
-                found = find_checkout(self._repository, assignment)
-            else:
-                found = None
-
-            if found is not None and left.made == get_checkout_instance(self._repository, name):
-                yield name, snapshot_checkout(found, left)
+            checkout = find_checkout(self._repository, assignment) if assignment else None
+            if checkout is not None and snapshot.made == get_checkout_instance(
+                self._repository, name
+            ):
+                yield name, snapshot_checkout(checkout, snapshot)
 
     def push_base(self, branch: str, old: str, new: str) -> bool:
-        """Push a merge into the base, over nobody's commits.
+        """Push a merge into the base without overwriting other commits.
 
-        What is pushed counts, whatever the branch here does.
+        The push decides, even if the local branch cannot be moved.
         """
         move = RefMove(BRANCH_PREFIX + branch, old, new)
-        pushed, said = self._retry_remote(lambda: push_refs(self._repository, self._remote, move))
-        if pushed is PushResult.REFUSED:
+        result, detail = self._retry_remote(lambda: push_refs(self._repository, self._remote, move))
+        if result is PushResult.REFUSED:
             raise BranchUpdateBlocked(
-                f"{branch} cannot be moved at the remote: {said}", "let the workers push it"
+                f"{branch} cannot be moved on the remote: {detail}", "allow the workers to push it"
             )
 
-        if pushed is PushResult.DONE:
+        if result is PushResult.DONE:
             with suppress(BranchUpdateBlocked):
                 move_branch(self._repository, branch, old, new)
             return True
@@ -199,21 +199,21 @@ class FeatureCodeTransfer:
         self._fast_forward(branch)
         if self._project.refs.fetch(branch).get(branch) != self._remote_refs.get(move.name):
             raise StateConflict(
-                f"{branch} here has commits that the remote has not", "push them, or drop them"
+                f"the local {branch} has commits that the remote lacks", "push them, or drop them"
             )
 
         return False
 
-    # --- what another machine had
+    # --- restore the code of another machine
 
     def _restore(self, record: RecordReader, code: FeatureSnapshot) -> None:
-        """Make refs and checkouts those of the other machine. What only this one has is saved."""
+        """Restore refs and checkouts of the other machine, after saving local changes."""
         project = self._project
 
-        for found in self._local_checkouts():
+        for checkout in self._local_checkouts():
             raise_if_unsaved(
                 remove_checkout(
-                    found,
+                    checkout,
                     project.make_signature(),
                     collect_lent_secrets(project),
                     keep_for_reuse=True,
@@ -233,8 +233,8 @@ class FeatureCodeTransfer:
     def _local_checkouts(self) -> Iterator[Checkout]:
         for name, _ in list_checkouts(self._repository):
             assignment = parse_assignment(self._slug, name)
-            if assignment and (found := find_checkout(self._repository, assignment)):
-                yield found
+            if assignment and (checkout := find_checkout(self._repository, assignment)):
+                yield checkout
 
     def _checkout_options(self, record: RecordReader, assignment: Assignment) -> CheckoutOptions:
         if not assignment.work_id.startswith("WP"):
@@ -245,25 +245,22 @@ class FeatureCodeTransfer:
         ).checkout_options()
 
     def _fast_forward(self, branch: str) -> None:
-        """Take in what people pushed to a branch.
-
-        What is only here stays; both at once is for a person to solve.
-        """
-        there = self._remote_refs.get(BRANCH_PREFIX + branch)
-        here = self._project.refs.fetch(branch).get(branch)
-        if there is None or (here is not None and is_ancestor(self._repository, there, here)):
+        """Fast-forward a branch to the remote; local commits are kept, divergence is an error."""
+        remote = self._remote_refs.get(BRANCH_PREFIX + branch)
+        local = self._project.refs.fetch(branch).get(branch)
+        if remote is None or (local is not None and is_ancestor(self._repository, remote, local)):
             return
 
-        if here is not None and not is_ancestor(self._repository, here, there):
+        if local is not None and not is_ancestor(self._repository, local, remote):
             raise StateConflict(
-                f"{branch} at the remote and {branch} here have gone different ways",
-                "put one of them back, run again",
+                f"{branch} has diverged here and on the remote",
+                "reset one of them, then run again",
             )
 
-        move_branch(self._repository, branch, here, there)
+        move_branch(self._repository, branch, local, remote)
 
     def _retry_remote(self, call: Callable[[], T]) -> T:
-        """A remote that is away is waited for, as the bucket is.
+        """Retry while the remote is unreachable, with the same back-off as for the bucket.
 
         A step that is not published is not recorded.
         """
@@ -272,9 +269,9 @@ class FeatureCodeTransfer:
 
 
 class FleetRefs(LocalRefs):
-    """Fulfils `ports.Refs` for a worker: a base moves at the remote first.
+    """Refs of a worker; implements `Refs`.
 
-    Branches of features are published.
+    A base moves on the remote first; feature branches are published by the code transfer.
     """
 
     def __init__(self, repository: Repository, code: FeatureCodeTransfer) -> None:

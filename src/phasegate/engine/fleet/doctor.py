@@ -1,4 +1,4 @@
-"""`fleet doctor`: what a machine lacks to be part of a fleet, found out by trying it."""
+"""`fleet doctor`: test what a machine needs to be part of a fleet."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from phasegate.errors import EnvironmentUnavailable, PhasegateError
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
 
-# S3 itself refuses requests with more than 15 minutes
+# S3 itself refuses requests with more than 15 minutes of skew.
 MAX_CLOCK_SKEW_S = 60.0
 SERVER_TIMEOUT_S = 10.0
 
 
 class FleetCheck(NamedTuple):
-    """One thing that a fleet needs, and whether it is there."""
+    """One prerequisite of a fleet, and whether it is met."""
 
     name: str
     ok: bool
@@ -33,7 +33,7 @@ class FleetCheck(NamedTuple):
 
 
 def run_fleet_checks(folder: Path) -> tuple[FleetCheck, ...]:
-    """All checks, in the order in which a person would put things right."""
+    """Run all checks, in the order in which problems should be fixed."""
     return tuple(_iter_checks(open_project(folder)))
 
 
@@ -73,16 +73,14 @@ def _server(project: Project) -> str:
 
 
 def _bucket(project: Project) -> str:
-    """An object of this machine's own is made, refused a second time, and replaced only as it was
-    read.
-    """
+    """Check conditional writes with an object of this machine: create, refuse, replace once."""
     bucket = open_bucket(project.config.storage, os.environ, FINAL_COPY_TIMEOUT_S)
     path = f"doctor/{socket.gethostname()}"
     bucket.create(path, b"made\n")
     made = bucket.get(path)
     if made is None:
         raise EnvironmentUnavailable(
-            f"{bucket.address} does not give back what it took", "use another S3 server"
+            f"{bucket.address} does not return a stored object", "use another S3 server"
         )
 
     was_replaced = bucket.replace(path, project.now().encode(), made.etag)
@@ -96,18 +94,15 @@ def _bucket(project: Project) -> str:
             "a fleet needs a server with If-None-Match and If-Match on PUT",
         )
 
-    now = bucket.get(path)
-    if now:
-        skew_s = time.time() - now.modified_at_s
-    else:
-        skew_s = 0.0
-
+    stored = bucket.get(path)
+    skew_s = time.time() - stored.modified_at_s if stored else 0.0
     if abs(skew_s) > MAX_CLOCK_SKEW_S:
         raise EnvironmentUnavailable(
-            f"the clock here is {skew_s:+.0f} s off that of the bucket", "set the clock"
+            f"the local clock differs by {skew_s:+.0f} s from the bucket's", "set the clock"
         )
 
-    return f"{make_bucket_address(project.config.storage)} takes conditional writes; clocks differ by {abs(skew_s):.0f} s"
+    address = make_bucket_address(project.config.storage)
+    return f"{address} supports conditional writes; clocks differ by {abs(skew_s):.0f} s"
 
 
 def _remote(project: Project) -> str:
@@ -115,12 +110,12 @@ def _remote(project: Project) -> str:
     from phasegate.workspace.remote import find_push_problem
 
     remote = fleet_remote(project)
-    if why := find_push_problem(project.repository, remote):
+    if problem := find_push_problem(project.repository, remote):
         raise EnvironmentUnavailable(
-            f"{remote.url} takes no push: {why}", "see the address and your rights there"
+            f"{remote.url} refuses pushes: {problem}", "check the address and your permissions"
         )
 
-    return f"{remote.url} takes pushes"
+    return f"{remote.url} accepts pushes"
 
 
 def _sandbox(project: Project) -> str:
@@ -130,12 +125,12 @@ def _sandbox(project: Project) -> str:
         for level in (SandboxLevel.OFFLINE, SandboxLevel.WORKTREE)
         if wanted in ("auto", level.value)
     ]
-    held = next((level for level in levels if probe_level(level).is_supported), None)
+    available = next((level for level in levels if probe_level(level).is_supported), None)
 
-    if held is None:
+    if available is None:
         raise EnvironmentUnavailable(
-            f"no sandbox holds here: {probe_level(levels[0]).problem if levels else wanted}",
+            f"no sandbox available: {probe_level(levels[0]).problem if levels else wanted}",
             "install bubblewrap and allow user namespaces",
         )
 
-    return f"{held} holds"
+    return f"{available} available"

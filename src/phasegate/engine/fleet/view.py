@@ -1,9 +1,7 @@
-"""A fleet's features, from any machine that reaches the bucket.
+"""Copy a fleet's record to this machine, with what is known of its workers.
 
-Its record copied here, and who is at work on it.
-
-Doors read the copy as they read a repository. Whether a worker is at a step is the server's to say;
-where it does not answer, or is not asked, the record tells when it grew last, and no more.
+Interfaces read the copy like a repository. The server knows whether a worker runs a step; if it
+does not answer, the record only shows when the last event was written.
 """
 
 from __future__ import annotations
@@ -41,15 +39,12 @@ from phasegate.storage.bucket.trails import download_trails, read_live_chunks
 from phasegate.storage.trail_reader import EntryFields, parse_entry
 
 POLL_INTERVAL_S = 2.0
-# That it is at work is told by the record alone
+# Name of a worker that only the record shows to be running
 UNKNOWN_WORKER = "(some)"
 
 
 def update_copy(folder: Path, *, trails: bool = False) -> Path:
-    """Bring the copy of the fleet's record up to date.
-
-    Its folder, which doors read as they read a repository.
-    """
+    """Update the copy of the fleet's record. Return its folder, which is read like a repository."""
     project = open_project(folder)
     location = locate_fleet_copy(project)
     with open_fleet_record(project, FINAL_COPY_TIMEOUT_S) as record:
@@ -81,8 +76,9 @@ def update_copy(folder: Path, *, trails: bool = False) -> Path:
 
 
 def follow_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[EntryFields]:
-    """The entries of a job's trail as they come into the bucket, until the job has ended or `wait`
-    says no.
+    """Yield the entries of a job's trail as they reach the bucket.
+
+    It ends when the job has ended or `wait` returns False.
     """
     project = open_project(copy)
     bucket = open_bucket(project.config.storage, os.environ, FINAL_COPY_TIMEOUT_S)
@@ -90,7 +86,7 @@ def follow_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[Ent
     lines = 0
     with open_fleet_record(project, FINAL_COPY_TIMEOUT_S) as record:
         while True:
-            # Asked first: what follows is all of it
+            # Read the row before the chunks: if it has ended, the chunks are complete.
             row = record.find_job(job)
             for data in read_live_chunks(bucket, job, chunks):
                 chunks += 1
@@ -101,20 +97,15 @@ def follow_trail(copy: Path, job: str, wait: Callable[[], bool]) -> Iterator[Ent
             if row is None or row.ended or not wait():
                 break
 
-        if row and record.find_seal(job):
-            whole = bucket.get(trail_object_path(row.feature, job))
-        else:
-            whole = None
-
-        yield from map(parse_entry, whole.data.splitlines()[lines:] if whole else ())
+        is_sealed = row and record.find_seal(job)
+        trail = bucket.get(trail_object_path(row.feature, job)) if row and is_sealed else None
+        if trail:
+            yield from map(parse_entry, trail.data.splitlines()[lines:])
 
 
 @contextmanager
 def keep_copy_updated(copy: Path) -> Iterator[None]:
-    """Bring it up to date again and again while the block runs.
-
-    What does not answer is asked again.
-    """
+    """Update the copy in a loop while the block runs; errors are retried."""
     ended = Event()
 
     def follow() -> None:
@@ -135,42 +126,35 @@ def keep_copy_updated(copy: Path) -> Iterator[None]:
 def _build_fleet_status(
     project: Project, recorded: dict[str, str], foreign: Mapping[str, str]
 ) -> FleetStatus:
-    """What is known of the workers.
+    """Return what is known of the workers.
 
-    Without the server, a record that has just grown shows that one is at work.
+    Without the server, a recent event shows that a worker is running.
     """
-    moment_s = time.time()
-    lost_after_s = project.config.fleet.heartbeat_timeout_s
+    now_s = time.time()
 
     try:
         require_temporal()
         from phasegate.engine.fleet.liveness import query_fleet_state
 
-        works, waits = asyncio.run(query_fleet_state(project))
+        workers, unserved = asyncio.run(query_fleet_state(project))
         unknown = ""
     except PhasegateError as error:
-        lately = {
-            slug: ts
-            for slug, ts in recorded.items()
-            if ts > format_timestamp(moment_s - lost_after_s)
-        }
-        works = {slug: (UNKNOWN_WORKER, ts) for slug, ts in lately.items()}
-        waits = ()
+        oldest = format_timestamp(now_s - project.config.fleet.heartbeat_timeout_s)
+        workers = {slug: (UNKNOWN_WORKER, ts) for slug, ts in recorded.items() if ts > oldest}
+        unserved = ()
         unknown = error.message
 
-    known = {**dict.fromkeys(foreign, ""), **recorded}
-    signs = tuple(
-        FleetFeatureStatus(slug, ts, *works.get(slug, ("", "")), why=foreign.get(slug, ""))
-        for slug, ts in sorted(known.items())
+    times = {**dict.fromkeys(foreign, ""), **recorded}
+    features = tuple(
+        FleetFeatureStatus(slug, ts, *workers.get(slug, ("", "")), why=foreign.get(slug, ""))
+        for slug, ts in sorted(times.items())
     )
-    bucket = str(make_bucket_address(project.config.storage))
-    server = project.config.fleet.address
 
     return FleetStatus(
-        at=format_timestamp(moment_s),
-        bucket=bucket,
-        server=server,
+        at=format_timestamp(now_s),
+        bucket=str(make_bucket_address(project.config.storage)),
+        server=project.config.fleet.address,
         unknown=unknown,
-        features=signs,
-        unserved=waits,
+        features=features,
+        unserved=unserved,
     )

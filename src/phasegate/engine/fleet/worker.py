@@ -1,6 +1,4 @@
-"""A worker of a fleet: takes the steps of features in its own clone, and records them in the
-bucket.
-"""
+"""Worker of a fleet: runs steps of features in its clone, and records them in the bucket."""
 
 from __future__ import annotations
 
@@ -74,25 +72,25 @@ from phasegate.storage.bucket.trails import (
 from phasegate.storage.trail_recovery import close_orphaned_trails
 from phasegate.workspace.feature_snapshot import FeatureClaim
 
-# How long a workflow waits for a worker that has died, before another one takes it
+# How long a workflow stays assigned to a dead worker
 STICKY_TIMEOUT = timedelta(seconds=2)
-# Between two signs of life: an order to stop is heard within it
+# A cancellation is noticed within this interval.
 MAX_HEARTBEAT_INTERVAL_S = 4.0
-# What every command for its features ends with
+# Appended to suggested commands
 FLEET_OPTION = " --fleet"
-# For agents to be ended, and what they left to be saved
+# Time to end agents and to save their changes
 SHUTDOWN_TIMEOUT = timedelta(minutes=2)
 _STEP_GAP_S = 5.0
 _ROOM_POLL_INTERVAL_S = 0.5
-# Stands for what people and agents wrote: Temporal's history is no place for it
+# Replaces texts of users and agents, which must not be stored in Temporal's history
 _TEXT_PLACEHOLDER = "(in the journal)"
 _TEXT_FIELDS = ("description", "report", "findings", "user_notes", "remediation", "attested")
 
 
 class FleetWorker:
-    """The activities of one worker.
+    """Activities of one worker.
 
-    Each opens the project anew: its settings are those of this machine.
+    Each activity opens the project again, so that it uses this machine's current settings.
     """
 
     def __init__(self, root: Path, client: Client) -> None:
@@ -101,26 +99,26 @@ class FleetWorker:
         self._loop = asyncio.get_running_loop()
         project = open_project(root)
         fleet_remote(project)
-        place = sha256(os.fsencode(project.location.git_dir)).hexdigest()[:12]
-        self._name = f"{socket.gethostname()} {place}"
+        clone_id = sha256(os.fsencode(project.location.git_dir)).hexdigest()[:12]
+        self._name = f"{socket.gethostname()} {clone_id}"
         self.own_queue = f"{fleet_queue_name(project)} worker {self._name}"
         self.available_agents = frozenset(list_usable_agents(load_folder_config(root)))
         self._stops: set[StopEvent] = set()
-        # By feature, that of the last step here
+        # Number of the claim of the last step here, by feature
         self._claims: dict[str, int] = {}
         self._max_features = project.config.fleet.features_per_worker
-        # Of the trails of the steps that run
+        # Ids of the trail writers of running steps
         self._trail_writers: set[str] = set()
-        # Features that are with this worker, and until when they count
+        # Features of this worker, and until when they count towards its capacity
         self._held_until_s: dict[str, float] = {}
 
     def stop(self) -> None:
-        """End what runs: agents are ended, and what they left is saved."""
+        """Stop the running steps: agents are ended, and their changes are saved."""
         for stop in [*self._stops]:
             stop.set()
 
     def has_room(self) -> bool:
-        """Whether there is room for one more feature."""
+        """Return whether the worker has capacity for one more feature."""
         now_s = monotonic()
         return (
             sum(until_s > now_s for until_s in [*self._held_until_s.values()]) < self._max_features
@@ -128,26 +126,25 @@ class FleetWorker:
 
     @activity.defn(name="adopt")
     def adopt(self, adoption: AdoptionRequest) -> FeatureClaim:
-        """The last claim to a feature; a new one of ours if that is given up, or there is none."""
+        """Return the last claim to a feature; claim it if that one is given up or missing."""
         project = open_project(self._root)
         bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
-        last = int(
-            (bucket.list_paths(f"fleet/{adoption.slug}/home") or ["/0"])[-1].rpartition("/")[2]
-        )
+        claims = bucket.list_paths(f"fleet/{adoption.slug}/home")
+        last = int(claims[-1].rpartition("/")[2]) if claims else 0
 
         if last <= adoption.gone:
             since = format_timestamp(activity.info().scheduled_time.timestamp())
             if (lacking := self._missing_agents({*adoption.needs})) or not self.available_agents:
-                lacks = f"{self._name} has not got {', '.join(sorted(lacking)) or 'any'}"
-                wanted = ", ".join(adoption.needs) or "an agent"
+                needs = ", ".join(adoption.needs) or "an agent"
+                missing = ", ".join(sorted(lacking)) or "any"
                 raise ApplicationError(
-                    f"one worker must have {wanted}, and {lacks}", since, type="Lacking"
+                    f"one worker must have {needs}, and {self._name} does not have {missing}",
+                    since,
+                    type="Lacking",
                 )
 
             if not self.has_room():
-                raise ApplicationError(
-                    "every worker that was asked has enough to do", since, type="Busy"
-                )
+                raise ApplicationError("all workers are busy", since, type="Busy")
 
             last += 1
             if bucket.create(_claim_path(adoption.slug, last), self.own_queue.encode()):
@@ -155,21 +152,23 @@ class FleetWorker:
                     monotonic() + project.config.fleet.claim_timeout_s
                 )
 
-        found = bucket.get(_claim_path(adoption.slug, last))
-        if found is None:
+        claim = bucket.get(_claim_path(adoption.slug, last))
+        if claim is None:
             raise ApplicationError(f"{_claim_path(adoption.slug, last)} was removed")
 
-        return FeatureClaim(last, found.data.decode())
+        return FeatureClaim(last, claim.data.decode())
 
     @activity.defn(name="look")
     def look(self, slug: str) -> FeatureProgress:
+        """Return the current progress of a feature."""
         with _translate_errors(), open_fleet_record(open_project(self._root)) as record:
             return FeatureProgress(_without_texts(_require_feature(record, slug)))
 
     @activity.defn(name="tell_failure")
     def tell_failure(self, slug: str, reason: str) -> None:
+        """Notify the user of a failure, and record it."""
         project = open_project(self._root)
-        # Told by `status`: nothing can be recorded
+        # A diverged record accepts no entries; `status` reports it.
         with (
             suppress(DivergedHistory),
             open_fleet_record(project) as record,
@@ -181,6 +180,7 @@ class FleetWorker:
 
     @activity.defn(name="take_step", no_thread_cancel_exception=True)
     def take_step(self, order: StepRequest) -> FeatureProgress:
+        """Run one step of a feature, unless this worker lacks agents that it needs."""
         with (
             _translate_errors(),
             self._hold_feature(order.slug),
@@ -188,43 +188,44 @@ class FleetWorker:
             self._send_heartbeats(project.stop),
         ):
             before = _require_feature(record, order.slug)
-            if lacking := self._missing_agents(needed := _required_agents(project, before, order)):
-                # All at one worker: it keeps the checkouts
+            needed = _required_agents(project, before, order)
+            if lacking := self._missing_agents(needed):
+                # One worker must have all of them, because it keeps the checkouts.
                 needs = (*sorted(lacking), *sorted(needed - lacking))
                 return FeatureProgress(_without_texts(before), needs=needs)
 
             code = FeatureCodeTransfer(project, fleet_remote(project), order.slug, order.claim)
             code.fetch_published(record, before.base)
             self._install_fence(project, order, code, record, trails)
-            at_remote = project._replace(refs=FleetRefs(project.repository, code))
-            desk = make_driver_context(at_remote, record, trails, order.agent)._replace(
+            fleet_project = project._replace(refs=FleetRefs(project.repository, code))
+            context = make_driver_context(fleet_project, record, trails, order.agent)._replace(
                 sync_work=code.commit_job_work
             )
 
             if order.step is Step.STOP:
-                clean_up_feature(desk, order.slug)
+                clean_up_feature(context, order.slug)
                 feature = _require_feature(record, order.slug)
-                goes_on = False
+                continues = False
             else:
-                wishes = RunOptions(merge=order.merge, by=order.by)
-                feature, goes_on = run_single_step(
-                    desk, order.slug, order.step, wishes, is_first=order.is_first
+                options = RunOptions(merge=order.merge, by=order.by)
+                feature, continues = run_single_step(
+                    context, order.slug, order.step, options, is_first=order.is_first
                 )
 
             code.publish()
             if order.step is not Step.STOP and (
-                not goes_on or decide_feature_actions(feature)[0].step is Step.STOP
+                not continues or decide_feature_actions(feature)[0].step is Step.STOP
             ):
                 notify_feature_end(project, record, feature, FLEET_OPTION)
 
             record.anchor()
-            return FeatureProgress(_without_texts(feature), goes_on)
+            return FeatureProgress(_without_texts(feature), continues)
 
     @contextmanager
     def _hold_feature(self, slug: str) -> Iterator[None]:
-        """Count a feature as one of this worker, and for a moment after the step too.
+        """Count a feature towards this worker's capacity, also shortly after the step.
 
-        The next one is under way.
+        The next step follows at once.
         """
         self._held_until_s[slug] = inf
         try:
@@ -233,9 +234,9 @@ class FleetWorker:
             self._held_until_s[slug] = monotonic() + _STEP_GAP_S
 
     def _missing_agents(self, needed: set[str]) -> set[str]:
-        """The agents that are not here.
+        """Return the agents that this worker lacks, after a second survey.
 
-        What was installed or signed in since is found by a second look.
+        Programs may have been installed or signed in since the first one.
         """
         if needed - self.available_agents or not self.available_agents:
             self.available_agents = frozenset(list_usable_agents(load_folder_config(self._root)))
@@ -249,16 +250,16 @@ class FleetWorker:
         record: BucketStore,
         trails: BucketTrailWriter,
     ) -> None:
-        """Who has lost the feature records nothing of a step, whatever it is.
+        """Fence the record: a worker that has lost the claim can record nothing.
 
-        Who takes it over closes its trails.
+        The worker that takes the feature closes the trails of the previous one.
         """
         bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
-        following = _claim_path(order.slug, order.claim.number + 1)
+        next_claim = _claim_path(order.slug, order.claim.number + 1)
 
         def before_close() -> None:
-            if bucket.get(following) is not None:
-                raise GivenAway(f"another worker has {order.slug} now")
+            if bucket.get(next_claim) is not None:
+                raise GivenAway(f"{order.slug} was taken by another worker")
 
         def before_step() -> None:
             before_close()
@@ -275,7 +276,7 @@ class FleetWorker:
         project = open_project(self._root)
         bucket = open_bucket(project.config.storage, os.environ, BUCKET_TIMEOUT_S)
         project = project._replace(document_store=BucketDocumentStore(bucket))
-        outside = project.location.state_home / "fleet"
+        trails_folder = project.location.state_home / "fleet"
         id_ = project.clock.new_id()
         self._trail_writers.add(id_)
 
@@ -283,12 +284,16 @@ class FleetWorker:
             with (
                 open_fleet_record(project) as record,
                 BucketTrailWriter.create_in_bucket(
-                    bucket, project.location, outside, id_
+                    bucket, project.location, trails_folder, id_
                 ) as trails,
             ):
-                writing = partial(BucketTrailWriter, bucket, project.location)
+                make_writer = partial(BucketTrailWriter, bucket, project.location)
                 close_orphaned_trails(
-                    record, outside, writing, project.now(), active_writers=[*self._trail_writers]
+                    record,
+                    trails_folder,
+                    make_writer,
+                    project.now(),
+                    active_writers=[*self._trail_writers],
                 )
                 yield project, record, trails
         finally:
@@ -296,29 +301,28 @@ class FleetWorker:
 
     @contextmanager
     def _send_heartbeats(self, stop: StopEvent) -> Iterator[None]:
-        """Tell the server that we are alive.
+        """Send heartbeats to the server, and stop the step if it is cancelled.
 
-        It answers: when the work is not wanted any more, it is ended.
-
-        No answer for two thirds of the time after which it counts as lost: it is ended as well,
-        since another worker may begin it anew. That time is by the clock that nobody sets.
+        The step also stops after two thirds of the heartbeat timeout without an answer, because
+        another worker may start it again. The time is measured by the monotonic clock, which is
+        never set.
         """
         timeout = activity.info().heartbeat_timeout or timedelta(minutes=1)
-        over = Event()
-        every_s = min(timeout.total_seconds() / 6, MAX_HEARTBEAT_INTERVAL_S)
+        ended = Event()
+        interval_s = min(timeout.total_seconds() / 6, MAX_HEARTBEAT_INTERVAL_S)
         context = contextvars.copy_context()
         handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
 
         def beat() -> None:
             answered_s = monotonic()
-            while not over.wait(every_s):
+            while not ended.wait(interval_s):
                 activity.heartbeat()
-                asked = asyncio.run_coroutine_threadsafe(
+                answer = asyncio.run_coroutine_threadsafe(
                     handle.heartbeat(rpc_timeout=timeout / 6), self._loop
                 )
 
                 try:
-                    asked.result()
+                    answer.result()
                     answered_s = monotonic()
                 except AsyncActivityCancelledError:
                     stop.set()
@@ -336,15 +340,15 @@ class FleetWorker:
         try:
             yield
         finally:
-            over.set()
+            ended.set()
             thread.join()
             self._stops.discard(stop)
 
 
 class CapacitySlotSupplier(CustomSlotSupplier):
-    """A worker asks for another feature only while it has room.
+    """Polls for another feature only while the worker has capacity.
 
-    Until then the feature waits at the server.
+    Until then the feature waits on the server.
     """
 
     def __init__(self, worker: FleetWorker) -> None:
@@ -374,38 +378,35 @@ def _claim_path(slug: str, number: int) -> str:
 def _require_feature(record: BucketStore, slug: str) -> Feature:
     feature = read_feature(record, slug)
     if feature is None:
-        raise ApplicationError(f"feature {slug} is not on record", non_retryable=True)
+        raise ApplicationError(f"feature {slug} is not recorded", non_retryable=True)
     return feature
 
 
 def _required_agents(project: Project, feature: Feature, order: StepRequest) -> set[str]:
-    """The agents that a step cannot do without.
-
-    Of those that are here, else of those that are configured.
-    """
-    roles = (
+    """Return the agents that a step needs: of those available here, else of those configured."""
+    step_roles = (
         ("implement", "review") if order.step is Step.PACKAGES else (ROLE_BY_STEP.get(order.step),)
     )
-    named = project.config.roles
-    here = tuple(find_startable_agents(project))
+    roles = project.config.roles
+    available = tuple(find_startable_agents(project))
     phase = feature.phase.key
 
     def agent_of(role: str) -> str:
-        found = choose_agent_for_role(role, phase, named, here, order.agent)
-        if isinstance(found, Refusal):
-            found = choose_agent_for_role(
-                role, phase, named, tuple(project.config.agents), order.agent
+        agent = choose_agent_for_role(role, phase, roles, available, order.agent)
+        if isinstance(agent, Refusal):
+            agent = choose_agent_for_role(
+                role, phase, roles, tuple(project.config.agents), order.agent
             )
 
-        if isinstance(found, Refusal):
-            raise ConfigError(found.reason, found.hint)
-        return found
+        if isinstance(agent, Refusal):
+            raise ConfigError(agent.reason, agent.hint)
+        return agent
 
-    return {agent_of(role) for role in roles if role}
+    return {agent_of(role) for role in step_roles if role}
 
 
 async def serve_queues(root: Path, on_ready: Callable[[str], None]) -> None:
-    """Work until somebody says to end; then end the steps that run, and leave."""
+    """Serve the queues until a signal arrives, then stop the running steps."""
     project = open_project(root)
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -414,39 +415,39 @@ async def serve_queues(root: Path, on_ready: Callable[[str], None]) -> None:
     client = await connect_to_temporal(project)
     worker = FleetWorker(root, client)
     queue = fleet_queue_name(project)
-    at_once = project.config.fleet.features_per_worker
+    max_features = project.config.fleet.features_per_worker
     restrictions = SandboxRestrictions.default.with_passthrough_modules("phasegate", "msgspec")
 
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(
-            ThreadPoolExecutor(at_once + 3 + len(worker.available_agents))
+            ThreadPoolExecutor(max_features + 3 + len(worker.available_agents))
         )
-        listens = partial(Worker, client, activity_executor=threads)
+        make_worker = partial(Worker, client, activity_executor=threads)
 
         for name in sorted(worker.available_agents):
-            has_it = listens(
+            agent_worker = make_worker(
                 task_queue=agent_queue(queue, name),
                 activities=[worker.adopt],
                 max_concurrent_activities=1,
             )
-            await stack.enter_async_context(has_it)
+            await stack.enter_async_context(agent_worker)
 
-        one = FixedSizeSlotSupplier(1)
-        room = WorkerTuner.create_composite(
-            workflow_supplier=one,
+        single_slot = FixedSizeSlotSupplier(1)
+        tuner = WorkerTuner.create_composite(
+            workflow_supplier=single_slot,
             activity_supplier=CapacitySlotSupplier(worker),
-            local_activity_supplier=one,
-            nexus_supplier=one,
+            local_activity_supplier=single_slot,
+            nexus_supplier=single_slot,
         )
 
-        adopting = listens(
+        adoption_worker = make_worker(
             task_queue=adoption_queue(queue),
             activities=[worker.adopt],
             max_concurrent_activity_task_polls=1,
-            tuner=room,
+            tuner=tuner,
         )
 
-        shared = listens(
+        shared_worker = make_worker(
             task_queue=queue,
             workflows=[FeatureWorkflow],
             activities=[worker.look, worker.tell_failure],
@@ -455,15 +456,15 @@ async def serve_queues(root: Path, on_ready: Callable[[str], None]) -> None:
             workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         )
 
-        own = listens(
+        own_worker = make_worker(
             task_queue=worker.own_queue,
             activities=[worker.take_step],
-            max_concurrent_activities=at_once,
+            max_concurrent_activities=max_features,
             graceful_shutdown_timeout=SHUTDOWN_TIMEOUT,
         )
 
-        for one_queue in (adopting, shared, own):
-            await stack.enter_async_context(one_queue)
+        for queue_worker in (adoption_worker, shared_worker, own_worker):
+            await stack.enter_async_context(queue_worker)
 
         on_ready(worker.own_queue)
         await ended.wait()
@@ -471,7 +472,7 @@ async def serve_queues(root: Path, on_ready: Callable[[str], None]) -> None:
 
 
 def _without_texts(feature: Feature) -> Feature:
-    """A feature as the rules decide on it: whether there are texts counts, and not what they say."""
+    """Replace texts with a placeholder: the rules only depend on whether there is a text."""
     texts = {name: getattr(feature, name) and _TEXT_PLACEHOLDER for name in _TEXT_FIELDS}
     workflow = msgspec.structs.replace(
         feature.workflow, reason=feature.workflow.reason and _TEXT_PLACEHOLDER
@@ -483,12 +484,13 @@ def _without_texts(feature: Feature) -> Feature:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
+    """Translate errors to Temporal's ApplicationError."""
     try:
         yield
     except Interrupted as error:
-        raise ApplicationError("the worker was told to end", type=INTERRUPTED) from error
+        raise ApplicationError("the worker was stopped", type=INTERRUPTED) from error
     except PhasegateError as error:
-        # Every worker finds the same
+        # Retrying is pointless: every worker would find the same.
         is_last = isinstance(error, DivergedHistory)
         raise ApplicationError(
             error.message, error.hint, type=type(error).__name__, non_retryable=is_last

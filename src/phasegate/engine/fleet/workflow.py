@@ -1,8 +1,8 @@
-"""The loop of a feature as a Temporal workflow: the rules decide, a worker takes the step, again.
+"""The loop of a feature as a Temporal workflow: the rules decide, a worker runs the step, repeat.
 
-Nothing here is remembered that is not in the journal: a workflow that is lost is followed by one
-that begins with a look at it. Temporal never repeats a step by itself. Only names and states are in
-its history, no text of agents.
+The workflow keeps no state that is not in the journal: a lost workflow is replaced by one that
+starts by reading the journal. Temporal never repeats a step by itself. Its history contains only
+names and states, no text of agents.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ with workflow.unsafe.imports_passed_through():
     from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
     from phasegate.workspace.feature_snapshot import FeatureClaim
 
-# The worker was told to end: it goes on when it is back
+# The worker was stopped; it continues after its restart
 INTERRUPTED = "Interrupted"
-# Decided anew after a look: the same, also as Temporal says it; MovedOn: a person has recorded
-# something meanwhile; GivenAway: another worker has taken the feature over.
+# After these the journal is read and the next step is decided again: the worker was stopped
+# (reported by it or by Temporal); MovedOn: a user has recorded an order; GivenAway: another worker
+# has taken the feature.
 RECOVERABLE_FAILURES = (INTERRUPTED, "WorkerShutdown", "MovedOn", "GivenAway", "", None)
 ADOPTION_SUFFIX = " room"
 MAX_STEP_DURATION = timedelta(days=7)
@@ -39,29 +40,29 @@ RETRY_POLICY = RetryPolicy(
 
 
 class FleetRunRequest(msgspec.Struct, frozen=True):
-    """A feature that is to be carried on, by the workers of a queue."""
+    """Request to run a feature on the workers of a queue."""
 
     slug: str
     queue: str
     lost_after_s: float
     home_within_s: float
     agent: str | None = None
-    # Go on to the merge
+    # Continue to the merge
     merge: bool = False
     by: OrderOrigin = UNKNOWN_ORIGIN
-    # Of the run that this one continues, whose history grew long
+    # Claim of the run that this one continues because its history grew long
     home: FeatureClaim | None = None
 
 
 class AdoptionRequest(msgspec.Struct, frozen=True):
-    """A feature that needs a worker.
+    """Request for a worker that takes a feature.
 
-    `gone` is the number of the claim that is given up; 0: none is.
+    `gone` is the number of the claim that is given up; 0 for none.
     """
 
     slug: str
     gone: int = 0
-    # Agents
+    # Agents that the worker must have
     needs: tuple[str, ...] = ()
 
 
@@ -78,64 +79,63 @@ class StepRequest(msgspec.Struct, frozen=True):
 
 
 class FeatureProgress(msgspec.Struct, frozen=True):
-    """Where a feature stands, and whether something is left to be done without a person."""
+    """State of a feature, and whether it can continue without a decision of the user."""
 
     feature: Feature
     goes_on: bool = True
-    # The agents of the next step, if the feature's worker has not got all of them
+    # Agents of the next step, if the feature's worker lacks any of them
     needs: tuple[str, ...] = ()
 
 
 @workflow.defn(name="phasegate-feature")
 class FeatureWorkflow:
-    """One feature.
+    """Workflow of one feature.
 
-    It stays with one worker, which has its checkouts, for as long as that one takes its steps.
+    The feature stays with one worker, which has its checkouts, as long as that worker runs its
+    steps.
     """
 
     def __init__(self) -> None:
         self._running: workflow.ActivityHandle[FeatureProgress] | None = None
-        self._has_order = self._wants_merge = False
+        self._has_order = False
+        self._wants_merge = False
 
     @workflow.signal
     def ordered(self) -> None:
-        """A person has recorded an order.
-
-        The step that runs is ended, and what is due is decided anew.
-        """
+        """Handle a recorded order: cancel the running step, and decide the next one again."""
         self._has_order = True
         if self._running is not None:
             self._running.cancel()
 
     @workflow.signal
     def merges(self) -> None:
-        """A person wants it to go on to the merge."""
+        """Handle the request to continue to the merge."""
         self._wants_merge = True
 
     @workflow.run
     async def run(self, order: FleetRunRequest) -> Stage:
-        home = order.home or await self._await_claim(order, AdoptionRequest(order.slug))
-        standing = await self._read_progress(order)
+        claim = order.home or await self._await_claim(order, AdoptionRequest(order.slug))
+        progress = await self._read_progress(order)
         is_first = order.home is None
         is_over = False
 
         while not is_over:
             if self._has_order:
                 self._has_order = False
-                standing = await self._read_progress(order)
+                progress = await self._read_progress(order)
 
-            step = decide_feature_actions(standing.feature)[0].step
+            step = decide_feature_actions(progress.feature)[0].step
             merge = order.merge or self._wants_merge
-            is_over = not self._should_continue(standing, step, merge)
-            if is_over and standing.feature.workflow.stage is not Stage.CANCELLED:
+            is_over = not self._should_continue(progress, step, merge)
+            if is_over and progress.feature.workflow.stage is not Stage.CANCELLED:
                 break
 
-            taken = await self._run_step(
+            result = await self._run_step(
                 order,
                 StepRequest(
                     slug=order.slug,
                     step=step,
-                    claim=home,
+                    claim=claim,
                     agent=order.agent,
                     is_first=is_first,
                     merge=merge,
@@ -143,44 +143,44 @@ class FeatureWorkflow:
                 ),
             )
 
-            if taken is None or taken.needs:
-                home = await self._await_claim(
-                    order, AdoptionRequest(order.slug, home.number, taken.needs if taken else ())
+            if result is None or result.needs:
+                claim = await self._await_claim(
+                    order, AdoptionRequest(order.slug, claim.number, result.needs if result else ())
                 )
                 is_over = False
             else:
-                standing = taken
+                progress = result
                 is_first = False
 
             is_long = workflow.info().is_continue_as_new_suggested()
-            if is_long and standing.goes_on and not (is_first or is_over):
+            if is_long and progress.goes_on and not (is_first or is_over):
                 workflow.continue_as_new(
-                    replace(order, merge=order.merge or self._wants_merge, home=home)
+                    replace(order, merge=order.merge or self._wants_merge, home=claim)
                 )
 
-        return standing.feature.workflow.stage
+        return progress.feature.workflow.stage
 
     @staticmethod
-    def _should_continue(standing: FeatureProgress, step: Step, merge: bool) -> bool:
-        """A feature that its worker left at its last gate goes on if somebody wants the merge by
-        now.
+    def _should_continue(progress: FeatureProgress, step: Step, merge: bool) -> bool:
+        """Return whether there is a next step.
+
+        A feature that stopped at its last gate continues if the merge was requested since.
         """
-        return step is not Step.STOP and (standing.goes_on or (step is Step.COMPLETE and merge))
+        return step is not Step.STOP and (progress.goes_on or (step is Step.COMPLETE and merge))
 
     async def _await_claim(self, order: FleetRunRequest, adoption: AdoptionRequest) -> FeatureClaim:
-        """The claim of the worker that has the feature: waited for until there is one."""
+        """Wait until a worker has claimed the feature; return the claim."""
+        queue = adoption_queue(order.queue)
         if adoption.needs:
             queue = agent_queue(order.queue, adoption.needs[0])
-        else:
-            queue = adoption_queue(order.queue)
         return await self._call_activity(queue, FeatureClaim, "adopt", adoption)
 
     async def _read_progress(self, order: FleetRunRequest) -> FeatureProgress:
         return await self._call_activity(order.queue, FeatureProgress, "look", order.slug)
 
     async def _call_activity(self, queue: str, type_: type[T], name: str, *arguments: object) -> T:
-        """What a worker of a queue answers: it is asked until one does."""
-        found: T = await workflow.execute_activity(
+        """Call an activity on a queue, retrying until a worker answers."""
+        result: T = await workflow.execute_activity(
             name,
             args=arguments,
             task_queue=queue,
@@ -188,12 +188,12 @@ class FeatureWorkflow:
             start_to_close_timeout=SHORT_TIMEOUT,
             retry_policy=RETRY_POLICY,
         )
-        return found
+        return result
 
     async def _run_step(self, order: FleetRunRequest, step: StepRequest) -> FeatureProgress | None:
-        """Have a step taken, once; None if the feature's worker does not come for it.
+        """Run a step once. Return None if the feature's worker does not start it in time.
 
-        Of a worker that is gone the journal says what it has done.
+        If the worker is lost, the journal shows what it has done.
         """
         self._running = workflow.start_activity(
             "take_step",
@@ -217,7 +217,7 @@ class FeatureWorkflow:
                 reason = "; ".join(
                     (error.cause.message, *filter(None, map(str, error.cause.details)))
                 )
-                # Nobody may be waiting
+                # Notify the user, as no command may be waiting for the result.
                 await self._call_activity(
                     order.queue, type(None), "tell_failure", order.slug, reason
                 )
@@ -235,10 +235,10 @@ class FeatureWorkflow:
 
 
 def adoption_queue(queue: str) -> str:
-    """The queue that the workers of a fleet ask for features, for as long as they have room."""
+    """Return the queue that workers with capacity poll for features."""
     return queue + ADOPTION_SUFFIX
 
 
 def agent_queue(queue: str, agent: str) -> str:
-    """The queue of the workers of a fleet that have an agent."""
+    """Return the queue of the workers that have an agent."""
     return f"{queue} agent:{agent}"

@@ -1,6 +1,6 @@
-"""Agent files in a person's folders.
+"""Copy, check and fix agent files in the user's folders.
 
-Copied, checked and mended, without following a link or leaving half a file.
+Symbolic links are not followed, and a file is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEW_FILE_MODE = 0o644
 
 
 class AgentFileChange(NamedTuple):
-    """A file, what became of it, and the text to write, if any."""
+    """A file, its outcome, and the text to write, if any."""
 
     path: Path
     outcome: str
@@ -35,15 +35,12 @@ class AgentFileChange(NamedTuple):
 
 
 def install_agent_files(folder: Path, force: bool) -> list[AgentFileChange]:
-    """Copy the shipped files into a folder.
-
-    One that differs from ours is kept, unless `force` is given.
-    """
+    """Copy the shipped files into a folder; keep one that differs, unless `force` is set."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"cannot make the folder {folder}: {error.strerror}", "name a folder you may write"
+            f"cannot create the folder {folder}: {error.strerror}", "name a writable folder"
         ) from error
 
     return _write_changes(
@@ -52,20 +49,17 @@ def install_agent_files(folder: Path, force: bool) -> list[AgentFileChange]:
 
 
 def sync_agent_files(paths: Sequence[Path]) -> list[AgentFileChange]:
-    """Put the section that is due into each file. All are read before the first is written."""
+    """Update the prompt section of each file. All files are read before the first is written."""
     return _write_changes([_plan_sync(path) for path in find_agent_files(paths)])
 
 
 def check_agent_files(paths: Sequence[Path]) -> dict[Path, list[str]]:
-    """What is wrong with each file; one that is there and cannot be judged is wrong too."""
+    """Return the problems of each file; an unreadable file is a problem too."""
     return {path: _find_problems(path) for path in find_agent_files(paths)}
 
 
 def find_agent_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that are named, and the Markdown files of the folders and their subfolders.
-
-    A README there is none.
-    """
+    """Return the named files, and the Markdown files in the named folders except READMEs."""
     for path in paths:
         if not os.path.lexists(path):
             raise ConfigError(f"there is no {path}", "name a Markdown file, or a folder of them")

@@ -1,5 +1,6 @@
-"""Our own entry in the settings of an agent program, a hook or an MCP server, and nothing else in
-them.
+"""Add and remove Phasegate's hook or MCP server in an agent program's settings.
+
+Everything else in the file stays unchanged.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _NEW_FILE_MODE = 0o644
 
 
 class SettingsEntry(NamedTuple):
-    """An entry of ours in a file: how it is put in, and taken out.
+    """An entry of Phasegate in a settings file, with the functions that insert and remove it.
 
-    `by_hand` is what a person would do instead.
+    `manual_hint` says how the user can add it manually.
     """
 
     what: str
@@ -41,31 +42,31 @@ class SettingsEntry(NamedTuple):
 
 
 def hook_entry(hooks: HookFile) -> SettingsEntry:
-    """`phasegate next` in a program's hooks."""
-    by_hand = f"run this in a hook of your own: {hooks.command}"
+    """Return the entry that runs `phasegate next` in a program's hooks."""
+    manual_hint = f"run this in your own hook: {hooks.command}"
     return SettingsEntry(
         what="hook",
         file=hooks.file,
         insert=lambda text: add_hook(text, hooks),
         remove=lambda text: remove_hook(text, hooks),
-        manual_hint=by_hand,
+        manual_hint=manual_hint,
     )
 
 
-def server_entry(place: McpConfigFile) -> SettingsEntry:
-    """`phasegate mcp` among a program's MCP servers."""
-    by_hand = f"add a server of your own with this command: {' '.join(SERVER_COMMAND)}"
+def server_entry(config: McpConfigFile) -> SettingsEntry:
+    """Return the entry of `phasegate mcp` among a program's MCP servers."""
+    manual_hint = f"add a server with this command: {' '.join(SERVER_COMMAND)}"
     return SettingsEntry(
         what="server",
-        file=place.file,
-        insert=lambda text: add_server(text, place),
-        remove=lambda text: remove_server(text, place),
-        manual_hint=by_hand,
+        file=config.file,
+        insert=lambda text: add_server(text, config),
+        remove=lambda text: remove_server(text, config),
+        manual_hint=manual_hint,
     )
 
 
 class SettingsChange(NamedTuple):
-    """A settings file, what becomes of it, and its text before and after; None: there is no file."""
+    """A settings file with its outcome, and its text before and after; None: no file."""
 
     path: Path
     outcome: str
@@ -75,9 +76,9 @@ class SettingsChange(NamedTuple):
 
 
 def plan_install(root: Path, entry: SettingsEntry) -> SettingsChange:
-    """What putting our entry in would change."""
+    """Return the change that inserts the entry."""
     path = root / entry.file
-    stored = _read_stored(root / entry.file)
+    stored = _read_stored(path)
     try:
         text = entry.insert(stored.text if stored else None)
     except UnsupportedSettings as error:
@@ -88,23 +89,19 @@ def plan_install(root: Path, entry: SettingsEntry) -> SettingsChange:
             path=path, outcome="written", before=None, after=text, mode=_NEW_FILE_MODE
         )
 
-    if text == stored.text:
-        outcome = "unchanged"
-    else:
-        outcome = f"{entry.what} added"
-
+    outcome = "unchanged" if text == stored.text else f"{entry.what} added"
     return SettingsChange(
         path=path, outcome=outcome, before=stored.text, after=text, mode=stored.mode
     )
 
 
 def plan_removal(root: Path, entry: SettingsEntry) -> SettingsChange:
-    """What taking our entry out would change.
+    """Return the change that removes the entry.
 
-    A file that holds nothing else, because we made it, goes too.
+    A file with nothing else in it is deleted: it was created for the entry.
     """
     path = root / entry.file
-    stored = _read_stored(root / entry.file)
+    stored = _read_stored(path)
     if stored is None:
         return SettingsChange(
             path=path, outcome="not there", before=None, after=None, mode=_NEW_FILE_MODE
@@ -128,7 +125,7 @@ def plan_removal(root: Path, entry: SettingsEntry) -> SettingsChange:
 
 
 def apply_change(change: SettingsChange) -> None:
-    """Make the change."""
+    """Write the change to disk."""
     if change.after == change.before:
         return
     if change.after is not None:
@@ -139,7 +136,7 @@ def apply_change(change: SettingsChange) -> None:
     try:
         change.path.parent.rmdir()
     except OSError:
-        # It holds more, or is the repository itself
+        # The folder is not empty, or is the repository itself.
         return
 
 
@@ -150,7 +147,7 @@ def _read_stored(path: Path) -> TextFile | None:
 
 
 def _refusal_error(entry: SettingsEntry, error: UnsupportedSettings) -> ConfigError:
-    return ConfigError(str(error), f"it was left as it is; fix it, or {entry.manual_hint}")
+    return ConfigError(str(error), f"the file is unchanged; fix it, or {entry.manual_hint}")
 
 
 def _write_file(path: Path, text: str, mode: int) -> None:
@@ -164,5 +161,5 @@ def _write_file(path: Path, text: str, mode: int) -> None:
     except OSError as error:
         raise EnvironmentUnavailable(
             f"{path} cannot be written: {error.strerror}",
-            "check what is in its place, and the permissions",
+            "check the path and its permissions",
         ) from error

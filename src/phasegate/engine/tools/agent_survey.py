@@ -1,9 +1,6 @@
-"""What there is of agents here.
+"""Survey of the agents on this machine: programs, versions, sign-ins, roles and sandbox levels.
 
-Programs, versions, sign-ins, roles, and the sandbox that each will have.
-
-Of keys and sign-ins only the names are looked at: whether a variable is set, whether a file is
-there.
+Keys and sign-ins are never read: only whether a variable is set and whether a file exists.
 """
 
 from __future__ import annotations
@@ -40,9 +37,9 @@ from phasegate.storage.location import find_main_worktree
 
 MAX_CONCURRENT = 4
 NO_SIGN_IN = "neither a sign-in nor a key was found"
-# Where a role has but one
+# Phase of roles that have only one
 _PHASE_BY_ROLE = {"implement": "06-implementation", "review": "06-implementation"}
-_NO_VERSION = ProgramVersion(problem="it has no way to say it")
+_NO_VERSION = ProgramVersion(problem="the program cannot report it")
 
 
 class FolderConfig(NamedTuple):
@@ -53,51 +50,51 @@ class FolderConfig(NamedTuple):
 
 
 class MissingPrerequisite(NamedTuple):
-    """Something that an agent lacks, and how to get it."""
+    """A prerequisite that an agent lacks, and how to get it."""
 
     what: str
     remedy: str
 
 
 class AgentSurvey(NamedTuple):
-    """All that is known of one agent without asking its model anything."""
+    """Everything that is known about an agent without calling its model."""
 
     name: str
     harness: str
     configured: bool
     can_start: bool
     command: tuple[str, ...]
-    # Empty: not found
+    # Empty if not found
     path: str
-    # Empty: `version_unknown` says why
+    # Empty if unknown, with the reason in `version_unknown`
     version: str
     version_unknown: str
-    # Empty: it was never run by us
+    # Version that Phasegate was tested with; empty if none
     tested: str
-    # Tested, older or newer than tested, too old, or unknown
+    # A VersionStatus
     version_standing: str
-    # How to get a newer one; empty: there is no need
+    # How to update; empty if not needed
     update: str
-    # Names of what is there: files below the home folder, variables
+    # Names of existing files below the home folder, and of variables
     sign_in: tuple[str, ...]
     roles: tuple[str, ...]
     stands_in_for: tuple[str, ...]
-    # Empty: the configured level does not hold
+    # Empty if the configured level is unavailable
     sandbox: str
     sandbox_gaps: tuple[str, ...]
-    # That its jobs can reach; `*`: the network is open to it
+    # Hosts that its jobs can reach; `*` for all
     hosts: tuple[str, ...]
     missing: tuple[MissingPrerequisite, ...]
 
 
 def load_folder_config(start: Path) -> FolderConfig:
-    """The configuration around a folder."""
+    """Load the configuration that applies to a folder."""
     root = find_main_worktree(start)
     return FolderConfig(root, load_config(root, os.environ).config)
 
 
 def survey_agents(folder: FolderConfig) -> tuple[AgentSurvey, ...]:
-    """Every configured agent, then every program that we know and nobody configured."""
+    """Survey every configured agent, then every known program that is not configured."""
     agents = {**folder.config.agents, **_unconfigured_agents(folder.config)}
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
         versions = dict(
@@ -130,34 +127,23 @@ def _survey_agent(
     version: ProgramVersion,
     roles: Mapping[str, tuple[str, ...]],
 ) -> AgentSurvey:
-    known = resolve_harness_row(agent.harness, agent.command)
-    sign_in = tuple(_find_sign_ins(agent, known))
-    level, why_not = _choose_level(folder.config, agent)
-    if known and agent.harness != ACP:
-        tested = known.tested_version
-    else:
-        tested = ""
+    row = resolve_harness_row(agent.harness, agent.command)
+    sign_in = tuple(_find_sign_ins(agent, row))
+    level, problem = _choose_level(folder.config, agent)
+    tested = row.tested_version if row and agent.harness != ACP else ""
+    standing = compare_version(version.number, row.min_version if row else "", tested)
+    is_outdated = standing in (VersionStatus.OLDER, VersionStatus.TOO_OLD)
+    update = row.install_instruction if row and is_outdated else ""
 
-    standing = compare_version(version.number, known.min_version if known else "", tested)
-    if known and standing in (VersionStatus.OLDER, VersionStatus.TOO_OLD):
-        update = known.install_instruction
-    else:
-        update = ""
+    missing = [*_missing_program(folder, agent, row)]
+    if standing is VersionStatus.TOO_OLD:
+        missing.append(MissingPrerequisite(f"version {version.number} is too old", update))
+    missing += _missing_sign_in(agent, row, sign_in)
+    if problem:
+        missing.append(
+            MissingPrerequisite(problem, "install bubblewrap, or set another `sandbox` in [run]")
+        )
 
-    missing = (
-        *_missing_program(folder, agent, known),
-        *(
-            [MissingPrerequisite(f"version {version.number} is too old", update)]
-            if standing is VersionStatus.TOO_OLD
-            else ()
-        ),
-        *_missing_sign_in(agent, known, sign_in),
-        *(
-            (MissingPrerequisite(why_not, "install bubblewrap, or set another `sandbox` in [run]"),)
-            if why_not
-            else ()
-        ),
-    )
     return AgentSurvey(
         name=name,
         harness=str(agent.harness),
@@ -173,24 +159,21 @@ def _survey_agent(
         sign_in=sign_in,
         roles=roles.get(name, ()),
         stands_in_for=tuple(
-            one for one, other in folder.config.agents.items() if other.fallback == name
+            other for other, settings in folder.config.agents.items() if settings.fallback == name
         ),
         sandbox=str(level or ""),
         sandbox_gaps=probe_level(level).gaps if level else (),
-        hosts=_reachable_hosts(agent, known or HARNESSES[agent.harness], level),
-        missing=missing,
+        hosts=_reachable_hosts(agent, row or HARNESSES[agent.harness], level),
+        missing=tuple(missing),
     )
 
 
 def _read_version(folder: FolderConfig, agent: AgentSettings) -> ProgramVersion:
-    """Asked of the program itself, in the strongest cage there is.
-
-    It needs neither network nor anything of ours.
-    """
+    """Run the program for its version in the strictest sandbox: it needs no network."""
     arguments = HARNESSES[agent.harness].version_arguments
     path = find_agent_program(folder, agent)
     if path is None:
-        return ProgramVersion(problem="it was not found")
+        return ProgramVersion(problem="program not found")
     if not arguments:
         return _NO_VERSION
 
@@ -199,15 +182,9 @@ def _read_version(folder: FolderConfig, agent: AgentSettings) -> ProgramVersion:
 
 
 def _choose_level(config: Config, agent: AgentSettings) -> tuple[SandboxLevel | None, str]:
-    """The level that a job of this agent will have here, or why it cannot have the one that was
-    asked for.
-    """
+    """Return the sandbox level of the agent's jobs, or why the configured one is unavailable."""
     sandbox = config.run.sandbox
-    if sandbox is SandboxMode.AUTO:
-        wanted = None
-    else:
-        wanted = SandboxLevel(sandbox.value)
-
+    wanted = None if sandbox is SandboxMode.AUTO else SandboxLevel(sandbox.value)
     try:
         return choose_level(wanted, needs_network=agent.harness != SCRIPTED), ""
     except EnvironmentUnavailable as error:
@@ -243,52 +220,49 @@ def _missing_program(
                 "set `scenario` to a file that exists",
             )
     elif find_agent_program(folder, agent) is None:
-        own = f"its command {get_agent_command(agent)[0]!r} is not there"
+        remedy = "install it, or fix `command` in phasegate.toml"
         if row and not agent.command:
             remedy = row.install_instruction
-        else:
-            remedy = "install it, or fix `command` in phasegate.toml"
 
-        yield MissingPrerequisite(own, remedy)
+        yield MissingPrerequisite(
+            f"its command {get_agent_command(agent)[0]!r} was not found", remedy
+        )
 
 
 def _missing_sign_in(
-    agent: AgentSettings, row: HarnessRow | None, found: Iterable[str]
+    agent: AgentSettings, row: HarnessRow | None, sign_ins: Iterable[str]
 ) -> Iterator[MissingPrerequisite]:
-    if row and not tuple(found):
+    if row and not tuple(sign_ins):
         yield MissingPrerequisite(NO_SIGN_IN, row.sign_in_hint)
 
 
 def find_missing_sign_in(agent: AgentSettings) -> MissingPrerequisite | None:
-    """What an agent's own program lacks to reach its model.
+    """Return what an agent's program lacks to reach its model.
 
-    A command of the person's may know another way to it.
+    None for a custom command, which may authenticate in another way.
     """
-    known = resolve_harness_row(agent.harness, agent.command)
+    row = resolve_harness_row(agent.harness, agent.command)
     if agent.command and agent.harness != ACP:
         return None
-    return next(_missing_sign_in(agent, known, _find_sign_ins(agent, known)), None)
+    return next(_missing_sign_in(agent, row, _find_sign_ins(agent, row)), None)
 
 
 def list_usable_agents(folder: FolderConfig) -> Iterator[str]:
-    """The agents that can do a job here.
-
-    The program answers, somebody is signed in, and the sandbox holds.
-    """
-    for one in survey_agents(folder):
-        agent = folder.config.agents.get(one.name)
-        knows_a_way = agent is not None and find_missing_sign_in(agent) is None
-        missing = [each for each in one.missing if not (knows_a_way and each.what == NO_SIGN_IN)]
-        is_caged = (
-            one.sandbox not in ("", SandboxLevel.NONE)
+    """Yield the agents that can run jobs here: program, sign-in and sandbox are available."""
+    for survey in survey_agents(folder):
+        agent = folder.config.agents.get(survey.name)
+        can_sign_in = agent is not None and find_missing_sign_in(agent) is None
+        missing = [one for one in survey.missing if not (can_sign_in and one.what == NO_SIGN_IN)]
+        is_sandboxed = (
+            survey.sandbox not in ("", SandboxLevel.NONE)
             or folder.config.run.sandbox is SandboxMode.NONE
         )
-        if one.can_start and is_caged and not missing:
-            yield one.name
+        if survey.can_start and is_sandboxed and not missing:
+            yield survey.name
 
 
 def _roles_by_agent(folder: FolderConfig) -> dict[str, tuple[str, ...]]:
-    """Which roles, and which phases with an entry of their own, each agent serves."""
+    """Return the roles, and the phases with their own entry, that each agent serves."""
     names = tuple(find_startable_agents(folder))
     roles = folder.config.roles
     phases = [role for role in roles if role not in PROMPT_PHASES]

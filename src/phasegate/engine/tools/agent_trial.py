@@ -1,9 +1,6 @@
-"""One small question to an agent and back, the way that every job goes.
+"""Send one small question to an agent, through prompt, sandbox, trail and record of every job.
 
-Prompt, cage, trail, record.
-
-It is asked in an empty repository that is thrown away. What it costs counts towards the limits,
-like any other job.
+It runs in an empty throw-away repository. Its cost counts towards the limits like any other job.
 """
 
 from __future__ import annotations
@@ -44,52 +41,41 @@ _POLL_INTERVAL_S = 0.2
 
 
 class RoundTrip(NamedTuple):
-    """How it went."""
+    """Result of a round trip."""
 
     agent: str
     ok: bool
-    # Why not
+    # Of a failure
     reason: str
     remedy: str
-    # What came back, shortened
+    # Shortened
     answer: str
     duration_s: float
     usage: Usage | None
     job: str
-    # The folder
+    # Folder
     logs: str
 
 
 def make_round_trip(project: Project, store: Store, name: str) -> RoundTrip:
-    """Ask the agent for a word that it cannot guess, and see whether it comes back."""
+    """Ask the agent for a word that it cannot guess, and check that it comes back."""
     member = _find_member(project, name)
     job = project.clock.new_id()
     word = f"round-trip-{job[:8]}"
-    with (
-        open_local_context(project, store) as desk,
-        _empty_repository(project, job) as folder,
-    ):
-        assigned = _build_job(
-            project, job, member, folder, render_instructions("round-trip", {"WORD": word})
-        )
-        admitted = admit_job(desk, assigned)
-        store.append_unconditionally(
-            assigned.feature, project.now(), [job_started_event(admitted.started_row)]
-        )
-        ended = _run_trial_job(desk, assigned, admitted)
-        store.append_unconditionally(assigned.feature, project.now(), ended.rows)
-        desk.trails.forget(job)
+    text = render_instructions("round-trip", {"WORD": word})
+    with _empty_repository(project, job) as folder:
+        assigned = _build_job(project, job, member, folder, text)
+        ended = _run_and_record(project, store, assigned)
 
-    store.anchor()
     return _make_result(project, assigned, ended, word)
 
 
 def ask_agent(
     project: Project, store: Store, member: NamedAgent, commit: str, text: str
 ) -> tuple[str, str]:
-    """Ask an agent in a copy of a commit that is thrown away: the job, and its answer.
+    """Ask an agent in a throw-away copy of a commit. Return the job and the answer.
 
-    A run that fails is an error.
+    Raises StateConflict if the job fails.
     """
     job = project.clock.new_id()
     folder = project.worktrees_folder / f".ask-{job}"
@@ -97,22 +83,14 @@ def ask_agent(
 
     try:
         export_tree(project.repository, commit, folder, with_git=True)
-        with open_local_context(project, store) as desk:
-            assigned = _build_job(project, job, member, folder, text)._replace(
-                feature=f"discover-{project.now()[:10]}"
-            )
-            admitted = admit_job(desk, assigned)
-            store.append_unconditionally(
-                assigned.feature, project.now(), [job_started_event(admitted.started_row)]
-            )
-            ended = _run_trial_job(desk, assigned, admitted)
-            store.append_unconditionally(assigned.feature, project.now(), ended.rows)
-            desk.trails.forget(job)
+        assigned = _build_job(project, job, member, folder, text)._replace(
+            feature=f"discover-{project.now()[:10]}"
+        )
+        ended = _run_and_record(project, store, assigned)
     finally:
         if folder.exists():
             remove_tree(folder)
 
-    store.anchor()
     if ended.outcome is not JobEndKind.DONE:
         raise StateConflict(
             f"{member.name} gave no answer: {ended.reason or ended.outcome}", ended.remediation
@@ -121,8 +99,22 @@ def ask_agent(
     return job, ended.answer.text
 
 
+def _run_and_record(project: Project, store: Store, assigned: JobAssignment) -> JobEnd:
+    with open_local_context(project, store) as context:
+        admitted = admit_job(context, assigned)
+        store.append_unconditionally(
+            assigned.feature, project.now(), [job_started_event(admitted.started_row)]
+        )
+        ended = _run_trial_job(context, assigned, admitted)
+        store.append_unconditionally(assigned.feature, project.now(), ended.rows)
+        context.trails.forget(assigned.job_id)
+
+    store.anchor()
+    return ended
+
+
 def _find_member(project: Project, name: str) -> NamedAgent:
-    """A configured agent, or a known program that nobody configured, by its name or its kind."""
+    """Find a configured agent, or a known program by its name or harness."""
     known = list_builtin_agents()
     by_kind = {str(agent.harness): agent for agent in known.values()}
     choices = {**by_kind, **known, **project.config.agents}
@@ -133,7 +125,7 @@ def _find_member(project: Project, name: str) -> NamedAgent:
 
     if not can_start_agent(project, choices[name]):
         raise ConfigError(
-            f"the program of the agent {name} is not there", "phasegate agents says how to get it"
+            f"the program of agent {name} is not installed", "phasegate agents shows how to get it"
         )
 
     if (missing := find_missing_sign_in(choices[name])) is not None:
@@ -170,7 +162,7 @@ def _build_job(
 
 @contextmanager
 def _empty_repository(project: Project, job: str) -> Iterator[Path]:
-    """A checkout with nothing in it: nothing of the person's code is sent anywhere."""
+    """Yield an empty checkout, so that none of the user's code is sent anywhere."""
     exclude_folder_from_git(project.repository, project.worktrees_folder)
     nobody = Signature(FALLBACK_IDENTITY, 0)
     commit = write_commits(
@@ -185,7 +177,10 @@ def _empty_repository(project: Project, job: str) -> Iterator[Path]:
 
 
 def _run_trial_job(context: DriverContext, assigned: JobAssignment, admitted: Admission) -> JobEnd:
-    """In a thread, so that Ctrl-C ends the agent too; a job that was cut short is closed on record."""
+    """Run the job in a thread, so that Ctrl-C ends the agent too.
+
+    An interrupted job is recorded as lost.
+    """
     project = context.project
 
     try:
@@ -210,24 +205,14 @@ def _run_trial_job(context: DriverContext, assigned: JobAssignment, admitted: Ad
 def _make_result(project: Project, assigned: JobAssignment, ended: JobEnd, word: str) -> RoundTrip:
     answer = ended.answer.text.strip()
     ok = ended.outcome is JobEndKind.DONE and word in answer
-    other = "it answered, but not with the word that it was asked for"
-
+    reason = ended.reason or str(ended.outcome)
+    remedy = ended.remediation or "read the log of the job, or try another model"
     if ok:
-        reason = ""
+        reason = remedy = ""
     elif ended.outcome is JobEndKind.DONE:
-        reason = other
-    else:
-        reason = ended.reason or str(ended.outcome)
-
-    if ended.outcome is JobEndKind.RATE_LIMITED:
-        wait = "wait until then"
-    else:
-        wait = ""
-
-    if ok:
-        remedy = ""
-    else:
-        remedy = ended.remediation or wait or "read the log of the job, or try another model"
+        reason = "it did not answer with the word that it was asked for"
+    elif ended.outcome is JobEndKind.RATE_LIMITED:
+        remedy = ended.remediation or "wait until then"
 
     return RoundTrip(
         agent=assigned.agent,

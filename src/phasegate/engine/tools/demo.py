@@ -1,6 +1,4 @@
-"""The repository of a demo, from the files that ship with us, and what must hold when its feature
-is merged.
-"""
+"""Create the repository of a demo from the shipped files, and check its merged feature."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ DemoCheck = tuple[str, bool]
 
 
 def check_merged_demo(project: Project, store: Store, slug: str, code: int) -> Iterator[DemoCheck]:
-    """Each claim about a finished demo, and whether it holds."""
+    """Yield each claim about a finished demo, and whether it is true."""
     root = project.root
     feature = read_feature(store, slug)
     completed = feature is not None and feature.workflow.stage is Stage.COMPLETED and code == 0
@@ -60,15 +58,17 @@ def check_merged_demo(project: Project, store: Store, slug: str, code: int) -> I
 
 
 def _ran_concurrently(jobs: list[JobRow], one: str, other: str) -> bool:
-    """Whether jobs of two packages ran at the same time, by our own clock."""
-    spans = {
-        name: [(job.started, job.ended) for job in jobs if job.wp == name] for name in (one, other)
-    }
-    return any(a[0] < b[1] and b[0] < a[1] for a in spans[one] for b in spans[other])
+    """Return whether jobs of two packages overlapped in time."""
+    return any(
+        a.started < b.ended and b.started < a.ended
+        for a in jobs
+        for b in jobs
+        if a.wp == one and b.wp == other
+    )
 
 
 def make_demo_project(folder: Path, parts: tuple[str, ...], scenario: str) -> Project:
-    """A small real project under git, from the files that ship with us."""
+    """Create a small git project from the shipped files."""
     root = folder / "repository"
     with as_file(files("phasegate.prompts") / "demo") as shipped:
         for part in parts:
@@ -87,21 +87,21 @@ def make_demo_project(folder: Path, parts: tuple[str, ...], scenario: str) -> Pr
     run_git(root, "commit", "--quiet", "-m", "Begin")
     project = open_project(root)
 
-    # The heads of the audit trail are kept outside the repository; those of a demo go with it.
+    # Chain heads are stored outside the repository; those of a demo are removed with it.
     return project._replace(
         location=project.location._replace(state_home=folder / "state" / "phasegate")
     )
 
 
 def run_git(folder: Path, *arguments: str) -> str:
-    """What git answers, with nothing of the person's own settings."""
-    done = run_program(
+    """Return git's output, run without the user's settings."""
+    result = run_program(
         ["git", *arguments],
         cwd=folder,
         env=build_environment(values={"GIT_CONFIG_GLOBAL": os.devnull}),
     )
-    if done.exit_code:
-        said = done.stderr.decode(errors="replace").strip()
-        raise EnvironmentUnavailable(f"git {arguments[0]}: {said}", "try it by hand: git init")
+    if result.exit_code:
+        output = result.stderr.decode(errors="replace").strip()
+        raise EnvironmentUnavailable(f"git {arguments[0]}: {output}", "try manually: git init")
 
-    return done.stdout.decode(errors="replace")
+    return result.stdout.decode(errors="replace")

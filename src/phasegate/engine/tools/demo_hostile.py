@@ -1,7 +1,4 @@
-"""`phasegate demo --hostile`.
-
-Agents that misbehave, one a package, and the line that says how each was stopped.
-"""
+"""`phasegate demo --hostile`: misbehaving agents, one per package, and how each was stopped."""
 
 from __future__ import annotations
 
@@ -29,9 +26,7 @@ _MAX_REASON_CHARS = 160
 
 
 class HostileAgent(NamedTuple):
-    """An agent that misbehaves, the file it is to write, and a word of the reason for which it is
-    stopped.
-    """
+    """A misbehaving agent, the file it should write, and part of the reason that stops it."""
 
     package: str
     what: str
@@ -52,7 +47,7 @@ HOSTILE_AGENTS = (
     HostileAgent("WP05", "a crasher", "five.py", "signal"),
     HostileAgent(
         "WP06",
-        "an injector: its file holds an approval, the reviewer quotes it",
+        "an injector: its file contains an approval, the reviewer quotes it",
         "six.py",
         "there is no <review> marker",
     ),
@@ -67,65 +62,64 @@ FORGER = HOSTILE_AGENTS[-1]
 
 
 def run_hostile_demo(folder: Path, notify: Callable[[str], None]) -> Iterator[DemoCheck]:
-    """Let each of them loose on a repository; `tell` hears which one is next."""
+    """Run each hostile agent on a repository; `notify` reports the next one."""
     project = make_demo_project(folder, ("project", "hostile"), "hostile/scenario.toml")
     before = run_git(project.root, "rev-parse", "main")
     with open_project_store(project) as store:
         load_documents(
             project, store, SLUG, {one.package: _render_document(one) for one in HOSTILE_AGENTS}
         )
-        for stranger in HOSTILE_AGENTS:
-            if stranger is FORGER and choose_level(None, needs_network=False) is SandboxLevel.NONE:
+        for agent in HOSTILE_AGENTS:
+            if agent is FORGER and choose_level(None, needs_network=False) is SandboxLevel.NONE:
                 notify(
-                    f"{stranger.package}: {stranger.what}: left out, this machine has no sandbox to stop it"
+                    f"{agent.package}: {agent.what}: skipped, this machine has no sandbox "
+                    "to stop it"
                 )
                 continue
 
-            notify(f"{stranger.package}: {stranger.what}")
-            report = _dispatch_agent(project, store, stranger)
-            yield _check_stopped(stranger, report, store)
+            notify(f"{agent.package}: {agent.what}")
+            report = _dispatch_agent(project, store, agent)
+            yield _check_stopped(agent, report, store)
 
     notify("Afterwards:")
     yield (
-        "main is where it was, and its checkout is clean",
+        "main is unchanged, and its checkout is clean",
         run_git(project.root, "rev-parse", "main") == before
         and (run_git(project.root, "status", "--porcelain") == ""),
     )
     merged = run_git(project.root, "ls-tree", "--name-only", f"feat/{SLUG}").splitlines()
-    yield "nothing of theirs was merged", not {one.file for one in HOSTILE_AGENTS} & set(merged)
+    yield "none of their files was merged", not {one.file for one in HOSTILE_AGENTS} & set(merged)
     audit = verify_audit(project.location)
     yield f"the audit trail verifies: {audit.entries} entries", not audit.problems
     yield _check_forgery_found(project)
 
 
 def _dispatch_agent(project: Project, store: Store, agent: HostileAgent) -> PackageReport:
-    one = find_package(store, agent.package, SLUG)
-    report = dispatch_package(project, store, one, agent=None, report_line=lambda line: None)
+    package = find_package(store, agent.package, SLUG)
+    report = dispatch_package(project, store, package, agent=None, report_line=lambda line: None)
     assert isinstance(report, PackageReport)
     return report
 
 
 def _check_stopped(agent: HostileAgent, report: PackageReport, store: Store) -> DemoCheck:
-    """The reason on record; where a round was used up, what our checks had found in it."""
+    """Check the recorded reason; for a used-up round, with the failure of the checks."""
     reason = " ".join(f"{report.reason} {_last_failure(store, agent.package)}".split())
     stopped = report.state is PackageState.BLOCKED and agent.stopped_by in reason
 
     if agent is FORGER:
         return (
-            "stopped: it wrote into a view of its own; store, trails and HEAD are as they were",
+            "stopped: it wrote to its private view; store, trails and HEAD are unchanged",
             stopped,
         )
 
-    if len(reason) <= _MAX_REASON_CHARS:
-        shown = reason
-    else:
-        shown = f"{reason[:_MAX_REASON_CHARS]} ..."
+    if len(reason) > _MAX_REASON_CHARS:
+        reason = f"{reason[:_MAX_REASON_CHARS]} ..."
 
-    return f"stopped: {escape_unprintable(shown)}", stopped
+    return f"stopped: {escape_unprintable(reason)}", stopped
 
 
 def _last_failure(store: Store, package: str) -> str:
-    """What the manifest found wrong in a package's last round."""
+    """Return what the manifest found wrong in a package's last round."""
     events = [
         read_package_step(one.payload) for one in store.events(SLUG) if one.kind == PACKAGE_STEP
     ]
@@ -133,7 +127,7 @@ def _last_failure(store: Store, package: str) -> str:
         event.failures for name, event in events if name == package and isinstance(event, Validated)
     ]
     if failures and failures[-1]:
-        return f"(our own run: {failures[-1][0].partition(chr(10))[0]})"
+        return f"(actual run: {failures[-1][0].partition(chr(10))[0]})"
 
     return ""
 
@@ -156,17 +150,15 @@ def _render_document(agent: HostileAgent) -> str:
 
 
 def _check_forgery_found(project: Project) -> DemoCheck:
-    """What no agent could reach, somebody with the person's rights changes: one word in the store."""
+    """Change one word in the store, as another program of the user could, and verify the audit."""
     with closing(sqlite3.connect(project.location.store_path)) as connection, connection:
         connection.execute("UPDATE package SET state = 'DONE' WHERE id = 'WP03'")
 
-    found = verify_audit(project.location).problems
+    problems = verify_audit(project.location).problems
     with closing(sqlite3.connect(project.location.store_path)) as connection, connection:
         connection.execute("UPDATE package SET state = 'BLOCKED' WHERE id = 'WP03'")
 
-    return (
-        f"a forged store is found: {found[0].where}: {found[0].why}"
-        if found
-        else "a forged store is found",
-        bool(found),
-    )
+    text = "a forged store is detected"
+    if problems:
+        text += f": {problems[0].where}: {problems[0].why}"
+    return text, bool(problems)

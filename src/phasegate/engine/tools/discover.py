@@ -1,7 +1,4 @@
-"""`discover`: an agent finds out how a project is set up and tested.
-
-Its proposal is run, and what holds is kept.
-"""
+"""`discover`: an agent proposes how a project is set up and tested; what passes is kept."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ _TOML_BLOCK = re.compile(r"^```toml\n(.*?)^```\s*$", re.M | re.S)
 
 
 class Discovery(NamedTuple):
-    """What was proposed, what our run of it said, and what `phasegate.toml` would be."""
+    """The proposed commands, the results of running them, and the new `phasegate.toml`."""
 
     agent: str
     job: str
@@ -57,9 +54,7 @@ class Discovery(NamedTuple):
 def discover_checks(
     project: Project, store: Store, commit: str, agent: str | None, listener: OnCommand
 ) -> Discovery:
-    """Ask an agent, run what it proposes on a clean checkout of a commit of the person's, and keep
-    what holds.
-    """
+    """Ask an agent, run its proposal on a clean checkout of a commit, and keep what passes."""
     known = make_whole_base(project, commit).get_reports(listener)
     member = choose_agent(project, "review", "", agent)
     text = render_instructions(
@@ -102,22 +97,19 @@ def discover_checks(
 
 
 class _ChecksTable(NamedTuple):
-    """A table of checks in the configuration.
-
-    `root` is None where it goes by the kind of the project.
-    """
+    """A table of checks in the configuration; `root` is None if it applies by project type."""
 
     name: str
     root: str | None
 
 
 def _table_for(project: Project, known: Sequence[BaselineReport], root: str) -> _ChecksTable:
-    """The table that is there for a root, or the one that its commands go to."""
-    there = next(
+    """Return the existing table of a root, or the new one for its commands."""
+    existing = next(
         (name for name, checks in project.config.checks.items() if checks.root == root), None
     )
-    if there is not None:
-        return _ChecksTable(there, root)
+    if existing is not None:
+        return _ChecksTable(existing, root)
     if len(known) == 1 and known[0].root == root == "" and known[0].profile:
         return _ChecksTable(known[0].profile, None)
 
@@ -136,17 +128,19 @@ def _as_checks(table: _ChecksTable, lines: Mapping[str, str]) -> CheckSettings:
 def _passed_commands(
     root: str, lines: Mapping[str, str], rows: Sequence[CheckRow]
 ) -> dict[str, str]:
-    """The commands of a root that passed; none where its setup failed."""
-    own = {row.name: row for row in rows if row.root == root}
-    if (setup := own.get("setup")) is not None and setup.is_failed:
+    """Return the commands of a root that passed; none if its setup failed."""
+    rows_by_name = {row.name: row for row in rows if row.root == root}
+    if (setup := rows_by_name.get("setup")) is not None and setup.is_failed:
         return {}
     return {
-        name: line for name, line in lines.items() if name in own and own[name].outcome == "passed"
+        name: line
+        for name, line in lines.items()
+        if name in rows_by_name and rows_by_name[name].outcome == "passed"
     }
 
 
 def _flatten_commands(commands: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Commands by purpose; those of a folder with its name in front."""
+    """Return commands by purpose; those of a folder are prefixed with its name."""
     return {
         f"{root}: {name}" if root else name: line
         for root, lines in commands.items()
@@ -162,25 +156,22 @@ def _folders_above(path: str) -> Iterator[str]:
 def discover_branch_checks(
     project: Project, store: Store, branch: str, agent: str | None, listener: OnCommand
 ) -> Discovery:
-    """As `discover`, for the head of a branch."""
+    """Run `discover_checks` on the head of a branch."""
     return discover_checks(project, store, project.refs.fetch(branch)[branch], agent, listener)
 
 
-def write_discovery(project: Project, found: Discovery) -> None:
-    """Write the settings that were shown; not over a file that was changed meanwhile."""
+def write_discovery(project: Project, discovery: Discovery) -> None:
+    """Write the settings that were shown, unless the file has changed since."""
     path = project.root / CONFIG_FILE
-    if (path.read_text(encoding="utf-8") if path.exists() else "") != found.before:
-        raise StateConflict(f"{CONFIG_FILE} was changed meanwhile", "run discover again")
-    replace_file(path, found.after.encode(), 0o644)
+    if (path.read_text(encoding="utf-8") if path.exists() else "") != discovery.before:
+        raise StateConflict(f"{CONFIG_FILE} has changed since discover ran", "run discover again")
+    replace_file(path, discovery.after.encode(), 0o644)
 
 
 def _run_proposal(
     project: Project, commit: str, checks: Mapping[str, CheckSettings], listener: OnCommand
 ) -> tuple[BaselineReport, ...]:
-    """Run a proposal.
-
-    The commands are an agent's: no credential of the person's is lent, and no cache is filled.
-    """
+    """Run an agent's proposal: without the user's credentials, and without filling a cache."""
     config = msgspec.structs.replace(project.config, checks={**project.config.checks, **checks})
     base: BaseTree = make_whole_base(project._replace(config=config), commit)
     base.user_commit = None
@@ -192,53 +183,43 @@ def _run_proposal(
 def parse_proposal(
     answer: str, folders: Collection[str], default_root: str = ""
 ) -> dict[str, dict[str, str]]:
-    """The commands of the last TOML block of an answer, by root.
+    """Parse the commands in the last TOML block of an answer, by root.
 
-    Anything else in it, or none at all, is refused.
-
-    A table is a folder of the tree; commands outside of tables are those of `main`.
+    A table is a folder of the tree; commands outside of tables belong to `default_root`. Anything
+    else, or no command at all, is refused.
     """
     blocks = _TOML_BLOCK.findall(answer.replace("\r\n", "\n"))
 
     try:
-        if blocks:
-            found = tomllib.loads(blocks[-1])
-        else:
-            found = {}
+        document = tomllib.loads(blocks[-1]) if blocks else {}
     except tomllib.TOMLDecodeError as error:
         raise StateConflict(
             f"the agent's proposal is not TOML: {error}",
             "run discover again, or with another agent",
         ) from error
 
-    tables = {name.strip("/"): value for name, value in found.items() if isinstance(value, dict)}
-    outside = {name: value for name, value in found.items() if not isinstance(value, dict)}
+    tables = {name.strip("/"): value for name, value in document.items() if isinstance(value, dict)}
+    invalid = [root for root in tables if root not in folders]
+    outside = {name: value for name, value in document.items() if not isinstance(value, dict)}
     if outside:
-        read = {default_root: outside} | tables
-    else:
-        read = tables
+        tables = {default_root: outside} | tables
 
-    wrong = [root for root in tables if root not in folders]
-    wrong += [
+    invalid += [
         name
-        for lines in read.values()
+        for lines in tables.values()
         for name, line in lines.items()
         if not _is_command(name, line)
     ]
 
-    if wrong or not any(read.values()):
-        if wrong:
-            what = f"{', '.join(wrong)} cannot be used"
-        else:
-            what = "there is none"
-
+    if invalid or not any(tables.values()):
+        problem = f"{', '.join(invalid)} cannot be used" if invalid else "it has no commands"
         raise StateConflict(
-            f"the agent's proposal: {what}", "run discover again, or with another agent"
+            f"the agent's proposal: {problem}", "run discover again, or with another agent"
         )
 
     return {
         root: {purpose: lines[purpose].strip() for purpose in PURPOSES if purpose in lines}
-        for root, lines in read.items()
+        for root, lines in tables.items()
     }
 
 
@@ -253,7 +234,10 @@ def _is_command_text(text: str) -> bool:
 def with_commands(
     text: str, name: str, commands: Mapping[str, str], *, root: str | None = None
 ) -> str:
-    """A configuration with these commands in one table of checks; other lines stay as they are."""
+    """Return a configuration with these commands in a table of checks.
+
+    Other lines are unchanged.
+    """
     keys = {**({} if root is None else {"root": root}), **commands}
     new = [f"{key} = {_quote_toml(line)}\n" for key, line in keys.items()]
     lines = text.splitlines(True)
@@ -263,12 +247,10 @@ def with_commands(
     )
 
     if at is None:
-        if not text or text.endswith("\n\n"):
-            gap = ""
-        else:
-            gap = "\n" if text.endswith("\n") else "\n\n"
+        while text and not text.endswith("\n\n"):
+            text += "\n"
 
-        return f"{text}{gap}{header}\n{''.join(new)}"
+        return f"{text}{header}\n{''.join(new)}"
 
     end = next(
         (n for n in range(at + 1, len(lines)) if lines[n].lstrip().startswith("[")), len(lines)
@@ -288,16 +270,12 @@ def _read_role_texts() -> str:
 
 def _render_report(report: BaselineReport) -> str:
     rows = make_check_rows(report)
-    if report.root:
-        lines = [f"In `{report.root}`:"]
-    else:
-        lines = []
+    lines = [f"In `{report.root}`:"] if report.root else []
+    for row in rows:
+        command = f" ({row.command})" if row.command else ""
+        lines.append(f"- {row.name}: {row.outcome} - {row.summary}{command}")
+    for row in rows:
+        if row.is_failed:
+            lines += (f"    {line}" for line in row.output)
 
-    lines += [
-        f"- {row.name}: {row.outcome} - {row.summary}"
-        + (f" ({row.command})" if row.command else "")
-        for row in rows
-    ]
-    return "\n".join(
-        [*lines, *(f"    {line}" for row in rows if row.is_failed for line in row.output)]
-    )
+    return "\n".join(lines)

@@ -1,8 +1,7 @@
-"""`init`: prepares a repository.
+"""`init`: prepare a repository.
 
-Writes what is missing, changes nothing that is there, and can be repeated.
-
-Everything here is light: no third-party package, no pathlib, no program is started.
+Writes missing files, changes no existing one, and can be repeated. This module stays light: it uses
+no third-party package, no pathlib, and starts no program.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _MAX_FOLDERS = 30
 
 
 class InitFile(Light):
-    """A file below the root, what became of it, and its text if it was written now."""
+    """A file below the root, its outcome, and its text if it was written now."""
 
     path: str
     outcome: str
@@ -55,14 +54,14 @@ class InitFile(Light):
 
 
 class InitNote(Light):
-    """What stands in the way of the first run, and what to do about it."""
+    """An obstacle to the first run, and the remedy."""
 
     what: str
     remedy: str
 
 
 class InitResult(Light):
-    """What `init` did."""
+    """Result of `init`."""
 
     root: str
     files: tuple[InitFile, ...]
@@ -72,38 +71,38 @@ class InitResult(Light):
 
 
 def prepare_repository(start: str, environ: Mapping[str, str]) -> InitResult:
-    """Prepare the repository around a folder."""
-    ground = find_repository(start)
-    seen = _inspect_repository(ground.root, environ)
+    """Prepare the repository that contains a folder."""
+    repository = find_repository(start)
+    facts = _inspect_repository(repository.root, environ)
 
     try:
-        files, agents = _write_missing_files(ground, seen, environ)
+        files, agents = _write_missing_files(repository, facts, environ)
     except OSError as error:
+        path = repository.root
         if isinstance(error.filename, str):
-            where = os.path.relpath(error.filename, ground.root)
-        else:
-            where = ground.root
+            path = os.path.relpath(error.filename, repository.root)
 
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "make room"
-        else:
-            remedy = "make the repository's folder writable"
-
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free disk space" if is_full else "make the repository's folder writable"
         raise EnvironmentUnavailable(
-            f"{where} cannot be written: {error.strerror}", remedy
+            f"{path} cannot be written: {error.strerror}", remedy
         ) from error
 
-    return InitResult(ground.root, files, tuple(_collect_notes(ground, agents)), agents, seen.kind)
+    return InitResult(
+        repository.root, files, tuple(_collect_notes(repository, agents)), agents, facts.kind
+    )
 
 
 def _inspect_repository(root: str, environ: Mapping[str, str]) -> RepositoryFacts:
     with os.scandir(root) as entries:
-        found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        is_folder_by_name = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
 
-    names = frozenset(found)
+    names = frozenset(is_folder_by_name)
     kind = detect_root_kind(names)
     folders = sorted(
-        name for name, is_folder in found.items() if is_folder and not name.startswith(".")
+        name
+        for name, is_folder in is_folder_by_name.items()
+        if is_folder and not name.startswith(".")
     )
 
     return RepositoryFacts(
@@ -122,17 +121,17 @@ def _inspect_repository(root: str, environ: Mapping[str, str]) -> RepositoryFact
 
 
 def _project_name(root: str, names: frozenset[str]) -> str:
-    """What the project calls itself, else its folder's name."""
-    told = (
+    """Return the project's name from its manifest, else the name of its folder."""
+    found_names = (
         read_project_name(file, _read_text(f"{root}/{file}"))
         for file in NAME_SOURCES
         if file in names
     )
-    return next((name for name in told if name), os.path.basename(root))
+    return next((name for name in found_names if name), os.path.basename(root))
 
 
 def _read_text(path: str) -> str:
-    """The text of a file; one that cannot be read holds nothing."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _MAX_MANIFEST_BYTES:
             return ""
@@ -144,14 +143,16 @@ def _read_text(path: str) -> str:
 
 
 def _is_on_path(program: str, path: str) -> bool:
-    """Whether a program is there to be started.
+    """Return whether a program is in an absolute folder of PATH.
 
-    It is not: what stands in a relative folder may be anybody's.
+    Relative folders are ignored: their content may come from the repository.
     """
-    places = (
+    candidates = (
         os.path.join(folder, program) for folder in path.split(os.pathsep) if os.path.isabs(folder)
     )
-    return any(os.path.isfile(place) and os.access(place, os.X_OK) for place in places)
+    return any(
+        os.path.isfile(candidate) and os.access(candidate, os.X_OK) for candidate in candidates
+    )
 
 
 def _readme_summary(root: str, names: frozenset[str]) -> str:
@@ -173,31 +174,31 @@ def _strip_unprintable(text: str) -> str:
 
 
 def _write_missing_files(
-    ground: RepositoryInfo, seen: RepositoryFacts, environ: Mapping[str, str]
+    repository: RepositoryInfo, facts: RepositoryFacts, environ: Mapping[str, str]
 ) -> tuple[tuple[InitFile, ...], tuple[str, ...]]:
-    """The files, and the agents that are configured now."""
-    agents, project, worktrees = _read_settings(ground, seen, environ)
-    config = _write_if_missing(ground.root, CONFIG_PATH, lambda: render_config(seen))
+    """Write the missing files. Return all files and the configured agents."""
+    agents, project, worktrees = _read_settings(repository, facts, environ)
+    config = _write_if_missing(repository.root, CONFIG_PATH, lambda: render_config(facts))
     with open(_PROJECT_TEMPLATE, encoding="utf-8") as file:
         template = file.read()
 
-    described = _write_if_missing(
-        ground.root, project, lambda: render_project_description(template, seen)
+    description = _write_if_missing(
+        repository.root, project, lambda: render_project_description(template, facts)
     )
     folders = dict.fromkeys((*OWN_FOLDERS, worktrees))
-    added = add_git_excludes(ground.git_dir, folders)
-    exclude = os.path.relpath(f"{ground.git_dir}/info/exclude", ground.root)
+    added = add_git_excludes(repository.git_dir, folders)
+    exclude = os.path.relpath(f"{repository.git_dir}/info/exclude", repository.root)
 
-    return (config, described, InitFile(exclude, "lines added" if added else "kept")), agents
+    return (config, description, InitFile(exclude, "lines added" if added else "kept")), agents
 
 
 def _read_settings(
-    ground: RepositoryInfo, seen: RepositoryFacts, environ: Mapping[str, str]
+    repository: RepositoryInfo, facts: RepositoryFacts, environ: Mapping[str, str]
 ) -> tuple[tuple[str, ...], str, str]:
-    """Agents and paths as they are configured; a configuration that is there must be sound."""
-    if not os.path.lexists(f"{ground.root}/{CONFIG_PATH}"):
+    """Return agents and paths of the configuration; an existing one must be valid."""
+    if not os.path.lexists(f"{repository.root}/{CONFIG_PATH}"):
         return (
-            tuple(row.default_agent for row in find_harness_rows(seen.programs)),
+            tuple(row.default_agent for row in find_harness_rows(facts.programs)),
             PROJECT_PATH,
             OWN_FOLDERS[1],
         )
@@ -206,30 +207,30 @@ def _read_settings(
 
     from phasegate.config import load_config
 
-    config = load_config(Path(ground.root), environ).config
+    config = load_config(Path(repository.root), environ).config
 
     return tuple(config.agents), config.paths.project_file, config.paths.worktrees
 
 
 def _write_if_missing(root: str, name: str, make_text: Callable[[], str]) -> InitFile:
-    """Write a file at once, unless there is one."""
+    """Write a file atomically, unless it exists."""
     path = f"{root}/{name}"
     if os.path.lexists(path):
         if not os.path.isfile(path):
-            raise ConfigError(f"{name} is there, and is not a file", "move it away, then repeat")
+            raise ConfigError(f"{name} exists and is not a file", "move it, then run init again")
         return InitFile(name, "kept")
 
     text = make_text()
     parent = os.path.dirname(path)
     if os.path.lexists(parent) and not os.path.isdir(parent):
         raise ConfigError(
-            f"{os.path.dirname(name)} is there, and is not a folder", "move it away, then repeat"
+            f"{os.path.dirname(name)} exists and is not a folder", "move it, then run init again"
         )
 
     os.makedirs(parent, exist_ok=True)
     if not os.path.realpath(parent).startswith(os.path.realpath(root)):
         raise ConfigError(
-            f"{os.path.dirname(name)} leads out of the repository", "move it away, then repeat"
+            f"{os.path.dirname(name)} points outside the repository", "move it, then run init again"
         )
 
     folder = open_folder(os.path.realpath(parent))
@@ -241,12 +242,12 @@ def _write_if_missing(root: str, name: str, make_text: Callable[[], str]) -> Ini
     return InitFile(name, "written", text)
 
 
-def _collect_notes(ground: RepositoryInfo, agents: tuple[str, ...]) -> Iterator[InitNote]:
-    if not ground.has_commits:
+def _collect_notes(repository: RepositoryInfo, agents: tuple[str, ...]) -> Iterator[InitNote]:
+    if not repository.has_commits:
         yield InitNote(
-            "there are no commits yet", "make the first one before a run: git add -A && git commit"
+            "there are no commits yet", "create one before the first run: git add -A && git commit"
         )
-    elif ground.branch is None:
+    elif repository.branch is None:
         yield InitNote(
             "HEAD is detached: a feature has no branch to start from",
             "choose one: git switch BRANCH",
@@ -256,11 +257,11 @@ def _collect_notes(ground: RepositoryInfo, agents: tuple[str, ...]) -> Iterator[
         names = ", ".join(row.program for row in INSTALLABLE_HARNESSES.values())
         yield InitNote(
             f"no agent program was found on PATH ({names})",
-            f"install one, or name yours in {CONFIG_PATH}",
+            f"install one, or configure yours in {CONFIG_PATH}",
         )
 
-    if ground.superproject:
+    if repository.superproject:
         yield InitNote(
-            f"this is a submodule of {ground.superproject}",
-            "only the submodule is prepared; for the rest go there",
+            f"this is a submodule of {repository.superproject}",
+            "only the submodule is prepared; run init there for the rest",
         )

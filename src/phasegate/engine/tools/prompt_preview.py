@@ -1,4 +1,4 @@
-"""The exact prompt that an agent would be sent, made without sending it; and those that were sent."""
+"""Build the exact prompt that an agent would receive, or read one that was sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from phasegate.core.workflow.workflows import WORKFLOWS
 from phasegate.engine.project.settings import find_template_prefix, load_settings
 from phasegate.errors import ConfigError
 
-# Doors name the type
+# Re-exported for interfaces
 from phasegate.prompts.assemble import AssembledPrompt as AssembledPrompt
 from phasegate.prompts.assemble import (
     PromptRequest,
@@ -26,15 +26,12 @@ from phasegate.prompts.templates import find_project_root
 from phasegate.storage.location import locate_repository
 from phasegate.workspace.repository import list_files
 
-# What the templates ask for when no phase of a workflow is named.
+# Documents that the templates ask for without a phase of a workflow
 DEFAULT_DOCUMENTS = {"plan": ("proposal.md", "specs/", "tasks.md"), "archive": ("CHANGELOG.md",)}
 
 
 class PromptContext(NamedTuple):
-    """What goes into a prompt besides its instructions.
-
-    Names of files and of documents, and thoughts.
-    """
+    """Context of a prompt besides its instructions: files, documents and thoughts."""
 
     files: Sequence[str] = ()
     artifacts: Sequence[str] = ()
@@ -42,7 +39,7 @@ class PromptContext(NamedTuple):
 
 
 class PromptPreview:
-    """A prompt for an agent in a phase."""
+    """Builder of the prompt for an agent in a phase."""
 
     def __init__(
         self,
@@ -82,7 +79,7 @@ class PromptPreview:
         ]
 
     def assemble_prompt(self) -> AssembledPrompt:
-        """The prompt as a whole, within its budget."""
+        """Assemble the whole prompt within its budget."""
         return assemble_prompt(
             self._request,
             [*read_pieces(self._request.root, self._sources, self._budget), *self._pieces],
@@ -90,7 +87,7 @@ class PromptPreview:
 
 
 def read_recorded_prompt(folder: Path, job: str) -> bytes:
-    """The prompt that a run was given, byte for byte."""
+    """Return the prompt that a job was given, byte for byte."""
     path = (
         locate_repository(folder, os.environ).jobs_folder
         / require_slug(job, "job id")
@@ -101,15 +98,12 @@ def read_recorded_prompt(folder: Path, job: str) -> bytes:
         return path.read_bytes()
     except OSError:
         raise ConfigError(
-            f"there is no recorded run {job}", "phasegate audit show lists them"
+            f"there is no recorded job {job}", "phasegate audit show lists them"
         ) from None
 
 
 def as_utf8(argument: str) -> str:
-    """An argument as the bytes that were typed, read as UTF-8.
-
-    The prompt must not depend on the locale.
-    """
+    """Decode an argument's raw bytes as UTF-8: prompts must not depend on the locale."""
     return os.fsencode(argument).decode("utf-8", "surrogateescape")
 
 

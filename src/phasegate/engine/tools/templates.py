@@ -1,4 +1,4 @@
-"""System prompt templates, the project's and the shipped ones: found, checked, copied."""
+"""Find, check and copy system prompt templates, the project's and the shipped ones."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from phasegate.prompts.templates import (
     read_template,
 )
 
-# Doors name the type
+# Re-exported for interfaces
 from phasegate.prompts.templates import Template as Template
 
 
 class TemplateFolder:
-    """The templates that hold in a folder: the project's own before the shipped ones."""
+    """Templates that apply in a folder: the project's own before the shipped ones."""
 
     def __init__(self, folder: Path) -> None:
         self._config = load_settings(folder).config
@@ -43,32 +43,32 @@ class TemplateFolder:
         return find_project_root() / self._templates_path
 
     def list_templates(self) -> list[Template]:
-        """Every template that an agent could get."""
+        """List every template that an agent could get."""
         own = list_templates(self._own_folder)
+        own_names = {template.name for template in own}
         return own + [
-            one for one in list_shipped_templates() if one.name not in {mine.name for mine in own}
+            template for template in list_shipped_templates() if template.name not in own_names
         ]
 
     def find_template(self, agent: str, phase: str) -> Template:
-        """The template that an agent would get in a phase."""
+        """Return the template that an agent would get in a phase."""
         prefix, configured = find_template_prefix(self._config, agent)
         return find_template(
             prefix, phase, configured_agents=configured, templates_folder=self._templates_path
         )
 
     def lint_templates(self, paths: Sequence[Path] = ()) -> list[LocatedFinding]:
-        """What is wrong with templates, or folders of them.
-
-        By default the project's own and the shipped ones.
-        """
+        """Lint templates or folders of them; by default the project's own and the shipped ones."""
         chosen = paths or (self._own_folder, SHIPPED_FOLDER)
         files = _find_files(chosen, named=bool(paths))
-        return [found for path in files for found in locate_findings(str(path), _lint_file(path))]
+        return [
+            finding for path in files for finding in locate_findings(str(path), _lint_file(path))
+        ]
 
     def eject_templates(
         self, agent: str | None, phase: str | None, *, force: bool
     ) -> dict[Path, bool]:
-        """Copy shipped templates into the project: each path, and whether it was written."""
+        """Copy shipped templates into the project. Return whether each path was written."""
         root = SHIPPED_FOLDER.parent.parent
         if agent and phase:
             chosen = [find_template(resolve_template_prefix(agent), phase, root=root)]
@@ -76,13 +76,15 @@ class TemplateFolder:
             chosen = list_shipped_templates()
 
         return {
-            self._own_folder / one.name.file_name: eject_template(one, self._own_folder, force)
-            for one in chosen
+            self._own_folder / template.name.file_name: eject_template(
+                template, self._own_folder, force
+            )
+            for template in chosen
         }
 
 
 def describe_template(path: Path) -> SystemTemplateMetadata:
-    """Agent, phase and variables of the template in a file."""
+    """Return agent, phase and variables of the template in a file."""
     name = parse_file_name(path.name)
     if name is None:
         raise ConfigError(
@@ -95,13 +97,13 @@ def describe_template(path: Path) -> SystemTemplateMetadata:
 def _find_files(paths: Iterable[Path], named: bool) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            found = [*list_markdown_files(path)]
-            if named and not found:
+            files = [*list_markdown_files(path)]
+            if named and not files:
                 raise ConfigError(
                     f"there is no template in {path}", "name a template file or a folder of them"
                 )
 
-            yield from found
+            yield from files
         elif named and not path.is_symlink() and not path.exists():
             raise ConfigError(f"there is no {path}", "name a template file or a folder of them")
         elif named:
