@@ -274,7 +274,7 @@ def test_a_folder_that_leads_out_of_the_repository_is_not_written_to(
     (tmp_path / "outside").mkdir()
     (repository / "agentd").symlink_to(tmp_path / "outside")
     done = init(repository)
-    assert (done.returncode, "leads out" in done.stderr) == (2, True)
+    assert (done.returncode, "points outside" in done.stderr) == (2, True)
     assert [*(tmp_path / "outside").iterdir()] == []
 
 
