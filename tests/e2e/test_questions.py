@@ -132,7 +132,7 @@ def test_without_an_answer_an_agent_decides_and_a_late_answer_is_in_the_next_pro
         client.tool("decide", order="answer", question=str(one["question"]), text="the short one")
         assert "the short one" in client.asked[0]
         assert client.tool("status")["questions"] == []
-        assert "was answered before" in client.refusal(
+        assert "is already answered" in client.refusal(
             "decide", order="answer", question=str(one["question"]), text="x"
         )
     assert run.command("answer", str(one["question"]), "another").code == 4

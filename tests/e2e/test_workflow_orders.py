@@ -132,7 +132,7 @@ def test_without_an_agent_it_is_refused_and_the_scripted_one_is_never_taken_unas
             '[agents.gone]\nharness = "command"\ncommand = ["no-such-program"]\n[roles]\nplan = "gone"\n'
         )
     expect_refusal(
-        project.call("start", "note", "x"), 2, "the agent gone cannot be started", "there are: none"
+        project.call("start", "note", "x"), 2, "the agent gone cannot be started", "available: none"
     )
 
 

@@ -1,1 +1,1 @@
-"""Journal entries and the journals of features, packages and questions."""
+"""Encode and decode journal entries, and keep the journals of features, packages and questions."""

@@ -1,9 +1,7 @@
-"""What is stored with `artifact write`.
+"""Store and read the artifacts of `phasegate artifact write`.
 
-Kept in the record, by content, for those who judge and those who follow.
-
-It never goes into the person's checkout. The journal says which file was written; the last one of a
-path counts.
+The content is stored by hash, for reviewers and later agents. It is never written to the user's
+checkout. The journal has one event per version; the last version of a path counts.
 """
 
 from __future__ import annotations
@@ -20,24 +18,24 @@ from phasegate.storage.rows import NewEvent
 from phasegate.typed import read_json
 
 ARTIFACT_WRITTEN = "artifact.written"
-# Characters of one artifact in a prompt
+# per artifact
 MAX_PROMPT_CHARS = 20_000
 MAX_PROMPT_ARTIFACTS = 20
 
 
 class StoredArtifact(msgspec.Struct, frozen=True):
-    """One file that was stored; `paper` is the hash of its content."""
+    """A stored file; `paper` is the hash of its content."""
 
-    # Relative to the feature's folder
+    # relative to the feature's folder
     path: str
     bytes: int
     paper: str
-    # The package or phase it belongs to; empty: the feature
+    # its package or phase; empty for the feature
     work: str
 
 
 def store_artifact(documents: DocumentStore, path: str, content: bytes, work: str) -> NewEvent:
-    """Keep the content; the event that makes it known."""
+    """Store the content of an artifact; return the event to record."""
     validate_artifact(path, content)
     return NewEvent(
         ARTIFACT_WRITTEN,
@@ -61,10 +59,7 @@ def select_current_artifacts(
 
 
 def read_artifact_versions(record: RecordReader, feature: str) -> list[StoredArtifact]:
-    """Everything that was ever stored, oldest first.
-
-    A file that took the place of another takes room too.
-    """
+    """Return all versions of all artifacts, oldest first. Replaced versions use space too."""
     events = (recorded for recorded in record.events(feature) if recorded.kind == ARTIFACT_WRITTEN)
     return [read_json(recorded.payload, StoredArtifact) for recorded in events]
 
@@ -72,18 +67,20 @@ def read_artifact_versions(record: RecordReader, feature: str) -> list[StoredArt
 def make_artifact_pieces(
     documents: DocumentStore, artifacts: Iterable[StoredArtifact]
 ) -> Iterator[ContextPiece]:
-    """Artifacts as context: the first ones, each up to a length; what is left out is named."""
-    every = [*artifacts]
+    """Yield artifacts as prompt context, limited in number and length; omitted ones are listed."""
+    all_artifacts = [*artifacts]
 
-    for one in every[:MAX_PROMPT_ARTIFACTS]:
-        text = documents.get(one.paper).decode("utf-8", "replace")
-        rest = len(text) - MAX_PROMPT_CHARS
-        if rest > 0:
-            cut = f"\n[... {rest} more characters: phasegate artifact read]\n"
-        else:
-            cut = ""
+    for artifact in all_artifacts[:MAX_PROMPT_ARTIFACTS]:
+        text = documents.get(artifact.paper).decode("utf-8", "replace")
+        excess = len(text) - MAX_PROMPT_CHARS
+        if excess > 0:
+            text = text[:MAX_PROMPT_CHARS]
+            text += f"\n[... {excess} more characters: phasegate artifact read]\n"
 
-        yield ContextPiece(PieceKind.REVISED, one.path, text[:MAX_PROMPT_CHARS] + cut)
+        yield ContextPiece(PieceKind.REVISED, artifact.path, text)
 
-    if left_out := [escape_unprintable(one.path) for one in every[MAX_PROMPT_ARTIFACTS:]]:
-        yield ContextPiece(PieceKind.REVISED, "artifacts-left-out.txt", "\n".join(left_out) + "\n")
+    omitted = [
+        escape_unprintable(artifact.path) for artifact in all_artifacts[MAX_PROMPT_ARTIFACTS:]
+    ]
+    if omitted:
+        yield ContextPiece(PieceKind.REVISED, "artifacts-left-out.txt", "\n".join(omitted) + "\n")

@@ -1,4 +1,4 @@
-"""Questions of agents and answers of people: both on record, whoever looks and however late."""
+"""Record the questions of agents and the answers of the user."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ def ask_question(
     text: str,
     options: Sequence[str],
 ) -> str:
-    """Put a question of an agent on record; its id."""
+    """Record a question of an agent; return its id."""
     text = text.strip()
     if not text or len(text) > MAX_TEXT_CHARS:
         raise ConfigError(
-            f"a question has 1 to {MAX_TEXT_CHARS} characters", "ask one thing, in plain words"
+            f"a question must have 1 to {MAX_TEXT_CHARS} characters", "ask one short question"
         )
 
     if len(options) > MAX_OPTIONS or any(
         not 0 < len(one.strip()) <= MAX_OPTION_CHARS for one in options
     ):
         raise ConfigError(
-            f"at most {MAX_OPTIONS} options of 1 to {MAX_OPTION_CHARS} characters", "leave some out"
+            f"at most {MAX_OPTIONS} options of 1 to {MAX_OPTION_CHARS} characters", "shorten them"
         )
 
     if collect_lent_secrets(project).has_secret(
         "\n".join((text, *options)).encode("utf-8", "replace")
     ):
-        raise ConfigError("it holds a key that was lent to this job", "take it out, and ask again")
+        raise ConfigError("it contains a secret of this job", "remove the secret, then ask again")
 
     if len(read_open_questions(store, feature)) >= MAX_OPEN_QUESTIONS:
         raise ConfigError(
-            f"{MAX_OPEN_QUESTIONS} questions of {feature} are open", "decide yourself, and say so"
+            f"{MAX_OPEN_QUESTIONS} questions of {feature} are open", "decide yourself and report it"
         )
 
     asked = AskedQuestion(
@@ -72,24 +72,20 @@ def ask_question(
 
 
 def find_question(reader: StoreReader, id_prefix: str, feature: str | None = None) -> AgentQuestion:
-    """The question of that id; the beginning of it is enough if only one begins so."""
+    """Return the question whose id starts with a prefix; refuse an ambiguous prefix."""
     slugs = [slug for slug in reader.features() if feature in (None, slug)]
-    found = [
-        one
+    matches = [
+        question
         for slug in slugs
-        for one in read_questions(reader, slug)
-        if id_prefix and one.id.startswith(id_prefix)
+        for question in read_questions(reader, slug)
+        if id_prefix and question.id.startswith(id_prefix)
     ]
 
-    if len(found) != 1:
-        if found:
-            why = "several questions begin"
-        else:
-            why = "no question begins"
+    if len(matches) != 1:
+        problem = "several questions start" if matches else "no question starts"
+        raise ConfigError(f"{problem} with {id_prefix!r}", "phasegate status lists the open ones")
 
-        raise ConfigError(f"{why} with {id_prefix!r}", "phasegate status lists the open ones")
-
-    return found[0]
+    return matches[0]
 
 
 def answer_question(
@@ -100,14 +96,15 @@ def answer_question(
     by: OrderOrigin,
     feature: str | None = None,
 ) -> AgentQuestion:
-    """Answer a question, once.
+    """Record the answer to a question that is not answered yet.
 
-    Its agent gets the answer if it still waits, else the next one in its place does.
+    The agent receives it if it still waits; otherwise the next job of the same work does.
     """
     text = text.strip()
     if not text or len(text) > MAX_TEXT_CHARS:
         raise ConfigError(
-            f"an answer has 1 to {MAX_TEXT_CHARS} characters", 'phasegate answer QUESTION "..."'
+            f"an answer must have 1 to {MAX_TEXT_CHARS} characters",
+            'phasegate answer QUESTION "..."',
         )
 
     while True:
@@ -116,12 +113,12 @@ def answer_question(
         question = find_question(store, question.id, question.feature)
         if question.answer is not None:
             raise StateConflict(
-                f"{question.id} was answered before: {question.answer}", "phasegate status"
+                f"{question.id} is already answered: {question.answer}", "phasegate status"
             )
 
-        given = NewEvent(QUESTION_ANSWERED, msgspec.json.encode(GivenAnswer(question.id, text, by)))
+        event = NewEvent(QUESTION_ANSWERED, msgspec.json.encode(GivenAnswer(question.id, text, by)))
         try:
-            store.append(question.feature, seq, project.now(), [given])
+            store.append(question.feature, seq, project.now(), [event])
         except MovedOn:
             continue
 

@@ -1,8 +1,6 @@
-"""The entries of the journal that tell of features, packages and agents.
+"""Encode and decode the journal entries about features, packages and agents.
 
-Their kinds, and how they are read.
-
-Whoever only reads the record needs this, and none of the workshops that wrote it.
+Readers of the record need only this module, not the ones that write the entries.
 """
 
 from __future__ import annotations
@@ -20,17 +18,16 @@ from phasegate.storage.rows import NewEvent, RecordedEvent
 from phasegate.typed import read_json
 
 LOG_FILES = ("stdout.log", "stderr.log")
-
+# the answer of the agent, in the folder of its job
+ANSWER_FILE = "answer.txt"
 
 SCOPE_ALLOWED = "scope.allowed"
-
 FEATURE_STEP = "workflow.happened"
 PACKAGE_STEP = "package.happened"
 PLAN_LOADED = "plan.loaded"
 AGENT_CLAIMED = "agent.claimed"
 AGENT_CLAIMED_FALSELY = "agent.claimed-falsely"
-# In the folder of a job: the last words of its agent
-ANSWER_FILE = "answer.txt"
+STEP_TIMED = "step.timed"
 
 
 class _FeatureStep(msgspec.Struct, frozen=True):
@@ -43,12 +40,12 @@ class _PackageStep(msgspec.Struct, frozen=True):
 
 
 class _LoadedPlan(msgspec.Struct, frozen=True):
-    # The text of each WPnn.md, by package: what is run is what was loaded
+    # text of every WPnn.md, by package; later changes of the files have no effect
     documents: dict[str, str]
 
 
 class AskedQuestion(msgspec.Struct, frozen=True):
-    """A question as the journal keeps it."""
+    """A recorded question."""
 
     id: str
     job: str
@@ -58,7 +55,7 @@ class AskedQuestion(msgspec.Struct, frozen=True):
 
 
 class GivenAnswer(msgspec.Struct, frozen=True):
-    """An answer as the journal keeps it."""
+    """A recorded answer."""
 
     id: str
     text: str
@@ -78,7 +75,7 @@ def encode_package_step(package: str, event: AnyPackageEvent) -> NewEvent:
 
 
 def read_package_step(payload: bytes) -> tuple[str, AnyPackageEvent]:
-    """The package, and what happened to it."""
+    """Decode the package and its event."""
     step = read_json(payload, _PackageStep)
     return step.package, step.event
 
@@ -88,34 +85,29 @@ def encode_plan(documents: dict[str, str]) -> NewEvent:
 
 
 def read_plan(payload: bytes) -> Mapping[str, str]:
-    """The documents of a plan on record."""
+    """Decode the documents of a loaded plan, by package."""
     return read_json(payload, _LoadedPlan).documents
 
 
-STEP_TIMED = "step.timed"
-
-
 class StepTimed(msgspec.Struct, frozen=True):
-    """A step that was due, from the moment when it became so, in this run, to the one when it was
-    not any longer.
-    """
+    """The duration of a step in one run: from when it became due until it was not due any more."""
 
-    # A package; empty for a step of the feature
+    # a package; empty for a step of the feature
     work: str
-    # The key, such as 06-implementation
+    # key of the phase, such as 06-implementation
     phase: str
     step: str
     round: int
     started: str
     duration_s: float
-    # Of it, in seconds: each command that was run
+    # seconds per command that the step ran
     parts: Mapping[str, float] = {}
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A fact that leads to no other step, and that a person should know."""
+    """Information for the user that does not change the state."""
 
-    # A package; empty for the whole feature
+    # a package; empty for the whole feature
     work: str
     text: str
 
@@ -129,23 +121,23 @@ def encode_notice(work: str, text: str) -> NewEvent:
 
 
 def read_step_timed(recorded: RecordedEvent) -> StepTimed | None:
-    """The step that a record of the journal tells the time of, if it does."""
+    """Decode the timing of a step; None for other kinds."""
     if recorded.kind == STEP_TIMED:
         return read_json(recorded.payload, StepTimed)
     return None
 
 
 def read_notice(recorded: RecordedEvent) -> Notice | None:
-    """The notice that a record of the journal is, if it is one."""
+    """Decode a notice; None for other kinds."""
     if recorded.kind == NOTICE_KIND:
         return read_json(recorded.payload, Notice)
     return None
 
 
 class ScopeException(msgspec.Struct, frozen=True):
-    """A path that a package may change besides its scope.
+    """A path outside of its scope that a package may change.
 
-    With `content`, only to what a person saw.
+    With `content`, only to the content that the user has approved.
     """
 
     package: str
@@ -156,12 +148,12 @@ class ScopeException(msgspec.Struct, frozen=True):
 
 
 class AgentClaim(msgspec.Struct, frozen=True):
-    """What a job's result says; long prose is cut."""
+    """The claims in a job's result; long texts are truncated."""
 
     package: str
     round: int
     agent_index: int
     agent: str
-    # By our clock
+    # measured by Phasegate
     duration_s: float
     said: AgentResponse

@@ -1,7 +1,4 @@
-"""A feature's events and where they lead.
-
-Every step is one durable record, and state.json is its view.
-"""
+"""The journal of a feature. Every append is one durable step; state.json is a view of it."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ from phasegate.storage.row_events import gate_judged_event, workflow_changed_eve
 from phasegate.storage.rows import GateRow, NewEvent, RecordedEvent, WorkflowRow
 from phasegate.storage.state_view import write_state_view
 
-# For a person
+# steps that wait for the user
 _USER_STEPS = (Step.STOP, Step.COMPLETE)
 
 
 def read_feature(reader: RecordReader, slug: str) -> Feature | None:
-    """Where a feature stands; None if it never was started."""
+    """Return the state of a feature; None if it was never started."""
     return fold_feature_events(
         read_feature_step(one.payload) for one in reader.events(slug) if one.kind == FEATURE_STEP
     )
@@ -53,25 +50,22 @@ def make_workflow(row: WorkflowRow) -> Workflow:
 
 
 def make_feature_option(reader: RecordReader, slug: str) -> str:
-    """What a hint must carry so that it can be typed as it stands.
-
-    ` --feature SLUG` beside another feature in work.
-    """
-    others = any(one.is_active and one.feature != slug for one in read_workflows(reader))
-    if others:
-        return f" --feature {slug}"
+    """Return ` --feature SLUG` for the commands in hints; empty if no other feature is active."""
+    for workflow in read_workflows(reader):
+        if workflow.is_active and workflow.feature != slug:
+            return f" --feature {slug}"
     return ""
 
 
 def read_state_view(reader: RecordReader, slug: str) -> dict[str, object]:
-    """What state.json would hold if this were the only feature."""
+    """Return the content of state.json as if this were the only feature."""
     return build_state_view(
         next((one for one in read_workflows(reader) if one.feature == slug), None)
     )
 
 
 class FeatureUnit:
-    """A feature, for its journal."""
+    """A feature as a unit of work."""
 
     work = ""
 
@@ -88,13 +82,13 @@ class FeatureUnit:
         return encode_feature_step(event)
 
     def fold(self, events: Iterable[AnyFeatureEvent]) -> Feature | None:
-        every = list(events)
-        self._gates = sum(isinstance(event, GateChecked) for event in every)
-        return fold_feature_events(every)
+        all_events = list(events)
+        self._gates = sum(isinstance(event, GateChecked) for event in all_events)
+        return fold_feature_events(all_events)
 
     def apply(self, state: Feature | None, event: AnyFeatureEvent) -> Feature:
         after = apply_feature_event(state, event)
-        assert after is not None, "a feature begins with its start"
+        assert after is not None, "the first event of a feature is its start"
         return after
 
     def make_rows(
@@ -105,10 +99,7 @@ class FeatureUnit:
                 self._gates += 1
                 yield gate_judged_event(_make_gate_row(before, event, self._gates, ts))
 
-        if transitions and (
-            transitions[0].before is None
-            or _view_fields(transitions[0].before) != _view_fields(transitions[-1].after)
-        ):
+        if _changes_view(transitions):
             yield make_workflow_row(transitions[-1].after, ts)
 
     def find_due_step(self, state: Feature) -> DueStep | None:
@@ -121,22 +112,19 @@ class FeatureUnit:
 def open_feature_journal(
     project: Project, record: RunRecord, slug: str
 ) -> UnitJournal[Feature, AnyFeatureEvent]:
-    """The journal of a feature; state.json follows it."""
+    """Open the journal of a feature; its appends update state.json."""
 
-    def heard(taken: Sequence[Transition[Feature, AnyFeatureEvent]]) -> None:
-        if taken and (
-            taken[0].before is None
-            or _view_fields(taken[0].before) != _view_fields(taken[-1].after)
-        ):
-            write_feature_view(project, record, taken[-1].after)
+    def update_view(transitions: Sequence[Transition[Feature, AnyFeatureEvent]]) -> None:
+        if _changes_view(transitions):
+            write_feature_view(project, record, transitions[-1].after)
 
-    return UnitJournal(record, project.clock, FeatureUnit(slug), heard)
+    return UnitJournal(record, project.clock, FeatureUnit(slug), update_view)
 
 
 def make_default_feature(
     project: Project, record: RunRecord, journal: UnitJournal[Feature, AnyFeatureEvent]
 ) -> None:
-    """Make a feature the default of later commands, and the one that state.json shows."""
+    """Make a feature the default of later commands and the content of state.json."""
     feature = journal.state
     first = next(iter(record.workflows()), None)
     if first is not None and first.feature != feature.workflow.feature:
@@ -145,10 +133,19 @@ def make_default_feature(
 
 
 def write_feature_view(project: Project, reader: RecordReader, feature: Feature) -> None:
-    """Write state.json anew: this feature, or when it has ended the one that is the default then."""
-    own = feature.workflow
-    others = (one for one in read_workflows(reader) if one.is_active and one.feature != own.feature)
-    write_state_view(project.root, own if own.is_active else next(others, None))
+    """Write state.json for a feature, or for the next active one if it has ended."""
+    shown: Workflow | None = feature.workflow
+    if not feature.workflow.is_active:
+        shown = next(
+            (
+                workflow
+                for workflow in read_workflows(reader)
+                if workflow.is_active and workflow.feature != feature.workflow.feature
+            ),
+            None,
+        )
+
+    write_state_view(project.root, shown)
 
 
 def _make_gate_row(feature: Feature, event: GateChecked, number: int, ts: str) -> GateRow:
@@ -166,6 +163,14 @@ def _make_gate_row(feature: Feature, event: GateChecked, number: int, ts: str) -
     )
 
 
+def _changes_view(transitions: Sequence[Transition[Feature, AnyFeatureEvent]]) -> bool:
+    if not transitions:
+        return False
+
+    before = transitions[0].before
+    return before is None or _view_fields(before) != _view_fields(transitions[-1].after)
+
+
 def _view_fields(feature: Feature) -> tuple[object, ...]:
     workflow = feature.workflow
     return (
@@ -179,7 +184,7 @@ def _view_fields(feature: Feature) -> tuple[object, ...]:
 
 
 def make_workflow_row(feature: Feature, ts: str) -> NewEvent:
-    """Where a feature's workflow stands, as the journal knows it."""
+    """Make the row event of a feature's workflow."""
     workflow = feature.workflow
     return workflow_changed_event(
         WorkflowRow(

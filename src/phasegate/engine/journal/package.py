@@ -1,4 +1,4 @@
-"""Work packages in the journal: loaded from a feature's folder, and each one's events."""
+"""Load work packages from a feature's folder, and keep the journal of each one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_PACKAGES_LISTED = 20
 
 
 class PlannedPackage(NamedTuple):
-    """A package of a feature, as it was loaded."""
+    """A loaded package of a feature."""
 
     package: WorkPackage
     document: str
@@ -46,7 +46,7 @@ class PlannedPackage(NamedTuple):
 
 
 def load_plan(project: Project, record: RunRecord, folder: Path) -> list[WorkPackage]:
-    """Put the packages of a feature's folder on record. What has begun keeps its state."""
+    """Record the packages of a feature's folder. Packages that have started keep their state."""
     slug = folder.resolve().name
     if not is_safe_slug(slug):
         raise ConfigError(f"{slug!r} is not a feature folder", "name it like 001-user-login")
@@ -54,8 +54,8 @@ def load_plan(project: Project, record: RunRecord, folder: Path) -> list[WorkPac
     paths = sorted((folder / "tasks").glob("WP*.md"))
     if not paths:
         raise ConfigError(
-            f"{folder / 'tasks'} holds no WPnn.md",
-            "write one a package, see `phasegate spec check`",
+            f"{folder / 'tasks'} contains no WPnn.md",
+            "write one per package, see `phasegate spec check`",
         )
 
     load_documents(project, record, slug, {path.stem: read_document_text(path) for path in paths})
@@ -65,10 +65,7 @@ def load_plan(project: Project, record: RunRecord, folder: Path) -> list[WorkPac
 def load_documents(
     project: Project, record: RunRecord, slug: str, documents: Mapping[str, str]
 ) -> None:
-    """Put the packages of a feature on record, each given as the text of its WPnn.md.
-
-    What is no plan is refused.
-    """
+    """Record the packages of a feature from the texts of their WPnn.md; refuse an invalid plan."""
     known = [row.id for row in record.packages(slug)]
     record.append_unconditionally(
         slug, project.now(), make_plan_events(slug, documents, known, project.now())
@@ -78,39 +75,37 @@ def load_documents(
 def make_plan_events(
     slug: str, documents: Mapping[str, str], known_ids: Collection[str], ts: str
 ) -> list[NewEvent]:
-    """The record of a plan, with a row for each package that is not known yet.
-
-    What is no plan is refused.
-    """
+    """Make the events of a plan, with a row for every new package; refuse an invalid plan."""
     packages = [load_package(text, f"{name}.md", slug) for name, text in documents.items()]
     names = [*documents]
-    for at, problem in find_plan_problems(packages):
+    for index, problem in find_plan_problems(packages):
         raise ConfigError(
-            f"{names[at]}.md: {problem.key} {problem.message}", "fix the plan, then load it again"
+            f"{names[index]}.md: {problem.key} {problem.message}",
+            "fix the plan, then load it again",
         )
 
     texts = {
         package.work_package_id: documents[name]
         for name, package in zip(names, packages, strict=True)
     }
-    fresh = (package for package in packages if package.work_package_id not in known_ids)
     rows = [
         PackageRow(
             feature=slug,
-            id=one.work_package_id,
-            title=one.title,
+            id=package.work_package_id,
+            title=package.title,
             state=PackageState.PLANNED,
             since=ts,
-            tasks=encode_task_statuses(one.tasks, {}),
+            tasks=encode_task_statuses(package.tasks, {}),
         )
-        for one in fresh
+        for package in packages
+        if package.work_package_id not in known_ids
     ]
 
     return [encode_plan(texts), *map(package_changed_event, rows)]
 
 
 def read_planned_packages(reader: RecordReader, slug: str) -> dict[str, PlannedPackage]:
-    """The packages of a feature, by id."""
+    """Return the packages of the last loaded plan, by id."""
     loaded = [event for event in reader.events(slug) if event.kind == PLAN_LOADED]
     if not loaded:
         return {}
@@ -118,34 +113,31 @@ def read_planned_packages(reader: RecordReader, slug: str) -> dict[str, PlannedP
 
 
 def parse_planned_packages(slug: str, documents: Mapping[str, str]) -> dict[str, PlannedPackage]:
-    """The packages of these documents, by id."""
+    """Parse package documents; return the packages by id."""
     packages = [load_package(text, f"{name}.md", slug) for name, text in documents.items()]
     waits_for = compute_dependencies(packages)
     return {
-        p.work_package_id: PlannedPackage(
-            p, documents[p.work_package_id], waits_for[p.work_package_id]
+        package.work_package_id: PlannedPackage(
+            package, documents[package.work_package_id], waits_for[package.work_package_id]
         )
-        for p in packages
+        for package in packages
     }
 
 
 def find_package(reader: RecordReader, package_id: str, feature: str | None) -> PlannedPackage:
-    """The package of that id; the feature must be named when several have one."""
+    """Return the package of an id. `feature` is required if several features have one."""
     if feature:
         features = [feature]
     else:
         features = reader.features()
 
-    found = [
-        every[package_id]
-        for slug in features
-        if slug and package_id in (every := read_planned_packages(reader, slug))
-    ]
-    if len(found) == 1:
-        return found[0]
+    plans = [read_planned_packages(reader, slug) for slug in features if slug]
+    matches = [plan[package_id] for plan in plans if package_id in plan]
+    if len(matches) == 1:
+        return matches[0]
 
-    if found:
-        slugs = ", ".join(one.package.feature_slug for one in found)
+    if matches:
+        slugs = ", ".join(planned.package.feature_slug for planned in matches)
         raise ConfigError(
             f"several features have a {package_id}", f"choose one with --feature: {slugs}"
         )
@@ -158,7 +150,7 @@ def find_package(reader: RecordReader, package_id: str, feature: str | None) -> 
     ]
 
     if known:
-        hint = f"there are: {', '.join(known[:MAX_PACKAGES_LISTED])}"
+        hint = f"available: {', '.join(known[:MAX_PACKAGES_LISTED])}"
     else:
         hint = "load a plan: phasegate plan load kitty-specs/NNN-name"
 
@@ -167,20 +159,20 @@ def find_package(reader: RecordReader, package_id: str, feature: str | None) -> 
 
 
 def read_start_commits(reader: RecordReader, slug: str) -> dict[str, str]:
-    """The commit from which each package of a feature was begun, by package."""
-    found: dict[str, str] = {}
+    """Return the start commit of every package of a feature."""
+    start_commits: dict[str, str] = {}
 
     for recorded in reader.events(slug):
         if recorded.kind == PACKAGE_STEP:
             package, event = read_package_step(recorded.payload)
             if isinstance(event, PackagePrepared):
-                found.setdefault(package, event.base)
+                start_commits.setdefault(package, event.base)
 
-    return found
+    return start_commits
 
 
 class PackageUnit:
-    """A package, for its journal."""
+    """A package as a unit of work."""
 
     def __init__(self, package: WorkPackage, limits: PackageLimits, phase: str) -> None:
         self.slug = package.feature_slug
@@ -220,22 +212,16 @@ class PackageUnit:
 
     def _make_row(self, run: PackageRun, ts: str) -> PackageRow:
         is_blocked = run.state is PackageState.BLOCKED
-        if is_blocked:
-            reason, remediation = (run.blocker.reason, run.blocker.remediation)
-        else:
-            reason, remediation = ("", "")
-
-        tasks = encode_task_statuses(self._tasks, dict(run.tasks))
         return PackageRow(
             feature=self.slug,
             id=self.work,
             title=self._title,
             state=run.state,
             round=run.round,
-            reason=reason,
-            remediation=remediation,
+            reason=run.blocker.reason if is_blocked else "",
+            remediation=run.blocker.remediation if is_blocked else "",
             since=ts,
-            tasks=tasks,
+            tasks=encode_task_statuses(self._tasks, dict(run.tasks)),
         )
 
 
@@ -246,7 +232,7 @@ def _row_fields(run: PackageRun | None) -> tuple[object, ...]:
 
 
 def refuse_if_not_ready(reader: RecordReader, planned: PlannedPackage) -> None:
-    """A package starts when all that it waits for is DONE."""
+    """Refuse to start a package before its dependencies are DONE."""
     states = {row.id: row.state for row in reader.packages(planned.package.feature_slug)}
     missing = sorted(name for name in planned.waits_for if states.get(name) != PackageState.DONE)
 
@@ -258,10 +244,7 @@ def refuse_if_not_ready(reader: RecordReader, planned: PlannedPackage) -> None:
 
 
 def find_package_phase(reader: RecordReader, feature: str) -> str:
-    """The phase that a feature's packages are carried out in.
-
-    Without a workflow, that of the shipped ones.
-    """
+    """Return the phase in which a feature's packages run; without a workflow, the default one."""
     phases = next((row.phases.split() for row in reader.workflows() if row.feature == feature), [])
     return next(
         (key for key in phases if get_phase(key).work is PhaseWork.PACKAGES), "06-implementation"
@@ -269,7 +252,7 @@ def find_package_phase(reader: RecordReader, feature: str) -> str:
 
 
 class PackageReport(NamedTuple):
-    """Where a package stands when the dispatcher stops."""
+    """The state of a package when the dispatcher stops."""
 
     package: str
     feature: str
@@ -279,7 +262,7 @@ class PackageReport(NamedTuple):
     commit: str
     reason: str
     remediation: str
-    # Of the pull request that there is; what an agent says of one is a claim
+    # of the real pull request; a URL from an agent is only a claim
     pr_url: str = ""
 
     @property

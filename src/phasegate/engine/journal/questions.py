@@ -1,6 +1,6 @@
-"""What agents ask people from inside their jobs, as the record has it.
+"""Read the questions of agents to the user from the record.
 
-`status` loads it, so it loads little.
+`phasegate status` imports this module, so it has few imports.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ QUESTION_ANSWERED = "question.answered"
 
 
 class AgentQuestion(NamedTuple):
-    """What an agent asks a person from inside its job.
-
-    `answer` is None while nobody has answered.
-    """
+    """A question of an agent to the user. `answer` is None until it is answered."""
 
     id: str
     feature: str
-    # Its package; empty for a job of the whole feature
+    # package of the agent; empty for a job of the feature
     work: str
     job: str
     text: str
@@ -34,46 +31,41 @@ class AgentQuestion(NamedTuple):
 
 
 def read_questions(reader: StoreReader, feature: str) -> tuple[AgentQuestion, ...]:
-    """What agents of a feature have asked, with the answers, in the order of asking."""
-    found: dict[str, AgentQuestion] = {}
+    """Return the questions of a feature's agents with their answers, oldest first."""
+    questions: dict[str, AgentQuestion] = {}
 
     for recorded in reader.events_of_kinds(feature, QUESTION_ASKED, QUESTION_ANSWERED):
-        said = parse_json(recorded.payload.decode("utf-8", "replace"))
-        if not isinstance(said, dict):
+        data = parse_json(recorded.payload.decode("utf-8", "replace"))
+        if not isinstance(data, dict):
             continue
 
-        id_ = str(said.get("id", ""))
+        id_ = str(data.get("id", ""))
+        text = str(data.get("text", ""))
         if recorded.kind == QUESTION_ASKED:
-            work, job, text = (str(said.get(name, "")) for name in ("work", "job", "text"))
-            options = tuple(str(one) for one in said.get("options", ()))
-            found[id_] = AgentQuestion(
+            questions[id_] = AgentQuestion(
                 id=id_,
                 feature=feature,
-                work=work,
-                job=job,
+                work=str(data.get("work", "")),
+                job=str(data.get("job", "")),
                 text=text,
-                options=options,
+                options=tuple(str(option) for option in data.get("options", ())),
                 asked=recorded.ts,
             )
-        elif id_ in found:
-            by = said.get("by")
-            if isinstance(by, dict):
-                person = str(by.get("person", ""))
-            else:
-                person = ""
+        elif id_ in questions:
+            by = data.get("by")
+            user = str(by.get("person", "")) if isinstance(by, dict) else ""
+            questions[id_] = questions[id_]._replace(answer=text, by=user)
 
-            found[id_] = found[id_]._replace(answer=str(said.get("text", "")), by=person)
-
-    return tuple(found.values())
+    return tuple(questions.values())
 
 
 def read_open_questions(reader: StoreReader, feature: str) -> tuple[AgentQuestion, ...]:
-    """Those that nobody has answered."""
+    """Return the questions of a feature that are not answered."""
     return tuple(one for one in read_questions(reader, feature) if one.answer is None)
 
 
 def read_all_open_questions(reader: StoreReader) -> tuple[AgentQuestion, ...]:
-    """The open questions of every feature that has not ended, with a workflow or without."""
+    """Return the open questions of all features that have not ended."""
     ended = {row.feature for row in reader.workflows() if row.stage in ENDED_STAGE_NAMES}
     return tuple(
         one

@@ -1,9 +1,7 @@
-"""The journal of a unit of work, a feature or a package.
+"""The journal of a unit of work, a feature or a package: its events, state and step durations.
 
-Its events, where they lead, and how long each step took.
-
-Every record is one durable step. Only whoever holds the unit's lock writes; others may write about
-other units of the same feature meanwhile.
+Every append is one durable step. Only the holder of the unit's lock writes its events; others may
+append events about other units of the same feature at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ E = TypeVar("E")
 
 
 class DueStep(NamedTuple):
-    """The step that a unit of work is at."""
+    """The current step of a unit of work."""
 
     phase: str
     step: str
@@ -30,7 +28,7 @@ class DueStep(NamedTuple):
 
 
 class Transition(NamedTuple, Generic[S, E]):
-    """An event, and where the unit stood before and stands after it."""
+    """An event with the states before and after it."""
 
     before: S | None
     event: E
@@ -38,7 +36,7 @@ class Transition(NamedTuple, Generic[S, E]):
 
 
 class WorkUnit(Protocol[S, E]):
-    """A feature or a package, as its journal must know it."""
+    """A feature or a package: how its events are encoded and folded."""
 
     @property
     def slug(self) -> str: ...
@@ -48,7 +46,7 @@ class WorkUnit(Protocol[S, E]):
         """The package; empty for a feature."""
 
     def read_event(self, recorded: RecordedEvent) -> E | None:
-        """The event that a record of the journal is, if it is one of this unit."""
+        """Decode an event of this unit; None for other entries."""
 
     def encode_event(self, event: E) -> NewEvent: ...
 
@@ -57,16 +55,16 @@ class WorkUnit(Protocol[S, E]):
     def apply(self, state: S | None, event: E) -> S: ...
 
     def make_rows(self, transitions: Sequence[Transition[S, E]], ts: str) -> Iterable[NewEvent]:
-        """What else is to be recorded with these events: rows that they change."""
+        """Make the row events that are recorded together with these transitions."""
 
     def find_due_step(self, state: S) -> DueStep | None:
-        """The step that time is spent on now; None where nothing is done before a person says so."""
+        """Return the step that is due; None while the unit waits for the user."""
 
 
 class UnitJournal(Generic[S, E]):
-    """One unit's events and the state that they make.
+    """The events of one unit and the state that they fold to.
 
-    `heard` is told of each record, `noted` of each notice.
+    `on_recorded` is called for every append, `on_notice` for every notice.
     """
 
     def __init__(
@@ -91,12 +89,12 @@ class UnitJournal(Generic[S, E]):
 
     @property
     def state(self) -> S:
-        assert self._state is not None, "nothing was started"
+        assert self._state is not None, "the unit is not started"
         return self._state
 
     @property
     def due_step(self) -> DueStep | None:
-        """The step that time is spent on now."""
+        """The step that is due; None while the unit waits for the user."""
         return self.unit.find_due_step(self.state)
 
     @property
@@ -104,7 +102,7 @@ class UnitJournal(Generic[S, E]):
         return self._state is not None
 
     def reload(self) -> None:
-        """Take in what is on record: an interrupted step may be, or may not."""
+        """Read the state from the record: an interrupted append may or may not be in it."""
         recorded = list(self._journal.events(self.unit.slug))
         self._seq = recorded[-1].seq if recorded else 0
         self._state = self.unit.fold(
@@ -112,7 +110,7 @@ class UnitJournal(Generic[S, E]):
         )
 
     def start_timing(self) -> None:
-        """From now on record how long each step takes."""
+        """Record the duration of every step from now on."""
         self._is_timing = True
         self._restart_step_timer(self._clock.monotonic_s(), format_timestamp(self._clock.time_s()))
 
@@ -122,54 +120,54 @@ class UnitJournal(Generic[S, E]):
         rows: Sequence[NewEvent] = (),
         command_durations_s: Mapping[str, float] | None = None,
     ) -> S:
-        """Append what happened as one durable step, with what is to be told, and take it in."""
-        taken: list[Transition[S, E]] = []
+        """Append events, rows and queued notices as one durable step; return the new state."""
+        transitions: list[Transition[S, E]] = []
         state = self._state
         for event in events:
             after = self.unit.apply(state, event)
-            taken.append(Transition(state, event, after))
+            transitions.append(Transition(state, event, after))
             state = after
 
         ts = format_timestamp(self._clock.time_s())
-        own = [*map(self.unit.encode_event, events), *rows, *self.unit.make_rows(taken, ts)]
-        is_next = (
+        entries = [
+            *map(self.unit.encode_event, events),
+            *rows,
+            *self.unit.make_rows(transitions, ts),
+            *self._drain_notices(),
+        ]
+        step_changed = (
             self._is_timing
             and state is not None
             and self.unit.find_due_step(state) != self._timed_step
         )
-        moment_s = self._clock.monotonic_s()
-        self._append(
-            ts,
-            [
-                *own,
-                *self._drain_notices(),
-                *(self._make_timing(moment_s, command_durations_s) if is_next else ()),
-            ],
-        )
+        now_s = self._clock.monotonic_s()
+        if step_changed:
+            entries += self._make_timing(now_s, command_durations_s)
+        self._append(ts, entries)
 
         self._state = state
-        if is_next:
-            # The record itself is part of what follows
-            self._restart_step_timer(moment_s, ts)
+        if step_changed:
+            # The time of the append counts for the next step
+            self._restart_step_timer(now_s, ts)
 
-        self._on_recorded(taken)
+        self._on_recorded(transitions)
         return self.state
 
     def queue_notices(self, *texts: str) -> None:
-        """Have something told with the next record."""
+        """Report notices, and record them with the next append."""
         self._notices += texts
         for text in texts:
             self._on_notice(text)
 
     def notify(self, *texts: str) -> None:
-        """Have something told at once: what follows may take long."""
+        """Report and record notices immediately, because the next step may take long."""
         self.queue_notices(*texts)
         self._append(format_timestamp(self._clock.time_s()), self._drain_notices())
 
     @contextmanager
     def finish_on_exit(self) -> Iterator[None]:
-        """Record what waits, and the time of a step that is not done, when a run ends, is stopped
-        or fails.
+        """Record queued notices and the duration of the current step when a run ends, is stopped or
+        fails.
         """
         with self.finish_on_error():
             yield
@@ -177,28 +175,28 @@ class UnitJournal(Generic[S, E]):
 
     @contextmanager
     def finish_on_error(self) -> Iterator[None]:
-        """The same where what is done here is stopped or fails."""
+        """Do the same as `finish_on_exit`, but only if the run is stopped or fails."""
         try:
             yield
         except (Interrupted, PhasegateError):
-            # The one that ended the run is told
+            # The error that ended the run is more important than one from here
             with suppress(PhasegateError):
                 self._finish()
             raise
 
     def _finish(self) -> None:
-        waiting = [
-            *self._drain_notices(),
-            *(self._make_timing(self._clock.monotonic_s()) if self._is_timing else ()),
-        ]
+        entries = self._drain_notices()
+        if self._is_timing:
+            entries += self._make_timing(self._clock.monotonic_s())
+
         self._is_timing = False
-        if waiting:
-            self._append(format_timestamp(self._clock.time_s()), waiting)
+        if entries:
+            self._append(format_timestamp(self._clock.time_s()), entries)
 
     def _drain_notices(self) -> list[NewEvent]:
-        waiting = self._notices
+        texts = self._notices
         self._notices = []
-        return [encode_notice(self.unit.work, text) for text in waiting]
+        return [encode_notice(self.unit.work, text) for text in texts]
 
     def _make_timing(
         self, now_s: float, command_durations_s: Mapping[str, float] | None = None
@@ -206,18 +204,16 @@ class UnitJournal(Generic[S, E]):
         if self._timed_step is None:
             return []
 
-        took_s = round(now_s - self._step_started_s, 3)
-        return [
-            encode_step_timed(
-                StepTimed(
-                    self.unit.work,
-                    *self._timed_step,
-                    self._step_started_at,
-                    took_s,
-                    command_durations_s or {},
-                )
-            )
-        ]
+        timed = StepTimed(
+            work=self.unit.work,
+            phase=self._timed_step.phase,
+            step=self._timed_step.step,
+            round=self._timed_step.round,
+            started=self._step_started_at,
+            duration_s=round(now_s - self._step_started_s, 3),
+            parts=command_durations_s or {},
+        )
+        return [encode_step_timed(timed)]
 
     def _restart_step_timer(self, started_s: float, started_at: str) -> None:
         if self._state is not None:
@@ -228,9 +224,9 @@ class UnitJournal(Generic[S, E]):
         self._step_started_at = started_at
 
     def _append(self, ts: str, events: Sequence[NewEvent]) -> None:
-        """Append behind what this journal has seen.
+        """Append after the last event that this journal has read.
 
-        What others put there meanwhile must not be of this unit.
+        Other writers may have appended since, but not events of this unit.
         """
         while True:
             try:
