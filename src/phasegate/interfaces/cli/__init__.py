@@ -108,7 +108,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "plan",
         "Load the work packages of a feature, or show their dependencies.",
     ),
-    "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would be sent."),
+    "prompt": ("prompt", "prompt", "Show the exact prompt that an agent would get."),
     "report": ("report", "report", "Write a self-contained HTML report of a feature."),
     "resolve": ("workflow", "resolve", "Record how a blocker was resolved."),
     "retry": ("workflow", "retry", "Start another round of the phase after a failed gate."),
@@ -142,9 +142,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 COMPLETION_VARIABLE = "_PHASEGATE_COMPLETE"
 # Sections of the help page. Commands in no section are listed as tools.
 SECTIONS = {
-    "A feature": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
-    "Step by step": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
-    "Look": (
+    "Features": ("init", "run", "status", "stop", "resolve", "back", "complete", "cancel"),
+    "Single steps": ("start", "gate", "advance", "retry", "escalate", "dispatch", "sync"),
+    "Inspection": (
         "show",
         "board",
         "report",
@@ -157,7 +157,7 @@ SECTIONS = {
         "worktree",
         "demo",
     ),
-    "Set up": (
+    "Setup and integration": (
         "check",
         "discover",
         "agents",
