@@ -234,7 +234,9 @@ def test_hostile_text_does_nothing_in_a_browser(browser: Any, run: FeatureRun) -
             orders.start_workflow(run.project, store, TYPE, f"{number} {text}")
             for number, text in enumerate(PAYLOADS)
         ]
-        orders.escalate_feature(run.project, store, slugs[0], " ".join(PAYLOADS))
+        orders.execute_order(
+            run.project, store, slugs[0], orders.OrderRequest("escalate", " ".join(PAYLOADS))
+        )
     with BoardClient(run.root) as board:
         tab = Tab(browser, board)
         requests: list[str] = []

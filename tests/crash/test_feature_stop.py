@@ -278,7 +278,7 @@ def blocked(tmp_path: Path) -> FeatureRun:
     run = make_feature_run(tmp_path)
     with open_project_store(run.project) as store:
         orders.start_workflow(run.project, store, TYPE, DESCRIPTION)
-        orders.escalate_feature(run.project, store, SLUG, "look here")
+        orders.execute_order(run.project, store, SLUG, orders.OrderRequest("escalate", "look here"))
     return run
 
 

@@ -110,7 +110,7 @@ def test_an_order_counts_for_what_the_page_showed_and_once(run: FeatureRun) -> N
     run.command("start", TYPE, DESCRIPTION)
     with BoardClient(run.root) as board:
         shown = board.seq(PAGE)
-        assert board.post(f"{PAGE}/order/escalate", seq=shown).status == 404  # it needs a reason
+        assert board.post(f"{PAGE}/order/escalate", seq=shown).status == 409  # it needs a reason
         assert board.post(f"{PAGE}/order/escalate", seq="x", text="look").status == 404
         assert board.post(f"{PAGE}/order/delete", seq=shown, text="look").status == 404
         assert (
@@ -181,7 +181,9 @@ def test_fifty_texts_that_would_be_markup_are_text_on_every_page(run: FeatureRun
             orders.start_workflow(project, store, TYPE, f"{number} {text}")
             for number, text in enumerate(PAYLOADS)
         ]
-        orders.escalate_feature(project, store, slugs[0], " ".join(PAYLOADS))
+        orders.execute_order(
+            project, store, slugs[0], orders.OrderRequest("escalate", " ".join(PAYLOADS))
+        )
     assert len({*PAYLOADS}) == 50
     naive = [
         Markup(f'<p title="{text}">{text}</p>') for text in PAYLOADS

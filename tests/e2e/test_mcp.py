@@ -88,9 +88,9 @@ def test_a_feature_goes_from_its_start_to_its_merge_and_a_person_confirms_the_me
 @pytest.mark.parametrize(
     ("person", "why"),
     [
-        (None, "tester 1.2 cannot ask a person"),
+        (None, "tester 1.2 cannot ask its user"),
         (declines, "the answer was decline"),
-        (accepts_blindly, "no person has read the question"),
+        (accepts_blindly, "no user has read the question"),
     ],
 )
 def test_what_no_person_confirms_is_not_done_and_is_on_record(
@@ -99,7 +99,7 @@ def test_what_no_person_confirms_is_not_done_and_is_on_record(
     run.command("start", TYPE, DESCRIPTION)
     with McpClient(run.root, version=version, person=person) as client:  # type: ignore[arg-type]
         assert "back needs a phase" in client.refusal("decide", order="back", text="x")
-        assert "does not take back now" in client.refusal(
+        assert "does not allow back now" in client.refusal(
             "decide", order="back", phase="06", text="x"
         )
         said = client.refusal("decide", order="cancel", text='it is "late"')
@@ -167,8 +167,8 @@ def test_a_person_takes_a_feature_back_through_the_server_too(run: FeatureRun) -
             "decide", order="back", phase="requirements", text="be polite", feature="001"
         )["now"]
         assert (now["phase"], now["stage"]) == ("01-requirements", "working")
-        assert "take the feature back to an earlier phase, requirements" in client.asked[0]
-        assert "on record: be polite" in client.asked[0]
+        assert "return the feature to an earlier phase, requirements" in client.asked[0]
+        assert "text to record: be polite" in client.asked[0]
         run.command("start", TYPE, "Another")
         assert (
             f"several features are active\nhint: choose with --feature: {SLUG}"
@@ -263,7 +263,7 @@ def test_lines_that_are_no_messages_get_an_error_each_and_harm_nothing(run: Feat
             b'{"id": 5, "method": "ping"}': -32600,
             b'{"jsonrpc": "2.0", "id": null, "method": "ping"}': -32600,
             b'{"jsonrpc": "2.0", "id": 900, "method": "ping", "params": []}': -32600,
-            b"[" * 100_000: -32700,
+            b"[" * 100_000: -32600,
             b" " * (MAX_LINE_BYTES + 10) + b"{}": -32600,
         }.items():
             client.write(line + b"\n")

@@ -32,11 +32,10 @@ from phasegate.agents.acp.permission import (
     choose_option,
     get_refusal_reason,
 )
-from phasegate.agents.acp.wire import AcpConnection, AcpMessage
+from phasegate.agents.acp.wire import AcpConnection
+from phasegate.core.text.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcMessage
 from phasegate.typed import read_json
 
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
 RESOURCE_NOT_FOUND = -32002
 REFUSED = -32001
 # Of one line of ours
@@ -153,7 +152,7 @@ class AcpClient:
             "fs/write_text_file": self._handle_write,
         }
 
-    def handle_message(self, message: AcpMessage) -> None:
+    def handle_message(self, message: RpcMessage) -> None:
         """Answer a request, note a notification. A response that nobody waits for is nothing."""
         if message.method is UNSET:
             return

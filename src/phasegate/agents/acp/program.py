@@ -31,12 +31,12 @@ from phasegate.agents.acp.wire import (
     AcpConnection,
     AcpProtocolError,
     AcpReceiveTimeout,
-    AcpRpcError,
     AcpStopRequested,
 )
 from phasegate.agents.program_launch import MCP_SERVER_COMMAND
 from phasegate.agents.stream.line import to_token_count
 from phasegate.core.paths.scope import Scope
+from phasegate.core.text.jsonrpc import RpcErrorObject
 from phasegate.typed import read_json
 
 PROTOCOL_VERSION = 1
@@ -61,7 +61,7 @@ Answer = TypeVar("Answer")
 class AcpRequestFailed(Exception):
     """A request of ours was answered with an error."""
 
-    def __init__(self, error: AcpRpcError) -> None:
+    def __init__(self, error: RpcErrorObject) -> None:
         super().__init__(_format_error(error))
         self.error = error
 
@@ -429,7 +429,7 @@ def _read_usage(turn: AcpPromptResult, cost_usd: float | None) -> AcpUsage:
         return AcpUsage(cost_usd=cost_usd)
 
 
-def _format_error(error: AcpRpcError) -> str:
+def _format_error(error: RpcErrorObject) -> str:
     """The message of an error, and what its data adds: agents put the cause there."""
     data = bytes(error.data).decode("utf-8", "replace")
     if data in ("null", "{}"):

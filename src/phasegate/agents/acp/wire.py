@@ -16,10 +16,12 @@ import time
 from collections import deque
 from contextlib import suppress
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType
-
-from phasegate.typed import read_json
+from phasegate.core.text.jsonrpc import (
+    InvalidRpcMessage,
+    RpcMessage,
+    decode_message,
+    encode_message,
+)
 
 MAX_MESSAGE_BYTES = 16 * 1024**2
 # Answers that the agent has asked for and does not take
@@ -27,7 +29,6 @@ MAX_PENDING_BYTES = 64 * 1024**2
 _CHUNK_BYTES = 1 << 16
 _MAX_QUOTED_BYTES = 120
 _KILL_TIMEOUT_S = 3.0
-NO_PARAMS = Raw(b"{}")
 
 
 class AcpProtocolError(Exception):
@@ -44,25 +45,6 @@ class AcpAgentExited(Exception):
 
 class AcpStopRequested(Exception):
     """We were sent SIGTERM; raised once."""
-
-
-class AcpRpcError(msgspec.Struct, frozen=True):
-    """Why a request failed."""
-
-    code: int
-    message: str = ""
-    data: Raw = Raw(b"null")
-
-
-class AcpMessage(msgspec.Struct, frozen=True):
-    """A request (method and id), a notification (method alone) or a response (id alone)."""
-
-    jsonrpc: str
-    id: int | str | UnsetType | None = UNSET
-    method: str | UnsetType = UNSET
-    params: Raw = NO_PARAMS
-    result: Raw | UnsetType = UNSET
-    error: AcpRpcError | UnsetType = UNSET
 
 
 class AcpConnection:
@@ -100,11 +82,11 @@ class AcpConnection:
 
     def send(self, message: dict[str, object]) -> None:
         """Queue a message; it is written while we wait for the next one."""
-        self._pending_output += msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n"
+        self._pending_output += encode_message(message)
         if len(self._pending_output) > MAX_PENDING_BYTES:
             raise AcpProtocolError("it does not read what it asks for")
 
-    def receive(self, deadline_s: float | None = None) -> AcpMessage:
+    def receive(self, deadline_s: float | None = None) -> RpcMessage:
         """The next message; `deadline_s` is a time of the monotonic clock."""
         # However much else it says
         if deadline_s is not None and time.monotonic() > deadline_s:
@@ -238,21 +220,13 @@ def _drain(descriptor: int) -> bool:
         return False
 
 
-def _parse_message(line: bytes) -> AcpMessage:
+def _parse_message(line: bytes) -> RpcMessage:
     try:
-        message = read_json(line, AcpMessage)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+        return decode_message(line)
+    except InvalidRpcMessage:
         raise AcpProtocolError(
             f"it wrote what is not a message of the protocol: {_quote_line(line)}"
         ) from None
-
-    is_response = message.method is UNSET and (message.result is UNSET) != (message.error is UNSET)
-    if message.jsonrpc != "2.0" or not (is_response or message.method is not UNSET):
-        raise AcpProtocolError(
-            f"it wrote what is not a message of the protocol: {_quote_line(line)}"
-        )
-
-    return message
 
 
 def _quote_line(line: bytes) -> str:

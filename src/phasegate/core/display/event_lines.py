@@ -13,10 +13,12 @@ from phasegate.core.machine import feature_events as events
 from phasegate.core.machine import package_events
 from phasegate.core.machine.feature_machine import apply_or_refuse, decide_feature_actions
 from phasegate.core.machine.feature_state import Feature, FeatureAction, Step
+from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.machine.package_events import JobEndKind
 from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
 from phasegate.core.workflow.gate import GateOutcome
 from phasegate.core.workflow.lifecycle import Refusal, Stage, build_state_view
+from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.workflows import gate_name, resolve_display_name
 
 _MAX_REASON_CHARS = 300
@@ -303,21 +305,14 @@ def select_open_findings(feature: Feature) -> str:
 
 
 def list_allowed_orders(feature: Feature) -> tuple[str, ...]:
-    """What a person may order now, by the name of the command."""
-    asked: dict[str, events.AnyFeatureEvent] = {
-        "advance": events.Advanced(),
-        "retry": events.Retried(),
-        "resolve": events.Resolved("how"),
-        "back": events.WentBack(feature.workflow.phases[0], "why"),
-        "complete": events.CompletionRequested(),
-        "escalate": events.Escalated("why"),
-        "cancel": events.Cancelled("why"),
-    }
-
+    """Return the names of the commands that the user may order now."""
+    first_phase = feature.workflow.phases[0]
     orders = tuple(
         name
-        for name, event in asked.items()
-        if not isinstance(apply_or_refuse(feature, event), Refusal)
+        for name in ORDERS
+        if not isinstance(
+            apply_or_refuse(feature, build_order_event(name, "text", first_phase)), Refusal
+        )
     )
     if decide_feature_actions(feature)[:1] != (FeatureAction(Step.STOP),):
         return ("run", *orders)

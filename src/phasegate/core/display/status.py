@@ -11,6 +11,7 @@ from typing import NamedTuple
 from phasegate.core.display.next_steps import next_steps
 from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
 from phasegate.core.text.visible import escape_unprintable
+from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.workflows import UNMERGED_WORKFLOWS, gate_name, resolve_display_name
 
 TYPE_CHECKING = False
@@ -44,17 +45,7 @@ STATE_COLUMNS = ("PLANNED", "DOING", "FOR_REVIEW", "DONE", "BLOCKED")
 MIN_COLUMNS_WIDTH = 76
 ENDED_STAGE_NAMES = ("completed", "cancelled")
 # Orders that hold the lock of a feature only for a moment. Any other holder works on it.
-SHORT_ORDERS = (
-    "start",
-    "advance",
-    "retry",
-    "resolve",
-    "back",
-    "escalate",
-    "cancel",
-    "complete",
-    "note",
-)
+SHORT_ORDERS = ("start", *ORDERS, "note")
 # Kind of the journal entries that hold notices to the user
 NOTICE_KIND = "notice.given"
 # Prefix of the notice that gives the reason why a run failed

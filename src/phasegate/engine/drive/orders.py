@@ -10,26 +10,21 @@ import unicodedata
 from typing import NamedTuple
 
 from phasegate.core.machine.feature_events import (
-    Advanced,
     AnyFeatureEvent,
-    Cancelled,
-    CompletionRequested,
-    Escalated,
     FeatureLimits,
     PhasePlan,
-    Resolved,
-    Retried,
     Started,
-    WentBack,
 )
 from phasegate.core.machine.feature_machine import apply_or_refuse
 from phasegate.core.machine.feature_outcomes import evaluate_phase_gate
 from phasegate.core.machine.feature_state import STEPS_BY_WORK, Feature, Step
+from phasegate.core.machine.order_events import build_order_event
 from phasegate.core.machine.package_events import MAX_LOSSES
 from phasegate.core.text.finding import suggest_closest
 from phasegate.core.workflow import lifecycle
 from phasegate.core.workflow.gate import GateResult
 from phasegate.core.workflow.lifecycle import Refusal, Stage
+from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.core.workflow.phases import PhaseWork, get_phase, required_artifacts
 from phasegate.core.workflow.workflows import WORKFLOWS, is_phase_named, workflow_noun
@@ -54,7 +49,6 @@ from phasegate.workspace.checkout_lifecycle import ensure_feature_branch
 from phasegate.workspace.refs import BRANCH_PREFIX
 from phasegate.workspace.repository import read_refs
 
-ORDERS_NEEDING_TEXT = ("resolve", "back", "escalate", "cancel")
 _MAX_SLUG_WORDS = 5
 _MAX_SLUG_CHARS = 48
 
@@ -130,65 +124,10 @@ def _refresh_state_view(project: Project, store: RunRecord, slug: str) -> None:
         write_state_view(project.root, feature.workflow if feature else None)
 
 
-def advance_phase(
-    project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN
-) -> Feature:
-    """Advance to the next phase after a passed gate."""
-    return _lock_and_record(project, store, slug, "advance", Advanced(by))
-
-
-def retry_phase(
-    project: Project, store: RunRecord, slug: str, by: OrderOrigin = UNKNOWN_ORIGIN
-) -> Feature:
-    """Start another round of the phase after a failed gate."""
-    return _lock_and_record(project, store, slug, "retry", Retried(by))
-
-
-def escalate_feature(
-    project: Project, store: RunRecord, slug: str, reason: str, by: OrderOrigin = UNKNOWN_ORIGIN
-) -> Feature:
-    """Block a feature until the user resolves it."""
-    return _lock_and_record(project, store, slug, "escalate", Escalated(reason, by=by))
-
-
-def resolve_blocker(
-    project: Project, store: RunRecord, slug: str, resolution: str, by: OrderOrigin = UNKNOWN_ORIGIN
-) -> Feature:
-    """Resolve a blocker, so that the blocked step is tried again."""
-    return _lock_and_record(project, store, slug, "resolve", Resolved(resolution, by))
-
-
-def return_to_phase(
-    project: Project,
-    store: RunRecord,
-    slug: str,
-    phase: str,
-    reason: str,
-    by: OrderOrigin = UNKNOWN_ORIGIN,
-) -> Feature:
-    """Return to an earlier phase, given by key, number or name.
-
-    Its gate and the later ones must pass again.
-    """
-    return _lock_and_record(
-        project, store, slug, "back", WentBack(_find_phase_key(store, slug, phase), reason, by)
-    )
-
-
 def _find_phase_key(reader: RecordReader, slug: str, phase: str) -> str:
     feature = read_feature(reader, slug)
     keys = feature.workflow.phases if feature else ()
     return next((key for key in keys if is_phase_named(key, phase)), phase)
-
-
-def cancel_workflow(
-    project: Project, store: RunRecord, slug: str, reason: str, by: OrderOrigin = UNKNOWN_ORIGIN
-) -> tuple[str, ...]:
-    """Cancel a workflow without a merge; return the branches that are kept."""
-    feature = _lock_and_record(project, store, slug, "cancel", Cancelled(reason, by))
-    names = list_work_names(feature)
-    remove_checkouts(project, slug, names)
-    return tuple(list_feature_branches(project, slug, names))
 
 
 class OrderRequest(NamedTuple):
@@ -206,41 +145,33 @@ def execute_order(
     order: OrderRequest,
     by: OrderOrigin = UNKNOWN_ORIGIN,
     seen_seq: int | None = None,
-) -> None:
-    """Execute an order by name. After `complete`, the next run archives and merges.
+) -> Feature:
+    """Execute an order of `ORDERS`. After `complete`, the next run archives and merges.
 
     `seen_seq` is the last event that the user has seen: the order is refused if the feature has
     changed since.
     """
-    events: dict[str, AnyFeatureEvent] = {
-        "advance": Advanced(by),
-        "retry": Retried(by),
-        "resolve": Resolved(order.text, by),
-        "back": WentBack(_find_phase_key(store, slug, order.phase), order.text, by),
-        "escalate": Escalated(order.text, by=by),
-        "cancel": Cancelled(order.text, by),
-        "complete": CompletionRequested(by, merges_at_forge(project)),
-    }
+    if order.name not in ORDERS:
+        raise ConfigError(f"unknown order {order.name!r}", f"available: {', '.join(ORDERS)}")
 
-    if order.name not in events:
-        raise ConfigError(f"unknown order {order.name!r}", f"available: {', '.join(events)}")
-
-    if order.name in ORDERS_NEEDING_TEXT and not order.text.strip():
-        raise ConfigError(
-            f"{order.name} needs a text", "describe the resolution or the reason; it is recorded"
-        )
-
-    feature = _lock_and_record(
-        project=project,
-        store=store,
-        slug=slug,
-        command=order.name,
-        event=events[order.name],
-        seen_seq=seen_seq,
+    event = build_order_event(
+        order.name,
+        order.text,
+        _find_phase_key(store, slug, order.phase),
+        by,
+        at_forge=order.name == "complete" and merges_at_forge(project),
     )
+    feature = _lock_and_record(project, store, slug, order.name, event, seen_seq)
 
     if order.name == "cancel":
         remove_checkouts(project, slug, list_work_names(feature))
+
+    return feature
+
+
+def list_kept_branches(project: Project, feature: Feature) -> list[str]:
+    """Return the branches that are left after a feature was cancelled."""
+    return list_feature_branches(project, feature.workflow.feature, list_work_names(feature))
 
 
 def add_notice(project: Project, store: RunRecord, slug: str, text: str) -> None:

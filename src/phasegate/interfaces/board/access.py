@@ -1,10 +1,8 @@
-"""Who gets in.
+"""Access control of the board: a refused request reaches no page and no order.
 
-Stands in front of everything: what it refuses has reached no page and no order.
-
-A browser sends requests on behalf of any page, and names can be made to lead to 127.0.0.1. So the
-host must be ours, a change must come from a page of ours, and everything needs the session that a
-one-time link from the terminal began.
+A browser sends requests on behalf of any page, and host names can be made to resolve to 127.0.0.1.
+So the host must be the board's, a change must come from a page of the board, and every request
+needs the session that was opened with a one-time link from the terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Bytes
 MAX_BODY_BYTES = 64_000
 PAGE_SECRET_HEADER = b"x-phasegate"
 _SAFE_METHODS = ("GET", "HEAD")
@@ -35,9 +32,7 @@ _SECURITY_HEADERS = (
 
 
 class BoardCredentials:
-    """The secrets of one board.
-
-    A link that lets one browser in, its session, and what its pages prove themselves by.
+    """The secrets of one board: one-time sign-in token, session token and page secret.
 
     They are in no file and no environment: an agent on this machine may reach the port.
     """
@@ -54,16 +49,16 @@ class BoardCredentials:
 
     @property
     def sign_in_url(self) -> str:
-        """Lets one browser in, once."""
+        """Return the link that signs in one browser, once."""
         return f"{self.url}/enter?token={self.one_time_token}"
 
     @property
     def cookie_name(self) -> str:
-        """Cookies do not know ports: two boards on one machine must not take each other's."""
+        """Return the cookie name with the port: cookies of two boards on one host must not mix."""
         return f"phasegate_{self.port}"
 
     def consume_token(self, token: str) -> bool:
-        """Whether a token is the one that is open; it is so once."""
+        """Consume the one-time token; True if it matches."""
         if not _is_same_secret(token, self.one_time_token):
             return False
         self.one_time_token = secrets.token_urlsafe(32)
@@ -71,7 +66,7 @@ class BoardCredentials:
 
 
 class AccessMiddleware:
-    """The outermost application."""
+    """The outermost ASGI application: checks each request before the board sees it."""
 
     def __init__(self, app: ASGIApp, credentials: BoardCredentials) -> None:
         self._app = app
@@ -81,10 +76,10 @@ class AccessMiddleware:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
-            # A websocket, of which there is none: the server refuses it
+            # The board has no websockets: the server refuses them
             return None
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_SECURITY_HEADERS]
 
@@ -92,26 +87,24 @@ class AccessMiddleware:
 
         headers = _Headers(scope["headers"])
         if refusal := self._check_request(scope, headers):
-            return await _send_text(guarded, *refusal)
+            return await _send_text(send_with_headers, *refusal)
         if scope["path"] == "/enter":
-            return await self._open_session(scope, guarded)
+            return await self._open_session(scope, send_with_headers)
 
         if not _is_same_secret(
             headers.get_cookie(self._credentials.cookie_name), self._credentials.session_token
         ):
             return await _send_text(
-                guarded, 401, "Open the link that `phasegate board` printed in its terminal."
+                send_with_headers,
+                401,
+                "Open the link that `phasegate board` printed in its terminal.",
             )
 
-        if scope["method"] not in _SAFE_METHODS:
-            body = await _read_body(receive)
-        else:
-            body = b""
-
+        body = b"" if scope["method"] in _SAFE_METHODS else await _read_body(receive)
         if body is None:
-            return await _send_text(guarded, 413, "That is too long.")
+            return await _send_text(send_with_headers, 413, "The request is too long.")
 
-        return await self._app(scope, _replay_body(body, receive), guarded)
+        return await self._app(scope, _replay_body(body, receive), send_with_headers)
 
     def _check_request(self, scope: Scope, headers: _Headers) -> tuple[int, str] | None:
         if headers.get_all(b"host") not in (
@@ -121,16 +114,16 @@ class AccessMiddleware:
             return 403, "This is not the address of the board."
 
         if headers.get_all(b"sec-fetch-site") not in ([], ["same-origin"], ["none"]):
-            return 403, "Another site asks for this."
+            return 403, "The request comes from another site."
         if scope["method"] in _SAFE_METHODS:
             return None
         if headers.get_all(b"origin") != [f"http://{headers.get_all(b'host')[0]}"]:
-            return 403, "Another site asks for this."
+            return 403, "The request comes from another site."
 
         if not _is_same_secret(
             next(iter(headers.get_all(PAGE_SECRET_HEADER)), ""), self._credentials.page_secret
         ):
-            return 403, "This did not come from a page of the board. Load the page again."
+            return 403, "This did not come from a page of the board. Reload the page."
 
         return None
 
@@ -138,11 +131,13 @@ class AccessMiddleware:
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if not self._credentials.consume_token(token):
             return await _send_text(
-                send, 401, "This link was used before. The board's terminal shows the next one."
+                send, 401, "This link was already used. The board's terminal shows a new one."
             )
 
-        print(f"opened in a browser; for another one: {self._credentials.sign_in_url}", flush=True)
-        cookie = f"{self._credentials.cookie_name}={self._credentials.session_token}; HttpOnly; SameSite=Strict; Path=/"
+        credentials = self._credentials
+        print(f"opened in a browser; for another one: {credentials.sign_in_url}", flush=True)
+        session = f"{credentials.cookie_name}={credentials.session_token}"
+        cookie = f"{session}; HttpOnly; SameSite=Strict; Path=/"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
 
@@ -158,13 +153,11 @@ class _Headers:
 
     def get_cookie(self, name: str) -> str:
         try:
-            found = SimpleCookie("; ".join(self.get_all(b"cookie"))).get(name)
+            cookie = SimpleCookie("; ".join(self.get_all(b"cookie"))).get(name)
         except CookieError:
             return ""
 
-        if found:
-            return found.value
-        return ""
+        return cookie.value if cookie else ""
 
 
 def _is_same_secret(given: str, expected: str) -> bool:
@@ -172,7 +165,7 @@ def _is_same_secret(given: str, expected: str) -> bool:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """The whole body; None if it is too long, or the client has gone."""
+    """Read the whole body; None if it is too long, or the client has disconnected."""
     body: bytes = b""
 
     while True:
@@ -188,15 +181,15 @@ async def _read_body(receive: Receive) -> bytes | None:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """The body again, for the application; what comes after it from the client."""
+    """Return a receive function that yields the body again, then further client messages."""
     parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replayed() -> Message:
+    async def replay() -> Message:
         if parts:
             return parts.pop()
         return await receive()
 
-    return replayed
+    return replay
 
 
 async def _send_text(send: Send, status: int, text: str) -> None:

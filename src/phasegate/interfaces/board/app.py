@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from phasegate.core.workflow.orders import ORDERS
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached, stop_runs
 from phasegate.engine.drive.feature import RunOptions, refuse_if_stale
@@ -79,7 +80,6 @@ PAGE_CACHE_TTL_S = 5.0
 MAX_ENTRIES = 100
 MAX_POSITION = 1 << 62
 _MAX_DIGITS = 15
-_RESUMING_ORDERS = ("run", "complete", "resolve", "retry", "advance", "back")
 
 T = TypeVar("T")
 
@@ -559,7 +559,7 @@ def _give_order(board: Board, request: Request, form: dict[str, str]) -> str:
             wanted = orders.OrderRequest(order, form.get("text", "").strip(), form.get("phase", ""))
             orders.execute_order(project, store, slug, wanted, by, seq)
 
-    if order in _RESUMING_ORDERS:
+    if order == "run" or ORDERS[order].resumes:
         start_detached(project, slug, RunOptions(by=by))
 
     return _render_notice(f"{order} of {slug}: done.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from phasegate.engine.drive.orders import ORDERS_NEEDING_TEXT
+from phasegate.core.workflow.orders import ORDERS
 from phasegate.engine.views.feature import FeatureStatusView, FeatureView
 from phasegate.engine.views.overview import PackageCard
 from phasegate.engine.views.spending import FeatureTile, SpendingView, SpentBy
@@ -92,7 +92,9 @@ def build_decision(
     buttons = []
     for order in orders:
         label, question = (text.format(**names) for text in _ORDER_BUTTONS[order])
-        buttons.append(OrderButton(order, label, question, order in ORDERS_NEEDING_TEXT))
+        buttons.append(
+            OrderButton(order, label, question, order in ORDERS and ORDERS[order].needs_text)
+        )
 
     return Decision(
         repository=repository,

@@ -1,4 +1,4 @@
-"""Serves the board on loopback until it is ended."""
+"""The HTTP server of the board, on loopback only."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from phasegate.interfaces.board.access import AccessMiddleware, BoardCredentials
 from phasegate.interfaces.board.app import Board, build_app
 
 MAX_CONNECTIONS = 200
-# For a client to say what it wants
+# A client must send its request within this time
 REQUEST_TIMEOUT_S = 10.0
 
 
 class _IdleTimeoutProtocol(H11Protocol):
-    """Closes a connection that does not come to ask anything.
+    """Closes a connection without a request.
 
-    Many of them would keep everybody else out.
+    Many of them would use up all connections.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -34,19 +34,19 @@ class _IdleTimeoutProtocol(H11Protocol):
 
 
 def open_socket(port: int) -> socket.socket:
-    """A socket on loopback that listens; with 0, on any free port."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Open a listening socket on loopback; port 0 takes any free port."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
     try:
-        found.bind(("127.0.0.1", port))
-        # Before the link is printed: who is quick waits, and is not refused
-        found.listen(MAX_CONNECTIONS)
+        listener.bind(("127.0.0.1", port))
+        # Before the link is printed: an early client waits instead of being refused
+        listener.listen(MAX_CONNECTIONS)
     except OSError:
-        found.close()
+        listener.close()
         raise
 
-    return found
+    return listener
 
 
 def serve_board(
@@ -55,7 +55,7 @@ def serve_board(
     credentials: BoardCredentials,
     on_ready: Callable[[], None],
 ) -> None:
-    """Serve until a signal ends it."""
+    """Serve until a signal arrives."""
     board = Board(start_root, credentials)
     config = uvicorn.Config(
         AccessMiddleware(build_app(board), credentials),

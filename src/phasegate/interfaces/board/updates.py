@@ -1,10 +1,8 @@
-"""One look at every journal, for all browsers.
+"""Change notifications for all open pages, from one thread that polls every journal.
 
-That something moved is told, merged; who wants it fetches it.
-
-Each event to each client would drown both: 50 clients and 1 000 events a second were 88 % lost. So
-a stream says that something is new, at most four times a second, and the newest state is what the
-page asks for then.
+Sending each event to each client overloads both: with 50 clients and 1 000 events a second, 88 %
+were lost. So a stream only says that something has changed, at most four times a second, and the
+page then fetches the newest state.
 """
 
 from __future__ import annotations
@@ -25,13 +23,11 @@ ListRepositories = Callable[[], Mapping[str, Path]]
 
 
 class UpdateHub:
-    """Looks at the journals of all repositories, and wakes the streams of those that something
-    moved for.
-    """
+    """Polls the journals of all repositories and wakes the streams whose subject has changed."""
 
     def __init__(self, list_repositories: ListRepositories) -> None:
         self._list_repositories = list_repositories
-        # Of a feature, a repository, or everything: when it moved
+        # Last change by (repository, feature); empty strings stand for all of them
         self._revisions: dict[tuple[str, str], int] = {}
         self._counter = 0
         self._stopped = Event()
@@ -39,7 +35,7 @@ class UpdateHub:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin to look; called inside of the event loop that the streams live in."""
+        """Start polling; must be called inside the event loop of the streams."""
         loop = asyncio.get_running_loop()
         self._thread = Thread(
             target=self._poll_journals, args=(loop,), name="board hub", daemon=True
@@ -47,61 +43,64 @@ class UpdateHub:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
 
     def get_revision(self, repository: str = "", feature: str = "") -> int:
-        """A number that grows when a feature, a repository or anything at all has moved."""
+        """Return a number that grows when a feature, a repository or anything has changed."""
         return self._revisions.get((repository, feature), 0)
 
     async def stream_changes(
         self, repository: str, feature: str, last_event_id: str
     ) -> AsyncIterator[bytes]:
-        """The stream of one page. `seen` is the last id that it got, from a stream before."""
-        told = self.get_revision(repository, feature)
-        yield b"retry: 500\n\n" if last_event_id in ("", str(told)) else _encode_change_event(told)
+        """Yield server-sent events for one page; `last_event_id` is from its previous stream."""
+        sent = self.get_revision(repository, feature)
+        is_current = last_event_id in ("", str(sent))
+        yield b"retry: 500\n\n" if is_current else _encode_change_event(sent)
 
         while True:
-            waiting = self._change_event
-            mark = self.get_revision(repository, feature)
+            # Taken before the revision: a change in between sets this event
+            change_event = self._change_event
+            revision = self.get_revision(repository, feature)
 
-            if mark != told:
-                told = mark
-                yield _encode_change_event(told)
+            if revision != sent:
+                sent = revision
+                yield _encode_change_event(sent)
                 await asyncio.sleep(MIN_EVENT_INTERVAL_S)
                 continue
 
             try:
-                await asyncio.wait_for(waiting.wait(), KEEPALIVE_INTERVAL_S)
+                await asyncio.wait_for(change_event.wait(), KEEPALIVE_INTERVAL_S)
             except TimeoutError:
-                yield b": still here\n\n"
+                yield b": keepalive\n\n"
 
     def _poll_journals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread of its own, since SQLite and locks are files."""
+        """Poll in a separate thread: SQLite and locks block on files."""
         open_: dict[str, tuple[Path, StoreReader, ChangeDetector]] = {}
 
         while not self._stopped.wait(POLL_INTERVAL_S):
-            places = self._list_repositories()
-            for name, root in places.items():
+            repositories = self._list_repositories()
+            for name, root in repositories.items():
                 try:
                     if name not in open_ and (reader := open_reader(str(root))) is not None:
                         open_[name] = (root, reader, ChangeDetector(reader))
 
+                    changed = set()
                     if name in open_:
-                        moved = open_[name][2].find_changed_features()
-                    else:
-                        moved = set()
+                        changed = open_[name][2].find_changed_features()
                 except PhasegateError:
-                    # Its page says what is wrong with it
+                    # Its page shows the error
                     open_.pop(name, None)
                     continue
 
-                if moved:
-                    loop.call_soon_threadsafe(self._publish, name, moved)
+                if changed:
+                    loop.call_soon_threadsafe(self._publish, name, changed)
 
-            for name in [name for name, (root, *_) in open_.items() if places.get(name) != root]:
+            for name in [
+                name for name, (root, *_) in open_.items() if repositories.get(name) != root
+            ]:
                 open_.pop(name)[1].__exit__()
 
         for _, reader, _ in open_.values():
@@ -109,11 +108,11 @@ class UpdateHub:
 
     def _publish(self, repository: str, features: set[str]) -> None:
         self._counter += 1
-        for place in (("", ""), (repository, ""), *((repository, feature) for feature in features)):
-            self._revisions[place] = self._counter
-        waiting = self._change_event
+        for subject in (("", ""), (repository, ""), *((repository, name) for name in features)):
+            self._revisions[subject] = self._counter
+        change_event = self._change_event
         self._change_event = asyncio.Event()
-        waiting.set()
+        change_event.set()
 
 
 def _encode_change_event(revision: int) -> bytes:

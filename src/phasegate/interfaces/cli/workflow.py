@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,13 +13,12 @@ from phasegate.core.display.next_steps import next_steps
 from phasegate.core.machine.feature_state import Feature
 from phasegate.core.workflow.gate import GateOutcome
 from phasegate.core.workflow.lifecycle import Stage, build_state_view
-from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.core.workflow.workflows import gate_name
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.feature import RunOptions
+from phasegate.engine.drive.orders import OrderRequest
 from phasegate.engine.fleet.entry import signal_order
 from phasegate.engine.journal.feature import make_feature_option, read_feature
-from phasegate.engine.project.ports import RunRecord
 from phasegate.engine.project.project import Project, Store, open_project, open_project_store
 from phasegate.engine.views.feature import feature_status_view
 from phasegate.engine.views.follow import follow_feature
@@ -42,7 +41,7 @@ def _open_feature(feature: str | None) -> Iterator[tuple[Project, Store, str]]:
 def _run_order(
     feature: str | None,
     as_json: bool,
-    order: Callable[[Project, RunRecord, str, OrderOrigin], Feature],
+    order: OrderRequest,
     fleet: bool = False,
 ) -> int:
     """Execute an order on a feature and print the result. Return the exit code."""
@@ -52,7 +51,7 @@ def _run_order(
     with _open_feature(feature) as (project, store, slug):
         printer = ProgressPrinter(quiet=as_json)
         with follow_feature(store, slug, printer):
-            after = order(project, store, slug, project.make_origin("cli"))
+            after = orders.execute_order(project, store, slug, order, project.make_origin("cli"))
 
         if as_json:
             print_result(feature_status_view(after), "", as_json)
@@ -62,11 +61,7 @@ def _run_order(
     return 0
 
 
-def _send_order_to_fleet(
-    feature: str | None,
-    as_json: bool,
-    order: Callable[[Project, RunRecord, str, OrderOrigin], object],
-) -> int:
+def _send_order_to_fleet(feature: str | None, as_json: bool, order: OrderRequest) -> int:
     """Record an order in the bucket, and stop the step that is running on a worker."""
     # Imports obstore.
     from phasegate.engine.bucket import open_fleet_record
@@ -75,7 +70,7 @@ def _send_order_to_fleet(
     by = project.make_origin("cli")
     with open_fleet_record(project) as record:
         slug = orders.select_feature(project, record, feature)
-        order(project, record, slug, by)
+        orders.execute_order(project, record, slug, order, by)
         # Makes the order visible to every machine.
         record.anchor()
         after = read_feature(record, slug)
@@ -163,7 +158,7 @@ def advance(feature: str | None, fleet: bool, as_json: bool) -> int:
     Examples:
       phasegate advance
     """
-    return _run_order(feature, as_json, orders.advance_phase, fleet)
+    return _run_order(feature, as_json, OrderRequest("advance"), fleet)
 
 
 @click.command()
@@ -177,7 +172,7 @@ def retry(feature: str | None, fleet: bool, as_json: bool) -> int:
     Examples:
       phasegate retry
     """
-    return _run_order(feature, as_json, orders.retry_phase, fleet)
+    return _run_order(feature, as_json, OrderRequest("retry"), fleet)
 
 
 @click.command()
@@ -192,12 +187,7 @@ def escalate(why: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     Examples:
       phasegate escalate "the API key of the payment provider is missing"
     """
-    return _run_order(
-        feature,
-        as_json,
-        lambda project, store, slug, by: orders.escalate_feature(project, store, slug, why, by),
-        fleet,
-    )
+    return _run_order(feature, as_json, OrderRequest("escalate", why), fleet)
 
 
 @click.command()
@@ -215,12 +205,7 @@ def resolve(how: str, feature: str | None, fleet: bool, as_json: bool) -> int:
       phasegate resolve "merged main by hand on the feature's branch"
       phasegate resolve "deployed to staging and checked the dashboards"
     """
-    return _run_order(
-        feature,
-        as_json,
-        lambda project, store, slug, by: orders.resolve_blocker(project, store, slug, how, by),
-        fleet,
-    )
+    return _run_order(feature, as_json, OrderRequest("resolve", how), fleet)
 
 
 @click.command()
@@ -241,14 +226,7 @@ def back(phase: str, why: str, feature: str | None, fleet: bool, as_json: bool) 
       phasegate back design "the totals must be kept per currency"
       phasegate back 06 "errors of the parser need a line number" --feature 001
     """
-    return _run_order(
-        feature,
-        as_json,
-        lambda project, store, slug, by: orders.return_to_phase(
-            project, store, slug, phase, why, by
-        ),
-        fleet,
-    )
+    return _run_order(feature, as_json, OrderRequest("back", why, phase), fleet)
 
 
 @click.command()
@@ -265,22 +243,18 @@ def cancel(reason: str, feature: str | None, fleet: bool, as_json: bool) -> int:
     Examples:
       phasegate cancel --reason "the customer has changed their mind"
     """
+    order = OrderRequest("cancel", reason)
     if fleet:
-        return _send_order_to_fleet(
-            feature,
-            as_json,
-            lambda project, store, slug, by: orders.cancel_workflow(
-                project, store, slug, reason, by
-            ),
-        )
+        return _send_order_to_fleet(feature, as_json, order)
 
     with _open_feature(feature) as (project, store, slug):
         printer = ProgressPrinter(quiet=as_json)
         with follow_feature(store, slug, printer):
-            kept = orders.cancel_workflow(project, store, slug, reason, project.make_origin("cli"))
+            after = orders.execute_order(project, store, slug, order, project.make_origin("cli"))
 
+        kept = orders.list_kept_branches(project, after)
         if as_json:
-            print_result({"feature": slug, "stage": "cancelled", "kept": list(kept)}, "", as_json)
+            print_result({"feature": slug, "stage": "cancelled", "kept": kept}, "", as_json)
             printer.finish()
         else:
             printer.finish((f"kept: {', '.join(kept) or 'no branch'}",))

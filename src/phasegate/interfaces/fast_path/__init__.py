@@ -1,4 +1,1 @@
-"""Commands answered before the command line is imported, because they run often.
-
-Next, init, status.
-"""
+"""`next`, `init` and `status`: they run often, so they do not import the command line."""

@@ -1,6 +1,4 @@
-"""`phasegate init`: answered before the command line is loaded, which would cost more than the
-whole work.
-"""
+"""`phasegate init`: answered without the command line, whose import takes longer than the work."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from phasegate.interfaces.fast_path.next import write_stdout
 def run_fast_path(arguments: list[str]) -> int | None:
     """Prepare the repository around the current folder.
 
-    None when the command line must look at the arguments.
+    None if the command line must handle the arguments.
     """
     if arguments not in ([], ["--json"]):
         return None
@@ -23,30 +21,28 @@ def run_fast_path(arguments: list[str]) -> int | None:
     try:
         setup = prepare_repository(os.getcwd(), os.environ)
     except Exception:
-        # The command line tries again, and knows how to say what is wrong
+        # The command line tries again and reports the error
         return None
 
     return print_setup(setup, as_json=bool(arguments))
 
 
 def print_setup(setup: InitResult, *, as_json: bool) -> int:
-    """Each file and what became of it on stdout; what is to be done before the first run on stderr."""
+    """Print each file with its outcome to stdout, and what to do before a run to stderr."""
     code = write_stdout(_encode_setup(setup) if as_json else _format_setup(setup))
 
     for note in setup.notes:
-        print(
-            f"phasegate: {escape_unprintable(note.what)}\n  hint: {escape_unprintable(note.remedy)}",
-            file=sys.stderr,
-        )
+        print(f"phasegate: {escape_unprintable(note.what)}", file=sys.stderr)
+        print(f"  hint: {escape_unprintable(note.remedy)}", file=sys.stderr)
 
     return code
 
 
 def _format_setup(setup: InitResult) -> str:
     lines = []
-    for made in setup.files:
-        lines.append(f"{escape_unprintable(made.path)}: {made.outcome}")
-        lines += [f"  | {line}".rstrip() for line in made.text.splitlines()]
+    for file in setup.files:
+        lines.append(f"{escape_unprintable(file.path)}: {file.outcome}")
+        lines += [f"  | {line}".rstrip() for line in file.text.splitlines()]
     lines.append(_format_next_step(setup))
     return "".join(f"{line}\n" for line in lines)
 
@@ -54,13 +50,13 @@ def _format_setup(setup: InitResult) -> str:
 def _format_next_step(setup: InitResult) -> str:
     if setup.notes:
         return "Prepared. Before the first run, see below."
-    return "Prepared. Look through both files and commit them. Then see what the checks say: phasegate check"
+    return "Prepared. Review and commit both files. Then run the checks: phasegate check"
 
 
 def _encode_setup(setup: InitResult) -> str:
     from json import dumps
 
-    files = [{"path": made.path, "outcome": made.outcome} for made in setup.files]
+    files = [{"path": file.path, "outcome": file.outcome} for file in setup.files]
     notes = [note._asdict() for note in setup.notes]
     data = {
         "root": setup.root,

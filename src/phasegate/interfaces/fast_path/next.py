@@ -1,7 +1,4 @@
-"""`phasegate next`: read one file, print the block or nothing.
-
-Answered before the command line is loaded.
-"""
+"""`phasegate next`: reads one file and prints the block or nothing, without the command line."""
 
 from __future__ import annotations
 
@@ -11,31 +8,31 @@ import sys
 from phasegate.core.display.next_steps import EVENTS, next_steps
 from phasegate.engine.project.active_state import read_active_state
 
-# What agent programs take from a hook: a message for the person, or context for the agent.
+# JSON key that an agent program reads from a hook: a message for the user, or context for the agent
 HOOK_FORMATS = {"message": "systemMessage", "context": "additional_context"}
 
 
 def run_fast_path(arguments: list[str]) -> int | None:
     """Print the block for these arguments.
 
-    None when the command line must look at them (help, mistakes, --json).
+    None if the command line must handle them (help, mistakes, --json).
     """
     options = _parse_options(arguments)
     if options is None:
         return None
 
-    event, phase, form = options
+    event, phase, hook_format = options
     block = read_current_block(event, phase)
     if block:
-        return write_stdout(format_for_hook(block, form))
+        return write_stdout(format_for_hook(block, hook_format))
 
     return 0
 
 
 def format_for_hook(block: str, hook_format: str | None) -> str:
-    """The block as an agent program's hook must print it: a JSON object.
+    """Format the block for the hook of an agent program: a JSON object.
 
-    Printable ASCII needs little escaping.
+    The block is printable ASCII, which needs little escaping.
     """
     if hook_format is None:
         return block
@@ -47,18 +44,18 @@ def format_for_hook(block: str, hook_format: str | None) -> str:
 
 
 def read_current_block(event: str | None, phase: str | None) -> str | None:
-    """The block for the repository around the current folder."""
+    """Return the block for the repository around the current folder."""
     try:
         state = read_active_state(os.getcwd())
     except OSError:
-        # The folder was removed under us
+        # The current folder was removed
         state = None
 
     return next_steps(state, event, phase)
 
 
 def _parse_options(arguments: list[str]) -> tuple[str | None, str | None, str | None] | None:
-    """Event, phase and form, when the arguments are one plain well-formed option or none."""
+    """Return event, phase and hook format, if the arguments are one well-formed option or none."""
     if not arguments:
         return None, None, None
 
@@ -81,15 +78,13 @@ def _parse_options(arguments: list[str]) -> tuple[str | None, str | None, str | 
 
 
 def write_stdout(text: str) -> int:
-    """Write in one go; a reader that has gone away is no error of ours, and neither is one that
-    never was.
-    """
+    """Write a text to stdout at once; a closed or missing reader is not an error."""
     try:
         if sys.stdout is not None:
             sys.stdout.write(text)
             sys.stdout.flush()
     except OSError as error:
-        # The interpreter flushes stdout once more at exit and would complain.
+        # The interpreter flushes stdout again at exit and would report the error
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             print(f"phasegate: cannot write: {error.strerror}", file=sys.stderr)

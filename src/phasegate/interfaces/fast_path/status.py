@@ -1,9 +1,6 @@
-"""`phasegate status`: where things stand.
+"""`phasegate status`: answered without the command line, whose import takes longer than the answer.
 
-Asked all day: it reads rows and one file, and loads little else.
-
-The plain question is answered before the command line is loaded, which would cost more than the
-answer.
+It runs all day: it reads rows and one file, and loads little else.
 """
 
 from __future__ import annotations
@@ -24,9 +21,9 @@ _ANSI_COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "bold": 1}
 
 
 def run_fast_path(arguments: list[str]) -> int | None:
-    """Answer the plain question.
+    """Print the status.
 
-    None when the command line must look at the arguments, or say what is wrong.
+    None if the command line must handle the arguments or report an error.
     """
     if arguments not in ([], ["--all"], ["--json"]):
         return None
@@ -34,12 +31,12 @@ def run_fast_path(arguments: list[str]) -> int | None:
     try:
         folder = os.getcwd()
         reader = open_reader(folder)
-        found = build_overview(reader, folder)
-        shown = build_status_page("--all" in arguments)
+        overview = build_overview(reader, folder)
+        page = build_status_page("--all" in arguments)
         if "--json" in arguments:
-            text = encode_view(found)
+            text = encode_view(overview)
         else:
-            text = render_overview(with_dependencies(found, reader, shown), shown)
+            text = render_overview(with_dependencies(overview, reader, page), page)
     except Exception:
         return None
 
@@ -47,14 +44,14 @@ def run_fast_path(arguments: list[str]) -> int | None:
 
 
 def encode_view(view: object) -> str:
-    """A view for programs."""
+    """Encode a view as JSON."""
     from json import dumps
 
     return dumps(to_plain_data(view)) + "\n"
 
 
 def build_status_page(show_all: bool) -> StatusPage:
-    """On a terminal as much as a person takes in; into a file or a pipe all of it."""
+    """Choose what to show: a summary on a terminal, everything in a file or a pipe."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     has_drawing = (
         is_terminal
@@ -65,19 +62,19 @@ def build_status_page(show_all: bool) -> StatusPage:
 
 
 def _detect_width() -> int:
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told):
-        return int(told)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
 
     try:
-        # The last cell would wrap in some
+        # Some terminals wrap after the last cell
         return (os.get_terminal_size(sys.stdout.fileno()).columns or 101) - 1
     except (OSError, ValueError, AttributeError):
         return 100
 
 
 def can_use_colours() -> bool:
-    """Colours go to a terminal, unless the person wants none (no-color.org)."""
+    """Return whether to use colours: on a terminal, unless NO_COLOR is set (no-color.org)."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 

@@ -1,1 +1,1 @@
-"""The MCP server: Phasegate as tools for an agent program."""
+"""The MCP server: offers Phasegate as tools to an agent program."""

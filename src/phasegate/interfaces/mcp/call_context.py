@@ -1,15 +1,16 @@
-"""What the tools are called with, and what all calls of one client share."""
+"""The arguments of the tools, and the state that all calls of one client share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.origin import OrderOrigin
 from phasegate.engine.drive import orders
 from phasegate.engine.journal.feature import read_feature
@@ -19,14 +20,20 @@ from phasegate.engine.views.overview import find_worker
 from phasegate.interfaces.mcp.elicitation import Elicitor, PendingConfirmations
 
 MAX_WAIT_S = 45.0
+ANSWER_ORDER = "answer"
+
+if TYPE_CHECKING:
+    OrderName = str
+else:
+    OrderName = Literal[(*ORDERS, ANSWER_ORDER)]
 
 
 class ToolArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a tool is called with."""
+    """Arguments of a tool; unknown ones are refused."""
 
 
 FeatureSlug = Annotated[
-    str, Meta(max_length=200, description="e.g. 001-login; the one in work if left out")
+    str, Meta(max_length=200, description="e.g. 001-login; default: the active one")
 ]
 TextArgument = Annotated[str, Meta(max_length=20_000)]
 PageNumber = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -61,15 +68,13 @@ class StopArguments(ToolArguments, frozen=True):
 
 
 class DecideArguments(ToolArguments, frozen=True):
-    order: Literal[
-        "advance", "retry", "resolve", "back", "escalate", "complete", "cancel", "answer"
-    ]
+    order: OrderName
     feature: FeatureSlug = ""
-    phase: Annotated[str, Meta(max_length=200, description="to go back to")] = ""
+    phase: Annotated[str, Meta(max_length=200, description="target of back")] = ""
     text: Annotated[
         str, Meta(max_length=20_000, description="how it was resolved, why, or the answer")
     ] = ""
-    question: Annotated[str, Meta(max_length=40, description="to answer: its id")] = ""
+    question: Annotated[str, Meta(max_length=40, description="id of the question to answer")] = ""
 
 
 class ArtifactArguments(ToolArguments, frozen=True):
@@ -90,7 +95,7 @@ class ExplainArguments(ToolArguments, frozen=True):
 
 
 class McpSession:
-    """What all calls of one client share."""
+    """State shared by all calls of one client."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,18 +103,19 @@ class McpSession:
 
     @contextmanager
     def open_feature(self, feature: str) -> Iterator[tuple[Project, Store, str]]:
-        """The repository with its record, and the feature that is meant."""
+        """Open the project, its store, and the feature; the active one if no name is given."""
         project = open_project(self.folder)
         with open_project_store(project) as store:
             yield project, store, orders.select_feature(project, store, feature or None)
 
 
 def identify_caller(project: Project, elicitor: Elicitor) -> OrderOrigin:
-    """The person whose agent it is, and the program that asked."""
+    """Return the origin of an order: the user, and the client program that asked."""
     return msgspec.structs.replace(project.make_origin("mcp"), agent=str(elicitor.client))
 
 
 def read_standing(store: Store, slug: str) -> FeatureStatusView:
+    """Return the status of a feature that has a workflow."""
     feature = read_feature(store, slug)
     assert feature is not None
     return feature_status_view(feature, is_held=find_worker(store, slug) is not None)

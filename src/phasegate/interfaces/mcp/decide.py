@@ -1,7 +1,4 @@
-"""The tool `decide`: an order that moves a feature.
-
-A person gives it, and what they confirm is what is done.
-"""
+"""The tool `decide`: an order that moves a feature, confirmed by the user."""
 
 from __future__ import annotations
 
@@ -9,15 +6,16 @@ from contextlib import suppress
 
 import msgspec
 
-from phasegate.core.workflow.origin import OrderOrigin
+from phasegate.core.workflow.orders import ORDERS
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached
 from phasegate.engine.drive.feature import RunOptions
 from phasegate.engine.journal.asking import answer_question, find_question
-from phasegate.engine.project.project import Project, Store, open_project, open_project_store
+from phasegate.engine.project.project import Project, open_project, open_project_store
 from phasegate.engine.views.feature import FeatureStatusView
 from phasegate.errors import ConfigError, StateConflict
 from phasegate.interfaces.mcp.call_context import (
+    ANSWER_ORDER,
     DecideArguments,
     McpSession,
     identify_caller,
@@ -26,53 +24,39 @@ from phasegate.interfaces.mcp.call_context import (
 from phasegate.interfaces.mcp.elicitation import Elicitor, NotConfirmed
 from phasegate.interfaces.mcp.jsonrpc import JsonObject
 
-# What only a person may order, whatever is configured.
-_USER_ONLY_ORDERS = ("complete", "cancel")
-_ORDER_EFFECTS = {
-    "advance": "go on to the next phase",
-    "retry": "start another round of the phase",
-    "resolve": "count the blocker as resolved and try the blocked step again",
-    "back": "take the feature back to an earlier phase",
-    "escalate": "stop the workflow for a person",
-    "complete": "archive the feature and MERGE it",
-    "cancel": "END the workflow without a merge; its branches are kept",
-}
+_MAX_FINDINGS_CHARS = 1500
+_SWITCHED_OFF = "decisions by MCP are switched off ([mcp] decisions)"
 
 
 def handle_decide(
     arguments: DecideArguments, session: McpSession, elicitor: Elicitor
 ) -> JsonObject:
-    """An order that moves a feature.
-
-    A person gives it: they are asked, and what they confirm is what is done.
-    """
-    text = arguments.text.strip()
-
-    if arguments.order in orders.ORDERS_NEEDING_TEXT and not text:
-        raise ConfigError(
-            f"{arguments.order} needs a text",
-            "say how it was resolved, or why; it is kept on record",
-        )
-
-    if arguments.order == "answer":
+    """Ask the user to confirm an order, then give exactly that order."""
+    if arguments.order == ANSWER_ORDER:
         return _answer_question(arguments, session, elicitor)
-    if arguments.order == "back" and not arguments.phase:
+
+    text = arguments.text.strip()
+    wanted = orders.OrderRequest(arguments.order, text, arguments.phase)
+    if ORDERS[wanted.name].needs_text and not text:
+        raise ConfigError(
+            f"{wanted.name} needs a text", "say how it was resolved, or why; it is recorded"
+        )
+    if wanted.name == "back" and not wanted.phase:
         raise ConfigError("back needs a phase", "the tool `status` shows the phases of a feature")
 
     with session.open_feature(arguments.feature) as (project, store, slug):
         seq = store.last_seq(slug)
-        now = read_standing(store, slug)
-        command = _format_command(arguments, slug, text)
-        if arguments.order not in now.orders:
+        status = read_standing(store, slug)
+        if wanted.name not in status.orders:
             raise StateConflict(
-                f"{slug} does not take {arguments.order} now", f"it takes: {', '.join(now.orders)}"
+                f"{slug} does not allow {wanted.name} now",
+                f"available: {', '.join(status.orders)}",
             )
 
-        refused = _ask_for_confirmation(
-            project, arguments, now, elicitor, (slug, arguments.order, arguments.phase, text, seq)
-        )
+        refused = _ask_for_confirmation(project, wanted, status, elicitor, (slug, wanted, seq))
         if refused is not None:
-            # A run holds it: then there was nothing to decide
+            command = _format_command(wanted, slug)
+            # The feature may be locked by a run: then there was nothing to decide
             with suppress(StateConflict):
                 orders.add_notice(
                     project,
@@ -81,132 +65,94 @@ def handle_decide(
                     f"{elicitor.client} asked by MCP for: {command}. {refused.reason}",
                 )
 
-            raise StateConflict(f"not done: {refused.reason}", f"a person can order it: {command}")
+            raise StateConflict(f"not done: {refused.reason}", f"the user can run: {command}")
 
-        return _carry_out_order(
-            arguments=arguments,
-            project=project,
-            store=store,
-            slug=slug,
-            by=identify_caller(project, elicitor),
-            expected_seq=seq,
-        )
+        by = identify_caller(project, elicitor)
+        orders.execute_order(project, store, slug, wanted, by, seq)
+        if wanted.name == "complete":
+            start_detached(project, slug, RunOptions(by=by))
+        return {
+            "now": read_standing(store, slug),
+            "then": "the tool `run`, `wait`" if ORDERS[wanted.name].resumes else "",
+        }
 
 
 def _answer_question(
     arguments: DecideArguments, session: McpSession, elicitor: Elicitor
 ) -> JsonObject:
-    """A person's answer to an agent inside a job: the person confirms it."""
+    """Answer a question of an agent inside a job, after the user confirmed the answer."""
     project = open_project(session.folder)
     with open_project_store(project) as store:
-        found = find_question(store, arguments.question, arguments.feature or None)
-        command = f"phasegate answer {found.id} {msgspec.json.encode(arguments.text).decode()} --feature {found.feature}"
-        asked = f"{elicitor.client} asks to answer a question of an agent.\nquestion: {found.text}\nanswer: {arguments.text}"
-        about = (found.feature, "answer", found.id, arguments.text)
-        if project.config.mcp.decisions == "never":
-            raise StateConflict(
-                "decisions by MCP are switched off ([mcp] decisions)", f"a person can: {command}"
+        question = find_question(store, arguments.question, arguments.feature or None)
+        refused = _check_policy(project)
+        if refused is None and project.config.mcp.decisions != "agent":
+            refused = elicitor.confirm(
+                f"{elicitor.client} asks to answer a question of an agent.\n"
+                f"question: {question.text}\nanswer: {arguments.text}",
+                (question.feature, ANSWER_ORDER, question.id, arguments.text),
             )
 
-        if project.config.mcp.decisions == "agent":
-            refused = None
-        else:
-            refused = elicitor.confirm(asked, about)
-
         if refused is not None:
-            raise StateConflict(f"not done: {refused.reason}", f"a person can: {command}")
+            answer = msgspec.json.encode(arguments.text).decode()
+            command = f"phasegate answer {question.id} {answer} --feature {question.feature}"
+            raise StateConflict(f"not done: {refused.reason}", f"the user can run: {command}")
 
         answer_question(
             project=project,
             store=store,
-            id_prefix=found.id,
+            id_prefix=question.id,
             text=arguments.text,
             by=identify_caller(project, elicitor),
-            feature=found.feature,
+            feature=question.feature,
         )
-        return {"now": read_standing(store, found.feature), "then": "the tool `wait`"}
+        return {"now": read_standing(store, question.feature), "then": "the tool `wait`"}
+
+
+def _check_policy(project: Project) -> NotConfirmed | None:
+    if project.config.mcp.decisions == "never":
+        return NotConfirmed(_SWITCHED_OFF)
+    return None
 
 
 def _ask_for_confirmation(
     project: Project,
-    arguments: DecideArguments,
-    standing: FeatureStatusView,
+    wanted: orders.OrderRequest,
+    status: FeatureStatusView,
     elicitor: Elicitor,
     subject: object,
 ) -> NotConfirmed | None:
-    policy = project.config.mcp.decisions
-    if policy == "never":
-        return NotConfirmed("decisions by MCP are switched off ([mcp] decisions)")
-    if policy == "agent" and arguments.order not in _USER_ONLY_ORDERS:
+    """Ask the user to confirm an order, unless the configuration lets agents give it."""
+    order = ORDERS[wanted.name]
+    refused = _check_policy(project)
+    if refused is not None:
+        return refused
+    if project.config.mcp.decisions == "agent" and not order.user_only:
         return None
 
-    if standing.reason:
-        why = [f"why it waits: {standing.reason}"]
-    else:
-        why = []
+    phase = f", {wanted.phase}" if wanted.name == "back" else ""
+    lines = [
+        f"{elicitor.client} asks to {order.effect}{phase}.",
+        f"{status.feature} ({status.type}) in {status.phase}, {status.stage}; "
+        f"the work is on {status.branch}, for {status.base}",
+    ]
+    if status.reason:
+        lines.append(f"why it waits: {status.reason}")
+    if status.findings:
+        lines.append(f"findings:\n{status.findings[:_MAX_FINDINGS_CHARS]}")
+    if wanted.text:
+        lines.append(f"text to record: {wanted.text}")
 
-    if standing.findings:
-        findings = [f"findings:\n{standing.findings[:1500]}"]
-    else:
-        findings = []
-
-    if arguments.text.strip():
-        said = [f"on record: {arguments.text.strip()}"]
-    else:
-        said = []
-
-    if arguments.order == "back":
-        phase = f", {arguments.phase}"
-    else:
-        phase = ""
-
-    lead = f"{elicitor.client} asks to {_ORDER_EFFECTS[arguments.order]}{phase}."
-    where = f"{standing.feature} ({standing.type}) in {standing.phase}, {standing.stage}; the work is on {standing.branch}, for {standing.base}"
-
-    return elicitor.confirm("\n".join((lead, where, *why, *findings, *said)), subject)
+    return elicitor.confirm("\n".join(lines), subject)
 
 
-def _carry_out_order(
-    arguments: DecideArguments,
-    project: Project,
-    store: Store,
-    slug: str,
-    by: OrderOrigin,
-    expected_seq: int,
-) -> JsonObject:
-    orders.execute_order(
-        project,
-        store,
-        slug,
-        orders.OrderRequest(arguments.order, arguments.text.strip(), arguments.phase),
-        by,
-        expected_seq,
-    )
+def _format_command(wanted: orders.OrderRequest, slug: str) -> str:
+    """Return the command that gives the same order."""
+    words = ["phasegate", wanted.name]
+    if wanted.name == "back":
+        words.append(wanted.phase)
+    if wanted.name == "cancel":
+        words.append("--reason")
+    if ORDERS[wanted.name].needs_text:
+        words.append(msgspec.json.encode(wanted.text).decode())
 
-    if arguments.order == "complete":
-        start_detached(project, slug, RunOptions(by=by))
-    return {
-        "now": read_standing(store, slug),
-        "then": "" if arguments.order in ("cancel", "escalate") else "the tool `run`, `wait`",
-    }
-
-
-def _format_command(arguments: DecideArguments, slug: str, text: str) -> str:
-    """What a person would type."""
-    if text:
-        said = msgspec.json.encode(text).decode()
-    else:
-        said = ""
-
-    needs_text = arguments.order in orders.ORDERS_NEEDING_TEXT
-    if arguments.order == "cancel":
-        argument = f" --reason {said}"
-    else:
-        argument = f" {said}" if needs_text else ""
-
-    if arguments.order == "back":
-        phase = f" {arguments.phase}"
-    else:
-        phase = ""
-
-    return f"phasegate {arguments.order}{phase}{argument} --feature {slug}"
+    return " ".join((*words, "--feature", slug))

@@ -1,9 +1,7 @@
-"""A decision is a person's.
+"""Elicitation: asks the user for a confirmation through the client.
 
-It is asked for through the client, and an answer that no person gave is none.
-
-The question tells a word that the person types. The word is in no result of ours, so an agent does
-not know it, and a client that accepts by itself does not give it.
+The question contains a word that the user must type. The word is in no result, so an agent does
+not know it, and a client that accepts on its own does not send it.
 """
 
 from __future__ import annotations
@@ -15,70 +13,22 @@ from typing import NamedTuple
 
 from phasegate.interfaces.mcp.jsonrpc import Call, JsonObject
 
-_WORDS = (
-    *(
-        "amber",
-        "anchor",
-        "autumn",
-        "basil",
-        "beacon",
-        "birch",
-        "canyon",
-        "cedar",
-        "cobalt",
-        "copper",
-        "coral",
-    ),
-    *(
-        "delta",
-        "ember",
-        "falcon",
-        "fjord",
-        "garnet",
-        "ginger",
-        "harbor",
-        "hazel",
-        "indigo",
-        "ivory",
-        "jasper",
-    ),
-    *(
-        "lagoon",
-        "lantern",
-        "linen",
-        "maple",
-        "marble",
-        "meadow",
-        "nutmeg",
-        "ocean",
-        "olive",
-        "onyx",
-        "opal",
-    ),
-    *(
-        "orchid",
-        "pebble",
-        "pepper",
-        "quartz",
-        "raven",
-        "saffron",
-        "sierra",
-        "silver",
-        "tulip",
-        "velvet",
-        "willow",
-    ),
-)
+_WORDS = (  # noqa: SIM905 - 44 words are easier to read as text
+    "amber anchor autumn basil beacon birch canyon cedar cobalt copper coral "
+    "delta ember falcon fjord garnet ginger harbor hazel indigo ivory jasper "
+    "lagoon lantern linen maple marble meadow nutmeg ocean olive onyx opal "
+    "orchid pebble pepper quartz raven saffron sierra silver tulip velvet willow "
+).split()
 _MAX_PENDING = 100
 _ANSWER_KEY = "decision"
 
 
 class McpClient(NamedTuple):
-    """The program at the other end."""
+    """The client program."""
 
     name: str = "unknown"
     version: str = ""
-    # It can put a form before its person
+    # can show a form to its user
     can_elicit: bool = False
     is_modern: bool = False
 
@@ -86,23 +36,15 @@ class McpClient(NamedTuple):
     def from_client_info(
         cls, client_info: object, capabilities: object, *, is_modern: bool = False
     ) -> McpClient:
-        if isinstance(client_info, dict):
-            told = client_info
-        else:
-            told = {}
-
-        if isinstance(capabilities, dict):
-            can = capabilities.get("elicitation")
-        else:
-            can = None
-
-        # An empty object means forms, as in the first version that had them.
-        can_ask = isinstance(can, dict) and ("form" in can or not can)
+        """Read what a client says about itself; anything malformed counts as absent."""
+        info = client_info if isinstance(client_info, dict) else {}
+        elicitation = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
         return cls(
-            _normalize_text(told.get("name")) or "unknown",
-            _normalize_text(told.get("version")),
-            can_ask,
-            is_modern,
+            name=_normalize_text(info.get("name")) or "unknown",
+            version=_normalize_text(info.get("version")),
+            # An empty object means forms, as in the first version of the protocol that had them
+            can_elicit=isinstance(elicitation, dict) and ("form" in elicitation or not elicitation),
+            is_modern=is_modern,
         )
 
     def __str__(self) -> str:
@@ -110,19 +52,17 @@ class McpClient(NamedTuple):
 
 
 def _normalize_text(text: object) -> str:
-    if isinstance(text, str):
-        return " ".join(text.split())[:80]
-    return ""
+    return " ".join(text.split())[:80] if isinstance(text, str) else ""
 
 
 class NotConfirmed(NamedTuple):
-    """Why there is no decision."""
+    """Why the user did not confirm."""
 
     reason: str
 
 
 class InputRequired(Exception):
-    """The call ends with a question; the client calls again with the answer."""
+    """Ends a call with a question; the client repeats the call with the answer."""
 
     def __init__(self, result: JsonObject) -> None:
         super().__init__("input is required")
@@ -130,35 +70,35 @@ class InputRequired(Exception):
 
 
 class PendingConfirmations:
-    """Questions that were asked by ending a call, each good for one answer to the same call."""
+    """Questions that ended a call. Each is valid for one answer to the same call."""
 
     def __init__(self) -> None:
         self._pending: OrderedDict[str, tuple[object, str]] = OrderedDict()
         self._lock = Lock()
 
     def add_confirmation(self, subject: object, word: str) -> str:
+        """Remember the word for a subject; return the state that the client sends back."""
         state = secrets.token_urlsafe(24)
         with self._lock:
             self._pending[state] = (subject, word)
             while len(self._pending) > _MAX_PENDING:
                 self._pending.popitem(last=False)
+
         return state
 
     def pop_word(self, state: object, subject: object) -> str | None:
-        """The word of the question that was asked about exactly this; None if none was."""
-        with self._lock:
-            if isinstance(state, str):
-                asked, word = self._pending.pop(state, (None, ""))
-            else:
-                asked, word = (None, "")
+        """Return the word of the question about exactly this subject; None if there was none."""
+        if not isinstance(state, str):
+            return None
 
-        if asked is not None and asked == subject:
-            return word
-        return None
+        with self._lock:
+            asked, word = self._pending.pop(state, (None, ""))
+
+        return word if asked is not None and asked == subject else None
 
 
 class Elicitor:
-    """The way to the person behind one call."""
+    """Asks the user behind one call."""
 
     def __init__(self, call: Call, client: McpClient, pending: PendingConfirmations) -> None:
         self.call = call
@@ -166,12 +106,12 @@ class Elicitor:
         self._pending = pending
 
     def confirm(self, text: str, subject: object) -> NotConfirmed | None:
-        """Ask the person to confirm; None if they did.
+        """Ask the user to confirm; None if they did.
 
-        `about` is what they confirm: another answer does not count.
+        `subject` is what they confirm: an answer about another subject does not count.
         """
         if not self.client.can_elicit:
-            return NotConfirmed(f"{self.client} cannot ask a person")
+            return NotConfirmed(f"{self.client} cannot ask its user")
         if self.client.is_modern:
             return self._confirm_by_retry(text, subject)
 
@@ -185,18 +125,19 @@ class Elicitor:
         if not isinstance(answers, dict):
             word = secrets.choice(_WORDS)
             request = {"method": "elicitation/create", "params": _build_form(text, word)}
-            asked: JsonObject = {
-                "resultType": "input_required",
-                "inputRequests": {_ANSWER_KEY: request},
-                "requestState": self._pending.add_confirmation(subject, word),
-            }
-            raise InputRequired(asked)
+            raise InputRequired(
+                {
+                    "resultType": "input_required",
+                    "inputRequests": {_ANSWER_KEY: request},
+                    "requestState": self._pending.add_confirmation(subject, word),
+                }
+            )
 
-        found = self._pending.pop_word(self.call.params.get("requestState"), subject)
-        if found is None:
-            return NotConfirmed("the answer is to no question of ours")
+        expected = self._pending.pop_word(self.call.params.get("requestState"), subject)
+        if expected is None:
+            return NotConfirmed("the answer does not belong to an open question")
 
-        return _check_answer(answers.get(_ANSWER_KEY), found)
+        return _check_answer(answers.get(_ANSWER_KEY), expected)
 
 
 def _build_form(text: str, word: str) -> JsonObject:
@@ -210,24 +151,15 @@ def _build_form(text: str, word: str) -> JsonObject:
 
 
 def _check_answer(answer: object, word: str) -> NotConfirmed | None:
-    if not isinstance(answer, dict) or answer.get("action") != "accept":
-        if isinstance(answer, dict):
-            said = answer.get("action")
-        else:
-            said = None
-
-        return NotConfirmed(
-            f"the answer was {said}" if said in ("decline", "cancel") else "there was no answer"
-        )
+    action = answer.get("action") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict) or action != "accept":
+        if action in ("decline", "cancel"):
+            return NotConfirmed(f"the answer was {action}")
+        return NotConfirmed("there was no answer")
 
     content = answer.get("content")
-    if isinstance(content, dict):
-        given = content.get("confirm")
-    else:
-        given = None
-
-    is_right = isinstance(given, str) and given.strip().lower().strip("\"'") == word
-    if is_right:
+    typed = content.get("confirm") if isinstance(content, dict) else None
+    if isinstance(typed, str) and typed.strip().lower().strip("\"'") == word:
         return None
 
-    return NotConfirmed("the word was not given: no person has read the question")
+    return NotConfirmed("the word was not typed: no user has read the question")

@@ -1,6 +1,6 @@
-"""JSON-RPC on stdin and stdout, a message a line.
+"""A JSON-RPC server on stdin and stdout, one message per line.
 
-Each request in a thread of its own, cancelled by its id.
+Each request runs in its own thread and is cancelled by its id.
 """
 
 from __future__ import annotations
@@ -13,25 +13,30 @@ from threading import Event, Lock, Thread
 from typing import BinaryIO
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from phasegate.core.text.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    InvalidRpcMessage,
+    RpcMessage,
+    decode_message,
+    encode_message,
+)
 from phasegate.typed import read_json
 
 MAX_LINE_BYTES = 4_000_000
 MAX_OPEN_CALLS = 32
 SHUTDOWN_TIMEOUT_S = 5.0
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
 CANCELLED_METHOD = "notifications/cancelled"
+_POLL_INTERVAL_S = 0.1
 
 JsonObject = dict[str, object]
 RequestId = str | int
 
 
 class McpError(Exception):
-    """A request that gets an error for an answer."""
+    """A failed request: it is answered with an error object."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -40,7 +45,7 @@ class McpError(Exception):
 
 
 class Call:
-    """One request of the client, while it is answered."""
+    """A request of the client, while it is being answered."""
 
     def __init__(
         self, connection: McpConnection, id_: RequestId, method: str, params: JsonObject
@@ -54,34 +59,32 @@ class Call:
 
     @property
     def meta(self) -> JsonObject:
-        found = self.params.get("_meta")
-        if isinstance(found, dict):
-            return found
-        return {}
+        meta = self.params.get("_meta")
+        return meta if isinstance(meta, dict) else {}
 
     def send_progress(self, message: str) -> None:
-        """Tell the client what goes on, if it wants to know."""
+        """Send a progress notification, if the client asked for progress."""
         token = self.meta.get("progressToken")
 
         if isinstance(token, str | int) and not self.cancelled.is_set():
             self._progress_count += 1
-            told: JsonObject = {
+            params: JsonObject = {
                 "progressToken": token,
                 "progress": self._progress_count,
                 "message": message,
             }
-            self._connection.send_message({"method": "notifications/progress", "params": told})
+            self._connection.send_message({"method": "notifications/progress", "params": params})
 
     def send_request(self, method: str, params: JsonObject) -> object:
-        """A request of ours to the client; its result.
+        """Send a request to the client and return its result.
 
-        None if it is refused, or this call is cancelled.
+        None if the client refuses, or this call is cancelled.
         """
         return self._connection.send_request(method, params, self.cancelled)
 
 
 class _PendingRequest:
-    """A request of ours that waits for its answer."""
+    """A request to the client that is not answered yet."""
 
     def __init__(self) -> None:
         self.answered = Event()
@@ -89,7 +92,7 @@ class _PendingRequest:
 
 
 class McpConnection:
-    """The two streams. Nothing but messages is written to the second one."""
+    """The two streams to a client. Nothing but messages is written to the second one."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self._source = source
@@ -101,7 +104,7 @@ class McpConnection:
         self._request_count = 0
 
     def serve(self, handle: Callable[[Call], object]) -> None:
-        """Answer requests until the client has gone; then every call still open is cancelled."""
+        """Answer requests until the client closes the stream, then cancel all open calls."""
         while line := self._source.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 self._skip_rest_of_line(line)
@@ -121,27 +124,25 @@ class McpConnection:
             thread.join(SHUTDOWN_TIMEOUT_S)
 
     def send_message(self, message: JsonObject) -> None:
-        """Write one message; that the client has gone is found out by reading."""
-        data = msgspec.json.encode({"jsonrpc": "2.0", **message})
+        """Write one message. A client that is gone is noticed by the reading side."""
+        line = encode_message(message)
         with self._write_lock:
             try:
-                self._sink.write(data + b"\n")
+                self._sink.write(line)
                 self._sink.flush()
             except OSError:
                 return
 
     def send_request(self, method: str, params: JsonObject, cancelled: Event) -> object:
-        """Ask the client something and wait for its answer, or until the call that needs it is
-        cancelled.
-        """
-        asked = _PendingRequest()
+        """Send a request and wait for its result, or until the call that needs it is cancelled."""
+        pending = _PendingRequest()
         with self._calls_lock:
             self._request_count += 1
             id_ = f"phasegate-{self._request_count}"
-            self._pending_requests[id_] = asked
+            self._pending_requests[id_] = pending
 
         self.send_message({"id": id_, "method": method, "params": params})
-        while not asked.answered.wait(0.1):
+        while not pending.answered.wait(_POLL_INTERVAL_S):
             if cancelled.is_set():
                 self.send_message({"method": CANCELLED_METHOD, "params": {"requestId": id_}})
                 break
@@ -149,7 +150,7 @@ class McpConnection:
         with self._calls_lock:
             self._pending_requests.pop(id_, None)
 
-        return asked.result
+        return pending.result
 
     def _skip_rest_of_line(self, line: bytes) -> None:
         while line and not line.endswith(b"\n"):
@@ -157,123 +158,102 @@ class McpConnection:
 
     def _handle_line(self, line: bytes, handle: Callable[[Call], object]) -> None:
         try:
-            message = read_json(line)
-        except (msgspec.DecodeError, RecursionError):
-            return self._send_error(None, McpError(PARSE_ERROR, "this is not JSON"))
+            message = decode_message(line)
+        except InvalidRpcMessage as error:
+            return self._send_error(None, McpError(error.code, str(error)))
 
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        if isinstance(message.method, UnsetType):
+            return self._handle_response(message)
+
+        try:
+            params = read_json(message.params, JsonObject)
+        except (msgspec.MsgspecError, RecursionError):
+            id_ = message.id if isinstance(message.id, str | int) else None
+            return self._send_error(id_, McpError(INVALID_REQUEST, "params must be an object"))
+
+        if message.id is UNSET:
+            return self._handle_notification(message.method, params)
+        if not isinstance(message.id, str | int):
             return self._send_error(
-                None, McpError(INVALID_REQUEST, "this is not a JSON-RPC 2.0 message")
+                None, McpError(INVALID_REQUEST, "an id must be a string or an integer")
             )
 
-        id_ = message.get("id")
-        method = message.get("method")
-        params = message.get("params", {})
-        if method is None:
-            return self._handle_response(id_, message.get("result"))
+        return self._start_call(Call(self, message.id, message.method, params), handle)
 
-        if not isinstance(method, str) or not isinstance(params, dict):
-            return self._send_error(
-                _parse_id(id_),
-                McpError(INVALID_REQUEST, "a method and an object of parameters is due"),
-            )
-
-        if "id" not in message:
-            return self._handle_notification(method, params)
-
-        return self._start_call(id_, method, params, handle)
-
-    def _handle_response(self, id_: object, result: object) -> None:
-        with self._calls_lock:
-            if isinstance(id_, str):
-                asked = self._pending_requests.get(id_)
-            else:
-                asked = None
-
-        if asked is not None:
-            asked.result = result
-            asked.answered.set()
-
-    def _handle_notification(self, method: str, params: JsonObject) -> None:
-        found = _parse_id(params.get("requestId"))
-        if method != CANCELLED_METHOD or found is None:
+    def _handle_response(self, message: RpcMessage) -> None:
+        if not isinstance(message.id, str):
             return
 
         with self._calls_lock:
-            call = self._calls.get(found)
+            pending = self._pending_requests.get(message.id)
 
-        if call is not None:
-            call[0].cancelled.set()
+        if pending is not None:
+            if not isinstance(message.result, UnsetType):
+                pending.result = read_json(message.result)
+            pending.answered.set()
 
-    def _start_call(
-        self, raw_id: object, method: str, params: JsonObject, handle: Callable[[Call], object]
-    ) -> None:
-        id_ = _parse_id(raw_id)
-        if id_ is None:
-            return self._send_error(
-                None, McpError(INVALID_REQUEST, "an id is a text or a whole number")
-            )
+    def _handle_notification(self, method: str, params: JsonObject) -> None:
+        request_id = params.get("requestId")
+        if method != CANCELLED_METHOD or not isinstance(request_id, str | int):
+            return
 
-        call = Call(self, id_, method, params)
+        with self._calls_lock:
+            found = self._calls.get(request_id)
+
+        if found is not None:
+            found[0].cancelled.set()
+
+    def _start_call(self, call: Call, handle: Callable[[Call], object]) -> None:
         thread = Thread(
-            target=self._run_call, args=(call, handle), name=f"mcp {method}", daemon=True
+            target=self._run_call, args=(call, handle), name=f"mcp {call.method}", daemon=True
         )
         with self._calls_lock:
-            is_refused = id_ in self._calls or len(self._calls) >= MAX_OPEN_CALLS
+            is_refused = call.id in self._calls or len(self._calls) >= MAX_OPEN_CALLS
             if not is_refused:
-                self._calls[id_] = (call, thread)
+                self._calls[call.id] = (call, thread)
 
         if is_refused:
             return self._send_error(
-                id_,
+                call.id,
                 McpError(INVALID_REQUEST, f"the id is in use, or {MAX_OPEN_CALLS} calls are open"),
             )
 
         return thread.start()
 
     def _run_call(self, call: Call, handle: Callable[[Call], object]) -> None:
+        error: McpError | None = None
+        result: object = None
         try:
             result = handle(call)
-        except McpError as error:
-            self._remove_call(call)
-            self._send_error(call.id, error)
-        except Exception as error:
+        except McpError as raised:
+            error = raised
+        except Exception as raised:
             traceback.print_exc(file=sys.stderr)
-            self._remove_call(call)
-            self._send_error(
-                call.id, McpError(INTERNAL_ERROR, f"internal error ({type(error).__name__})")
-            )
-        else:
-            self._remove_call(call)
-            # A cancelled request gets no answer
-            if not call.cancelled.is_set():
-                self.send_message({"id": call.id, "result": result})
+            error = McpError(INTERNAL_ERROR, f"internal error ({type(raised).__name__})")
 
-    def _remove_call(self, call: Call) -> None:
         with self._calls_lock:
             self._calls.pop(call.id, None)
 
+        if error is not None:
+            self._send_error(call.id, error)
+        elif not call.cancelled.is_set():
+            # A cancelled request gets no answer
+            self.send_message({"id": call.id, "result": result})
+
     def _send_error(self, id_: RequestId | None, error: McpError) -> None:
-        if error.data is None:
-            data = {}
-        else:
-            data = {"data": error.data}
-        self.send_message({"id": id_, "error": {"code": error.code, "message": str(error), **data}})
-
-
-def _parse_id(given: object) -> RequestId | None:
-    if isinstance(given, str | int) and not isinstance(given, bool):
-        return given
-    return None
+        content: JsonObject = {"code": error.code, "message": str(error)}
+        if error.data is not None:
+            content["data"] = error.data
+        self.send_message({"id": id_, "error": content})
 
 
 def reserve_stdio() -> tuple[BinaryIO, BinaryIO]:
-    """Stdin and stdout for messages alone: whatever else this process prints goes to stderr."""
+    """Reserve stdin and stdout for messages; anything else this process prints goes to stderr."""
     source = os.fdopen(os.dup(0), "rb")
     sink = os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null_fd = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_fd, 0)
+    os.close(null_fd)
     os.dup2(2, 1)
 
     return source, sink

@@ -1,4 +1,4 @@
-"""Resources (the documents of a feature, and its journal) and prompts (to specify, and to unblock)."""
+"""MCP resources (the documents and the journal of a feature) and prompts (specify, unblock)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from phasegate.errors import ConfigError
 from phasegate.interfaces.mcp.jsonrpc import JsonObject
 
 JOURNAL = "journal"
-# Characters
 MAX_DOCUMENT_CHARS = 1_000_000
 _MAX_LISTED = 200
 _URI_PREFIX = "phasegate://feature/"
@@ -30,7 +29,7 @@ RESOURCE_TEMPLATES: tuple[JsonObject, ...] = (
 
 
 class McpPrompt(NamedTuple):
-    """Words that a person can choose in their program; `{}` is what they add."""
+    """A prompt that the user can choose in the client; `{}` is replaced by the argument."""
 
     name: str
     description: str
@@ -53,14 +52,15 @@ PROMPTS = {
     for prompt in (
         McpPrompt(
             name="specify",
-            description="Talk a wish through, then begin it as a feature",
+            description="Discuss an idea, then start it as a feature",
             argument_name="wish",
             argument_description="what you want, in a sentence",
             is_required=True,
-            text="I want: {}\n\nRead what of this repository it concerns. Ask me what is open (users, bounds, errors, what "
-            "is out of scope), a few questions at a time. Then write the description in my words, with requirements "
-            "that can be tested, show it to me, and when I agree begin it with the tool `start` (type `feature`, or "
-            "`fix` or `quick` where that fits) and `run`. Follow it with `wait` and tell me when it needs me.",
+            text="I want: {}\n\nRead the parts of this repository that it concerns. Ask me what is "
+            "open (users, limits, errors, what is out of scope), a few questions at a time. Then "
+            "write the description in my words, with testable requirements, and show it to me. "
+            "When I agree, start it with the tool `start` (type `feature`, or `fix` or `quick` "
+            "where that fits) and `run`. Follow it with `wait` and tell me when it needs me.",
         ),
         McpPrompt(
             name="unblock",
@@ -68,91 +68,90 @@ PROMPTS = {
             argument_name="feature",
             argument_description="e.g. 001-login",
             is_required=True,
-            text="{}\n\nFind out what is behind it with `status` and `artifact`. Tell me in a few sentences what happened, "
-            "what the choices are and which one you would take. When I have decided, order it with `decide`.",
+            text="{}\n\nFind out why with `status` and `artifact`. Tell me in a few sentences what "
+            "happened, what the options are and which one you recommend. When I have decided, "
+            "order it with `decide`.",
         ),
     )
 }
 
 
 def render_mcp_prompt(prompt: McpPrompt, arguments: JsonObject, folder: Path) -> str:
-    """The words of a prompt with what the person added."""
+    """Fill the argument into a prompt."""
     given = arguments.get(prompt.argument_name)
     if not isinstance(given, str) or not given.strip():
         raise ConfigError(
             f"{prompt.name} needs {prompt.argument_name}", prompt.argument_description
         )
 
-    said = given.strip()
-    return prompt.text.format(
-        _describe_waiting_feature(folder, said) if prompt.argument_name == "feature" else said
-    )
+    argument = given.strip()
+    if prompt.argument_name == "feature":
+        argument = _describe_waiting_feature(folder, argument)
+    return prompt.text.format(argument)
 
 
 def _describe_waiting_feature(folder: Path, slug: str) -> str:
     view = feature_view(require_reader(str(folder)), slug)
     if view is None:
         raise ConfigError(
-            f"nothing is recorded of feature {slug}", "the tool `status` lists the features"
+            f"nothing is recorded for feature {slug}", "the tool `status` lists the features"
         )
 
     now = view.now
-    lines = [f"{slug} is {now.stage} in {now.phase}: {now.reason or 'no reason is on record'}"]
-    lines += [f"Findings:\n{now.findings}"] if now.findings else []
-    lines += [f"What to do: {now.remediation}"] if now.remediation else []
+    lines = [f"{slug} is {now.stage} in {now.phase}: {now.reason or 'no reason is recorded'}"]
+    if now.findings:
+        lines.append(f"Findings:\n{now.findings}")
+    if now.remediation:
+        lines.append(f"What to do: {now.remediation}")
+    lines.append(f"Allowed orders: {', '.join(now.orders)}")
 
-    return "\n".join((*lines, f"Allowed orders: {', '.join(now.orders)}"))
+    return "\n".join(lines)
 
 
 def list_resources(folder: Path) -> list[JsonObject]:
-    """The documents of all features, and a journal each."""
+    """List the documents and the journal of all features."""
     with open_reader(str(folder)) or nullcontext() as reader:
-        journals = [
-            (slug, JOURNAL, "text/plain") for slug in (list_features(reader) if reader else [])
-        ]
+        slugs = list_features(reader) if reader else []
 
+    journals = [(slug, JOURNAL, "text/plain") for slug in slugs]
     documents = [
-        (one.feature_slug, one.path, "text/markdown")
-        for one in ArtifactFiles(folder).list_artifacts()
+        (artifact.feature_slug, artifact.path, "text/markdown")
+        for artifact in ArtifactFiles(folder).list_artifacts()
     ]
-    found = [*journals, *documents][:_MAX_LISTED]
 
     return [
         {
             "uri": f"{_URI_PREFIX}{quote(slug)}/{quote(path)}",
             "name": f"{slug}/{path}",
-            "mimeType": kind,
+            "mimeType": mime_type,
         }
-        for slug, path, kind in found
+        for slug, path, mime_type in [*journals, *documents][:_MAX_LISTED]
     ]
 
 
 def read_resource(folder: Path, uri: str) -> tuple[str, str]:
-    """The text behind an address, and its kind."""
+    """Return the text of a resource and its MIME type."""
     slug, slash, path = uri.removeprefix(_URI_PREFIX).partition("/")
     if not uri.startswith(_URI_PREFIX) or not slash:
-        raise ConfigError(
-            f"there is no resource {uri[:200]}", f"its form is {_URI_PREFIX}SLUG/PATH"
-        )
+        raise ConfigError(f"there is no resource {uri[:200]}", f"use {_URI_PREFIX}SLUG/PATH")
 
     slug = unquote(slug)
     path = unquote(path)
     if path == JOURNAL:
         return _read_journal(folder, slug), "text/plain"
 
-    return ArtifactFiles(folder).read(slug, path).decode("utf-8", "replace")[
-        :MAX_DOCUMENT_CHARS
-    ], "text/markdown"
+    text = ArtifactFiles(folder).read(slug, path).decode("utf-8", "replace")
+    return text[:MAX_DOCUMENT_CHARS], "text/markdown"
 
 
 def _read_journal(folder: Path, slug: str) -> str:
     with require_reader(str(folder)) as reader:
-        # Or a refusal
+        # Raises if there is no such feature
         list_features(reader, slug)
-        told = [
+        lines = [
             f"{event.ts} {event.line}"
             for event in JournalFollower(reader, slug, after=0).read_reported_events()
             if event.line
         ]
 
-    return "\n".join(told)[-MAX_DOCUMENT_CHARS:]
+    return "\n".join(lines)[-MAX_DOCUMENT_CHARS:]

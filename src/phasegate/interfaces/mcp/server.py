@@ -1,9 +1,8 @@
-"""The methods of the protocol, in both of its eras.
+"""The methods of the MCP protocol, in its older and its modern form.
 
-Up to 2025-11-25 a client shakes hands (`initialize`) and the server may ask it something in the
-middle of a call. From 2026-07-28 on each request says which version it speaks and what the client
-can do, and a call that needs a person ends with the question; the client then calls again with the
-answer.
+Up to version 2025-11-25, a client starts with `initialize`, and the server may send it a request
+during a call. From 2026-07-28 on, each request names its version and the client's capabilities,
+and a call that needs the user ends with the question; the client repeats it with the answer.
 """
 
 from __future__ import annotations
@@ -12,16 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from phasegate import __version__
+from phasegate.core.text.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from phasegate.errors import PhasegateError
 from phasegate.interfaces.mcp.call_context import McpSession
 from phasegate.interfaces.mcp.elicitation import Elicitor, McpClient
-from phasegate.interfaces.mcp.jsonrpc import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Call,
-    JsonObject,
-    McpError,
-)
+from phasegate.interfaces.mcp.jsonrpc import Call, JsonObject, McpError
 from phasegate.interfaces.mcp.resources import (
     PROMPTS,
     RESOURCE_TEMPLATES,
@@ -39,14 +33,15 @@ _META_PREFIX = "io.modelcontextprotocol/"
 _SERVER_INFO = {"name": "phasegate", "title": "Phasegate", "version": __version__}
 _CAPABILITIES: JsonObject = {"tools": {}, "resources": {}, "prompts": {}}
 _INSTRUCTIONS = (
-    "Phasegate carries a change through phases with gates, by agents of its own, in worktrees of its own. Begin with "
-    "`status`. `start` and `run` begin a feature; the run goes on by itself: follow it with `wait`, call after call. "
-    "When it waits for a person, show them `explain` and ask for their decision with `decide`."
+    "Phasegate takes a change through phases with gates. It runs its own agents in its own "
+    "worktrees. Call `status` first. `start` and `run` start a feature; the run continues in the "
+    "background: call `wait` repeatedly to follow it. When it waits for the user, show them "
+    "`explain` and ask for their decision with `decide`."
 )
 
 
 class McpServer:
-    """One client, served in one repository."""
+    """Serves one client in one repository."""
 
     def __init__(self, folder: Path) -> None:
         self._session = McpSession(folder)
@@ -66,7 +61,7 @@ class McpServer:
         }
 
     def handle_call(self, call: Call) -> JsonObject:
-        """The result of a request."""
+        """Return the result of a request."""
         if call.method == "initialize":
             return self._initialize(call)
 
@@ -82,10 +77,8 @@ class McpServer:
         return result
 
     def _initialize(self, call: Call) -> JsonObject:
-        wanted = call.params.get("protocolVersion")
-        if wanted in HANDSHAKE_VERSIONS:
-            version = wanted
-        else:
+        version = call.params.get("protocolVersion")
+        if version not in HANDSHAKE_VERSIONS:
             version = HANDSHAKE_VERSIONS[-1]
 
         self._client = McpClient.from_client_info(
@@ -111,10 +104,11 @@ class McpServer:
                 {"supported": supported, "requested": version},
             )
 
-        about, abilities = (
-            call.meta.get(f"{_META_PREFIX}{name}") for name in ("clientInfo", "clientCapabilities")
+        return McpClient.from_client_info(
+            call.meta.get(f"{_META_PREFIX}clientInfo"),
+            call.meta.get(f"{_META_PREFIX}clientCapabilities"),
+            is_modern=True,
         )
-        return McpClient.from_client_info(about, abilities, is_modern=True)
 
     def _discover(self, _call: Call, _client: McpClient) -> JsonObject:
         return {
@@ -126,14 +120,10 @@ class McpServer:
     def _call_tool(self, call: Call, client: McpClient) -> JsonObject:
         name = call.params.get("name")
         arguments = call.params.get("arguments", {})
-        if isinstance(name, str):
-            tool = TOOLS.get(name)
-        else:
-            tool = None
-
+        tool = TOOLS.get(name) if isinstance(name, str) else None
         if tool is None or not isinstance(arguments, dict):
             raise McpError(
-                INVALID_PARAMS, f"there is no tool {name}; known are: {', '.join(TOOLS)}"
+                INVALID_PARAMS, f"there is no tool {name}; available: {', '.join(TOOLS)}"
             )
 
         return call_tool(
@@ -154,14 +144,10 @@ class McpServer:
     def _get_prompt(self, call: Call, _client: McpClient) -> JsonObject:
         name = call.params.get("name")
         arguments = call.params.get("arguments") or {}
-        if isinstance(name, str):
-            prompt = PROMPTS.get(name)
-        else:
-            prompt = None
-
+        prompt = PROMPTS.get(name) if isinstance(name, str) else None
         if prompt is None or not isinstance(arguments, dict):
             raise McpError(
-                INVALID_PARAMS, f"there is no prompt {name}; known are: {', '.join(PROMPTS)}"
+                INVALID_PARAMS, f"there is no prompt {name}; available: {', '.join(PROMPTS)}"
             )
 
         try:
@@ -174,13 +160,13 @@ class McpServer:
 
 
 def _add_modern_fields(method: str, result: JsonObject) -> JsonObject:
-    """What the later era wants in every result; lists say how long they hold."""
-    held: JsonObject = {}
+    """Add the fields that modern clients expect; lists also say how long they may be cached."""
+    caching: JsonObject = {}
     if method.endswith("/list") or method in ("server/discover", "resources/read"):
-        held = {"ttlMs": 0, "cacheScope": "private"}
+        caching = {"ttlMs": 0, "cacheScope": "private"}
     return {
         "resultType": "complete",
         "_meta": {f"{_META_PREFIX}serverInfo": _SERVER_INFO},
-        **held,
+        **caching,
         **result,
     }

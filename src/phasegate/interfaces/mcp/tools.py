@@ -1,7 +1,4 @@
-"""The tools: what an agent that works for a person may see and order.
-
-Each is a view or an order of the engine.
-"""
+"""The MCP tools: views and orders of the engine, for an agent that works for the user."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from phasegate.core.plan.trace import render_trace
+from phasegate.core.text.jsonrpc import INVALID_PARAMS
 from phasegate.core.text.light_json import to_plain_data
 from phasegate.engine.drive import orders
 from phasegate.engine.drive.detached import start_detached, stop_runs
@@ -51,42 +49,44 @@ from phasegate.interfaces.mcp.call_context import (
 )
 from phasegate.interfaces.mcp.decide import handle_decide
 from phasegate.interfaces.mcp.elicitation import Elicitor, InputRequired
-from phasegate.interfaces.mcp.jsonrpc import INVALID_PARAMS, JsonObject, McpError
+from phasegate.interfaces.mcp.jsonrpc import JsonObject, McpError
 from phasegate.typed import read_value
 
-# Characters of one answer's text; the rest is on the next page
+# Text in one answer; the rest is on the next page
 MAX_TEXT_CHARS = 20_000
 MAX_ROWS = 50
 MAX_LINES = 100
 POLL_INTERVAL_S = 0.1
-# Lines come in bursts: one answer for them
+# Lines come in bursts: wait so long to send them in one answer
 BATCH_DELAY_S = 0.3
 
 
 class McpTool(NamedTuple):
-    """One tool, as clients are told of it, and what answers it.
+    """A tool and its handler.
 
-    The hints are promises: programs go by them.
+    Client programs rely on the hints (read-only, destructive, open world): they must be true.
     """
 
     name: str
     description: str
     arguments_type: type[ToolArguments]
     handler: Callable[[Any, McpSession, Elicitor], object]
-    # The properties of its result
+    # JSON schema of the properties of its result
     result_properties: JsonObject
     is_read_only: bool = False
     is_destructive: bool = False
-    # It starts programs that work on their own
+    # starts programs that act on their own
     is_open_world: bool = False
 
     def describe(self) -> JsonObject:
-        """How it is listed; all of them together must stay small, since each client's model reads
-        them.
+        """Return the entry in the list of tools.
+
+        The model of every client reads the whole list: it must stay small.
         """
         schema = msgspec.json.schema(self.arguments_type)["$defs"][self.arguments_type.__name__]
-        for name, field in {"title": None, **schema["properties"]}.items():
-            schema.pop(name, None) if field is None else field.pop("default", None)
+        schema.pop("title", None)
+        for field in schema["properties"].values():
+            field.pop("default", None)
 
         hints = {
             "readOnlyHint": self.is_read_only,
@@ -107,9 +107,9 @@ class McpTool(NamedTuple):
 def call_tool(
     tool: McpTool, arguments: JsonObject, session: McpSession, elicitor: Elicitor
 ) -> JsonObject:
-    """The result of a call.
+    """Return the result of a call.
 
-    What the engine refuses is told to the model, with the hint that a person would get.
+    An error of the engine becomes a result for the model, with the hint that a user would get.
     """
     try:
         given = read_value(arguments, tool.arguments_type)
@@ -126,19 +126,14 @@ def call_tool(
     except InputRequired as required:
         return required.result
     except PhasegateError as error:
-        if error.hint:
-            text = f"{error.message}\nhint: {error.hint}"
-        else:
-            text = error.message
-
+        text = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
         return {"content": [{"type": "text", "text": text}], "isError": True}
 
     text = msgspec.json.encode(found).decode()
     return {"content": [{"type": "text", "text": text}], "structuredContent": found}
 
 
-# --- what is asked
-# ---------------------------------------------------------------------------------------------------
+# --- views
 
 
 def _handle_status(
@@ -178,25 +173,25 @@ def _read_status(
                 "spent": found.spent,
             }
 
-    seen = build_overview(reader, str(session.folder), arguments.feature or None)
-    cards = [*([seen.workflow] if seen.workflow else []), *seen.others]
+    overview = build_overview(reader, str(session.folder), arguments.feature or None)
+    cards = [*([overview.workflow] if overview.workflow else []), *overview.others]
     features = [card._replace(phases=()) for card in cards[:MAX_ROWS]]
 
     return {
         "features": features,
         "left_off": len(cards) - len(features),
-        "blockers": seen.blockers[:MAX_ROWS],
-        "questions": [one for one in seen.waiting if one.question][:MAX_ROWS],
-        "resting": seen.resting,
-        "spent": seen.spent["all"],
+        "blockers": overview.blockers[:MAX_ROWS],
+        "questions": [waiting for waiting in overview.waiting if waiting.question][:MAX_ROWS],
+        "resting": overview.resting,
+        "spent": overview.spent["all"],
         "cursor": reader.chain_head().entries if reader else 0,
     }
 
 
 def _handle_wait(arguments: WaitArguments, session: McpSession, elicitor: Elicitor) -> JsonObject:
-    """Lines of the journal after the cursor.
+    """Return the lines of the journal after the cursor.
 
-    At once if there are some, or if nobody works on the feature.
+    Returns immediately if there are lines, or if no process works on the feature.
     """
     reader = require_reader(str(session.folder))
     with reader:
@@ -205,40 +200,43 @@ def _handle_wait(arguments: WaitArguments, session: McpSession, elicitor: Elicit
             reader, slug, after=None if arguments.after < 0 else arguments.after
         )
         until_s = time.monotonic() + arguments.seconds
-        told = [*follower.read_reported_events()]
-        while not told and time.monotonic() < until_s and find_worker(reader, slug) is not None:
+        events = [*follower.read_reported_events()]
+        while not events and time.monotonic() < until_s and find_worker(reader, slug) is not None:
             if elicitor.call.cancelled.wait(POLL_INTERVAL_S):
                 break
 
-            told = [*follower.read_reported_events()]
+            events = [*follower.read_reported_events()]
 
-        if told and time.monotonic() < until_s and not elicitor.call.cancelled.wait(BATCH_DELAY_S):
-            told += follower.read_reported_events()
+        if (
+            events
+            and time.monotonic() < until_s
+            and not elicitor.call.cancelled.wait(BATCH_DELAY_S)
+        ):
+            events += follower.read_reported_events()
 
-        shown = told[:MAX_LINES]
-        if len(shown) < len(told):
-            cursor = shown[-1].position
+        page = events[:MAX_LINES]
+        if len(page) < len(events):
+            cursor = page[-1].position
         else:
             cursor = max(arguments.after, reader.chain_head().entries)
 
-        lines = [f"{event.ts} {event.line}" for event in shown if event.line]
+        lines = [f"{event.ts} {event.line}" for event in page if event.line]
         for line in lines:
             elicitor.call.send_progress(line)
 
+        now = None
         if follower.feature:
-            now = feature_status_view(
-                follower.feature, is_held=find_worker(reader, slug) is not None
-            )
-        else:
-            now = None
+            is_held = find_worker(reader, slug) is not None
+            now = feature_status_view(follower.feature, is_held=is_held)
 
-    return {"lines": lines, "cursor": cursor, "more": len(told) > len(shown), "now": now}
+    return {"lines": lines, "cursor": cursor, "more": len(events) > len(page), "now": now}
 
 
 def _find_current_feature(reader: StoreReader, session: McpSession) -> str:
-    """The one that is active, or has just ended: who follows a run hears of its end."""
-    if shown := build_overview(reader, str(session.folder)).workflow:
-        return shown.feature
+    """Return the active feature, or the last one, so that a follower also sees the end of a run."""
+    workflow = build_overview(reader, str(session.folder)).workflow
+    if workflow:
+        return workflow.feature
     for last in reader.events_before(reader.chain_head().entries + 1, 1):
         return last.feature
     raise StateConflict("no workflow was started", "start one: the tool `start`, then `run`")
@@ -252,14 +250,12 @@ def _handle_explain(
         if arguments.what == "findings":
             slug = arguments.feature or _find_current_feature(reader, session)
             feature = read_feature(reader, slug)
+            text = ""
             if feature:
                 now = feature_status_view(feature)
-            else:
-                now = None
+                text = f"{now.reason}\n\n{now.findings}".strip()
 
-            return paginate_text(
-                f"{now.reason}\n\n{now.findings}".strip() if now else "", arguments.page
-            )
+            return paginate_text(text, arguments.page)
 
         if arguments.what == "trace":
             report = trace_feature(project, choose_feature(project, arguments.feature or None))
@@ -269,7 +265,7 @@ def _handle_explain(
 
         if not arguments.of:
             raise ConfigError(
-                f"{arguments.what} of what is missing",
+                f"{arguments.what} needs a subject",
                 "name a package (WP01), a phase or a job in `of`",
             )
 
@@ -279,8 +275,7 @@ def _handle_explain(
         )
 
 
-# --- what is ordered
-# -------------------------------------------------------------------------------------------------
+# --- orders
 
 
 def _handle_start(arguments: StartArguments, session: McpSession, elicitor: Elicitor) -> JsonObject:
@@ -297,20 +292,20 @@ def _handle_start(arguments: StartArguments, session: McpSession, elicitor: Elic
 
 
 def _handle_run(arguments: RunArguments, session: McpSession, elicitor: Elicitor) -> JsonObject:
-    """A run never merges: that is a decision."""
+    """Start a run in the background. A run never merges: that is a decision."""
     with session.open_feature(arguments.feature) as (project, store, slug):
         cursor = store.chain_head().entries
 
-    begun = start_detached(
+    started = start_detached(
         project,
         slug,
         RunOptions(stop_at_gates=arguments.step, by=identify_caller(project, elicitor)),
     )
     return {
         "feature": slug,
-        "pid": begun.pid,
+        "pid": started.pid,
         "cursor": cursor,
-        "log": begun.log,
+        "log": started.log,
         "then": "the tool `wait`",
     }
 
@@ -350,7 +345,7 @@ def _handle_artifact(
 
 
 def paginate_text(text: str, page: int) -> JsonObject:
-    """One page of a text."""
+    """Return one page of a text."""
     first = (page - 1) * MAX_TEXT_CHARS
     return {
         "text": text[first : first + MAX_TEXT_CHARS],
@@ -368,7 +363,8 @@ TOOLS = {
     for tool in (
         McpTool(
             name="status",
-            description="Where things stand: all features, or one (phases, gates, packages, allowed orders), a package or a job.",
+            description="Status of all features, or of one (phases, gates, packages, allowed "
+            "orders), a package or a job.",
             arguments_type=StatusArguments,
             handler=_handle_status,
             result_properties={
@@ -382,7 +378,8 @@ TOOLS = {
         ),
         McpTool(
             name="wait",
-            description="Lines of what happened after a cursor; waits for the next one while a run works. Call it again and again.",
+            description="Event lines after a cursor; waits for the next one while a run is active. "
+            "Call it repeatedly.",
             arguments_type=WaitArguments,
             handler=_handle_wait,
             result_properties={
@@ -395,7 +392,8 @@ TOOLS = {
         ),
         McpTool(
             name="explain",
-            description="Why it is so: findings to decide on; diff, prompt, log, answer, evidence; requirements traced to tests.",
+            description="Details: findings to decide on; diff, prompt, log, answer, evidence; "
+            "requirements traced to tests.",
             arguments_type=ExplainArguments,
             handler=_handle_explain,
             result_properties={"text": _STRING, "more": _BOOLEAN},
@@ -403,14 +401,16 @@ TOOLS = {
         ),
         McpTool(
             name="start",
-            description="Begin a workflow for what the person wants, in their words. Nothing runs yet.",
+            description="Start a workflow for what the user wants, in their words. "
+            "Nothing runs yet.",
             arguments_type=StartArguments,
             handler=_handle_start,
             result_properties={"now": _OBJECT, "then": _STRING},
         ),
         McpTool(
             name="run",
-            description="Let agents carry a feature on until it needs a person. Returns at once; follow with `wait`. Never merges.",
+            description="Run a feature until it needs the user. Returns immediately; follow "
+            "with `wait`. Never merges.",
             arguments_type=RunArguments,
             handler=_handle_run,
             result_properties={
@@ -423,7 +423,8 @@ TOOLS = {
         ),
         McpTool(
             name="stop",
-            description="End the run of a feature; what its agents left is saved, and `run` goes on from there.",
+            description="Stop the run of a feature; changes made so far are saved, and `run` "
+            "continues from there.",
             arguments_type=StopArguments,
             handler=_handle_stop,
             result_properties={"feature": _STRING, "ended": _BOOLEAN},
@@ -431,7 +432,8 @@ TOOLS = {
         ),
         McpTool(
             name="decide",
-            description="A person's decision on a feature. The person is asked to confirm it; without them it is refused.",
+            description="Give the user's decision on a feature. The user must confirm it; "
+            "otherwise it is refused.",
             arguments_type=DecideArguments,
             handler=handle_decide,
             result_properties={"now": _OBJECT, "then": _STRING},
