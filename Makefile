@@ -40,7 +40,7 @@ test-fast: $(VENV)/.dev ## unit and property tests
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" tests/unit tests/property
 
 # Where a sandbox is there or not can make a difference here; nowhere else.
-SANDBOX_TESTS := $(addprefix tests/,contract crash e2e hostile unit/agents unit/cage unit/checks unit/engine)
+SANDBOX_TESTS := $(addprefix tests/,contract crash e2e hostile unit/agents unit/sandbox unit/checks unit/engine)
 
 # Those that start agents and commands, so that every push can have them: SAMPLE=1.
 SANDBOX_SAMPLE = $(wildcard $(addprefix tests/,crash/test_d*.py crash/test_feature*.py e2e/test_dispatch*.py e2e/test_l*.py e2e/test_t*.py e2e/test_check.py \
