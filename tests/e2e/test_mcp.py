@@ -351,4 +351,4 @@ def test_what_stands_beside_our_entry_stays_and_another_of_our_name_is_refused(
     (run.root / ".mcp.json").write_text('{"mcpServers": {"phasegate": {"command": "mine"}}}')
     for order in ("install", "remove"):
         refused = run.command("mcp", order, "claude", "--yes")
-        assert (refused.code, "is another one" in refused.stderr) == (2, True)
+        assert (refused.code, "already exists with other values" in refused.stderr) == (2, True)

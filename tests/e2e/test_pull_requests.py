@@ -207,7 +207,7 @@ def test_what_people_do_to_the_pull_request_stops_for_a_person_and_can_be_resolv
     at_forge(made, forge)
     made.start()
     reasons = {
-        "retarget": "now goes into other",
+        "retarget": "now targets other",
         "push": "a commit that was not checked here",
         "close": "closed without a merge",
     }

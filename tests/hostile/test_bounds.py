@@ -122,14 +122,14 @@ def test_characters_that_nobody_sees_are_told_by_dispatch_and_status_and_are_in_
     project.play(implements("src/login.ts"), approves())
     done = project.command("dispatch", "WP01")
     assert done.code == 0, done
-    assert "characters that nobody sees" in done.stderr
+    assert "invisible characters" in done.stderr
     assert "WP01.md:" in done.stderr
     notices = [
         one["text"] for one in project.trail(project.jobs()[0].id) if one["action"] == "notice"
     ]
-    assert any("characters that nobody sees" in text for text in notices)
+    assert any("invisible characters" in text for text in notices)
     status = project.command("status").stdout
-    assert status.count("WP01: characters that nobody sees") == 1, "two jobs, one place"
+    assert status.count("WP01: invisible characters") == 1, "two jobs, one place"
     assert "WP01.md:" in status
     [told] = project.command("status", "--json").json["hidden"]
     assert told in status

@@ -290,14 +290,11 @@ def _finding_lines(feature: Feature) -> Iterator[str]:
 
 
 def select_open_findings(feature: Feature) -> str:
-    """The findings that a person has to decide on.
-
-    Behind a passed gate something else is in the way.
-    """
+    """Return the findings that the user has to decide on; "" after a passed gate."""
     workflow = feature.workflow
     if workflow.stage is not Stage.BLOCKED or workflow.blocked_at is not Stage.WORKING:
         return ""
-    # A gate that was judged has added its own
+    # An evaluated gate has added its own findings
     if feature.todo:
         return feature.report
 

@@ -71,7 +71,7 @@ MENU_ENTRIES: dict[MenuKind, tuple[MenuEntry, ...]] = {
         MenuEntry("Continue", ("run",)),
         MenuEntry("Gate Check", ("gate",)),
         _STATUS,
-        MenuEntry("Escalate", ("escalate",), "Why does a person have to decide"),
+        MenuEntry("Escalate", ("escalate",), "Why must the user decide"),
         MenuEntry("Cancel", ("cancel", "--reason"), "Why is the workflow cancelled"),
     ),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phasegate.core.display.next_steps import next_steps
-from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
+from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIXES
 from phasegate.core.text.visible import escape_unprintable
 from phasegate.core.workflow.orders import ORDERS
 from phasegate.core.workflow.workflows import UNMERGED_WORKFLOWS, gate_name, resolve_display_name
@@ -51,7 +51,9 @@ NOTICE_KIND = "notice.given"
 # Prefix of the notice that gives the reason why a run failed
 RUN_FAILED_PREFIX = "the run has failed: "
 # Prefix of the notice about invisible characters
-HIDDEN_CHARACTERS_PREFIX = "characters that nobody sees"
+HIDDEN_CHARACTERS_PREFIX = "invisible characters"
+# The second one is in older journals
+HIDDEN_CHARACTERS_PREFIXES = (HIDDEN_CHARACTERS_PREFIX, "characters that nobody sees")
 FLEET_OPTION = " --fleet"
 # Worker name of a feature that waits for a worker at its fleet's server
 NO_WORKER_YET = "(none yet)"
@@ -359,7 +361,7 @@ def _next_lines(workflow: FeatureCard, command_suffix: str) -> Iterator[str]:
     commands = format_next_commands(
         workflow.stage,
         is_last_phase=workflow.phase == workflow.phases[-1].key,
-        is_published=workflow.reason.endswith(WAITING_AT_FORGE_SUFFIX),
+        is_published=workflow.reason.endswith(WAITING_AT_FORGE_SUFFIXES),
         command_suffix=command_suffix,
     )
     if commands:

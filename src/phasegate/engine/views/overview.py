@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from phasegate.core.display.status import (
     ENDED_STAGE_NAMES,
-    HIDDEN_CHARACTERS_PREFIX,
+    HIDDEN_CHARACTERS_PREFIXES,
     NOTICE_KIND,
     RUN_FAILED_PREFIX,
     SHORT_ORDERS,
@@ -326,7 +326,7 @@ def _hidden_character_notices(reader: StoreReader, feature: str) -> tuple[str, .
         if isinstance(notice, dict):
             work = str(notice.get("work", ""))
             text = str(notice.get("text", ""))
-            if text.startswith(HIDDEN_CHARACTERS_PREFIX):
+            if text.startswith(HIDDEN_CHARACTERS_PREFIXES):
                 texts.append(f"{work}: {text}" if work else text)
 
     return tuple(dict.fromkeys(texts))
