@@ -292,7 +292,7 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(
     project.scenario.unlink()
     project.scenario.mkdir()
     done = project.call("run")
-    assert (done.code, "is a folder, and a file is meant" in done.stderr) == (2, True)
+    assert (done.code, "is a folder, not a file" in done.stderr) == (2, True)
     shown = project.command("prompt", "show", "--agent", "claude", "--phase", "plan", "Do")
     assert (shown.code, "agentd/project.md is a folder, not a file" in shown.stderr) == (
         2,

@@ -1,1 +1,1 @@
-"""Detect how a project is set up and tested, by language, from its files."""
+"""Detect how a project is set up and checked."""

@@ -1,7 +1,4 @@
-"""The files of a project as detection reads them.
-
-All paths, and the texts of those that declare something.
-"""
+"""Project files as input of detection: all paths, and the texts of manifests."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from phasegate.core.text.light_json import parse_json
 
 MAX_MANIFEST_BYTES = 1_000_000
 
-# Files at a project's root that say how it is set up and checked. What a setup could read besides
-# is in its cache key. fmt: off
+# Files at the root of a project that determine setup and checks. Other files that a setup could
+# read are in its cache key.
 MANIFESTS = frozenset(
     (
         "pyproject.toml",
@@ -64,29 +61,29 @@ MANIFESTS = frozenset(
         ".gitmodules",
     )
 )
-# fmt: on
-# Only their presence counts: they are long, and nothing in them is asked for.
+# Only their presence matters: they are long, and their content is not used.
 _PRESENCE_ONLY = frozenset(("uv.lock", "poetry.lock", "pdm.lock", "setup.gradle"))
 _REQUIREMENTS_FOLDERS = ("requirements", "requirements.d", "reqs", "deps")
 
 
 class ProjectFiles(NamedTuple):
-    """One root of a repository.
+    """The files of one root of a repository.
 
-    `texts` has the manifests that could be read; what is not in it holds nothing.
+    `texts` has the manifests that could be read; any other file counts as empty.
     """
 
-    # Of files, from the root
+    # Paths of all files, relative to the root
     paths: Collection[str]
     texts: Mapping[str, str]
 
     def get_text(self, path: str) -> str:
+        """Return the text of a file; empty if it is absent or unreadable."""
         if path in self.paths:
             return self.texts.get(path, "")
         return ""
 
     def load_toml(self, path: str) -> dict[str, object]:
-        """The tables of a TOML file; one that cannot be read has none."""
+        """Parse a TOML file; empty if it cannot be read."""
         text = self.get_text(path)
         if not text:
             return {}
@@ -99,7 +96,7 @@ class ProjectFiles(NamedTuple):
             return {}
 
     def load_json(self, path: str) -> dict[str, object]:
-        """The entries of a JSON file; one that cannot be read has none."""
+        """Parse a JSON object; empty if it cannot be read."""
         try:
             value = parse_json(self.get_text(path))
         except (ValueError, RecursionError, StopIteration):
@@ -110,12 +107,12 @@ class ProjectFiles(NamedTuple):
         return {}
 
     def find_first(self, *names: str) -> str:
-        """The first of these paths that is there."""
+        """Return the first of these paths that exists."""
         return next((name for name in names if name in self.paths), "")
 
 
 def is_manifest(path: str) -> bool:
-    """Whether detection asks for the text of a file at this path from a root."""
+    """Return True if detection needs the text of the file at this path, relative to a root."""
     folder, _, name = path.rpartition("/")
     if not folder:
         return (name in MANIFESTS and name not in _PRESENCE_ONLY) or is_requirements_file(name)
@@ -126,31 +123,30 @@ def is_manifest(path: str) -> bool:
 
 
 def is_requirements_file(name: str) -> bool:
-    """`requirements.txt`, `requirements-dev.txt`, `dev-requirements.txt`, `test_requirements.in`."""
+    """Match `requirements.txt`, `dev-requirements.txt`, `test_requirements.in` and the like."""
     return "requirements" in name and name.endswith((".txt", ".in"))
 
 
 def get_nested(tables: object, *keys: str) -> object:
-    """The value at a path of keys, None where there is none."""
+    """Return the value at a path of keys, None if there is none."""
     for key in keys:
-        if isinstance(tables, dict):
-            tables = tables.get(key)
-        else:
-            tables = None
+        if not isinstance(tables, dict):
+            return None
+        tables = tables.get(key)
 
     return tables
 
 
 def get_table(tables: object, *keys: str) -> dict[str, object]:
-    """The table at a path of keys, an empty one where there is none."""
-    found = get_nested(tables, *keys)
-    if isinstance(found, dict):
-        return found
+    """Return the table at a path of keys, an empty one if there is none."""
+    table = get_nested(tables, *keys)
+    if isinstance(table, dict):
+        return table
     return {}
 
 
 def list_strings(value: object) -> list[str]:
-    """The strings of a list; anything else has none."""
+    """Return the strings of a list; empty for any other value."""
     if isinstance(value, list):
-        return [one for one in value if isinstance(one, str)]
+        return [item for item in value if isinstance(item, str)]
     return []

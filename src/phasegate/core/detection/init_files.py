@@ -1,7 +1,4 @@
-"""What `init` writes, given what it saw.
-
-Which agent does what, the configuration, the project's description.
-"""
+"""Render the files that `init` writes, and assign roles to agents."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Those that have a table in [checks]
+# Profiles that have a table in [checks]
 PROFILES_WITH_CHECKS = ("rust", "go", "typescript", "python")
 _WRITER_PHASES = ("plan", "implement", "archive")
 _CRITIC_PHASES = ("challenge", "review")
@@ -29,27 +26,27 @@ _NO_AGENT = """\
 
 
 class RepositoryFacts(Light):
-    """What a look at the repository found."""
+    """Facts about a repository that `init` collected."""
 
     name: str
-    # The first paragraph of its README
+    # The first paragraph of the README
     description: str
     programs: tuple[str, ...]
-    # Names of those that are set
+    # Names of environment variables that are set
     variables: frozenset[str]
-    # The language profile; empty: none fits
+    # The language profile; empty if none fits
     kind: str
     language_title: str
     folders: tuple[str, ...]
 
 
 def find_harness_rows(programs: Sequence[str]) -> list[HarnessRow]:
-    """What is known of these programs, in the order of preference."""
+    """Return the harnesses of these programs, in order of preference."""
     return [row for row in INSTALLABLE_HARNESSES.values() if row.program in programs]
 
 
 def assign_roles(agents: Sequence[str]) -> dict[str, str]:
-    """Who does what. The critic is not the writer where there are two."""
+    """Assign an agent to each role; with two agents, critic and writer differ."""
     if not agents:
         return {}
 
@@ -61,77 +58,74 @@ def assign_roles(agents: Sequence[str]) -> dict[str, str]:
     return {**dict.fromkeys(_WRITER_PHASES, agents[0]), **dict.fromkeys(_CRITIC_PHASES, critic)}
 
 
-def render_config(seen: RepositoryFacts) -> str:
-    """The configuration file.
+def render_config(facts: RepositoryFacts) -> str:
+    """Render the configuration file.
 
-    Agents and roles are set; the profile's commands are shown, and stay the profile's.
+    Agents and roles are set; the commands of the profile are only shown, so that the profile keeps
+    deciding them.
     """
     head = (
         "# Settings of Phasegate for this repository. `phasegate config show` lists all of them.\n"
     )
-    return "\n".join([head, _render_agents(seen), *_render_checks(seen)])
+    return "\n".join([head, _render_agents(facts), *_render_checks(facts)])
 
 
-def _render_agents(seen: RepositoryFacts) -> str:
-    found = find_harness_rows(seen.programs)
-    if not found:
+def _render_agents(facts: RepositoryFacts) -> str:
+    rows = find_harness_rows(facts.programs)
+    if not rows:
         return _NO_AGENT
 
-    tables = [_render_agent(program, seen.variables) for program in found]
-    lines = "".join(
-        f'{role} = "{agent}"\n'
-        for role, agent in assign_roles([program.default_agent for program in found]).items()
-    )
+    tables = [_render_agent(row, facts.variables) for row in rows]
+    roles = assign_roles([row.default_agent for row in rows])
+    lines = "".join(f'{role} = "{agent}"\n' for role, agent in roles.items())
 
     return "\n".join([*tables, f"[roles]\n{lines}"])
 
 
-def _render_agent(program: HarnessRow, set_variables: frozenset[str]) -> str:
-    names = ", ".join(f'"{name}"' for name in program.variables if name in set_variables)
-    if names:
-        passed = f"env = [{names}]  # names of variables that it gets; never a value\n"
-    else:
-        passed = ""
-    return f'[agents.{program.default_agent}]\nharness = "{program.kind}"\n{passed}'
+def _render_agent(row: HarnessRow, set_variables: frozenset[str]) -> str:
+    names = ", ".join(f'"{name}"' for name in row.variables if name in set_variables)
+    passed = f"env = [{names}]  # names of variables to pass; never a value\n" if names else ""
+    return f'[agents.{row.default_agent}]\nharness = "{row.kind}"\n{passed}'
 
 
-def _render_checks(seen: RepositoryFacts) -> list[str]:
-    if not seen.kind:
+def _render_checks(facts: RepositoryFacts) -> list[str]:
+    if not facts.kind:
         return [
-            "# The kind of project was not detected. `phasegate discover` lets an agent find out its tests, or:\n"
+            "# The kind of project was not detected."
+            " `phasegate discover` lets an agent find its tests, or:\n"
             '# [checks.project]\n# root = ""\n# setup = "..."\n# test = "..."\n'
         ]
 
     head = (
-        f"# {seen.language_title} was detected. `phasegate check` finds the commands, tries them on a clean checkout, and says\n"
-        "# why each was chosen. One that is set here replaces what it finds; an empty one drops it.\n"
+        f"# {facts.language_title} was detected."
+        " `phasegate check` finds the commands, tries them on a clean checkout, and shows\n"
+        "# why each was chosen. A command that is set here replaces the found one; an empty one"
+        " removes it.\n"
     )
-    if seen.kind in PROFILES_WITH_CHECKS:
-        table = f"[checks.{seen.kind}]"
-    else:
-        table = f"# [checks.{seen.kind}]"
+    table = f"[checks.{facts.kind}]"
+    if facts.kind not in PROFILES_WITH_CHECKS:
+        table = f"# {table}"
 
-    return [
-        f"{head}{table}\n"
-        + "".join(f'# {purpose} = "..."\n' for purpose in ("setup", "test", "lint", "typecheck"))
-    ]
+    purposes = ("setup", "test", "lint", "typecheck")
+    lines = "".join(f'# {purpose} = "..."\n' for purpose in purposes)
+    return [f"{head}{table}\n{lines}"]
 
 
-def render_project_description(template: str, seen: RepositoryFacts) -> str:
-    """The project's description for agents. Values go in untouched, in one pass."""
+def render_project_description(template: str, facts: RepositoryFacts) -> str:
+    """Render the project's description for agents; values are inserted unchanged, in one pass."""
     values = {
-        "name": seen.name,
-        "about": seen.description or "<!-- What is this project, and for whom? -->",
-        "language": seen.language_title or "<!-- Which language, which versions? -->",
+        "name": facts.name,
+        "about": facts.description or "<!-- What is this project, and who uses it? -->",
+        "language": facts.language_title or "<!-- Which language, which versions? -->",
         "commands": "<!-- How is it built and tested? `phasegate check` shows what it found. -->",
-        "folders": "\n".join(f"- `{folder}/`" for folder in seen.folders)
-        or "<!-- What lies where? -->",
+        "folders": "\n".join(f"- `{folder}/`" for folder in facts.folders)
+        or "<!-- Which folder has what? -->",
     }
     return template.format_map(values)
 
 
 def extract_first_paragraph(readme: str) -> str:
-    """What a README says first, on one line: no heading, badge, image, comment or code."""
+    """Return the first paragraph of a README on one line, without headings, badges or code."""
     words: list[str] = []
 
     for line in readme.splitlines():

@@ -1,8 +1,7 @@
-"""What a project's own files say for the language section of a package.
+"""Collect facts for the language section of a work package from a project's own files.
 
-Its layout, its pinned versions, a part of it.
-
-Whatever cannot be read is left out; the profile's own words stand there then.
+These are its layout, its pinned versions, and the name of a part of it. A fact that cannot be read
+is left empty; the text of the language profile is used instead.
 """
 
 from __future__ import annotations
@@ -12,7 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from phasegate.core.detection.files import ProjectFiles, get_nested, get_table, is_requirements_file
+from phasegate.core.detection.files import (
+    ProjectFiles,
+    get_nested,
+    get_table,
+    is_requirements_file,
+    list_strings,
+)
 
 MAX_LISTED = 16
 _GO_REQUIRE = re.compile(
@@ -22,169 +27,177 @@ _REQUIREMENT = re.compile(
     r"[A-Za-z0-9][\w.-]*(?:\[[\w, .-]*\])?[ \t]*(?:[=<>~!]=?[^;#\\\s]*(?:,[ \t]*[^;#\\\s]+)*)?"
 )
 _SCRIPT_EXTENSIONS = (".ts", ".tsx", ".js", ".jsx", ".mjs")
+_TEST_FOLDERS = ("tests", "test")
 
 
 class LanguageFacts(NamedTuple):
-    """Each is empty where nothing was found."""
+    """Facts about a project; each is empty if nothing was found."""
 
     layout: str = ""
     # Dependencies with their versions
     pinned: str = ""
-    # What a command for a part of the project names
+    # Argument of a command that runs on a part of the project
     package: str = ""
 
 
 def collect_language_facts(profile: str, files: ProjectFiles) -> LanguageFacts:
-    """The facts of a project of this profile."""
-    readers = {
+    """Collect the facts of a project of this profile."""
+    collectors = {
         "rust": _collect_rust_facts,
         "python": _collect_python_facts,
         "typescript": _collect_node_facts,
         "go": _collect_go_facts,
     }
 
-    if profile in readers:
-        return readers[profile](files)
+    if profile in collectors:
+        return collectors[profile](files)
     return LanguageFacts()
 
 
 def _collect_rust_facts(files: ProjectFiles) -> LanguageFacts:
     cargo = files.load_toml("Cargo.toml")
-    patterns = _list_strings(get_nested(cargo, "workspace", "members"))
-    homes = sorted(
-        path.removesuffix("/Cargo.toml") for path in files.paths if path.endswith("/Cargo.toml")
-    )
-    crates = [
-        home
-        for home in homes
-        if any(fnmatchcase(home, pattern.rstrip("/")) for pattern in patterns)
+    patterns = [
+        pattern.rstrip("/") for pattern in list_strings(get_nested(cargo, "workspace", "members"))
     ]
-    kinds = {True: "Binary crate", False: "Library crate"}
-    about = {home: kinds[f"{home}/src/main.rs" in files.paths] for home in crates}
-    shared = get_table(cargo, "workspace", "dependencies") or get_table(cargo, "dependencies")
-    own = get_nested(cargo, "package", "name")
+    crates = _find_members(files, "Cargo.toml", patterns)
+    titles = {
+        crate: "Binary crate" if f"{crate}/src/main.rs" in files.paths else "Library crate"
+        for crate in crates
+    }
+
+    package = get_nested(cargo, "package", "name")
     if crates:
         package = crates[0].rpartition("/")[2]
-    else:
-        package = own if isinstance(own, str) else ""
 
+    shared = get_table(cargo, "workspace", "dependencies")
+    dependencies = shared or get_table(cargo, "dependencies")
     return LanguageFacts(
-        _render_tree(about),
-        _join_names(f"`{name}` v{number}" for name, number in _iter_versions(shared)),
-        package,
+        layout=_render_tree(titles),
+        pinned=_join_names(
+            f"`{name}` v{version}" for name, version in _iter_versions(dependencies)
+        ),
+        package=package if isinstance(package, str) else "",
     )
+
+
+def _find_members(files: ProjectFiles, manifest: str, patterns: Iterable[str]) -> list[str]:
+    """Return the folders with a manifest that a pattern of the workspace matches."""
+    folders = sorted(
+        path.removesuffix(f"/{manifest}") for path in files.paths if path.endswith(f"/{manifest}")
+    )
+    return [
+        folder for folder in folders if any(fnmatchcase(folder, pattern) for pattern in patterns)
+    ]
 
 
 def _collect_python_facts(files: ProjectFiles) -> LanguageFacts:
-    homes = {
-        path.removesuffix("/__init__.py") for path in files.paths if path.endswith("/__init__.py")
-    }
-    top = [home for home in homes if home.removeprefix("src/").count("/") == 0 and home != "src"]
-    about = {home: "Tests" if home in ("tests", "test") else "Package" for home in top}
-    folders = {path.partition("/")[0] for path in files.paths if "/" in path}
-    about |= {home: "Tests" for home in ("tests", "test") if home in folders}
-    modules = [path for path in files.paths if "/" not in path and path.endswith(".py")]
-    about |= {path: "Tests" if path.startswith("test_") else "Module" for path in sorted(modules)}
-    declared = _list_strings(
-        get_nested(files.load_toml("pyproject.toml"), "project", "dependencies")
-    )
-    listed = (
-        path for path in sorted(files.paths) if "/" not in path and is_requirements_file(path)
-    )
-    lines = [*declared, *(line for path in listed for line in files.get_text(path).splitlines())]
-    found = (match[0] for line in lines if (match := _REQUIREMENT.match(line.strip())))
-    package = next((f"{home}/" for home in ("tests", "test") if home in about), "")
+    titles: dict[str, str] = {}
 
-    return LanguageFacts(
-        _render_tree(about), _join_names(f"`{name.replace(' ', '')}`" for name in found), package
+    for path in files.paths:
+        folder, _, name = path.rpartition("/")
+        if path.partition("/")[0] in _TEST_FOLDERS and folder:
+            titles[path.partition("/")[0]] = "Tests"
+        if name == "__init__.py" and "/" not in folder.removeprefix("src/") and folder != "src":
+            titles.setdefault(folder, "Package")
+        elif not folder and name.endswith(".py"):
+            titles[path] = "Tests" if name.startswith("test_") else "Module"
+
+    package = next((f"{folder}/" for folder in _TEST_FOLDERS if folder in titles), "")
+    requirements = (
+        match[0].replace(" ", "")
+        for line in _iter_requirement_lines(files)
+        if (match := _REQUIREMENT.match(line.strip()))
     )
+    return LanguageFacts(
+        layout=_render_tree(titles),
+        pinned=_join_names(f"`{requirement}`" for requirement in requirements),
+        package=package,
+    )
+
+
+def _iter_requirement_lines(files: ProjectFiles) -> Iterator[str]:
+    project = files.load_toml("pyproject.toml")
+    yield from list_strings(get_nested(project, "project", "dependencies"))
+    for path in sorted(files.paths):
+        if "/" not in path and is_requirements_file(path):
+            yield from files.get_text(path).splitlines()
 
 
 def _collect_node_facts(files: ProjectFiles) -> LanguageFacts:
-    about = files.load_json("package.json")
-    spaces = about.get("workspaces")
-    patterns = _list_strings(spaces.get("packages") if isinstance(spaces, dict) else spaces)
-    homes = sorted(
-        path.removesuffix("/package.json") for path in files.paths if path.endswith("/package.json")
-    )
-    found = {
-        home: "Package"
-        for home in homes
-        if any(fnmatchcase(home, one.removeprefix("./")) for one in patterns)
-    }
-    sources = {
-        path.partition("/")[0]
-        for path in files.paths
-        if "/" in path and path.endswith(_SCRIPT_EXTENSIONS)
-    }
-    found = found or {name: "Tests" if "test" in name else "Source" for name in sorted(sources)}
-    declared = {**get_table(about, "dependencies"), **get_table(about, "devDependencies")}
+    manifest = files.load_json("package.json")
+    workspaces = manifest.get("workspaces")
+    if isinstance(workspaces, dict):
+        workspaces = workspaces.get("packages")
 
+    patterns = [pattern.removeprefix("./") for pattern in list_strings(workspaces)]
+    titles = dict.fromkeys(_find_members(files, "package.json", patterns), "Package")
+    if not titles:
+        sources = [path for path in files.paths if path.endswith(_SCRIPT_EXTENSIONS)]
+        folders = {path.partition("/")[0] for path in sources if "/" in path}
+        titles = {name: "Tests" if "test" in name else "Source" for name in sorted(folders)}
+
+    declared = {**get_table(manifest, "dependencies"), **get_table(manifest, "devDependencies")}
     return LanguageFacts(
-        _render_tree(found),
-        _join_names(f"`{name}` {number}" for name, number in _iter_versions(declared)),
+        layout=_render_tree(titles),
+        pinned=_join_names(f"`{name}` {version}" for name, version in _iter_versions(declared)),
     )
 
 
 def _collect_go_facts(files: ProjectFiles) -> LanguageFacts:
-    homes = {
-        path.rpartition("/")[0] for path in files.paths if path.endswith(".go") and "/" in path
+    sources = [path for path in files.paths if path.endswith(".go")]
+    folders = {path.rpartition("/")[0] for path in sources if "/" in path}
+    titles = {
+        folder: "Binary" if f"{folder}/main.go" in files.paths else "Package"
+        for folder in sorted(folders)
     }
-    about = {
-        home: "Binary" if f"{home}/main.go" in files.paths else "Package" for home in sorted(homes)
-    }
-    pinned = _join_names(
-        f"`{name}` {number}" for name, number in _GO_REQUIRE.findall(files.get_text("go.mod"))
+    modules = _GO_REQUIRE.findall(files.get_text("go.mod"))
+    return LanguageFacts(
+        layout=_render_tree(titles),
+        pinned=_join_names(f"`{name}` {version}" for name, version in modules),
+        package=f"./{next(iter(titles))}/..." if titles else "",
     )
-    return LanguageFacts(_render_tree(about), pinned, f"./{next(iter(about))}/..." if about else "")
-
-
-def _list_strings(value: object) -> list[str]:
-    if isinstance(value, list):
-        return [one for one in value if isinstance(one, str)]
-    return []
 
 
 def _iter_versions(dependencies: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Those that have a version: as a text, or as the `version` of a table."""
+    """Yield dependencies with a version: as a text, or as the `version` of a table."""
     for name, value in dependencies.items():
-        if isinstance(value, dict):
-            number = value.get("version")
-        else:
-            number = value
-
-        if isinstance(number, str) and number:
-            yield name, number
+        version = value.get("version") if isinstance(value, dict) else value
+        if isinstance(version, str) and version:
+            yield name, version
 
 
-def _join_names(found: Iterable[str]) -> str:
-    names = [*dict.fromkeys(found)]
-    if len(names) > MAX_LISTED:
-        more = [f"and {len(names) - MAX_LISTED} more"]
-    else:
-        more = []
-    return ", ".join([*names[:MAX_LISTED], *more])
+def _join_names(names: Iterable[str]) -> str:
+    unique = [*dict.fromkeys(names)]
+    listed = unique[:MAX_LISTED]
+    if len(unique) > MAX_LISTED:
+        listed.append(f"and {len(unique) - MAX_LISTED} more")
+    return ", ".join(listed)
 
 
-def _render_tree(about: Mapping[str, str]) -> str:
-    """Folders and files with what they are; those of one folder stand below it."""
+def _render_tree(titles: Mapping[str, str]) -> str:
+    """Render folders and files with their titles, grouped by their parent folder."""
+    entries = sorted((path.rpartition("/")[0], path) for path in titles)[:MAX_LISTED]
     lines: list[str] = []
-    paths = sorted(about, key=lambda path: (path.rpartition("/")[0], path))[:MAX_LISTED]
-    homes = ["", *(path.rpartition("/")[0] for path in paths), ""]
+    last_parent = ""
 
-    for (before, home, after), path in zip(
-        zip(homes, homes[1:], homes[2:], strict=False), paths, strict=True
-    ):
-        if home and home != before:
-            lines.append(f"{home}/")
+    for index, (parent, path) in enumerate(entries):
+        if parent and parent != last_parent:
+            lines.append(f"{parent}/")
 
+        last_parent = parent
         name = path.rpartition("/")[2]
-        if not home:
-            branch = ""
-        else:
-            branch = "├── " if home == after else "└── "
+        if not name.endswith(".py"):
+            name += "/"
 
-        lines.append(f"{branch}{name if name.endswith('.py') else f'{name}/'} ← {about[path]}")
+        branch = ""
+        if parent:
+            is_last = entries[index + 1 : index + 2] == [] or entries[index + 1][0] != parent
+            branch = "└── " if is_last else "├── "
 
-    hidden = len(about) - MAX_LISTED
-    return "\n".join([*lines, f"... and {hidden} more"] if hidden > 0 else lines)
+        lines.append(f"{branch}{name} ← {titles[path]}")
+
+    hidden = len(titles) - MAX_LISTED
+    if hidden > 0:
+        lines.append(f"... and {hidden} more")
+
+    return "\n".join(lines)

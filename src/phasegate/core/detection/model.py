@@ -1,7 +1,4 @@
-"""What detection says about a project.
-
-Candidates for its setup, and its check commands, each with the reason.
-"""
+"""Results of detection: setup candidates and check commands, each with a reason."""
 
 from __future__ import annotations
 
@@ -10,43 +7,42 @@ from typing import NamedTuple
 
 
 class FoundCommand(NamedTuple):
-    """A command line, and what in the project speaks for it."""
+    """A command line, and the reason why it was chosen."""
 
     command: str
     why: str
 
 
 class SetupCandidate(NamedTuple):
-    """A way to set a project up.
+    """One possible setup of a project.
 
-    `builds` says that it compiles sources: its result holds for one tree only.
+    With `compiles_sources`, its result is valid for one tree only.
     """
 
-    # Empty: nothing is to be installed
+    # Empty if nothing has to be installed
     command: str
     why: str = ""
-    # A test command that goes with this setup alone
+    # A test command that replaces the usual one with this setup
     test_command: str = ""
     compiles_sources: bool = False
 
 
 class DetectedProject(NamedTuple):
-    """One root of a repository: what it is, and how it is set up and checked."""
+    """One root of a repository: its profile, and how it is set up and checked."""
 
     profile: str
-    # The project's own
     name: str
     setups: tuple[SetupCandidate, ...]
-    # By purpose, without the setup
+    # By purpose; the setup is not included
     commands: Mapping[str, FoundCommand]
-    # What is installed beside, what is missing
+    # What is installed in addition, what is missing
     notes: tuple[str, ...] = ()
-    # Its folder; empty: the repository's
+    # Relative to the repository; empty for the repository itself
     root: str = ""
 
 
 class MachineInfo(NamedTuple):
-    """What detection must know about the machine: programs on the PATH, versions of Python by name."""
+    """The machine as far as detection needs it: programs on the PATH, Python versions by name."""
 
     programs: frozenset[str] = frozenset()
     pythons: Mapping[str, tuple[int, int]] = {}
@@ -55,23 +51,21 @@ class MachineInfo(NamedTuple):
         return program in self.programs
 
 
-# The programs that detection asks about.
+# The programs that detection looks for.
 PROBED_PROGRAMS = (
-    *(
-        "uv",
-        "poetry",
-        "pdm",
-        "npm",
-        "pnpm",
-        "yarn",
-        "bun",
-        "corepack",
-        "mvn",
-        "gradle",
-        "just",
-        "task",
-        "cmake",
-    ),
+    "uv",
+    "poetry",
+    "pdm",
+    "npm",
+    "pnpm",
+    "yarn",
+    "bun",
+    "corepack",
+    "mvn",
+    "gradle",
+    "just",
+    "task",
+    "cmake",
     "golangci-lint",
 )
 PYTHON_COMMANDS = ("python3", *(f"python3.{minor}" for minor in range(15, 7, -1)))

@@ -1,7 +1,4 @@
-"""How a JavaScript or TypeScript project is set up and checked.
-
-Its package manager, its scripts by name.
-"""
+"""Detect setup and checks of a JavaScript or TypeScript project: package manager and scripts."""
 
 from __future__ import annotations
 
@@ -31,16 +28,14 @@ _TEST_SCRIPTS = (
 )
 _LINT_SCRIPTS = ("lint:check", "lint:ci", "lint", "test:lint", "check:lint", "lint:js", "eslint")
 _TYPE_SCRIPTS = (
-    *(
-        "typecheck",
-        "type-check",
-        "check-types",
-        "types:check",
-        "test:types",
-        "tsc",
-        "lint:tsc",
-        "check:types",
-    ),
+    "typecheck",
+    "type-check",
+    "check-types",
+    "types:check",
+    "test:types",
+    "tsc",
+    "lint:tsc",
+    "check:types",
     "types",
 )
 _WRITE_OPTIONS = re.compile(r"(?:^|\s)--(?:fix|write)\b")
@@ -58,80 +53,127 @@ _TEST_RUNNERS = (
     "qunit",
     "tsd",
 )
-_IGNORE_SCRIPTS_OPTION = "--ignore-scripts"
+_BUILD_TOOLS = ("tsc", "rollup", "tsup", "esbuild", "babel", "unbuild", "vite", "tshy")
+_DEPENDENCY_KEYS = ("dependencies", "devDependencies", "optionalDependencies", "workspaces")
 
+
+class _ManagerRow(NamedTuple):
+    lock_files: tuple[str, ...]
+    locked_install: str
+    unlocked_install: str
+    # Runs a shell line with the installed programs on the PATH
+    exec_prefix: str
+
+
+# In the order in which lock files are looked for
+_MANAGERS = {
+    "pnpm": _ManagerRow(
+        lock_files=("pnpm-lock.yaml",),
+        locked_install="pnpm install --frozen-lockfile",
+        unlocked_install="pnpm install --no-frozen-lockfile",
+        exec_prefix="pnpm exec sh -c",
+    ),
+    "yarn": _ManagerRow(
+        lock_files=("yarn.lock",),
+        locked_install="yarn install --frozen-lockfile",
+        unlocked_install="yarn install --no-lockfile",
+        exec_prefix="yarn run",
+    ),
+    "bun": _ManagerRow(
+        lock_files=("bun.lock", "bun.lockb"),
+        locked_install="bun install --frozen-lockfile",
+        unlocked_install="bun install",
+        exec_prefix="bun run",
+    ),
+    "npm": _ManagerRow(
+        lock_files=("package-lock.json", "npm-shrinkwrap.json"),
+        locked_install="npm ci --no-audit --no-fund",
+        unlocked_install="npm install --no-audit --no-fund --no-package-lock",
+        exec_prefix="npm exec -c",
+    ),
+}
+# Managers whose exec_prefix takes a whole shell line
+_SHELL_MANAGERS = ("npm", "pnpm")
+# Version 2 and later of yarn
+_YARN_BERRY = _MANAGERS["yarn"]._replace(
+    locked_install="yarn install --immutable", unlocked_install="yarn install --no-immutable"
+)
+# The major version of pnpm that writes a lock file of this version
+_PNPM_BY_LOCK_VERSION = {"5": "7", "6": "8", "9": "10"}
 
 # A version of a linter that was withdrawn, or that never reached a mirror, must not stop the tests.
-# What npm cannot find is taken out of the devDependencies and the rest is tried again; the file
-# itself is put back in any case.
+# A package that npm cannot find is removed from the devDependencies and the rest is tried again;
+# package.json is restored in any case.
 _INSTALL_AVAILABLE_SCRIPT = """\
 cp package.json .package.json.whole; last=; done=1
 while :; do
-  npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps --ignore-scripts 2>.npm-said && done=0 && break
-  cat .npm-said >&2
-  gone=$(sed -n "s/.*No matching version found for \\(.*\\)@[^@]*/\\1/p; s/.*404 *'\\(.*\\)@[^@']*' is not.*/\\1/p" .npm-said | head -n 1)
+  npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps --ignore-scripts \\
+    2>.npm-errors && done=0 && break
+  cat .npm-errors >&2
+  gone=$(sed -n -e "s/.*No matching version found for \\(.*\\)@[^@]*/\\1/p" \\
+    -e "s/.*404 *'\\(.*\\)@[^@']*' is not.*/\\1/p" .npm-errors | head -n 1)
   [ "$gone" ] && [ "$gone" != "$last" ] && npm pkg delete "devDependencies[$gone]" || break
-  last=$gone; echo "not installed: $gone, which cannot be had"
+  last=$gone; echo "not installed: $gone is not available"
 done
-mv .package.json.whole package.json; rm -f .npm-said; exit $done"""
+mv .package.json.whole package.json; rm -f .npm-errors; exit $done"""
 
 
 class _PackageManager(NamedTuple):
-    """A package manager: why it is the one, how it installs by the lock and without, how it runs a
-    script.
-    """
+    """A package manager of a project, with its install commands and the reason for it."""
 
     name: str
     why: str
     locked_install: str
     unlocked_install: str
-    # What npm installs to have it
+    # The npm package that contains it
     npm_package: str
 
     def build_bootstrap_command(self, machine: MachineInfo) -> str:
-        """What gets the manager where it is not on the PATH.
+        """Return the command that installs the manager if it is not on the PATH.
 
-        Into the checkout, where the commands after it look.
+        It is installed into the checkout, and the commands after it find it there.
         """
         if self.name == "npm" or machine.has_program(self.name):
             return ""
 
         name, _, version = self.npm_package.rpartition("@")
-        # The same major version will do
+        # Any version with the same major number is good enough
         wanted = dict.fromkeys((self.npm_package, f"{name}@{version.partition('.')[0]}"))
         tries = " || ".join(
-            f"npm install -g --no-audit --no-fund --prefix .phasegate-tools {one}" for one in wanted
+            f"npm install -g --no-audit --no-fund --prefix .phasegate-tools {package}"
+            for package in wanted
         )
 
         return f'({tries}) && export PATH="$PWD/.phasegate-tools/bin:$PATH" && '
 
 
 def detect_node(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
-    """What is known about a project with a package.json; None if there is none."""
+    """Detect a project with a package.json; None if there is none."""
     if not files.find_first("package.json"):
         return None
 
-    about = files.load_json("package.json")
+    manifest = files.load_json("package.json")
     scripts = {
         name: line
-        for name, line in _get_table_items(about.get("scripts"))
+        for name, line in _get_table_items(manifest.get("scripts"))
         if isinstance(line, str) and line.strip()
     }
-    manager = _detect_manager(files, about)
-    commands = dict(_find_commands(files, about, scripts, manager.name))
-    name = about.get("name")
-    notes = (
-        (f"{manager.name} is not on the PATH: {manager.npm_package} is installed aside",)
-        if manager.build_bootstrap_command(machine)
-        else ()
-    )
+    manager = _detect_manager(files, manifest)
+    commands = dict(_find_commands(files, manifest, scripts, manager.name))
+    name = manifest.get("name")
+    notes = []
+    if manager.build_bootstrap_command(machine):
+        notes.append(
+            f"{manager.name} is not on the PATH:"
+            f" {manager.npm_package} is installed into .phasegate-tools"
+        )
 
     return DetectedProject(
         profile="typescript",
         name=name if isinstance(name, str) else "",
-        setups=tuple(_propose_setups(about, manager, machine, scripts)),
+        setups=tuple(_propose_setups(manifest, manager, machine, scripts)),
         commands=commands,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -142,74 +184,38 @@ def _get_table_items(table: object) -> list[tuple[str, object]]:
 
 
 def _detect_manager(files: ProjectFiles, manifest: Mapping[str, object]) -> _PackageManager:
-    """`packageManager` decides, then the lock file, then npm."""
-    named = manifest.get("packageManager")
-    if isinstance(named, str):
-        pinned = named.partition("@")[0]
-    else:
-        pinned = ""
+    """Select the manager by `packageManager`, then by lock file, then npm."""
+    field = manifest.get("packageManager")
+    pinned, _, version = (field if isinstance(field, str) else "").partition("+")[0].partition("@")
+    locks = {name: files.find_first(*row.lock_files) for name, row in _MANAGERS.items()}
 
-    locks = {
-        "pnpm": "pnpm-lock.yaml",
-        "yarn": "yarn.lock",
-        "bun": files.find_first("bun.lock", "bun.lockb"),
-        "npm": files.find_first("package-lock.json", "npm-shrinkwrap.json"),
-    }
-
-    there = [name for name, lock in locks.items() if lock and files.find_first(lock)]
-    if pinned in locks:
+    if pinned in _MANAGERS:
         name = pinned
+        why = f"packageManager {str(field).partition('+')[0]}"
     else:
-        name = there[0] if there else "npm"
-
-    if pinned in locks:
-        why = f"packageManager {str(named).partition('+')[0]}"
-    else:
+        name = next((name for name, lock in locks.items() if lock), "npm")
         why = locks[name] or "package.json, without a lock file"
+        version = ""
 
-    has_lock = name in there and "package-lock=false" not in files.get_text(".npmrc").replace(
+    is_berry = "__metadata" in files.get_text("yarn.lock") or bool(files.find_first(".yarnrc.yml"))
+    row = _YARN_BERRY if name == "yarn" and is_berry else _MANAGERS[name]
+    uses_lock = locks[name] and "package-lock=false" not in files.get_text(".npmrc").replace(
         " ", ""
     )
-    return _make_manager(name, why, has_lock, files, str(named) if pinned == name else "")
-
-
-def _make_manager(
-    name: str, why: str, has_lock: bool, files: ProjectFiles, package_manager_field: str
-) -> _PackageManager:
-    is_berry = "__metadata" in files.get_text("yarn.lock") or bool(files.find_first(".yarnrc.yml"))
-    frozen = {
-        "npm": "npm ci --no-audit --no-fund",
-        "pnpm": "pnpm install --frozen-lockfile",
-        "yarn": "yarn install --immutable" if is_berry else "yarn install --frozen-lockfile",
-        "bun": "bun install --frozen-lockfile",
-    }[name]
-
-    loose = {
-        "npm": "npm install --no-audit --no-fund --no-package-lock",
-        "pnpm": "pnpm install --no-frozen-lockfile",
-        "yarn": "yarn install --no-immutable" if is_berry else "yarn install --no-lockfile",
-        "bun": "bun install",
-    }[name]
     return _PackageManager(
         name=name,
         why=why,
-        locked_install=frozen if has_lock else "",
-        unlocked_install=loose,
-        npm_package=_find_manager_package(name, package_manager_field, files, is_berry),
+        locked_install=row.locked_install if uses_lock else "",
+        unlocked_install=row.unlocked_install,
+        npm_package=_find_manager_package(name, version, files, is_berry),
     )
 
 
-# The version of pnpm that writes a lock of this version.
-_PNPM_BY_LOCK_VERSION = {"5": "7", "6": "8", "9": "10"}
+def _find_manager_package(name: str, version: str, files: ProjectFiles, is_berry: bool) -> str:
+    """Return the npm package of the manager.
 
-
-def _find_manager_package(
-    name: str, package_manager_field: str, files: ProjectFiles, is_berry: bool
-) -> str:
-    """The package of npm's registry that has the manager, in the version that the project names or
-    its lock tells.
+    Its version is the one that the project or its lock file requires.
     """
-    version = package_manager_field.partition("@")[2].partition("+")[0]
     if name == "yarn" and (is_berry or (version and not version.startswith("1."))):
         return f"@yarnpkg/cli-dist@{version or '4'}"
     if name == "yarn":
@@ -219,8 +225,6 @@ def _find_manager_package(
         lock = re.search(r"^lockfileVersion:\s*['\"]?(\d+)", files.get_text("pnpm-lock.yaml"), re.M)
         if lock:
             version = _PNPM_BY_LOCK_VERSION.get(lock[1], "")
-        else:
-            version = ""
 
     return f"{name}@{version or 'latest'}"
 
@@ -231,49 +235,41 @@ def _propose_setups(
     machine: MachineInfo,
     scripts: Mapping[str, str],
 ) -> Iterator[SetupCandidate]:
-    """By the lock, then with scripts of packages, then without the lock, then by npm."""
-    if not any(
-        _get_table_items(manifest.get(key))
-        for key in ("dependencies", "devDependencies", "optionalDependencies", "workspaces")
-    ) and not manifest.get("workspaces"):
+    """Try the lock file, then install scripts of packages, then no lock file, then npm."""
+    has_dependencies = any(_get_table_items(manifest.get(key)) for key in _DEPENDENCY_KEYS)
+    if not has_dependencies and not manifest.get("workspaces"):
         yield SetupCandidate("", "package.json names no dependencies")
         return
 
-    if manager.name == "yarn" and "--immutable" in manager.locked_install:
-        quiet = ""
-    else:
-        quiet = f" {_IGNORE_SCRIPTS_OPTION}"
-
-    builds = _build_prepare_step(scripts, manager.name)
-    aside = manager.build_bootstrap_command(machine)
+    # yarn 2 and later has no such option
+    no_scripts = "" if "--immutable" in manager.locked_install else " --ignore-scripts"
+    prepare = _build_prepare_step(scripts, manager.name)
+    bootstrap = manager.build_bootstrap_command(machine)
+    reason = manager.why
 
     if manager.locked_install:
-        yield SetupCandidate(f"{aside}{manager.locked_install}{quiet}{builds}", manager.why)
+        locked = f"{bootstrap}{manager.locked_install}"
+        yield SetupCandidate(f"{locked}{no_scripts}{prepare}", reason)
         yield SetupCandidate(
-            f"{aside}{manager.locked_install}{builds}",
-            f"{manager.why}, with the packages' own install scripts",
+            f"{locked}{prepare}", f"{reason}, with the packages' own install scripts"
         )
+        reason = f"{reason} could not be used: versions may differ from it"
 
-    if not manager.locked_install:
-        reason = manager.why
-    else:
-        reason = f"{manager.why} could not be used: versions are not those of the lock"
-
-    yield SetupCandidate(f"{aside}{manager.unlocked_install}{quiet}{builds}", reason)
-    if manager.name != "npm":
-        test = _find_test_command(manifest, scripts, "npm")
-    else:
-        test = None
+    yield SetupCandidate(f"{bootstrap}{manager.unlocked_install}{no_scripts}{prepare}", reason)
 
     if _get_table_items(manifest.get("devDependencies")):
-        why = "npm, without those devDependencies that cannot be had"
+        test = None
+        if manager.name != "npm":
+            test = _find_test_command(manifest, scripts, "npm")
+
+        why = "npm, without unavailable devDependencies"
         yield SetupCandidate(_INSTALL_AVAILABLE_SCRIPT, why, test.command if test else "")
 
 
 def _build_prepare_step(scripts: Mapping[str, str], manager: str) -> str:
-    """`prepare` of the project itself builds what its tests may import.
+    """Run the `prepare` script, which builds what the tests may import.
 
-    One that only installs git hooks does not.
+    One that only installs git hooks is skipped.
     """
     prepare = scripts.get("prepare", "")
     if not prepare or re.search(r"husky|lefthook|simple-git-hooks|pre-commit|lint-staged", prepare):
@@ -304,7 +300,7 @@ def _find_commands(
 def _find_test_command(
     manifest: Mapping[str, object], scripts: Mapping[str, str], manager: str
 ) -> FoundCommand | None:
-    """The test part of the scripts: what `test` runs beside (linters, types, sizes) is not a test."""
+    """Find the tests of the scripts: linters and type checks in `test` are left out."""
     for name in _TEST_SCRIPTS:
         line = scripts.get(name, "")
         if not line or _NO_TEST_TEXT in line:
@@ -315,26 +311,18 @@ def _find_test_command(
         if not tests or len(tests) == len(parts):
             return FoundCommand(f"{manager} run {name}", f"script `{name}`")
 
-        joined = " && ".join(part.command for part in parts if part.is_test or part.is_build)
-        return FoundCommand(
-            f"{_get_exec_prefix(manager)} {_quote_line(joined)}"
-            if manager in ("npm", "pnpm")
-            else joined,
-            f"the tests of script `{name}`: `{line}`",
-        )
+        command = " && ".join(part.command for part in parts if part.is_test or part.is_build)
+        if manager in _SHELL_MANAGERS:
+            command = f"{_MANAGERS[manager].exec_prefix} {_quote_line(command)}"
+        return FoundCommand(command, f"the tests of script `{name}`: `{line}`")
 
     runner = next((name for name in _TEST_RUNNERS if name in _list_dependencies(manifest)), "")
     if runner:
-        return FoundCommand(
-            f"{_get_exec_prefix(manager)} {runner}{' run' if runner == 'vitest' else ''}",
-            f"{runner} is declared",
-        )
+        # Without `run`, vitest watches the files
+        command = "vitest run" if runner == "vitest" else runner
+        return FoundCommand(f"{_MANAGERS[manager].exec_prefix} {command}", f"{runner} is declared")
 
     return None
-
-
-def _get_exec_prefix(manager: str) -> str:
-    return {"npm": "npm exec -c", "pnpm": "pnpm exec sh -c"}.get(manager, f"{manager} run")
 
 
 def _quote_line(line: str) -> str:
@@ -353,16 +341,15 @@ _RUN_SCRIPT = re.compile(
     r"^(?:npm|pnpm|yarn|bun)(?:\s+-\S+)*\s+(?:run(?:-script)?\s+)?([\w:.-]+)(?:\s+--)?\s*$"
 )
 _WRAPPERS = re.compile(
-    r"^(?:[A-Z_][A-Z0-9_]*=\S*\s+|cross-env\s+|c8\s+(?:--?\S+\s+)*|nyc\s+(?:--?\S+\s+)*|npx\s+|dotenv\s+--\s+)+"
+    r"^(?:[A-Z_][A-Z0-9_]*=\S*\s+|cross-env\s+|c8\s+(?:--?\S+\s+)*|nyc\s+(?:--?\S+\s+)*"
+    r"|npx\s+|dotenv\s+--\s+)+"
 )
-
-
-# Coverage is no test, and its threshold would fail one.
+# Coverage is not a test, and its threshold could fail one
 _COVERAGE_WRAPPERS = re.compile(r"^(?:c8|nyc)\s+(?:--?\S+\s+)*")
 
 
 def _expand_script(name: str, scripts: Mapping[str, str], depth: int = 0) -> list[_ScriptCommand]:
-    """The commands that a script comes to, with `pre` and `post` and the scripts that it calls."""
+    """List the commands of a script, with `pre` and `post` scripts and the scripts that it runs."""
     found: list[_ScriptCommand] = []
 
     for key in (f"pre{name}", name, f"post{name}"):
@@ -378,7 +365,7 @@ def _expand_script(name: str, scripts: Mapping[str, str], depth: int = 0) -> lis
 
 
 def _classify_command(line: str) -> _ScriptCommand:
-    """What a command is by its first word: `rimraf mocha.js` runs no test."""
+    """Classify a command by its first word: `rimraf mocha.js` runs no test."""
     first = _WRAPPERS.sub("", line).split(" ")[0].rpartition("/")[2]
     is_test = (first in _TEST_RUNNERS and first != "tsd") or bool(
         re.match(
@@ -389,35 +376,28 @@ def _classify_command(line: str) -> _ScriptCommand:
     return _ScriptCommand(
         line,
         is_test,
-        first in ("tsc", "rollup", "tsup", "esbuild", "babel", "unbuild", "vite", "tshy")
-        and "noEmit" not in line,
+        first in _BUILD_TOOLS and "noEmit" not in line,
     )
 
 
 def _find_lint_command(scripts: Mapping[str, str], manager: str) -> FoundCommand | None:
-    """A script that lints without writing; one that writes is run without that."""
+    """Find a script that lints; options that write files are removed."""
     name = next((name for name in _LINT_SCRIPTS if name in scripts), "")
     if name and not _WRITE_OPTIONS.search(scripts[name]):
         return FoundCommand(f"{manager} run {name}", f"script `{name}`")
 
-    if name and manager in ("npm", "pnpm"):
+    if name and manager in _SHELL_MANAGERS:
         line = _WRITE_OPTIONS.sub("", scripts[name])
         return FoundCommand(
-            f"{_get_exec_prefix(manager)} {_quote_line(line)}", f"script `{name}`, without writing"
+            f"{_MANAGERS[manager].exec_prefix} {_quote_line(line)}",
+            f"script `{name}`, without writing",
         )
 
-    test = next(
-        (
-            part
-            for part in re.split(r"&&", scripts.get("test", ""))
-            if part.split() and part.split()[0] in _LINTERS
-        ),
-        "",
-    )
-
-    if test and manager in ("npm", "pnpm") and not _WRITE_OPTIONS.search(test):
+    commands = [part.strip() for part in scripts.get("test", "").split("&&")]
+    linter = next((line for line in commands if line.partition(" ")[0] in _LINTERS), "")
+    if linter and manager in _SHELL_MANAGERS and not _WRITE_OPTIONS.search(linter):
         return FoundCommand(
-            f"{_get_exec_prefix(manager)} {_quote_line(test.strip())}",
+            f"{_MANAGERS[manager].exec_prefix} {_quote_line(linter)}",
             "the linter of script `test`",
         )
 

@@ -1,6 +1,6 @@
-"""Which kind of project a folder is, by the names at its root, and what it calls itself.
+"""Detect the kind of a project by the files at its root, and read its name.
 
-Light: `init` asks.
+This module imports little, because `init` must start fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LANGUAGE_TITLES = {
     "c": "C and C++",
     "": "",
 }
-# A file that tells, best first; then files that tell less, asked when no other is there.
+# Files that identify a kind, most specific first; the last row is used if nothing else matches.
 _KIND_MANIFESTS = (
     ("rust", ("Cargo.toml",)),
     ("go", ("go.work", "go.mod")),
@@ -37,13 +37,14 @@ _KIND_MANIFESTS = (
 
 
 def detect_root_kind(names: Collection[str]) -> str:
-    """The profile that the files at a root tell; empty where none does."""
+    """Return the profile that the files at a root indicate; empty if none does."""
     return next(
-        (kind for kind, telling in _KIND_MANIFESTS if any(name in names for name in telling)), ""
+        (kind for kind, manifests in _KIND_MANIFESTS if any(name in names for name in manifests)),
+        "",
     )
 
 
-# Where a project writes its name: the file, and the table and key of a TOML or JSON file.
+# Files that contain the name of a project, with the table of the `name` key in a TOML file
 NAME_SOURCES = {
     "pyproject.toml": "project",
     "package.json": "",
@@ -53,9 +54,9 @@ NAME_SOURCES = {
 
 
 def read_project_name(file: str, text: str) -> str:
-    """What a project calls itself in one of `NAMED_IN`.
+    """Read the name of a project from one of the files in NAME_SOURCES.
 
-    Empty where a look at the lines does not tell.
+    The result is empty if a simple scan of the lines does not find it.
     """
     if file == "package.json":
         return _read_json_name(text)
@@ -68,12 +69,10 @@ def read_project_name(file: str, text: str) -> str:
         )
 
     table = f"[{NAME_SOURCES[file]}]"
-    if table in lines:
-        inside = lines[lines.index(table) + 1 :]
-    else:
-        inside = []
+    if table not in lines:
+        return ""
 
-    for line in inside:
+    for line in lines[lines.index(table) + 1 :]:
         if line.startswith("["):
             return ""
 
@@ -86,15 +85,9 @@ def read_project_name(file: str, text: str) -> str:
 
 def _read_json_name(text: str) -> str:
     try:
-        about = parse_json(text)
+        manifest = parse_json(text)
     except (ValueError, RecursionError, StopIteration):
         return ""
 
-    if isinstance(about, dict):
-        name = about.get("name")
-    else:
-        name = None
-
-    if isinstance(name, str):
-        return name
-    return ""
+    name = manifest.get("name") if isinstance(manifest, dict) else None
+    return name if isinstance(name, str) else ""

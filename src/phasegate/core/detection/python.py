@@ -1,7 +1,7 @@
-"""How a Python project is set up and checked: candidates in order, each with its reason.
+"""Detect how a Python project is set up and checked: setup candidates in order, with reasons.
 
-Locks come first, then what the project declares for its tests. A candidate after which no test is
-collected has failed, and the next is tried: that is decided where commands can be run.
+Lock files come first, then declared test requirements. A candidate after which no test is collected
+has failed, and the next one is tried; the caller does that, because it can run commands.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ PYTHON_MANIFESTS = (
     "tox.ini",
 )
 _TOOLS_FOLDER = ".phasegate-tools"
+_COVERAGE_COMMAND = "python3 -m coverage run -m pytest && python3 -m coverage xml"
 _EXTENSION_MODULES = re.compile(r"ext_modules|Extension\(|cythonize|cffi_modules|RustExtension")
 _COMPILING_BACKENDS = ("maturin", "scikit_build", "mesonpy", "setuptools_rust")
 
 
 class _PythonProject(NamedTuple):
-    """What every candidate is put together from."""
+    """Everything that setup candidates are built from."""
 
     files: ProjectFiles
     machine: MachineInfo
@@ -63,42 +64,43 @@ class _PythonProject(NamedTuple):
 
 
 def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | None:
-    """What is known about a Python project; None if it is none."""
+    """Detect a Python project; None if it is not one."""
     if not files.find_first(*PYTHON_MANIFESTS):
         return None
 
-    everything = find_all_sources(files)
-    beside = find_python_tools(files, everything)
-    kit = _PythonProject(
+    sources = find_all_sources(files)
+    tools = find_python_tools(files, sources)
+    project = _PythonProject(
         files=files,
         machine=machine,
         python=_choose_interpreter(files, machine),
         is_installable=_is_installable(files),
         compiles_sources=_has_compiled_sources(files),
-        extra_tools=tuple(beside),
-        test_command=build_test_command(files, everything),
-        is_unittest=uses_unittest(files, everything),
+        extra_tools=tuple(tools),
+        test_command=build_test_command(files, sources),
+        is_unittest=uses_unittest(files, sources),
     )
 
-    commands = {"test": kit.test_command}
-    for tool in beside:
+    commands = {"test": project.test_command}
+    for tool in tools:
         commands.setdefault(tool.purpose, FoundCommand(tool.command, tool.configured_in))
 
-    declared = {parse_package_name(one) for source in everything for one in source.requirements}
+    declared = {
+        parse_package_name(requirement) for source in sources for requirement in source.requirements
+    }
     if declared & {"coverage", "pytest-cov"} or files.find_first(".coveragerc"):
-        measured = "python3 -m coverage run -m pytest && python3 -m coverage xml"
-        commands["coverage"] = FoundCommand(measured, "coverage is configured")
+        commands["coverage"] = FoundCommand(_COVERAGE_COMMAND, "coverage is configured")
 
     setups = _remove_duplicates(
         [
-            *_propose_no_setup(kit, everything),
-            *_propose_from_locks(kit),
-            *_propose_from_declared(kit),
-            *_propose_default(kit),
+            *_propose_no_setup(project, sources),
+            *_propose_from_locks(project),
+            *_propose_from_declared(project),
+            *_propose_default(project),
         ]
     )
 
-    notes = (*_report_missing_python(files, machine), *(tool.note for tool in beside if tool.note))
+    notes = (*_report_missing_python(files, machine), *(tool.note for tool in tools if tool.note))
 
     return DetectedProject(
         profile="python",
@@ -110,71 +112,71 @@ def detect_python(files: ProjectFiles, machine: MachineInfo) -> DetectedProject 
 
 
 def _remove_duplicates(candidates: Iterable[SetupCandidate]) -> list[SetupCandidate]:
-    by_run: dict[str, SetupCandidate] = {}
+    by_command: dict[str, SetupCandidate] = {}
     for candidate in candidates:
-        by_run.setdefault(candidate.command, candidate)
-    return [*by_run.values()]
+        by_command.setdefault(candidate.command, candidate)
+    return [*by_command.values()]
 
 
 def _find_project_name(files: ProjectFiles) -> str:
     tables = files.load_toml("pyproject.toml")
-    found = (
+    name = (
         get_nested(tables, "project", "name")
         or get_nested(tables, "tool", "poetry", "name")
         or read_ini_section(files.get_text("setup.cfg"), "metadata").get("name")
     )
-    if isinstance(found, str):
-        return found
+    if isinstance(name, str):
+        return name
 
-    written = re.search(r"""\bname\s*=\s*['"]([\w.-]+)['"]""", files.get_text("setup.py"))
-    if written:
-        return written[1]
-
-    return ""
+    match = re.search(r"""\bname\s*=\s*['"]([\w.-]+)['"]""", files.get_text("setup.py"))
+    return match[1] if match else ""
 
 
 # --- interpreter and build
 
 
 def _choose_interpreter(files: ProjectFiles, machine: MachineInfo) -> str:
-    """The command of an interpreter that the project asks for.
+    """Return an interpreter that the project allows.
 
-    `.python-version`, then `requires-python`.
+    `.python-version` is tried first, then `requires-python`.
     """
-    named = files.get_text(".python-version").strip().split(".")
-    if len(named) >= 2 and (wanted := f"python{named[0]}.{named[1]}") in machine.pythons:
-        return wanted
+    pinned = files.get_text(".python-version").strip().split(".")
+    command = f"python{'.'.join(pinned[:2])}"
+    if len(pinned) >= 2 and command in machine.pythons:
+        return command
 
-    asked = find_required_python(files)
-    fitting = [
-        name for name, version in machine.pythons.items() if is_version_allowed(asked, version)
+    required = find_required_python(files)
+    allowed = [
+        name for name, version in machine.pythons.items() if is_version_allowed(required, version)
     ]
-    if "python3" in fitting or not fitting:
+    if "python3" in allowed or not allowed:
         return "python3"
 
-    return fitting[0]
+    return allowed[0]
 
 
 def _report_missing_python(files: ProjectFiles, machine: MachineInfo) -> list[str]:
-    asked = find_required_python(files)
-    if not machine.pythons or any(
-        is_version_allowed(asked, version) for version in machine.pythons.values()
-    ):
+    required = find_required_python(files)
+    versions = machine.pythons.values()
+    if not versions or any(is_version_allowed(required, version) for version in versions):
         return []
-    return [f"it asks for Python {asked}, and there is none on the PATH: install one"]
+    return [f"it requires Python {required}, which is not on the PATH: install it"]
 
 
 def find_required_python(files: ProjectFiles) -> str:
+    """Return the range of Python versions that the project requires; empty if it has none."""
     tables = files.load_toml("pyproject.toml")
-    found = get_nested(tables, "project", "requires-python") or get_nested(
-        tables, "tool", "poetry", "dependencies", "python"
-    )
-    cfg = read_ini_section(files.get_text("setup.cfg"), "options").get("python_requires", "")
-    written = re.search(r"""python_requires\s*=\s*['"]([^'"]+)['"]""", files.get_text("setup.py"))
-    if isinstance(found, str):
-        return found
+    declared = get_nested(tables, "project", "requires-python")
+    declared = declared or get_nested(tables, "tool", "poetry", "dependencies", "python")
+    if isinstance(declared, str):
+        return declared
 
-    return cfg or (written[1] if written else "")
+    options = read_ini_section(files.get_text("setup.cfg"), "options")
+    if options.get("python_requires"):
+        return options["python_requires"]
+
+    match = re.search(r"""python_requires\s*=\s*['"]([^'"]+)['"]""", files.get_text("setup.py"))
+    return match[1] if match else ""
 
 
 def _is_installable(files: ProjectFiles) -> bool:
@@ -202,24 +204,24 @@ def _has_compiled_sources(files: ProjectFiles) -> bool:
 
 
 def _propose_no_setup(
-    kit: _PythonProject, all_sources: list[RequirementSource]
+    project: _PythonProject, all_sources: list[RequirementSource]
 ) -> Iterator[SetupCandidate]:
-    """A project that declares no requirement needs no setup.
+    """Propose no setup for a project without requirements.
 
-    Its tests run with the Python that is there.
+    Its tests run with the installed Python.
     """
     if (
         all_sources
-        or _has_own_requirements(kit.files)
-        or kit.compiles_sources
-        or kit.python != "python3"
+        or _has_own_requirements(project.files)
+        or project.compiles_sources
+        or project.python != "python3"
     ):
         return
 
-    if kit.files.find_first("setup.py", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock"):
+    if project.files.find_first("setup.py", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock"):
         return
 
-    yield SetupCandidate("", "it declares no dependencies", _build_source_test_command(kit))
+    yield SetupCandidate("", "it declares no dependencies", _build_source_test_command(project))
 
 
 def _has_own_requirements(files: ProjectFiles) -> bool:
@@ -235,42 +237,46 @@ def _has_own_requirements(files: ProjectFiles) -> bool:
     )
 
 
-def _build_source_test_command(kit: _PythonProject) -> str:
-    """The test command for a project that is not installed: its sources are found in src/."""
-    has_src = any(path.startswith("src/") for path in kit.files.paths)
+def _build_source_test_command(project: _PythonProject) -> str:
+    """Return the test command for a project that is not installed, with src/ on the path."""
+    has_src = any(path.startswith("src/") for path in project.files.paths)
     if has_src:
-        return f"PYTHONPATH=src {kit.test_command.command}"
-    return kit.test_command.command
+        return f"PYTHONPATH=src {project.test_command.command}"
+    return project.test_command.command
 
 
-def _propose_from_locks(kit: _PythonProject) -> Iterator[SetupCandidate]:
-    if kit.files.find_first("uv.lock"):
-        yield _propose_uv_sync(kit)
-    if kit.files.find_first("poetry.lock"):
-        command = f"env POETRY_VIRTUALENVS_IN_PROJECT=1 {{}} install -q -n{_build_poetry_options(kit.files)}"
-        yield _propose_with_tool(kit, "poetry", command, "poetry.lock")
-    if kit.files.find_first("pdm.lock"):
-        yield _propose_with_tool(kit, "pdm", "{} install -q --frozen-lockfile -G :all", "pdm.lock")
+def _propose_from_locks(project: _PythonProject) -> Iterator[SetupCandidate]:
+    if project.files.find_first("uv.lock"):
+        yield _propose_uv_sync(project)
+    if project.files.find_first("poetry.lock"):
+        options = _build_poetry_options(project.files)
+        command = f"env POETRY_VIRTUALENVS_IN_PROJECT=1 {{}} install -q -n{options}"
+        yield _propose_with_tool(project, "poetry", command, "poetry.lock")
+    if project.files.find_first("pdm.lock"):
+        yield _propose_with_tool(
+            project, "pdm", "{} install -q --frozen-lockfile -G :all", "pdm.lock"
+        )
 
-    locked = _read_pipfile_lock(kit.files)
+    locked = _read_pipfile_lock(project.files)
     if locked:
         yield _propose_pip_install(
-            kit, RequirementSource(why="Pipfile.lock", arguments=locked, requirements=locked)
+            project, RequirementSource(why="Pipfile.lock", arguments=locked, requirements=locked)
         )
 
 
-def _propose_uv_sync(kit: _PythonProject) -> SetupCandidate:
-    """The versions of uv.lock, with the group or the extra that holds the test runner."""
-    found = [source for source in find_test_sources(kit.files) if source.kind in ("group", "extra")]
-    options = "".join(
-        f" --{source.kind} {quote_word(source.name)}"
-        for source in found[:1]
-        if source.name != "dev"
-    )
-    command = f"{{}} sync -q --frozen --python {kit.python}{options}"
-    reason = f"uv.lock{', ' + found[0].why if found else ''}"
+def _propose_uv_sync(project: _PythonProject) -> SetupCandidate:
+    """Propose the versions of uv.lock, with the group or extra that has the test runner."""
+    sources = find_test_sources(project.files)
+    source = next((source for source in sources if source.kind in ("group", "extra")), None)
+    command = f"{{}} sync -q --frozen --python {project.python}"
+    reason = "uv.lock"
+    if source:
+        reason += f", {source.why}"
+        # uv installs the group `dev` by default
+        if source.name != "dev":
+            command += f" --{source.kind} {quote_word(source.name)}"
 
-    return _propose_with_tool(kit, "uv", command, reason)
+    return _propose_with_tool(project, "uv", command, reason)
 
 
 def _build_poetry_options(files: ProjectFiles) -> str:
@@ -281,114 +287,118 @@ def _build_poetry_options(files: ProjectFiles) -> str:
     extras = get_nested(tables, "tool", "poetry", "extras") or get_nested(
         tables, "project", "optional-dependencies"
     )
-    return (f" --with {','.join(names)}" if names else "") + (" --all-extras" if extras else "")
+    options = f" --with {','.join(names)}" if names else ""
+    if extras:
+        options += " --all-extras"
+    return options
 
 
-def _propose_with_tool(kit: _PythonProject, tool: str, command: str, why: str) -> SetupCandidate:
-    """A lock is read by the program that wrote it; where that is not there, it is installed aside."""
-    if kit.machine.has_program(tool):
-        return _make_candidate(kit, command.format(tool), why)
+def _propose_with_tool(
+    project: _PythonProject, tool: str, command: str, why: str
+) -> SetupCandidate:
+    """Propose a lock file with the program that wrote it, which is installed if necessary."""
+    if project.machine.has_program(tool):
+        return _make_candidate(project, command.format(tool), why)
 
-    place = f"{_TOOLS_FOLDER}/{tool}"
-    got = f"{kit.python} -m venv {place} && {place}/bin/python -m pip install -q {tool}"
-    run = f"{got} && {command.format(f'{place}/bin/{tool}')}"
+    folder = f"{_TOOLS_FOLDER}/{tool}"
+    install = f"{project.python} -m venv {folder} && {folder}/bin/python -m pip install -q {tool}"
+    run = f"{install} && {command.format(f'{folder}/bin/{tool}')}"
 
-    return _make_candidate(kit, run, f"{why}; {tool} is not on the PATH and is installed aside")
+    note = f"{tool} is not on the PATH and is installed into {_TOOLS_FOLDER}"
+    return _make_candidate(project, run, f"{why}; {note}")
 
 
 def _read_pipfile_lock(files: ProjectFiles) -> tuple[str, ...]:
-    """The versions of a Pipfile.lock as requirements.
+    """Return the versions of a Pipfile.lock as requirements.
 
-    What has no version, such as a path, is left out.
+    Entries without a version, such as paths, are left out.
     """
-    found: dict[str, str] = {}
+    lock = files.load_json("Pipfile.lock")
+    requirements: dict[str, str] = {}
 
     for section in ("default", "develop"):
-        packages = files.load_json("Pipfile.lock").get(section)
-        for name, about in packages.items() if isinstance(packages, dict) else ():
-            version = get_nested(about, "version")
-            markers = get_nested(about, "markers")
+        for name, package in get_table(lock, section).items():
+            version = get_nested(package, "version")
+            markers = get_nested(package, "markers")
             if isinstance(version, str):
-                found[name] = (
-                    f"{name}{version}{f' ; {markers}' if isinstance(markers, str) else ''}"
-                )
+                condition = f" ; {markers}" if isinstance(markers, str) else ""
+                requirements[name] = f"{name}{version}{condition}"
 
-    return tuple(found.values())
+    return tuple(requirements.values())
 
 
-def _propose_from_declared(kit: _PythonProject) -> Iterator[SetupCandidate]:
-    found = find_test_sources(kit.files)
-    yield from (_propose_pip_install(kit, source) for source in found)
-    groups = get_nested(kit.files.load_toml("pyproject.toml"), "dependency-groups")
+def _propose_from_declared(project: _PythonProject) -> Iterator[SetupCandidate]:
+    sources = find_test_sources(project.files)
+    yield from (_propose_pip_install(project, source) for source in sources)
+    groups = get_nested(project.files.load_toml("pyproject.toml"), "dependency-groups")
 
-    # Together: an extra for what the tests import, and a group for the runner
-    if len(found) > 1:
-        yield _propose_pip_install(kit, _combine_sources(found))
-    elif isinstance(groups, dict) and not found:
-        held = tuple(
-            one
-            for name in groups
-            if rank_group_name(name) >= 0
-            for one in expand_group(groups, name)
-        )
+    # An extra may have what the tests import, and a group the test runner
+    if len(sources) > 1:
+        yield _propose_pip_install(project, _combine_sources(sources))
+    elif isinstance(groups, dict) and not sources:
+        requirements: list[str] = []
+        for name in groups:
+            if rank_group_name(name) >= 0:
+                requirements += expand_group(groups, name)
 
         yield _propose_pip_install(
-            kit,
+            project,
             RequirementSource(
                 why="all dependency groups for tests",
-                arguments=(*held, "pytest"),
-                requirements=held,
+                arguments=(*requirements, "pytest"),
+                requirements=tuple(requirements),
             ),
         )
 
 
-def _combine_sources(found: list[RequirementSource]) -> RequirementSource:
-    kinds: dict[str, RequirementSource] = {}
-    for source in found:
+def _combine_sources(sources: list[RequirementSource]) -> RequirementSource:
+    """Combine the best source of each kind."""
+    by_kind: dict[str, RequirementSource] = {}
+    for source in sources:
         if source.kind != "ci":
-            kinds.setdefault(source.kind, source)
+            by_kind.setdefault(source.kind, source)
 
-    arguments = tuple(one for source in kinds.values() for one in source.arguments)
-    held = tuple(one for source in kinds.values() for one in source.requirements)
+    arguments: list[str] = []
+    requirements: list[str] = []
+    for source in by_kind.values():
+        arguments += source.arguments
+        requirements += source.requirements
 
     return RequirementSource(
-        why=" and ".join(source.why for source in kinds.values()),
-        arguments=arguments,
-        requirements=held,
+        why=" and ".join(source.why for source in by_kind.values()),
+        arguments=tuple(arguments),
+        requirements=tuple(requirements),
     )
 
 
-def _propose_default(kit: _PythonProject) -> Iterator[SetupCandidate]:
-    """Nothing says what the tests need.
+def _propose_default(project: _PythonProject) -> Iterator[SetupCandidate]:
+    """Propose a setup for a project that declares no test requirements.
 
-    The project itself, the runner, and the plugins that its settings name.
+    It has the project, the test runner, and the plugins that its settings need.
     """
-    plugins = find_pytest_plugins(kit.files)
-    own = (
-        ("-r", "requirements.txt") if read_requirement_lines(kit.files, "requirements.txt") else ()
-    )
-    runner = () if kit.is_unittest else ("pytest", *plugins)
-    if plugins and runner:
-        named = f" with {', '.join(plugins)}, which its settings of pytest need"
-    else:
-        named = ""
+    requirements: tuple[str, ...] = ()
+    reason = "no test requirements are declared; unittest"
+    if not project.is_unittest:
+        plugins = find_pytest_plugins(project.files)
+        requirements = ("pytest", *plugins)
+        reason = "no test requirements are declared; pytest"
+        if plugins:
+            reason += f" with {', '.join(plugins)}, which its settings of pytest need"
 
-    what = "unittest" if kit.is_unittest else "pytest"
+    arguments = requirements
+    if read_requirement_lines(project.files, "requirements.txt"):
+        arguments = ("-r", "requirements.txt", *requirements)
+
     yield _propose_pip_install(
-        kit,
-        RequirementSource(
-            why=f"no test requirements are declared; {what}{named}",
-            arguments=(*own, *runner),
-            requirements=runner,
-        ),
+        project, RequirementSource(why=reason, arguments=arguments, requirements=requirements)
     )
 
 
-def _propose_pip_install(kit: _PythonProject, source: RequirementSource) -> SetupCandidate:
-    """A virtual environment with the project in it, for editing, and with what a source names."""
+def _propose_pip_install(project: _PythonProject, source: RequirementSource) -> SetupCandidate:
+    """Propose a virtual environment with the editable project and the requirements of a source."""
     arguments: list[str] = []
     words = [word for word in source.arguments if word not in ("-e", "--editable")]
-    if kit.is_installable and not any(_is_own_project(word) for word in words):
+    if project.is_installable and not any(_is_own_project(word) for word in words):
         arguments += ["-e", "."]
 
     for word in words:
@@ -396,14 +406,16 @@ def _propose_pip_install(kit: _PythonProject, source: RequirementSource) -> Setu
 
     line = _join_arguments(arguments)
     if not line:
-        return _make_candidate(kit, "", source.why)
+        return _make_candidate(project, "", source.why)
 
-    if kit.machine.has_program("uv"):
-        made = f"uv venv -q --python {kit.python} .venv && uv pip install -q --python .venv/bin/python {line}"
+    if project.machine.has_program("uv"):
+        create = f"uv venv -q --python {project.python} .venv"
+        install = f"uv pip install -q --python .venv/bin/python {line}"
     else:
-        made = f"{kit.python} -m venv .venv && .venv/bin/python -m pip install -q {line}"
+        create = f"{project.python} -m venv .venv"
+        install = f".venv/bin/python -m pip install -q {line}"
 
-    return _make_candidate(kit, made, source.why, source.requirements)
+    return _make_candidate(project, f"{create} && {install}", source.why, source.requirements)
 
 
 def _is_own_project(word: str) -> bool:
@@ -411,55 +423,50 @@ def _is_own_project(word: str) -> bool:
 
 
 def _join_arguments(arguments: list[str]) -> str:
-    """The arguments in quotes, each requirement once."""
-    shown: list[str] = []
-    pending = ""
+    """Join quoted arguments, each requirement once."""
+    # As keys, which are unique and ordered
+    quoted: dict[str, None] = {}
+    option = ""
 
     for word in arguments:
         if word in ("-e", "-r", "-c"):
-            pending = f"{word} "
+            option = f"{word} "
         else:
-            one = f"{pending}{quote_word(word)}"
-            pending = ""
-            if one not in shown:
-                shown.append(one)
+            quoted[f"{option}{quote_word(word)}"] = None
+            option = ""
 
-    return " ".join(shown)
+    return " ".join(quoted)
 
 
 def _make_candidate(
-    kit: _PythonProject, run: str, why: str, brought: Iterable[str] = ()
+    project: _PythonProject, run: str, why: str, requirements: Iterable[str] = ()
 ) -> SetupCandidate:
-    """A setup with what linters and type checkers need beside it.
+    """Build a candidate that also installs linters and type checkers.
 
-    That one cannot be had must not stop the tests.
+    One that is not available must not stop the tests.
     """
-    there = {parse_package_name(one) for one in brought}
-    wanted = [
+    installed = {parse_package_name(requirement) for requirement in requirements}
+    missing = [
         tool.requirement
-        for tool in kit.extra_tools
-        if parse_package_name(tool.requirement) not in there
+        for tool in project.extra_tools
+        if parse_package_name(tool.requirement) not in installed
     ]
-    if run and wanted:
-        words = " ".join(quote_word(one) for one in dict.fromkeys(wanted))
-        install = _build_extra_install_command(kit, run)
+    if run and missing:
+        words = _join_arguments(missing)
+        install = _build_extra_install_command(project, run)
         run = f"{run} && ({install} {words} || echo 'not installed: '{words})"
 
-    if kit.is_installable:
-        test = ""
-    else:
-        test = _build_source_test_command(kit)
-
-    return SetupCandidate(run, why, test, kit.compiles_sources)
+    test = "" if project.is_installable else _build_source_test_command(project)
+    return SetupCandidate(run, why, test, project.compiles_sources)
 
 
-def _build_extra_install_command(kit: _PythonProject, run: str) -> str:
-    """What adds a package to the environment that a setup made.
+def _build_extra_install_command(project: _PythonProject, run: str) -> str:
+    """Return the command that adds a package to the environment of a setup.
 
-    One that uv made has no pip of its own.
+    An environment of uv has no pip.
     """
     if f"{_TOOLS_FOLDER}/uv/" in run:
         return f"{_TOOLS_FOLDER}/uv/bin/uv pip install -q --python .venv/bin/python"
-    if kit.machine.has_program("uv"):
+    if project.machine.has_program("uv"):
         return "uv pip install -q --python .venv/bin/python"
     return ".venv/bin/python -m pip install -q"

@@ -1,9 +1,8 @@
-"""Where a Python project declares what its tests need.
+"""Find where a Python project declares its test requirements.
 
-Groups, extras, requirements files, tox, nox, hatch, CI.
-
-Each place is a `RequirementSource`: arguments for pip with a reason. Nothing is taken from an
-import: a name there need not be the name of a package.
+Read are groups, extras, requirements files, tox, nox, hatch and CI. Each place is a
+`RequirementSource`: arguments for pip with a reason. Imports are not used: a module name need not
+be the name of a package.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from phasegate.core.detection.files import (
     list_strings,
 )
 
-# Best first. Groups for documentation, types or benchmarks are never what tests need.
+# Names of groups for tests, best first
 _TEST_NAMES = (
-    *(
-        "test",
-        "tests",
-        "testing",
-        "unit",
-        "unittest",
-        "pytest",
-        "tests-all",
-        "test-all",
-        "dev",
-        "develop",
-    ),
+    "test",
+    "tests",
+    "testing",
+    "unit",
+    "unittest",
+    "pytest",
+    "tests-all",
+    "test-all",
+    "dev",
+    "develop",
     "development",
 )
 _FALLBACK_NAMES = ("ci", "all", "complete", "full")
+# Groups that tests never need
 _EXCLUDED_NAMES = re.compile(
-    r"docs?|documentation|typing|types?|mypy|lint|bench|benchmark|format|release|publish|build|pre-commit"
+    r"docs?|documentation|typing|types?|mypy|lint|bench|benchmark|format|release|publish|build"
+    r"|pre-commit"
 )
 _NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 _MAX_DEPTH = 10
@@ -48,26 +47,24 @@ TEST_RUNNERS = ("pytest", "nose2")
 class RequirementSource(NamedTuple):
     """A place that declares requirements.
 
-    What to give to pip, and the requirements that this brings in.
+    It has the arguments for pip, and the requirements that they install.
     """
 
     why: str
     arguments: tuple[str, ...]
     requirements: tuple[str, ...]
-    # Of a group or an extra
+    # Name of the group or extra
     name: str = ""
     kind: str = ""
 
     @property
     def has_test_runner(self) -> bool:
-        return any(
-            parse_package_name(one) in TEST_RUNNERS or parse_package_name(one).startswith("pytest-")
-            for one in self.requirements
-        )
+        names = [parse_package_name(requirement) for requirement in self.requirements]
+        return any(name in TEST_RUNNERS or name.startswith("pytest-") for name in names)
 
 
 def parse_package_name(requirement: str) -> str:
-    """The normal form of a requirement's package, empty for options, paths and addresses."""
+    """Return the normalized package name of a requirement; empty for options, paths and URLs."""
     found = _NAME.match(requirement)
 
     if (
@@ -77,11 +74,11 @@ def parse_package_name(requirement: str) -> str:
     ):
         return ""
 
-    return re.sub(r"[-_.]+", "-", found[1]).lower()
+    return _normalize_name(found[1])
 
 
 def rank_group_name(name: str) -> int:
-    """How likely a group of this name is what the tests need; lower is better, -1 is never."""
+    """Rank how likely a group has the test requirements; lower is better, -1 is never."""
     plain = name.lower().replace("_", "-")
     if plain in _TEST_NAMES:
         return _TEST_NAMES.index(plain)
@@ -96,16 +93,16 @@ def rank_group_name(name: str) -> int:
 
 
 def find_test_sources(files: ProjectFiles) -> list[RequirementSource]:
-    """Every place that declares a test runner, best first.
+    """Return every place that declares a test runner, best first.
 
-    Groups, extras, requirements files, environments, CI.
+    The order is groups, extras, requirements files, environments, CI.
     """
     found = [source for find in _SOURCE_FINDERS for source in _sort_by_rank([*find(files)])]
     return [source for source in found if source.has_test_runner]
 
 
 def find_all_sources(files: ProjectFiles) -> list[RequirementSource]:
-    """Every place that declares anything, also what only linters need."""
+    """Return every place that declares requirements, also those of linters."""
     return [source for find in _SOURCE_FINDERS for source in find(files) if source.arguments]
 
 
@@ -120,18 +117,20 @@ def _sort_by_rank(found: list[RequirementSource]) -> list[RequirementSource]:
 
 
 def expand_group(groups: Mapping[str, object], name: str, depth: int = 0) -> list[str]:
-    """The requirements of a dependency group, with those that it includes (PEP 735)."""
+    """Return the requirements of a dependency group, with the groups that it includes (PEP 735)."""
     plain = _normalize_name(name)
     value = next((value for key, value in groups.items() if _normalize_name(key) == plain), None)
-    found: list[str] = []
+    requirements: list[str] = []
+    if not isinstance(value, list) or depth >= _MAX_DEPTH:
+        return requirements
 
-    for one in value if isinstance(value, list) and depth < _MAX_DEPTH else ():
-        if isinstance(one, str):
-            found.append(one)
-        elif isinstance(one, dict) and isinstance(one.get("include-group"), str):
-            found += expand_group(groups, one["include-group"], depth + 1)
+    for entry in value:
+        if isinstance(entry, str):
+            requirements.append(entry)
+        elif isinstance(entry, dict) and isinstance(entry.get("include-group"), str):
+            requirements += expand_group(groups, entry["include-group"], depth + 1)
 
-    return found
+    return requirements
 
 
 def _normalize_name(name: str) -> str:
@@ -141,11 +140,11 @@ def _normalize_name(name: str) -> str:
 def _find_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
     groups = get_table(files.load_toml("pyproject.toml"), "dependency-groups")
     for name in groups:
-        held = tuple(expand_group(groups, name))
+        requirements = tuple(expand_group(groups, name))
         yield RequirementSource(
             why=f"dependency group `{name}`",
-            arguments=held,
-            requirements=held,
+            arguments=requirements,
+            requirements=requirements,
             name=name,
             kind="group",
         )
@@ -172,7 +171,7 @@ def _find_extras(files: ProjectFiles) -> Iterator[RequirementSource]:
         )
 
     for name in _parse_setup_py_extras(files.get_text("setup.py")):
-        # What it holds is only known once it is built: that it is called `tests` has to do.
+        # Its content is known only once it is built; the name must suffice.
         yield RequirementSource(
             why=f"extra `{name}` in setup.py",
             arguments=(f".[{name}]",),
@@ -185,24 +184,28 @@ def _find_extras(files: ProjectFiles) -> Iterator[RequirementSource]:
 def _expand_own_extras(
     extras: Mapping[str, object], lines: list[str], depth: int = 0
 ) -> tuple[str, ...]:
-    """An extra may name others of the same project: `package[test,docs]`."""
-    found = list(lines)
-    for line in lines if depth < 3 else ():
-        for name in re.findall(r"[\w.-]+", (re.search(r"\[([^\]]*)\]", line) or ("", ""))[1]):
-            if name in extras and extras[name] != lines:
-                found += _expand_own_extras(extras, list_strings(extras[name]), depth + 1)
+    """Add the requirements of other extras of the same project: `package[test,docs]`."""
+    requirements = list(lines)
+    if depth >= 3:
+        return tuple(requirements)
 
-    return tuple(found)
+    for line in lines:
+        bracket = re.search(r"\[([^\]]*)\]", line)
+        for name in re.findall(r"[\w.-]+", bracket[1] if bracket else ""):
+            if name in extras and extras[name] != lines:
+                requirements += _expand_own_extras(extras, list_strings(extras[name]), depth + 1)
+
+    return tuple(requirements)
 
 
 def _parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Sections of an INI file as people write them; what cannot be read is left out."""
+    """Parse the sections of an INI file; empty if it cannot be parsed."""
     from configparser import ConfigParser, Error
 
     parser = ConfigParser(
         interpolation=None, strict=False, allow_no_value=True, comment_prefixes=("#", ";")
     )
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their letters
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # keep the case
     try:
         parser.read_string(text)
     except (Error, ValueError):
@@ -214,7 +217,7 @@ def _parse_ini(text: str) -> dict[str, dict[str, str]]:
 
 
 def read_ini_section(text: str, *names: str) -> dict[str, str]:
-    """The first of these sections that a text has."""
+    """Return the first of these sections that a text has."""
     if not any(f"[{name}]" in text for name in names):
         return {}
     sections = _parse_ini(text)
@@ -236,7 +239,7 @@ def _parse_setup_py_extras(text: str) -> list[str]:
 
 
 def _find_poetry_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
-    """Groups of poetry as requirements, for where its lock cannot be used."""
+    """Yield the groups of poetry, for projects whose lock file cannot be used."""
     poetry = get_nested(files.load_toml("pyproject.toml"), "tool", "poetry")
     tables = {
         name: get_nested(value, "dependencies")
@@ -245,14 +248,14 @@ def _find_poetry_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
     tables["dev"] = tables.get("dev") or get_nested(poetry, "dev-dependencies")
 
     for name, declared in tables.items():
-        held = tuple(
+        requirements = tuple(
             _convert_poetry_requirement(key, value) for key, value in _list_dependencies(declared)
         )
-        if held:
+        if requirements:
             yield RequirementSource(
                 why=f"poetry group `{name}`",
-                arguments=held,
-                requirements=held,
+                arguments=requirements,
+                requirements=requirements,
                 name=name,
                 kind="poetry",
             )
@@ -265,48 +268,49 @@ def _list_dependencies(table: object) -> list[tuple[str, object]]:
 
 
 def _convert_poetry_requirement(name: str, value: object) -> str:
-    """`^1.2` and `~1.2` have no equal for pip.
+    """Convert a requirement of poetry for pip.
 
-    The lower bound is kept, and the next major version is left out.
+    pip has no `^1.2` and `~1.2`: the lower bound is kept, and `^` excludes the next major version.
     """
-    if isinstance(value, dict):
-        version = get_nested(value, "version")
-    else:
-        version = value
-
+    version = get_nested(value, "version") if isinstance(value, dict) else value
     extras = ",".join(list_strings(get_nested(value, "extras")))
-    named = f"{name}[{extras}]" if extras else name
+    if extras:
+        name = f"{name}[{extras}]"
     if not isinstance(version, str) or version in ("*", ""):
-        return named
+        return name
 
-    if found := re.fullmatch(r"\^(\d+)(\.[\d.]+)?", version):
-        if found[1] != "0":
-            upper = f"<{int(found[1]) + 1}"
-        else:
-            upper = ""
+    if match := re.fullmatch(r"\^(\d+)(\.[\d.]+)?", version):
+        lower = f"{name}>={match[1]}{match[2] or ''}"
+        if match[1] == "0":
+            return lower
+        return f"{lower},<{int(match[1]) + 1}"
 
-        return f"{named}>={found[1]}{found[2] or ''}{',' + upper if upper else ''}"
+    if match := re.fullmatch(r"~(\d[\d.]*)", version):
+        return f"{name}>={match[1]}"
+    if version[0] in "<>=!~":
+        return f"{name}{version}"
 
-    if found := re.fullmatch(r"~(\d[\d.]*)", version):
-        return f"{named}>={found[1]}"
-
-    return f"{named}{version if version[0] in '<>=!~' else '==' + version}"
+    return f"{name}=={version}"
 
 
 def _find_tool_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
     tables = files.load_toml("pyproject.toml")
     for name, value in _list_dependencies(get_nested(tables, "tool", "pdm", "dev-dependencies")):
-        held = tuple(line for line in list_strings(value) if not line.startswith("-e"))
+        requirements = tuple(line for line in list_strings(value) if not line.startswith("-e"))
         yield RequirementSource(
-            why=f"pdm group `{name}`", arguments=held, requirements=held, name=name, kind="pdm"
+            why=f"pdm group `{name}`",
+            arguments=requirements,
+            requirements=requirements,
+            name=name,
+            kind="pdm",
         )
 
     for tool in ("uv", "rye"):
-        held = tuple(list_strings(get_nested(tables, "tool", tool, "dev-dependencies")))
+        requirements = tuple(list_strings(get_nested(tables, "tool", tool, "dev-dependencies")))
         yield RequirementSource(
             why=f"dev-dependencies of {tool}",
-            arguments=held,
-            requirements=held,
+            arguments=requirements,
+            requirements=requirements,
             name="dev",
             kind=tool,
         )
@@ -322,22 +326,25 @@ def _find_tool_groups(files: ProjectFiles) -> Iterator[RequirementSource]:
 def _read_hatch_environment(
     name: str, value: object, tables: Mapping[str, object]
 ) -> RequirementSource:
-    held = [
+    requirements = [
         *list_strings(get_nested(value, "dependencies")),
         *list_strings(get_nested(value, "extra-dependencies")),
     ]
-    extras = list_strings(get_nested(value, "features"))
-    arguments = [*held, *([f".[{','.join(extras)}]"] if extras else [])]
+    if extras := list_strings(get_nested(value, "features")):
+        requirements.append(f".[{','.join(extras)}]")
+
     groups = get_table(tables, "dependency-groups")
     for group in list_strings(get_nested(value, "dependency-groups")):
-        arguments += expand_group(groups, group)
+        requirements += expand_group(groups, group)
 
-    # Hatch brings it along there
-    brought = (*arguments, *(["pytest"] if name == "hatch-test" else []))
+    if name == "hatch-test":
+        # Hatch adds the test runner to this environment
+        requirements.append("pytest")
+
     return RequirementSource(
         why=f"hatch environment `{name}`",
-        arguments=tuple(brought),
-        requirements=brought,
+        arguments=tuple(requirements),
+        requirements=tuple(requirements),
         name={"default": "dev", "hatch-test": "test"}.get(name, name),
         kind="hatch",
     )
@@ -348,12 +355,12 @@ def _read_hatch_environment(
 
 def _find_requirements_files(files: ProjectFiles) -> Iterator[RequirementSource]:
     for path in sorted(path for path in files.texts if is_requirements_path(path)):
-        held = tuple(read_requirement_lines(files, path))
-        if held:
+        requirements = tuple(read_requirement_lines(files, path))
+        if requirements:
             yield RequirementSource(
                 why=path,
                 arguments=("-r", path),
-                requirements=held,
+                requirements=requirements,
                 name=_guess_requirements_purpose(path),
                 kind="requirements",
             )
@@ -367,24 +374,21 @@ def is_requirements_path(path: str) -> bool:
 
 
 def _guess_requirements_purpose(path: str) -> str:
-    """What a requirements file is for, by its name.
+    """Guess the purpose of a requirements file by its name.
 
-    `dev` for `requirements/dev.txt` and `dev-requirements.txt`.
+    It is `dev` for `requirements/dev.txt` and `dev-requirements.txt`.
     """
     name = path.rpartition("/")[2].rpartition(".")[0]
     words = [word for word in re.split(r"[-_.]", name) if word and word != "requirements"]
-    # `x.txt` is made from `x.in`, with versions
-    compiled = 0 if path.endswith(".txt") else 1
     if words:
         return "-".join(words)
-    if not compiled:
-        return "ci"
 
-    return "full"
+    # `x.txt` is compiled from `x.in`, with versions, and preferred
+    return "ci" if path.endswith(".txt") else "full"
 
 
 def read_requirement_lines(files: ProjectFiles, path: str, depth: int = 0) -> list[str]:
-    """The requirements of a file and of those that it names with `-r`."""
+    """Return the requirements of a file, and of the files that it includes with `-r`."""
     found: list[str] = []
     folder = path.rpartition("/")[0]
 
@@ -418,7 +422,7 @@ def _split_significant_lines(text: str) -> list[str]:
 
 
 class ToxEnvironment(NamedTuple):
-    """What `[testenv]` asks for."""
+    """The requirements and commands of a tox environment."""
 
     dependencies: tuple[str, ...]
     extras: tuple[str, ...]
@@ -427,18 +431,15 @@ class ToxEnvironment(NamedTuple):
 
 
 def read_tox_environments(files: ProjectFiles) -> dict[str, ToxEnvironment]:
-    """The environments of tox.ini, setup.cfg, tox.toml or pyproject.toml.
+    """Read the environments of tox.ini, setup.cfg, tox.toml or pyproject.toml.
 
-    `testenv` is the one that others extend.
+    `testenv` is the base of the others.
     """
     tables = files.load_toml("tox.toml") or get_nested(
         files.load_toml("pyproject.toml"), "tool", "tox"
     )
     legacy = get_nested(tables, "legacy_tox_ini")
-    if isinstance(legacy, str):
-        text = legacy
-    else:
-        text = files.get_text("tox.ini")
+    text = legacy if isinstance(legacy, str) else files.get_text("tox.ini")
 
     if "[testenv" in text:
         sections = _parse_ini(text)
@@ -460,48 +461,38 @@ def read_tox_environments(files: ProjectFiles) -> dict[str, ToxEnvironment]:
 
 
 def _parse_ini_environment(section: Mapping[str, str]) -> ToxEnvironment:
+    dependencies = _split_significant_lines(section.get("deps", ""))
+    extras = _split_significant_lines(section.get("extras", ""))
+    groups = _split_significant_lines(section.get("dependency_groups", ""))
     return ToxEnvironment(
-        tuple(
-            _strip_tox_factor(line)
-            for line in _split_significant_lines(section.get("deps", ""))
-            if "{" not in line
+        dependencies=tuple(_strip_tox_factor(line) for line in dependencies if "{" not in line),
+        extras=tuple(
+            extra for line in extras for extra in re.split(r"[\s,]+", _strip_tox_factor(line))
         ),
-        tuple(
-            one
-            for line in _split_significant_lines(section.get("extras", ""))
-            for one in re.split(r"[\s,]+", _strip_tox_factor(line))
-        ),
-        tuple(
-            _strip_tox_factor(line)
-            for line in _split_significant_lines(section.get("dependency_groups", ""))
-        ),
-        tuple(_split_significant_lines(section.get("commands", ""))),
+        groups=tuple(_strip_tox_factor(line) for line in groups),
+        commands=tuple(_split_significant_lines(section.get("commands", ""))),
     )
 
 
 def _strip_tox_factor(line: str) -> str:
-    """`py311,cov: coverage` is asked for by some environments only.
+    """Remove the condition of a line such as `py311,cov: coverage`.
 
-    What it names is known to fit the project.
+    Only some environments need it, but it is known to fit the project.
     """
-    found = re.match(r"[\w.,!{}-]+:\s+(\S.*)", line)
-    if found:
-        return found[1]
-    return line
+    match = re.match(r"[\w.,!{}-]+:\s+(\S.*)", line)
+    return match[1] if match else line
 
 
 def _parse_toml_environment(table: Mapping[str, object]) -> ToxEnvironment:
     commands = table.get("commands")
-    if isinstance(commands, list):
-        lines = [" ".join(list_strings(one)) for one in commands]
-    else:
-        lines = []
+    if not isinstance(commands, list):
+        commands = []
 
     return ToxEnvironment(
-        tuple(list_strings(table.get("deps"))),
-        tuple(list_strings(table.get("extras"))),
-        tuple(list_strings(table.get("dependency_groups"))),
-        tuple(lines),
+        dependencies=tuple(list_strings(table.get("deps"))),
+        extras=tuple(list_strings(table.get("extras"))),
+        groups=tuple(list_strings(table.get("dependency_groups"))),
+        commands=tuple(" ".join(list_strings(command)) for command in commands),
     )
 
 
@@ -510,22 +501,28 @@ def _find_tox_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
     environments = read_tox_environments(files)
     common = environments.get("testenv", ToxEnvironment((), (), (), ()))
 
-    for name, own in environments.items():
-        grouped = [
-            one for group in own.groups or common.groups for one in (expand_group(groups, group))
-        ]
-        held = [*(own.dependencies or common.dependencies), *grouped]
-        extras = own.extras or common.extras
-        arguments = [part for line in held for part in _split_arguments(line)]
-        arguments += [f".[{','.join(extras)}]"] if extras else []
-        brought = [one for line in held for one in _follow_requirements_file(files, line)]
-        brought += ["pytest"] if extras and any("test" in extra for extra in extras) else []
-        label = {"testenv": "test"}.get(name, name)
+    for name, environment in environments.items():
+        lines = [*(environment.dependencies or common.dependencies)]
+        for group in environment.groups or common.groups:
+            lines += expand_group(groups, group)
+
+        arguments: list[str] = []
+        requirements: list[str] = []
+        for line in lines:
+            arguments += _split_arguments(line)
+            requirements += _follow_requirements_file(files, line)
+
+        extras = environment.extras or common.extras
+        if extras:
+            arguments.append(f".[{','.join(extras)}]")
+        if any("test" in extra for extra in extras):
+            requirements.append("pytest")
+
         yield RequirementSource(
             why=f"tox environment `{name}`",
             arguments=tuple(arguments),
-            requirements=tuple(brought),
-            name=label,
+            requirements=tuple(requirements),
+            name="test" if name == "testenv" else name,
             kind="tox",
         )
 
@@ -549,30 +546,28 @@ _INSTALL = re.compile(r"session\.install\(((?:[^()]|\([^()]*\))*)\)", re.S)
 
 
 def _find_nox_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
-    """The texts that test sessions of nox give to `session.install`."""
+    """Yield the arguments of `session.install` in test sessions of nox."""
     for session in _SESSION.finditer(files.get_text("noxfile.py")):
-        arguments = [
-            text
-            for call in _INSTALL.findall(session[0])
-            for text in re.findall(r"""['"]([^'"]+)['"]""", call)
-        ]
-        kept = [one for one in arguments if not one.startswith("--") and "{" not in one]
+        calls = " ".join(_INSTALL.findall(session[0]))
+        words = re.findall(r"""['"]([^'"]+)['"]""", calls)
+        arguments = [word for word in words if not word.startswith("--") and "{" not in word]
 
-        if kept:
-            pairs = [one for one in kept if one not in ("-e", "-r")]
-            brought = [
-                line for one in pairs for line in (read_requirement_lines(files, one) or [one])
-            ]
+        if arguments:
+            requirements: list[str] = []
+            for word in arguments:
+                if word not in ("-e", "-r"):
+                    requirements += read_requirement_lines(files, word) or [word]
+
             yield RequirementSource(
                 why=f"nox session `{session[1]}`",
-                arguments=tuple(kept),
-                requirements=tuple(brought),
+                arguments=tuple(arguments),
+                requirements=tuple(requirements),
                 name="test",
                 kind="nox",
             )
 
 
-# --- what CI installs
+# --- commands of CI
 
 _CI_INSTALL = re.compile(r"\bpip3? install ([^\n|&;]+)")
 
@@ -584,38 +579,30 @@ def _find_ci_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
             if any(word.startswith("$") or "{{" in word or "://" in word for word in words):
                 continue
 
-            kept = [word for word in words if word not in ("-U", "--upgrade", "-q", "pip")]
-            brought = [
-                one
-                for word in kept
-                for one in (read_requirement_lines(files, _join_path("", word)) or [word])
-            ]
+            arguments = [word for word in words if word not in ("-U", "--upgrade", "-q", "pip")]
+            requirements: list[str] = []
+            for word in arguments:
+                requirements += read_requirement_lines(files, _join_path("", word)) or [word]
+
             yield RequirementSource(
                 why=f"`pip install {line.strip()}` in {path}",
-                arguments=tuple(kept),
-                requirements=tuple(brought),
+                arguments=tuple(arguments),
+                requirements=tuple(requirements),
                 name="test",
                 kind="ci",
             )
 
 
 def _find_tests_require(files: ProjectFiles) -> Iterator[RequirementSource]:
-    found = re.search(r"tests_require\s*=\s*\[([^\]]*)\]", files.get_text("setup.py"))
-    if found:
-        held = tuple(re.findall(r"""['"]([^'"]+)['"]""", found[1]))
-    else:
-        held = ()
-
-    held += tuple(
-        _split_significant_lines(
-            read_ini_section(files.get_text("setup.cfg"), "options").get("tests_require", "")
-        )
-    )
-    if held:
+    match = re.search(r"tests_require\s*=\s*\[([^\]]*)\]", files.get_text("setup.py"))
+    requirements = re.findall(r"""['"]([^'"]+)['"]""", match[1] if match else "")
+    options = read_ini_section(files.get_text("setup.cfg"), "options")
+    requirements += _split_significant_lines(options.get("tests_require", ""))
+    if requirements:
         yield RequirementSource(
             why="tests_require",
-            arguments=held,
-            requirements=held,
+            arguments=tuple(requirements),
+            requirements=tuple(requirements),
             name="test",
             kind="tests_require",
         )
@@ -640,7 +627,7 @@ _SHELL_SAFE_CHARACTERS = frozenset(
 
 
 def quote_word(word: str) -> str:
-    """One word as the shell reads it back."""
+    """Quote one word for the shell."""
     if word and _SHELL_SAFE_CHARACTERS.issuperset(word):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -1,7 +1,4 @@
-"""How the tests of a Python project are run.
-
-Pytest or unittest, with which options, in which folder.
-"""
+"""Detect how the tests of a Python project are run: pytest or unittest, options and folder."""
 
 from __future__ import annotations
 
@@ -19,31 +16,43 @@ _TEST_FILE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?)\.py$|(?:^|/)
 _NON_TEST_FOLDERS = re.compile(
     r"(?:^|/)(?:examples?|docs?|benchmarks?|bench|templates?|fixtures|vendor|node_modules)/"
 )
+_PYTEST_TESTS = re.compile(r"^(?:async )?def test|^\s*(?:import|from) pytest\b", re.M)
 TEST_FUNCTION = re.compile(r"^[ \t]*(?:async )?def test\w*\(", re.M)
-# Options and settings of pytest that a plugin brings.
+# Options and settings of pytest, with the plugin that provides them
 _PLUGIN_BY_OPTION = {
-    "--cov": "pytest-cov", "-n": "pytest-xdist", "--numprocesses": "pytest-xdist", "--dist": "pytest-xdist",
-    "--timeout": "pytest-timeout", "timeout": "pytest-timeout", "asyncio_mode": "pytest-asyncio",
-    "--benchmark": "pytest-benchmark", "--disable-socket": "pytest-socket", "--allow-hosts": "pytest-socket",
-    "--reruns": "pytest-rerunfailures", "--randomly": "pytest-randomly", "--mypy": "pytest-mypy",
-    "env": "pytest-env", "DJANGO_SETTINGS_MODULE": "pytest-django", "--mock": "pytest-mock", "--snapshot": "syrupy",
-}  # fmt: skip
+    "--cov": "pytest-cov",
+    "-n": "pytest-xdist",
+    "--numprocesses": "pytest-xdist",
+    "--dist": "pytest-xdist",
+    "--timeout": "pytest-timeout",
+    "timeout": "pytest-timeout",
+    "asyncio_mode": "pytest-asyncio",
+    "--benchmark": "pytest-benchmark",
+    "--disable-socket": "pytest-socket",
+    "--allow-hosts": "pytest-socket",
+    "--reruns": "pytest-rerunfailures",
+    "--randomly": "pytest-randomly",
+    "--mypy": "pytest-mypy",
+    "env": "pytest-env",
+    "DJANGO_SETTINGS_MODULE": "pytest-django",
+    "--mock": "pytest-mock",
+    "--snapshot": "syrupy",
+}
 
 
 def is_test_file(path: str) -> bool:
-    """Whether a path has the name of a test file of Python."""
+    """Return True if a path is named like a test file of Python."""
     return bool(_TEST_FILE.search(path)) and not _NON_TEST_FOLDERS.search(path)
 
 
 def read_pytest_settings(files: ProjectFiles) -> dict[str, str]:
-    """The settings of pytest, from the first file that has some."""
+    """Read the settings of pytest from the first file that has some."""
     for name in ("pytest.ini", ".pytest.ini"):
         if files.find_first(name):
             return read_ini_section(files.get_text(name), "pytest")
 
-    options = get_nested(
-        files.load_toml("pyproject.toml"), "tool", "pytest", "ini_options"
-    ) or get_nested(files.load_toml("pyproject.toml"), "tool", "pytest")
+    table = get_nested(files.load_toml("pyproject.toml"), "tool", "pytest")
+    options = get_nested(table, "ini_options") or table
     if isinstance(options, dict) and options:
         return {
             key: " ".join(list_strings(value)) if isinstance(value, list) else str(value)
@@ -56,6 +65,7 @@ def read_pytest_settings(files: ProjectFiles) -> dict[str, str]:
 
 
 def build_test_command(files: ProjectFiles, all_sources: list[RequirementSource]) -> FoundCommand:
+    """Build the command that runs the tests, with the reason for it."""
     if uses_unittest(files, all_sources):
         return _build_unittest_command(files)
 
@@ -63,21 +73,20 @@ def build_test_command(files: ProjectFiles, all_sources: list[RequirementSource]
     options = settings.get("addopts", "")
     words = ["python3", "-m", "pytest"]
     if "--cov" in options:
-        # A threshold for coverage is no test
+        # A coverage threshold is not a test
         words.append("--no-cov")
 
-    # An `-r` of the project's own may hide which tests failed
+    # The project's own `-r` may hide which tests failed
     words.append("-rfE")
     if re.search(r"-qq|-q .*-q\b", options):
-        # So quiet that it would not say how many ran
+        # Otherwise the output would not have the number of tests
         words.append("-v")
     if "testpaths" not in settings and (folder := _find_test_folder(files)):
         words.append(folder)
 
-    is_declared = any(source.has_test_runner for source in all_sources)
     if settings:
         why = "settings of pytest"
-    elif is_declared:
+    elif any(source.has_test_runner for source in all_sources):
         why = "pytest is declared"
     else:
         why = "pytest by default"
@@ -86,37 +95,31 @@ def build_test_command(files: ProjectFiles, all_sources: list[RequirementSource]
 
 
 def _find_test_folder(files: ProjectFiles) -> str:
-    """The folder to name where others hold files that only look like tests."""
+    """Return the test folder, if files elsewhere are only named like tests."""
     named = [
         path for path in files.paths if re.search(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$", path)
     ]
-    aside = [path for path in named if _NON_TEST_FOLDERS.search(path)]
-    folder = next(
-        (
-            name
-            for name in ("tests", "test", "testing")
-            if any(path.startswith(f"{name}/") for path in named)
-        ),
-        "",
-    )
+    if not any(_NON_TEST_FOLDERS.search(path) for path in named):
+        return ""
 
-    if aside:
-        return folder
+    for folder in ("tests", "test", "testing"):
+        if any(path.startswith(f"{folder}/") for path in named):
+            return folder
 
     return ""
 
 
 def uses_unittest(files: ProjectFiles, all_sources: list[RequirementSource]) -> bool:
-    """Whether its own commands run unittest.
+    """Return True if the commands of the project run unittest.
 
-    Else whether its tests need no more and pytest is named nowhere.
+    Without such commands, return True if the tests need only unittest and nothing mentions pytest.
     """
-    environments = [
-        one
-        for name, one in read_tox_environments(files).items()
-        if name == "testenv" or "py" in name
-    ]
-    commands = " ".join(line for one in environments for line in one.commands)
+    lines: list[str] = []
+    for name, environment in read_tox_environments(files).items():
+        if name == "testenv" or "py" in name:
+            lines += environment.commands
+
+    commands = " ".join(lines)
     if re.search(r"-m unittest|\bunittest discover", commands) and "pytest" not in commands:
         return True
 
@@ -129,56 +132,44 @@ def uses_unittest(files: ProjectFiles, all_sources: list[RequirementSource]) -> 
         return False
 
     texts = [text for path, text in files.texts.items() if is_test_file(path)]
-    plain = any(
-        re.search(r"^(?:async )?def test", text, re.M)
-        or re.search(r"^\s*(?:import|from) pytest\b", text, re.M)
-        for text in texts
-    )
+    if any(_PYTEST_TESTS.search(text) for text in texts):
+        return False
 
-    return not plain and any(re.search(r"\bTestCase\b", text) for text in texts)
+    return any(re.search(r"\bTestCase\b", text) for text in texts)
 
 
 def _build_unittest_command(files: ProjectFiles) -> FoundCommand:
-    folder = next(
-        (
-            name
-            for name in ("tests", "test")
-            if any(path.startswith(f"{name}/") for path in files.paths)
-        ),
-        "",
-    )
+    command = "python3 -m unittest discover"
+    folders = {path.partition("/")[0] for path in files.paths if "/" in path}
+    folder = next((name for name in ("tests", "test") if name in folders), "")
 
-    if not folder:
-        tests = [path.rpartition("/")[2] for path in files.paths if is_test_file(path)]
-        if any(name.startswith("test") for name in tests) or not tests:
-            pattern = ""
-        else:
-            pattern = " -p '*_test.py'"
+    if folder:
+        command += f" -s {folder}"
+        if f"{folder}/__init__.py" in files.paths:
+            command += " -t ."
 
-        return FoundCommand(
-            f"python3 -m unittest discover{pattern}", "tests are written for unittest"
-        )
-
-    is_package = f"{folder}/__init__.py" in files.paths
-    names = [path for path in files.paths if path.startswith(f"{folder}/") and path.endswith(".py")]
-    if any(path.rpartition("/")[2].startswith("test") for path in names):
-        pattern = ""
+        paths = [path for path in files.paths if path.startswith(f"{folder}/")]
+        modules = [path for path in paths if path.endswith(".py")]
+        pattern = "*test*.py"
     else:
-        pattern = " -p '*test*.py'"
+        modules = [path for path in files.paths if is_test_file(path)]
+        pattern = "*_test.py" if modules else ""
 
-    top = " -t ." if is_package else ""
-    return FoundCommand(
-        f"python3 -m unittest discover -s {folder}{top}{pattern}", "tests are written for unittest"
-    )
+    # The default pattern is test*.py
+    if pattern and not any(path.rpartition("/")[2].startswith("test") for path in modules):
+        command += f" -p '{pattern}'"
+
+    return FoundCommand(command, "tests are written for unittest")
 
 
 def find_pytest_plugins(files: ProjectFiles) -> tuple[str, ...]:
+    """Return the plugins that the settings of pytest need."""
     settings = read_pytest_settings(files)
     words = [*settings.get("addopts", "").split(), *(key for key in settings if key != "addopts")]
-    found = (
-        plugin
-        for word in words
-        for sign, plugin in _PLUGIN_BY_OPTION.items()
-        if word == sign or (sign.startswith("--") and word.startswith(sign))
-    )
-    return tuple(dict.fromkeys(found))
+    plugins: dict[str, None] = {}
+    for word in words:
+        for option, plugin in _PLUGIN_BY_OPTION.items():
+            if word == option or (option.startswith("--") and word.startswith(option)):
+                plugins[plugin] = None
+
+    return tuple(plugins)

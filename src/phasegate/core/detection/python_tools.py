@@ -1,7 +1,4 @@
-"""Linters and type checkers of a Python project.
-
-Which are configured, and which version the project asks for.
-"""
+"""Detect the configured linter and type checker of a Python project, and their versions."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from phasegate.core.detection.python_requirements import (
     read_ini_section,
 )
 
-# What a setup made is not the project's: an `exclude` of its own replaces the linter's defaults.
+# Folders that a setup creates; an `exclude` of the project replaces the defaults of the linter.
 _EXCLUDED_FOLDERS = ".venv,.phasegate-tools"
 _HOOK_REPOSITORIES = {
     "ruff": "ruff-pre-commit",
@@ -24,12 +21,13 @@ _HOOK_REPOSITORIES = {
     "flake8": "pycqa/flake8",
     "pyright": "pyright-python",
 }
+_NON_SOURCE_PACKAGES = ("tests", "test", "testing", "docs", "examples")
 
 
 class PythonTool(NamedTuple):
     """A tool that the project configures.
 
-    `requirement` is what is installed beside the setup to have it.
+    `requirement` is installed in addition to the setup.
     """
 
     purpose: str
@@ -42,9 +40,7 @@ class PythonTool(NamedTuple):
 def find_python_tools(
     files: ProjectFiles, all_sources: list[RequirementSource]
 ) -> list[PythonTool]:
-    """The first linter and the first type checker that are configured, in the version that the
-    project names.
-    """
+    """Return the first configured linter and type checker, in the version the project requires."""
     found: dict[str, PythonTool] = {}
 
     for name, purpose, run, where in _find_configured_tools(files):
@@ -63,9 +59,10 @@ def find_python_tools(
 
 def _find_configured_tools(files: ProjectFiles) -> Iterator[tuple[str, str, str, str]]:
     tables = files.load_toml("pyproject.toml")
-    if where := files.find_first("ruff.toml", ".ruff.toml") or (
-        "[tool.ruff]" if get_nested(tables, "tool", "ruff") else ""
-    ):
+    where = files.find_first("ruff.toml", ".ruff.toml")
+    if not where and get_nested(tables, "tool", "ruff"):
+        where = "[tool.ruff]"
+    if where:
         yield "ruff", "lint", f"ruff check . --extend-exclude {_EXCLUDED_FOLDERS}", where
 
     if where := _find_flake8_config(files):
@@ -77,19 +74,16 @@ def _find_configured_tools(files: ProjectFiles) -> Iterator[tuple[str, str, str,
 
     for name in ("mypy.ini", ".mypy.ini"):
         if files.find_first(name):
-            yield (
-                "mypy",
-                "typecheck",
-                _build_mypy_command(files, read_ini_section(files.get_text(name), "mypy")),
-                name,
-            )
+            section = read_ini_section(files.get_text(name), "mypy")
+            yield "mypy", "typecheck", _build_mypy_command(files, section), name
 
     if section := read_ini_section(files.get_text("setup.cfg"), "mypy"):
         yield "mypy", "typecheck", _build_mypy_command(files, section), "setup.cfg"
 
-    if where := files.find_first("pyrightconfig.json") or (
-        "[tool.pyright]" if get_nested(tables, "tool", "pyright") else ""
-    ):
+    where = files.find_first("pyrightconfig.json")
+    if not where and get_nested(tables, "tool", "pyright"):
+        where = "[tool.pyright]"
+    if where:
         yield "pyright", "typecheck", "pyright", where
 
 
@@ -102,9 +96,10 @@ def _find_flake8_config(files: ProjectFiles) -> str:
 
 
 def _build_mypy_command(files: ProjectFiles, options: object) -> str:
-    """Its own choice of files.
+    """Return the command for mypy, with the files that its settings select.
 
-    Else the package's sources, since tests of the same name in two folders stop it.
+    Without such settings only the sources are checked, because mypy stops at two test modules of
+    the same name.
     """
     if any(get_nested(options, key) for key in ("files", "packages", "modules")):
         return "mypy"
@@ -116,11 +111,9 @@ def _build_mypy_command(files: ProjectFiles, options: object) -> str:
         for path in files.paths
         if re.fullmatch(r"[A-Za-z_]\w*/__init__\.py", path)
     )
-    own = [
-        name for name in packages if name not in ("tests", "test", "testing", "docs", "examples")
-    ]
-    if len(own) == 1:
-        return f"mypy {own[0]}"
+    sources = [name for name in packages if name not in _NON_SOURCE_PACKAGES]
+    if len(sources) == 1:
+        return f"mypy {sources[0]}"
 
     return "mypy ."
 
@@ -128,23 +121,20 @@ def _build_mypy_command(files: ProjectFiles, options: object) -> str:
 def _find_tool_requirement(
     files: ProjectFiles, all_sources: list[RequirementSource], name: str
 ) -> tuple[str, str]:
-    """What to install to have a tool, and what to say about it."""
+    """Return the requirement that installs a tool, and a note about it."""
     declared = [
-        (one, source)
+        (requirement, source)
         for source in all_sources
-        for one in source.requirements
-        if parse_package_name(one) == name
+        for requirement in source.requirements
+        if parse_package_name(requirement) == name
     ]
 
     if declared:
-        # The one that names a version
-        line, source = max(declared, key=lambda found: len(found[0]))
-        return (
-            line,
-            ""
-            if source.has_test_runner
-            else f"{name} is declared by {source.why}, and installed beside",
-        )
+        # The longest requirement is the one with a version
+        requirement, source = max(declared, key=lambda pair: len(pair[0]))
+        if source.has_test_runner:
+            return requirement, ""
+        return requirement, f"{name} is declared by {source.why}, and is added"
 
     version = parse_hook_version(
         files.get_text(".pre-commit-config.yaml"), _HOOK_REPOSITORIES[name]
@@ -152,28 +142,27 @@ def _find_tool_requirement(
     if version:
         return (
             f"{name}=={version}",
-            f"{name} {version} is installed beside: .pre-commit-config.yaml names this version",
+            f"{name} {version} is added: .pre-commit-config.yaml names this version",
         )
 
     return (
         name,
-        f"{name} is installed beside in its newest version: it is configured, and declared nowhere",
+        f"the newest {name} is added: it is configured, but not declared",
     )
 
 
 def parse_hook_version(text: str, repository: str) -> str:
-    """The version of a hook's repository in .pre-commit-config.yaml.
+    """Return the version of a hook in .pre-commit-config.yaml.
 
-    A commit id tells it in `# frozen: v1.2`.
+    For a commit id it is in a comment, as in `# frozen: v1.2`.
     """
     found = re.search(
         rf"repo:\s*\S*{re.escape(repository)}\S*[^\n]*\n(?:\s*#[^\n]*\n)*\s*rev:\s*([^\n]+)", text
     )
-    if found:
-        version = re.search(r"frozen:\s*v?(\d[\w.]*)|^['\"]?v?(\d+\.[\w.]+)['\"]?", found[1])
-    else:
-        version = None
+    if not found:
+        return ""
 
+    version = re.search(r"frozen:\s*v?(\d[\w.]*)|^['\"]?v?(\d+\.[\w.]+)['\"]?", found[1])
     if version:
         return version[1] or version[2]
 

@@ -177,7 +177,7 @@ def test_the_interpreter_is_the_one_that_the_project_asks_for(asked: str, expect
     [
         ("- repo: https://github.com/astral-sh/ruff-pre-commit\n  rev: v0.4.4\n", "ruff==0.4.4", "names this version"),
         ("- repo: https://github.com/astral-sh/ruff-pre-commit\n  rev: 0a1b2c3d  # frozen: v0.5.1\n", "ruff==0.5.1", "names this version"),
-        ("", "ruff", "declared nowhere"),
+        ("", "ruff", "not declared"),
     ],
 )  # fmt: skip
 def test_a_linter_that_is_configured_and_not_declared_is_installed_beside_and_that_is_said(
