@@ -132,7 +132,7 @@ def test_everybody_is_told_once_an_event_in_the_shape_they_know(
         assert told["data"]["command"] == "phasegate complete"
         (written,) = [json.loads(path.read_bytes()) for path in kept.iterdir()]
         assert written == told["data"]
-        title = "repo: 001-say-bye: its last gate has passed (08-code-review)"
+        title = "repo: 001-say-bye: last gate passed (08-code-review)"
         assert by_path["/topic"].headers["title"] == title
         assert json.loads(by_path["/slack"].body) == {"text": f"{title}\nthen: phasegate complete"}
         (mail,) = there.mails
@@ -145,7 +145,7 @@ def test_everybody_is_told_once_an_event_in_the_shape_they_know(
         last = [json.loads(one.body) for one in there.posted if one.path == "/hook"][-1]
         assert (last["type"], last["data"]["outcome"]) == (
             "run.ended",
-            "it is completed (08-code-review)",
+            "completed (08-code-review)",
         )
         assert len(there.mails) == 2
         assert project.audit_problems() == []
@@ -166,13 +166,13 @@ def test_who_cannot_be_reached_is_a_notice_and_stops_nothing(tmp_path: Path) -> 
         done = project.call("run", "note", "Say bye")
         assert done.code == 0, "the run itself went well"
         for said in (
-            "no-such-program was not told: ",
-            "http: address 1 was not told: it answered 500",
-            "http: address 2 was not told: it answered 302",
-            "http: address 3 was not told: no answer within 5 s",
-            "http: address 5 was not told: ",
-            "$NOT_SET was not told: $NOT_SET is not set",
-            "gopher: address 7 was not told: no address of a known kind",
+            "no-such-program was not notified: ",
+            "http: address 1 was not notified: HTTP status 500",
+            "http: address 2 was not notified: HTTP status 302",
+            "http: address 3 was not notified: no answer within 5 s",
+            "http: address 5 was not notified: ",
+            "$NOT_SET was not notified: $NOT_SET is not set",
+            "gopher: address 7 was not notified: unsupported kind of address",
         ):
             assert said in done.stderr
         assert "address 4" not in done.stderr
@@ -181,7 +181,7 @@ def test_who_cannot_be_reached_is_a_notice_and_stops_nothing(tmp_path: Path) -> 
         ended = subprocess.run(
             argv, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        assert (ended.returncode, "address 1 was not told" in ended.stdout) == (0, True)
+        assert (ended.returncode, "address 1 was not notified" in ended.stdout) == (0, True)
         assert ended.stdout.endswith("---\n"), "the block is the last thing all the same"
 
 
@@ -202,7 +202,7 @@ def test_a_reason_is_short_and_holds_no_secret(
             assert project.call("run").code == 1
             assert project.call("resolve", "go on").code == 0
         reasons = [json.loads(one.body)["data"]["reason"] for one in there.posted]
-        assert reasons[0] == "(the reason is left out: it looks like it holds a secret)"
+        assert reasons[0] == "(reason omitted: it may contain a secret)"
         assert reasons[1] == "the token [redacted] is old"
         assert len(reasons[2]) == 200
         assert b"hunter2" not in b"".join(one.body for one in there.posted)
@@ -217,10 +217,10 @@ def test_a_person_can_try_who_would_be_told(tmp_path: Path) -> None:
         done = project.call("notify")
         assert (done.code, done.stdout) == (
             1,
-            "http: address 1: delivered\nhttp: address 2: not delivered: it answered 500\n",
+            "http: address 1: delivered\nhttp: address 2: not delivered: HTTP status 500\n",
         )
         assert b"this is a test" in there.posted[0].body
     settings = project.root / "phasegate.toml"
     settings.write_text(settings.read_text().split("[notify]")[0])
     done = project.call("notify")
-    assert (done.code, "no receiver is set" in done.stderr) == (2, True)
+    assert (done.code, "no receiver is configured" in done.stderr) == (2, True)

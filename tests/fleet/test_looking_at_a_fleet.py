@@ -99,7 +99,7 @@ def _look_at_the_board(other: Machine) -> None:
         assert board.get(f"{feature}/WP01").status == 200
         assert "Verified" in board.post(f"/at/{found[1]}/verify").text
         refused = board.post(f"{feature}/order/complete", seq=board.seq(feature))
-        assert "only read here" in refused.text, "orders are given at the command line"
+        assert "read-only here" in refused.text, "orders are given at the command line"
 
 
 @pytest.mark.demand("X8.i")

@@ -1,10 +1,7 @@
-"""The bucket of `[storage]`.
+"""Open the bucket of `[storage]`, copy the record to it, and verify it from any machine.
 
-Opened from settings, filled while somebody works, verified from any machine.
-
-The copy is made by a thread of its own, from the journal. Nobody waits for it but for a few seconds
-at the end, and then only while the bucket answers. What is not there then goes with the next
-command, or with `audit push`.
+A thread of its own copies the journal. Commands wait for it only a few seconds at their end, and
+only while the bucket answers. The next command or `audit push` copies what is left.
 """
 
 from __future__ import annotations
@@ -47,13 +44,13 @@ from phasegate.storage.reader import open_store_reader
 
 COPY_INTERVAL_S = 1.0
 FINAL_COPY_TIMEOUT_S = 5.0
-# Where the record itself is there
+# for a record that is stored in the bucket itself
 BUCKET_TIMEOUT_S = 600.0
 _log = logging.getLogger("phasegate")
 
 
 class CopyReport(NamedTuple):
-    """What was copied, and what was not."""
+    """The numbers of entries that were copied and that were not."""
 
     bucket: str
     copied: int
@@ -62,39 +59,39 @@ class CopyReport(NamedTuple):
 
 
 def make_bucket_address(storage: StorageSettings) -> BucketAddress:
-    """Where the settings say that the bucket is."""
+    """Return the address of the configured bucket."""
     if not storage.is_set:
-        raise ConfigError("no bucket is set", "set url or endpoint in [storage] of phasegate.toml")
-    named, _, prefix = storage.url.removeprefix("s3://").rstrip("/").partition("/")
-    return BucketAddress(storage.endpoint, named or storage.bucket, prefix, storage.region)
+        raise ConfigError(
+            "no bucket is configured", "set url or endpoint in [storage] of phasegate.toml"
+        )
+
+    name, _, prefix = storage.url.removeprefix("s3://").rstrip("/").partition("/")
+    return BucketAddress(storage.endpoint, name or storage.bucket, prefix, storage.region)
 
 
 def open_bucket(
     storage: StorageSettings, environ: Mapping[str, str], timeout_s: float = 0.0
 ) -> Bucket:
-    """The bucket that the settings name, waited for so long.
+    """Open the configured bucket; wait up to `timeout_s` for one that does not answer.
 
-    Keys come from variables, or from the usual chain.
+    Keys come from the configured variables, or from the default credential chain.
     """
     address = make_bucket_address(storage)
     names = storage.access_key_env, storage.secret_key_env
     keys = [environ.get(name, "").strip() for name in names if name]
     if not all(keys):
         raise EnvironmentUnavailable(
-            f"{' or '.join(map(str, names))} is not set", f"they hold the keys for {address}"
+            f"{' or '.join(map(str, names))} is not set", f"they contain the keys of {address}"
         )
 
     return Bucket(address, (keys[0], keys[1]) if keys else None, retry_timeout_s=timeout_s)
 
 
 def open_fleet_record(project: Project, timeout_s: float = BUCKET_TIMEOUT_S) -> BucketStore:
-    """The record of a fleet.
-
-    The bucket, which is waited for when it is away, and a copy that all here read from.
-    """
+    """Open the record of a fleet: the bucket, and a local copy for readers on this machine."""
     bucket = open_bucket(project.config.storage, os.environ, timeout_s)
     own = project.location._replace(fleet_copy=None)
-    # Locks of this machine
+    # for the locks of this machine
     prepare_data_folder(own)
 
     return BucketStore(
@@ -106,9 +103,9 @@ def open_fleet_record(project: Project, timeout_s: float = BUCKET_TIMEOUT_S) -> 
 
 
 def locate_fleet_copy(project: Project) -> Location:
-    """Where the fleet's record is copied to on this machine.
+    """Return the location of this machine's copy of the fleet's record.
 
-    A folder that no agent sees, read as `.phasegate` is.
+    It is a folder that no agent can read, with the same layout as `.phasegate`.
     """
     root = project.root
     digest = sha256(
@@ -124,30 +121,34 @@ def locate_fleet_copy(project: Project) -> Location:
 
 @contextmanager
 def copy_in_background(location: Location, storage: StorageSettings, by: str) -> Iterator[None]:
-    """Have the record copied while the block runs, and what is left at its end as far as the bucket
-    answers.
+    """Copy the record to the bucket in a thread while the block runs.
+
+    The rest is copied at the end, if the bucket answers within a few seconds.
     """
-    ending = Event()
+    stopping = Event()
     thread = Thread(
-        target=_copy_until_stopped, args=(location, storage, by, ending), name="copier", daemon=True
+        target=_copy_until_stopped,
+        args=(location, storage, by, stopping),
+        name="copier",
+        daemon=True,
     )
     thread.start()
 
     try:
         yield
     finally:
-        ending.set()
+        stopping.set()
         thread.join(FINAL_COPY_TIMEOUT_S)
 
 
 def _copy_until_stopped(
     location: Location, storage: StorageSettings, by: str, stopping: Event
 ) -> None:
-    """Copy what comes until the end, and then the rest, unless the bucket is away."""
+    """Copy new entries until `stopping` is set, then the rest, unless the bucket is unavailable."""
     try:
         with _open_copier(location, open_bucket(storage, os.environ), by) as copier:
             while True:
-                # Asked first: what was recorded before the end is copied then
+                # Read before copying, so that the last pass copies everything recorded before it
                 is_last = stopping.is_set()
                 _copy_all(copier, stopping, stopping.is_set)
                 if is_last:
@@ -155,21 +156,19 @@ def _copy_until_stopped(
 
                 stopping.wait(COPY_INTERVAL_S)
     except PhasegateError as error:
-        later = "it goes with the next command, or: phasegate audit push"
+        hint = error.hint
         if isinstance(error, TemporarilyUnavailable):
-            hint = later
-        else:
-            hint = error.hint
+            hint = "the next command copies it, or: phasegate audit push"
 
         _log.warning("the record is not in the bucket yet: %s (%s)", error.message, hint)
 
 
 def _copy_all(copier: BucketCopier, stopping: Event, should_give_up: Callable[[], bool]) -> None:
-    """Copy what is not in the bucket, and be patient where it is away."""
+    """Copy all missing entries; retry with back-off while the bucket is unavailable."""
 
     def pause(pause_s: float) -> bool:
         stopping.wait(pause_s)
-        # It is tried once more at the end
+        # False: do not give up before the last attempt
         return False
 
     while retry_with_backoff(copier.copy_next_page, should_give_up, pause):
@@ -186,29 +185,31 @@ def _open_copier(location: Location, bucket: Bucket, by: str) -> Iterator[Bucket
 
 
 def push_to_bucket(folder: Path, wait_s: float) -> CopyReport:
-    """Copy what is not in the bucket, being patient for so long."""
+    """Copy all missing entries to the bucket; retry for up to `wait_s` seconds."""
     location = locate_repository(folder, os.environ)
     bucket = open_bucket(load_config(location.root, os.environ).config.storage, os.environ)
     until_s = monotonic() + wait_s
-    why_not = ""
+    problem = ""
     with _open_copier(location, bucket, "push") as copier:
         before = copier.pending_entries
         try:
             _copy_all(copier, Event(), lambda: monotonic() > until_s)
         except TemporarilyUnavailable as error:
-            why_not = error.message
+            problem = error.message
 
         waiting = copier.pending_entries
 
-    return CopyReport(str(bucket.address), before - waiting, waiting, why_not)
+    return CopyReport(str(bucket.address), before - waiting, waiting, problem)
 
 
 def verify_bucket_copy(folder: Path) -> AuditReport:
-    """What the bucket holds, by itself and against what was recorded here."""
+    """Verify the bucket by itself and, in a repository, against the local record."""
     root = find_main_worktree(folder)
     bucket = open_bucket(
         load_config(root, os.environ).config.storage, os.environ, FINAL_COPY_TIMEOUT_S
     )
-    is_repository = os.path.lexists(root / ".git")
+    location = None
+    if os.path.lexists(root / ".git"):
+        location = locate_repository(folder, os.environ)
 
-    return verify_bucket(bucket, locate_repository(folder, os.environ) if is_repository else None)
+    return verify_bucket(bucket, location)

@@ -1,1 +1,1 @@
-"""Run setup, tests and other checks: detection, the baseline, phase commands, a package's manifest."""
+"""Plan and run the checks of base commits, packages and phases; detect the projects in a tree."""

@@ -1,10 +1,9 @@
-"""Setup and all checks on a tree before any work is done on it.
+"""Run the setup and all checks on a tree before any work is done on it.
 
-Without an agent, in a clean checkout, in the cage.
-
-What it finds is kept: `phasegate check` shows it, `run` and `dispatch` know it before the first
-agent is paid, and every later check is compared with it. The first run on a tree that no agent
-wrote also fills the cache of setups.
+No agent is involved; the commands run in the sandbox, in a clean checkout. The results are stored:
+`phasegate check` shows them, `run` and `dispatch` use them before the first agent costs money, and
+later checks are compared with them. The first run on a tree without agents' work also fills the
+cache of setups.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ from phasegate.workspace.repository import read_refs
 from phasegate.workspace.submodules import describe_incomplete_content
 from phasegate.workspace.tree_diff import diff_trees, resolve_tree
 
-# Another package takes the same baseline meanwhile; a lock never outlives its process
+# Another package may make the same baseline at the same time. A lock never outlives its process.
 BASELINE_LOCK_TIMEOUT_S = 6 * 3600.0
 TESTS_FOUND = "tests found"
 _MAX_OUTPUT_LINES = 12
-# What a command is for, and its line
+# arguments: purpose and command line
 OnCommand = Callable[[str, str], None]
 
 
 class CheckRow(NamedTuple):
-    """One check of the base, as it is shown."""
+    """One check of the base commit, for display."""
 
     root: str
     name: str
@@ -71,7 +70,7 @@ class CheckRow(NamedTuple):
     remedy: str
     notes: tuple[str, ...]
     log: str
-    # The lines that matter
+    # the relevant lines
     output: tuple[str, ...]
 
     @property
@@ -84,20 +83,20 @@ class CheckRow(NamedTuple):
 
 
 class BaselineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What our checks say about a root of a tree that work begins from."""
+    """The results of the checks at one root of the tree that work starts from."""
 
     commit: str
     root: str = ""
     profile: str
     name: str
-    # Those that were run, by purpose
+    # commands that ran, by purpose
     commands: dict[str, str]
     reasons: dict[str, str]
     notes: tuple[str, ...]
     checks: tuple[CheckResult, ...]
     logs: str
     test_functions: int | None = None
-    # Its setup, when this was found out
+    # True if the setup was in the cache when the report was made
     is_cached: bool = False
 
     @property
@@ -112,71 +111,67 @@ class BaselineReport(msgspec.Struct, frozen=True, kw_only=True):
         return next((check for check in self.checks if check.name == name), None)
 
 
-# Made here, in one thread: of two that decode a type for the first time, one can see it half made,
-# and crash.
-
-
 def make_check_rows(report: BaselineReport) -> tuple[CheckRow, ...]:
-    """Each check with its command, why it was chosen, and the lines of output that matter."""
+    """Return every check with its command, why it was chosen, and the relevant output."""
     return tuple(
         CheckRow(
             root=report.root,
-            name=one.name,
-            outcome=str(one.outcome),
-            summary=one.summary,
-            command=report.commands.get(one.name, ""),
-            why=report.reasons.get(one.name, ""),
-            tests=one.tests.executed if one.tests else None,
-            failing=one.tests.failing if one.tests else (),
-            duration_s=one.duration_s,
-            remedy=one.remedy,
-            notes=one.notes,
-            log=one.log,
-            output=_select_output_lines(one),
+            name=check.name,
+            outcome=str(check.outcome),
+            summary=check.summary,
+            command=report.commands.get(check.name, ""),
+            why=report.reasons.get(check.name, ""),
+            tests=check.tests.executed if check.tests else None,
+            failing=check.tests.failing if check.tests else (),
+            duration_s=check.duration_s,
+            remedy=check.remedy,
+            notes=check.notes,
+            log=check.log,
+            output=_select_output_lines(check),
         )
-        for one in report.checks
+        for check in report.checks
     )
 
 
-def _select_output_lines(one: CheckResult) -> tuple[str, ...]:
-    """The names of failing tests, else the last words."""
-    if one.tests is not None and one.tests.failing:
-        return one.tests.failing[:_MAX_OUTPUT_LINES]
-    return tuple(line for line in one.excerpt.splitlines() if line.strip())[-_MAX_OUTPUT_LINES:]
+def _select_output_lines(check: CheckResult) -> tuple[str, ...]:
+    """Return the names of the failing tests, or else the last lines of the output."""
+    if check.tests is not None and check.tests.failing:
+        return check.tests.failing[:_MAX_OUTPUT_LINES]
+    return tuple(line for line in check.excerpt.splitlines() if line.strip())[-_MAX_OUTPUT_LINES:]
 
 
 def check_branch(
     project: Project, branch: str, on_command: OnCommand, *, force: bool
 ) -> tuple[BaselineReport, ...]:
-    """Check the head of a branch of the person's, at each of its roots."""
+    """Check the head of a branch of the user, at each of its roots."""
     commit = read_refs(project.repository, BRANCH_PREFIX + branch)[BRANCH_PREFIX + branch]
     return make_whole_base(project, commit).get_reports(on_command, force=force)
 
 
 def make_whole_base(project: Project, commit: str) -> BaseTree:
-    """A commit of the person's with all its roots, without a package."""
+    """Return the base tree of a commit of the user, with all its roots."""
     whole = WorkPackage(work_package_id="base", title="", feature_slug="base", file_scope=())
     return BaseTree(project, whole, commit)
 
 
 class BaseTree:
-    """The tree that the work on a package begins from, and the person's tree that it goes back to."""
+    """The tree that work on a package starts from, and the user's tree that it is based on."""
 
     def __init__(self, project: Project, package: WorkPackage, start: str) -> None:
         self.project = project
         self.package = package
         self.start = start
         self.cache = SetupCache(project.location.data_folder / "setups")
-        # The report, for later
+        # store reports for later
         self.keeps_report = True
-        # A tree that no agent wrote. None where history does not tell: then nothing is kept, and
-        # nothing is trusted.
+        # The latest commit without agents' work. None if the history does not show it: then nothing
+        # is cached and nothing is trusted.
         self.user_commit = find_latest_user_commit(project.repository, start, package.feature_slug)
 
     def find_setup_place(self, commit: str, plan: CommandPlan) -> SetupCacheSlot | None:
-        """Where the setup of a commit's tree lies.
+        """Return the cache slot for the setup of a commit.
 
-        That of the person's tree, if nothing that it reads was changed.
+        It is the one of the user's tree, if no input of the setup was changed since.
         """
         if self.user_commit is None:
             return None
@@ -187,49 +182,43 @@ class BaseTree:
         if commit == self.user_commit:
             return SetupCacheSlot(self.cache, key, may_fill=True)
 
-        changed = {
-            one.path
-            for one in diff_trees(self.project.repository.place(), self.user_commit, commit)
-        }
+        changes = diff_trees(self.project.repository.place(), self.user_commit, commit)
+        changed = {change.path for change in changes}
         if changed & find_setup_inputs(self.project, (self.user_commit, commit), plan):
             return None
         if self.cache.find_entry(key) is None and self.start != self.user_commit:
-            # It fills the cache
+            # Fills the cache
             BaseTree(self.project, self.package, self.user_commit).get_reports()
 
         return SetupCacheSlot(self.cache, key)
 
     def copy_setup(self, folder: Path, final_folder: Path) -> PlacedFiles:
-        """Copy what the setups made of the person's tree into a checkout of `start` that will be
-        moved to `home`.
+        """Copy the cached setups of the user's tree into a checkout of `start`.
+
+        The checkout will be moved to `final_folder`.
         """
-        laid = NO_PLACED_FILES
+        placed = NO_PLACED_FILES
+        if not self.user_commit:
+            return placed
 
-        for plan in [
-            one.plan for one in make_check_plans(self.project, self.package, self.start, self.start)
-        ]:
-            if self.user_commit:
-                key = self._make_setup_key(self.user_commit, plan.root)
-            else:
-                key = None
+        for check_plan in make_check_plans(self.project, self.package, self.start, self.start):
+            plan = check_plan.plan
+            key = self._make_setup_key(self.user_commit, plan.root)
+            if key is None or not is_plain_folder(folder, plan.root):
+                continue
 
-            is_there = is_plain_folder(folder, plan.root)
-            if key and is_there:
-                made = self.cache.copy_into(key, folder / plan.root, final_folder / plan.root)
-            else:
-                made = None
-
-            if made is not None:
-                paths = tuple(f"{plan.root}/{path}".lstrip("/") for path in made[1])
-                laid = PlacedFiles(
-                    (*laid.paths, *paths),
-                    (*laid.programs, *find_programs(folder, paths, plan.bin_folders)),
+            copied = self.cache.copy_into(key, folder / plan.root, final_folder / plan.root)
+            if copied is not None:
+                paths = tuple(f"{plan.root}/{path}".lstrip("/") for path in copied[1])
+                placed = PlacedFiles(
+                    (*placed.paths, *paths),
+                    (*placed.programs, *find_programs(folder, paths, plan.bin_folders)),
                 )
 
-        return laid
+        return placed
 
     def _make_setup_key(self, commit: str, root: str) -> str | None:
-        """The name of a root's setup in the person's tree; None if it is none there."""
+        """Return the cache key of a root's setup at a commit; None if it is not a root there."""
         plans = [
             one.plan
             for one in make_check_plans(self.project, self.package, commit, commit)
@@ -244,8 +233,9 @@ class BaseTree:
         return None
 
     def _list_environment(self, commit: str) -> tuple[str, ...]:
-        """With another sandbox or a submodule more, a setup makes something else and checks find
-        something else.
+        """Return what influences the results of setups and checks besides the tree.
+
+        These are the sandbox level and the missing submodules.
         """
         return (self.project.config.run.sandbox.value, *self._list_incomplete_submodules(commit))
 
@@ -258,23 +248,22 @@ class BaseTree:
     def get_reports(
         self, on_command: OnCommand | None = None, *, force: bool = False
     ) -> tuple[BaselineReport, ...]:
-        """What the checks say about each root of the start; found out once for a commit and a plan."""
+        """Return a report for every root of the start commit; made once per commit and plan."""
         base = self._find_known_base()
-        planned = make_check_plans(self.project, self.package, base.start, base.start)
-        return tuple(base._get_report(one, on_command, force=force) for one in planned)
+        plans = make_check_plans(self.project, self.package, base.start, base.start)
+        return tuple(base._get_report(plan, on_command, force=force) for plan in plans)
 
     def _find_known_base(self) -> BaseTree:
-        """Where only documents of features were added to the person's commit, that one is looked
-        at: it is known.
+        """Return the base of the user's commit if only feature documents were added since.
+
+        Its reports usually exist already.
         """
         if self.user_commit is None or self.user_commit == self.start:
             return self
 
         changed = diff_trees(self.project.repository.place(), self.user_commit, self.start)
-        are_documents = all(
-            one.path.startswith(f"{self.project.config.paths.features}/") for one in changed
-        )
-        if are_documents:
+        features = f"{self.project.config.paths.features}/"
+        if all(change.path.startswith(features) for change in changed):
             return BaseTree(self.project, self.package, self.user_commit)
 
         return self
@@ -302,20 +291,18 @@ class BaseTree:
             if not force and (known := self._read_valid_report(path, plan)) is not None:
                 return known
 
-            made = self._make_report(planned._replace(plan=plan), name[:16], on_command)
+            report = self._make_report(planned._replace(plan=plan), name[:16], on_command)
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            if self.keeps_report and not _has_transient_fault(made):
-                replace_file(path, msgspec.json.encode(made))
+            if self.keeps_report and not _has_transient_fault(report):
+                replace_file(path, msgspec.json.encode(report))
 
-            return made
+            return report
 
     def _read_valid_report(self, path: Path, plan: CommandPlan) -> BaselineReport | None:
-        """What was found out before.
+        """Return the stored report; None if there is none or its setup was evicted from the cache.
 
-        Where its setup was dropped from the cache since, it is found out anew.
-
-        Else every check of every package would set up for itself: only the person's own tree fills
-        the cache.
+        Only the user's own tree fills the cache. With an outdated report, every check of every
+        package would run the setup itself.
         """
         known = _read_report(path)
         if known is None or not known.is_cached or self._is_setup_cached(plan):
@@ -323,8 +310,8 @@ class BaseTree:
         return None
 
     def _is_setup_cached(self, plan: CommandPlan) -> bool:
-        kept = self.find_setup_place(self.start, plan)
-        return kept is not None and kept.may_fill and self.cache.find_entry(kept.key) is not None
+        slot = self.find_setup_place(self.start, plan)
+        return slot is not None and slot.may_fill and self.cache.find_entry(slot.key) is not None
 
     def _make_report(
         self, planned: CheckPlan, name: str, on_command: OnCommand | None
@@ -339,34 +326,38 @@ class BaseTree:
 
         export_tree(self.project.repository, self.start, room / "tree", with_git=True)
         runner = make_runner(self.project, room / "job", "base", on_command)
-        kept = self.find_setup_place(self.start, planned.plan)
-        is_persons = self.start == self.user_commit
-        bench = PlanRunner(
-            planned.plan, room / "tree", runner, kept, is_user_tree=is_persons, logs=logs
+        plan_runner = PlanRunner(
+            planned.plan,
+            room / "tree",
+            runner,
+            self.find_setup_place(self.start, planned.plan),
+            is_user_tree=self.start == self.user_commit,
+            logs=logs,
         )
         checks = [
-            *bench.run_checks(get_requested_purposes(planned.plan)),
-            *_check_test_count(bench),
+            *plan_runner.run_checks(get_requested_purposes(planned.plan)),
+            *_check_test_count(plan_runner),
         ]
         remove_tree(room)
-        made = _build_report(
+        report = _build_report(
             self.start,
             planned,
-            bench,
+            plan_runner,
             tuple(checks),
             logs,
             self._list_incomplete_submodules(self.start),
         )
 
-        return msgspec.structs.replace(made, is_cached=self._is_setup_cached(planned.plan))
+        return msgspec.structs.replace(report, is_cached=self._is_setup_cached(planned.plan))
 
 
 def make_runner(
     project: Project, folder: Path, kind: str, on_command: OnCommand | None = None
 ) -> CommandRunner:
-    """A build may ask git for its version.
+    """Return a runner for commands in the sandbox; `on_command` is called before each one.
 
-    The clean checkout's git borrows the objects of the repository.
+    The object stores of the repository are readable: the git repository of the clean checkout uses
+    them, and a build may ask git for its version.
     """
     stores = tuple(list_object_stores(project.repository))
     tag = f"{kind}-{project.clock.new_id()}"
@@ -374,8 +365,8 @@ def make_runner(
     hosts = project.config.run.setup_allowed_hosts
     run = SandboxedRunner(folder, tag, level, project.stop, stores, make_job_limits(project), hosts)
 
-    def shown(command: Command, /) -> CommandResult:
-        """Who watches sees what runs and for how long."""
+    def run_and_report(command: Command, /) -> CommandResult:
+        """Show the command as running while it runs."""
         if on_command is not None:
             on_command(command.purpose, command.argv[-1])
 
@@ -385,7 +376,7 @@ def make_runner(
         finally:
             project.running_commands.pop(tag, None)
 
-    return shown
+    return run_and_report
 
 
 def _read_report(path: Path) -> BaselineReport | None:
@@ -396,33 +387,28 @@ def _read_report(path: Path) -> BaselineReport | None:
 
 
 def _has_transient_fault(report: BaselineReport) -> bool:
-    """What may be another tomorrow is asked again: a network, a lock."""
+    """Return True if a failure may be temporary, such as a network error or a lock."""
     return any(check.fault is not None and check.fault.is_transient for check in report.failures)
 
 
 def _build_report(
     commit: str,
     planned: CheckPlan,
-    bench: PlanRunner,
+    plan_runner: PlanRunner,
     checks: tuple[CheckResult, ...],
     logs: Path,
     extra_notes: tuple[str, ...],
 ) -> BaselineReport:
     detected = planned.detected
     plan = planned.plan
-    if bench.setup_result:
-        setup = bench.setup_result.candidate
-    else:
-        setup = None
+    setup = plan_runner.setup_result.candidate if plan_runner.setup_result else None
 
-    commands = {
-        purpose: line
-        for purpose, line in plan.commands.items()
-        if purpose in [check.name for check in checks]
-    }
+    names = [check.name for check in checks]
+    commands = {purpose: line for purpose, line in plan.commands.items() if purpose in names}
     reasons = {**plan.reasons}
     if setup is not None and setup.command:
-        commands[Purpose.SETUP], reasons[Purpose.SETUP] = setup.command, setup.why
+        commands[Purpose.SETUP] = setup.command
+        reasons[Purpose.SETUP] = setup.why
     if setup is not None and setup.test_command:
         commands[Purpose.TEST] = setup.test_command
 
@@ -440,40 +426,36 @@ def _build_report(
     )
 
 
-def _check_test_count(bench: PlanRunner) -> list[CheckResult]:
-    """Far fewer tests than test functions is no success, green or not."""
-    functions = bench.plan.test_functions
-    if bench.setup_result:
-        found = bench.setup_result.collected
-    else:
-        found = None
-
-    if not functions or found is None or found.tests >= MIN_COLLECTED_RATIO * functions:
+def _check_test_count(plan_runner: PlanRunner) -> list[CheckResult]:
+    """Fail if the command collects far fewer tests than there are test functions."""
+    functions = plan_runner.plan.test_functions
+    collected = plan_runner.setup_result.collected if plan_runner.setup_result else None
+    if not functions or collected is None or collected.tests >= MIN_COLLECTED_RATIO * functions:
         return []
 
-    what = f"the test command finds {found.tests} tests, the test files have {functions} test functions"
     return [
         failed_check(
             TESTS_FOUND,
-            what,
-            'Set the command that runs all of them: test = "..." in [checks.PROFILE] of phasegate.toml.',
+            f"the test command finds {collected.tests} tests, "
+            f"the test files have {functions} test functions",
+            'Set a command that runs all of them: test = "..." in [checks.PROFILE] of '
+            "phasegate.toml.",
         )
     ]
 
 
 def refuse_unusable_base(project: Project, report: BaselineReport) -> None:
-    """Say what no agent can fix before one is paid.
+    """Refuse a base with problems that no agent can fix, before an agent costs money.
 
-    A failing setup, tests that cannot run, a red base if asked.
+    These are a failing setup, tests that cannot run and, if configured, any failing check.
     """
     setup = report.find_check(Purpose.SETUP)
     test = report.find_check(Purpose.TEST)
+    table = f"{_name_config_table(report)} of phasegate.toml"
 
     if setup is not None and setup.outcome is CheckOutcome.FAILED:
         raise _make_base_error(
-            report,
-            setup,
-            f'{setup.remedy} Or set your own: setup = "..." in {_name_config_table(report)} of phasegate.toml.',
+            report, setup, f'{setup.remedy} Or set your own: setup = "..." in {table}.'
         )
 
     if (
@@ -485,21 +467,22 @@ def refuse_unusable_base(project: Project, report: BaselineReport) -> None:
         raise _make_base_error(
             report,
             test,
-            f'set test = "..." in {_name_config_table(report)} of phasegate.toml; an empty one asks for none',
+            f'set test = "..." in {table}; an empty one disables tests',
         )
 
-    if (few := report.find_check(TESTS_FOUND)) is not None:
+    too_few = report.find_check(TESTS_FOUND)
+    if too_few is not None:
         raise _make_base_error(
             report,
-            few,
-            f'set test = "..." in {_name_config_table(report)} of phasegate.toml; what you set is believed',
+            too_few,
+            f'set test = "..." in {table}; the number of tests is not checked then',
         )
 
     if project.config.already_failing is AlreadyFailingPolicy.STOP and report.failures:
         names = ", ".join(check.name for check in report.failures)
         raise EnvironmentUnavailable(
-            f"these checks fail before the work begins: {names}",
-            'fix them, or set already_failing = "tolerate" in [checks]; `phasegate check` shows each',
+            f"these checks fail before the work starts: {names}",
+            'fix them, or set already_failing = "tolerate" in [checks]; see `phasegate check`',
         )
 
 
@@ -508,9 +491,9 @@ def _ran_no_tests(test: CheckResult) -> bool:
 
 
 def _has_unrunnable_tests(report: BaselineReport, test: CheckResult) -> bool:
-    """Whether the tests that are there cannot be run.
+    """Return True if existing tests cannot be run.
 
-    A script of the repository's own may be the agent's to write.
+    A missing script of the repository does not count: the agent may have to write it.
     """
     return bool(report.test_functions) or (
         test.fault is Fault.NO_PROGRAM and "/" not in test.summary
@@ -526,17 +509,16 @@ def _name_config_table(report: BaselineReport) -> str:
 def _make_base_error(
     report: BaselineReport, check: CheckResult, hint: str
 ) -> EnvironmentUnavailable:
-    line = report.commands.get(check.name, "")
+    problem = f"{check.name} fails on the base: {check.summary}"
     if check.fault is Fault.NETWORK:
-        offline = "the setup could not reach the network, so nothing was tested"
-    else:
-        offline = f"{check.name} fails on the base: {check.summary}"
+        problem = "the setup could not reach the network, so nothing was tested"
 
+    command = report.commands.get(check.name, "")
     tail = "\n".join(f"    {line}" for line in check.excerpt.splitlines()[-8:])
+    message = f"{problem}: {command}\n{tail}".rstrip(": \n")
     if check.log:
-        told = f"\n  whole output: {check.log}"
-    else:
-        told = ""
+        message += f"\n  full output: {check.log}"
+    if check.name == Purpose.SETUP:
+        message += "".join(f"\n  note: {note}" for note in report.notes)
 
-    notes = "".join(f"\n  note: {note}" for note in report.notes if check.name == Purpose.SETUP)
-    return EnvironmentUnavailable(f"{offline}: {line}\n{tail}".rstrip(": \n") + told + notes, hint)
+    return EnvironmentUnavailable(message, hint)

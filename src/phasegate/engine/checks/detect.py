@@ -1,4 +1,4 @@
-"""What a commit of the repository looks like to detection, and what this machine offers."""
+"""Detect the projects in a commit, and the programs of this machine."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ from phasegate.workspace.repository import read_blobs
 MAX_TEST_FILES = 3_000
 _VERSIONS_SCRIPT = (
     "for name in {names}; do command -v $name >/dev/null || continue; "
-    'version=$($name -c "import sys; print(*sys.version_info[:2])" 2>/dev/null) && echo "$name $version"; done'
+    'version=$($name -c "import sys; print(*sys.version_info[:2])" 2>/dev/null) '
+    '&& echo "$name $version"; done'
 )
 
 
 class DetectedRoot(NamedTuple):
-    """What detection found at a root of a tree, and how many test functions its test files have."""
+    """The detected project at a root of a tree, and the number of its test functions."""
 
     detected: DetectedProject | None
     test_functions: int | None
@@ -55,9 +56,9 @@ def detect_roots(
     kinds: Mapping[str, str] | None = None,
     default_kind: str | None = None,
 ) -> dict[str, DetectedRoot]:
-    """The roots of a commit's tree, and what each is.
+    """Detect the projects in a commit's tree, by root.
 
-    `kinds` says it of some, `named` of all that no file tells.
+    `kinds` sets the kind of some roots; `default_kind` that of all others without telling files.
     """
     files = read_project_files(project, commit)
     kinds = kinds or {}
@@ -68,10 +69,11 @@ def detect_roots(
     roots = find_project_roots(files, wanted)
 
     if default_kind and not kinds:
-        told = {
-            root: detect_root_kind(select_root_files(files, root, roots).paths) for root in roots
-        }
-        roots = tuple(root for root in roots if told[root] == default_kind) or ("",)
+        roots = tuple(
+            root
+            for root in roots
+            if detect_root_kind(select_root_files(files, root, roots).paths) == default_kind
+        ) or ("",)
         kinds = dict.fromkeys(roots, default_kind)
 
     return {
@@ -82,25 +84,28 @@ def detect_roots(
 def _detect_root(files: ProjectFiles, kind: str | None) -> DetectedRoot:
     is_python = (detect_root_kind(files.paths) if kind is None else kind) == "python"
     detected = detect_project(files, inspect_machine(files if is_python else None), kind)
-    counted = sum(
+    if not is_python:
+        return DetectedRoot(detected, None)
+
+    test_functions = sum(
         len(TEST_FUNCTION.findall(text)) for path, text in files.texts.items() if is_test_file(path)
     )
-    return DetectedRoot(detected, counted if is_python else None)
+    return DetectedRoot(detected, test_functions)
 
 
 def read_project_files(project: Project, commit: str) -> ProjectFiles:
-    """The paths of a commit, with the texts of its roots' manifests and of its Python test files."""
+    """Return the paths of a commit, with the texts of its manifests and Python test files."""
     blobs = list_blobs(project.repository, commit, include_links=False)
-    named = [table.root for table in project.config.checks.values() if table.root]
-    heads = [f"{root}/" if root else "" for root in (*find_candidate_roots(blobs), *named)]
+    configured = [table.root for table in project.config.checks.values() if table.root]
+    prefixes = [f"{root}/" if root else "" for root in (*find_candidate_roots(blobs), *configured)]
     tests = [path for path in blobs if is_test_file(path)][:MAX_TEST_FILES]
     manifests = [
         path
         for path in blobs
         if any(
-            path.startswith(head) and is_manifest(path.removeprefix(head))
-            for head in heads
-            if path.count("/") < head.count("/") + 3
+            path.startswith(prefix) and is_manifest(path.removeprefix(prefix))
+            for prefix in prefixes
+            if path.count("/") < prefix.count("/") + 3
         )
     ]
 
@@ -116,36 +121,35 @@ def read_project_files(project: Project, commit: str) -> ProjectFiles:
 
 
 def inspect_machine(python_project: ProjectFiles | None) -> MachineInfo:
-    """What is on the PATH of this process.
+    """Find the programs on PATH.
 
-    Interpreters are only asked for their version where a project needs one.
+    The versions of Python interpreters are only determined for a Python project.
     """
     path = filter_search_path(os.environ.get("PATH", ""))
-    there = frozenset(program for program in PROBED_PROGRAMS if shutil.which(program, path=path))
+    programs = frozenset(program for program in PROBED_PROGRAMS if shutil.which(program, path=path))
     if python_project is None:
-        return MachineInfo(there, {})
+        return MachineInfo(programs, {})
 
-    default = _find_pythons(path, PYTHON_COMMANDS[:1])
-    asked = find_required_python(python_project)
-    named = python_project.get_text(".python-version").strip()
-    fits = any(is_version_allowed(asked, version) for version in default.values())
+    pythons = _find_pythons(path, PYTHON_COMMANDS[:1])
+    required = find_required_python(python_project)
+    is_pinned = bool(python_project.get_text(".python-version").strip())
+    fits = any(is_version_allowed(required, version) for version in pythons.values())
+    if is_pinned or not fits:
+        pythons = {**pythons, **_find_pythons(path, PYTHON_COMMANDS[1:])}
 
-    return MachineInfo(
-        there,
-        default if fits and not named else {**default, **_find_pythons(path, PYTHON_COMMANDS[1:])},
-    )
+    return MachineInfo(programs, pythons)
 
 
 @cache
 def _find_pythons(path: str, wanted: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-    """The interpreters that really start: a version manager has names for some that are not chosen."""
+    """Return the interpreters that start. The shims of a version manager may not."""
     names = [name for name in wanted if shutil.which(name, path=path)]
-    with tempfile.TemporaryDirectory(prefix="phasegate-python-") as room:
-        folder = Path(room).resolve()
+    with tempfile.TemporaryDirectory(prefix="phasegate-python-") as temporary:
+        folder = Path(temporary).resolve()
         (folder / "work").mkdir()
         line = _VERSIONS_SCRIPT.format(names=" ".join(names))
         run = SandboxedRunner(folder / "job", f"python-{uuid4().hex}")
-        ran = run(
+        result = run(
             Command(
                 argv=("sh", "-c", line),
                 cwd=folder / "work",
@@ -156,8 +160,10 @@ def _find_pythons(path: str, wanted: tuple[str, ...]) -> dict[str, tuple[int, in
             )
         )
 
-    words = [line.split() for line in ran.stdout.splitlines()]
-    return {
-        name: (int(major), int(minor))
-        for name, major, minor in (row for row in words if len(row) == 3)
-    }
+    versions = {}
+    for line in result.stdout.splitlines():
+        words = line.split()
+        if len(words) == 3:
+            versions[words[0]] = (int(words[1]), int(words[2]))
+
+    return versions

@@ -1,4 +1,4 @@
-"""The manifest of a package, checked by us on a clean checkout of what was harvested."""
+"""Check the work of a package against its manifest, in a clean checkout."""
 
 from __future__ import annotations
 
@@ -31,56 +31,52 @@ _DISK_FULL = "No space left on device"
 
 
 class PackageChecker(NamedTuple):
-    """Checks one package."""
+    """Checks the commits of one package."""
 
     project: Project
     package: WorkPackage
-    # The commit that the work began from
+    # the commit that the work started from
     start: str
 
     def check_commit(self, commit: str) -> Evidence:
-        """What holds of a commit of the package."""
+        """Check a commit of the package against its manifest."""
         base = self._base
         self.refuse_unusable_base()
         baselines = {report.root: report.baseline for report in base.get_reports()}
-        asks = [
+        root_plans = [
             RootPlan(plan, baselines.get(plan.root), base.find_setup_place(commit, plan))
             for plan in self._make_plans(commit)
         ]
         self._export_commit(commit)
         evidence = gather_evidence(
-            asks[0].plan,
+            root_plans[0].plan,
             self._describe_work(commit),
             self._make_runner(),
-            asks[0].baseline,
-            asks[0].cache_slot,
-            other_roots=asks[1:],
+            root_plans[0].baseline,
+            root_plans[0].cache_slot,
+            other_roots=root_plans[1:],
         )
-
         _refuse_environment_faults(evidence.checks)
-
         return evidence
 
     @property
     def tree(self) -> Path:
-        """The clean checkout that was checked last."""
+        """The clean checkout of the last checked commit."""
         return self._folder / "tree"
 
     def run_checks(
         self, commit: str, purposes: Collection[str], lines: Iterable[str] = ()
     ) -> Evidence:
-        """What commands of the project, and command lines of the person's own, say about a commit."""
+        """Run commands of the project and command lines of the user on a commit."""
         base = self._base
         plans = self._make_plans(commit)
         self._export_commit(commit)
-        # Where nothing was changed there is nothing to compare with: a run of the tests says what
-        # they say.
+        # The start commit is not compared with itself
+        baselines = {}
         if commit != self.start:
-            baselines = {one.root: one.baseline for one in base.get_reports()}
-        else:
-            baselines = {}
+            baselines = {report.root: report.baseline for report in base.get_reports()}
 
-        benches = [
+        plan_runners = [
             PlanRunner(
                 plan,
                 self.tree,
@@ -92,17 +88,15 @@ class PackageChecker(NamedTuple):
             for plan in plans
         ]
 
-        checks = [check for bench in benches for check in bench.run_checks(purposes)]
+        checks = [check for runner in plan_runners for check in runner.run_checks(purposes)]
         _refuse_environment_faults(checks)
-        if not any(
-            check.name == Purpose.SETUP and check.outcome is CheckOutcome.FAILED for check in checks
-        ):
-            checks += [benches[0].run_custom_command(line) for line in lines]
+        if not _list_failed_setups(checks):
+            checks += [plan_runners[0].run_custom_command(line) for line in lines]
 
         return Evidence(tuple(checks))
 
     def refuse_unusable_base(self) -> None:
-        """Refuse to go on where the tree that the work begins from cannot be set up or tested."""
+        """Refuse to continue if the tree that the work starts from cannot be set up or tested."""
         for report in self._base.get_reports():
             refuse_unusable_base(self.project, report)
 
@@ -149,50 +143,58 @@ class PackageChecker(NamedTuple):
 
 
 def find_added_lines(project: Project, start: str, commits: list[str]) -> Iterator[AddedContent]:
-    """What each commit brought in, so that a secret taken out again later is still seen."""
+    """Yield the lines that each commit added: a secret that was removed later is still found."""
     place = project.repository.place()
 
     for before, commit in zip([start, *commits], commits, strict=False):
-        changed = [
-            one for one in diff_trees(place, before, commit) if one.new and one.new.mode != "160000"
+        # 160000 is the mode of a submodule
+        changes = [
+            change
+            for change in diff_trees(place, before, commit)
+            if change.new and change.new.mode != "160000"
         ]
-        ids = [version.object_id for one in changed for version in (one.old, one.new) if version]
+        ids = [
+            version.object_id
+            for change in changes
+            for version in (change.old, change.new)
+            if version
+        ]
         contents = read_blobs(place, ids)
 
-        for one in changed:
-            if one.old:
-                old = contents[one.old.object_id]
-            else:
-                old = None
-
-            assert one.new is not None
-            yield AddedContent(one.path, keep_added_lines(old, contents[one.new.object_id]), commit)
+        for change in changes:
+            assert change.new is not None
+            old = contents[change.old.object_id] if change.old else None
+            added = keep_added_lines(old, contents[change.new.object_id])
+            yield AddedContent(change.path, added, commit)
 
 
 def _refuse_environment_faults(checks: Iterable[CheckResult]) -> None:
-    """A setup that the machine or the network failed says nothing about the work.
+    """Refuse to continue if a setup failed because of the machine or the network.
 
-    A person can mend it, no agent.
+    Such a failure says nothing about the work, and no agent can fix it.
     """
-    for setup in (
-        check
-        for check in checks
-        if check.name == Purpose.SETUP and check.outcome is CheckOutcome.FAILED
-    ):
+    for setup in _list_failed_setups(checks):
         if setup.fault is None or not (setup.fault.is_transient or _DISK_FULL in setup.excerpt):
             continue
 
-        is_offline = setup.fault is Fault.NETWORK
-        if is_offline:
-            why = "could not reach the network"
-        else:
-            why = f"failed ({setup.fault}: {_last_line(setup)})"
+        problem = f"failed ({setup.fault}: {_last_line(setup)})"
+        if setup.fault is Fault.NETWORK:
+            problem = "could not reach the network"
 
         raise EnvironmentUnavailable(
-            f"the setup {why}, so nothing was tested: {' '.join(setup.argv[2:])}",
-            'dispatch again when it can; if the tests need nothing installed, leave it out: setup = "" in the '
-            "[checks.PROFILE] table of phasegate.toml (python, typescript, ...), or in the package's checks",
+            f"the setup {problem}, so nothing was tested: {' '.join(setup.argv[2:])}",
+            "dispatch again later; if the tests need no setup, disable it: "
+            'setup = "" in the [checks.PROFILE] table of phasegate.toml (python, typescript, ...), '
+            "or in the package's checks",
         )
+
+
+def _list_failed_setups(checks: Iterable[CheckResult]) -> list[CheckResult]:
+    return [
+        check
+        for check in checks
+        if check.name == Purpose.SETUP and check.outcome is CheckOutcome.FAILED
+    ]
 
 
 def _last_line(check: CheckResult) -> str:
@@ -200,9 +202,7 @@ def _last_line(check: CheckResult) -> str:
 
 
 def choose_profile(project: Project, requested: str, root_files: Iterable[str]) -> Profile | None:
-    """The profile that a package names, else what its repository looks like, else the only one that
-    is configured.
-    """
+    """Return the requested profile, else the detected one, else the only configured one."""
     kind = requested or detect_root_kind(frozenset(root_files))
     configured = [name for name in project.config.checks if name in PROFILES]
     if kind not in PROFILES and not requested and len(configured) == 1:
@@ -214,17 +214,15 @@ def choose_profile(project: Project, requested: str, root_files: Iterable[str]) 
 
 
 def describe_evidence(evidence: Evidence) -> str:
-    """The evidence as a reviewer reads it."""
+    """Render the evidence for a reviewer."""
     lines = [render_note("evidence"), ""]
 
     for check in evidence.checks:
         lines.append(f"- {check.name}: {check.outcome} - {check.summary}")
         if check.argv:
-            if check.exit_status is None:
-                status = ""
-            else:
+            status = ""
+            if check.exit_status is not None:
                 status = f", exit status {check.exit_status}"
-
             lines.append(f"  - ran `{' '.join(check.argv)}`{status}")
 
         lines += [f"  - {remark}" for remark in check.notes]
@@ -235,7 +233,7 @@ def describe_evidence(evidence: Evidence) -> str:
 
 
 def describe_failures(evidence: Evidence) -> tuple[str, ...]:
-    """Each failure with what to do, for the next round."""
+    """Render every failure with its remedy, for the next round."""
     return tuple(
         f"{check.name}: {check.summary}\n  What to do: {check.remedy}"
         + (f"\n  Output:\n{check.excerpt}" if check.excerpt else "")

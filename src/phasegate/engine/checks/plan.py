@@ -1,4 +1,4 @@
-"""What is asked of a tree: what it asks for itself, and what the one did that the work began from."""
+"""Plan the checks of a commit: those of its own tree, and those of the tree it started from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from phasegate.prompts.profiles import load_profile
 
 
 class CheckPlan(NamedTuple):
-    """A plan, and what it was made from."""
+    """A command plan and the detected project that it is based on."""
 
     plan: CommandPlan
     detected: DetectedProject | None
@@ -27,22 +27,21 @@ class CheckPlan(NamedTuple):
 def make_check_plans(
     project: Project, package: WorkPackage, start: str, commit: str
 ) -> tuple[CheckPlan, ...]:
-    """The plans for a commit that began from `start`, one for each root that the package's scope
-    touches.
+    """Return a plan for every root that the package's scope touches.
 
-    Work that takes a check or a root away, or makes a root look like one of another kind, is not
-    spared the check.
+    The checks at `start` still apply to `commit`: work that removes a check or a root, or makes a
+    root look like another kind of project, does not avoid the check.
     """
-    began = detect_roots(project, start, default_kind=package.profile or None)
-    kinds = {root: seen.detected.profile for root, seen in began.items() if seen.detected}
-    if start == commit:
-        now = began
-    else:
-        now = detect_roots(project, commit, kinds, package.profile or None)
+    at_start = detect_roots(project, start, default_kind=package.profile or None)
+    at_commit = at_start
+    if start != commit:
+        kinds = {root: found.detected.profile for root, found in at_start.items() if found.detected}
+        at_commit = detect_roots(project, commit, kinds, package.profile or None)
 
-    roots = find_touched_roots([*dict.fromkeys((*began, *now))], package.file_scope)
+    roots = find_touched_roots([*dict.fromkeys((*at_start, *at_commit))], package.file_scope)
     return tuple(
-        _make_plan(project, package, root, began.get(root), now.get(root)) for root in roots
+        _make_plan(project, package, root, at_start.get(root), at_commit.get(root))
+        for root in roots
     )
 
 
@@ -53,72 +52,64 @@ def _make_plan(
     at_start: DetectedRoot | None,
     at_commit: DetectedRoot | None,
 ) -> CheckPlan:
-    # What it asks for now goes before what it did
-    seen = [one.detected for one in (at_start, at_commit) if one and one.detected]
-    detected = seen[-1] if seen else None
-    own = resolve_checks(project, package, detected.profile if detected else package.profile, root)
-    found = {purpose: one for some in seen for purpose, one in some.commands.items()}
-    set_by_hand = {
-        name: line for name in CHECK_COMMANDS if (line := getattr(own, name)) is not None
+    # The commands of the current commit override those of the start
+    projects = [found.detected for found in (at_start, at_commit) if found and found.detected]
+    detected = projects[-1] if projects else None
+    profile = detected.profile if detected else ""
+    checks = resolve_checks(project, package, profile if detected else package.profile, root)
+    commands: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for found_project in projects:
+        for purpose, candidate in found_project.commands.items():
+            commands[purpose] = candidate.command
+            reasons[purpose] = candidate.why
+
+    configured = {
+        name: line for name in CHECK_COMMANDS if (line := getattr(checks, name)) is not None
     }
+    counted_root = at_commit or at_start
     plan = CommandPlan(
         root=root,
-        commands={**{purpose: one.command for purpose, one in found.items()}, **set_by_hand},
-        reasons={
-            **{purpose: one.why for purpose, one in found.items()},
-            **dict.fromkeys(set_by_hand, "set by hand"),
-        },
-        setups=() if "setup" in set_by_hand else _list_setup_candidates(detected, set_by_hand),
-        test_functions=None
-        if "test" in set_by_hand
-        else _get_test_function_count(at_commit or at_start),
-        # 0 asks for nothing
-        coverage_min=own.coverage_min or None,
+        commands={**commands, **configured},
+        reasons={**reasons, **dict.fromkeys(configured, "set by hand")},
+        setups=() if "setup" in configured else _list_setup_candidates(detected, configured),
+        test_functions=(
+            counted_root.test_functions if counted_root and "test" not in configured else None
+        ),
+        # 0 disables the check
+        coverage_min=checks.coverage_min or None,
         code=package.deliverables.code,
         tolerates_old_failures=project.config.already_failing is AlreadyFailingPolicy.TOLERATE,
     )
 
-    return CheckPlan(
-        msgspec.structs.replace(
-            plan, **_read_profile_settings(detected.profile if detected else "")
-        ),
-        detected,
-    )
-
-
-def _get_test_function_count(seen: DetectedRoot | None) -> int | None:
-    if seen:
-        return seen.test_functions
-    return None
+    return CheckPlan(msgspec.structs.replace(plan, **_read_profile_settings(profile)), detected)
 
 
 def _list_setup_candidates(
-    detected: DetectedProject | None, set_by_hand: dict[str, str]
+    detected: DetectedProject | None, configured: dict[str, str]
 ) -> tuple[SetupCandidate, ...]:
-    """The setups in order; a test command that a person set goes before the one that a setup
-    brings.
-    """
+    """Return the setups in order. A configured test command overrides the one of a setup."""
     setups = detected.setups if detected else ()
-    if Purpose.TEST in set_by_hand:
-        return tuple(one._replace(test_command="") for one in setups)
+    if Purpose.TEST in configured:
+        return tuple(setup._replace(test_command="") for setup in setups)
     return setups
 
 
 def resolve_checks(
     project: Project, package: WorkPackage, profile: str, root: str
 ) -> PackageChecks:
-    """The package's own checks over those that the person set for its root, else for the root's
-    profile.
+    """Return the checks of a package; missing ones come from the configuration of its root, or of
+    the root's profile.
     """
     tables = project.config.checks
     at_root = next((table for table in tables.values() if table.root == root), None)
     configured = at_root or tables.get(profile) or ProfileChecks()
-    names = (*CHECK_COMMANDS, "coverage_min")
-    chosen = {name: getattr(package.checks, name) for name in names}
+    values = {}
+    for name in (*CHECK_COMMANDS, "coverage_min"):
+        value = getattr(package.checks, name)
+        values[name] = getattr(configured, name) if value is None else value
 
-    return PackageChecks(
-        **{n: getattr(configured, n) if value is None else value for n, value in chosen.items()}
-    )
+    return PackageChecks(**values)
 
 
 def _read_profile_settings(name: str) -> dict[str, tuple[str, ...]]:
@@ -126,9 +117,9 @@ def _read_profile_settings(name: str) -> dict[str, tuple[str, ...]]:
         return {}
 
     profile = load_profile(name)
-    found = {
+    settings = {
         "lock_files": profile.lock_files,
         "coverage_reports": profile.coverage_reports,
         "bin_folders": (*profile.bin_folders, *CommandPlan().bin_folders[-1:]),
     }
-    return {name: values for name, values in found.items() if values}
+    return {key: values for key, values in settings.items() if values}

@@ -1,7 +1,8 @@
-"""The files that a setup could read, as far as the files that it starts from name them.
+"""Find the files that a setup may read.
 
-A command names a script, the script a helper, the helper a list. What is not found this way, and
-not by its name (`is_setup_input`), is taken not to matter for what a setup makes.
+The search follows names: a command names a script, the script a helper, the helper a list. A file
+that is found neither this way nor by its own name (`is_setup_input`) is assumed not to influence
+the setup.
 """
 
 from __future__ import annotations
@@ -23,46 +24,42 @@ _PATH_PATTERN = re.compile(r"[\w@+-][\w./@+-]*|\.{1,2}/[\w./@+-]+")
 def find_setup_inputs(
     project: Project, commits: Iterable[str], plan: CommandPlan
 ) -> frozenset[str]:
-    """The paths, from the repository's root, whose change between these commits can change what the
-    setup makes.
-    """
-    head = f"{plan.root}/" if plan.root else ""
-    # Each path with its contents
-    own: dict[str, set[str]] = {}
+    """Return the paths that can influence the setup, relative to the repository's root."""
+    prefix = f"{plan.root}/" if plan.root else ""
+    # the blobs of every path in these commits
+    blobs: dict[str, set[str]] = {}
     for commit in commits:
         for path, blob in list_blobs(project.repository, commit, include_links=False).items():
-            if path.startswith(head):
-                own.setdefault(path.removeprefix(head), set()).add(blob)
+            if path.startswith(prefix):
+                blobs.setdefault(path.removeprefix(prefix), set()).add(blob)
 
     lines = [plan.commands.get("setup", ""), *(candidate.command for candidate in plan.setups)]
-    found = {path for path in own if is_setup_input(path, plan)} | _find_named_files(lines, "", own)
-    pending = sorted(found)
+    inputs = {path for path in blobs if is_setup_input(path, plan)}
+    inputs |= _find_named_files(lines, "", blobs)
+    pending = sorted(inputs)
 
-    while pending and len(found) < MAX_FILES:
+    while pending and len(inputs) < MAX_FILES:
         contents = read_blobs(
-            project.repository.place(), [blob for path in pending for blob in own[path]]
+            project.repository.place(), [blob for path in pending for blob in blobs[path]]
         )
         new: set[str] = set()
 
         for path in pending:
             texts = [
                 contents[blob].decode(errors="replace")
-                for blob in own[path]
+                for blob in blobs[path]
                 if len(contents[blob]) <= _MAX_FILE_BYTES
             ]
-            new |= _find_named_files(texts, path.rpartition("/")[0], own)
+            new |= _find_named_files(texts, path.rpartition("/")[0], blobs)
 
-        pending = sorted(new - found)
-        found |= new
+        pending = sorted(new - inputs)
+        inputs |= new
 
-    return frozenset(f"{head}{path}" for path in found)
+    return frozenset(f"{prefix}{path}" for path in inputs)
 
 
 def _find_named_files(texts: list[str], folder: str, known_paths: Container[str]) -> set[str]:
-    """The files whose path stands in a text.
-
-    From the root, or from the folder of the file that names it.
-    """
+    """Return the files whose path occurs in a text, relative to the root or to `folder`."""
     found = set()
     for word in {word for text in texts for word in _PATH_PATTERN.findall(text)}:
         plain = word.removeprefix("./").rstrip(".")

@@ -1,1 +1,1 @@
-"""Decide who is notified of what (`[notify]`), and send it."""
+"""Decide which events the user is notified of (`[notify]`), and send the notifications."""

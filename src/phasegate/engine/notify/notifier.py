@@ -1,13 +1,13 @@
-"""Tell somebody who is not looking that a person is needed, or that a run has ended: `[notify]`.
+"""Notify the user that a decision is needed or that a run has ended: `[notify]`.
 
-Once an event: that it is told is on record before it is sent. A failure is a notice, and stops
-nothing.
+At most once per event: a notification is recorded before it is sent. A failure to send becomes a
+notice and stops nothing.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -36,100 +36,88 @@ if TYPE_CHECKING:
     from phasegate.engine.journal.package import PackageReport
 
 USER_NOTIFIED = "person.told"
-_REASON_OMITTED = "(the reason is left out: it looks like it holds a secret)"
+_REASON_OMITTED = "(reason omitted: it may contain a secret)"
 _STAGE_TEXTS = {
-    Stage.BLOCKED: "it is blocked",
-    Stage.GATE_PASSED: "a gate has passed",
-    Stage.GATE_FAILED: "a gate has failed",
-    Stage.COMPLETED: "it is completed",
-    Stage.CANCELLED: "it is cancelled",
-    Stage.WORKING: "the run has ended",
+    Stage.BLOCKED: "blocked",
+    Stage.GATE_PASSED: "gate passed",
+    Stage.GATE_FAILED: "gate failed",
+    Stage.COMPLETED: "completed",
+    Stage.CANCELLED: "cancelled",
+    Stage.WORKING: "run ended",
 }
 
 
 class _NotificationClaim(msgspec.Struct, frozen=True):
-    # Of the event that was told
+    # number of the event that caused the notification
     seq: int
     type: str
     work: str = ""
-    # The id of what an agent asks: several may be asked between two events
+    # id of a question: agents may ask several between two events
     question: str = ""
+
+
+class _Message(NamedTuple):
+    type: str
+    outcome: str
+    reason: str = ""
+    # suggested to the user
+    command: str = ""
 
 
 def notify_feature_end(
     project: Project, store: WritableStore, feature: Feature, fleet_option: str = ""
 ) -> None:
-    """A run has come to its end: tell it, if it was not told before.
+    """Notify the user that a run has ended, once per event.
 
-    `of_fleet`: what its commands end with.
+    `fleet_option` is appended to the suggested commands.
     """
     workflow = feature.workflow
     is_last = workflow.stage is Stage.GATE_PASSED and workflow.is_last_phase
-    if is_last:
-        outcome = "its last gate has passed"
-    else:
-        outcome = _STAGE_TEXTS[workflow.stage]
-
-    if is_last or workflow.stage is Stage.BLOCKED:
-        type_ = PERSON_NEEDED
-    else:
-        type_ = RUN_ENDED
-
-    of = f"{make_feature_option(store, workflow.feature)}{fleet_option}"
-    command = format_next_commands(
-        str(workflow.stage), is_last_phase=workflow.is_last_phase, command_suffix=of
+    outcome = "last gate passed" if is_last else _STAGE_TEXTS[workflow.stage]
+    needs_user = is_last or workflow.stage is Stage.BLOCKED
+    options = f"{make_feature_option(store, workflow.feature)}{fleet_option}"
+    message = _Message(
+        type=PERSON_NEEDED if needs_user else RUN_ENDED,
+        outcome=f"{outcome} ({workflow.phase})",
+        reason="" if workflow.stage is Stage.WORKING else workflow.reason,
+        command=format_next_commands(
+            str(workflow.stage), is_last_phase=workflow.is_last_phase, command_suffix=options
+        ),
     )
-    if workflow.stage is not Stage.WORKING:
-        reason = workflow.reason
-    else:
-        reason = ""
-
-    _record_and_send(
-        project,
-        store,
-        workflow.feature,
-        "",
-        (type_, f"{outcome} ({workflow.phase})", reason, command),
-    )
+    _record_and_send(project, store, workflow.feature, "", message)
 
 
 def notify_package_end(project: Project, store: WritableStore, report: PackageReport) -> None:
-    """A dispatch by hand has come to its end."""
-    again = f"phasegate dispatch {report.package} --feature {report.feature}"
-    if report.accepted:
-        what = (RUN_ENDED, "it is done", "", "")
-    else:
-        what = (PERSON_NEEDED, "it is blocked", report.reason, again)
+    """Notify the user that a dispatched package has ended."""
+    message = _Message(RUN_ENDED, "done")
+    if not report.accepted:
+        command = f"phasegate dispatch {report.package} --feature {report.feature}"
+        message = _Message(PERSON_NEEDED, "blocked", report.reason, command)
 
-    _record_and_send(project, store, report.feature, report.package, what)
+    _record_and_send(project, store, report.feature, report.package, message)
 
 
 def notify_failure(
     project: Project, store: WritableStore, slug: str, reason: str, fleet_option: str = ""
 ) -> None:
-    """A run could not go on: the machine, or somebody else, is in the way."""
-    # Another run is at it: that one tells
-    is_held = find_live_holder(project.location.locks_folder, slug) is not None
-    command = f"phasegate run{make_feature_option(store, slug)}{fleet_option}"
-    if read_feature(store, slug) is not None and not is_held:
-        _record_and_send(
-            project, store, slug, "", (PERSON_NEEDED, "the run has failed", reason, command)
-        )
+    """Notify the user that a run has failed with an error.
+
+    Not if another process runs the feature: that one sends notifications.
+    """
+    is_locked = find_live_holder(project.location.locks_folder, slug) is not None
+    if read_feature(store, slug) is not None and not is_locked:
+        command = f"phasegate run{make_feature_option(store, slug)}{fleet_option}"
+        message = _Message(PERSON_NEEDED, "run failed", reason, command)
+        _record_and_send(project, store, slug, "", message)
 
 
 def notify_question(
     project: Project, store: WritableStore, slug: str, work: str, id_: str, text: str
 ) -> None:
-    """An agent asks, and waits only so long."""
+    """Notify the user of a question of an agent, which waits only for a limited time."""
     command = f'phasegate answer {id_} "..." --feature {slug}'
-    _record_and_send(
-        project=project,
-        store=store,
-        slug=slug,
-        work=work,
-        what=(PERSON_NEEDED, "an agent asks", text, command),
-        question=id_,
-    )
+    message = _Message(PERSON_NEEDED, "an agent asks", text, command)
+    _record_and_send(project, store, slug, work, message, question=id_)
 
 
 def _record_and_send(
@@ -137,75 +125,68 @@ def _record_and_send(
     store: WritableStore,
     slug: str,
     work: str,
-    what: tuple[str, str, str, str],
+    message: _Message,
     question: str = "",
 ) -> None:
-    """Put it on record, then send it. Nothing that goes wrong here ends a run that went well."""
+    """Record a notification, then send it. Failures are recorded as notices and never raised."""
     if not (project.config.notify.command or project.config.notify.urls):
         return
 
-    from phasegate.engine.notify.send import (
-        # HTTP and mail cost every run its start-up, and few use them
-        send_notification,
-    )
-
-    type_, outcome, reason, command = what
+    # Imported here: HTTP and mail slow down every start, and few users need them
+    from phasegate.engine.notify.send import send_notification
 
     try:
-        if (
-            seq := _claim_notification(
-                project, store, slug, _NotificationClaim(0, type_, work, question)
-            )
-        ) is None:
+        claim = _NotificationClaim(0, message.type, work, question)
+        seq = _claim_notification(project, store, slug, claim)
+        if seq is None:
             return
 
-        id_ = "-".join(filter(None, (store.store_id, slug, str(seq), type_, question)))
-        told = Notification(
+        id_ = "-".join(filter(None, (store.store_id, slug, str(seq), message.type, question)))
+        notification = Notification(
             id=id_,
-            type=type_,
+            type=message.type,
             timestamp=project.now(),
             repository=project.root.name,
             feature=slug,
             package=work,
-            outcome=outcome,
-            reason=_redact_reason(reason),
-            command=command,
+            outcome=message.outcome,
+            reason=_redact_reason(message.reason),
+            command=message.command,
         )
-
         failures = [
-            f"{one.receiver} was not told: {one.why_not}"
-            for one in send_notification(project, told)
-            if one.why_not
+            f"{delivery.receiver} was not notified: {delivery.why_not}"
+            for delivery in send_notification(project, notification)
+            if delivery.why_not
         ]
         if failures:
             store.append_unconditionally(
                 slug, project.now(), [encode_notice(work, text) for text in failures]
             )
     except PhasegateError as error:
-        with_reason = f"nobody was told: {error.message}"
-        store.append_unconditionally(slug, project.now(), [encode_notice(work, with_reason)])
+        text = f"no notification was sent: {error.message}"
+        store.append_unconditionally(slug, project.now(), [encode_notice(work, text)])
 
 
 def _claim_notification(
     project: Project, store: WritableStore, slug: str, unclaimed: _NotificationClaim
 ) -> int | None:
-    """The number of the last event, now ours to tell; None if it was told.
+    """Claim the notification of the last event; return the number of that event.
 
-    Of two processes one gets it.
+    None if it was claimed before. Of two processes, one succeeds.
     """
     while True:
         seq = store.last_seq(slug)
-        last = 0
-        known = set[_NotificationClaim]()
+        last_step = 0
+        claims = set[_NotificationClaim]()
 
         for recorded in store.events(slug):
             if recorded.kind in (FEATURE_STEP, PACKAGE_STEP):
-                last = recorded.seq
+                last_step = recorded.seq
             elif recorded.kind == USER_NOTIFIED:
-                known.add(read_json(recorded.payload, _NotificationClaim))
+                claims.add(read_json(recorded.payload, _NotificationClaim))
 
-        claim = msgspec.structs.replace(unclaimed, seq=last)
-        if claim in known:
+        claim = msgspec.structs.replace(unclaimed, seq=last_step)
+        if claim in claims:
             return None
 
         try:
@@ -215,11 +196,11 @@ def _claim_notification(
         except MovedOn:
             continue
 
-        return last
+        return last_step
 
 
 def _redact_reason(reason: str) -> str:
-    """A reason without secrets: those of our environment, and what has the form of one."""
+    """Remove the secrets of the environment from a reason; omit it if it seems to have others."""
     redactor = Redactor(find_env_secrets(os.environ, filter(is_secret_name, os.environ)))
     data = redactor.feed(reason.encode("utf-8", "replace")) + redactor.flush()
     if find_secrets([AddedContent("", data)]):

@@ -1,7 +1,4 @@
-"""How a notification gets to its receivers: a command, webhooks, ntfy, Slack, mail.
-
-Side by side, and soon over.
-"""
+"""Send a notification to its receivers: a command, webhooks, ntfy, Slack, mail."""
 
 from __future__ import annotations
 
@@ -35,34 +32,42 @@ _TIMED_OUT = f"no answer within {SEND_TIMEOUT_S:g} s"
 
 
 class DeliveryResult(NamedTuple):
-    """A receiver, and why it was not reached; empty if it was."""
+    """A receiver, and why it was not reached; empty on success."""
 
     receiver: str
     why_not: str = ""
 
 
 def send_test_notification(project: Project) -> tuple[DeliveryResult, ...]:
-    """Tell everybody that this is a test."""
+    """Send a test notification to all receivers."""
     if not (project.config.notify.command or project.config.notify.urls):
-        raise ConfigError("no receiver is set", "set command or urls in [notify] of phasegate.toml")
+        raise ConfigError(
+            "no receiver is configured", "set command or urls in [notify] of phasegate.toml"
+        )
 
-    id_ = project.clock.new_id()
-    what = ("", "", "this is a test", "", "phasegate status")
-
-    return send_notification(
-        project, Notification(id_, RUN_ENDED, project.now(), project.root.name, *what)
+    notification = Notification(
+        id=project.clock.new_id(),
+        type=RUN_ENDED,
+        timestamp=project.now(),
+        repository=project.root.name,
+        feature="",
+        package="",
+        outcome="this is a test",
+        reason="",
+        command="phasegate status",
     )
+    return send_notification(project, notification)
 
 
 def send_notification(project: Project, notification: Notification) -> tuple[DeliveryResult, ...]:
-    """Send to every receiver, side by side; no longer than a few seconds, whatever they do."""
+    """Send to all receivers in parallel; return after a few seconds at the latest."""
     notify = project.config.notify
     moment_s = int(project.clock.time_s())
-    errands = [*_make_deliveries(project, notify, notification, moment_s)]
-    ends: dict[str, str] = {}
+    deliveries = [*_make_deliveries(project, notify, notification, moment_s)]
+    failures: dict[str, str] = {}
     threads = [
-        Thread(target=_run_delivery, args=(ends, name, errand), daemon=True)
-        for name, errand in errands
+        Thread(target=_run_delivery, args=(failures, name, deliver), daemon=True)
+        for name, deliver in deliveries
     ]
     for thread in threads:
         thread.start()
@@ -71,14 +76,14 @@ def send_notification(project: Project, notification: Notification) -> tuple[Del
     for thread in threads:
         thread.join(max(0.0, until_s - project.clock.monotonic_s()))
 
-    return tuple(DeliveryResult(name, ends.get(name, _TIMED_OUT)) for name, _ in errands)
+    return tuple(DeliveryResult(name, failures.get(name, _TIMED_OUT)) for name, _ in deliveries)
 
 
 def _run_delivery(failures: dict[str, str], name: str, deliver: Callable[[], None]) -> None:
     try:
         deliver()
     except HTTPError as error:
-        failures[name] = f"it answered {error.code}"
+        failures[name] = f"HTTP status {error.code}"
     except PhasegateError as error:
         failures[name] = error.message
     except (OSError, ValueError, smtplib.SMTPException) as error:
@@ -94,35 +99,27 @@ def _run_delivery(failures: dict[str, str], name: str, deliver: Callable[[], Non
 def _make_deliveries(
     project: Project, notify: NotifySettings, notification: Notification, moment_s: int
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Each receiver by a name without what may be secret in its address, and how it is told."""
+    """Yield every receiver with a name that contains no secret, and a function that notifies it."""
     if notify.command:
         yield notify.command[0], lambda: _run_command(project, notify.command, notification)
 
     for number, given in enumerate(notify.urls, 1):
         if given.startswith("$"):
             url = os.environ.get(given[1:], "")
+            name = given
         else:
             url = given
+            name = f"{url.partition(':')[0]}: address {number}"
 
-        if given.startswith("$"):
-            shown = given
-        else:
-            shown = f"{url.partition(':')[0]}: address {number}"
-
-        if not url.startswith(URL_PREFIXES):
-            yield (
-                shown,
-                _make_refuser(f"{given} is not set" if not url else "no address of a known kind"),
-            )
+        if not url:
+            yield name, _make_refuser(f"{given} is not set")
+        elif not url.startswith(URL_PREFIXES):
+            yield name, _make_refuser("unsupported kind of address")
         elif url.startswith("mailto:"):
             yield url, _make_mailer(notify, url.removeprefix("mailto:"), notification)
         else:
-            yield (
-                shown,
-                _make_poster(
-                    url, notification, moment_s, os.environ.get(notify.webhook_secret_env or "", "")
-                ),
-            )
+            secret = os.environ.get(notify.webhook_secret_env or "", "")
+            yield name, _make_poster(url, notification, moment_s, secret)
 
 
 def _run_command(project: Project, command: Iterable[str], notification: Notification) -> None:
@@ -138,15 +135,14 @@ def _run_command(project: Project, command: Iterable[str], notification: Notific
 
     if done.timed_out:
         raise ConfigError(f"it did not end within {SEND_TIMEOUT_S:g} s")
-
+    if done.signal is not None:
+        raise ConfigError(f"it ended with signal {done.signal}")
     if not done.ok:
-        raise ConfigError(
-            f"it ended with {done.exit_code if done.exit_code is not None else f'signal {done.signal}'}"
-        )
+        raise ConfigError(f"it ended with exit code {done.exit_code}")
 
 
 class _RefuseRedirects(HTTPRedirectHandler):
-    """What is signed for one address goes to no other."""
+    """Refuses redirects: a message that is signed for one address must not go to another."""
 
     def redirect_request(self, *_args: object, **_more: object) -> None:
         return None
@@ -169,22 +165,20 @@ def _make_mailer(
     def mail() -> None:
         message = EmailMessage()
         message["From"] = notify.mail_from or f"phasegate@{socket.gethostname()}"
-        message["To"], message["Subject"], message["Date"] = (
-            receiver,
-            notification.title,
-            formatdate(),
-        )
+        message["To"] = receiver
+        message["Subject"] = notification.title
+        message["Date"] = formatdate()
         message["Message-ID"] = f"<{notification.id}@phasegate>"
         message.set_content(notification.text)
         host, _, port = notify.smtp_server.partition(":")
-        with smtplib.SMTP(host, int(port or 25), timeout=SEND_TIMEOUT_S) as peer:
-            peer.send_message(message)
+        with smtplib.SMTP(host, int(port or 25), timeout=SEND_TIMEOUT_S) as smtp:
+            smtp.send_message(message)
 
     return mail
 
 
-def _make_refuser(why: str) -> Callable[[], None]:
+def _make_refuser(reason: str) -> Callable[[], None]:
     def refuse() -> None:
-        raise ConfigError(why)
+        raise ConfigError(reason)
 
     return refuse

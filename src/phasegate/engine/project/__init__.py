@@ -1,4 +1,4 @@
-"""An opened repository: configuration, ports, agents, forge, secrets.
+"""Open a repository: its configuration, ports, agents, forge and secrets.
 
-Everything else receives a Project.
+All other parts of the engine receive a Project.
 """

@@ -1,6 +1,6 @@
-"""The active workflow as `.isdlc/state.json` tells it, whoever wrote it.
+"""Read the active workflow from `.isdlc/state.json`, which other tools may have written too.
 
-Light enough for the hook.
+The hook imports this module, so it has few imports.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from phasegate.storage.state_file import find_state_file, read_state_file
 
 
 def read_active_state(folder: str) -> object:
-    """What the state file of the repository around a folder holds; None without a readable one."""
+    """Return the content of the repository's state file; None if there is no readable one."""
     path = find_state_file(folder)
     if path:
         return read_state_file(path)

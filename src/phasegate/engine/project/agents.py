@@ -1,6 +1,6 @@
-"""The agents of a repository.
+"""Find and choose the agents of a repository.
 
-Those that are configured and can be started; where none is configured, those found.
+These are the configured agents that can be started, or the installed ones if none is configured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from phasegate.sandbox.run_program import find_program
 
 
 class ConfiguredFolder(Protocol):
-    """Where agents are looked for: a folder and what was configured there."""
+    """A folder with a configuration, in which agents are looked up."""
 
     @property
     def root(self) -> Path: ...
@@ -31,35 +31,35 @@ class ConfiguredFolder(Protocol):
 
 
 class NamedAgent(NamedTuple):
-    """An agent under the name that people use."""
+    """An agent with its configured name."""
 
     name: str
     settings: AgentSettings
 
 
 def find_startable_agents(place: ConfiguredFolder) -> Mapping[str, AgentSettings]:
-    """The agents that can be started, in the order of the configuration."""
+    """Return the agents that can be started, in the order of the configuration."""
     candidates = place.config.agents or list_builtin_agents()
     return {name: agent for name, agent in candidates.items() if can_start_agent(place, agent)}
 
 
 def list_builtin_agents() -> Mapping[str, AgentSettings]:
-    """The agents that need no configuration, each under the name of its program."""
+    """Return the agents that need no configuration, by the name of their program."""
     return {row.program: AgentSettings(row.kind) for row in INSTALLABLE_HARNESSES.values()}
 
 
 def get_agent_command(agent: AgentSettings) -> tuple[str, ...]:
-    """The configured command, or that of the harness."""
+    """Return the configured command, or the default of the harness."""
     return agent.command or HARNESSES[agent.harness].command
 
 
 def can_start_agent(place: ConfiguredFolder, agent: AgentSettings) -> bool:
-    """Whether the agent's program is there."""
+    """Return True if the agent's program is installed."""
     return agent.harness == SCRIPTED or find_agent_program(place, agent) is not None
 
 
 def find_agent_program(place: ConfiguredFolder, agent: AgentSettings) -> str | None:
-    """Where the agent's program lies, as a job will find it; None where it is missing."""
+    """Return the path of the agent's program, as a job will find it; None if it is missing."""
     command = get_agent_command(agent)
     if command:
         return find_program(
@@ -77,10 +77,10 @@ def choose_agent(
     limited_until_s: Mapping[str, float] | None = None,
     authors: tuple[str, ...] = (),
 ) -> NamedAgent:
-    """The agent that serves a role in a phase, or an error that says how to get one.
+    """Choose the agent for a role in a phase; raise ConfigError if there is none.
 
-    One that rests at a limit is stood in for by its fallback, or by that one's; where all of them
-    rest, the one that rests least is named.
+    A rate-limited agent is replaced by the first available one in its chain of fallbacks. If all of
+    them are rate-limited, the one whose limit ends first is returned.
     """
     agents = find_startable_agents(place)
     name = choose_agent_for_role(
@@ -96,14 +96,13 @@ def choose_agent(
         raise ConfigError(name.reason, name.hint)
 
     until_s = limited_until_s or {}
-    # Of equals the first
-    name = min(_walk_fallbacks(agents, name), key=lambda one: until_s.get(one, 0.0))
-
+    # min returns the first one of equal candidates
+    name = min(_walk_fallbacks(agents, name), key=lambda candidate: until_s.get(candidate, 0.0))
     return NamedAgent(name, agents[name])
 
 
 def _walk_fallbacks(agents: Mapping[str, AgentSettings], name: str | None) -> Iterator[str]:
-    """An agent, the one that stands in for it, and so on; no one twice."""
+    """Yield an agent, its fallback, the fallback of that one, and so on; each only once."""
     seen: set[str] = set()
     while name is not None and name in agents and name not in seen:
         seen.add(name)
@@ -112,5 +111,5 @@ def _walk_fallbacks(agents: Mapping[str, AgentSettings], name: str | None) -> It
 
 
 def format_time_of_day(moment_s: float) -> str:
-    """A moment as people read it."""
+    """Format a time as local HH:MM:SS."""
     return datetime.fromtimestamp(moment_s).astimezone().strftime("%H:%M:%S")

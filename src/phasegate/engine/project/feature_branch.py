@@ -1,7 +1,4 @@
-"""The branch of a feature: its documents, read from its head and put on top of it.
-
-Nothing here needs a checkout.
-"""
+"""Read the documents on a feature's branch and commit to it, without a checkout."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _MAX_TRIES = 20
 
 
 class FeatureBranch(NamedTuple):
-    """`feat/{slug}` of a feature."""
+    """The branch `feat/{slug}` of a feature."""
 
     project: Project
     slug: str
@@ -34,7 +31,7 @@ class FeatureBranch(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The feature's folder, from the root of the repository."""
+        """The feature's folder, relative to the root of the repository."""
         return f"{self.project.config.paths.features}/{self.slug}"
 
     def read_head(self) -> str:
@@ -44,17 +41,16 @@ class FeatureBranch(NamedTuple):
         return commits[self.name]
 
     def list_documents(self, commit: str | None = None) -> dict[str, str]:
-        """The documents of the feature's folder, by their names in it, each with the id of its
-        content.
+        """Return the documents in the feature's folder and their blob ids.
 
-        A link is none: what it leads to is not what a critic is shown.
+        Symbolic links are left out: their target is not what a critic reads.
         """
         return self._select_folder(
             list_blobs(self.project.repository, commit or self.read_head(), include_links=False)
         )
 
     def list_files(self) -> tuple[str, ...]:
-        """All that lies in the feature's folder, by its names in it."""
+        """Return all paths in the feature's folder, relative to it."""
         return tuple(self._select_folder(list_blobs(self.project.repository, self.read_head())))
 
     def _select_folder(self, blobs: Mapping[str, str]) -> dict[str, str]:
@@ -66,48 +62,40 @@ class FeatureBranch(NamedTuple):
         }
 
     def read_documents(self, blobs: Mapping[str, str]) -> dict[str, str]:
-        """The text of documents, given with the ids of their content.
-
-        What is no text of sensible size is not given.
-        """
+        """Read the texts of documents by their blob ids; skip binary and too large files."""
         contents = read_blobs(self.project.repository.place(), blobs.values())
         return dict(_decode_documents({name: contents[blob] for name, blob in blobs.items()}))
 
     def find_present_documents(
         self, wanted: tuple[str, ...], commit: str | None = None
     ) -> tuple[str, ...]:
-        """Which of the wanted documents are there and not empty.
+        """Return the wanted documents that exist and are not empty.
 
-        `specs/` is there if one lies in it.
-
-        What cannot be read cannot be shown to a critic, so it is not there.
+        A folder such as `specs/` exists if it has a document. A document that cannot be read cannot
+        be shown to a critic, so it counts as missing.
         """
-        full = {
-            name
-            for name, text in self.read_documents(self.list_documents(commit)).items()
-            if text.strip()
-        }
-        return tuple(name for name in wanted if name in full or _has_file_below(name, full))
+        documents = self.read_documents(self.list_documents(commit))
+        present = {name for name, text in documents.items() if text.strip()}
+        return tuple(name for name in wanted if name in present or _has_file_below(name, present))
 
     def list_changes_since(
         self, judged_commit: str, head: str, *expected_paths: str
     ) -> tuple[str, ...]:
-        """What is not as it was in the commit that was judged, but for what is expected.
+        """Return the paths that changed since the reviewed commit, except expected ones.
 
-        Nothing if none was.
+        Empty if there was no review.
         """
-        found = (
-            diff_trees(self.project.repository.place(), judged_commit, head)
-            if judged_commit
-            else ()
-        )
+        if not judged_commit:
+            return ()
+
         expected = Scope(expected_paths)
-        return tuple(one.path for one in found if not expected.covers(one.path))
+        changes = diff_trees(self.project.repository.place(), judged_commit, head)
+        return tuple(change.path for change in changes if not expected.covers(change.path))
 
     def commit_files(self, files: Mapping[str, bytes | None], message: str) -> str:
-        """Put files (None: gone) on the branch in one commit; the head after it.
+        """Commit files to the branch (None deletes one); return the new head.
 
-        What is there already makes none.
+        No commit is made if nothing changes.
         """
         for _ in range(_MAX_TRIES):
             head = self.read_head()
@@ -122,7 +110,7 @@ class FeatureBranch(NamedTuple):
         raise StateConflict(f"{self.name} keeps moving", "run again")
 
     def fast_forward(self, commit: str) -> bool:
-        """Move the branch on to a commit that has it in its history; False if it has not."""
+        """Move the branch forward to a descendant of its head; return False for other commits."""
         repository = self.project.repository
         head = self.read_head()
         if is_ancestor(repository, commit, head):
@@ -167,8 +155,8 @@ class FeatureBranch(NamedTuple):
         return commit
 
 
-def _has_file_below(name: str, full: set[str]) -> bool:
-    return name.endswith("/") and any(path.startswith(name) for path in full)
+def _has_file_below(name: str, present: set[str]) -> bool:
+    return name.endswith("/") and any(path.startswith(name) for path in present)
 
 
 def _decode_documents(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,4 @@
-"""The forge of a project.
-
-Found from its remote and its settings, with a token that nobody else gets to see.
-"""
+"""Open the forge of a project from its remote and its settings, and find the token for it."""
 
 from __future__ import annotations
 
@@ -22,14 +19,14 @@ from phasegate.workspace.remote import Remote, read_remote_url
 
 
 class ForgeConnection(NamedTuple):
-    """A repository at a forge: its API, and its git."""
+    """A repository at a forge: its API and its git remote."""
 
     forge: Forge
     remote: Remote
 
 
 def open_forge(project: Project) -> ForgeConnection:
-    """The forge that the settings name, or that the remote is at."""
+    """Open the forge from the settings, or from the URL of the remote."""
     settings = project.config.forge
     url = read_remote_url(project.repository, settings.remote)
 
@@ -39,20 +36,17 @@ def open_forge(project: Project) -> ForgeConnection:
             "add it (git remote add), or set remote in [forge] of phasegate.toml",
         )
 
-    told = parse_remote_address(url)
-    address = settings.url or (told.url if told else "")
-    repository = settings.repository or (told.repository if told else "")
-    kind = settings.kind or (told.kind if told else "")
+    parsed = parse_remote_address(url)
+    address = settings.url or (parsed.url if parsed else "")
+    repository = settings.repository or (parsed.repository if parsed else "")
+    kind = settings.kind or (parsed.kind if parsed else "")
 
-    if not address or not repository or not kind:
-        lacking = [
-            name
-            for name, value in (("kind", kind), ("url", address), ("repository", repository))
-            if not value
-        ]
+    fields = {"kind": kind, "url": address, "repository": repository}
+    missing = [name for name, value in fields.items() if not value]
+    if missing:
         raise ConfigError(
-            f"the remote {settings.remote} ({url}) does not say which forge it belongs to",
-            f"set {', '.join(lacking)} in [forge] of phasegate.toml",
+            f"the forge of the remote {settings.remote} ({url}) is unknown",
+            f"set {', '.join(missing)} in [forge] of phasegate.toml",
         )
 
     row = FORGES[kind]
@@ -64,37 +58,37 @@ def open_forge(project: Project) -> ForgeConnection:
 
 
 def read_issue_description(project: Project, number: int) -> str:
-    """An issue of the forge, as the description of a feature."""
-    found = open_forge(project).forge.fetch_issue(number)
-    return issue_to_description(found.number, found.title, found.text)
+    """Return the text of an issue as the description of a feature."""
+    issue = open_forge(project).forge.fetch_issue(number)
+    return issue_to_description(issue.number, issue.title, issue.text)
 
 
 def _find_token(row: ForgeSpec, token_variable: str, address: ForgeAddress) -> str:
-    """From the environment, from git's credential helper, or from the forge's own program.
+    """Find the token in the environment, git's credential helper or the forge's own program.
 
-    A repository's settings name the host and the variable. So what is well known as the token of
-    one host is sent to no other: whoever is given a repository would give that token away.
+    The settings of the repository, which may be untrusted, name the host and the variable.
+    Therefore a well-known variable of one host (such as GITHUB_TOKEN) is never sent to another
+    host: a malicious repository could steal the token that way.
     """
-    known = {name for one in FORGES.values() for name in one.token_variables}
+    well_known = {name for forge in FORGES.values() for name in forge.token_variables}
 
-    if token_variable in known and (
+    if token_variable in well_known and (
         token_variable not in row.token_variables or address.host not in row.token_hosts
     ):
         raise ConfigError(
             f"{token_variable} is not for {address.host}",
-            "keep its token in a variable of another name: token_env",
+            "use a variable with another name for its token: token_env",
         )
 
-    names = (
-        (token_variable,)
-        if token_variable
-        else row.token_variables
-        if address.host in row.token_hosts
-        else ()
-    )
+    names: tuple[str, ...] = ()
+    if token_variable:
+        names = (token_variable,)
+    elif address.host in row.token_hosts:
+        names = row.token_variables
 
     for name in names:
-        if value := os.environ.get(name, "").strip():
+        value = os.environ.get(name, "").strip()
+        if value:
             return _validate_token(value, name)
 
     if token_variable:
@@ -102,41 +96,40 @@ def _find_token(row: ForgeSpec, token_variable: str, address: ForgeAddress) -> s
             f"{token_variable} is not set", "it holds the token of the forge: [forge] token_env"
         )
 
-    if found := read_credential(address.url) or _read_token_from_program(row, address):
-        return _validate_token(found, "the credential helper")
+    token = read_credential(address.url) or _read_token_from_program(row, address)
+    if token:
+        return _validate_token(token, "the credential helper")
 
+    hint = "set token_env in [forge], and that variable"
     if names:
-        wanted = f"set {' or '.join(names)}"
-    else:
-        wanted = "set token_env in [forge], and that variable"
+        hint = f"set {' or '.join(names)}"
 
     raise EnvironmentUnavailable(
-        f"there is no token for {address.url}", f"{wanted}; or sign in with git"
+        f"there is no token for {address.url}", f"{hint}; or sign in with git"
     )
 
 
 def _validate_token(value: str, source: str) -> str:
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise EnvironmentUnavailable(f"{source} holds no valid token", "set it again")
+        raise EnvironmentUnavailable(f"{source} has no valid token", "set it again")
     return value
 
 
 def _read_token_from_program(row: ForgeSpec, address: ForgeAddress) -> str:
-    path = filter_search_path(os.environ.get("PATH", ""))
-    if row.token_command:
-        program = find_program(row.token_command[0], path=path)
-    else:
-        program = None
+    if not row.token_command:
+        return ""
 
+    path = filter_search_path(os.environ.get("PATH", ""))
+    program = find_program(row.token_command[0], path=path)
     if program is None:
         return ""
 
     arguments = [part.format(host=address.host) for part in row.token_command[1:]]
-    keep = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    said = run_program(
-        [program, *arguments], cwd=Path("/"), env={**keep, "PATH": path}, timeout_s=20
+    env = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
+    result = run_program(
+        [program, *arguments], cwd=Path("/"), env={**env, "PATH": path}, timeout_s=20
     )
-    if said.ok:
-        return said.stdout.decode(errors="replace").strip()
+    if result.ok:
+        return result.stdout.decode(errors="replace").strip()
 
     return ""

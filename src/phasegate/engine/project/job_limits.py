@@ -1,4 +1,4 @@
-"""Resource limits and the sandbox level of a job, from the configuration."""
+"""Read the resource limits and the sandbox level of jobs from the configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from phasegate.sandbox.request import MIB, JobLimits, SandboxLevel
 
 
 def get_sandbox_level(project: Project) -> SandboxLevel | None:
-    """The configured level; None when the strongest one is to be taken."""
+    """Return the configured sandbox level; None for the strongest available one."""
     sandbox = project.config.run.sandbox
     if sandbox is SandboxMode.AUTO:
         return None
@@ -16,11 +16,11 @@ def get_sandbox_level(project: Project) -> SandboxLevel | None:
 
 
 def make_job_limits(project: Project) -> JobLimits:
-    """What each job of a project may use."""
-    given = project.config.limits
+    """Return the resource limits of every job."""
+    limits = project.config.limits
     return JobLimits(
-        open_files=given.job_open_files,
-        tasks=given.job_tasks,
-        memory_bytes=given.job_memory_mib * MIB,
-        disk_bytes=given.job_disk_mib * MIB,
+        open_files=limits.job_open_files,
+        tasks=limits.job_tasks,
+        memory_bytes=limits.job_memory_mib * MIB,
+        disk_bytes=limits.job_disk_mib * MIB,
     )

@@ -1,4 +1,4 @@
-"""The ports of this machine that need no store: its clock, its branches, papers as files."""
+"""Implement the ports of this machine that need no store: clock, branches, documents as files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from phasegate.workspace.repository import Repository, read_refs
 
 
 class SystemClock:
-    """Fulfils `ports.Clock`."""
+    """Implements `ports.Clock`."""
 
     def time_s(self) -> float:
         return time.time()
@@ -33,20 +33,20 @@ class SystemClock:
 
 
 class LocalRefs:
-    """Fulfils `ports.Refs` for the person's repository.
+    """Implements `ports.Refs` for the user's repository.
 
-    A checkout of theirs that stands on a branch goes along.
+    A checkout of the user that has a moved branch checked out is updated too.
     """
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
     def fetch(self, *branches: str) -> Mapping[str, str]:
-        found = read_refs(self._repository, *(BRANCH_PREFIX + branch for branch in branches))
+        refs = read_refs(self._repository, *(BRANCH_PREFIX + branch for branch in branches))
         return {
-            branch: found[BRANCH_PREFIX + branch]
+            branch: refs[BRANCH_PREFIX + branch]
             for branch in branches
-            if BRANCH_PREFIX + branch in found
+            if BRANCH_PREFIX + branch in refs
         }
 
     def move(self, branch: str, old: str, new: str) -> bool:
@@ -54,17 +54,18 @@ class LocalRefs:
 
 
 class FileDocumentStore:
-    """Fulfils `ports.Papers`.
-
-    Files under their hashes, and beside them those that have a name for people.
-    """
+    """Implements `ports.DocumentStore`: files named by hash, and copies with readable names."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def put(self, data: bytes, name: str = "") -> str:
         digest = hashlib.sha256(data).hexdigest()
-        for path in (self._path(digest), *((self._folder / name,) if name else ())):
+        paths = [self._path(digest)]
+        if name:
+            paths.append(self._folder / name)
+
+        for path in paths:
             if not path.exists() or path.read_bytes() != data:
                 make_folder(path.parent)
                 replace_file(path, data)
@@ -76,11 +77,12 @@ class FileDocumentStore:
             data = path.read_bytes()
         except OSError as error:
             raise StateConflict(
-                f"the paper {path} cannot be read: {error.strerror}", "put it back, then run"
+                f"the document {path} cannot be read: {error.strerror}",
+                "restore it, then run again",
             ) from error
 
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StateConflict(f"the paper {path} was changed", "put it back as it was, then run")
+            raise StateConflict(f"the document {path} was changed", "restore it, then run again")
         return data
 
     def _path(self, digest: str) -> Path:

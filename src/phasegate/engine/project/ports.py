@@ -1,9 +1,7 @@
-"""What the engine needs from outside.
+"""The ports of the engine: small interfaces, each with a local and an in-memory implementation.
 
-Small interfaces, each with a local implementation and one in memory for tests.
-
-Steps see `Papers` and `Clock`; a worker that runs an agent sees `TrailSink` too; only a driver sees
-the record.
+Steps use `DocumentStore` and `Clock`; a worker that runs an agent also uses `TrailSink`; only a
+driver uses the record.
 """
 
 from __future__ import annotations
@@ -27,34 +25,34 @@ from phasegate.storage.rows import (
 
 
 class Journal(Protocol):
-    """A log of events for each feature: each step of it is durable, and taken by one writer only."""
+    """A log of events per feature. Every append is durable, with optimistic concurrency control."""
 
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
-        """Append events as one durable step; the number of the last one.
+        """Append events as one durable step; return the number of the last one.
 
-        Raises MovedOn, and appends nothing, if the feature's last event is not number
+        Raises MovedOn and appends nothing if the number of the feature's last event is not
         `expected_seq`.
         """
 
     def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]:
-        """A feature's events in order, from the one behind `after_seq` on."""
+        """Return the events of a feature after number `after_seq`, in order."""
 
 
 class RecordReader(Protocol):
-    """What is on record, and what is asked of it. All of it could be told from the events."""
+    """Read access to the record. All of it can be derived from the events."""
 
     def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]: ...
 
     def last_seq(self, feature: str) -> int: ...
 
     def last_seqs(self) -> dict[str, int]:
-        """The number of every feature's last event, as far as it is known here.
+        """Return the number of every feature's last event, as known on this machine.
 
-        Nobody else is asked.
+        Makes no remote request.
         """
 
     def chain_head(self) -> ChainHead:
-        """The end of the audit chain."""
+        """Return the head of the audit chain."""
 
     def features(self) -> list[str]: ...
 
@@ -78,79 +76,79 @@ class RecordReader(Protocol):
 
 
 class RunRecord(Journal, RecordReader, Protocol):
-    """The record of a driver."""
+    """Read and write access to the record, for drivers."""
 
     def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events that do not depend on what the feature's last step was."""
 
     def anchor(self) -> None:
-        """Make what was recorded hard to change unseen.
+        """Anchor the audit chain, so that later changes are detected.
 
-        To be done when a run ends and a gate is decided.
+        Called when a run ends and when a gate is decided.
         """
 
 
 class TrailSink(Protocol):
-    """Where the trails of jobs go: `record.trails.Trails` is one."""
+    """Writes the trails of jobs; implemented by `storage.trails.TrailWriter`."""
 
     def open(self, feature: str, job: str) -> None: ...
 
     def reopen(self, seal: TrailSeal) -> object:
-        """Go on with a trail that was closed; raises StateConflict if it is not the one that was."""
+        """Reopen a closed trail; raises StateConflict if it was changed since."""
 
     def append_entries(self, job: str, entries: Sequence[tuple[str, TrailEvent]]) -> None:
         """Append entries with their times, as one durable step."""
 
     def close(self, job: str) -> TrailSeal:
-        """End a job's trail. The seal belongs into the journal, and then call `forget`."""
+        """Close a job's trail. Record the returned seal in the journal, then call `forget`."""
 
     def forget(self, job: str) -> None: ...
 
 
 class Refs(Protocol):
-    """Where branches are, as everybody sees them."""
+    """The branches, as shared by all machines."""
 
     def fetch(self, *branches: str) -> Mapping[str, str]:
-        """The commits of these branches; one that is not there is left out."""
+        """Return the commits of these branches; missing branches are left out."""
 
     def move(self, branch: str, old: str, new: str) -> bool:
-        """Move a branch by compare and swap; False if it was elsewhere."""
+        """Move a branch by compare-and-swap; return False if it was not at `old`."""
 
 
 class DocumentStore(Protocol):
-    """What one step writes and a later one reads: evidence, remarks, claims, prompts.
+    """Content-addressed storage for documents that one step writes and a later one reads.
 
-    By content, for any machine.
+    Evidence, remarks, claims and prompts are stored here, for any machine.
     """
 
     def put(self, data: bytes, name: str = "") -> str:
-        """Keep a paper; its hash.
+        """Store a document; return its hash.
 
-        Where papers are files, `name` is the one under which people find it.
+        `name` is a readable file name for it, if documents are files.
         """
 
     def get(self, digest: str) -> bytes:
-        """The paper of that hash; raises StateConflict if it is gone or not what it was."""
+        """Return the document of a hash; raises StateConflict if it is missing or changed."""
 
 
 class Clock(Protocol):
-    """Time, chance and fresh names: all that would make two runs of the same steps differ."""
+    """Time, randomness and ids: everything that would make two runs of the same steps differ."""
 
     def time_s(self) -> float:
         """Seconds since 1970."""
 
     def monotonic_s(self) -> float:
-        """Seconds that are never set back."""
+        """Monotonic seconds."""
 
     def random_fraction(self) -> float:
-        """A number from 0 up to 1."""
+        """Return a random number in [0, 1)."""
 
     def new_id(self) -> str:
-        """A fresh id for a job, a store or a writer."""
+        """Return a new id for a job, a store or a writer."""
 
 
 def format_timestamp(moment_s: float) -> str:
-    """A moment as every record writes it."""
+    """Format a time as in all records: UTC, ISO 8601, milliseconds."""
     return (
         datetime.fromtimestamp(moment_s, UTC)
         .isoformat(timespec="milliseconds")

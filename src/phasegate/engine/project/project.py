@@ -1,4 +1,4 @@
-"""A repository in work: where its things are, its configuration, and the clock."""
+"""An opened repository: its folders, configuration, ports and clock."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from phasegate.engine.project.ports import Clock, DocumentStore, Refs, format_ti
 from phasegate.errors import ConfigError
 from phasegate.sandbox.job import StopEvent
 from phasegate.storage.location import Location, find_linked_worktree_git_dir, locate_repository
-
-# Doors name the type
 from phasegate.storage.store import Store as Store
 from phasegate.storage.store import open_store
 from phasegate.storage.trail_recovery import recover_trails
@@ -26,22 +24,22 @@ from phasegate.workspace.repository import Repository, open_repository, read_use
 
 
 class Project(NamedTuple):
-    """One repository and what a person set for it."""
+    """One repository with its configuration and ports."""
 
     root: Path
     repository: Repository
     location: Location
     config: Config
-    # Set when the run that uses this is to end
+    # set it to stop the run that uses this project
     stop: StopEvent
     refs: Refs
     document_store: DocumentStore
-    # Of the jobs that run now, by id; the latest is last
+    # of the running jobs, by id; the one with the latest event is last
     activities: MutableMapping[str, Activity]
-    # Of our checks, that run now
+    # of the checks that run now
     running_commands: MutableMapping[str, RunningCommand]
     clock: Clock = SystemClock()
-    # The git directory of the linked worktree that the person is in
+    # git directory of the linked worktree that the user is in
     worktree_git_dir: Path | None = None
 
     @property
@@ -57,50 +55,44 @@ class Project(NamedTuple):
         return self.root / self.config.paths.features
 
     def make_signature(self) -> Signature:
-        """Who commits what agents could not commit themselves, and when."""
+        """Return the user's identity and the time, for commits by Phasegate."""
         return Signature(read_user_identity(self.repository), int(self.clock.time_s()))
 
     def make_origin(self, interface: str) -> OrderOrigin:
-        """The person at work, as the giver of an order that came through a door."""
+        """Return the user as the origin of an order from an interface."""
         return OrderOrigin(read_user_identity(self.repository).name, interface)
 
     def now(self) -> str:
-        """This moment, as every record writes it."""
+        """Return the current time as in all records."""
         return format_timestamp(self.clock.time_s())
 
 
 def open_project(start: Path, flags: Mapping[str, str] | None = None) -> Project:
-    """The repository around a folder."""
+    """Open the repository that contains a folder."""
     location = locate_repository(start, os.environ)
     config = load_config(location.root, os.environ, flags).config
     repository = open_repository(location.root)
-    papers = FileDocumentStore(location.data_folder)
-    refs = LocalRefs(repository)
-    standing = find_linked_worktree_git_dir(start)
-
     return Project(
         root=location.root,
         repository=repository,
         location=location,
         config=config,
         stop=StopEvent(),
-        refs=refs,
-        document_store=papers,
+        refs=LocalRefs(repository),
+        document_store=FileDocumentStore(location.data_folder),
         activities={},
         running_commands={},
-        worktree_git_dir=standing,
+        worktree_git_dir=find_linked_worktree_git_dir(start),
     )
 
 
 @contextmanager
 def open_project_store(project: Project) -> Iterator[Store]:
-    """The store, for writing.
-
-    What a dead process left unfinished in the trails is finished first.
-    """
+    """Open the store for writing, after closing the trails that a dead process left open."""
     if project.location.fleet_copy:
         raise ConfigError(
-            "the fleet's record is only read here", "give orders at the command line, with --fleet"
+            "the record of the fleet is read-only here",
+            "use the command line with --fleet for orders",
         )
 
     new_id = project.clock.new_id
@@ -111,11 +103,11 @@ def open_project_store(project: Project) -> Iterator[Store]:
 
 
 def _copy_to_bucket(project: Project) -> AbstractContextManager[None]:
-    """Copy the record to a bucket meanwhile, where one is set."""
+    """Copy the record to the configured bucket in the background."""
     if not project.config.storage.is_set:
         return nullcontext()
 
-    # Few use it, and it loads obstore
+    # Imported here: it loads obstore, which few users need
     from phasegate.engine.bucket import copy_in_background
 
     return copy_in_background(project.location, project.config.storage, project.clock.new_id())

@@ -1,6 +1,6 @@
-"""What the agents of a project are lent.
+"""Collect the secrets that the agents of a project receive.
 
-Found anew from the environment and the sign-ins, and never kept.
+They are read from the environment and the sign-in files each time, and never stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from phasegate.files import read_regular_file
 
 
 def collect_lent_secrets(project: Project) -> SecretMatcher:
-    """Every secret that some agent of this project is lent."""
+    """Return a matcher for all secrets that the agents of this project receive."""
     return SecretMatcher(
         secret
         for agent in project.config.agents.values()

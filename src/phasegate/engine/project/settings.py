@@ -1,7 +1,4 @@
-"""The repository around a folder, as far as commands need it that do not work on a feature.
-
-Its root, its settings.
-"""
+"""Find the root and the settings of a repository, for commands that do not work on a feature."""
 
 from __future__ import annotations
 
@@ -17,25 +14,25 @@ from phasegate.storage.location import find_main_worktree, find_root
 
 
 def find_repository_root(folder: Path) -> Path:
-    """The main working tree; a folder outside of any repository is refused."""
+    """Return the root of the main working tree; refuse a folder outside of a repository."""
     return find_root(folder)
 
 
 def find_settings_place(folder: Path) -> ConfigLocation:
-    """Where the settings are kept, whether or not they can be read."""
+    """Return the location of the settings, even if they cannot be read."""
     return locate_config(find_main_worktree(folder))
 
 
 def load_settings(folder: Path, flags: Mapping[str, str] | None = None) -> EffectiveConfig:
-    """The configuration in effect; outside of a repository, that of the folder itself."""
+    """Load the effective configuration; outside of a repository, that of the folder."""
     return load_config(find_main_worktree(folder), os.environ, flags)
 
 
 def find_template_prefix(config: Config, agent: str) -> tuple[str, tuple[str, ...]]:
-    """The prefix of an agent's templates, named by its configured name, its harness or the prefix
-    itself.
+    """Return the template prefix of an agent, and the prefixes that the configuration names.
 
-    And the prefixes that the configuration names: BASE stands in for them.
+    `agent` is a configured name, a harness or a prefix. Templates named BASE replace missing ones
+    of a configured prefix.
     """
     settings = config.agents.get(agent)
     if settings is None:
