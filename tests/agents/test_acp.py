@@ -126,7 +126,7 @@ def test_a_model_that_says_nothing_is_ended_by_the_clock(agent: Subject, tmp_pat
     ran, _, _ = play(agent, tmp_path, Hang(), timeout_s=25.0)
     assert ran.finished.sigterm_sent
     assert ran.report.ending is Ending.FAILED, ran
-    assert "ran out of time" in ran.report.reason
+    assert "timed out" in ran.report.reason
     assert processes_tagged(ran.tag) == []
 
 

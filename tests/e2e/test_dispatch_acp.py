@@ -71,4 +71,4 @@ def test_an_acp_agent_that_hangs_is_ended_by_the_cage(tmp_path: Path) -> None:
     project = acp_project(tmp_path, "hangs", "ready", "timeout_s = 4\nmax_retries = 0")
     done = project.command("dispatch", "WP01")
     assert done.code == 1
-    assert "ran out of time" in done.stdout + done.stderr
+    assert "timed out" in done.stdout + done.stderr

@@ -293,7 +293,7 @@ def test_answers_that_nobody_takes_end_the_run(repository: Path) -> None:
 def test_a_child_that_holds_the_output_open_does_not_hold_up_the_end(repository: Path) -> None:
     ran = run_agent(repository, "leaves_a_child")
     assert ran.report.ending is Ending.FAILED
-    assert ran.report.reason == "it ended before it answered: exit status 3"
+    assert ran.report.reason == "it exited before it answered: exit status 3"
     assert ran.finished.duration_s < 300, "the child lives for ten minutes"
 
 

@@ -124,7 +124,7 @@ def test_work_that_holds_a_lent_key_is_refused_and_begins_again_without_it(tmp_p
     saved = "".join(
         made.git("show", f"{ref}:src/file.ts", f"{ref}:src/draft.ts") for ref in made.saved()
     )
-    assert "left out: it holds a key" in saved
+    assert "contains a secret of an agent" in saved
     assert "draft" in saved
     made.scenario.write_text(
         made.scenario.read_text().replace(IN_WORK.replace("$LEAKED", "$LEAKED_KEY"), "")

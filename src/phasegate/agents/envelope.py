@@ -1,5 +1,6 @@
-"""The task envelope: what an agent is told about its task, to the letter of the interface
-specification.
+"""The task envelope: the description of its task that an agent receives.
+
+It follows the interface specification exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from phasegate.errors import ConfigError
 
 
 class EnvelopeConfig(msgspec.Struct, frozen=True):
-    """How the run is set up."""
+    """The settings of a run."""
 
     kind: str
     timeout_secs: int
@@ -25,9 +26,9 @@ class EnvelopeConfig(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """The fields in the order of the specification.
+    """The envelope, with fields in the order of the specification.
 
-    The last four are there only where they say something.
+    The last four are omitted where they do not apply.
     """
 
     job_id: str
@@ -41,16 +42,16 @@ class Envelope(msgspec.Struct, frozen=True):
     agent_index: int | UnsetType = UNSET
     agent_count: int | UnsetType = UNSET
     assigned_deliverables: tuple[str, ...] | UnsetType = UNSET
-    # Plan, challenge, review or archive; left out where it is to implement
+    # plan, challenge, review or archive; omitted for implement
     role: str | UnsetType = UNSET
 
     def to_json(self) -> bytes:
-        """One line of JSON, as a `command` agent reads it from stdin."""
+        """Return one line of JSON, as a `command` agent reads it from stdin."""
         return msgspec.json.encode(self) + b"\n"
 
 
 class EnvelopePackage(msgspec.Struct, frozen=True):
-    """The work package that a run is of."""
+    """The work package of a run."""
 
     wp_id: str
     sequence: int
@@ -65,7 +66,7 @@ class AgentShare(msgspec.Struct, frozen=True):
 
 
 class RunPaths(msgspec.Struct, frozen=True):
-    """Where the things of a run are. All of it lies in the repository or its worktrees."""
+    """The paths of a run, all inside the repository or its worktrees."""
 
     repository: Path
     worktrees: Path
@@ -83,8 +84,8 @@ def make_envelope(
     share: AgentShare | None = None,
     role: str = "implement",
 ) -> Envelope:
-    """The envelope of one run. Without a package, `wp_id` is null and `wp_sequence` is 0."""
-    whole = Envelope(
+    """Create the envelope of one run. Without a package, `wp_id` is null and `wp_sequence` is 0."""
+    envelope = Envelope(
         job_id=job_id,
         feature_slug=feature_slug,
         wp_sequence=package.sequence if package else 0,
@@ -97,8 +98,8 @@ def make_envelope(
     )
 
     if share is None:
-        return whole
-    return _add_share(whole, share)
+        return envelope
+    return _add_share(envelope, share)
 
 
 def _add_share(envelope: Envelope, share: AgentShare) -> Envelope:
@@ -113,10 +114,7 @@ def _add_share(envelope: Envelope, share: AgentShare) -> Envelope:
 
 
 def _require_inside(paths: RunPaths, path: Path) -> str:
-    """An agent is never pointed at a file elsewhere.
-
-    What it is told to read, it may repeat to anybody.
-    """
+    """Return the path; refuse files elsewhere, since an agent may publish what it reads."""
     roots = (paths.repository, paths.worktrees)
 
     if (
@@ -125,7 +123,7 @@ def _require_inside(paths: RunPaths, path: Path) -> str:
         or not any(_is_below(path, root) for root in roots)
     ):
         raise ConfigError(
-            f"{path} is not inside {paths.repository}", "name files of this repository only"
+            f"{path} is not inside {paths.repository}", "use files of this repository only"
         )
 
     return str(path)
@@ -136,9 +134,9 @@ def _is_below(path: PurePath, root: PurePath) -> bool:
 
 
 def build_envelope_env(envelope: Envelope, prompt_xml: Path) -> Mapping[str, str]:
-    """The variables that every agent gets besides the envelope.
+    """Return the variables that every agent gets in addition to the envelope.
 
-    `AGILEPLUS_CONTEXT` lists paths as PATH does.
+    `AGILEPLUS_CONTEXT` is a list of paths in the format of PATH.
     """
     return {
         "AGILEPLUS_JOB_ID": envelope.job_id,

@@ -1,8 +1,8 @@
-"""The port between us and agent programs: how one is started, and what its end means.
+"""The port to agent programs: how a program is started, and what its end means.
 
-A harness starts nothing itself. It describes a launch, the cage carries it out, and a reading of
-the harness takes in each line as it comes, and at last the end. That an agent failed is a value;
-that it could not be started is an exception of the cage or of `launch`.
+A harness starts nothing itself. It describes a launch, the sandbox runs it, and the harness's
+output parser gets each line of output and finally the end. "The agent failed" is a value; "the
+agent could not be started" is an exception of the sandbox or of `launch`.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from phasegate.core.paths.scope import Scope
 from phasegate.errors import ConfigError
 
 EMPTY_SCOPE = Scope(())
-# What is more is a mistake, and too much of it cannot be added up
+# Larger values are errors, and sums of them could overflow.
 MAX_TOKENS = 10**12
 MAX_COST_USD = 1e9
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
-    """What a person configured about one agent, as far as its harness needs it."""
+    """The configuration of one agent, as far as its harness needs it."""
 
     name: str
     command: tuple[str, ...] = ()
-    # Names of variables to pass through; values are never configured
+    # names of variables to pass through; values are never configured
     env: tuple[str, ...] = ()
-    # Of a scripted agent
+    # scripted agents only
     scenario: str = ""
-    # Empty: the program's own choice
+    # empty: the program's default
     model: str = ""
-    # How long to wait for the first sign of its model
+    # how long to wait for the first output of its model
     first_output_timeout_s: float = 300.0
-    # Our commands as tools too; None: where its own shell is closed
+    # offer our commands as MCP tools; None: only if the agent's shell is restricted
     mcp_tools: bool | None = None
 
 
@@ -52,21 +52,21 @@ class AgentTask(msgspec.Struct, frozen=True):
     repository: Path
     checkout: Path
     prompt_xml: Path
-    # Plan, challenge, implement, review or archive
+    # plan, challenge, implement, review or archive
     phase: str
-    # The key, such as 06-implementation
+    # phase key, such as 06-implementation
     workflow_phase: str = ""
     round: int = 1
-    # A sandbox holds it: where none does, the program's own permissions must
+    # without a sandbox the program's own permission system must restrict it
     sandboxed: bool = False
-    # What it may change; for the harnesses that are asked before it happens
+    # paths it may change; for harnesses that are asked for permission before each change
     scope: Scope = EMPTY_SCOPE
 
     @property
     def has_mcp_tools(self) -> bool:
         """Whether its program gets our commands as an MCP server.
 
-        In a cage its shell is open and has them anyway.
+        A sandboxed agent has an unrestricted shell, and the commands are on its PATH.
         """
         if self.agent.mcp_tools is not None:
             return self.agent.mcp_tools
@@ -79,72 +79,68 @@ class Launch(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     stdin: bytes | Path
     network: bool
-    # Values that we set
+    # values that we set
     env: Mapping[str, str] = {}
-    # Values where neither we nor the person set one: a file cannot fill the gap
+    # values for variables that neither we nor the user set, so that no file can set them
     default_env: Mapping[str, str] = {}
-    # Names whose values come from our own environment, never from a file
+    # names whose values come from our own environment, never from a file
     pass_env: tuple[str, ...] = ()
-    # Besides what the program itself needs
+    # in addition to what the program itself needs
     readable: tuple[Path, ...] = ()
-    # Placed in the job's own HOME before the start
+    # written to the job's HOME before the start
     home_files: Mapping[str, bytes] = {}
-    # Variables that name one of these files, by its name
+    # variable -> name of a home file; the variable gets its path
     home_path_variables: Mapping[str, str] = {}
-    # Of the person's home: lent to the job, under the same names
+    # files of the user's home, copied to the job's HOME under the same names
     sign_in_files: tuple[str, ...] = ()
-    # For a conversation: the reading goes on with `Talk.send`
+    # for interactive programs: the parser sends input with `JobHandle.send`
     keep_stdin_open: bool = False
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
-    """A process that has ended.
-
-    An exit status, or the signal that ended it, or neither if nobody knows.
-    """
+    """An ended process: an exit status, or the signal that ended it, or neither if unknown."""
 
     exit_status: int | None
     stdout: str
     stderr: str
     signal: int | None = None
-    # Output was left out in the middle
+    # the middle of the output was dropped
     truncated: bool = False
     sigterm_sent: bool = False
-    # Not by the clock: somebody wanted it to end
+    # stopped on request, not by a time-out
     stop_requested: bool = False
     timed_out: bool = False
-    # The limit at which it was ended, in words
+    # description of the limit at which it was ended
     exceeded_limit: str = ""
     duration_s: float = 0.0
-    # Seconds since 1970, to which "try again in 30 s" is added
+    # Unix time, to which "try again in 30 s" is added
     ended_at_s: float = 0.0
-    # Lines of stdout that were too long to be read
+    # lines of stdout that were too long to parse
     skipped_lines: int = 0
 
 
 class Ending(StrEnum):
-    """What the end of a run means. Only evidence says whether the work is good."""
+    """The meaning of the end of a run. Only evidence shows whether the work is good."""
 
-    # It came to its own end: there may be an answer
+    # the agent finished by itself; there may be an answer
     COMPLETED = "completed"
     FAILED = "failed"
     TRANSIENT = "transient failure"
     RATE_LIMITED = "rate limited"
-    # No sign of its model: perhaps a rate limit that it does not speak of
+    # no output from its model: perhaps a rate limit that the program does not report
     SILENT = "silent"
-    # It is not installed, not logged in, or wrongly configured
+    # not installed, not signed in, or misconfigured
     NOT_RUNNABLE = "not runnable"
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a run used, as its agent reports it.
+    """Tokens and cost of a run, as its agent reports them.
 
-    A count is never less than nothing: it would make room under a cap.
+    Negative counts become 0: they would create room under a spending limit.
     """
 
-    # All of them, those from a cache too
+    # including those read from a cache
     input_tokens: int = 0
-    # Of these, those read from a cache
     cached_input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
@@ -159,134 +155,129 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class EventKind(StrEnum):
-    """What every agent does, whatever its own words for it are."""
+    """The kinds of agent events, common to all programs."""
 
     TEXT = "text"
-    # A tool that is neither a command nor a change of a file
+    # a tool call that is neither a command nor a file change
     TOOL = "tool"
-    # A file was written or removed
+    # a file was written or removed
     FILE = "file"
     COMMAND = "command"
-    # What a command or tool gave back
+    # output of a command or tool
     RESULT = "result"
-    # All that was used so far
+    # total usage so far
     USAGE = "usage"
-    # A `BLOCKER:` line on stderr
+    # a `BLOCKER:` line on stderr
     BLOCKER = "blocker"
-    # A retry, a refused permission, a warning
+    # a retry, a refused permission, a warning
     NOTICE = "notice"
     END = "end"
 
 
 class AgentEvent(msgspec.Struct, frozen=True):
-    """Something that an agent reports while it runs. It is shown and noted, never believed."""
+    """An event that an agent reports while it runs. It is shown and logged, but not trusted."""
 
     kind: EventKind
-    # What it says, or a piece of it; the command line; the tool's name
+    # the message or a part of it, the command line, or the tool's name
     text: str = ""
-    # Of a file
+    # the file of a FILE event
     path: str = ""
-    # The file
+    # the file was deleted
     removed: bool = False
     failed: bool = False
-    # Of a command, where its program tells
+    # of a command, if its program reports it
     exit_code: int | None = None
-    # Of a message that goes on in the next event
+    # the message continues in the next event
     is_partial: bool = False
     usage: Usage | None = None
 
 
 class AgentReport(msgspec.Struct, frozen=True):
-    """What a run brought: the answer as text, and what its end means."""
+    """The result of a run: the answer as text, and the meaning of its end."""
 
     answer: str
     ending: Ending
     reason: str = ""
-    # When a rate limit ends, in seconds since 1970
+    # Unix time at which a rate limit ends
     retry_at_s: float | None = None
     usage: Usage | None = None
-    # Something of the answer is missing
+    # a part of the answer is missing
     truncated: bool = False
-    # What a person can do, where the harness knows more than the ending says
+    # what the user can do, if the harness knows more than `ending` implies
     remedy: str = ""
-    # `BLOCKER:` lines in what it said before its answer
+    # `BLOCKER:` lines in messages before the answer
     blockers: tuple[str, ...] = ()
-    # What people should know although the run went on without it
+    # a warning for the user that did not stop the run
     remark: str = ""
 
 
 class JobHandle(Protocol):
-    """The running job, as its reading may talk to it, such as `phasegate.sandbox.job.SandboxedJob`."""
+    """The running job, as its output parser sees it, such as `sandbox.job.SandboxedJob`."""
 
     def send(self, data: bytes) -> None:
-        """Add to its standard input, which the launch must have kept open."""
+        """Write to its standard input, which the launch must have kept open."""
 
     def close_stdin(self) -> None:
-        """Say that nothing more will come."""
+        """Close its standard input."""
 
     def stop(self) -> None:
-        """Ask it to end; a second call kills."""
+        """Stop it; a second call kills it."""
 
 
 class OutputParser(Protocol):
-    """What one run says, taken in while it runs. It keeps only what the report needs."""
+    """The parser of one run's output. It keeps only what the report needs."""
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
-        """Take in one line of stdout and say what happened.
+        """Parse one line of stdout and return its events.
 
-        Called live, in order; no line may make it raise.
+        Called live and in order; it must not raise, whatever the line is.
         """
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
-        """What the run brought.
+        """Build the report of the run.
 
-        Exit status 0 alone is never success where the agent has a protocol.
+        Exit status 0 alone does not mean success if the program has a protocol.
         """
 
 
 @runtime_checkable
 class StderrParser(Protocol):
-    """A reading that also wants to know, live, what is said on stderr.
-
-    Some tell of their waiting there alone.
-    """
+    """A parser that also gets stderr live: some programs report retries only there."""
 
     def parse_stderr_line(self, text: str) -> Iterable[AgentEvent]:
-        """Take in one line of stderr. No line may make it raise."""
+        """Parse one line of stderr; it must not raise, whatever the line is."""
 
 
 @runtime_checkable
 class JobStartListener(Protocol):
-    """A reading that ends the job where no sign of a model comes in time."""
+    """A parser that stops the job if its model sends no output in time."""
 
     def on_job_start(self) -> None:
-        """The job starts now."""
+        """Start the timer; called when the job starts."""
 
 
 class Harness(NamedTuple):
-    """A kind of agent program.
+    """A kind of agent program: its row, and the two functions of its module, bound to the row.
 
-    Its row, and the two functions of its module, which take the row before the rest.
-
-    tests/contract/test_harness.py says what every one of them must do.
+    tests/contract/test_harness.py specifies what each of them must do.
     """
 
     row: HarnessRow
-    # How to start it; a ConfigError when the configuration does not suffice
+    # describes how to start it; raises ConfigError if the configuration is incomplete
     launch: Callable[[AgentTask], Launch]
-    # Of one run; the job itself, for who is answered or stopped
+    # creates the parser of one run; the parser may send input to the job or stop it
     make_parser: Callable[[AgentTask, JobHandle], OutputParser]
 
 
 @cache
 def get_harness(kind: str) -> Harness:
-    """The harness of that kind, or a ConfigError that lists the kinds.
+    """Return the harness of that kind, or raise a ConfigError that lists the kinds.
 
-    Only its own module is loaded.
+    Imports only the module of that harness.
     """
     row = HARNESSES.get(kind)
     if row is None:
-        raise ConfigError(f"there is no harness {kind!r}", f"use one of: {', '.join(HARNESSES)}")
+        raise ConfigError(f"unknown harness {kind!r}", f"available: {', '.join(HARNESSES)}")
 
     module = import_module(f"phasegate.agents.programs.{row.driver or row.kind}")
     return Harness(row, partial(module.launch, row), partial(module.reading, row))

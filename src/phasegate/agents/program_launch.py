@@ -1,7 +1,4 @@
-"""What the known agent programs have in common.
-
-Their command, their prompt, and their way to the network.
-"""
+"""Build the launch of a known agent program: its command, its prompt, its network access."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ PROXY_VARIABLES = (
     *UPPERCASE_PROXY_VARIABLES,
     *(name.lower() for name in UPPERCASE_PROXY_VARIABLES),
 )
-# The one of the job, which is first on its PATH
+# The job's own command, which is first on its PATH.
 MCP_SERVER_COMMAND = ("phasegate", "mcp")
-# A question may wait for its person
+# A question may have to wait for the user.
 TOOL_TIMEOUT_S = 1_800
 CERTIFICATE_VARIABLES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
 ESCAPED_AT = b"&#64;"
@@ -39,10 +36,11 @@ def build_launch(
     home_files: Mapping[str, bytes] | None = None,
     stdin: bytes | None = None,
 ) -> Launch:
-    """The launch of a known program.
+    """Build the launch of a known program.
 
-    The prompt's XML goes to its stdin, whole: an argument holds 128 KiB at most.
+    The prompt's XML goes to its stdin, because an argument can have at most 128 KiB.
     """
+    pass_env = (*row.variables, *PROXY_VARIABLES, *CERTIFICATE_VARIABLES, *task.agent.env)
     if task.agent.command:
         command = resolve_repository_files(task.repository, task.agent.command)
     else:
@@ -53,37 +51,34 @@ def build_launch(
         stdin=task.prompt_xml if stdin is None else stdin,
         network=True,
         env={**build_run_env(task), **(env or {})},
-        pass_env=tuple(
-            dict.fromkeys(
-                (*row.variables, *PROXY_VARIABLES, *CERTIFICATE_VARIABLES, *task.agent.env)
-            )
-        ),
+        pass_env=tuple(dict.fromkeys(pass_env)),
         home_files=home_files or {},
         sign_in_files=row.sign_in_files,
     )
 
 
 def escape_mentions(task: AgentTask) -> bytes:
-    """The prompt with no `@path` of what is there: a program would read it in, whole folders too.
+    """Return the prompt with each `@path` of an existing file or folder escaped.
 
-    Such an `@` is written as a reference of XML, which the prompt is.
+    A program would insert the file, or the whole folder. The `@` becomes an XML character reference
+    (the prompt is XML).
     """
     return _MENTION.sub(
-        lambda found: _escape_mention(found, task.checkout), task.prompt_xml.read_bytes()
+        lambda mention: _escape_mention(mention, task.checkout), task.prompt_xml.read_bytes()
     )
 
 
-def _escape_mention(found: re.Match[bytes], checkout: Path) -> bytes:
-    name = os.fsdecode(found[1])
+def _escape_mention(mention: re.Match[bytes], checkout: Path) -> bytes:
+    name = os.fsdecode(mention[1])
     paths = {name, name.rstrip(".:'"), name.partition("#")[0]} - {""}
-    is_file = any(os.path.lexists(checkout / path) for path in paths)
-    if is_file or name.startswith(('"', "agent-")) or "\\" in name:
-        return ESCAPED_AT + found[1]
-    return found[0]
+    exists = any(os.path.lexists(checkout / path) for path in paths)
+    if exists or name.startswith(('"', "agent-")) or "\\" in name:
+        return ESCAPED_AT + mention[1]
+    return mention[0]
 
 
 def model_option(task: AgentTask, flag: str) -> tuple[str, ...]:
-    """The configured model, or the program's own choice."""
+    """Return the option for the configured model; empty for the program's default."""
     if task.agent.model:
         return (flag, task.agent.model)
     return ()

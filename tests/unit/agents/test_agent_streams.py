@@ -332,7 +332,7 @@ def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(
     assert speaking.stops == 0
     report = reading.build_report(FinishedRun(None, "", "", signal=15, sigterm_sent=True))
     assert report.ending is Ending.SILENT
-    assert report.reason.startswith("no sign of its model within")
+    assert report.reason.startswith("no output from its model within")
     assert "first_output_timeout_s" in report.remedy
 
 

@@ -156,9 +156,9 @@ def test_a_line_that_cannot_be_read_is_counted_and_told_with_the_tested_version(
     report = reported(task, kind, "\n".join([*lines[:-1], GARBLED[kind], lines[-1]]))
     assert report.truncated
     tested = HARNESSES[kind].tested_version
-    assert report.remark == f"1 line could not be read in full (tested with {tested})"
+    assert report.remark == f"1 line could not be read completely (tested with {tested})"
     unfinished = reported(task, kind, "\n".join([*lines[:-1], GARBLED[kind], GARBLED[kind]]))
-    assert unfinished.reason.endswith(f"2 lines could not be read in full (tested with {tested})")
+    assert unfinished.reason.endswith(f"2 lines could not be read completely (tested with {tested})")
 
 
 def test_the_version_is_told_where_the_stream_says_it(task: AgentTask) -> None:
@@ -168,7 +168,7 @@ def test_the_version_is_told_where_the_stream_says_it(task: AgentTask) -> None:
     assert is_complete(report)
     assert (
         report.remark
-        == f"1 line could not be read in full (version 9.9.9, tested with {HARNESSES['claude_code'].tested_version})"
+        == f"1 line could not be read completely (version 9.9.9, tested with {HARNESSES['claude_code'].tested_version})"
     )
 
 

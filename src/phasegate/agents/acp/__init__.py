@@ -1,1 +1,1 @@
-"""Any agent that speaks the Agent Client Protocol: harness, in-sandbox client, permissions."""
+"""Support for agents that speak the Agent Client Protocol: in-sandbox client and permissions."""

@@ -1,7 +1,4 @@
-"""Our side of a session of the Agent Client Protocol.
-
-Answers what the agent asks, and notes what it says it does.
-"""
+"""The client side of an Agent Client Protocol session: answers requests, reports updates."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ from phasegate.typed import read_json
 
 RESOURCE_NOT_FOUND = -32002
 REFUSED = -32001
-# Of one line of ours
+# Maximum of one output line of this program.
 MAX_TEXT_CHARS = 1_000_000
 _MAX_LAST_TEXT_CHARS = 1000
 _TEXT_UPDATE = "agent_message_chunk"
@@ -56,7 +53,7 @@ class AcpPermissionParams(msgspec.Struct, frozen=True, rename="camel"):
 class AcpReadParams(msgspec.Struct, frozen=True, rename="camel"):
     session_id: str
     path: str
-    # From 1
+    # counted from 1
     line: int | None = None
     limit: int | None = None
 
@@ -112,7 +109,7 @@ class AcpUpdateParams(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AcpRequestError(Exception):
-    """An answer that is an error: its code and its text."""
+    """An error response to a request: its code and its text."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -120,13 +117,13 @@ class AcpRequestError(Exception):
 
 
 def emit_event(event: AcpEvent) -> None:
-    """Tell the harness."""
+    """Write an event to stdout, for the harness."""
     sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
     sys.stdout.buffer.flush()
 
 
 class AcpClient:
-    """What is known of one session. `cost_usd` and `system_error` are what the agent said last."""
+    """The state of one session. `cost_usd` and `system_error` have the last reported values."""
 
     def __init__(self, connection: AcpConnection, files: AcpFileAccess) -> None:
         self._connection = connection
@@ -140,11 +137,11 @@ class AcpClient:
         self.last_text = ""
         self.cost_usd: float | None = None
         self.system_error = False
-        # What begins with "Info: " is a notice of the program, not a message
+        # text that begins with "Info: " is a notice of the program, not a message
         self.sends_info_messages = False
-        # What it said last, if that reads like an error of its own
+        # the last text, if it looks like an error of the program
         self.last_error_text = ""
-        # The change that was refused, if it said nothing after it
+        # the refused change, if the agent has sent no text after it
         self.last_refusal = ""
         self._handlers = {
             "session/request_permission": self._handle_permission,
@@ -153,7 +150,7 @@ class AcpClient:
         }
 
     def handle_message(self, message: RpcMessage) -> None:
-        """Answer a request, note a notification. A response that nobody waits for is nothing."""
+        """Answer a request or apply a notification; ignore unexpected responses."""
         if message.method is UNSET:
             return
 
@@ -172,8 +169,8 @@ class AcpClient:
                 )
 
             return {"result": self._handlers[method](params)}
-        except AcpRequestError as wrong:
-            return {"error": {"code": wrong.code, "message": str(wrong)}}
+        except AcpRequestError as error:
+            return {"error": {"code": error.code, "message": str(error)}}
 
     def _handle_permission(self, raw: Raw) -> dict[str, object]:
         params = _decode_params(AcpPermissionParams, raw)
@@ -188,7 +185,7 @@ class AcpClient:
         if reason:
             self._report_refusal(f"{call.title or 'a tool'}: {reason}", call)
         elif answer["outcome"] == {"outcome": "cancelled"}:
-            self._report_refusal(f"{call.title}: it offers no permission for this one time", call)
+            self._report_refusal(f"{call.title}: it does not offer a one-time permission", call)
 
         return answer
 
@@ -205,7 +202,7 @@ class AcpClient:
         except FileAccessRefused as refusal:
             raise AcpRequestError(REFUSED, f"refused: {refusal}") from None
         except FileMissing:
-            # Agents look for these words to tell a new file from a file that cannot be read.
+            # Agents search for these words to distinguish a new file from an unreadable one.
             raise AcpRequestError(
                 RESOURCE_NOT_FOUND, f"Resource not found: ENOENT: no such file: {params.path}"
             ) from None
@@ -230,13 +227,10 @@ class AcpClient:
 
     def _require_session(self, session_id: str) -> None:
         if not self.session_id or session_id != self.session_id:
-            raise AcpRequestError(INVALID_PARAMS, "there is no such session")
+            raise AcpRequestError(INVALID_PARAMS, "unknown session")
 
     def _handle_update(self, raw: Raw) -> None:
-        """Note an update.
-
-        One that cannot be read says nothing, and nothing is allowed because of it.
-        """
+        """Apply an update. An unreadable one is only reported; it never grants a permission."""
         kind = _TEXT_UPDATE
 
         try:
@@ -265,17 +259,15 @@ class AcpClient:
                     self.cost_usd = cost.amount
                     emit_event(AcpUsage(cost_usd=cost.amount))
             case "session_info_update":
-                # Codex-acp ends such a turn as if all were well
+                # codex-acp reports success at the end of a turn with a system error.
                 status = _decode_params(AcpSessionInfoUpdate, update).meta.codex.thread_status.type
                 if status:
                     self.system_error = status == "systemError"
-                else:
-                    self.system_error = self.system_error
 
     def _apply_text(self, chunk: AcpMessageChunk) -> None:
         if chunk.content.type != "text" or not chunk.content.text:
             return
-        # It says itself where messages begin
+        # The id tells where a new message begins.
         if chunk.message_id is not None:
             self._new_message = chunk.message_id != self._message_id
             self._message_id = chunk.message_id
@@ -286,28 +278,25 @@ class AcpClient:
             return
 
         self.last_refusal = ""
-        if text.startswith(_ERROR_PREFIX):
-            self.last_error_text = text
-        else:
-            self.last_error_text = ""
+        self.last_error_text = text if text.startswith(_ERROR_PREFIX) else ""
+        if self._new_message:
+            self.last_text = ""
 
-        self.last_text = (text if self._new_message else self.last_text + text)[
-            -_MAX_LAST_TEXT_CHARS:
-        ]
+        self.last_text = (self.last_text + text)[-_MAX_LAST_TEXT_CHARS:]
         for start in range(0, len(text), MAX_TEXT_CHARS):
             emit_event(AcpText(text[start : start + MAX_TEXT_CHARS], begins=self._new_message))
             self._new_message = False
 
     def _apply_tool_call(self, update: ToolCallUpdate) -> None:
-        was_over = self._tool_calls.is_finished(update.tool_call_id)
+        was_finished = self._tool_calls.is_finished(update.tool_call_id)
         call = self._tool_calls.apply_update(update)
-        if was_over or not call.is_finished:
+        if was_finished or not call.is_finished:
             return
 
         failed = call.status == "failed"
         if call.kind in CHANGE_KINDS:
             for name in map(self._files.format_path, call.paths):
-                # Otherwise we said so when we wrote it
+                # A file that we wrote for the agent has been reported already.
                 if name not in self._written:
                     emit_event(AcpFileChange(name, removed=call.kind == "delete", failed=failed))
 
@@ -328,6 +317,9 @@ def _decode_params(kind: type[Params], raw: Raw) -> Params:
 def _slice_lines(text: str, line: int | None, limit: int | None) -> str:
     if line is None and limit is None:
         return text
-    start = max(line or 1, 1) - 1
-    lines = text.splitlines(keepends=True)
-    return "".join(lines[start:] if limit is None else lines[start : start + max(limit, 0)])
+
+    lines = text.splitlines(keepends=True)[max(line or 1, 1) - 1 :]
+    if limit is not None:
+        lines = lines[: max(limit, 0)]
+
+    return "".join(lines)

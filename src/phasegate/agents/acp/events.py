@@ -1,6 +1,6 @@
-"""What the ACP harness and its program in the cage say to each other.
+"""Messages between the ACP harness and its program in the sandbox.
 
-An order, and one JSON object a line.
+The harness sends one config; the program prints one JSON object per line.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import msgspec
 
 
 class AcpEndReason(StrEnum):
-    """How a conversation ended. The first five are the stop reasons of the protocol."""
+    """How a session ended. The first five are the stop reasons of the protocol."""
 
     END_TURN = "end_turn"
     MAX_TOKENS = "max_tokens"
     MAX_TURN_REQUESTS = "max_turn_requests"
     REFUSAL = "refusal"
     CANCELLED = "cancelled"
-    # It answered a request of ours with an error
+    # the agent answered a request with an error
     ERROR = "error"
-    # It wants somebody to sign in first
+    # the agent requires a sign-in
     SIGN_IN = "sign_in"
-    # Before it answered
+    # the agent exited before it answered
     EXITED = "exited"
-    # It did not answer in time
+    # the agent did not answer in time
     SILENT = "silent"
-    # What it sent is not the protocol, or not our version of it
+    # the agent violated the protocol, or uses another version of it
     BROKEN = "broken"
     NOT_STARTED = "not_started"
 
 
 class AcpText(msgspec.Struct, frozen=True, tag="text"):
     text: str
-    # A new message
+    # starts a new message
     begins: bool = False
 
 
@@ -57,7 +57,7 @@ class AcpToolRun(msgspec.Struct, frozen=True, tag="tool"):
 
 
 class AcpNotice(msgspec.Struct, frozen=True, tag="notice"):
-    """A refused permission, for instance."""
+    """A notice, such as a refused permission."""
 
     text: str
     path: str = ""
@@ -66,14 +66,14 @@ class AcpNotice(msgspec.Struct, frozen=True, tag="notice"):
 class AcpUnreadableUpdate(msgspec.Struct, frozen=True, tag="unread"):
     """An update of the session that could not be read."""
 
-    # It may have been a piece of what the agent says
+    # it may have been a part of a message
     is_text: bool
 
 
 class AcpSessionEnd(msgspec.Struct, frozen=True, tag="end"):
     how: AcpEndReason
     reason: str = ""
-    # Where it exited: negative for a signal
+    # exit status of the agent if it exited; negative for a signal
     agent_status: int | None = None
 
 
@@ -89,22 +89,22 @@ AcpEvent = (
 
 
 class AcpSessionConfig(msgspec.Struct, frozen=True):
-    """What the program is to do, on its stdin."""
+    """The configuration of the program, sent to its stdin."""
 
     checkout: str
     prompt: str
-    # Commands
+    # the agent may run commands
     may_run: bool
-    # For each answer until there is a session
+    # time-out of each answer until the session is open
     handshake_s: float
-    # Between session/cancel and the end of our patience
+    # time-out after session/cancel
     cancel_s: float
-    # For it to end by itself
+    # time for the agent to exit by itself
     close_s: float
     readable: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()
     lock_files: tuple[str, ...] = ()
     litter: tuple[str, ...] = ()
-    # Whether it gets our commands as an MCP server
+    # offer our commands as an MCP server
     has_tools: bool = False

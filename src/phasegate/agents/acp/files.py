@@ -1,8 +1,6 @@
-"""The files of a checkout as an agent may name them.
+"""Resolve, read and write the files of a checkout that an ACP agent names.
 
-Which one a path means, and reading and writing just that one.
-
-Paths are opened part by part, and no part is followed if it is a link: what was judged is what is
+Paths are opened part by part without following links, so that the checked file is the file that is
 opened.
 """
 
@@ -33,28 +31,28 @@ MAX_DISPLAY_CHARS = 4096
 
 
 class FileAccessRefused(Exception):
-    """This path may not be used so; the text says why, for the agent and for the record."""
+    """The access to this path is not allowed; the text explains why."""
 
 
 class FileMissing(Exception):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class AcpFileAccess(NamedTuple):
-    """Where an agent works.
+    """The files that an agent may access.
 
-    `aliases` are other names of the checkout; `readable` are files besides.
+    `aliases` are other names of the checkout; `readable` are files outside of it.
     """
 
     checkout: str
     scope: Scope
-    # Commands: only where a sandbox holds them
+    # allowed only in a sandbox
     can_run_commands: bool
     aliases: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
 
     def get_checkout_path(self, path: str) -> str:
-        """The path from the checkout on; the protocol knows absolute paths only."""
+        """Return the path relative to the checkout; the protocol has absolute paths only."""
         if not path.startswith("/"):
             raise FileAccessRefused(f"{path or 'an empty path'} is not absolute")
 
@@ -68,14 +66,19 @@ class AcpFileAccess(NamedTuple):
         raise FileAccessRefused(f"{path} is outside the checkout")
 
     def format_path(self, path: str) -> str:
-        """A path as a person reads it: from the checkout on, if it is in there."""
-        roots = (root for root in (self.checkout, *self.aliases) if path.startswith(f"{root}/"))
-        if path.startswith("/"):
-            return path[len(next(roots, "")) :].removeprefix("/")[:MAX_DISPLAY_CHARS]
-        return path
+        """Return a path for display: relative to the checkout, if it is inside."""
+        if not path.startswith("/"):
+            return path
+
+        for root in (self.checkout, *self.aliases):
+            if path.startswith(f"{root}/"):
+                path = path[len(root) :]
+                break
+
+        return path.removeprefix("/")[:MAX_DISPLAY_CHARS]
 
     def require_writable(self, path: str) -> str:
-        """The name of a file that the package may change."""
+        """Return the relative path of a file that the package may change; refuse others."""
         name = self.get_checkout_path(path)
         scope = self.scope
         if not (scope.covers(name) or scope.is_lock_file(name) or scope.is_litter(name)):
@@ -85,7 +88,7 @@ class AcpFileAccess(NamedTuple):
         return name
 
     def require_readable(self, path: str) -> None:
-        """Anything in the checkout, and what the task names besides."""
+        """Refuse paths outside the checkout, except the task's readable files."""
         if path not in (*self.readable, self.checkout, *self.aliases):
             self._refuse_links(self.get_checkout_path(path))
 
@@ -94,21 +97,19 @@ class AcpFileAccess(NamedTuple):
         for part in name.split("/"):
             path /= part
             if path.is_symlink():
-                raise FileAccessRefused(f"{name} is reached through a link")
+                raise FileAccessRefused(f"the path of {name} contains a link")
 
     def read_text(self, path: str) -> str:
-        """The whole text of a file."""
+        """Return the whole text of a file."""
         if path in self.readable:
             return _read_text(Path(path), None)
 
-        with _open_parent_folder(self.checkout, self.get_checkout_path(path), make=False) as (
-            folder,
-            last,
-        ):
+        name = self.get_checkout_path(path)
+        with _open_parent_folder(self.checkout, name, make=False) as (folder, last):
             return _read_text(Path(last), folder)
 
     def write_text(self, path: str, text: str) -> str:
-        """Write a file that the scope allows, with its folders; its name."""
+        """Write a file in scope, create its folders, and return its relative path."""
         name = self.require_writable(path)
         data = text.encode("utf-8", "surrogatepass")
         with _open_parent_folder(self.checkout, name, make=True) as (folder, last):
@@ -118,7 +119,7 @@ class AcpFileAccess(NamedTuple):
 
 @contextmanager
 def _open_parent_folder(root: str, name: str, *, make: bool) -> Iterator[tuple[int, str]]:
-    """The open folder that a name lies in, and its last part."""
+    """Open the folder that contains the file; yield its descriptor and the file's name."""
     *folders, last = name.split("/")
     with (
         folder_descriptor(root) as top,
@@ -135,7 +136,7 @@ def _open_folders(top: int, folders: list[str], name: str, *, make: bool) -> int
     except FileNotFoundError:
         raise FileMissing(name) from None
     except OSError as error:
-        raise FileAccessRefused(f"{name} cannot be reached: {error.strerror}") from None
+        raise FileAccessRefused(f"{name} cannot be opened: {error.strerror}") from None
 
 
 @contextmanager
@@ -157,10 +158,7 @@ def _read_text(path: Path, folder: int | None) -> str:
 
 
 def _write_bytes(folder: int, name: str, data: bytes) -> None:
-    """Into the file itself if it is one of its own.
-
-    A file with other names is left to them and made anew.
-    """
+    """Write the file in place; replace it by a new file if it has other hard links."""
     try:
         with os.fdopen(_open_for_writing(folder, name), "wb") as file:
             file.write(data)
@@ -171,12 +169,12 @@ def _write_bytes(folder: int, name: str, data: bytes) -> None:
 def _open_for_writing(folder: int, name: str) -> int:
     mode = 0o666
     with _ignore_errno(errno.ENOENT):
-        about = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISREG(about.st_mode):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
             raise FileAccessRefused(f"{name} is not a regular file")
 
-        mode = stat.S_IMODE(about.st_mode)
-        if about.st_nlink == 1:
+        mode = stat.S_IMODE(status.st_mode)
+        if status.st_nlink == 1:
             return _open_truncated(folder, name)
 
         os.unlink(name, dir_fd=folder)
@@ -188,8 +186,8 @@ def _open_truncated(folder: int, name: str) -> int:
     descriptor = os.open(
         name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
     )
-    about = os.fstat(descriptor)
-    if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         os.truncate(descriptor, 0)
         return descriptor
 

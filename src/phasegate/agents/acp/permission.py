@@ -1,9 +1,7 @@
-"""What an agent is allowed when it asks first.
+"""Decide the permission requests of an ACP agent by its paths and the scope of its package.
 
-Decided by the paths that it names and the scope of its package.
-
-What is unknown is refused. A command is allowed where there is a sandbox: no path says what it will
-do, so the cage holds it, and what it left behind is judged with everything else.
+Unknown requests are refused. A command is allowed only in a sandbox: its paths are not known in
+advance, so the sandbox restricts it and its changes are checked afterwards.
 """
 
 from __future__ import annotations
@@ -24,22 +22,23 @@ MAX_TOOL_CALLS = 1000
 MAX_PATHS = 200
 MAX_PATH_CHARS = 4096
 MAX_TITLE_CHARS = 200
-# Stands for a path that is too long and for too many: never in any scope
+# Replaces a path that is too long, and a list of too many paths; it is never in a scope.
 _INVALID_PATH = "/"
-# What tools call the file that they are about, where an agent does not repeat it as a location.
+# Input fields with the path of the file, for agents that do not repeat it as a location.
 _PATH_KEYS = frozenset(
     (
-        *(
-            "path",
-            "file_path",
-            "filePath",
-            "filepath",
-            "abs_path",
-            "absolute_path",
-            "notebook_path",
-            "target_file",
-        ),
-        *("old_path", "new_path", "source", "destination"),
+        "path",
+        "file_path",
+        "filePath",
+        "filepath",
+        "abs_path",
+        "absolute_path",
+        "notebook_path",
+        "target_file",
+        "old_path",
+        "new_path",
+        "source",
+        "destination",
     )
 )
 
@@ -54,14 +53,14 @@ class ToolCallLocation(msgspec.Struct, frozen=True):
 
 
 class ToolCallContent(msgspec.Struct, frozen=True):
-    """Of a diff there is a path; other content does not matter here."""
+    """A part of a tool call's content; only a diff has a path."""
 
     type: str = ""
     path: str = ""
 
 
 class ToolCallUpdate(msgspec.Struct, frozen=True, rename="camel"):
-    """A tool call, or what is new about one: a field that is not there has not changed."""
+    """A new tool call or a change of one: an absent field has not changed."""
 
     tool_call_id: str
     title: str | None = None
@@ -73,9 +72,9 @@ class ToolCallUpdate(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AcpToolCall(NamedTuple):
-    """All that an agent has said about one call.
+    """A tool call with all its updates.
 
-    Paths add up: what it named once is judged with the rest.
+    Paths accumulate: every path that was ever named is checked.
     """
 
     title: str = ""
@@ -110,7 +109,7 @@ class AcpToolCall(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """The files it is about, those that it changes first."""
+        """The files of the call, changed ones first."""
         return [*sorted(self.changed_paths), *sorted(self.named_paths - self.changed_paths)]
 
     @property
@@ -119,10 +118,7 @@ class AcpToolCall(NamedTuple):
 
 
 class ToolCallTracker:
-    """The calls of a session by their id.
-
-    The oldest are forgotten, and a forgotten one is an unknown one.
-    """
+    """The tool calls of a session by id; the oldest are dropped and then count as unknown."""
 
     def __init__(self, checkout: str) -> None:
         self._checkout = checkout
@@ -132,8 +128,9 @@ class ToolCallTracker:
         return self._calls.get(call_id, AcpToolCall()).is_finished
 
     def apply_update(self, update: ToolCallUpdate) -> AcpToolCall:
-        known = self._calls.pop(update.tool_call_id, AcpToolCall())
-        self._calls[update.tool_call_id] = call = known.merge_update(update, self._checkout)
+        previous = self._calls.pop(update.tool_call_id, AcpToolCall())
+        call = previous.merge_update(update, self._checkout)
+        self._calls[update.tool_call_id] = call
         if len(self._calls) > MAX_TOOL_CALLS:
             del self._calls[next(iter(self._calls))]
         return call
@@ -141,26 +138,26 @@ class ToolCallTracker:
 
 def _find_paths(raw_input: Raw) -> Iterator[str]:
     try:
-        given = read_json(raw_input)
+        fields = read_json(raw_input)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
 
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         return
 
-    yield from (
-        value
-        for key, value in given.items()
-        if key in _PATH_KEYS and isinstance(value, str) and value
-    )
-    if isinstance(changes := given.get("changes"), dict):
+    for key, value in fields.items():
+        if key in _PATH_KEYS and isinstance(value, str) and value:
+            yield value
+
+    changes = fields.get("changes")
+    if isinstance(changes, dict):
         yield from changes
 
 
 def _make_absolute(checkout: str, path: str) -> str:
-    """Some agents name paths from the session's folder on.
+    """Make a path absolute: some agents send paths relative to the session's folder.
 
-    What leads out of it is refused later.
+    Paths that lead outside are refused later.
     """
     if len(path) > MAX_PATH_CHARS:
         return _INVALID_PATH
@@ -176,7 +173,7 @@ def _limit_paths(paths: frozenset[str]) -> frozenset[str]:
 
 
 def get_refusal_reason(call: AcpToolCall, files: AcpFileAccess) -> str:
-    """Why a tool call may not go on; empty if it may."""
+    """Return why a tool call is refused; empty if it is allowed."""
     try:
         if call.is_change:
             _check_change(call, files)
@@ -186,7 +183,7 @@ def get_refusal_reason(call: AcpToolCall, files: AcpFileAccess) -> str:
         elif call.kind == EXECUTE_KIND:
             if files.can_run_commands:
                 return ""
-            return "no sandbox would hold the command"
+            return "commands need a sandbox"
         else:
             return f"a tool of kind {call.kind or 'unknown'} is not allowed here"
     except FileAccessRefused as refusal:
@@ -197,7 +194,7 @@ def get_refusal_reason(call: AcpToolCall, files: AcpFileAccess) -> str:
 
 def _check_change(call: AcpToolCall, files: AcpFileAccess) -> None:
     if not call.paths:
-        raise FileAccessRefused("it does not say which file it would change")
+        raise FileAccessRefused("it does not name the file to change")
     for path in call.paths:
         files.require_writable(path)
 
@@ -205,25 +202,22 @@ def _check_change(call: AcpToolCall, files: AcpFileAccess) -> None:
 def choose_option(
     options: Iterable[PermissionOption], call: AcpToolCall, *, allowed: bool
 ) -> dict[str, object]:
-    """The answer: one of the options that were offered, by its kind.
+    """Build the response: one of the offered options, chosen by its kind; else no permission.
 
-    Without a fitting one, no permission.
-
-    A lasting permission is taken only where each later call would be allowed too: never for
+    A permanent permission is chosen only if every later call would be allowed too, so never for
     changes.
     """
     offered = {option.kind: option.option_id for option in reversed(list(options))}
 
     if not allowed:
         wanted = ["reject_once", "reject_always"]
+    elif call.is_change:
+        wanted = ["allow_once"]
     else:
-        if call.is_change:
-            wanted = ["allow_once"]
-        else:
-            wanted = ["allow_once", "allow_always"]
+        wanted = ["allow_once", "allow_always"]
 
-    kind = next((kind for kind in wanted if kind in offered), None)
-    if kind is None:
-        return {"outcome": {"outcome": "cancelled"}}
+    for kind in wanted:
+        if kind in offered:
+            return {"outcome": {"outcome": "selected", "optionId": offered[kind]}}
 
-    return {"outcome": {"outcome": "selected", "optionId": offered[kind]}}
+    return {"outcome": {"outcome": "cancelled"}}

@@ -1,10 +1,10 @@
-"""The ACP harness inside the cage.
+"""The ACP client program that runs in the sandbox together with the agent.
 
-`python -m phasegate.agents.acp.program -- AGENT ...`, the order on stdin.
+Usage: `python -m phasegate.agents.acp.program -- AGENT ...`, with the config on stdin.
 
-It starts the agent, holds one session with it over JSON-RPC, and prints what happens as lines of
-`acp_events`. The last line is how it ended. It runs with the agent in the cage, so that a file
-written for it is written under the same walls.
+It starts the agent, runs one session with it over JSON-RPC, and prints events (`acp.events`), one
+per line. The last line is the end. It runs inside the sandbox, so that files that it writes for the
+agent have the same restrictions as the agent.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from phasegate.typed import read_json
 
 PROTOCOL_VERSION = 1
 AUTH_REQUIRED = -32000
-# For claude-agent-acp; others do not look there. Settings of the project could send its key
-# elsewhere.
+# For claude-agent-acp; other agents ignore it. Project settings could send its key to another host.
 USER_SETTINGS_ONLY = {"claudeCode": {"options": {"settingSources": ["user"]}}}
 REFUSAL_PROMPT = (
-    "The last change was refused and not made: {what}. Go on without it and bring the task to its end, with the answer "
-    "that was asked for; if it cannot be done without that change, say so in a line that begins with BLOCKER:"
+    "The last change was refused and not made: {what}. Go on without it and bring the task to its "
+    "end, with the answer that was asked for; if it cannot be done without that change, say so in "
+    "a line that begins with BLOCKER:"
 )
 MAX_REFUSAL_CHARS = 500
-# Says "Info: ..." of itself in the place of a message
+# This agent sends notices "Info: ..." as messages.
 INFO_MESSAGE_AGENT = "Copilot"
-# The name of the mode that asks before it writes, wherever there is one
+# The mode that asks before each write has this name in all agents that have one.
 ASKING_MODE = "default"
 FAILED_EXIT = 70
 NOT_STARTED_EXIT = 127
@@ -59,7 +59,7 @@ Answer = TypeVar("Answer")
 
 
 class AcpRequestFailed(Exception):
-    """A request of ours was answered with an error."""
+    """The agent answered a request with an error."""
 
     def __init__(self, error: RpcErrorObject) -> None:
         super().__init__(_format_error(error))
@@ -73,10 +73,7 @@ class AcpAuthMethod(msgspec.Struct, frozen=True):
 
     @property
     def uses_api_key(self) -> bool:
-        """Whether it takes a key from the environment.
-
-        The other ways need a person and a browser.
-        """
+        """Whether it uses a key from the environment; other methods need a user and a browser."""
         return self.type == "env_var" or "api-key" in self.id or "api_key" in self.id
 
 
@@ -105,10 +102,7 @@ class AcpSession(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AcpTokens(msgspec.Struct, frozen=True):
-    """Token counts under the names that agents use for them.
-
-    The protocol's own, and those of `_meta.quota`.
-    """
+    """Token counts under the names of the protocol; some agents use `_meta.quota` instead."""
 
     input_tokens: float | None = msgspec.field(default=None, name="inputTokens")
     output_tokens: float | None = msgspec.field(default=None, name="outputTokens")
@@ -136,33 +130,29 @@ class AcpPromptResult(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Hold the session and give the exit status: 0 only where the agent ended its turn by itself."""
+    """Run the session; return exit status 0 only if the agent ended its turn by itself."""
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
-    order = read_json(sys.stdin.buffer.read(), AcpSessionConfig)
-    prompt = Path(order.prompt).read_text(encoding="utf-8")
+    config = read_json(sys.stdin.buffer.read(), AcpSessionConfig)
+    prompt = Path(config.prompt).read_text(encoding="utf-8")
 
     try:
-        # The group is its own, so that its children can be ended with it.
+        # Its own process group, so that its children can be killed with it.
         agent = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
         )
     except OSError as error:
-        emit_event(
-            AcpSessionEnd(
-                AcpEndReason.NOT_STARTED, f"{command[0]} cannot be started: {error.strerror}"
-            )
-        )
+        reason = f"{command[0]} cannot be started: {error.strerror}"
+        emit_event(AcpSessionEnd(AcpEndReason.NOT_STARTED, reason))
         return NOT_STARTED_EXIT
 
-    wire = AcpConnection(agent)
-    ended = AcpConversation(wire, order).run(prompt)
-    status = wire.close(order.close_s)
-    emit_event(
-        msgspec.structs.replace(ended, agent_status=status)
-        if ended.how is AcpEndReason.EXITED
-        else ended
-    )
-    if ended.how is AcpEndReason.END_TURN:
+    connection = AcpConnection(agent)
+    end = AcpConversation(connection, config).run(prompt)
+    status = connection.close(config.close_s)
+    if end.how is AcpEndReason.EXITED:
+        end = msgspec.structs.replace(end, agent_status=status)
+
+    emit_event(end)
+    if end.how is AcpEndReason.END_TURN:
         return 0
 
     return FAILED_EXIT
@@ -196,27 +186,24 @@ class AcpConversation:
         self._client = AcpClient(connection, self._files)
         self._ids = itertools.count(1)
         self._auth_methods: list[AcpAuthMethod] = []
-        # In the turn before, where there was one
+        # usage of the previous turn, if there was one
         self._previous_usage = AcpUsage()
 
     def run(self, prompt: str) -> AcpSessionEnd:
-        """Say what there is to say; whatever comes back is an ending."""
+        """Run the session. Every outcome is an end; nothing is raised."""
         try:
             self._initialize()
             self._open_session()
-            ended = self._build_end(self._send_prompt(prompt))
+            end = self._build_end(self._send_prompt(prompt))
 
-            if ended.how is AcpEndReason.END_TURN and self._client.last_refusal:
-                # Some end their turn at a refusal without a word: copilot 1.0 and opencode 1.18 do.
-                ended = self._build_end(
-                    self._send_prompt(
-                        REFUSAL_PROMPT.format(what=self._client.last_refusal[:MAX_REFUSAL_CHARS])
-                    )
-                )
+            if end.how is AcpEndReason.END_TURN and self._client.last_refusal:
+                # Copilot 1.0 and OpenCode 1.18 silently end their turn after a refusal: ask again.
+                refusal = self._client.last_refusal[:MAX_REFUSAL_CHARS]
+                end = self._build_end(self._send_prompt(REFUSAL_PROMPT.format(what=refusal)))
 
-            return ended
+            return end
         except AcpStopRequested:
-            return AcpSessionEnd(AcpEndReason.CANCELLED, "it was told to stop")
+            return AcpSessionEnd(AcpEndReason.CANCELLED, "it was stopped")
         except AcpRequestFailed as failure:
             return self._build_failure_end(failure)
         except AcpReceiveTimeout:
@@ -226,34 +213,34 @@ class AcpConversation:
         except AcpAgentExited:
             return AcpSessionEnd(
                 AcpEndReason.CANCELLED if self._client.cancelled else AcpEndReason.EXITED,
-                "it ended before it answered",
+                "it exited before it answered",
             )
-        except AcpProtocolError as broken:
-            return AcpSessionEnd(AcpEndReason.BROKEN, str(broken))
+        except AcpProtocolError as error:
+            return AcpSessionEnd(AcpEndReason.BROKEN, str(error))
 
     def _initialize(self) -> None:
-        # Writes come through us. Reads need not: what the agent can see is up to the cage, and
-        # gemini 0.61 cannot create a file where it must ask us whether there is one. Commands it
-        # runs itself, in the same cage as we.
+        # The agent writes files through us. It reads them itself, since the sandbox decides what it
+        # can see, and gemini 0.61 cannot create a file if it must ask us whether it exists. It runs
+        # commands itself, in the same sandbox as this program.
         capabilities = {"fs": {"readTextFile": False, "writeTextFile": True}, "terminal": False}
-        us = {"name": "phasegate", "title": "Phasegate", "version": version("phasegate")}
+        client = {"name": "phasegate", "title": "Phasegate", "version": version("phasegate")}
         answer = self._send_request(
             "initialize",
             {
                 "protocolVersion": PROTOCOL_VERSION,
                 "clientCapabilities": capabilities,
-                "clientInfo": us,
+                "clientInfo": client,
             },
             has_deadline=True,
         )
 
         initialized = _decode_result(AcpInitializeResult, answer, "initialize")
+        protocol_version = initialized.protocol_version
 
-        if initialized.protocol_version != PROTOCOL_VERSION:
-            versions = (
-                f"version {initialized.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
+        if protocol_version != PROTOCOL_VERSION:
+            raise AcpProtocolError(
+                f"it speaks version {protocol_version} of the protocol, not {PROTOCOL_VERSION}"
             )
-            raise AcpProtocolError(f"it speaks {versions}")
 
         self._auth_methods = initialized.auth_methods or []
         self._client.sends_info_messages = (
@@ -264,11 +251,11 @@ class AcpConversation:
         try:
             session = self._create_session()
         except AcpRequestFailed as failure:
-            by_key = next((method.id for method in self._auth_methods if method.uses_api_key), None)
-            if failure.error.code != AUTH_REQUIRED or by_key is None:
+            method_id = next((item.id for item in self._auth_methods if item.uses_api_key), None)
+            if failure.error.code != AUTH_REQUIRED or method_id is None:
                 raise
 
-            self._send_request("authenticate", {"methodId": by_key}, has_deadline=True)
+            self._send_request("authenticate", {"methodId": method_id}, has_deadline=True)
             session = self._create_session()
 
         self._client.session_id = session.session_id
@@ -281,48 +268,39 @@ class AcpConversation:
             self._send_request("session/set_mode", change, has_deadline=True)
 
     def _create_session(self) -> AcpSession:
-        if self._config.has_tools:
-            command = shutil.which(MCP_SERVER_COMMAND[0])
-        else:
-            command = None
+        servers = []
+        command = shutil.which(MCP_SERVER_COMMAND[0])
+        if self._config.has_tools and command:
+            server = {
+                "name": MCP_SERVER_COMMAND[0],
+                "command": command,
+                "args": [*MCP_SERVER_COMMAND[1:]],
+                "env": [],
+            }
+            servers.append(server)
 
-        server = {
-            "name": MCP_SERVER_COMMAND[0],
-            "command": command,
-            "args": [*MCP_SERVER_COMMAND[1:]],
-            "env": [],
-        }
+        params = {"cwd": self._files.checkout, "mcpServers": servers, "_meta": USER_SETTINGS_ONLY}
+        answer = self._send_request("session/new", params, has_deadline=True)
 
-        servers = [server] if command else []
-        where = {"cwd": self._files.checkout, "mcpServers": servers, "_meta": USER_SETTINGS_ONLY}
-
-        return _decode_result(
-            AcpSession, self._send_request("session/new", where, has_deadline=True), "session/new"
-        )
+        return _decode_result(AcpSession, answer, "session/new")
 
     def _send_prompt(self, prompt: str) -> AcpPromptResult:
-        session = self._client.session_id
         content = [{"type": "text", "text": prompt}]
-        return _decode_result(
-            AcpPromptResult,
-            self._send_request("session/prompt", {"sessionId": session, "prompt": content}),
-            "session/prompt",
-        )
+        params = {"sessionId": self._client.session_id, "prompt": content}
+        answer = self._send_request("session/prompt", params)
+
+        return _decode_result(AcpPromptResult, answer, "session/prompt")
 
     def _send_request(
         self, method: str, params: Mapping[str, object], *, has_deadline: bool = False
     ) -> Raw:
-        """Send a request and take whatever comes until it is answered.
+        """Send a request and handle other messages until it is answered.
 
-        A turn may take as long as the cage allows.
+        A turn has no deadline here; the sandbox limits its time.
         """
-        number = next(self._ids)
-        if has_deadline:
-            deadline_s = time.monotonic() + self._config.handshake_s
-        else:
-            deadline_s = None
-
-        self._connection.send({"id": number, "method": method, "params": params})
+        request_id = next(self._ids)
+        deadline_s = time.monotonic() + self._config.handshake_s if has_deadline else None
+        self._connection.send({"id": request_id, "method": method, "params": params})
         while True:
             try:
                 message = self._connection.receive(deadline_s)
@@ -337,7 +315,7 @@ class AcpConversation:
                     raise AcpAgentExited from None
                 raise
 
-            if message.method is UNSET and message.id == number:
+            if message.method is UNSET and message.id == request_id:
                 if message.error is not UNSET:
                     raise AcpRequestFailed(message.error)
 
@@ -354,25 +332,27 @@ class AcpConversation:
         return time.monotonic() + self._config.cancel_s
 
     def _build_end(self, turn: AcpPromptResult) -> AcpSessionEnd:
-        used = _read_usage(turn, self._client.cost_usd)
-        emit_event(_add_usage(self._previous_usage, used))
-        self._previous_usage = used
+        usage = _read_usage(turn, self._client.cost_usd)
+        emit_event(_add_usage(self._previous_usage, usage))
+        self._previous_usage = usage
 
         try:
             how = AcpEndReason(turn.stop_reason)
         except ValueError:
             return AcpSessionEnd(
-                AcpEndReason.BROKEN,
-                f"it stopped for a reason that the protocol does not know: {turn.stop_reason!r:.60}",
+                AcpEndReason.BROKEN, f"unknown stop reason: {turn.stop_reason!r:.60}"
             )
 
-        if how is AcpEndReason.END_TURN and self._client.system_error:
+        if how is not AcpEndReason.END_TURN:
+            return AcpSessionEnd(how)
+
+        if self._client.system_error:
             return AcpSessionEnd(
-                AcpEndReason.ERROR, self._client.last_text or "it reports an error of its own"
+                AcpEndReason.ERROR, self._client.last_text or "it reports an internal error"
             )
 
-        if how is AcpEndReason.END_TURN and self._client.last_error_text and not used.output_tokens:
-            # Copilot 1.0 hides an error of its model in a good end
+        # Copilot 1.0 reports an error of its model as a successful turn.
+        if self._client.last_error_text and not usage.output_tokens:
             return AcpSessionEnd(AcpEndReason.ERROR, self._client.last_error_text)
 
         return AcpSessionEnd(how)
@@ -384,58 +364,57 @@ class AcpConversation:
                 str(failure),
             )
 
-        ways = ", ".join(f"{method.name or method.id:.60}" for method in self._auth_methods[:8])
-        return AcpSessionEnd(
-            AcpEndReason.SIGN_IN,
-            f"it wants somebody to sign in first{f' ({ways})' if ways else ''}",
-        )
+        reason = "it requires a sign-in"
+        if self._auth_methods:
+            names = [f"{method.name or method.id:.60}" for method in self._auth_methods[:8]]
+            reason += f" ({', '.join(names)})"
+
+        return AcpSessionEnd(AcpEndReason.SIGN_IN, reason)
 
 
-def _add_usage(before: AcpUsage, now: AcpUsage) -> AcpUsage:
+def _add_usage(previous: AcpUsage, current: AcpUsage) -> AcpUsage:
     return AcpUsage(
-        before.input_tokens + now.input_tokens,
-        before.cached_input_tokens + now.cached_input_tokens,
-        before.output_tokens + now.output_tokens,
-        now.cost_usd,
+        input_tokens=previous.input_tokens + current.input_tokens,
+        cached_input_tokens=previous.cached_input_tokens + current.cached_input_tokens,
+        output_tokens=previous.output_tokens + current.output_tokens,
+        cost_usd=current.cost_usd,
     )
 
 
 def _read_usage(turn: AcpPromptResult, cost_usd: float | None) -> AcpUsage:
-    """What the turn used; counts that cannot be read are not counted."""
+    """Return the usage of a turn; unreadable counts are ignored."""
     try:
-        if (tokens := read_json(turn.usage, AcpTokens | None)) is not None:
-            read = to_token_count(tokens.cached_read_tokens)
-            written = to_token_count(tokens.cached_write_tokens)
+        tokens = read_json(turn.usage, AcpTokens | None)
+        if tokens is not None:
+            cache_read = to_token_count(tokens.cached_read_tokens)
+            cache_write = to_token_count(tokens.cached_write_tokens)
             return AcpUsage(
-                to_token_count(tokens.input_tokens) + read + written,
-                read,
-                to_token_count(tokens.output_tokens),
-                cost_usd,
+                input_tokens=to_token_count(tokens.input_tokens) + cache_read + cache_write,
+                cached_input_tokens=cache_read,
+                output_tokens=to_token_count(tokens.output_tokens),
+                cost_usd=cost_usd,
             )
 
         meta = read_json(turn.meta, AcpPromptMeta | None)
-        if meta and meta.quota:
+        if meta and meta.quota and meta.quota.token_count:
             quota = meta.quota.token_count
-        else:
-            quota = None
+            return AcpUsage(
+                input_tokens=to_token_count(quota.input_tokens),
+                output_tokens=to_token_count(quota.output_tokens),
+                cost_usd=cost_usd,
+            )
 
-        if quota is None:
-            return AcpUsage(cost_usd=cost_usd)
-
-        return AcpUsage(
-            to_token_count(quota.input_tokens), 0, to_token_count(quota.output_tokens), cost_usd
-        )
+        return AcpUsage(cost_usd=cost_usd)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return AcpUsage(cost_usd=cost_usd)
 
 
 def _format_error(error: RpcErrorObject) -> str:
-    """The message of an error, and what its data adds: agents put the cause there."""
+    """Format the message of an error and its data, where agents put the cause."""
+    text = error.message
     data = bytes(error.data).decode("utf-8", "replace")
-    if data in ("null", "{}"):
-        text = error.message
-    else:
-        text = f"{error.message}: {data}"
+    if data not in ("null", "{}"):
+        text = f"{text}: {data}"
 
     return f"{text[:2000] or 'no reason given'} (error {error.code})"
 
@@ -445,7 +424,7 @@ def _decode_result(kind: type[Answer], raw: Raw, method: str) -> Answer:
         return read_json(raw, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise AcpProtocolError(
-            f"its answer to {method} is not what the protocol says: {str(error)[:200]}"
+            f"its answer to {method} violates the protocol: {str(error)[:200]}"
         ) from None
 
 

@@ -1,9 +1,7 @@
-"""JSON-RPC over the standard streams of a child, one message a line.
+"""JSON-RPC over the standard streams of a child process, one message per line.
 
-Bounded, with deadlines, and never blocking.
-
-Whatever the child sends, or does not send, `receive` gives a message or raises one of the endings
-of this module.
+It is bounded, has deadlines and never blocks. Whatever the child sends or does not send, `receive`
+returns a message or raises one of this module's exceptions.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from phasegate.core.text.jsonrpc import (
 )
 
 MAX_MESSAGE_BYTES = 16 * 1024**2
-# Answers that the agent has asked for and does not take
+# Answers that the agent requested but does not read.
 MAX_PENDING_BYTES = 64 * 1024**2
 _CHUNK_BYTES = 1 << 16
 _MAX_QUOTED_BYTES = 120
@@ -32,23 +30,23 @@ _KILL_TIMEOUT_S = 3.0
 
 
 class AcpProtocolError(Exception):
-    """The conversation cannot go on; the text says why."""
+    """The session cannot continue; the text explains why."""
 
 
 class AcpReceiveTimeout(Exception):
-    """Nothing came before the deadline."""
+    """No message arrived before the deadline."""
 
 
 class AcpAgentExited(Exception):
-    """The agent has ended, or closed its output, and everything that it wrote has been read."""
+    """The agent has exited or closed its output, and all its output has been read."""
 
 
 class AcpStopRequested(Exception):
-    """We were sent SIGTERM; raised once."""
+    """This process received SIGTERM; raised once."""
 
 
 class AcpConnection:
-    """Our end of the conversation with a started agent. SIGTERM and the agent's end wake it up."""
+    """The connection to a started agent. SIGTERM and the agent's exit wake it up."""
 
     def __init__(self, agent: subprocess.Popen[bytes]) -> None:
         assert agent.stdin is not None
@@ -68,27 +66,27 @@ class AcpConnection:
         self._selector.register(self._stdout_fd, selectors.EVENT_READ)
 
     def _install_signal_handlers(self) -> int:
-        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._note_stop)
-        # A handler there must be, or nothing wakes us
+        # Without a handler the signal would not write to the wake-up descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._selector.register(reading, selectors.EVENT_READ)
+        self._selector.register(readable, selectors.EVENT_READ)
 
-        return reading
+        return readable
 
     def _note_stop(self, *_: object) -> None:
         self._stop_requested = True
 
     def send(self, message: dict[str, object]) -> None:
-        """Queue a message; it is written while we wait for the next one."""
+        """Queue a message; it is written while `receive` waits."""
         self._pending_output += encode_message(message)
         if len(self._pending_output) > MAX_PENDING_BYTES:
-            raise AcpProtocolError("it does not read what it asks for")
+            raise AcpProtocolError("it does not read the answers to its requests")
 
     def receive(self, deadline_s: float | None = None) -> RpcMessage:
-        """The next message; `deadline_s` is a time of the monotonic clock."""
-        # However much else it says
+        """Return the next message; `deadline_s` is a time of the monotonic clock."""
+        # Checked first, so that a flood of other messages does not extend the deadline.
         if deadline_s is not None and time.monotonic() > deadline_s:
             raise AcpReceiveTimeout
 
@@ -103,15 +101,16 @@ class AcpConnection:
         if self._closed:
             raise AcpAgentExited
 
-        # Asked before reading: then all that it wrote is there to be read
-        gone = self._agent.poll() is not None
+        # Checked before reading: if it has exited, all its output is in the pipe.
+        has_exited = self._agent.poll() is not None
         self._update_write_interest()
-        if deadline_s is None:
-            left_s = None
-        else:
-            left_s = deadline_s - time.monotonic()
+        wait_s = None
+        if has_exited:
+            wait_s = 0.0
+        elif deadline_s is not None:
+            wait_s = deadline_s - time.monotonic()
 
-        ready = {key.fd for key, _ in self._selector.select(0 if gone else left_s)}
+        ready = {key.fd for key, _ in self._selector.select(wait_s)}
         if self._wakeup_fd in ready:
             _drain(self._wakeup_fd)
         if self._stdin_fd in ready:
@@ -119,11 +118,11 @@ class AcpConnection:
 
         if self._stdout_fd in ready:
             self._read_lines()
-        elif gone:
-            # A child of its own may hold the pipe open for ever
+        elif has_exited:
+            # A child of the agent may keep the pipe open for ever.
             self._closed = True
 
-        if not ready and not gone:
+        if not ready and not has_exited:
             raise AcpReceiveTimeout
 
     def _update_write_interest(self) -> None:
@@ -140,7 +139,7 @@ class AcpConnection:
         except BlockingIOError:
             pass
         except OSError:
-            # It closed its input; what it still says is read
+            # It closed its input; its output is still read.
             self._pending_output.clear()
 
     def _read_lines(self) -> None:
@@ -167,9 +166,9 @@ class AcpConnection:
             )
 
     def close(self, timeout_s: float) -> int | None:
-        """Close its input, give it time to end, then end it and its group.
+        """Close its input, wait for its exit, then kill it and its process group.
 
-        Its exit status; negative for a signal.
+        Returns its exit status, negative for a signal.
         """
         assert self._agent.stdin is not None
         if self._stdin_fd in self._selector.get_map():
@@ -178,28 +177,26 @@ class AcpConnection:
         with suppress(OSError):
             self._agent.stdin.close()
 
-        for patience, signal_number in (
-            (timeout_s, signal.SIGTERM),
-            (_KILL_TIMEOUT_S, signal.SIGKILL),
-        ):
-            if self._wait_for_exit(patience):
-                break
-
-            with suppress(OSError):
-                os.killpg(self._agent.pid, signal_number)
+        if not self._wait_for_exit(timeout_s):
+            self._signal_group(signal.SIGTERM)
+            if not self._wait_for_exit(_KILL_TIMEOUT_S):
+                self._signal_group(signal.SIGKILL)
 
         if not self._wait_for_exit(_KILL_TIMEOUT_S):
             return None
 
-        # Children that it left behind
-        with suppress(OSError):
-            os.killpg(self._agent.pid, signal.SIGKILL)
-
+        # Kill the children that it left behind.
+        self._signal_group(signal.SIGKILL)
         return self._agent.returncode
 
+    def _signal_group(self, signal_number: int) -> None:
+        with suppress(OSError):
+            os.killpg(self._agent.pid, signal_number)
+
     def _wait_for_exit(self, timeout_s: float) -> bool:
-        """Whether it ended; what it still prints is thrown away, so that a full pipe does not hold
-        it up.
+        """Return True if it exits in time.
+
+        Its output is discarded, so that a full pipe does not block it.
         """
         deadline_s = time.monotonic() + timeout_s
         while self._agent.poll() is None and (left_s := deadline_s - time.monotonic()) > 0:
@@ -211,7 +208,7 @@ class AcpConnection:
 
 
 def _drain(descriptor: int) -> bool:
-    """Throw away what is there; False when nothing will ever come again."""
+    """Discard the available data; return False at the end of the stream."""
     try:
         return bool(os.read(descriptor, _CHUNK_BYTES))
     except BlockingIOError:
@@ -225,10 +222,10 @@ def _parse_message(line: bytes) -> RpcMessage:
         return decode_message(line)
     except InvalidRpcMessage:
         raise AcpProtocolError(
-            f"it wrote what is not a message of the protocol: {_quote_line(line)}"
+            f"it sent an invalid protocol message: {_quote_line(line)}"
         ) from None
 
 
 def _quote_line(line: bytes) -> str:
     text = line[:_MAX_QUOTED_BYTES].decode("utf-8", "replace")
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,4 +1,4 @@
-"""One module per agent program: how it is launched and how its output is read.
+"""One module per agent program: how it is launched and how its output is parsed.
 
-`port.harness_of` imports them by name.
+`port.get_harness` imports them by name.
 """

@@ -1,7 +1,7 @@
-"""`acp`: any agent that speaks the Agent Client Protocol, asked before each write.
+"""`acp`: any agent that speaks the Agent Client Protocol; it asks for permission before each write.
 
-The conversation is held by `acp_program` inside the cage; here is its order, and what its lines
-mean.
+`acp.program` runs the session inside the sandbox. This module builds its config and parses its
+output.
 """
 
 from __future__ import annotations
@@ -52,50 +52,61 @@ from phasegate.sandbox.environment import filter_search_path
 from phasegate.typed import read_json
 
 PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.acp.program", "--")
-# Until it has a session: slow ones need ten seconds
+# For each answer until the session is open; slow agents need ten seconds.
 HANDSHAKE_TIMEOUT_S = 120.0
 CANCEL_TIMEOUT_S = 20.0
 CLOSE_TIMEOUT_S = 5.0
-# Characters
 MAX_ANSWER_CHARS = 8_000_000
 MAX_BLOCKERS = 20
 _REASONS = {
-    AcpEndReason.MAX_TOKENS: "it reached the limit of its model's tokens",
-    AcpEndReason.MAX_TURN_REQUESTS: "it made as many requests to its model as it may in one turn",
-    AcpEndReason.REFUSAL: "it refused to go on",
-    AcpEndReason.CANCELLED: "it was told to stop",
+    AcpEndReason.MAX_TOKENS: "it reached the token limit of its model",
+    AcpEndReason.MAX_TURN_REQUESTS: "it reached its limit of model requests in one turn",
+    AcpEndReason.REFUSAL: "it refused to continue",
+    AcpEndReason.CANCELLED: "it was stopped",
 }
 _REMEDIES = {
-    AcpEndReason.SIGN_IN: "sign in with the agent's own program, or name the variable of its key in `env` of the agent",
-    AcpEndReason.NOT_STARTED: "install the agent, or fix `command` in phasegate.toml; see `phasegate agents`",
-    AcpEndReason.SILENT: "start its command by hand to see what it waits for; it must speak ACP on its standard streams",
-    AcpEndReason.BROKEN: "check that its command starts it as an ACP agent, for instance with `--acp`, and see its version",
+    AcpEndReason.SIGN_IN: (
+        "sign in with the agent's own program, or add the variable of its key to `env` of the agent"
+    ),
+    AcpEndReason.NOT_STARTED: (
+        "install the agent, or fix `command` in phasegate.toml; see `phasegate agents`"
+    ),
+    AcpEndReason.SILENT: (
+        "run its command in a terminal to see what it waits for; "
+        "it must speak ACP on its standard streams"
+    ),
+    AcpEndReason.BROKEN: (
+        "check that its command starts it as an ACP agent, for instance with `--acp`, "
+        "and check its version"
+    ),
     AcpEndReason.MAX_TOKENS: "make the work package smaller",
-    AcpEndReason.MAX_TURN_REQUESTS: "make the work package smaller, or raise the limit in the agent's own settings",
+    AcpEndReason.MAX_TURN_REQUESTS: (
+        "make the work package smaller, or raise the limit in the agent's own settings"
+    ),
 }
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    """Starts our program, which starts the configured agent and speaks with it."""
-    given = task.agent.command or row.command
+    """Launch our client program, which starts the configured agent."""
+    configured = task.agent.command or row.command
 
-    if not given:
+    if not configured:
         raise ConfigError(
             f"agent {task.agent.name!r} has no command",
             f'set `command = ["opencode", "acp"]` or the like in [agents.{task.agent.name}]',
         )
 
-    command = _resolve_program(resolve_repository_files(task.repository, given))
-    # A program with a harness of its own has its variables, settings and sign-in here too: what
-    # keeps the settings of a repository from it is the same.
+    command = _resolve_program(resolve_repository_files(task.repository, configured))
+    # A program that has its own harness needs the same variables, settings and sign-in here, and
+    # the same protection from the settings of the repository.
     known = resolve_harness_row(ACP, command)
-    plain = _build_agent_launch(task, known)
+    agent_launch = _build_agent_launch(task, known)
 
     return msgspec.structs.replace(
-        plain,
+        agent_launch,
         argv=(*PROGRAM, *command),
         stdin=msgspec.json.encode(_build_session_config(task)),
-        env={**plain.env, **dict(known.acp_env if known else ())},
+        env={**agent_launch.env, **dict(known.acp_env if known else ())},
     )
 
 
@@ -108,41 +119,35 @@ def _build_agent_launch(task: AgentTask, known: HarnessRow | None) -> Launch:
         return _build_default_launch(task)
 
     if known.driver != ACP:
-        # The tools come with the session
-        by_session = msgspec.structs.replace(task.agent, mcp_tools=False)
-        return get_harness(known.kind).launch(msgspec.structs.replace(task, agent=by_session))
+        # The session offers the MCP tools.
+        agent = msgspec.structs.replace(task.agent, mcp_tools=False)
+        return get_harness(known.kind).launch(msgspec.structs.replace(task, agent=agent))
 
-    if found := next(
-        (name for name in known.repository_programs if (task.checkout / name).exists()), None
-    ):
-        raise ConfigError(
-            f"{known.program} would run the programs of this repository in {found}",
-            "use another agent here, or remove them from the branch that the work starts from",
-        )
+    for name in known.repository_programs:
+        if (task.checkout / name).exists():
+            raise ConfigError(
+                f"{known.program} would run the programs of this repository in {name}",
+                "use another agent here, or remove them from the branch that the work starts from",
+            )
 
     return build_launch(task, known, ())
 
 
 def _build_default_launch(task: AgentTask) -> Launch:
-    """Of a program that we know nothing about.
-
-    It has to reach its model, with what the person passes on.
-    """
+    """Build the launch of an unknown program: network access and the configured variables."""
     return Launch(
         argv=(), stdin=b"", network=True, env=build_run_env(task), pass_env=task.agent.env
     )
 
 
 def _resolve_program(command: tuple[str, ...]) -> tuple[str, ...]:
-    """With the program's whole path where it is on PATH.
+    """Replace the program by its full path, if it is on PATH.
 
-    The cage shows what lies around files that are named.
+    The sandbox makes the folders of the named files readable.
     """
     program, *arguments = command
-    return (
-        shutil.which(program, path=filter_search_path(os.environ.get("PATH", ""))) or program,
-        *arguments,
-    )
+    search_path = filter_search_path(os.environ.get("PATH", ""))
+    return (shutil.which(program, path=search_path) or program, *arguments)
 
 
 def _build_session_config(task: AgentTask) -> AcpSessionConfig:
@@ -164,10 +169,7 @@ def _build_session_config(task: AgentTask) -> AcpSessionConfig:
 
 
 class AcpOutputParser:
-    """The lines of our program.
-
-    The answer is the agent's last message; what it said before it is shown only.
-    """
+    """The parser of our client program's output. The agent's last message is the answer."""
 
     def __init__(self, first_output_timer: FirstOutputTimer) -> None:
         self._first_output_timer = first_output_timer
@@ -203,18 +205,14 @@ class AcpOutputParser:
                     kind=EventKind.FILE, path=line.path, removed=line.removed, failed=line.failed
                 )
             case AcpToolRun():
-                if line.is_command:
-                    kind = EventKind.COMMAND
-                else:
-                    kind = EventKind.TOOL
-
+                kind = EventKind.COMMAND if line.is_command else EventKind.TOOL
                 return AgentEvent(kind=kind, text=line.title, failed=line.failed)
             case AcpNotice():
                 return AgentEvent(kind=EventKind.NOTICE, text=line.text, path=line.path)
             case AcpUnreadableUpdate():
                 self._unreadable_updates += 1
                 self._lost_text = self._lost_text or line.is_text
-                return make_notice_event("an update of it could not be read", failed=True)
+                return make_notice_event("an update could not be read", failed=True)
             case AcpSessionEnd():
                 self._end = line
                 return AgentEvent(
@@ -235,13 +233,13 @@ class AcpOutputParser:
         return AgentEvent(kind=EventKind.TEXT, text=line.text, is_partial=True)
 
     def _update_usage(self, line: AcpUsage) -> AgentEvent:
-        """Tokens come with the end of the turn, the cost before it and then again."""
-        before = self._usage
+        """Update the usage: tokens arrive at the end of a turn, the cost also before it."""
+        previous = self._usage
         self._usage = Usage(
-            max(line.input_tokens, before.input_tokens),
-            max(line.cached_input_tokens, before.cached_input_tokens),
-            max(line.output_tokens, before.output_tokens),
-            before.cost_usd if line.cost_usd is None else line.cost_usd,
+            input_tokens=max(line.input_tokens, previous.input_tokens),
+            cached_input_tokens=max(line.cached_input_tokens, previous.cached_input_tokens),
+            output_tokens=max(line.output_tokens, previous.output_tokens),
+            cost_usd=previous.cost_usd if line.cost_usd is None else line.cost_usd,
         )
         return AgentEvent(EventKind.USAGE, usage=self._usage)
 
@@ -252,64 +250,59 @@ class AcpOutputParser:
         else:
             report = _build_report(self._end, finished)
 
+        remark = ""
+        if self._unreadable_updates == 1:
+            remark = "1 update could not be read"
+        elif self._unreadable_updates:
+            remark = f"{self._unreadable_updates} updates could not be read"
+
+        too_long = self._length > MAX_ANSWER_CHARS or finished.skipped_lines > 0
         return msgspec.structs.replace(
             report,
             answer="".join(self._parts),
             usage=self._usage,
-            truncated=self._length > MAX_ANSWER_CHARS
-            or finished.skipped_lines > 0
-            or self._lost_text,
-            remark=f"{self._unreadable_updates} update{'s' * (self._unreadable_updates > 1)} could not be read"
-            if self._unreadable_updates
-            else "",
+            truncated=too_long or self._lost_text,
+            remark=remark,
             blockers=tuple(self._blockers),
         )
 
 
-def _build_report(ended: AcpSessionEnd | None, finished: FinishedRun) -> AgentReport:
-    """What the end means.
+def _build_report(end: AcpSessionEnd | None, finished: FinishedRun) -> AgentReport:
+    """Interpret the end of the session.
 
-    Without its last line, and when time ran out, our program did not see an end.
+    After a time-out, and without its last line, our program did not see the end.
     """
     plain = build_plain_report(finished)
 
-    if (
-        finished.exceeded_limit
-        or finished.timed_out
-        or finished.signal is not None
-        or ended is None
-    ):
-        lost = plain.ending is Ending.COMPLETED
-        if lost:
-            return _make_failed_report("it ended without a word about how")
+    if finished.exceeded_limit or finished.timed_out or finished.signal is not None or end is None:
+        if plain.ending is Ending.COMPLETED:
+            return _make_failed_report("it ended without reporting how")
         return plain
 
-    if ended.how is AcpEndReason.END_TURN:
+    if end.how is AcpEndReason.END_TURN:
         return plain
     if finished.sigterm_sent:
         return _make_failed_report(describe_early_stop(finished))
 
-    return _build_failure_report(ended, finished)
+    return _build_failure_report(end, finished)
 
 
-# The name that JSON-RPC gives to every error of a peer (-32603): it says nothing about the cause.
+# JSON-RPC's name for every error of a peer (-32603): it says nothing about the cause.
 _RPC_INTERNAL_ERROR = "Internal error: "
 
 
-def _build_failure_report(ended: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
-    reason = ended.reason or _REASONS.get(ended.how, "it failed")
-    remedy = _REMEDIES.get(ended.how, "")
-    if ended.how in (AcpEndReason.SIGN_IN, AcpEndReason.NOT_STARTED):
+def _build_failure_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
+    reason = end.reason or _REASONS.get(end.how, "it failed")
+    remedy = _REMEDIES.get(end.how, "")
+    if end.how in (AcpEndReason.SIGN_IN, AcpEndReason.NOT_STARTED):
         return AgentReport(answer="", ending=Ending.NOT_RUNNABLE, reason=reason, remedy=remedy)
-    if ended.how is AcpEndReason.EXITED:
-        return _build_exit_report(ended, finished)
+    if end.how is AcpEndReason.EXITED:
+        return _build_exit_report(end, finished)
 
-    # The text of the error says whether another try may help
-    if ended.how is AcpEndReason.ERROR:
-        said = reason.removeprefix(_RPC_INTERNAL_ERROR)
-        meaning = interpret_error(
-            ReportedError(said), _REMEDIES[AcpEndReason.SIGN_IN], finished.ended_at_s
-        )
+    # The text of the error tells whether a retry may help.
+    if end.how is AcpEndReason.ERROR:
+        error = ReportedError(reason.removeprefix(_RPC_INTERNAL_ERROR))
+        meaning = interpret_error(error, _REMEDIES[AcpEndReason.SIGN_IN], finished.ended_at_s)
         return AgentReport(
             answer="",
             ending=meaning.ending,
@@ -321,21 +314,19 @@ def _build_failure_report(ended: AcpSessionEnd, finished: FinishedRun) -> AgentR
     return msgspec.structs.replace(_make_failed_report(reason), remedy=remedy)
 
 
-def _build_exit_report(ended: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
-    """An agent that exited is judged by its own exit status and what it wrote to stderr."""
-    status = ended.agent_status
+def _build_exit_report(end: AcpSessionEnd, finished: FinishedRun) -> AgentReport:
+    """Build the report of an agent that exited, by its own exit status and its stderr."""
+    status = end.agent_status
     if status == 0:
-        return _make_failed_report(f"{ended.reason}, with exit status 0")
+        return _make_failed_report(f"{end.reason}, with exit status 0")
 
     if status is not None and status < 0:
-        signal = -status
+        agent_run = msgspec.structs.replace(finished, exit_status=None, signal=-status)
     else:
-        signal = None
+        agent_run = msgspec.structs.replace(finished, exit_status=status, signal=None)
 
-    own = msgspec.structs.replace(finished, exit_status=None if signal else status, signal=signal)
-    report = build_plain_report(own)
-
-    return msgspec.structs.replace(report, reason=f"{ended.reason}: {report.reason}")
+    report = build_plain_report(agent_run)
+    return msgspec.structs.replace(report, reason=f"{end.reason}: {report.reason}")
 
 
 def _make_failed_report(reason: str) -> AgentReport:

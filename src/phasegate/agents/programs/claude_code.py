@@ -15,8 +15,8 @@ from phasegate.agents.stream.claude import ClaudeStreamParser
 from phasegate.agents.stream.state import StreamState
 from phasegate.core.agents.harnesses import HarnessRow
 
-# `user` alone: settings of the project could send the key elsewhere (`env`), or run commands of
-# their own (`hooks`).
+# Only `user` settings: project settings could send the key to another host (`env`) or run commands
+# (`hooks`).
 _ARGUMENTS = (
     *("-p", "--output-format", "stream-json", "--verbose"),
     *("--setting-sources", "user", "--strict-mcp-config", "--no-session-persistence"),
@@ -41,19 +41,17 @@ _ENV = {
     "DISABLE_ERROR_REPORTING": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "MCP_TOOL_TIMEOUT": str(TOOL_TIMEOUT_S * 1_000),
-    # Ten take three minutes, for a wrong key too
+    # The default of ten retries takes three minutes, even for a wrong key.
     "CLAUDE_CODE_MAX_RETRIES": "3",
 }
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    # The cage bounds what it can do; it does not take root for an answer unless it is told of a
-    # sandbox.
     permissions = _BYPASS_PERMISSIONS if task.sandboxed else _RESTRICTED_PERMISSIONS
+    env = _ENV
     if task.sandboxed:
+        # Without this variable it refuses to bypass permissions as root.
         env = {**_ENV, "IS_SANDBOX": "1"}
-    else:
-        env = _ENV
 
     tools = _MCP_ARGUMENTS if task.has_mcp_tools else ()
     arguments = (*_ARGUMENTS, *tools, *model_option(task, "--model"), *permissions)

@@ -29,30 +29,29 @@ from phasegate.agents.stream.state import StreamParser, StreamState
 from phasegate.agents.stream.tool_use import make_file_event, make_notice_event, make_result_events
 from phasegate.core.agents.harnesses import HarnessRow
 
-# Its own configuration is not read: the project's would need its trust, and the job's home has
-# none.
+# Its own configuration is not read: that of the project is read only in trusted folders, and the
+# job's HOME has no list of them.
 _ARGUMENTS = (
-    *(
-        "exec",
-        "--json",
-        "--color",
-        "never",
-        "--ephemeral",
-        "--ignore-user-config",
-        "--ignore-rules",
-    ),
-    *("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false"),
+    "exec",
+    "--json",
+    *("--color", "never"),
+    "--ephemeral",
+    "--ignore-user-config",
+    "--ignore-rules",
+    *("-c", "check_for_update_on_startup=false"),
+    *("-c", "analytics.enabled=false"),
     "--skip-git-repo-check",
 )
 _MCP_SERVER = (
     f'mcp_servers.phasegate={{command="{MCP_SERVER_COMMAND[0]}",args=["{MCP_SERVER_COMMAND[1]}"],'
-    f'startup_timeout_sec=60,tool_timeout_sec={TOOL_TIMEOUT_S},default_tools_approval_mode="approve"}}'
+    f"startup_timeout_sec=60,tool_timeout_sec={TOOL_TIMEOUT_S},"
+    'default_tools_approval_mode="approve"}'
 )
 _BYPASS_SANDBOX = ("--dangerously-bypass-approvals-and-sandbox",)
 _OWN_SANDBOX = ("--sandbox", "workspace-write")
-# It waits as long as a rate limit lasts, hours maybe: we wait better
+# It waits until a rate limit ends, perhaps for hours. We stop it instead and reschedule the job.
 MAX_RETRY_WAIT_S = 30.0
-# Without a network it would go on for ever
+# Without a network it would reconnect for ever.
 _MAX_RECONNECTS = 25
 
 
@@ -138,14 +137,14 @@ class _CodexParser(StreamParser):
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.parse_line(_LINE_READER, text):
             case None:
-                # Of another kind, or no line of the protocol
+                # another type, or not a line of the protocol
                 return ()
             case _CodexItemStarted(item) if item.type == "command_execution":
                 return self._mark_progress(AgentEvent(EventKind.COMMAND, item.command))
             case _CodexItemStarted():
                 return self._mark_progress()
             case _CodexTurnStarted():
-                # By the program: its model has not been asked yet
+                # Sent by the program itself: its model has not been called yet.
                 self._state.completed = False
                 return ()
             case _CodexItemCompleted(item):
@@ -200,10 +199,11 @@ class _CodexParser(StreamParser):
                 )
 
     def _handle_error(self, message: str) -> Iterable[AgentEvent]:
-        """`error` is not the end: "Reconnecting... 2/5" comes this way too."""
-        trouble = self._state.retry_error = ReportedError(message)
+        """Handle an `error`, which is not the end: "Reconnecting... 2/5" is one too."""
+        error = ReportedError(message)
+        self._state.retry_error = error
         self._reconnects += 1
-        if interpret_error(trouble, "", 0.0).ending is Ending.RATE_LIMITED:
+        if interpret_error(error, "", 0.0).ending is Ending.RATE_LIMITED:
             self._state.stop_if_no_progress(MAX_RETRY_WAIT_S)
         if self._reconnects > _MAX_RECONNECTS:
             self._state.stop()
@@ -213,9 +213,9 @@ class _CodexParser(StreamParser):
     def _handle_turn_end(self, tokens: _CodexTokens | None) -> Iterator[AgentEvent]:
         if tokens is not None:
             self._state.usage = Usage(
-                to_token_count(tokens.input_tokens),
-                to_token_count(tokens.cached_input_tokens),
-                to_token_count(tokens.output_tokens),
+                input_tokens=to_token_count(tokens.input_tokens),
+                cached_input_tokens=to_token_count(tokens.cached_input_tokens),
+                output_tokens=to_token_count(tokens.output_tokens),
             )
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
 

@@ -1,4 +1,4 @@
-"""`command`: any program that takes the task envelope on stdin and answers on stdout."""
+"""`command`: any program that reads the task envelope from stdin and answers on stdout."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from phasegate.errors import ConfigError
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    """Starts the configured command line.
-
-    Relative paths of files in it are those of the repository.
-    """
+    """Launch the configured command; its relative paths are relative to the repository."""
     if not task.agent.command:
         raise ConfigError(
             f"agent {task.agent.name!r} has no command",
@@ -26,7 +23,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     return Launch(
         argv=resolve_repository_files(task.repository, task.agent.command),
         stdin=task.envelope.to_json(),
-        # It may have to reach a model
+        # It may have to call a model.
         network=True,
         env=build_run_env(task),
         pass_env=task.agent.env,
@@ -38,9 +35,9 @@ def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
 
 
 def build_run_env(task: AgentTask) -> dict[str, str]:
-    """The variables of every run, and which round of which phase this is.
+    """Return the variables of every run, including phase and round.
 
-    The envelope has no field for it.
+    The envelope has no fields for these.
     """
     return {
         **build_envelope_env(task.envelope, task.prompt_xml),
@@ -51,9 +48,9 @@ def build_run_env(task: AgentTask) -> dict[str, str]:
 
 
 def resolve_repository_files(repository: Path, command: Sequence[str]) -> tuple[str, ...]:
-    """`./agent.sh` and `tools/agent.py` mean the person's own files.
+    """Resolve `./agent.sh` and `tools/agent.py` against the user's repository.
 
-    Agents had those in the checkout in hand.
+    The files of the same names in the checkout may have been changed by agents.
     """
     program, *arguments = command
     if "/" in program:
@@ -68,5 +65,5 @@ def _resolve_repository_file(repository: Path, argument: str) -> str:
             return str(path)
         return argument
     except OSError:
-        # Too long to be a name
+        # It is too long to be a file name.
         return argument

@@ -1,4 +1,4 @@
-"""`cursor`: the Cursor agent, headless. From its documentation: it could not be run here."""
+"""`cursor`: the Cursor agent, headless. Written from its documentation; not tested with it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _CursorParser(ClaudeStreamParser):
         ]
 
     def _parse_claude_line(self, text: str) -> Iterable[AgentEvent]:
-        """Its result is its end: it is known to stay on after it, so it is told to go."""
+        """Parse a line and stop the program after its result: it is known not to exit then."""
         events = [*super().parse_line(text)]
         if any(event.kind is EventKind.END for event in events):
             self._state.stop()

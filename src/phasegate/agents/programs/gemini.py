@@ -40,69 +40,55 @@ from phasegate.agents.stream.tool_use import (
 )
 from phasegate.core.agents.harnesses import HarnessRow
 
-# It works in trusted folders only, and there it takes unset variables from `.gemini/.env`: so those
-# that lead somewhere are set, if only to nothing.
+# It works in trusted folders only, where it reads unset variables from `.gemini/.env`. So all
+# variables that choose a host, a key or a program are set, to an empty value if necessary.
 _BLANKED_VARIABLES = (
     *PROXY_VARIABLES,
-    *(
-        "GEMINI_API_KEY",
-        "GOOGLE_API_KEY",
-        "GOOGLE_GENAI_USE_VERTEXAI",
-        "GOOGLE_GENAI_USE_GCA",
-        "GOOGLE_CLOUD_PROJECT",
-    ),
-    *(
-        "GOOGLE_CLOUD_LOCATION",
-        "GOOGLE_GEMINI_BASE_URL",
-        "GOOGLE_VERTEX_BASE_URL",
-        "CODE_ASSIST_ENDPOINT",
-    ),
-    *(
-        "CODE_ASSIST_API_VERSION",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "GOOGLE_CLOUD_ACCESS_TOKEN",
-        "CLOUDSDK_CONFIG",
-    ),
-    *(
-        "GOOGLE_CLOUD_UNIVERSE_DOMAIN",
-        "GOOGLE_CLOUD_QUOTA_PROJECT",
-        "GCE_METADATA_HOST",
-        "GCE_METADATA_IP",
-    ),
-    *(
-        "GEMINI_CLI_CUSTOM_HEADERS",
-        "GEMINI_SANDBOX",
-        "GEMINI_SANDBOX_PROXY_COMMAND",
-        "GEMINI_SYSTEM_MD",
-    ),
-    *(
-        "GEMINI_TELEMETRY_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "grpc_proxy",
-        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
-    ),
-    *(
-        "NODE_OPTIONS",
-        "NODE_EXTRA_CA_CERTS",
-        "CLOUD_SHELL",
-        "GEMINI_CLI_HOME",
-        "GEMINI_CLI_SYSTEM_DEFAULTS_PATH",
-    ),
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "GOOGLE_GENAI_USE_VERTEXAI",
+    "GOOGLE_GENAI_USE_GCA",
+    "GOOGLE_CLOUD_PROJECT",
+    "GOOGLE_CLOUD_LOCATION",
+    "GOOGLE_GEMINI_BASE_URL",
+    "GOOGLE_VERTEX_BASE_URL",
+    "CODE_ASSIST_ENDPOINT",
+    "CODE_ASSIST_API_VERSION",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CLOUD_ACCESS_TOKEN",
+    "CLOUDSDK_CONFIG",
+    "GOOGLE_CLOUD_UNIVERSE_DOMAIN",
+    "GOOGLE_CLOUD_QUOTA_PROJECT",
+    "GCE_METADATA_HOST",
+    "GCE_METADATA_IP",
+    "GEMINI_CLI_CUSTOM_HEADERS",
+    "GEMINI_SANDBOX",
+    "GEMINI_SANDBOX_PROXY_COMMAND",
+    "GEMINI_SYSTEM_MD",
+    "GEMINI_TELEMETRY_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "grpc_proxy",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "NODE_OPTIONS",
+    "NODE_EXTRA_CA_CERTS",
+    "CLOUD_SHELL",
+    "GEMINI_CLI_HOME",
+    "GEMINI_CLI_SYSTEM_DEFAULTS_PATH",
 )
 _ENV = {
     "GEMINI_CLI_TRUST_WORKSPACE": "true",
-    # One process: signals to it arrive
+    # Keep it in one process, so that signals reach it.
     "GEMINI_CLI_NO_RELAUNCH": "true",
     "GEMINI_TELEMETRY_ENABLED": "false",
     "NODE_TLS_REJECT_UNAUTHORIZED": "1",
 }
-# As settings of the system: those of the project go before those of a person, and may name commands
-# to be run.
+# These are written as system settings, because project settings override user settings and may
+# contain commands to run.
 _SETTINGS_FILE = ".gemini/system.json"
 _SETTINGS = {
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False, "maxAttempts": 3},
     "advanced": {"ignoreLocalEnv": True},
-    # For names behind an `@` in a prompt
+    # Do not search for file names after an `@` in a prompt.
     "context": {"fileFiltering": {"enableRecursiveFileSearch": False}},
     "privacy": {"usageStatisticsEnabled": False},
     "telemetry": {"enabled": False},
@@ -121,41 +107,30 @@ _LOOP_MESSAGE = "Loop detected"
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    if task.sandboxed:
-        permissions = "yolo"
-    else:
-        permissions = "auto_edit"
-
-    # Only a server of this name may run: ours or none, and a project cannot guess it and have one.
-    name = f"phasegate-{task.envelope.job_id}"
-    servers = ("--allowed-mcp-server-names", name)
+    # Only an MCP server of this name may run. A project cannot guess the name to add its own.
+    server_name = f"phasegate-{task.envelope.job_id}"
+    settings = {**_SETTINGS, **_select_auth(os.environ)}
     if task.has_mcp_tools:
-        tools = {"mcpServers": {name: _MCP_SERVER}}
-    else:
-        tools = {}
+        settings["mcpServers"] = {server_name: _MCP_SERVER}
 
     arguments = (
-        "-o",
-        "stream-json",
-        *servers,
-        "--approval-mode",
-        permissions,
+        *("-o", "stream-json"),
+        *("--allowed-mcp-server-names", server_name),
+        *("--approval-mode", "yolo" if task.sandboxed else "auto_edit"),
         *model_option(task, "-m"),
     )
 
-    plain = build_launch(
+    base_launch = build_launch(
         task,
         row,
         arguments,
         env=_ENV,
-        home_files={
-            _SETTINGS_FILE: encode_settings({**_SETTINGS, **_select_auth(os.environ), **tools})
-        },
+        home_files={_SETTINGS_FILE: encode_settings(settings)},
         stdin=escape_mentions(task),
     )
 
     return msgspec.structs.replace(
-        plain,
+        base_launch,
         default_env=dict.fromkeys(_BLANKED_VARIABLES, ""),
         home_path_variables={"GEMINI_CLI_SYSTEM_SETTINGS_PATH": _SETTINGS_FILE},
     )
@@ -166,19 +141,18 @@ def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
 
 
 def _select_auth(environment: Mapping[str, str]) -> dict[str, object]:
-    """Which of its sign-ins to use.
+    """Select its sign-in method.
 
-    Left to itself it refuses a key together with a base URL, and knows no OAuth.
+    Its own choice refuses a key together with a base URL, and never uses OAuth.
     """
     if environment.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
         kind = "vertex-ai"
     elif environment.get("GEMINI_API_KEY"):
         kind = "gemini-api-key"
+    elif environment.get("GOOGLE_API_KEY"):
+        kind = "vertex-ai"
     else:
-        if environment.get("GOOGLE_API_KEY"):
-            kind = "vertex-ai"
-        else:
-            kind = "oauth-personal"
+        kind = "oauth-personal"
 
     return {"security": {"auth": {"selectedType": kind}}}
 
@@ -216,7 +190,7 @@ class _GeminiStats(msgspec.Struct, frozen=True):
 
 class _GeminiResult(msgspec.Struct, frozen=True, tag="result"):
     status: str = ""
-    # Whatever it is: it did not go well
+    # any value means failure
     error: object = None
     stats: _GeminiStats | None = None
 
@@ -226,7 +200,7 @@ _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("message",))
 
 
 class _GeminiParser(StreamParser):
-    # No sign-in, no sandbox, wrong settings, a folder that it does not trust
+    # no sign-in, no sandbox, invalid settings, an untrusted folder
     config_error_statuses = (41, 44, 52, 55)
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
@@ -236,7 +210,7 @@ class _GeminiParser(StreamParser):
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.parse_line(_LINE_READER, text):
             case None:
-                # Of another kind, or no line of the protocol
+                # another type, or not a line of the protocol
                 return ()
             case _GeminiMessage("assistant", content):
                 self._state.add_text(content)
@@ -263,33 +237,32 @@ class _GeminiParser(StreamParser):
         return ()
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
-        if not self._state.completed and (tries := _RETRY_LINE.findall(finished.stderr[-16_000:])):
-            # Its retries are told on stderr alone
-            self._state.retry_error = ReportedError(tries[-1])
+        # It reports retries on stderr only.
+        retries = _RETRY_LINE.findall(finished.stderr[-16_000:])
+        if retries and not self._state.completed:
+            self._state.retry_error = ReportedError(retries[-1])
         return super().build_report(finished)
 
     def _handle_result(self, result: _GeminiResult) -> Iterator[AgentEvent]:
         if result.stats is not None:
             stats = result.stats
             self._state.usage = Usage(
-                to_token_count(stats.input_tokens),
-                to_token_count(stats.cached),
-                to_token_count(stats.output_tokens),
+                input_tokens=to_token_count(stats.input_tokens),
+                cached_input_tokens=to_token_count(stats.cached),
+                output_tokens=to_token_count(stats.output_tokens),
             )
             yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
 
         self._state.mark_progress()
-        # It calls that a success
+        # It reports a detected loop as success.
         looped = self._last_error.startswith(_LOOP_MESSAGE)
         self._state.completed = result.status == "success" and result.error is None and not looped
 
         if not self._state.completed:
-            if isinstance(result.error, dict):
-                error = result.error.get("message")
-            else:
-                error = None
+            message = result.error.get("message") if isinstance(result.error, dict) else None
+            if not isinstance(message, str) or not message:
+                message = self._last_error or "its result is an error"
 
-            said = error if isinstance(error, str) else ""
-            self._state.error = ReportedError(said or self._last_error or "its result is an error")
+            self._state.error = ReportedError(message)
 
         yield AgentEvent(EventKind.END, failed=not self._state.completed)

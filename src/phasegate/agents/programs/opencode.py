@@ -38,9 +38,9 @@ from phasegate.core.agents.harnesses import HarnessRow
 from phasegate.errors import ConfigError
 
 _ENV = {
-    # `opencode.json` of the project could send the key elsewhere
+    # The project's `opencode.json` could send the key to another host.
     "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
-    # No plugins: those of the project's `.opencode` are programs
+    # No plugins: those in the project's `.opencode` are programs.
     "OPENCODE_PURE": "1",
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
@@ -64,24 +64,20 @@ _ERRORS_ON_STDERR = ("--print-logs", "--log-level", "ERROR")
 _STREAM_ERROR = 'message="stream error"'
 _MAIN_MODEL = " small=false "
 _CAUSE = 'error.error="'
-# It waits as long as a rate limit lasts, hours maybe: we wait better
+# It waits until a rate limit ends, perhaps for hours. We stop it instead and reschedule the job.
 MAX_RETRY_WAIT_S = 120.0
 MAX_LOG_LINE_CHARS = 4_000
-# A model whose stream is cut is asked again and again, without end
+# If the stream of its model is cut, it repeats the request without end.
 _MAX_EMPTY_STEPS = 5
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
     _refuse_plugins(task.checkout)
     arguments = ("run", "--format", "json", "--auto", *_ERRORS_ON_STDERR, *model_option(task, "-m"))
-    if task.sandboxed:
-        env = _ENV
-    else:
-        env = {**_ENV, **_NO_SHELL}
+    env = _ENV if task.sandboxed else {**_ENV, **_NO_SHELL}
+    home_files = _MCP_SETTINGS if task.has_mcp_tools else None
 
-    return build_launch(
-        task, row, arguments, env=env, home_files=_MCP_SETTINGS if task.has_mcp_tools else None
-    )
+    return build_launch(task, row, arguments, env=env, home_files=home_files)
 
 
 def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
@@ -89,24 +85,22 @@ def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
 
 
 def _refuse_plugins(checkout: Path) -> None:
-    """Plugins of a project are programs that start together with it and see its key, and no switch
-    keeps them out.
-    """
-    folders = [
-        path for name in ("plugin", "plugins") if (path := checkout / ".opencode" / name).exists()
-    ]
-    names = [
-        f"{folder}opencode.{kind}" for folder in ("", ".opencode/") for kind in ("json", "jsonc")
-    ]
-    settings = [
-        path
-        for name in names
-        if (path := checkout / name).is_file() and b"plugin" in path.read_bytes()
-    ]
+    """Refuse repositories with OpenCode plugins.
 
-    if found := [*folders, *settings]:
+    They are programs that start with OpenCode and can read its key, and no option disables them.
+    """
+    folder = checkout / ".opencode"
+    plugins = [path for path in (folder / "plugin", folder / "plugins") if path.exists()]
+    for settings_folder in (checkout, folder):
+        for name in ("opencode.json", "opencode.jsonc"):
+            path = settings_folder / name
+            if path.is_file() and b"plugin" in path.read_bytes():
+                plugins.append(path)
+
+    if plugins:
+        first = plugins[0].relative_to(checkout)
         raise ConfigError(
-            f"opencode would run the plugins of this repository: {found[0].relative_to(checkout)}",
+            f"opencode would run the plugins of this repository: {first}",
             "use another agent here, or remove them from the branch that the work starts from",
         )
 
@@ -180,9 +174,9 @@ _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("text",))
 
 
 class _OpenCodeParser(StreamParser):
-    """There is no final event.
+    """The parser of OpenCode's stream, which has no final event.
 
-    The end is good when the last step ended with `stop` and nothing came after it.
+    The run is completed if the last step ended with `stop` and no event followed.
     """
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
@@ -193,10 +187,10 @@ class _OpenCodeParser(StreamParser):
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.parse_line(_LINE_READER, text):
             case None:
-                # Of another kind, or no line of the protocol
+                # another type, or not a line of the protocol
                 return ()
             case _OpenCodeStepStart():
-                # No sign of the model: each new try begins with one
+                # Not a progress: each retry begins with one.
                 self._state.completed = False
                 self._state.end_message()
                 return ()
@@ -206,33 +200,31 @@ class _OpenCodeParser(StreamParser):
             case _OpenCodeToolUse(part):
                 self._state.mark_progress()
                 failed = part.state.status == "error"
-                used = make_tool_event(part.tool, part.state.input, self._checkout, failed=failed)
-                return (used, *make_result_events(part.state.output, failed=failed))
+                call = make_tool_event(part.tool, part.state.input, self._checkout, failed=failed)
+                return (call, *make_result_events(part.state.output, failed=failed))
             case _OpenCodeStepFinish(part):
                 return self._handle_step_finish(part)
             case _OpenCodeError(error):
                 return self._handle_error(error)
 
     def parse_stderr_line(self, text: str) -> Iterable[AgentEvent]:
-        """That it tries again, and why, stands in its log alone."""
+        """Parse a line of its log, the only place where it reports retries and their cause."""
         line, _, cause = text[:MAX_LOG_LINE_CHARS].partition(_CAUSE)
-        # Titles are asked for besides
+        # Requests to the small model, which writes titles, do not count.
         if not cause or _STREAM_ERROR not in line or _MAIN_MODEL not in line:
             return ()
 
-        self._state.retry_error = ReportedError(
-            f"temporarily no answer from its model: {cause.partition(chr(34))[0]}"
-        )
+        message = cause.partition('"')[0]
+        self._state.retry_error = ReportedError(f"temporarily no answer from its model: {message}")
         self._state.stop_if_no_progress(MAX_RETRY_WAIT_S)
 
         return (make_notice_event(cause, failed=True),)
 
     def build_report(self, finished: FinishedRun) -> AgentReport:
-        trouble = self._state.error
-        if trouble is not None and self._retry_after.isdigit():
-            self._state.error = trouble._replace(
-                retry_at_s=finished.ended_at_s + int(self._retry_after[:7])
-            )
+        error = self._state.error
+        if error is not None and self._retry_after.isdigit():
+            retry_at_s = finished.ended_at_s + int(self._retry_after[:7])
+            self._state.error = error._replace(retry_at_s=retry_at_s)
         return super().build_report(finished)
 
     def _handle_step_finish(self, part: _OpenCodeStepPart) -> Iterator[AgentEvent]:
@@ -241,13 +233,13 @@ class _OpenCodeParser(StreamParser):
         yield AgentEvent(EventKind.USAGE, usage=self._state.usage)
         self._state.completed = part.reason == "stop"
         if part.reason == "unknown":
-            self._empty_steps = self._empty_steps + 1
+            self._empty_steps += 1
         else:
             self._empty_steps = 0
 
         if self._empty_steps >= _MAX_EMPTY_STEPS:
             self._state.retry_error = ReportedError(
-                "the model's stream ended before its end, again and again"
+                "the model's stream ended before its end, repeatedly"
             )
             self._state.stop()
 
@@ -255,17 +247,18 @@ class _OpenCodeParser(StreamParser):
             yield AgentEvent(EventKind.END)
 
     def _add_usage(self, part: _OpenCodeStepPart) -> Usage:
-        """Steps count for themselves, so they are added up."""
-        before = self._state.usage or Usage(cost_usd=0.0)
+        """Add the usage of a step to the total; each step reports only its own."""
+        total = self._state.usage or Usage(cost_usd=0.0)
         tokens = part.tokens
+        cache_read = to_token_count(tokens.cache.read)
+        input_tokens = to_token_count(tokens.input) + to_token_count(tokens.cache.write)
+        output_tokens = to_token_count(tokens.output) + to_token_count(tokens.reasoning)
+
         return Usage(
-            before.input_tokens
-            + to_token_count(tokens.input)
-            + to_token_count(tokens.cache.read)
-            + to_token_count(tokens.cache.write),
-            before.cached_input_tokens + to_token_count(tokens.cache.read),
-            before.output_tokens + to_token_count(tokens.output) + to_token_count(tokens.reasoning),
-            (before.cost_usd or 0.0) + (part.cost or 0.0),
+            input_tokens=total.input_tokens + input_tokens + cache_read,
+            cached_input_tokens=total.cached_input_tokens + cache_read,
+            output_tokens=total.output_tokens + output_tokens,
+            cost_usd=(total.cost_usd or 0.0) + (part.cost or 0.0),
         )
 
     def _handle_error(self, error: _OpenCodeErrorBody) -> Iterable[AgentEvent]:

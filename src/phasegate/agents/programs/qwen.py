@@ -18,7 +18,7 @@ from phasegate.agents.stream.claude import ClaudeStreamParser
 from phasegate.agents.stream.state import StreamState
 from phasegate.core.agents.harnesses import HarnessRow
 
-# `--bare` alone keeps the project's `.env`, `.qwen/.env` and `.qwen/settings.json` out.
+# Only `--bare` makes it ignore the project's `.env`, `.qwen/.env` and `.qwen/settings.json`.
 _ARGUMENTS = ("-o", "stream-json", "--bare", "--chat-recording", "false")
 _SETTINGS = {
     "general": {"enableAutoUpdate": False},
@@ -37,8 +37,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
         (*_ARGUMENTS, *account, *model_option(task, "-m"), *permissions),
         env={"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"},
         home_files={".qwen/settings.json": encode_settings(_SETTINGS)},
-        # It reads what is named behind an `@`, and puts blanks before each of them, those of a diff
-        # too.
+        # It reads the file after each `@`, and inserts blanks before every `@`, even in a diff.
         stdin=task.prompt_xml.read_bytes().replace(b"@", ESCAPED_AT),
     )
 
@@ -56,11 +55,10 @@ class _QwenParser(ClaudeStreamParser):
         return super().build_report(finished)
 
     def _add_retry_details(self, error: ReportedError, finished: FinishedRun) -> ReportedError:
-        """What it waits for stands on stderr alone; how long, in the stream."""
+        """Add the cause of a retry, reported on stderr only, and the wait from the stream."""
         errors = _API_ERROR.findall(finished.stderr[-16_000:])
+        message = errors[-1] if errors else error.message
         if self.announced_wait_s is None:
-            retry_at_s = None
-        else:
-            retry_at_s = finished.ended_at_s + self.announced_wait_s
+            return ReportedError(message)
 
-        return ReportedError(errors[-1] if errors else error.message, retry_at_s=retry_at_s)
+        return ReportedError(message, retry_at_s=finished.ended_at_s + self.announced_wait_s)

@@ -1,4 +1,4 @@
-"""`scripted`: the agent that ships with the product, needs no model, and plays a scenario file."""
+"""`scripted`: the shipped agent that plays a scenario file and needs no model."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ PROGRAM = (sys.executable, "-P", "-m", "phasegate.agents.scripted.program")
 
 
 def launch(row: HarnessRow, task: AgentTask) -> Launch:
-    """Runs our own program on the configured scenario.
-
-    A wrong scenario is found before anything is started.
-    """
+    """Launch the scripted agent; an invalid scenario is reported before anything is started."""
     scenario = _get_scenario_path(task)
     load_scenario(scenario)
     return Launch(
@@ -51,14 +48,14 @@ def _build_report(finished: FinishedRun) -> AgentReport:
         return AgentReport(
             answer=finished.stdout,
             ending=Ending.NOT_RUNNABLE,
-            reason=lines[0] if lines else "its scenario is wrong",
+            reason=lines[0] if lines else "its scenario is invalid",
         )
 
     return build_plain_report(finished)
 
 
 def _get_scenario_path(task: AgentTask) -> Path:
-    """`scenario = "file"`; `command = ["file"]` means the same, for those who know only that key."""
+    """Return the path of `scenario = "file"`, or of `command = ["file"]`, which also works."""
     name = task.agent.scenario or next(iter(task.agent.command), "")
 
     if not name:

@@ -1,10 +1,8 @@
-"""An agent's way to its provider, where a job has a network of its own.
+"""Give a job with an isolated network access to its model provider, without the real key.
 
-A broker, and a dummy in the place of the key.
-
-A program that takes the address of its model from us is sent to the broker without encryption, and
-the broker puts the key in. Other programs go through it by `CONNECT`: what they send is theirs, and
-so is the key.
+If a program's model address can be configured, it gets the address of the egress proxy and a
+placeholder key. It calls the proxy without encryption, and the proxy inserts the real key. Other
+programs use `CONNECT`: their traffic is encrypted, so they get the real key.
 """
 
 from __future__ import annotations
@@ -26,110 +24,90 @@ _ENDPOINT_VARIABLE = re.compile(r"URL|ENDPOINT|CONFIG_CONTENT", re.I)
 
 
 class EgressPolicy(NamedTuple):
-    """What is known of an agent's way out."""
+    """The hosts and variables that decide an agent's network access."""
 
     row: HarnessRow
-    # That the person allows
+    # allowed in the configuration
     hosts: tuple[str, ...]
     pass_env: tuple[str, ...]
 
     @property
     def has_known_hosts(self) -> bool:
-        """Whether it is known what it has to reach.
-
-        `*` is a person's word that it may reach everything.
-        """
+        """Whether the needed hosts are known; `*` in the configuration allows every host."""
         return ANY_HOST not in self.hosts and bool(self.hosts or self.row.hosts)
 
 
 def add_egress_proxy(
     request: JobRequest, policy: EgressPolicy, on_attempt: Callable[[ConnectionAttempt], None]
 ) -> tuple[JobRequest, EgressProxy]:
-    """The request of a job whose only way out is a broker, and that broker."""
+    """Restrict a job's network access to a new egress proxy; return the request and the proxy."""
     env = dict(request.env)
     row = policy.row
     variable, address, key = row.base_url
-    own_address = (
-        any(_ORIGIN.search(env.get(name, "")) for name in row.variables)
-        or _find_origins(request.argv) != []
+    has_own_address = bool(_find_origins(request.argv)) or any(
+        _ORIGIN.search(env.get(name, "")) for name in row.variables
     )
-    if variable and not own_address and env.get(key):
+    if variable and not has_own_address and env.get(key):
         env[variable] = address
 
     names = [
         name for name in policy.pass_env if name not in (*PROXY_VARIABLES, *CERTIFICATE_VARIABLES)
     ]
-    leading = [
+    endpoint_names = [
         name
         for name in (*names, variable)
         if name in row.variables or _ENDPOINT_VARIABLE.search(name)
     ]
-    routes = [
-        *dict.fromkeys(_find_origins([*(env.get(name, "") for name in leading), *request.argv]))
-    ]
-    dummies = _make_dummy_keys(env, _find_key_variables(env, row, names, request.argv))
-    swap = {
-        **dummies,
-        **{route: f"{EGRESS_PROXY_URL}/~{number}" for number, route in enumerate(routes)},
-    }
-    env = {
-        name: _replace_all(value, swap if name in leading else dummies)
-        for name, value in env.items()
-    }
+    endpoints = [env.get(name, "") for name in endpoint_names]
+    routes = _find_origins([*endpoints, *request.argv])
+
+    key_names = _find_key_variables(env, row, names, request.argv)
+    placeholders = _make_placeholder_keys(env, key_names)
+    replacements = dict(placeholders)
+    for number, route in enumerate(routes):
+        replacements[route] = f"{EGRESS_PROXY_URL}/~{number}"
+
+    for name, value in env.items():
+        env[name] = _replace_all(value, replacements if name in endpoint_names else placeholders)
+
     env |= EGRESS_PROXY_ENV
-    if own_address:
-        hosts = policy.hosts
-    else:
-        hosts = (*row.hosts, *policy.hosts)
+    argv = tuple(_replace_all(word, replacements) for word in request.argv)
+    hosts = policy.hosts if has_own_address else (*row.hosts, *policy.hosts)
+    real_keys = {placeholder: real for real, placeholder in placeholders.items()}
+    proxy = EgressProxy(hosts, routes, real_keys, on_attempt)
 
-    broker = EgressProxy(
-        hosts, routes, {dummy: real for real, dummy in dummies.items()}, on_attempt
-    )
-    argv = tuple(_replace_all(word, swap) for word in request.argv)
-
-    return request._replace(env=env, argv=argv, egress_proxy=broker), broker
+    return request._replace(env=env, argv=argv, egress_proxy=proxy), proxy
 
 
 def _find_origins(texts: Iterable[str]) -> list[str]:
-    """The addresses in these texts; the longest first, for one may begin another."""
-    return sorted(
-        {found for text in texts for found in _ORIGIN.findall(text)}, key=len, reverse=True
-    )
+    """Return the addresses in these texts, longest first, since one may be a prefix of another."""
+    origins = {origin for text in texts for origin in _ORIGIN.findall(text)}
+    return sorted(origins, key=len, reverse=True)
 
 
 def _find_key_variables(
     env: Mapping[str, str], row: HarnessRow, names: Sequence[str], argv: Sequence[str]
 ) -> list[str]:
-    """The variables whose keys go to an address that is set, and so through the broker.
+    """Return the variables whose keys are sent to a configured address, and so through the proxy.
 
-    `MODEL_API_KEY` goes where `MODEL_BASE_URL` says. A configuration holds its address and its key
-    together.
+    `MODEL_API_KEY` is sent to `MODEL_BASE_URL`. A configuration in a variable contains both its
+    address and its key.
     """
-    leading = [name for name in {*names, row.base_url[0]} if _ORIGIN.search(env.get(name, ""))]
-    beginnings = tuple(name.partition("BASE_URL")[0] for name in leading if "_BASE_URL" in name)
-    if row.base_url[0] in leading:
-        of_program = row.key_variables
-    else:
-        of_program = ()
-
-    if _find_origins(argv):
-        command = " ".join(argv)
-    else:
-        command = ""
-
-    return [
-        *of_program,
-        *leading,
-        *(name for name in names if name.startswith(beginnings) or name in command),
+    address_names = [
+        name for name in {*names, row.base_url[0]} if _ORIGIN.search(env.get(name, ""))
     ]
+    prefixes = tuple(name.partition("BASE_URL")[0] for name in address_names if "_BASE_URL" in name)
+    program_keys = row.key_variables if row.base_url[0] in address_names else ()
+    command = " ".join(argv) if _find_origins(argv) else ""
+    related = [name for name in names if name.startswith(prefixes) or name in command]
+
+    return [*program_keys, *address_names, *related]
 
 
-def _make_dummy_keys(env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    real = (secret.decode("utf-8", "surrogateescape") for secret in find_env_secrets(env, names))
-    return {
-        value: f"{value[:3]}-dummy-{secrets.token_hex(12)}"
-        for value in sorted(real, key=len, reverse=True)
-    }
+def _make_placeholder_keys(env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    keys = [secret.decode("utf-8", "surrogateescape") for secret in find_env_secrets(env, names)]
+    keys.sort(key=len, reverse=True)
+    return {key: f"{key[:3]}-dummy-{secrets.token_hex(12)}" for key in keys}
 
 
 def _replace_all(text: str, replacements: Mapping[str, str]) -> str:

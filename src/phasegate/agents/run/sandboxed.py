@@ -1,4 +1,4 @@
-"""A launch as a job of the cage, and the end of that job as the harness reads it."""
+"""Run a launch as a sandboxed job, and pass its output and its end to the harness."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class AgentRun(NamedTuple):
-    """A run that is over: what the agent brought, and how its process ended."""
+    """An ended run: the agent's report, and how its process ended."""
 
     report: AgentReport
     finished: FinishedRun
@@ -60,44 +60,42 @@ def build_job_request(
     tools: Sequence[Path] = (),
     limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
 ) -> JobRequest:
-    """What to ask of the cage.
+    """Build the job request of a launch and install its commands in the job's `folder`.
 
-    `folder` is the job's own; the commands of the spool are put into it, first on PATH.
-
-    The agent can read what its envelope names and the answers of the spool, and write to its
-    checkout and requests. Of our own environment it has what its harness names; the values that are
-    secret are taken out of what it prints. `tools` are programs in the checkout that are to be on
-    PATH.
+    The agent can read the files of its envelope and the answers of the spool, and write to its
+    checkout and to the spool's requests. It gets the variables that its harness lists; secret
+    values are redacted from its output. `tools` are programs in the checkout to add to PATH.
     """
-    programs = folder / "bin"
-    own_tools = folder / "tools"
-    install_commands(programs, spool.folder)
-    _write_home_files(launch, folder / "home")
-    own = {name: str(folder / "home" / path) for name, path in launch.home_path_variables.items()}
-    env = {**launch.default_env, **build_environment(launch.pass_env, {**launch.env, **own})}
-    own_programs = (programs, own_tools) if tools else (programs,)
-    context = (Path(path) for path in task.envelope.context_paths)
-    search = [str(programs), env["PATH"]]
+    bin_folder = folder / "bin"
+    tools_folder = folder / "tools"
+    home = folder / "home"
+    install_commands(bin_folder, spool.folder)
+    _write_home_files(launch, home)
+    home_paths = {name: str(home / path) for name, path in launch.home_path_variables.items()}
+    env = {**launch.default_env, **build_environment(launch.pass_env, {**launch.env, **home_paths})}
+    search_path = [str(bin_folder), env["PATH"]]
+    program_folders = [bin_folder]
     argv = launch.argv
 
     if tools:
-        argv = resolve_argv(argv, ":".join(search), task.checkout)
-        install_tools(own_tools, tools)
-        search = [
-            search[0],
-            str(own_tools),
-            search[1],
+        argv = resolve_argv(argv, ":".join(search_path), task.checkout)
+        install_tools(tools_folder, tools)
+        program_folders.append(tools_folder)
+        search_path = [
+            str(bin_folder),
+            str(tools_folder),
+            env["PATH"],
             *dict.fromkeys(str(tool.parent) for tool in tools),
         ]
 
     return JobRequest(
         argv=argv,
-        # The person configured it: it stays readable wherever it lies
+        # The user configured the command, so its files are readable wherever they are.
         configured_command=argv,
         cwd=task.checkout,
         folder=folder,
         tag=tag,
-        env={**env, "PATH": ":".join(search)},
+        env={**env, "PATH": ":".join(search_path)},
         level=level,
         timeout_s=timeout_s,
         limits=limits,
@@ -107,9 +105,9 @@ def build_job_request(
         writable=(task.checkout, spool.folder / "requests"),
         readable=(
             task.prompt_xml,
-            *context,
+            *map(Path, task.envelope.context_paths),
             *launch.readable,
-            *own_programs,
+            *program_folders,
             spool.folder / "answers",
         ),
     )
@@ -129,51 +127,51 @@ def run_agent(
     on_event: OnEvent | None = None,
     on_signal: OnSignal | None = None,
 ) -> AgentRun:
-    """Run a job to its end.
+    """Run a job to its end; pass each line of stdout to the parser and its events to `on_event`.
 
-    Its stdout goes to the reading line by line, and what happens to `on_event`, both live.
-
-    Neither can harm the run. What the reading could not take in was not read, so the run has
-    failed; a listener that fails only hears nothing more.
+    Exceptions of either do not stop the job. If the parser fails, the run has failed, since its
+    output was not read. A listener that fails is not called again.
     """
-    ear = _OutputDispatcher(parser, on_event)
+    dispatcher = _OutputDispatcher(parser, on_event)
     if isinstance(parser, JobStartListener):
         parser.on_job_start()
 
-    outcome = job.run(ear.feed, on_signal)
-    finished = build_finished_run(outcome, time.time(), ear.count_skipped_lines())
+    outcome = job.run(dispatcher.feed, on_signal)
+    finished = build_finished_run(outcome, time.time(), dispatcher.count_skipped_lines())
 
     try:
         if not outcome.listener_failed:
-            ear.flush()
+            dispatcher.flush()
             report = parser.build_report(finished)
-            ear.emit_events([make_notice_event(report.remark)] if report.remark else ())
+            if report.remark:
+                dispatcher.emit_events([make_notice_event(report.remark)])
             return AgentRun(report, finished)
     except Exception:
-        _log.exception("the end of a run could not be read")
+        _log.exception("the end of a run could not be parsed")
 
-    unread = AgentReport(
+    failure = AgentReport(
         answer="",
         ending=Ending.FAILED,
-        reason="what it printed could not be read; this is a bug in Phasegate: see the log",
+        reason="its output could not be parsed; this is a bug in Phasegate: see the log",
     )
-    return AgentRun(unread, finished)
+    return AgentRun(failure, finished)
 
 
 def redact_report(report: AgentReport, secrets: tuple[bytes, ...]) -> AgentReport:
-    """What a run brought, with no secret in it that came in pieces which alone looked harmless."""
+    """Redact secrets from a report, including those whose parts arrived in separate messages."""
     if not secrets:
         return report
 
-    hide = Redactor(secrets).redact_text
-    texts = {name: hide(getattr(report, name)) for name in ("answer", "reason", "remedy", "remark")}
-    blockers = tuple(map(hide, report.blockers))
+    redact = Redactor(secrets).redact_text
+    fields = ("answer", "reason", "remedy", "remark")
+    texts = {name: redact(getattr(report, name)) for name in fields}
+    blockers = tuple(map(redact, report.blockers))
 
     return msgspec.structs.replace(report, **texts, blockers=blockers)
 
 
 class _OutputDispatcher:
-    """Cuts stdout into lines for a reading, and stderr too for one that wants it."""
+    """A dispatcher of output lines to the parser and of its events to the listener."""
 
     def __init__(self, parser: OutputParser, on_event: OnEvent | None) -> None:
         self._parser = parser
@@ -195,7 +193,7 @@ class _OutputDispatcher:
         return self._stdout_splitter.skipped_lines
 
     def flush(self) -> None:
-        """A last line without a line feed is one too: a parser refuses it if it was cut."""
+        """Parse a last line without a line feed; the parser refuses it if it is incomplete."""
         for line in self._last_lines:
             if line:
                 self._handle_stdout_line(line)
@@ -218,14 +216,14 @@ class _OutputDispatcher:
         try:
             on_event(event)
         except Exception:
-            _log.exception("what listens to an agent has failed; it hears nothing more")
+            _log.exception("the listener to an agent's events has failed; it is not called again")
             self._on_event = None
 
 
 def build_finished_run(
     outcome: JobOutcome, ended_at_s: float, skipped_lines: int = 0
 ) -> FinishedRun:
-    """How the job ended, in the words of the port."""
+    """Convert the outcome of a job for the harness."""
     return FinishedRun(
         exit_status=outcome.exit_code,
         signal=outcome.signal,
@@ -243,10 +241,10 @@ def build_finished_run(
 
 
 def install_tools(folder: Path, tools: Sequence[Path]) -> None:
-    """One command a tool, in a folder that the job cannot write to.
+    """Write one wrapper command per tool to a folder that the job cannot write to.
 
-    The tools' own folder goes last on PATH. An agent could put a `git` of its own there, and the
-    next agent in this checkout, perhaps of another provider, would start it with its key.
+    The tools' own folder is last on PATH. An agent could add a fake `git` there, and the next agent
+    in this checkout, perhaps of another provider, would run it with its key.
     """
     folder.mkdir(exist_ok=True)
     for tool in tools:
@@ -256,11 +254,9 @@ def install_tools(folder: Path, tools: Sequence[Path]) -> None:
 
 
 def resolve_argv(argv: tuple[str, ...], path: str, cwd: Path) -> tuple[str, ...]:
-    """The command with its program found on this PATH, and the interpreter too where `env` would
-    look for it.
-    """
+    """Resolve the program on this PATH, and its interpreter if its first line uses `env`."""
     program = find_program(argv[0], path=path, cwd=cwd)
-    # The cage says so
+    # The sandbox reports a missing program.
     if program is None:
         return argv
 

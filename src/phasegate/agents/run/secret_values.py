@@ -1,4 +1,4 @@
-"""Which values of an environment or of a sign-in are secret, so that they can be kept out of logs."""
+"""Find the secret values of an environment or a sign-in file, to redact them from logs."""
 
 from __future__ import annotations
 
@@ -18,42 +18,35 @@ _MAX_DEPTH = 20
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name holds a secret, as names go."""
+    """Return True if the name suggests that the variable has a secret value."""
     return _SECRET_NAME.search(name) is not None
 
 
 def find_env_secrets(env: Mapping[str, str], names: Iterable[str]) -> tuple[bytes, ...]:
-    """The secrets among these variables.
-
-    By name, the passwords of addresses, and what is secret in a JSON value.
-    """
-    found: set[str] = set()
+    """Return the secrets of these variables: by name, in URLs, and in JSON values."""
+    values: set[str] = set()
 
     for name in names:
         value = env.get(name, "")
-        found |= {value} if _SECRET_NAME.search(name) else set(_find_passwords(value))
-        found |= set(
-            _find_strings(_parse_json(value.encode("utf-8", "surrogateescape")), secret=False)
-        )
+        if is_secret_name(name):
+            values.add(value)
+        else:
+            values.update(_find_passwords(value))
 
-    return _encode_long_values(found)
+        parsed = _parse_json(value.encode("utf-8", "surrogateescape"))
+        values.update(_find_strings(parsed, secret=False))
+
+    return _encode_long_values(values)
 
 
 def find_file_secrets(data: bytes) -> tuple[bytes, ...]:
-    """The secrets of a sign-in file."""
+    """Return the secrets of a sign-in file."""
     return _encode_long_values(_find_strings(_parse_json(data), secret=False))
 
 
 def _encode_long_values(values: Iterable[str]) -> tuple[bytes, ...]:
-    return tuple(
-        sorted(
-            {
-                value.encode("utf-8", "surrogateescape")
-                for value in values
-                if len(value) >= MIN_SECRET_BYTES
-            }
-        )
-    )
+    long_values = [value for value in values if len(value) >= MIN_SECRET_BYTES]
+    return tuple(sorted({value.encode("utf-8", "surrogateescape") for value in long_values}))
 
 
 def _find_passwords(value: str) -> Iterator[str]:
@@ -81,7 +74,7 @@ def _parse_json(data: bytes) -> object:
 
 
 def _find_strings(value: object, *, secret: bool, depth: int = 0) -> Iterator[str]:
-    """Strings below a name that tells of a secret."""
+    """Yield the strings below a name that suggests a secret."""
     if depth > _MAX_DEPTH:
         return
 
@@ -92,7 +85,6 @@ def _find_strings(value: object, *, secret: bool, depth: int = 0) -> Iterator[st
             yield from _find_strings(item, secret=secret, depth=depth + 1)
     elif isinstance(value, dict):
         for name, item in value.items():
-            named = not isinstance(item, dict) and bool(_SECRET_NAME.search(str(name)))
-            yield from _find_strings(
-                item, secret=named or (secret and not isinstance(item, str)), depth=depth + 1
-            )
+            has_secret_name = not isinstance(item, dict) and is_secret_name(str(name))
+            is_secret = has_secret_name or (secret and not isinstance(item, str))
+            yield from _find_strings(item, secret=is_secret, depth=depth + 1)

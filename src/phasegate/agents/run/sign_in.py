@@ -1,9 +1,9 @@
-"""A person's sign-in, lent to a job: its files, and nothing else of the home folder.
+"""Share the user's sign-in with a job: the sign-in files, and nothing else of the home folder.
 
-The job gets copies. A token that the agent renewed in its copy is brought back, because the old one
-may be void; but the copy was in the agent's hands, so it must be a plain file, say the same about
-who is signed in, and be the newer one. What the person changed meanwhile always stays. The copy's
-folder is held open from before the start: a link that the agent puts in its place leads nowhere.
+The job gets copies. A token that the agent renewed in its copy is copied back, because the old one
+may be invalid. But the agent could write to the copy, so it must be a regular file, have the same
+account, and be newer. If the user's file has changed since, it is kept. The copy's folder is opened
+before the start, so that a link that the agent puts in its place has no effect.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from phasegate.typed import read_json
 MAX_SIGN_IN_BYTES = 1_000_000
 _TOKEN = re.compile(r"token|scope|^(?:access|refresh)$", re.I)
 _TIME = re.compile(r"expir|last_?refresh|updated", re.I)
-# Where a token is sent to is no part of it
+# An address to which a token is sent is not a part of the token.
 _ADDRESS = re.compile(r"ur[il]|endpoint|host", re.I)
 _log = logging.getLogger(__name__)
 
 
 class LentFile(NamedTuple):
-    """One file: the person's, the open folder with the job's copy, and what was in it."""
+    """A shared file: the user's original, the open folder of the job's copy, and the content."""
 
     original: Path
     folder_fd: int
@@ -43,7 +43,7 @@ class LentFile(NamedTuple):
 
 
 class SignIn(NamedTuple):
-    """What was lent to a job; nothing when the person is not signed in."""
+    """The sign-in files shared with a job; empty if the user is not signed in."""
 
     files: tuple[LentFile, ...] = ()
 
@@ -54,15 +54,11 @@ class SignIn(NamedTuple):
 
 @contextmanager
 def lend_sign_in(names: Iterable[str], user_home: Path | None, job_home: Path) -> Iterator[SignIn]:
-    """Lend these files for the time of a job.
-
-    Afterwards renewed ones are brought back, and the copies are gone.
-    """
+    """Share these files while a job runs; then copy renewed ones back and remove the copies."""
     with ExitStack() as stack:
+        files: tuple[LentFile, ...] = ()
         if user_home is not None:
             files = tuple(_copy_files(names, user_home, job_home, stack))
-        else:
-            files = ()
 
         for file in files:
             stack.callback(_return_file, file)
@@ -74,9 +70,9 @@ def _copy_files(
     names: Iterable[str], user_home: Path, job_home: Path, stack: ExitStack
 ) -> Iterator[LentFile]:
     for name in names:
-        # A person may keep it elsewhere, behind a link
-        own = Path(os.path.realpath(user_home / name))
-        content = read_regular_file(own, MAX_SIGN_IN_BYTES, single_link=True)
+        # The user's file may be a link to another place.
+        original = Path(os.path.realpath(user_home / name))
+        content = read_regular_file(original, MAX_SIGN_IN_BYTES, single_link=True)
 
         if content is not None:
             copy = job_home / name
@@ -86,21 +82,22 @@ def _copy_files(
             with os.fdopen(create_new_file(copy.name, 0o600, folder), "wb") as file:
                 file.write(content)
 
-            yield LentFile(own, folder, copy.name, content)
+            yield LentFile(original, folder, copy.name, content)
 
 
 def _return_file(file: LentFile) -> None:
     try:
         _save_renewal(file)
     except OSError:
-        _log.exception("a renewed sign-in could not be brought back to %s", file.original)
+        _log.exception("a renewed sign-in could not be copied back to %s", file.original)
     with suppress(OSError):
         os.unlink(file.name, dir_fd=file.folder_fd)
 
 
 def _save_renewal(file: LentFile) -> None:
-    """Two jobs take turns: the first that renewed it wins, and for the other the person's file has
-    changed.
+    """Copy a renewed file back, under a lock.
+
+    Of two jobs the first wins: for the second, the user's file has changed.
     """
     renewed = read_regular_file(file.name, MAX_SIGN_IN_BYTES, file.folder_fd, single_link=True)
     if renewed is None or renewed == file.content or not is_renewal(file.content, renewed):
@@ -111,18 +108,18 @@ def _save_renewal(file: LentFile) -> None:
 
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        theirs = read_regular_file(file.original.name, MAX_SIGN_IN_BYTES, folder, single_link=True)
-        if renewed != file.content and theirs == file.content:
-            # Whatever the old one's mode
+        current = read_regular_file(file.original.name, MAX_SIGN_IN_BYTES, folder, single_link=True)
+        if renewed != file.content and current == file.content:
+            # Private, whatever the mode of the old file is.
             replace_file_at(folder, file.original.name, renewed, 0o600)
     finally:
         os.close(folder)
 
 
 def is_renewal(before: bytes, after: bytes) -> bool:
-    """Whether `after` is the same sign-in with newer tokens.
+    """Return True if `after` is the same sign-in with newer tokens.
 
-    Nothing is gone, and only tokens and times differ.
+    No entry may be missing, and only tokens and times may differ.
     """
     try:
         old = read_json(before)
@@ -136,9 +133,9 @@ def is_renewal(before: bytes, after: bytes) -> bool:
 
 
 def drop_additions(before: bytes, after: bytes) -> bytes:
-    """A renewed sign-in with no entry that is not a token or a time, or was there before.
+    """Remove new entries of a renewed sign-in that are neither tokens nor times.
 
-    Some programs fetch settings from an address, or take another account, that such an entry names.
+    Such an entry can make some programs fetch settings from an address or use another account.
     """
     old = read_json(before)
     new = read_json(after)
@@ -161,9 +158,9 @@ def _drop_unknown_entries(old: object, new: object) -> object:
 
 
 def _is_same_account(old: object, new: object, name: str = "") -> bool:
-    """What is new may only be another token.
+    """Return True if only tokens and times have changed.
 
-    A further account, or a setting, would steer the person's own program.
+    Another account or setting would change the behaviour of the user's own program.
     """
     if isinstance(old, dict):
         return isinstance(new, dict) and all(
@@ -174,42 +171,36 @@ def _is_same_account(old: object, new: object, name: str = "") -> bool:
 
 
 def _is_renewable(name: str, value: object) -> bool:
-    """Whether a renewal may bring this: a token or a time.
+    """Return True if a renewal may change this entry: a token or a time, but not an address.
 
-    An address is neither; scopes may be spelt as some.
+    Scopes may look like addresses.
     """
-    if (
-        not (_TOKEN.search(name) or _TIME.search(name))
-        or _ADDRESS.search(name)
-        or not _is_flat_value(value)
-    ):
+    if not (_TOKEN.search(name) or _TIME.search(name)):
+        return False
+    if _ADDRESS.search(name) or not _is_flat_value(value):
         return False
 
     return "scope" in name.lower() or "://" not in str(value)
 
 
 def _is_flat_value(value: object) -> bool:
-    """A single value, or a list of such."""
-    if isinstance(value, list):
-        items = value
-    else:
-        items = [value]
+    """Return True for a single value or a list of single values."""
+    items = value if isinstance(value, list) else [value]
     return not any(isinstance(item, dict | list) for item in items)
 
 
 def _find_latest_time_s(value: object, name: str = "") -> float:
-    """The latest time that a sign-in names, to compare two of them."""
+    """Return the latest time in a sign-in, to compare two of them."""
     if isinstance(value, dict):
-        return max(
-            (_find_latest_time_s(item, str(key)) for key, item in value.items()), default=0.0
-        )
+        times_s = [_find_latest_time_s(item, str(key)) for key, item in value.items()]
+        return max(times_s, default=0.0)
 
     if not _TIME.search(name):
         return 0.0
 
     if isinstance(value, int | float) and not isinstance(value, bool):
         with suppress(OverflowError):
-            # Some count in milliseconds
+            # Some programs use milliseconds.
             return float(value) / (1000 if value > 1e11 else 1)
 
     if isinstance(value, str):

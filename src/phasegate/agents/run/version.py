@@ -1,7 +1,4 @@
-"""Which version a program says it is.
-
-Asked in a cage, with a home of its own and without any key or sign-in.
-"""
+"""Ask a program for its version, in a sandbox with its own HOME, without keys or sign-in."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from phasegate.sandbox.environment import build_environment
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import JobOutcome, JobRequest, SandboxLevel
 
-# A slow one takes six seconds on a busy machine
+# A slow program takes six seconds on a busy machine.
 VERSION_TIMEOUT_S = 20.0
 _VERSION = re.compile(
     r"(?<![\w.])v?([0-9]{1,9}(?:\.[0-9A-Za-z]{1,20}){1,5}(?:[-+][0-9A-Za-z.-]{1,40}){0,2})"
@@ -24,7 +21,7 @@ _VERSION = re.compile(
 
 
 class ProgramVersion(NamedTuple):
-    """A version, or why none is known."""
+    """A version, or why it is not known."""
 
     number: str = ""
     problem: str = ""
@@ -33,10 +30,7 @@ class ProgramVersion(NamedTuple):
 def probe_version(
     argv: tuple[str, ...], level: SandboxLevel, timeout_s: float = VERSION_TIMEOUT_S
 ) -> ProgramVersion:
-    """Start a program that is to print its version.
-
-    Whatever it does instead, the answer is a value.
-    """
+    """Run a command that prints the version of a program; every failure is returned as a value."""
     with tempfile.TemporaryDirectory(
         prefix="phasegate-version-", ignore_cleanup_errors=True
     ) as name:
@@ -67,16 +61,13 @@ def _parse_outcome(outcome: JobOutcome) -> ProgramVersion:
     if outcome.sigterm_sent or outcome.timed_out:
         return ProgramVersion(problem=f"it did not answer within {outcome.duration_s:.0f} s")
 
+    if outcome.signal:
+        return ProgramVersion(problem=f"it ended with signal {outcome.signal}")
     if outcome.exit_code != 0:
-        if outcome.signal:
-            how = f"signal {outcome.signal}"
-        else:
-            how = f"exit status {outcome.exit_code}"
+        return ProgramVersion(problem=f"it ended with exit status {outcome.exit_code}")
 
-        return ProgramVersion(problem=f"it ended with {how}")
+    match = _VERSION.search(outcome.stdout.text)
+    if match:
+        return ProgramVersion(match[1])
 
-    found = _VERSION.search(outcome.stdout.text)
-    if found:
-        return ProgramVersion(found[1])
-
-    return ProgramVersion(problem="it printed none")
+    return ProgramVersion(problem="it printed no version")

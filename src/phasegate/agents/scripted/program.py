@@ -1,10 +1,10 @@
 """The scripted agent as a program.
 
-`python -m phasegate.agents.scripted.program SCENARIO`, the task envelope on stdin.
+Usage: `python -m phasegate.agents.scripted.program SCENARIO`, with the task envelope on stdin.
 
-It plays the first turn that fits its task: a demo, a test double and something to learn from. It
-needs no model. It is an agent like any other, so it is trusted with nothing; a misbehaving one is a
-scenario with bad steps.
+It plays the first turn that matches its task. It serves as a demo, a test double and an example,
+and needs no model. Like every agent it is not trusted; a misbehaving agent is a scenario with bad
+steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from phasegate.agents.scripted.scenario import (
@@ -36,15 +35,15 @@ from phasegate.agents.scripted.scenario import (
 )
 from phasegate.errors import ConfigError
 
-# EX_CONFIG of sysexits.h: the harness reads it as "not runnable"
+# EX_CONFIG of sysexits.h: the harness reports it as "not runnable".
 BAD_SCENARIO_EXIT = 78
-# EX_SOFTWARE: a step could not be carried out
+# EX_SOFTWARE: a step failed.
 STEP_FAILED_EXIT = 70
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 class StepFailed(Exception):
-    """A step could not be carried out, so the rest of the turn would not be what the scenario says."""
+    """A step failed, so the rest of the turn is not played."""
 
     def __init__(self, message: str, exit_status: int = STEP_FAILED_EXIT) -> None:
         super().__init__(message)
@@ -52,7 +51,7 @@ class StepFailed(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play one turn and give the exit status."""
+    """Play one turn and return the exit status."""
     try:
         if len(arguments) != 1:
             raise ConfigError(
@@ -76,7 +75,7 @@ def _parse_envelope(data: bytes) -> dict[str, object]:
 
     if not isinstance(envelope, dict):
         raise ConfigError(
-            "stdin does not hold a task envelope", "send the envelope as one JSON object"
+            "stdin does not contain a task envelope", "send the envelope as one JSON object"
         )
 
     return envelope
@@ -85,15 +84,15 @@ def _parse_envelope(data: bytes) -> dict[str, object]:
 def _build_placeholder_values(
     envelope: Mapping[str, object], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a scenario's texts can name.
+    """Return the placeholders of a scenario's texts: envelope fields, config fields, situation."""
+    fields = dict(envelope)
+    config = fields.pop("config", None)
+    if isinstance(config, dict):
+        fields |= config
 
-    The envelope's fields, those of its config, and the situation.
-    """
-    config = envelope.get("config")
-    fields = {**envelope, **(config if isinstance(config, dict) else {})}
-    named = ("phase", "workflow_phase", "round")
-    values = {name: environment.get(f"PHASEGATE_{name.upper()}", "") for name in named}
-    values |= {name: _as_text(value) for name, value in fields.items() if name != "config"}
+    names = ("phase", "workflow_phase", "round")
+    values = {name: environment.get(f"PHASEGATE_{name.upper()}", "") for name in names}
+    values |= {name: _as_text(value) for name, value in fields.items()}
 
     return {
         "wp_id": "",
@@ -106,36 +105,39 @@ def _build_placeholder_values(
 
 def _as_text(value: object) -> str:
     if isinstance(value, list):
-        return "\n".join(str(one) for one in value)
+        return "\n".join(str(item) for item in value)
     if value is None:
         return ""
     return str(value)
 
 
 def _build_situation(values: Mapping[str, str]) -> dict[str, str]:
-    named = {name: values[name] for name in ("phase", "workflow_phase", "agent_index")}
-    return {**named, "package": values["wp_id"], "round": values["round"] or "1"}
+    return {
+        "phase": values["phase"],
+        "workflow_phase": values["workflow_phase"],
+        "agent_index": values["agent_index"],
+        "package": values["wp_id"],
+        "round": values["round"] or "1",
+    }
 
 
 class ScenarioPlayer:
-    """Plays the steps of one turn in the current folder."""
+    """A player of one turn's steps in the current folder."""
 
     def __init__(self, turn: ScenarioTurn, values: Mapping[str, str]) -> None:
         self._turn = turn
         self._values = values
         self._started_s = time.monotonic()
         self._created: list[str] = []
-        needs_git = any(isinstance(step, ResultStep) for step in turn.steps)
-        if needs_git:
+        self._base_commit = ""
+        if any(isinstance(step, ResultStep) for step in turn.steps):
             self._base_commit = _read_git_output("rev-parse", "--verify", "HEAD")
-        else:
-            self._base_commit = ""
 
-        # Read first: a step may put a pipe in its place
+        # Read before the steps run: a step may replace the file by a pipe.
         self._tasks = _read_tasks(values.get("prompt_path", ""))
 
     def play(self) -> int:
-        """Carry out the steps in order, up to an `exit`, a failure or the end."""
+        """Play the steps in order, until an `exit`, a failure or the end."""
         for number, step in enumerate(self._turn.steps, 1):
             if isinstance(step, ExitStep):
                 return step.status
@@ -169,8 +171,8 @@ class ScenarioPlayer:
                 self.print_result(step)
 
     def fill_placeholders(self, text: str) -> str:
-        """Replace `{job_id}` and the other known names, once; any other brace is left as it is."""
-        return _PLACEHOLDER.sub(lambda found: self._values.get(found[1], found[0]), text)
+        """Replace `{job_id}` and the other known names, not recursively; keep other braces."""
+        return _PLACEHOLDER.sub(lambda match: self._values.get(match[1], match[0]), text)
 
     def write_file(self, step: WriteStep) -> None:
         name = self.fill_placeholders(step.path)
@@ -203,24 +205,20 @@ class ScenarioPlayer:
             )
 
     def commit_files(self, step: CommitStep) -> None:
-        """Commit the named paths, or all but the prompt document, which is not part of the work."""
-        document = os.path.relpath(self._values.get("prompt_path") or "WP.md")
-        # git refuses to exclude what its own rules ignore already, as they do in a package's
-        # checkout.
-        set_aside = document.startswith("..") or bool(
-            _read_git_output("check-ignore", "--", document)
-        )
-        everything = (".", *([] if set_aside else [f":(exclude,literal){document}"]))
-        _run_git(
-            "add",
-            "--all",
-            "--",
-            *([self.fill_placeholders(path) for path in step.paths] or everything),
-        )
+        """Commit the listed paths, or everything except the prompt document."""
+        paths = [self.fill_placeholders(path) for path in step.paths]
+        if not paths:
+            paths = ["."]
+            document = os.path.relpath(self._values.get("prompt_path") or "WP.md")
+            # git refuses to exclude a path that is already ignored, as in a package's checkout.
+            if not document.startswith("..") and not _read_git_output(
+                "check-ignore", "--", document
+            ):
+                paths.append(f":(exclude,literal){document}")
 
-        _run_git(
-            "commit", "--quiet", "--no-verify", f"--message={self.fill_placeholders(step.message)}"
-        )
+        message = self.fill_placeholders(step.message)
+        _run_git("add", "--all", "--", *paths)
+        _run_git("commit", "--quiet", "--no-verify", f"--message={message}")
 
     def print_text(self, step: PrintStep) -> None:
         text = self.fill_placeholders(step.text)
@@ -233,110 +231,104 @@ class ScenarioPlayer:
         time.sleep(step.seconds)
 
     def print_result(self, step: ResultStep) -> None:
-        """The JSON response with this job's ids, and with what was really done unless the scenario
-        says otherwise.
-        """
-        done = step.status == "completed"
+        """Print the JSON response with the job's ids and actual results.
 
-        if done and not any(
-            isinstance(one, PrintStep) and one.text.startswith(TASK_STATUS_PREFIX)
-            for one in self._turn.steps
-        ):
+        The fields of the scenario override them.
+        """
+        completed = step.status == "completed"
+        if completed and not self._prints_task_status():
             for task in self._tasks:
                 self.print_text(make_task_status_step(task, "COMPLETED"))
 
-        response = {
+        response: dict[str, object] = {
             "job_id": self._values.get("job_id"),
             "wp_id": self._values.get("wp_id") or None,
-            "success": done,
+            "success": completed,
             "status": step.status,
-            **({"summary": "Done as scripted"} if done else {"error": "Blocked as scripted"}),
+        }
+        if completed:
+            response["summary"] = "Done as scripted"
+        else:
+            response["error"] = "Blocked as scripted"
+
+        response |= {
             "commits": self._list_commits(),
             "artifacts": {"files_created": self._created},
             "duration_seconds": round(time.monotonic() - self._started_s),
         }
+        response |= {name: self._fill_value(value) for name, value in step.fields.items()}
 
-        text = json.dumps(
-            {**response, **{name: self._fill_value(value) for name, value in step.fields.items()}},
-            indent=2,
-        )
-        sys.stdout.write(f"{text}\n")
+        sys.stdout.write(f"{json.dumps(response, indent=2)}\n")
         sys.stdout.flush()
 
+    def _prints_task_status(self) -> bool:
+        texts = [step.text for step in self._turn.steps if isinstance(step, PrintStep)]
+        return any(text.startswith(TASK_STATUS_PREFIX) for text in texts)
+
     def _fill_value(self, value: object) -> object:
-        """A JSON value with each text in it filled."""
+        """Fill the placeholders in all texts of a JSON value."""
         if isinstance(value, str):
             return self.fill_placeholders(value)
         if isinstance(value, list):
-            return [self._fill_value(one) for one in value]
+            return [self._fill_value(item) for item in value]
         if isinstance(value, dict):
-            return {name: self._fill_value(one) for name, one in value.items()}
+            return {name: self._fill_value(item) for name, item in value.items()}
 
         return value
 
     def _list_commits(self) -> list[dict[str, str]]:
-        """Those made since the turn began, oldest first."""
-        if self._base_commit:
-            span = f"{self._base_commit}..HEAD"
-        else:
-            span = "HEAD"
+        """Return the commits since the start of the turn, oldest first."""
+        revisions = f"{self._base_commit}..HEAD" if self._base_commit else "HEAD"
+        log = _read_git_output("log", "--reverse", "--format=%H %s", revisions, "--")
 
-        lines = _read_git_output("log", "--reverse", "--format=%H %s", span, "--").splitlines()
-        return [
-            {"sha": sha, "message": message}
-            for sha, _, message in (line.partition(" ") for line in lines)
-        ]
+        commits = []
+        for line in log.splitlines():
+            sha, _, message = line.partition(" ")
+            commits.append({"sha": sha, "message": message})
+
+        return commits
 
 
 def _read_tasks(document: str) -> list[str]:
-    """The tasks that the front matter of a package's document names, written as a list on one line."""
-    with suppress(OSError, UnicodeDecodeError):
-        front = Path(document).read_text("utf-8").partition("\n---\n")[0]
-        found = re.search(r"^tasks: *\[(.*)\]", front, re.MULTILINE)
-        if found:
-            return re.findall(r"[0-9]+\.[0-9]+", found[1])
+    """Return the tasks in a package's front matter, where they are a list on one line."""
+    try:
+        front_matter = Path(document).read_text("utf-8").partition("\n---\n")[0]
+    except (OSError, UnicodeDecodeError):
         return []
 
-    return []
+    tasks = re.search(r"^tasks: *\[(.*)\]", front_matter, re.MULTILINE)
+    if tasks is None:
+        return []
+    return re.findall(r"[0-9]+\.[0-9]+", tasks[1])
 
 
 def _run_git(*arguments: str) -> None:
-    done = subprocess.run(
-        _build_git_command(arguments), stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
-    if done.returncode:
-        raise StepFailed((done.stderr or done.stdout).decode("utf-8", "replace").strip())
+    result = _start_git(arguments)
+    if result.returncode:
+        raise StepFailed((result.stderr or result.stdout).decode("utf-8", "replace").strip())
 
 
 def _read_git_output(*arguments: str) -> str:
-    """What git prints; nothing where there is no repository or no commit."""
-    with suppress(OSError):
-        done = subprocess.run(
-            _build_git_command(arguments),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
+    """Return the output of git; empty if there is no git, no repository or no commit."""
+    try:
+        result = _start_git(arguments)
+    except OSError:
+        return ""
 
-        if done.returncode:
-            return ""
-        return done.stdout.decode("utf-8", "replace").strip()
-
-    return ""
+    if result.returncode:
+        return ""
+    return result.stdout.decode("utf-8", "replace").strip()
 
 
-def _build_git_command(arguments: Sequence[str]) -> list[str]:
-    # An author of its own where the cage gave none; a real one, from the environment, goes before
-    # these.
-    who = (
-        "-c",
-        "user.name=Scripted Agent",
-        "-c",
-        "user.email=scripted@agent.invalid",
-        "-c",
-        "commit.gpgSign=false",
+def _start_git(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    # A default author; one from the environment has precedence.
+    settings = (
+        *("-c", "user.name=Scripted Agent"),
+        *("-c", "user.email=scripted@agent.invalid"),
+        *("-c", "commit.gpgSign=false"),
     )
-    return ["git", *who, *arguments]
+    command = ["git", *settings, *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""Scenario files: what a scripted agent does, turn by turn.
+"""Load scenario files: the turns and steps of a scripted agent.
 
-Standard library only: the agent itself loads this.
+The agent itself imports this module, so it uses the standard library only. An example; each of
+phase, workflow_phase, package, round and agent_index is optional and then matches anything:
 
-[[turns]] phase = "implement"         # each of phase, workflow_phase, package, round and
-agent_index may be left out: any steps = [{ write = "hello.py", content = "print('hello')" }, {
-commit = "{wp_id}: Add hello" }, { result = "success" }]
+    [[turns]]
+    phase = "implement"
+    steps = [
+        { write = "hello.py", content = "print('hello')" },
+        { commit = "{wp_id}: Add hello" },
+        { result = "success" },
+    ]
 """
 
 from __future__ import annotations
@@ -25,18 +30,20 @@ TASK_STATUSES = ("COMPLETED", "FAILED")
 TASK_STATUS_PREFIX = "<task_status id="
 RESULT_STATUSES = {"success": "completed", "blocked": "blocked"}
 RESPONSE_FIELDS = (
-    *(
-        "job_id",
-        "wp_id",
-        "success",
-        "status",
-        "summary",
-        "commits",
-        "artifacts",
-        "pr_url",
-        "duration_seconds",
-    ),
-    *("next_steps", "error", "blocked_reason", "remediation", "cleanup_required"),
+    "job_id",
+    "wp_id",
+    "success",
+    "status",
+    "summary",
+    "commits",
+    "artifacts",
+    "pr_url",
+    "duration_seconds",
+    "next_steps",
+    "error",
+    "blocked_reason",
+    "remediation",
+    "cleanup_required",
 )
 
 
@@ -74,7 +81,7 @@ class ExitStep(NamedTuple):
 
 
 class ResultStep(NamedTuple):
-    """The JSON response; `fields` are JSON values that replace ours."""
+    """The JSON response; `fields` override the default values."""
 
     status: str
     fields: Mapping[str, object]
@@ -86,10 +93,7 @@ ScenarioStep = (
 
 
 class ScenarioTurn(NamedTuple):
-    """What the agent does when it is called in a situation that matches.
-
-    A key that is not there matches anything.
-    """
+    """The steps of the agent in a matching situation; an absent key matches anything."""
 
     match: Mapping[str, tuple[str, ...]]
     steps: tuple[ScenarioStep, ...]
@@ -99,7 +103,7 @@ class ScenarioTurn(NamedTuple):
 
 
 def _matches_key(key: str, wanted: tuple[str, ...], situation: Mapping[str, str]) -> bool:
-    # "phase" is the word for both: `review`, and the workflow's `08-code-review`.
+    # `phase` matches both a role such as `review` and a workflow phase such as `08-code-review`.
     keys = ("phase", "workflow_phase") if key == "phase" else (key,)
     return any(situation.get(key) in wanted for key in keys)
 
@@ -109,17 +113,16 @@ class AgentScenario(NamedTuple):
     turns: tuple[ScenarioTurn, ...]
 
     def find_turn(self, situation: Mapping[str, str]) -> ScenarioTurn:
-        """The first turn that fits; a ConfigError that says what was looked for when none does."""
-        found = next((turn for turn in self.turns if turn.matches(situation)), None)
-        if found is not None:
-            return found
+        """Return the first matching turn, or raise a ConfigError that lists the turns."""
+        for turn in self.turns:
+            if turn.matches(situation):
+                return turn
 
-        asked = ", ".join(f"{key} {situation.get(key) or '(none)'}" for key in MATCH_KEYS)
-        have = "; ".join(
-            f"turn {number}: {_describe_turn(turn)}" for number, turn in enumerate(self.turns, 1)
-        )
+        wanted = ", ".join(f"{key} {situation.get(key) or '(none)'}" for key in MATCH_KEYS)
+        turns = [f"turn {n}: {_describe_turn(turn)}" for n, turn in enumerate(self.turns, 1)]
         raise ConfigError(
-            f"{self.name}: no turn fits {asked}. There is: {have or 'no turn at all'}", FORMAT_HINT
+            f"{self.name}: no turn matches {wanted}. Available: {'; '.join(turns) or 'none'}",
+            FORMAT_HINT,
         )
 
 
@@ -128,46 +131,37 @@ def _describe_turn(turn: ScenarioTurn) -> str:
 
 
 def load_scenario(path: Path) -> AgentScenario:
-    """Read and check a scenario.
+    """Read and validate a scenario.
 
-    What is wrong is a ConfigError with the turn, the step and, where known, the line.
+    An error is a ConfigError with the turn, the step and, if known, the line.
     """
     text = _read_scenario_text(path)
     data = _parse_scenario(path, text)
     if isinstance(data, dict):
-        turns = data.get("turns")
-    else:
-        turns = data
+        if data.keys() != {"turns"}:
+            raise ConfigError(
+                f"{path.name}: the file must contain only `turns`, not {_format_names(data)}",
+                FORMAT_HINT,
+            )
+        data = data["turns"]
 
-    if isinstance(data, dict) and data.keys() != {"turns"}:
-        raise ConfigError(
-            f"{path.name}: the file holds `turns` and nothing else, not {_format_names(data)}",
-            FORMAT_HINT,
-        )
-
-    if not isinstance(turns, list):
+    if not isinstance(data, list):
         raise ConfigError(f"{path.name}: `turns` is not a list", FORMAT_HINT)
 
     lines = _find_turn_lines(text)
-    return AgentScenario(
-        path.name,
-        tuple(
-            _parse_turn(turn, _ScenarioLocation(path.name, n, lines.get(n)))
-            for n, turn in enumerate(turns, 1)
-        ),
-    )
+    turns = [
+        _parse_turn(turn, _ScenarioLocation(path.name, number, lines.get(number)))
+        for number, turn in enumerate(data, 1)
+    ]
+    return AgentScenario(path.name, tuple(turns))
 
 
 def _read_scenario_text(path: Path) -> str:
     try:
-        # A pipe would be waited for
+        # Reading a pipe would block.
         if not path.is_file():
-            if path.is_dir():
-                what = "is a folder, and a file is meant"
-            else:
-                what = "is not there"
-
-            raise ConfigError(f"the scenario {path} {what}", FORMAT_HINT)
+            problem = "is a folder, not a file" if path.is_dir() else "does not exist"
+            raise ConfigError(f"the scenario {path} {problem}", FORMAT_HINT)
 
         if path.stat().st_size > MAX_SCENARIO_BYTES:
             raise ConfigError(f"{path} is larger than {MAX_SCENARIO_BYTES} bytes", FORMAT_HINT)
@@ -180,7 +174,7 @@ def _parse_scenario(path: Path, text: str) -> object:
     if path.suffix == ".json":
         loads: Callable[[str], object] = json.loads
     else:
-        # Not needed for JSON
+        # Imported here, because JSON does not need it.
         from tomllib import loads
 
     try:
@@ -190,13 +184,13 @@ def _parse_scenario(path: Path, text: str) -> object:
 
 
 def _find_turn_lines(text: str) -> dict[int, int]:
-    """Line numbers of `[[turns]]`, by turn: the TOML reader does not keep them."""
-    heads = [
+    """Map each turn to the line of its `[[turns]]`; the TOML parser does not keep them."""
+    lines = [
         number
         for number, line in enumerate(text.split("\n"), 1)
         if re.match(r"\s*\[\[\s*turns\s*\]\]", line)
     ]
-    return dict(enumerate(heads, 1))
+    return dict(enumerate(lines, 1))
 
 
 class _ScenarioLocation(NamedTuple):
@@ -228,29 +222,22 @@ def _parse_turn(data: object, location: _ScenarioLocation) -> ScenarioTurn:
     match = {
         key: _parse_match_values(key, data[key], location) for key in MATCH_KEYS if key in data
     }
-    return ScenarioTurn(
-        match,
-        tuple(
-            _parse_step(step, location._replace(step=number))
-            for number, step in enumerate(steps, 1)
-        ),
-    )
+    parsed_steps = [
+        _parse_step(step, location._replace(step=number)) for number, step in enumerate(steps, 1)
+    ]
+    return ScenarioTurn(match, tuple(parsed_steps))
 
 
 def _parse_match_values(key: str, value: object, location: _ScenarioLocation) -> tuple[str, ...]:
-    """One value or a list of them; numbers where numbers are meant."""
-    if isinstance(value, list):
-        values = value
-    else:
-        values = [value]
+    """Parse one value or a list of values, as text; some keys require numbers."""
+    values = value if isinstance(value, list) else [value]
+    is_number = key in ("round", "agent_index")
+    kind = int if is_number else str
+    if not values or any(type(item) is not kind for item in values):
+        name = "number" if is_number else "text"
+        raise location.make_error(f"`{key}` must be a {name}, or a list of them")
 
-    kind = int if key in ("round", "agent_index") else str
-    if not values or any(type(one) is not kind for one in values):
-        raise location.make_error(
-            f"`{key}` is a {'number' if kind is int else 'text'}, or a list of them"
-        )
-
-    return tuple(str(one) for one in values)
+    return tuple(str(item) for item in values)
 
 
 def _parse_step(data: object, location: _ScenarioLocation) -> ScenarioStep:
@@ -259,9 +246,9 @@ def _parse_step(data: object, location: _ScenarioLocation) -> ScenarioStep:
 
     names = [name for name in data if name in _STEP_PARSERS]
     if len(names) != 1:
-        what = f"one of {', '.join(_STEP_PARSERS)}"
+        choices = f"one of {', '.join(_STEP_PARSERS)}"
         raise location.make_error(
-            f"{_format_names(data)}: a step has exactly {what}{_did_you_mean(data)}"
+            f"{_format_names(data)}: a step has exactly {choices}{_did_you_mean(data)}"
         )
 
     fields = _StepFields(data, names[0], location)
@@ -272,12 +259,13 @@ def _parse_step(data: object, location: _ScenarioLocation) -> ScenarioStep:
 
 
 def _did_you_mean(data: Mapping[str, object]) -> str:
-    # Only on the way to an error
+    # Imported here, because it is needed only for an error.
     from difflib import get_close_matches
 
-    near = [close for name in data for close in get_close_matches(str(name), _STEP_PARSERS, n=1)]
-    if near:
-        return f"; did you mean `{near[0]}`?"
+    for name in data:
+        for match in get_close_matches(str(name), _STEP_PARSERS, n=1):
+            return f"; did you mean `{match}`?"
+
     return ""
 
 
@@ -286,7 +274,7 @@ def _format_names(names: Mapping[str, object] | list[str]) -> str:
 
 
 class _StepFields:
-    """The fields of one step, taken one by one; what is left over in the end is an error."""
+    """The fields of one step, which are taken one by one; remaining fields are an error."""
 
     def __init__(self, data: Mapping[str, object], name: str, location: _ScenarioLocation) -> None:
         self._data = dict(data)
@@ -302,13 +290,15 @@ class _StepFields:
     def take_choice(self, key: str, allowed: tuple[str, ...]) -> str:
         value = self.take_text(key)
         if value not in allowed:
-            raise self.location.make_error(f"`{key}` is one of {', '.join(allowed)}, not {value!r}")
+            raise self.location.make_error(
+                f"`{key}` must be one of {', '.join(allowed)}, not {value!r}"
+            )
         return value
 
     def take_texts(self, key: str) -> tuple[str, ...]:
         value = self._data.pop(key, [])
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise self.location.make_error(f"`{key}` is a list of texts")
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.location.make_error(f"`{key}` must be a list of texts")
         return tuple(value)
 
     def is_list(self, key: str) -> bool:
@@ -317,33 +307,33 @@ class _StepFields:
     def take_flag(self, key: str) -> bool:
         value = self._data.pop(key, False)
         if not isinstance(value, bool):
-            raise self.location.make_error(f"`{key}` is true or false")
+            raise self.location.make_error(f"`{key}` must be true or false")
         return value
 
     def take_number(self, key: str, maximum: float, whole: bool = False) -> float:
         value = self._data.pop(key, None)
-        fits = (
-            isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= maximum
-        )
-        if not fits or (whole and not isinstance(value, int)):
-            raise self.location.make_error(
-                f"`{key}` is a {'whole ' if whole else ''}number from 0 to {maximum:g}"
-            )
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or (whole and isinstance(value, float))
+            or not 0 <= value <= maximum
+        ):
+            kind = "whole number" if whole else "number"
+            raise self.location.make_error(f"`{key}` must be a {kind} from 0 to {maximum:g}")
 
-        assert isinstance(value, int | float)
         return value
 
     def take_known(self, known: tuple[str, ...]) -> Mapping[str, object]:
-        """Those of the known fields that are there; all of them can be JSON."""
-        found = {key: self._data.pop(key) for key in known if key in self._data}
+        """Take the present fields of these; refuse values that JSON cannot represent."""
+        fields = {key: self._data.pop(key) for key in known if key in self._data}
 
         try:
-            json.dumps(found, allow_nan=False)
+            json.dumps(fields, allow_nan=False)
         except (TypeError, ValueError) as error:
-            # A TOML date, for instance
+            # For instance a TOML date.
             raise self.location.make_error(f"the response cannot be JSON: {error}") from None
 
-        return found
+        return fields
 
     def refuse_unknown(self) -> None:
         if self._data:

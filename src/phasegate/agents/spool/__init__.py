@@ -1,4 +1,1 @@
-"""Requests from inside a job to the orchestrator.
-
-The server side and the shims copied into the job.
-"""
+"""Requests from inside a job to the orchestrator: the server and the shims copied into the job."""

@@ -1,9 +1,7 @@
-"""`phasegate mcp` inside a job.
+"""`phasegate mcp` inside a job: the spool commands as MCP tools, for agents without a shell.
 
-The commands of the job's spool as tools, for an agent program whose shell is closed.
-
-A tool is a command and nothing more: whoever answers the spool decides what it may do. Copied into
-the job's folder beside `shim.py`, which hands in the requests, so standard library only.
+A tool call is just a command: the spool server decides what it may do. The file is copied into the
+job's folder next to `shim.py`, which sends the requests, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 Fields = dict[str, object]
-# Arguments of a command to its exit status and what it says
+# Takes the arguments of a command; returns its exit status and its output.
 RunSpoolCommand = Callable[[list[str]], "tuple[int, str]"]
 PROTOCOL_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 METHOD_NOT_FOUND = -32601
@@ -23,24 +21,24 @@ MAX_CONCURRENT_CALLS = 16
 _STRING = {"type": "string"}
 _BOOLEAN = {"type": "boolean"}
 _STRING_ARRAY: Fields = {"type": "array", "items": _STRING}
-# name: what it does, its arguments, those that are needed, whether it only reads, and the command
+# name: (description, arguments, required arguments, is read-only, command)
 TOOLS: dict[str, tuple[str, dict[str, Fields], tuple[str, ...], bool, list[str]]] = {
     "status": (
-        "Where your feature stands, or a package of it.",
+        "Show the status of your feature, or of one of its packages.",
         {"package": {**_STRING}},
         (),
         True,
         ["status"],
     ),
     "worktree_list": (
-        "The work packages that are ready, or all.",
+        "List the work packages that are ready, or all of them.",
         {"all": {**_BOOLEAN}},
         (),
         True,
         ["worktree", "list"],
     ),
     "artifact_write": (
-        "Keep evidence: a file below the folder of your package or phase.",
+        "Store evidence: a file in the folder of your package or phase.",
         {"path": {**_STRING}, "content": {**_STRING}},
         ("path", "content"),
         False,
@@ -55,7 +53,7 @@ TOOLS: dict[str, tuple[str, dict[str, Fields], tuple[str, ...], bool, list[str]]
     ),
     "artifact_list": ("List the documents of your feature.", {}, (), True, ["artifact", "list"]),
     "ask": (
-        "Ask the person whose work this is, and wait for the answer. Without one you are told to decide yourself.",
+        "Ask the user and wait for the answer. Without one, you are asked to decide yourself.",
         {"question": {**_STRING}, "options": {**_STRING_ARRAY}},
         ("question",),
         False,
@@ -65,7 +63,7 @@ TOOLS: dict[str, tuple[str, dict[str, Fields], tuple[str, ...], bool, list[str]]
 
 
 class McpCallRefused(Exception):
-    """A request that gets an error for an answer."""
+    """A request that is answered with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -73,50 +71,43 @@ class McpCallRefused(Exception):
 
 
 def list_tools() -> list[Fields]:
-    """The tools as a client is told of them."""
-    return [
-        {
-            "name": name,
-            "description": what,
-            "inputSchema": {"type": "object", "properties": fields, "required": [*needed]},
-            "annotations": {
-                "readOnlyHint": reads,
-                "destructiveHint": False,
-                "openWorldHint": False,
-            },
+    """Return the tools in the format of the `tools/list` response."""
+    tools: list[Fields] = []
+    for name, (description, fields, required, is_read_only, _) in TOOLS.items():
+        schema = {"type": "object", "properties": fields, "required": [*required]}
+        annotations = {
+            "readOnlyHint": is_read_only,
+            "destructiveHint": False,
+            "openWorldHint": False,
         }
-        for name, (what, fields, needed, reads, _) in TOOLS.items()
-    ]
+        tools.append(
+            {
+                "name": name,
+                "description": description,
+                "inputSchema": schema,
+                "annotations": annotations,
+            }
+        )
+
+    return tools
 
 
 def build_command(name: object, arguments: object) -> list[str]:
-    """The command that a call means.
+    """Build the command of a tool call.
 
-    A value is always the value of an option: no text of a model becomes one.
+    Values are passed as `--option=value`, so that no text of a model can become an option.
     """
     if not isinstance(name, str) or name not in TOOLS:
-        raise McpCallRefused(
-            INVALID_PARAMS, f"there is no tool {name}; known are: {', '.join(TOOLS)}"
-        )
+        raise McpCallRefused(INVALID_PARAMS, f"unknown tool {name}; available: {', '.join(TOOLS)}")
 
     if not isinstance(arguments, dict):
-        raise McpCallRefused(INVALID_PARAMS, f"{name}: the arguments are no object")
+        raise McpCallRefused(INVALID_PARAMS, f"{name}: the arguments are not an object")
 
-    _, fields, needed, _, command = TOOLS[name]
-    kinds = {"string": str, "boolean": bool, "array": list}
-    for field, value in arguments.items():
-        if field not in fields or not isinstance(value, kinds[str(fields[field]["type"])]):
-            raise McpCallRefused(INVALID_PARAMS, f"{name}: {field} is unknown, or of another type")
-
-    if missing := [field for field in needed if field not in arguments]:
-        raise McpCallRefused(INVALID_PARAMS, f"{name}: missing: {', '.join(missing)}")
-
-    words = [*command]
+    _check_arguments(name, arguments)
+    words = [*TOOLS[name][-1]]
     if name == "ask":
-        words += [
-            _escape_dash(arguments["question"]),
-            *(f"--option={one}" for one in arguments.get("options", [])),
-        ]
+        words.append(_escape_dash(arguments["question"]))
+        words += [f"--option={option}" for option in arguments.get("options", [])]
 
     if "path" in arguments:
         words.append(f"--relative-path={arguments['path']}")
@@ -124,8 +115,22 @@ def build_command(name: object, arguments: object) -> list[str]:
         words.append(f"--content={arguments['content']}")
     if arguments.get("package"):
         words.append(_escape_dash(arguments["package"]))
+    if arguments.get("all"):
+        words.append("--all")
 
-    return [*words, *(["--all"] if arguments.get("all") else [])]
+    return words
+
+
+def _check_arguments(name: str, arguments: Fields) -> None:
+    _, fields, required, _, _ = TOOLS[name]
+    kinds = {"string": str, "boolean": bool, "array": list}
+    for field, value in arguments.items():
+        if field not in fields or not isinstance(value, kinds[str(fields[field]["type"])]):
+            raise McpCallRefused(INVALID_PARAMS, f"{name}: {field} is unknown or has a wrong type")
+
+    missing = [field for field in required if field not in arguments]
+    if missing:
+        raise McpCallRefused(INVALID_PARAMS, f"{name}: missing: {', '.join(missing)}")
 
 
 def _escape_dash(text: str) -> str:
@@ -135,9 +140,9 @@ def _escape_dash(text: str) -> str:
 
 
 class JobServer:
-    """One client, on two streams.
+    """An MCP server for one client on stdin and stdout.
 
-    A call has a thread of its own: a question may wait for minutes.
+    Each call runs in its own thread, because a question may wait for minutes.
     """
 
     def __init__(self, run_command: RunSpoolCommand) -> None:
@@ -146,7 +151,7 @@ class JobServer:
         self._free_slots = threading.BoundedSemaphore(MAX_CONCURRENT_CALLS)
 
     def serve(self) -> None:
-        """Answer until the client has gone."""
+        """Answer requests until the client closes the stream."""
         for line in sys.stdin.buffer:
             try:
                 message = json.loads(line)
@@ -162,13 +167,12 @@ class JobServer:
                 threading.Thread(target=self._handle_message, args=(message,), daemon=True).start()
 
     def _handle_message(self, message: Fields) -> None:
+        params = message.get("params")
+        if not isinstance(params, dict):
+            params = {}
+
         try:
-            params = message.get("params")
-            answer: Fields = {
-                "result": self._call_method(
-                    str(message["method"]), params if isinstance(params, dict) else {}
-                )
-            }
+            answer: Fields = {"result": self._call_method(str(message["method"]), params)}
         except McpCallRefused as error:
             answer = {"error": {"code": error.code, "message": str(error)}}
         finally:
@@ -180,26 +184,24 @@ class JobServer:
 
     def _call_method(self, method: str, params: Fields) -> Fields:
         if method == "initialize":
-            wanted = params.get("protocolVersion")
-            if wanted in PROTOCOL_VERSIONS:
-                version = wanted
-            else:
+            version = params.get("protocolVersion")
+            if version not in PROTOCOL_VERSIONS:
                 version = PROTOCOL_VERSIONS[-1]
 
-            about = {"name": "phasegate-job", "version": "1"}
-            return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+            server = {"name": "phasegate-job", "version": "1"}
+            return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
 
         if method == "ping":
             return {}
         if method == "tools/list":
             return {"tools": list_tools()}
         if method != "tools/call":
-            raise McpCallRefused(METHOD_NOT_FOUND, f"there is no method {method}")
+            raise McpCallRefused(METHOD_NOT_FOUND, f"unknown method {method}")
 
-        # Some clients send null where there are none
-        given = params.get("arguments")
-        status, said = self._run_command(
-            build_command(params.get("name"), {} if given is None else given)
-        )
+        # Some clients send null if there are no arguments.
+        arguments = params.get("arguments")
+        if arguments is None:
+            arguments = {}
 
-        return {"content": [{"type": "text", "text": said}], "isError": status != 0}
+        status, output = self._run_command(build_command(params.get("name"), arguments))
+        return {"content": [{"type": "text", "text": output}], "isError": status != 0}

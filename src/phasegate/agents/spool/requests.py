@@ -1,4 +1,4 @@
-"""What an agent may ask of the orchestrator from inside its job: read from arguments, into types."""
+"""Parse the commands that an agent can send to the orchestrator from inside its job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_ARGUMENTS = 32
 
 
 class NextRequest(NamedTuple):
-    """The block of next steps: of an emission point, of a phase, or of where the workflow stands."""
+    """The block of next steps: of an event, of a phase, or of the workflow's current phase."""
 
     phase: str | None = None
     event: str | None = None
@@ -35,7 +35,7 @@ class SpecCheckRequest(NamedTuple):
 
 
 class ArtifactWriteRequest(NamedTuple):
-    # None: the job's own
+    # None: the feature of the job
     feature_slug: str | None
     relative_path: str
     content: str
@@ -52,7 +52,7 @@ class ArtifactListRequest(NamedTuple):
 
 
 class AskRequest(NamedTuple):
-    """A question to a person; with `known`, whether that one was answered."""
+    """A question to the user; with `question_id`, a check whether that one was answered."""
 
     text: str
     options: tuple[str, ...] = ()
@@ -72,32 +72,34 @@ SpoolRequest = (
 
 
 class InvalidSpoolRequest(ValueError):
-    """Not one of the requests above; the message is for the agent."""
+    """An invalid request; the message is shown to the agent."""
 
 
 def parse_spool_request(arguments: Sequence[str]) -> SpoolRequest:
-    """The request that these arguments mean, or Unanswerable.
+    """Parse the arguments of a command, or raise InvalidSpoolRequest.
 
-    Values are for whoever answers to check.
+    The handler of the request checks its values.
     """
     if len(arguments) > MAX_ARGUMENTS:
         raise InvalidSpoolRequest("too many arguments")
     if arguments[:1] == ["ask"]:
         return _parse_ask(arguments[1:])
 
-    taken = _ArgumentParser(arguments)
-    request = _parse_command(taken)
-    if taken.words or taken.options:
-        raise InvalidSpoolRequest(f"unexpected: {' '.join([*taken.words, *taken.options])[:200]}")
+    parser = _ArgumentParser(arguments)
+    request = _parse_command(parser)
+    if parser.words or parser.options:
+        raise InvalidSpoolRequest(f"unexpected: {' '.join([*parser.words, *parser.options])[:200]}")
 
     return request
 
 
 def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
-    match (
-        parser.take_word(),
-        parser.take_word() if parser.words and parser.words[0] in _SUBCOMMANDS else None,
-    ):
+    command = parser.take_word()
+    subcommand = None
+    if parser.words and parser.words[0] in _SUBCOMMANDS:
+        subcommand = parser.take_word()
+
+    match command, subcommand:
         case "worktree", "list":
             return WorktreeListRequest(
                 parser.take_flag("--all"),
@@ -124,7 +126,7 @@ def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
                 parser.take_flag("--json"),
             )
         case "status", None:
-            # All of it is shown anyway
+            # Everything is shown anyway.
             parser.take_flag("--all")
             return StatusRequest(
                 parser.take_word(), parser.take_flag("--json"), parser.take_option("--feature-slug")
@@ -136,13 +138,15 @@ def _parse_command(parser: _ArgumentParser) -> SpoolRequest:
                 parser.take_flag("--json"),
             )
 
-    raise InvalidSpoolRequest("not available inside a job; `phasegate --help` lists what is")
+    raise InvalidSpoolRequest(
+        "not available inside a job; `phasegate --help` lists the available commands"
+    )
 
 
 def _parse_ask(arguments: Sequence[str]) -> AskRequest:
     words: list[str] = []
     options: list[str] = []
-    known = ""
+    question_id = ""
     pending = [*arguments]
 
     while pending:
@@ -153,18 +157,22 @@ def _parse_ask(arguments: Sequence[str]) -> AskRequest:
             if not equals and not pending:
                 raise InvalidSpoolRequest(f"{name} needs a value")
 
-            value = value if equals else pending.pop(0)
-            known = value if name == "--known" else known
-            options += [value] if name == "--option" else []
+            if not equals:
+                value = pending.pop(0)
+
+            if name == "--known":
+                question_id = value
+            else:
+                options.append(value)
         elif word.startswith("--"):
             raise InvalidSpoolRequest(f"unexpected: {word[:200]}")
         else:
             words.append(word)
 
-    if bool(known) == bool(words) or len(words) > 1:
+    if bool(question_id) == bool(words) or len(words) > 1:
         raise InvalidSpoolRequest('one question: ask "..." [--option A --option B]')
 
-    return AskRequest("".join(words), tuple(options), known)
+    return AskRequest("".join(words), tuple(options), question_id)
 
 
 _SUBCOMMANDS = ("list", "write", "read", "check")
@@ -174,7 +182,7 @@ _FLAGS = ("--json", "--all")
 
 
 class _ArgumentParser:
-    """Arguments sorted into words and options, to be taken one by one."""
+    """Arguments split into words and options, which are taken one by one."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.words: list[str] = []

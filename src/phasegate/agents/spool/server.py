@@ -1,8 +1,8 @@
-"""The orchestrator's side of a job's spool: requests of an agent are read, answered and bounded.
+"""The server of a job's spool: reads, answers and limits the requests of an agent.
 
-The folder belongs to the agent, so nothing in it is trusted. Its two folders are held open from
-before the agent's start: what it puts in their place later is not looked at. No link is followed,
-and only small plain files are read.
+The agent can write to the folder, so nothing in it is trusted. Its two folders are opened before
+the agent starts: if it replaces them later, the replacement is ignored. No link is followed, and
+only small regular files are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from phasegate.sandbox.readable_paths import find_interpreter
 from phasegate.typed import read_json
 
 COMMANDS = ("phasegate", "agileplus")
-# JSON writes some characters as several
+# JSON escapes some characters, which makes them longer.
 MAX_REQUEST_BYTES = 2 * shim.MAX_CONTENT_BYTES
 MAX_ANSWER_BYTES = 1_000_000
 MAX_REQUESTS_PER_POLL = 16
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class SpoolAnswer(NamedTuple):
-    """What a command shows the agent."""
+    """The exit status and output of a command, as the agent sees it."""
 
     exit_status: int
     stdout: str = ""
@@ -54,9 +54,7 @@ class _SpoolMessage(msgspec.Struct):
 
 
 def install_commands(bin_folder: Path, spool_folder: Path) -> None:
-    """Put `phasegate` and `agileplus` into a job's folder of programs, which goes first on its
-    PATH.
-    """
+    """Install `phasegate` and `agileplus` in a job's `bin` folder, which is first on its PATH."""
     bin_folder.mkdir(parents=True, exist_ok=True)
     for module in (shim, mcp_shim):
         source = Path(str(module.__file__))
@@ -71,9 +69,9 @@ def install_commands(bin_folder: Path, spool_folder: Path) -> None:
 
 
 class RequestSpool:
-    """One job's requests and answers.
+    """The requests and answers of one job.
 
-    The dispatcher calls `serve`, which never waits, or runs the job in `serving`.
+    The caller calls `serve_pending`, which never waits, or runs the job in `serve_in_background`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -100,37 +98,36 @@ class RequestSpool:
     def serve_in_background(
         self, handler: SpoolRequestHandler, interval_s: float = 0.02
     ) -> Iterator[None]:
-        """Serve as long as the block runs, in a thread of its own.
+        """Serve requests in a background thread while the block runs.
 
-        The one that runs the job waits for the job.
+        The caller's thread is blocked by the job.
         """
-        over = threading.Event()
+        stop = threading.Event()
 
-        def look() -> None:
-            while not over.wait(interval_s):
+        def poll() -> None:
+            while not stop.wait(interval_s):
                 self.serve_pending(handler)
 
-        thread = threading.Thread(target=look, name="spool", daemon=True)
+        thread = threading.Thread(target=poll, name="spool", daemon=True)
         thread.start()
 
         try:
             yield
         finally:
-            over.set()
+            stop.set()
             thread.join()
 
     def serve_pending(self, handler: SpoolRequestHandler) -> int:
-        """Answer the requests that wait, at most a few at once, and say how many there were."""
-        if not self.close_reason:
-            names = self._list_pending()
-        else:
-            names = []
+        """Answer pending requests, at most a few at once; return how many."""
+        if self.close_reason:
+            return 0
 
-        for name in names[:MAX_REQUESTS_PER_POLL]:
+        names = self._list_pending()[:MAX_REQUESTS_PER_POLL]
+        for name in names:
             self._write_answer(name, self._answer_request(name, handler))
             self.served_count += 1
 
-        return len(names[:MAX_REQUESTS_PER_POLL])
+        return len(names)
 
     def _list_pending(self) -> list[str]:
         with os.scandir(self._requests_fd) as entries:
@@ -148,8 +145,8 @@ class RequestSpool:
                     f"this job has used up its {MAX_REQUESTS_PER_JOB} requests"
                 )
 
-            wire = read_json(data, _SpoolMessage)
-            return handler(parse_spool_request(wire.arguments))
+            message = read_json(data, _SpoolMessage)
+            return handler(parse_spool_request(message.arguments))
         except (InvalidSpoolRequest, msgspec.DecodeError, RecursionError, OSError) as error:
             return SpoolAnswer(2, stderr=f"phasegate: {error}\n")
         except PhasegateError as error:
@@ -157,31 +154,28 @@ class RequestSpool:
                 error.exit_code, stderr=f"phasegate: {error.message}\n{error.hint}\n"
             )
         except Exception:
-            # Our own mistake must not end the agent's run
+            # A bug in Phasegate must not end the agent's run.
             _log.exception("a request from inside a job could not be answered")
-            return SpoolAnswer(70, stderr="phasegate: an internal error; go on without it\n")
+            return SpoolAnswer(70, stderr="phasegate: internal error; continue without it\n")
 
     def _read_request(self, name: str) -> bytes:
-        """The bytes of a request, which is then gone.
-
-        Links, pipes and what is too large are refused.
-        """
+        """Return the bytes of a request; refuse links, pipes and large files."""
         data = read_regular_file(name, MAX_REQUEST_BYTES, self._requests_fd, single_link=True)
         if not data:
             raise InvalidSpoolRequest(
-                f"a request is a plain file of 1 to {MAX_REQUEST_BYTES} bytes"
+                f"a request must be a regular file of 1 to {MAX_REQUEST_BYTES} bytes"
             )
 
         return data
 
     def _write_answer(self, name: str, answer: SpoolAnswer) -> None:
-        # A folder under that name: asked again, and refused again, until the limit
+        # A folder cannot be unlinked: it is refused on each poll, until the request limit.
         with suppress(OSError):
             os.unlink(name, dir_fd=self._requests_fd)
 
         data = _encode_answer(answer)
         draft = f"{name}.new"
-        # The agent only keeps its own answer from itself
+        # If this fails because of the agent, only its own answer is missing.
         with suppress(OSError):
             with os.fdopen(create_new_file(draft, 0o600, self._answers_fd), "wb") as file:
                 file.write(data)

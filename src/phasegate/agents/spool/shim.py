@@ -1,9 +1,8 @@
-"""`phasegate` and `agileplus` inside a job.
+"""`phasegate` and `agileplus` inside a job: requests to the orchestrator through the job's spool.
 
-A request goes into the job's spool, the orchestrator answers.
-
-Copied into the job's own folder and run there by `python -I`, so standard library only and nothing
-of our package.
+The file is copied into the job's folder and run there by `python -I`, so it uses the standard
+library only and imports nothing of this package. `open` is used instead of pathlib, whose import
+takes longer than the rest of the program.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import time
 ANSWER_TIMEOUT_S = 30.0
 POLL_INTERVAL_S = 0.02
 MAX_CONTENT_BYTES = 4_000_000
-# EX_TEMPFAIL: nothing is wrong with the request
+# EX_TEMPFAIL: the request itself is valid.
 NO_ANSWER_EXIT = 75
 USAGE = """\
-Inside a job these commands are answered by the orchestrator:
+Commands available inside a job (the orchestrator answers them):
   next [--phase KEY | --event NAME]
   status [WPnn]
   worktree list [--all]
@@ -28,39 +27,40 @@ Inside a job these commands are answered by the orchestrator:
   artifact write [--feature-slug S] --relative-path P (--content C | --file F | -)
   artifact read [--feature-slug S] --relative-path P
   artifact list [--feature-slug S]
-  ask "..." [--option A --option B] [--no-wait]    a question to a person; waits for the answer
-  mcp                                              these as tools, for programs that take an MCP server
+  ask "..." [--option A --option B] [--no-wait]    ask the user; waits for the answer
+  mcp                                              an MCP server with these commands as tools
 """
 
 
 UNANSWERED_TEXT = """\
-Nobody has answered yet. Decide yourself, and say in your report what you decided and why.
-An answer that comes later is shown to whoever works on this next.
+There is no answer yet. Decide yourself, and state in your report what you decided and why.
+A later answer is shown to the next agent that works on this.
 """
 
 
 def main(spool: str, arguments: list[str]) -> int:
-    """Hand in one request, wait for its answer, show it."""
+    """Send one request, wait for its answer, print it."""
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(USAGE)
         return 0
 
     if arguments == ["mcp"]:
         sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120
-        from mcp_shim import JobServer  # type: ignore[import-not-found] # beside this copy
+        # It is copied to the same folder.
+        from mcp_shim import JobServer  # type: ignore[import-not-found]
 
         JobServer(lambda words: _merge_output(run_command(spool, words))).serve()
         return 0
 
-    status, out, error = run_command(spool, arguments)
-    sys.stdout.write(out)
-    sys.stderr.write(error)
+    status, stdout, stderr = run_command(spool, arguments)
+    sys.stdout.write(stdout)
+    sys.stderr.write(stderr)
 
     return status
 
 
 def run_command(spool: str, arguments: list[str]) -> tuple[int, str, str]:
-    """What a command ends with and says."""
+    """Run a command; return its exit status, stdout and stderr."""
     try:
         if arguments[0] == "ask":
             answer = ask_question(spool, arguments[1:])
@@ -70,16 +70,14 @@ def run_command(spool: str, arguments: list[str]) -> tuple[int, str, str]:
         return 2, "", f"phasegate: {error}\n"
 
     if answer is None:
-        return (
-            NO_ANSWER_EXIT,
-            "",
-            "phasegate: the orchestrator did not answer. Go on without it; the work is not affected.\n",
-        )
+        message = "the orchestrator did not answer. Continue without it; your work is not affected."
+        return NO_ANSWER_EXIT, "", f"phasegate: {message}\n"
 
     status = answer.get("exit_status")
-    found = status if isinstance(status, int) else 70
+    if not isinstance(status, int):
+        status = 70
 
-    return found, str(answer.get("stdout", "")), str(answer.get("stderr", ""))
+    return status, str(answer.get("stdout", "")), str(answer.get("stderr", ""))
 
 
 def _merge_output(result: tuple[int, str, str]) -> tuple[int, str]:
@@ -87,24 +85,29 @@ def _merge_output(result: tuple[int, str, str]) -> tuple[int, str]:
 
 
 def send_request(spool: str, arguments: list[str]) -> dict[str, object] | None:
-    """The answer to one request."""
+    """Send one request and return its answer; None if there was none in time."""
     return wait_for_answer(spool, write_request(spool, {"arguments": arguments}))
 
 
 def ask_question(spool: str, arguments: list[str]) -> dict[str, object] | None:
-    """A question and its answer, looked for ever more seldom; without one, what to do then."""
+    """Ask a question and poll for its answer with exponential back-off.
+
+    Without an answer in time, return what to do instead.
+    """
     first = send_request(spool, ["ask", *(word for word in arguments if word != "--no-wait")])
     if first is None or first.get("exit_status") != 0:
         return first
 
-    id_, patience_s = str(first.get("stdout", "")).split()
-    until_s = time.monotonic() + (0 if "--no-wait" in arguments else float(patience_s))
-    pause_s = 0.2
+    question_id, timeout_s = str(first.get("stdout", "")).split()
+    deadline_s = time.monotonic()
+    if "--no-wait" not in arguments:
+        deadline_s += float(timeout_s)
 
-    while time.monotonic() < until_s:
+    pause_s = 0.2
+    while time.monotonic() < deadline_s:
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 10.0)
-        answer = send_request(spool, ["ask", "--known", id_])
+        answer = send_request(spool, ["ask", "--known", question_id])
         if answer is None or answer.get("exit_status") != NO_ANSWER_EXIT:
             return answer
 
@@ -112,22 +115,26 @@ def ask_question(spool: str, arguments: list[str]) -> dict[str, object] | None:
 
 
 def inline_content(arguments: list[str]) -> list[str]:
-    """Files and stdin are read here, with the agent's own rights, and travel as content."""
-    changed = list(arguments)
-    if changed[:2] == ["spec", "check"] and changed[2:]:
-        with open(changed[2], "rb") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
-            return [*changed, "--content", _decode_content(file.read(MAX_CONTENT_BYTES + 1))]
-    if changed[:2] != ["artifact", "write"]:
-        return changed
+    """Replace file arguments and stdin by their content, read with the agent's own rights."""
+    if arguments[:2] == ["spec", "check"] and arguments[2:]:
+        return [*arguments, "--content", _read_file(arguments[2])]
 
-    if "--file" in changed[:-1]:
-        at = changed.index("--file")
-        with open(changed[at + 1], "rb") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
-            changed[at : at + 2] = ["--content", _decode_content(file.read(MAX_CONTENT_BYTES + 1))]
-    elif changed[-1] == "-":
-        changed[-1:] = ["--content", _decode_content(sys.stdin.buffer.read(MAX_CONTENT_BYTES + 1))]
+    words = list(arguments)
+    if words[:2] != ["artifact", "write"]:
+        return words
 
-    return changed
+    if "--file" in words[:-1]:
+        index = words.index("--file")
+        words[index : index + 2] = ["--content", _read_file(words[index + 1])]
+    elif words[-1] == "-":
+        words[-1:] = ["--content", _decode_content(sys.stdin.buffer.read(MAX_CONTENT_BYTES + 1))]
+
+    return words
+
+
+def _read_file(path: str) -> str:
+    with open(path, "rb") as file:  # noqa: PTH123
+        return _decode_content(file.read(MAX_CONTENT_BYTES + 1))
 
 
 def _decode_content(data: bytes) -> str:
@@ -137,25 +144,27 @@ def _decode_content(data: bytes) -> str:
 
 
 def write_request(spool: str, request: object) -> str:
-    """Write the request under a name that nobody looks at, then give it the name under which it is
-    found whole.
+    """Write the request to a temporary file and rename it; return its name.
+
+    The server ignores the temporary name, so it never reads a partial request.
     """
     name = secrets.token_hex(16)
-    waiting = f"{spool}/requests/{name}.json"
-    with open(f"{waiting}.new", "x", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
+    path = f"{spool}/requests/{name}.json"
+    with open(f"{path}.new", "x", encoding="utf-8") as file:  # noqa: PTH123
         json.dump(request, file)
 
-    os.rename(f"{waiting}.new", waiting)  # noqa: PTH104
+    os.rename(f"{path}.new", path)  # noqa: PTH104
     return name
 
 
 def wait_for_answer(spool: str, name: str) -> dict[str, object] | None:
-    """The answer, or None when none came in time."""
-    until_s = time.monotonic() + ANSWER_TIMEOUT_S
+    """Return the answer; None if there was none in time."""
+    path = f"{spool}/answers/{name}.json"
+    deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
 
-    while time.monotonic() < until_s:
+    while time.monotonic() < deadline_s:
         try:
-            with open(f"{spool}/answers/{name}.json", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs more than the rest of this
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123
                 answer = json.load(file)
         except FileNotFoundError:
             time.sleep(POLL_INTERVAL_S)

@@ -1,1 +1,1 @@
-"""Read agent output streams: lines, state, API errors, rate-limit reset times, transcripts."""
+"""Parse agent output streams: lines, state, API errors, rate-limit reset times, transcripts."""

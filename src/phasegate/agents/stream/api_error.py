@@ -1,4 +1,4 @@
-"""What an error of a model's service means for the run, whichever program reports it."""
+"""Interpret an error of a model's service, independent of the program that reports it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ MAX_DISPLAY_CHARS = 300
 
 
 class ReportedError(NamedTuple):
-    """An error as an agent reports it.
-
-    Its words, and the HTTP status and the end of the limit where it names them.
-    """
+    """An error as an agent reports it: message, HTTP status and end of a limit, if known."""
 
     message: str
     status: int | None = None
@@ -26,7 +23,7 @@ class ReportedError(NamedTuple):
 
 
 class ErrorMeaning(NamedTuple):
-    """What an error means: how the run ended, when another try may help, what a person can do."""
+    """The meaning of an error: the ending of the run, when to retry, what the user can do."""
 
     ending: Ending
     retry_at_s: float | None = None
@@ -38,18 +35,21 @@ _STATUS = re.compile(
 )
 _UNPAID = re.compile(r"\bcredit balance|\bpayment required|\binsufficient_quota|\bbilling", re.I)
 _SIGNED_OUT = re.compile(
-    r"\bnot (?:logged|signed) in\b|/login\b|\b(?:invalid|incorrect|missing|no) (?:x-)?api[ -]key|\bapi key not valid"
-    r"|\bunauthori[sz]ed\b|\bauthenticat\w* (?:failed|error|required)|\bauthentication_(?:failed|error)|\bno auth type"
-    r"|\bfailed to authenticate|\bset an auth method|\btoken (?:has )?expired|\bmissing environment variable",
+    r"\bnot (?:logged|signed) in\b|/login\b"
+    r"|\b(?:invalid|incorrect|missing|no) (?:x-)?api[ -]key|\bapi key not valid"
+    r"|\bunauthori[sz]ed\b|\bauthenticat\w* (?:failed|error|required)"
+    r"|\bauthentication_(?:failed|error)|\bno auth type"
+    r"|\bfailed to authenticate|\bset an auth method"
+    r"|\btoken (?:has )?expired|\bmissing environment variable",
     re.I,
 )
 _LIMITED = re.compile(
-    r"\b(?:usage|rate|session|weekly|hourly|daily)[ _-]?limit|\bhit your limit|\blimit reached|\bquota\b"
-    r"|\bresource_exhausted|\btoo many requests",
+    r"\b(?:usage|rate|session|weekly|hourly|daily)[ _-]?limit|\bhit your limit|\blimit reached"
+    r"|\bquota\b|\bresource_exhausted|\btoo many requests",
     re.I,
 )
-# What each program says when the stream of its model was cut or garbled; the runs that taught it
-# are `err_cut`, `err_cut_short` and `err_garbled` in tests/fixtures/agent_streams.
+# The messages of each program when the stream of its model was cut or garbled, taken from the runs
+# `err_cut`, `err_cut_short` and `err_garbled` in tests/fixtures/agent_streams.
 BROKEN_STREAM_MESSAGES: Mapping[str, tuple[str, ...]] = {
     "claude_code": ("Connection to the API was lost", "empty or malformed response"),
     "codex": ("stream disconnected before completion", "stream closed before response.completed"),
@@ -63,11 +63,15 @@ BROKEN_STREAM_MESSAGES: Mapping[str, tuple[str, ...]] = {
     "qwen": ("UND_ERR_SOCKET", "stream ended without a finish reason", "in JSON at position"),
 }
 _BROKEN_STREAM = re.compile(
-    "|".join(re.escape(words) for said in BROKEN_STREAM_MESSAGES.values() for words in said), re.I
+    "|".join(
+        re.escape(message) for messages in BROKEN_STREAM_MESSAGES.values() for message in messages
+    ),
+    re.I,
 )
 _TRANSIENT = re.compile(
-    r"\bstream (?:was )?(?:ended|closed|cut)|\bis not valid JSON|\bend of JSON input|\bhigh demand|\boverloaded"
-    r"|\btemporar|\bfetch failed|\bconnection (?:error|failed|closed|lost|reset)|\binternal (?:server )?error"
+    r"\bstream (?:was )?(?:ended|closed|cut)|\bis not valid JSON|\bend of JSON input"
+    r"|\bhigh demand|\boverloaded|\btemporar|\bfetch failed"
+    r"|\bconnection (?:error|failed|closed|lost|reset)|\binternal (?:server )?error"
     r"|\bpremature close|\bwaiting for network|\brequest timed out|\bservice unavailable",
     re.I,
 )
@@ -77,25 +81,27 @@ _TRANSIENT_STATUSES = (408, 409, 425)
 
 
 def interpret_error(error: ReportedError, sign_in_hint: str, now_s: float) -> ErrorMeaning:
-    """401 wants a person, 429 a wait, 5xx and a cut stream another try; everything else has failed."""
+    """Interpret an error.
+
+    401 needs the user, 429 a wait, 5xx and a cut stream a retry; every other error is a failure.
+    """
     text = error.message[:MAX_MESSAGE_CHARS]
     status = error.status or _find_status(text)
 
     if status == 402 or _UNPAID.search(text):
         return ErrorMeaning(
             Ending.NOT_RUNNABLE,
-            remedy="Its account has no credit left: add some, or use another agent.",
+            remedy="its account has no credit left: add some, or use another agent",
         )
 
     if status in _AUTH_STATUSES or (status is None and _SIGNED_OUT.search(text)):
         return ErrorMeaning(Ending.NOT_RUNNABLE, remedy=sign_in_hint)
 
     if status in _LIMIT_STATUSES or (status is None and _is_limit(text)):
-        told_s = error.retry_at_s or 0.0
-        is_likely = now_s <= told_s <= now_s + MAX_RESET_DELAY_S
-        return ErrorMeaning(
-            Ending.RATE_LIMITED, told_s if is_likely else find_reset_time_s(text, now_s)
-        )
+        retry_at_s = error.retry_at_s
+        if retry_at_s is None or not now_s <= retry_at_s <= now_s + MAX_RESET_DELAY_S:
+            retry_at_s = find_reset_time_s(text, now_s)
+        return ErrorMeaning(Ending.RATE_LIMITED, retry_at_s)
 
     if (
         status in _TRANSIENT_STATUSES
@@ -108,20 +114,19 @@ def interpret_error(error: ReportedError, sign_in_hint: str, now_s: float) -> Er
 
 
 def format_error(error: ReportedError) -> str:
-    """The error in one line for a person."""
-    line = (
-        " ".join(error.message.split())[:MAX_DISPLAY_CHARS]
-        or "the model's service reported an error"
-    )
+    """Format the error as one line."""
+    line = " ".join(error.message.split())[:MAX_DISPLAY_CHARS]
+    if not line:
+        line = "the model's service reported an error"
     if error.status is None or str(error.status) in line:
         return line
     return f"HTTP {error.status}: {line}"
 
 
 def _find_status(text: str) -> int | None:
-    found = _STATUS.search(text)
-    if found:
-        return int(found[1] or found[2])
+    match = _STATUS.search(text)
+    if match:
+        return int(match[1] or match[2])
     return None
 
 

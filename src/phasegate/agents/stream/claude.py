@@ -1,6 +1,6 @@
-"""The stream of Claude Code, which Qwen Code and Cursor share in part.
+"""Parse the stream of Claude Code: `system`, `assistant`, `user` and `result` lines.
 
-`system`, `assistant`, `user`, `result`.
+Qwen Code and Cursor use parts of the same format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from phasegate.agents.stream.tool_use import (
     make_tool_event,
 )
 
-# A program that waits longer than this for its model is stopped: we wait better
+# A program that would wait longer for its model is stopped, and we reschedule the job.
 MAX_RETRY_DELAY_MS = 30_000
 _USAGE_LIMIT = re.compile(r"Claude(?: AI)? usage limit reached\b")
 
@@ -60,7 +60,7 @@ class ClaudeUser(msgspec.Struct, frozen=True, tag="user"):
 
 
 class QwenRetry(msgspec.Struct, frozen=True):
-    """What Qwen Code says about a retry."""
+    """A retry as Qwen Code reports it."""
 
     attempt: int = 0
     delay_ms: float = msgspec.field(default=0.0, name="delayMs")
@@ -114,32 +114,23 @@ class ClaudeResult(msgspec.Struct, frozen=True, tag="result"):
 
     @property
     def is_success(self) -> bool:
-        """Every sign must be there: `subtype` alone says "success" after an API error too."""
-        ended_well = self.terminal_reason in (None, "completed") and self.api_error_status is None
+        """Whether the run succeeded by all fields: `subtype` is "success" after API errors too."""
         return (
             self.is_error is False
             and self.subtype == "success"
             and self.result is not None
-            and ended_well
+            and self.terminal_reason in (None, "completed")
+            and self.api_error_status is None
         )
 
     @property
     def reported_error(self) -> ReportedError:
-        said = (
-            self.error.message if self.error else "",
-            *self.errors,
-            self.result or "",
-            self.subtype,
-        )
-
+        texts = [self.error.message if self.error else "", *self.errors, self.result, self.subtype]
+        message = next(filter(None, texts), "its result is an error")
         if isinstance(self.api_error_status, int):
-            status = self.api_error_status
-        else:
-            status = None
+            return ReportedError(message, self.api_error_status)
 
-        return ReportedError(
-            next((text for text in said if text), "its result is an error"), status
-        )
+        return ReportedError(message)
 
 
 _Line = ClaudeAssistant | ClaudeUser | ClaudeSystem | ClaudeRateLimit | ClaudeResult
@@ -147,25 +138,25 @@ _LINE_READER: LineReader[_Line] = LineReader(_Line, text_tags=("assistant",))
 
 
 class ClaudeStreamParser(StreamParser):
-    """Turns lines into events, and keeps in its state what the report needs."""
+    """A parser that turns lines into events and keeps in its state what the report needs."""
 
     def __init__(
         self, state: StreamState, checkout: Path, *, input_includes_cache: bool = False
     ) -> None:
         super().__init__(state, checkout)
-        # How long it said that it would wait, when that was too long
+        # the wait that the program announced, if it was too long
         self.announced_wait_s: float | None = None
-        # Whether `input_tokens` holds the cached ones already
+        # `input_tokens` includes the cached tokens
         self._input_includes_cache = input_includes_cache
         self._limit_resets_at_s: float | None = None
         self._message_id = ""
-        # Of the messages before the one in hand
+        # usage of all messages before the current one
         self._previous_usage = Usage()
 
     def parse_line(self, text: str) -> Iterable[AgentEvent]:
         match self._state.parse_line(_LINE_READER, text):
             case None:
-                # Of another kind, or no line of the protocol
+                # another type, or not a line of the protocol
                 return ()
             case ClaudeAssistant() as event:
                 return self._handle_assistant(event)
@@ -179,10 +170,8 @@ class ClaudeStreamParser(StreamParser):
                 return self._handle_result(event)
 
     def _handle_assistant(self, event: ClaudeAssistant) -> Iterator[AgentEvent]:
-        if isinstance(event.message.content, tuple):
-            parts = event.message.content
-        else:
-            parts = ()
+        content = event.message.content
+        parts = content if isinstance(content, tuple) else ()
 
         if event.parent_tool_use_id is None and not event.is_api_error_message:
             self._add_message_parts(parts)
@@ -197,7 +186,7 @@ class ClaudeStreamParser(StreamParser):
             yield self._add_usage(event.message.id, event.message.usage)
 
     def _add_message_parts(self, parts: Iterable[ClaudePart]) -> None:
-        """A message may come in several lines; a tool ends it."""
+        """Add text to the current message, which may have several lines; a tool call ends it."""
         self._state.mark_progress()
 
         for part in parts:
@@ -209,33 +198,32 @@ class ClaudeStreamParser(StreamParser):
                 self._state.end_message()
 
     def _add_usage(self, message_id: str, tokens: ClaudeTokens) -> AgentEvent:
-        """What the messages say so far: the output is a guess until the result corrects it."""
+        """Add the usage of a message; output tokens are an estimate until the result arrives."""
         if message_id != self._message_id:
             self._message_id = message_id
             self._previous_usage = self._state.usage or Usage()
 
-        now = self._convert_tokens(tokens)
+        previous = self._previous_usage
+        current = self._convert_tokens(tokens)
         self._state.usage = Usage(
-            self._previous_usage.input_tokens + now.input_tokens,
-            self._previous_usage.cached_input_tokens + now.cached_input_tokens,
-            self._previous_usage.output_tokens + now.output_tokens,
+            input_tokens=previous.input_tokens + current.input_tokens,
+            cached_input_tokens=previous.cached_input_tokens + current.cached_input_tokens,
+            output_tokens=previous.output_tokens + current.output_tokens,
         )
 
         return AgentEvent(EventKind.USAGE, usage=self._state.usage)
 
     def _convert_tokens(self, tokens: ClaudeTokens, cost_usd: float | None = None) -> Usage:
-        read = to_token_count(tokens.cache_read_input_tokens)
-        written = to_token_count(tokens.cache_creation_input_tokens)
-        if self._input_includes_cache:
-            beside = 0
-        else:
-            beside = read + written
+        input_tokens = to_token_count(tokens.input_tokens)
+        cache_read = to_token_count(tokens.cache_read_input_tokens)
+        if not self._input_includes_cache:
+            input_tokens += cache_read + to_token_count(tokens.cache_creation_input_tokens)
 
         return Usage(
-            to_token_count(tokens.input_tokens) + beside,
-            read,
-            to_token_count(tokens.output_tokens),
-            cost_usd,
+            input_tokens=input_tokens,
+            cached_input_tokens=cache_read,
+            output_tokens=to_token_count(tokens.output_tokens),
+            cost_usd=cost_usd,
         )
 
     def _handle_tool_results(self, message: ClaudeMessage) -> Iterator[AgentEvent]:
@@ -250,22 +238,15 @@ class ClaudeStreamParser(StreamParser):
             event.claude_code_version or event.qwen_code_version or self._state.version
         )
         if event.subtype == "permission_denied":
-            return (
-                make_notice_event(
-                    f"not permitted: {event.tool_name}: {event.message}", failed=True
-                ),
-            )
+            text = f"not permitted: {event.tool_name}: {event.message}"
+            return (make_notice_event(text, failed=True),)
 
         if event.subtype == "api_retry":
             self._state.retry_error = ReportedError(
                 event.error or "its model does not answer", event.error_status
             )
-            return (
-                make_notice_event(
-                    f"try {event.attempt} failed: {event.error_status or ''} {event.error}",
-                    failed=True,
-                ),
-            )
+            text = f"attempt {event.attempt} failed: {event.error_status or ''} {event.error}"
+            return (make_notice_event(text, failed=True),)
 
         if event.subtype == "retry" and event.data is not None:
             return self._handle_retry(event.data)
@@ -277,7 +258,7 @@ class ClaudeStreamParser(StreamParser):
         if retry.delay_ms >= MAX_RETRY_DELAY_MS:
             self.announced_wait_s = retry.delay_ms / 1000
             self._state.stop()
-        return (make_notice_event(f"try {retry.attempt} failed", failed=True),)
+        return (make_notice_event(f"attempt {retry.attempt} failed", failed=True),)
 
     def _handle_limit(self, info: ClaudeLimitInfo) -> Iterable[AgentEvent]:
         if info.status != "rejected":
@@ -300,20 +281,22 @@ class ClaudeStreamParser(StreamParser):
         yield AgentEvent(EventKind.END, failed=not self._state.completed)
 
     def _sum_usage(self, result: ClaudeResult) -> Usage:
-        """All models of the run, those of sub-agents too, where they are listed."""
+        """Sum the usage of all models of the run, including sub-agents, if it is listed."""
         if not result.model_usage:
             return self._convert_tokens(result.usage or ClaudeTokens(), result.total_cost_usd)
 
-        models = result.model_usage.values()
-        read = sum(to_token_count(model.cache_read_input_tokens) for model in models)
-        fresh = sum(
-            to_token_count(model.input_tokens) + to_token_count(model.cache_creation_input_tokens)
-            for model in models
-        )
+        input_tokens = 0
+        cache_read = 0
+        output_tokens = 0
+        for model in result.model_usage.values():
+            input_tokens += to_token_count(model.input_tokens)
+            input_tokens += to_token_count(model.cache_creation_input_tokens)
+            cache_read += to_token_count(model.cache_read_input_tokens)
+            output_tokens += to_token_count(model.output_tokens)
 
         return Usage(
-            fresh + read,
-            read,
-            sum(to_token_count(model.output_tokens) for model in models),
-            result.total_cost_usd,
+            input_tokens=input_tokens + cache_read,
+            cached_input_tokens=cache_read,
+            output_tokens=output_tokens,
+            cost_usd=result.total_cost_usd,
         )

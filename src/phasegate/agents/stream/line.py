@@ -1,9 +1,7 @@
-"""One line of a program's stream, read with tolerance.
+"""Parse one line of a program's stream, with tolerance for changes between versions.
 
-Programs change their streams from version to version.
-
-A field that does not fit counts as absent; where the struct has no default for it, the line cannot
-be read. So what must be there has no default, and bookkeeping such as token counts never decides.
+An invalid field counts as absent; if the struct has no default for it, the line is unreadable. So
+required fields have no default, and an invalid token count never makes a line unreadable.
 """
 
 from __future__ import annotations
@@ -24,21 +22,19 @@ _TYPE = re.compile(r'\s*\{\s*"type"\s*:\s*"([^"\\]{1,60})"')
 
 
 class ParsedLine(NamedTuple, Generic[Line]):
-    """A line, or None where it is none of the protocol, or one that cannot be read."""
+    """A parsed line; None if it is unreadable or not a line of the protocol."""
 
     line: Line | None
-    # Something of a line of the protocol could not be read
+    # a field or the whole line could not be read
     has_invalid_fields: bool = False
-    # And that may have been a piece of the answer
+    # the unreadable part may have been a part of the answer
     loses_text: bool = False
 
 
 class LineReader(Generic[Line]):
-    """Reads the lines of one protocol: tagged structs, told apart by `type`.
+    """A reader of one protocol's lines: structs tagged by `type`; other types are skipped.
 
-    Lines of other types are skipped.
-
-    `speaking` are the types that carry what the agent says.
+    `text_tags` are the types that contain the agent's messages.
     """
 
     def __init__(self, line_type: object, text_tags: tuple[str, ...]) -> None:
@@ -56,70 +52,63 @@ class LineReader(Generic[Line]):
             return self._handle_invalid_json(text)
 
     def _handle_invalid_json(self, text: str) -> ParsedLine[Line]:
-        """No JSON.
-
-        Programs print other things too, but not such that begin like a line of theirs.
-        """
-        begins = _TYPE.match(text)
-        tag = begins[1] if begins else ""
+        """Handle text that is not JSON; it is a damaged line if it begins like one."""
+        match = _TYPE.match(text)
+        tag = match[1] if match else ""
         return ParsedLine(None, tag in self._tags, tag in self._text_tags)
 
     def _parse_valid_fields(self, text: str, error: msgspec.ValidationError) -> ParsedLine[Line]:
         try:
-            # Takes numbers of any size
-            found = json.loads(text)
+            # Unlike msgspec, it accepts numbers of any size.
+            value = json.loads(text)
         except (ValueError, RecursionError):
             return self._handle_invalid_json(text)
 
-        if isinstance(found, dict):
-            tag = found.get("type")
-        else:
-            tag = None
-
+        tag = value.get("type") if isinstance(value, dict) else None
         if not isinstance(tag, str) or tag not in self._tags:
             return ParsedLine(None)
 
         for _ in range(MAX_INVALID_FIELDS):
-            if not _drop_invalid_field(found, str(error)):
+            if not _drop_invalid_field(value, str(error)):
                 break
 
             try:
-                return ParsedLine(read_value(found, self._type), has_invalid_fields=True)
-            except msgspec.ValidationError as another:
-                error = another
+                return ParsedLine(read_value(value, self._type), has_invalid_fields=True)
+            except msgspec.ValidationError as next_error:
+                error = next_error
 
         return ParsedLine(None, True, tag in self._text_tags)
 
 
-def _drop_invalid_field(found: object, error: str) -> bool:
-    """Take out what an error complains of: the innermost field that its path names.
-
-    False: there is none.
-    """
+def _drop_invalid_field(value: object, error: str) -> bool:
+    """Delete the innermost field on the path in the error; return False if there is none."""
     path = _PATH.search(error)
-    holder: dict[str, object] | None = None
-    key = ""
-
-    for name, index in _PATH_STEP.findall(path[1]) if path else ():
-        if name and isinstance(found, dict) and name in found:
-            holder = found
-            key = name
-            found = found[name]
-        elif index.isdigit() and isinstance(found, list) and int(index) < len(found):
-            found = found[int(index)]
-        else:
-            # A value of a mapping: which one is not said
-            break
-
-    if holder is None or key == "type":
+    if path is None:
         return False
 
-    del holder[key]
+    parent: dict[str, object] | None = None
+    key = ""
+
+    for name, index in _PATH_STEP.findall(path[1]):
+        if name and isinstance(value, dict) and name in value:
+            parent = value
+            key = name
+            value = value[name]
+        elif index.isdigit() and isinstance(value, list) and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            # A value of a mapping: the error does not tell which one.
+            break
+
+    if parent is None or key == "type":
+        return False
+
+    del parent[key]
     return True
 
 
-def to_token_count(stated: float | None) -> int:
-    """A number of tokens, as a program states it: whole, a fraction, or nothing."""
-    if stated is None or stated != stated or stated <= 0:
+def to_token_count(reported: float | None) -> int:
+    """Convert a token count as a program reports it: an integer, a fraction, NaN or nothing."""
+    if reported is None or reported != reported or reported <= 0:
         return 0
-    return int(min(stated, 1e15))
+    return int(min(reported, 1e15))

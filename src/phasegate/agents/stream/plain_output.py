@@ -1,4 +1,4 @@
-"""What the end of a plain program means, where it speaks no protocol of its own."""
+"""Interpret the output and the end of a program without a protocol."""
 
 from __future__ import annotations
 
@@ -11,26 +11,24 @@ from phasegate.core.machine.retry import Fault, classify_failure
 from phasegate.core.text.escapes import strip_escapes
 from phasegate.core.text.visible import escape_unprintable
 
-# What a shell says
+# Exit statuses of a shell.
 _NOT_EXECUTABLE = 126
 _NOT_FOUND = 127
 _MAX_QUOTE_CHARS = 300
 MAX_STDERR_CHARS = 4_000
 MAX_OPTION_CHARS = 60
-# In the words of commander, clap and yargs; the last one names its options without hyphens.
+# The messages of commander, clap and yargs; the last one prints options without hyphens.
 _UNKNOWN_OPTION = re.compile(
-    r"^error: (?:unknown option|unexpected argument) '(-[^'\n]{1,100})'|^Unknown arguments?: ([\w-]{1,100})"
-    # It prints its help, and does not say which
+    r"^error: (?:unknown option|unexpected argument) '(-[^'\n]{1,100})'"
+    r"|^Unknown arguments?: ([\w-]{1,100})"
+    # opencode prints its help and does not name the option.
     r"|^ *(opencode run) \[message",
     re.M,
 )
 
 
 class PlainOutputParser:
-    """Of a program without a protocol.
-
-    What it prints is shown as it comes, and all of it is the answer.
-    """
+    """The parser of a program without a protocol: all its output is the answer."""
 
     def __init__(self, build_report: Callable[[FinishedRun], AgentReport] | None = None) -> None:
         self._build_report = build_report or build_plain_report
@@ -43,44 +41,37 @@ class PlainOutputParser:
 
 
 def build_plain_report(finished: FinishedRun) -> AgentReport:
-    """Stdout is the answer.
+    """Build a report with stdout as the answer, and the ending from exit status and stderr.
 
-    The exit status says how it ended, and stderr whether another try may help.
-
-    Stdout is not asked: an agent that writes about timeouts has not had one.
+    Stdout is not searched for errors: an agent that writes about time-outs did not have one.
     """
     ending, reason = classify_exit(finished)
-    if ending is Ending.RATE_LIMITED:
-        again_s = find_retry_time_s(finished)
-    else:
-        again_s = None
-
     return AgentReport(
         answer=finished.stdout,
         ending=ending,
         reason=reason,
-        retry_at_s=again_s,
+        retry_at_s=find_retry_time_s(finished) if ending is Ending.RATE_LIMITED else None,
         truncated=finished.truncated,
     )
 
 
 def classify_exit(finished: FinishedRun) -> tuple[Ending, str]:
-    """What exit status and stderr say."""
+    """Return the ending and its reason, from exit status and stderr."""
     if finished.exceeded_limit:
         return Ending.FAILED, describe_exceeded_limit(finished)
     if finished.timed_out or (finished.sigterm_sent and finished.exit_status != 0):
         return Ending.FAILED, describe_early_stop(finished)
     if finished.signal is not None:
-        return Ending.FAILED, f"signal {finished.signal} ended it"
+        return Ending.FAILED, f"it was killed by signal {finished.signal}"
     if finished.exit_status is None:
-        return Ending.FAILED, "how it ended is unknown"
+        return Ending.FAILED, "its exit status is unknown"
     if finished.exit_status == 0:
         return Ending.COMPLETED, ""
 
     if finished.exit_status in (_NOT_EXECUTABLE, _NOT_FOUND):
         return (
             Ending.NOT_RUNNABLE,
-            f"exit status {finished.exit_status}: a program was not found or may not be run",
+            f"exit status {finished.exit_status}: a program was not found or is not executable",
         )
 
     return _classify_failure(finished.exit_status, finished.stderr)
@@ -88,47 +79,44 @@ def classify_exit(finished: FinishedRun) -> tuple[Ending, str]:
 
 def _classify_failure(exit_status: int, stderr: str) -> tuple[Ending, str]:
     fault = classify_failure(exit_status, stderr)
-    endings = {Fault.PERMANENT: Ending.FAILED, Fault.RATE_LIMIT: Ending.RATE_LIMITED}
-    if fault is Fault.PERMANENT:
-        kind = ""
-    else:
-        kind = f" ({fault})"
+    reason = f"exit status {exit_status}"
+    if fault is not Fault.PERMANENT:
+        reason += f" ({fault})"
 
-    return endings.get(
-        fault, Ending.TRANSIENT
-    ), f"exit status {exit_status}{kind}{_quote_error_line(stderr)}"
+    reason += _quote_error_line(stderr)
+    if fault is Fault.PERMANENT:
+        return Ending.FAILED, reason
+    if fault is Fault.RATE_LIMIT:
+        return Ending.RATE_LIMITED, reason
+    return Ending.TRANSIENT, reason
 
 
 def find_unknown_option(stderr: str) -> str:
-    """The option that a program says it does not know; empty: it says no such thing."""
-    found = _UNKNOWN_OPTION.search(strip_escapes(stderr[:MAX_STDERR_CHARS]).text)
-    if found:
-        return escape_unprintable(
-            (found[1] or found[2] or f"that `{found[3]}` was given")[:MAX_OPTION_CHARS]
-        )
+    """Return the option that a program reports as unknown; empty if it reports none."""
+    match = _UNKNOWN_OPTION.search(strip_escapes(stderr[:MAX_STDERR_CHARS]).text)
+    if match is None:
+        return ""
 
-    return ""
+    option = match[1] or match[2] or f"that `{match[3]}` was given"
+    return escape_unprintable(option[:MAX_OPTION_CHARS])
 
 
 def _quote_error_line(stderr: str) -> str:
-    """The line of stderr that most likely says what is wrong."""
-    lines = [
-        line.strip() for line in strip_escapes(stderr[-4_000:]).text.splitlines() if line.strip()
-    ]
-    line = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-    if line:
-        return f": {escape_unprintable(line[:_MAX_QUOTE_CHARS])}"
+    """Return the line of stderr that most likely explains the failure."""
+    text = strip_escapes(stderr[-4_000:]).text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
 
-    return ""
+    line = next((line for line in lines if "error" in line.lower()), lines[-1])
+    return f": {escape_unprintable(line[:_MAX_QUOTE_CHARS])}"
 
 
 def describe_early_stop(finished: FinishedRun) -> str:
-    """Why it did not come to its own end."""
+    """Describe why the program did not finish."""
     if finished.stop_requested and not finished.timed_out:
-        how = "was stopped"
-    else:
-        how = "ran out of time"
-    return f"it {how} after {finished.duration_s:.0f} s"
+        return f"it was stopped after {finished.duration_s:.0f} s"
+    return f"it timed out after {finished.duration_s:.0f} s"
 
 
 def describe_exceeded_limit(finished: FinishedRun) -> str:
@@ -136,5 +124,5 @@ def describe_exceeded_limit(finished: FinishedRun) -> str:
 
 
 def find_retry_time_s(finished: FinishedRun) -> float | None:
-    """When the limit ends that stderr speaks of."""
+    """Return the time at which the limit on stderr ends, if it is stated."""
     return find_reset_time_s(finished.stderr, finished.ended_at_s)

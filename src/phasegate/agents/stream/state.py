@@ -1,6 +1,4 @@
-"""What a reading keeps of a stream, little whatever its length, and the report that follows from
-it.
-"""
+"""The state that a parser keeps of a stream, in bounded memory, and the report built from it."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from phasegate.core.answer.parse import parse_answer
 
 
 class FirstOutputTimer:
-    """Stops a job whose model gives no sign in time. Nothing is watched before `begin`."""
+    """A timer that stops a job whose model sends no output in time."""
 
     def __init__(self, job: JobHandle, timeout_s: float) -> None:
         self.expired = False
@@ -35,13 +33,13 @@ class FirstOutputTimer:
         self._timer: threading.Timer | None = None
 
     def start(self) -> None:
-        """The job starts now."""
+        """Start the timer; call it when the job starts."""
         self._timer = threading.Timer(self._timeout_s, self._expire)
         self._timer.daemon = True
         self._timer.start()
 
     def cancel(self) -> None:
-        """The model gave a sign, or nobody waits for one any more."""
+        """Cancel the timer: the model sent output, or the job has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -51,10 +49,14 @@ class FirstOutputTimer:
         self._job.stop()
 
     def build_report(self) -> AgentReport:
-        """What a run brought that was stopped for its silence."""
-        reason = f"no sign of its model within {self._timeout_s:.0f} s; it may be waiting at a limit of its provider"
-        remedy = "if its model is slow to begin, raise `first_output_timeout_s` of the agent"
-        return AgentReport(answer="", ending=Ending.SILENT, reason=reason, remedy=remedy)
+        """Build the report of a run that was stopped because its model sent no output."""
+        return AgentReport(
+            answer="",
+            ending=Ending.SILENT,
+            reason=f"no output from its model within {self._timeout_s:.0f} s; "
+            "it may be rate-limited by its provider",
+            remedy="if its model starts slowly, raise `first_output_timeout_s` of the agent",
+        )
 
 
 MAX_MESSAGE_CHARS = 4_000_000
@@ -62,12 +64,10 @@ MAX_BLOCKERS = 20
 
 
 class StreamState:
-    """One run so far.
+    """The state of one run.
 
-    Its last message is the answer; blockers in earlier ones are kept, the rest is gone.
-
-    `completed` is set by the agent's own mark of a good end alone, and taken back by whatever it
-    does after it.
+    Its last message is the answer; of earlier messages only blockers are kept. `completed` is set
+    only when the agent reports success, and reset by any activity after that.
     """
 
     def __init__(self, row: HarnessRow, task: AgentTask, job: JobHandle) -> None:
@@ -75,17 +75,17 @@ class StreamState:
         self.first_output_timer = FirstOutputTimer(job, task.agent.first_output_timeout_s)
         self.usage: Usage | None = None
         self.completed = False
-        # Its own report of a bad end
+        # failure that the agent reported as its end
         self.error: ReportedError | None = None
-        # What it is waiting for, unless it got on
+        # error that it is retrying; None once there is progress
         self.retry_error: ReportedError | None = None
         self.stopped_by_us = False
         self.truncated = False
-        # The answer was given whole, whatever was missed before
+        # the program repeated the whole answer, so that nothing of it is missing
         self.has_full_answer = False
-        # Lines of its protocol of which something could not be read
+        # lines of its protocol that could not be read completely
         self.unreadable_lines = 0
-        # Of the program, where it says so in its stream
+        # version of the program, if it is in its stream
         self.version = ""
         self._phase = task.phase
         self._job = job
@@ -95,37 +95,39 @@ class StreamState:
         self._progress_timer: threading.Timer | None = None
 
     def parse_line(self, reader: LineReader[Line], text: str) -> Line | None:
-        """A line of its protocol, or None.
+        """Parse a line of its protocol; None for other lines.
 
-        What cannot be read is counted, and the answer is cut if it may miss it.
+        Unreadable lines are counted, and the answer is truncated if a part of it may be missing.
         """
-        found = reader.parse_line(text)
-        self.unreadable_lines += found.has_invalid_fields
-        if found.loses_text:
+        parsed = reader.parse_line(text)
+        if parsed.has_invalid_fields:
+            self.unreadable_lines += 1
+        if parsed.loses_text:
             self.mark_text_lost()
 
-        return found.line
+        return parsed.line
 
     def mark_text_lost(self) -> None:
-        """A piece of the message in hand, or of the next one, cannot be read."""
+        """Record that a part of the current or next message could not be read."""
         self.add_text("")
         self.truncated = True
 
     def add_text(self, text: str) -> None:
-        """Add to the message in hand, or begin the next one."""
+        """Add text to the current message; start a new one if it has ended."""
         self.mark_progress()
         if self._message_ended:
             self._start_message()
 
-        piece = text[: MAX_MESSAGE_CHARS - self._message.tell()]
-        self.truncated = self.truncated or len(text) > len(piece)
-        self._message.write(piece)
+        kept = text[: MAX_MESSAGE_CHARS - self._message.tell()]
+        if len(kept) < len(text):
+            self.truncated = True
+        self._message.write(kept)
 
     def end_message(self) -> None:
         self._message_ended = True
 
     def replace_message(self, text: str) -> None:
-        """The message in hand, as the agent gives it once more and whole."""
+        """Replace the current message by the complete text that the program repeats at its end."""
         if self.answer != text:
             self._start_message()
             self.add_text(text)
@@ -133,7 +135,7 @@ class StreamState:
         self.has_full_answer = True
 
     def mark_progress(self) -> None:
-        """Its model works: it has not ended, and it waits for nothing."""
+        """Record that the model is working: the run has not ended and is not waiting."""
         self.first_output_timer.cancel()
         self.completed = False
         self.error = None
@@ -141,13 +143,13 @@ class StreamState:
         self.cancel_progress_timer()
 
     def stop(self) -> None:
-        """End a program that will not end, or not in time, by itself."""
+        """Stop a program that would not exit by itself, or not in time."""
         if not self.stopped_by_us:
             self.stopped_by_us = True
             self._job.stop()
 
     def stop_if_no_progress(self, timeout_s: float) -> None:
-        """Be patient with a program that waits, and does not say for how long."""
+        """Stop a program that waits for an unknown time, unless it makes progress in time."""
         if self._progress_timer is None:
             self._progress_timer = threading.Timer(timeout_s, self.stop)
             self._progress_timer.daemon = True
@@ -173,17 +175,14 @@ class StreamState:
         self.truncated = False
         self.has_full_answer = False
         if "BLOCKER:" in text:
-            found = parse_answer(text, self._phase, truncated=False).blockers
-            self._blockers = [*self._blockers, *found][:MAX_BLOCKERS]
+            blockers = parse_answer(text, self._phase, truncated=False).blockers
+            self._blockers = [*self._blockers, *blockers][:MAX_BLOCKERS]
 
 
 class StreamParser:
-    """The reading of a program that speaks of its own end.
+    """The base of parsers for programs that report their own end; subclasses parse the lines."""
 
-    How it takes in a line is each program's own.
-    """
-
-    # Exit statuses that mean: wrongly set up
+    # exit statuses for a wrong configuration
     config_error_statuses: tuple[int, ...] = ()
 
     def __init__(self, state: StreamState, checkout: Path) -> None:
@@ -200,18 +199,18 @@ class StreamParser:
 def build_stream_report(
     state: StreamState, finished: FinishedRun, config_error_statuses: Collection[int]
 ) -> AgentReport:
-    """What a run brought whose program speaks of its own end.
+    """Build the report of a program that reports its own end.
 
-    Exit statuses in `unusable` mean: wrongly set up.
+    `config_error_statuses` are the exit statuses for a wrong configuration.
     """
     state.cancel_progress_timer()
     state.first_output_timer.cancel()
-    # What was too long may have been text
-    cut = state.truncated or (finished.skipped_lines > 0 and not state.has_full_answer)
+    # A line that was too long may have contained text.
+    lost_line = finished.skipped_lines > 0 and not state.has_full_answer
     report = AgentReport(
         answer=state.answer,
         ending=Ending.COMPLETED,
-        truncated=cut,
+        truncated=state.truncated or lost_line,
         usage=state.usage,
         blockers=state.blockers,
         remark=_describe_unreadable_lines(state),
@@ -222,22 +221,24 @@ def build_stream_report(
             report, ending=Ending.FAILED, reason=describe_exceeded_limit(finished)
         )
 
-    trouble = state.error or (None if state.completed else state.retry_error)
-    # One that we stopped may have had to be killed: what it waited for is the reason, not the time
-    # that it had.
-    if trouble is not None and (
-        state.stopped_by_us or state.first_output_timer.expired or not finished.timed_out
-    ):
-        meaning = interpret_error(trouble, state.row.sign_in_hint, finished.ended_at_s)
+    error = state.error
+    if error is None and not state.completed:
+        error = state.retry_error
+
+    # A program that we stopped may have needed a kill; the reason is still the error, not the time.
+    was_stopped = state.stopped_by_us or state.first_output_timer.expired
+    if error is not None and (was_stopped or not finished.timed_out):
+        meaning = interpret_error(error, state.row.sign_in_hint, finished.ended_at_s)
         return msgspec.structs.replace(
             report,
             ending=meaning.ending,
-            reason=format_error(trouble),
+            reason=format_error(error),
             retry_at_s=meaning.retry_at_s,
             remedy=meaning.remedy,
         )
 
-    if not state.completed and (option := find_unknown_option(finished.stderr)):
+    option = find_unknown_option(finished.stderr)
+    if option and not state.completed:
         return msgspec.structs.replace(report, **_describe_unknown_option(state.row, option))
 
     if state.first_output_timer.expired and not state.completed:
@@ -246,55 +247,43 @@ def build_stream_report(
         )
 
     ending, reason = _classify_end(state, finished, config_error_statuses)
+    retry_at_s = None
     if ending is Ending.RATE_LIMITED:
-        again_s = find_retry_time_s(finished)
-    else:
-        again_s = None
+        retry_at_s = find_retry_time_s(finished)
 
+    remedy = ""
     if ending is Ending.NOT_RUNNABLE and finished.exit_status in config_error_statuses:
         remedy = state.row.sign_in_hint
-    else:
-        remedy = ""
 
     return msgspec.structs.replace(
-        report, ending=ending, reason=reason, retry_at_s=again_s, remedy=remedy
+        report, ending=ending, reason=reason, retry_at_s=retry_at_s, remedy=remedy
     )
 
 
 def _describe_unknown_option(row: HarnessRow, option: str) -> dict[str, object]:
-    """It was started with an option that its version does not have.
-
-    Ours, or one of the configured command.
-    """
+    """Describe that the program's version lacks an option, of ours or of the configured command."""
+    advice = "see its documentation"
     if row.tested_version:
-        versions = f"it was tested with {row.tested_version}; update it: {row.install_instruction}"
-    else:
-        versions = "see its documentation"
+        advice = f"it was tested with {row.tested_version}; update it: {row.install_instruction}"
 
-    remedy = f"{versions}; or fix `command` in phasegate.toml, if the option is yours"
     return {
         "ending": Ending.NOT_RUNNABLE,
         "reason": f"it does not know the option {option}",
-        "remedy": remedy,
+        "remedy": f"{advice}; or fix `command` in phasegate.toml, if the option is yours",
     }
 
 
 def _describe_unreadable_lines(state: StreamState) -> str:
-    """What was missed, with the versions: a program that changed its stream is the likely cause."""
+    """Describe the unreadable lines with the versions: likely the stream format has changed."""
     if not state.unreadable_lines:
         return ""
 
-    if state.unreadable_lines == 1:
-        lines = "1 line"
-    else:
-        lines = f"{state.unreadable_lines} lines"
-
+    lines = "1 line" if state.unreadable_lines == 1 else f"{state.unreadable_lines} lines"
+    versions = f"tested with {state.row.tested_version or 'none'}"
     if state.version:
-        version = f"version {state.version}, "
-    else:
-        version = ""
+        versions = f"version {state.version}, {versions}"
 
-    return f"{lines} could not be read in full ({version}tested with {state.row.tested_version or 'none'})"
+    return f"{lines} could not be read completely ({versions})"
 
 
 def _classify_end(
@@ -308,18 +297,14 @@ def _classify_end(
         ending = Ending.NOT_RUNNABLE
     if ending is not Ending.COMPLETED or state.completed:
         return ending, reason
-    # Some end with 0 when they are told to
+    # Some programs exit with status 0 on SIGTERM.
     if finished.sigterm_sent and not state.stopped_by_us:
         return Ending.FAILED, describe_early_stop(finished)
 
+    reason = "it ended without its final result"
     if finished.skipped_lines:
-        skipped = f"; {finished.skipped_lines} of its lines were too long to be read"
-    else:
-        skipped = ""
-
+        reason += f"; {finished.skipped_lines} of its lines were too long to be read"
     if state.unreadable_lines:
-        unread = f"; {_describe_unreadable_lines(state)}"
-    else:
-        unread = ""
+        reason += f"; {_describe_unreadable_lines(state)}"
 
-    return Ending.FAILED, f"it ended without its final result{skipped}{unread}"
+    return Ending.FAILED, reason

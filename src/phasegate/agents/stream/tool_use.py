@@ -1,4 +1,4 @@
-"""The tools of agent programs in our words: a change of a file, a command, or another tool."""
+"""Convert the tool calls of agent programs to events: file changes, commands, other tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHELL_TOOLS = frozenset(("bash", "shell", "run_shell_command", "exec_command"))
 
 
 class ToolInput(msgspec.Struct, frozen=True):
-    """The arguments that we show. Their types are the agent's own business, so any is taken."""
+    """The displayed arguments of a tool call. Programs use different types, so any is accepted."""
 
     command: object = None
     file_path: object = None
@@ -36,14 +36,14 @@ class ToolInput(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str:
-        found = (self.file_path, self.file_path_of_opencode, self.notebook_path, self.path)
-        return next((path for path in found if isinstance(path, str)), "")
+        paths = (self.file_path, self.file_path_of_opencode, self.notebook_path, self.path)
+        return next((path for path in paths if isinstance(path, str)), "")
 
 
 def make_tool_event(
     name: str, tool_input: ToolInput, checkout: Path, *, failed: bool = False
 ) -> AgentEvent:
-    """What an agent does with a tool of this name."""
+    """Create the event of a tool call: a command, a file change or another tool."""
     if name.lower() in _SHELL_TOOLS and isinstance(tool_input.command, str):
         return AgentEvent(
             kind=EventKind.COMMAND, text=tool_input.command[:MAX_TEXT_CHARS], failed=failed
@@ -81,15 +81,11 @@ def make_notice_event(
 def make_result_events(
     output: object, *, failed: bool = False, exit_code: int | None = None
 ) -> Iterator[AgentEvent]:
-    """What a tool gave back, as far as that is text or a list of texts.
+    """Create the event of a tool's output, if it is text or a list of texts.
 
-    Its form is the program's own business.
+    The format depends on the program.
     """
-    if isinstance(output, list):
-        parts = output
-    else:
-        parts = [output]
-
+    parts = output if isinstance(output, list) else [output]
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
     text = "\n".join(text for text in texts if isinstance(text, str) and text.strip())
     if text or exit_code is not None:
@@ -99,5 +95,5 @@ def make_result_events(
 
 
 def make_relative_path(path: str, checkout: Path) -> str:
-    """A path as the trail has it: from the checkout where it lies there."""
+    """Return a path as in the audit trail: relative to the checkout, if it is inside."""
     return path.removeprefix(f"{checkout}/")[:MAX_TEXT_CHARS]

@@ -1,9 +1,6 @@
-"""What an agent's program printed, as people read it.
+"""Format the output of an agent program for reading: messages, tool calls, shortened results.
 
-Messages, tool calls, and what came back from them, folded.
-
-The lines are read by the harness of the program itself, so a transcript shows what the run was
-judged by.
+The harness of the program parses the lines, so a transcript shows what the run was judged by.
 """
 
 from __future__ import annotations
@@ -15,25 +12,24 @@ from phasegate.agents.envelope import Envelope, EnvelopeConfig
 from phasegate.agents.port import AgentConfig, AgentEvent, AgentTask, EventKind, Usage, get_harness
 from phasegate.core.display.activity import format_count
 
-# Lines
 MAX_RESULT_LINES = 3
-# Of a result, and of a line outside of the protocol
+# For lines of a result, and for lines that are not of the protocol.
 MAX_LINE_CHARS = 200
 
 
 class Transcript:
-    """Turns the lines of one run into lines for people, as they come. No line makes it raise."""
+    """A formatter of one run's output, line by line. It raises for no line."""
 
     def __init__(self, kind: str, checkout: Path, phase: str) -> None:
         self._parser = get_harness(kind).make_parser(
             _make_task(kind, checkout, phase), _NullJobHandle()
         )
-        # A line of a message that came in pieces and has not ended
+        # last line of a message that arrives in parts
         self._partial_line = ""
         self._usage: Usage | None = None
 
     def format_line(self, text: str) -> Iterator[str]:
-        """What one line of the program's stdout is to people; most lines of a protocol are nothing."""
+        """Yield the readable lines for one line of stdout; most protocol lines have none."""
         events = [*self._parser.parse_line(text)]
         if not events and text.strip() and not text.lstrip().startswith("{"):
             yield from self._flush_message()
@@ -43,16 +39,15 @@ class Transcript:
             yield from self._format_event(event)
 
     def format_end(self) -> Iterator[str]:
-        """What is left at the end of the stream, and what was used."""
+        """Yield the rest of the last message, and the usage."""
         yield from self._flush_message()
 
-        if used := self._usage:
-            if used.cost_usd is not None:
-                cost = f", ${used.cost_usd:.2f}"
-            else:
-                cost = ""
-
-            yield f"= {format_count(used.input_tokens)} tokens read, {format_count(used.output_tokens)} written{cost}"
+        usage = self._usage
+        if usage is not None:
+            read = format_count(usage.input_tokens)
+            written = format_count(usage.output_tokens)
+            cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.2f}"
+            yield f"= {read} tokens read, {written} written{cost}"
 
     def _format_event(self, event: AgentEvent) -> Iterator[str]:
         if event.kind is EventKind.TEXT:
@@ -66,10 +61,10 @@ class Transcript:
         yield from _format_action(event)
 
     def _format_text(self, event: AgentEvent) -> Iterator[str]:
-        *whole, self._partial_line = f"{self._partial_line}{event.text}".split("\n")
-        yield from whole
+        *complete, self._partial_line = f"{self._partial_line}{event.text}".split("\n")
+        yield from complete
         if not event.is_partial:
-            if self._partial_line or not whole:
+            if self._partial_line or not complete:
                 yield self._partial_line
             self._partial_line = ""
 
@@ -93,17 +88,15 @@ def _format_action(event: AgentEvent) -> Iterable[str]:
         case EventKind.NOTICE:
             return (f"! {_indent_text(event.text)}",)
         case EventKind.END if event.failed:
-            return (
-                f"! ended in failure: {_indent_text(event.text)}"
-                if event.text
-                else "! ended in failure",
-            )
+            if event.text:
+                return (f"! ended in failure: {_indent_text(event.text)}",)
+            return ("! ended in failure",)
 
     return ()
 
 
 def _fold_result(text: str) -> Iterator[str]:
-    """The first lines of a result; a reader who wants the rest opens the log."""
+    """Yield the first lines of a result; the log has the rest."""
     lines = [line for line in text.splitlines() if line.strip()]
     yield from (f"  | {_shorten_line(line)}" for line in lines[:MAX_RESULT_LINES])
     if len(lines) > MAX_RESULT_LINES:
@@ -121,7 +114,7 @@ def _indent_text(text: str) -> str:
 
 
 class _NullJobHandle:
-    """The program has ended, or is another process's job: a reading cannot talk to it from here."""
+    """A job that cannot be controlled: it has ended, or another process runs it."""
 
     def send(self, data: bytes) -> None: ...
 

@@ -24,10 +24,10 @@ def repository(tmp_path: Path) -> Path:
 
 STOPS = [
     ("end_turn", Ending.COMPLETED, ""),
-    ("max_tokens", Ending.FAILED, "tokens"),
+    ("max_tokens", Ending.FAILED, "token limit"),
     ("max_turn_requests", Ending.FAILED, "requests"),
     ("refusal", Ending.FAILED, "refused"),
-    ("cancelled", Ending.FAILED, "told to stop"),
+    ("cancelled", Ending.FAILED, "stopped"),
     ("because", Ending.FAILED, "'because'"),
 ]
 

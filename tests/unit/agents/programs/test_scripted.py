@@ -190,11 +190,11 @@ def reported(checkout: Path, finished: FinishedRun) -> AgentReport:
 
 def test_a_situation_without_a_turn_is_explained(checkout: Path) -> None:
     finished = play(checkout, turn(head='phase = "plan"\nround = 3'))
-    assert "no turn fits phase implement" in finished.stderr
+    assert "no turn matches phase implement" in finished.stderr
     assert "turn 1: phase plan, round 3" in finished.stderr
     report = reported(checkout, finished)
     assert report.ending is Ending.NOT_RUNNABLE
-    assert "no turn fits" in report.reason
+    assert "no turn matches" in report.reason
 
 
 @pytest.mark.parametrize(
@@ -224,16 +224,16 @@ def test_a_run_that_may_fail_does_not_end_the_turn(checkout: Path) -> None:
 
 
 WRONG = [
-    ("", "`turns` and nothing else, not nothing"),
+    ("", "only `turns`, not nothing"),
     ("turns = 3", "not a list"),
-    ("[[turn]]\nsteps = []", "`turns` and nothing else, not `turn`"),
+    ("[[turn]]\nsteps = []", "only `turns`, not `turn`"),
     ("turns = [3]", "turn 1: a turn is a table"),
     ("\n\n[[turns]]\nphase = 'plan'", "scenario.toml:3: turn 1: `steps` is missing"),
     (turn(head="fase = 'plan'"), "unknown `fase`"),
-    (turn(head="round = '1'"), "`round` is a number"),
-    (turn(head="round = true"), "`round` is a number"),
-    (turn(head="package = 1"), "`package` is a text"),
-    (turn(head="phase = []"), "`phase` is a text"),
+    (turn(head="round = '1'"), "`round` must be a number"),
+    (turn(head="round = true"), "`round` must be a number"),
+    (turn(head="package = 1"), "`package` must be a text"),
+    (turn(head="phase = []"), "`phase` must be a text"),
     (turn("3"), "turn 1, step 1: a step is a table"),
     (turn("{}"), "a step has exactly one of"),
     (turn("{ prnt = 'x' }"), "did you mean `print`?"),
@@ -248,12 +248,12 @@ WRONG = [
     (turn("{ exit = true }"), "whole number"),
     (turn("{ sleep_s = -1 }"), "number from 0"),
     (turn("{ sleep_s = nan }"), "number from 0"),
-    (turn("{ verdict = 'GREAT' }"), "is one of PASS"),
-    (turn("{ result = 'maybe' }"), "is one of success, blocked"),
+    (turn("{ verdict = 'GREAT' }"), "must be one of PASS"),
+    (turn("{ result = 'maybe' }"), "must be one of success, blocked"),
     (turn("{ result = 'success', sumary = 'x' }"), "does not take `sumary`"),
     (turn("{ result = 'success', duration_seconds = nan }"), "cannot be JSON"),
     (turn("{ result = 'success', summary = 2026-01-01 }"), "cannot be JSON"),
-    (turn("{ task = '1.1', status = 'DONE' }"), "is one of COMPLETED, FAILED"),
+    (turn("{ task = '1.1', status = 'DONE' }"), "must be one of COMPLETED, FAILED"),
     ("[[turns]\n", "line 1"),
     ("[" * 10_000, "scenario.toml"),
 ]
@@ -285,7 +285,7 @@ def test_json_says_the_same_as_toml(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["missing.toml", "", "pipe"])
 def test_a_scenario_that_is_no_file_is_refused_without_waiting(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match=r"is not there|is a folder"):
+    with pytest.raises(ConfigError, match=r"does not exist|is a folder"):
         load_scenario(tmp_path / name)
 
 

@@ -48,9 +48,9 @@ def test_a_version_is_found_in_what_a_program_prints(
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo hello", "it printed none"),
+        ("echo hello", "it printed no version"),
         ("echo 1.2.3; exit 3", "it ended with exit status 3"),
-        (":", "it printed none"),
+        (":", "it printed no version"),
     ],
 )
 def test_a_version_that_is_not_known_is_said_to_be_unknown(

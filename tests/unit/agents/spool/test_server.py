@@ -265,7 +265,7 @@ def test_the_commands_are_tools_too_and_no_value_of_a_call_becomes_an_option(
     assert found[4]["result"]["content"][0]["text"] == "the short one\n"
     assert [found[at]["error"]["code"] for at in (5, 6, 7, 9)] == [-32602, -32602, -32601, -32602]
     assert not found[8]["result"]["isError"]  # null is how some clients say that there are none
-    assert found[9]["error"]["message"] == "status: the arguments are no object"
+    assert found[9]["error"]["message"] == "status: the arguments are not an object"
     assert {*seen} == {
         StatusRequest(None),
         StatusRequest("WP01"),
