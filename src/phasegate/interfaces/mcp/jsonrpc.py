@@ -198,10 +198,10 @@ class McpConnection:
             return
 
         with self._calls_lock:
-            found = self._calls.get(request_id)
+            open_call = self._calls.get(request_id)
 
-        if found is not None:
-            found[0].cancelled.set()
+        if open_call is not None:
+            open_call[0].cancelled.set()
 
     def _start_call(self, call: Call, handle: Callable[[Call], object]) -> None:
         thread = Thread(
