@@ -44,7 +44,7 @@ from phasegate.storage.reader import open_store_reader
 
 COPY_INTERVAL_S = 1.0
 FINAL_COPY_TIMEOUT_S = 5.0
-# for a record that is stored in the bucket itself
+# For a record that is stored in the bucket itself
 BUCKET_TIMEOUT_S = 600.0
 _log = logging.getLogger("phasegate")
 
@@ -91,7 +91,7 @@ def open_fleet_record(project: Project, timeout_s: float = BUCKET_TIMEOUT_S) -> 
     """Open the record of a fleet: the bucket, and a local copy for readers on this machine."""
     bucket = open_bucket(project.config.storage, os.environ, timeout_s)
     own = project.location._replace(fleet_copy=None)
-    # for the locks of this machine
+    # For the locks of this machine
     prepare_data_folder(own)
 
     return BucketStore(

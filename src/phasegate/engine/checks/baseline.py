@@ -51,7 +51,7 @@ from phasegate.workspace.tree_diff import diff_trees, resolve_tree
 BASELINE_LOCK_TIMEOUT_S = 6 * 3600.0
 TESTS_FOUND = "tests found"
 _MAX_OUTPUT_LINES = 12
-# arguments: purpose and command line
+# Arguments: purpose and command line
 OnCommand = Callable[[str, str], None]
 
 
@@ -70,7 +70,7 @@ class CheckRow(NamedTuple):
     remedy: str
     notes: tuple[str, ...]
     log: str
-    # the relevant lines
+    # The relevant lines
     output: tuple[str, ...]
 
     @property
@@ -89,7 +89,7 @@ class BaselineReport(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     profile: str
     name: str
-    # commands that ran, by purpose
+    # Commands that ran, by purpose
     commands: dict[str, str]
     reasons: dict[str, str]
     notes: tuple[str, ...]
@@ -162,7 +162,7 @@ class BaseTree:
         self.package = package
         self.start = start
         self.cache = SetupCache(project.location.data_folder / "setups")
-        # store reports for later
+        # Store reports for later
         self.keeps_report = True
         # The latest commit without agents' work. None if the history does not show it: then nothing
         # is cached and nothing is trusted.

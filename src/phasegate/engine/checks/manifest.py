@@ -35,7 +35,7 @@ class PackageChecker(NamedTuple):
 
     project: Project
     package: WorkPackage
-    # the commit that the work started from
+    # The commit that the work started from
     start: str
 
     def check_commit(self, commit: str) -> Evidence:

@@ -26,7 +26,7 @@ def find_setup_inputs(
 ) -> frozenset[str]:
     """Return the paths that can influence the setup, relative to the repository's root."""
     prefix = f"{plan.root}/" if plan.root else ""
-    # the blobs of every path in these commits
+    # The blobs of every path in these commits
     blobs: dict[str, set[str]] = {}
     for commit in commits:
         for path, blob in list_blobs(project.repository, commit, include_links=False).items():

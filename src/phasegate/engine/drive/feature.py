@@ -47,12 +47,12 @@ class RunOptions(NamedTuple):
     """How far a run goes, and with which agent."""
 
     stop_at_gates: bool = False
-    # continue to the merge after the last gate
+    # Continue to the merge after the last gate
     merge: bool = False
     agent: str | None = None
-    # who started the run
+    # Who started the run
     by: OrderOrigin = UNKNOWN_ORIGIN
-    # poll the forge once and start no agent
+    # Poll the forge once and start no agent
     poll_once: bool = False
 
 
@@ -213,6 +213,7 @@ class _FeatureDriver:
             refuse_untestable_base(self._project, self._feature)
 
     def run(self) -> Feature:
+        """Run steps until the feature stops; return its state."""
         self.prepare()
         while (step := decide_feature_actions(self._feature)[0].step) is not Step.STOP:
             if self._options.poll_once and step not in FORGE_STEPS:

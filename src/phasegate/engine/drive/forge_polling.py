@@ -9,7 +9,7 @@ from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.engine.project.project import Project
 from phasegate.errors import TemporarilyUnavailable
 
-# multiple of the first wait
+# Multiple of the first wait
 _MAX_BACKOFF_FACTOR = 10
 S = TypeVar("S")
 E = TypeVar("E")
@@ -25,7 +25,7 @@ class ForgePoller(Generic[S, E]):
         self._journal = journal
         self._loop = loop
         self._poll_once = poll_once
-        # consecutive polls without progress
+        # Consecutive polls without progress
         self._idle_polls = 0
         self._retry_after_s = 0.0
 

@@ -26,7 +26,7 @@ from phasegate.errors import Interrupted, StateConflict
 from phasegate.storage.row_events import job_started_event, trail_sealed_event
 from phasegate.storage.rows import TrailSeal
 
-# how often the stop flag is checked
+# How often the stop flag is checked
 POLL_INTERVAL_S = 0.2
 S = TypeVar("S")
 E = TypeVar("E")
@@ -56,7 +56,7 @@ class UnitLoop(Generic[S, E]):
         self._clock = context.project.clock
         self._running_jobs: dict[str, _RunningJob] = {}
         self._reported_limits_s: dict[str, float] = {}
-        # when a retry after an error may start, in monotonic seconds
+        # When a retry after an error may start, in monotonic seconds
         self._retry_at_s: dict[AgentRequest, float] = {}
         self._last_wait_notices: tuple[str, ...] = ()
 

@@ -308,15 +308,15 @@ def _refuse_without_agents(
 
 def _make_free_slug(project: Project, reader: RecordReader, description: str) -> str:
     """Make a slug from the next free number and the first words of the description."""
-    taken = [
+    names = [
         *reader.features(),
         *list_features(project.root, specs_folder=project.config.paths.features),
     ]
-    taken += [
+    names += [
         ref.removeprefix(f"{BRANCH_PREFIX}feat/")
         for ref in read_refs(project.repository, f"{BRANCH_PREFIX}feat/")
     ]
-    numbers = [int(found[1]) for name in taken if (found := re.match(r"([0-9]{3,6})-", name))]
+    numbers = [int(found[1]) for name in names if (found := re.match(r"([0-9]{3,6})-", name))]
     plain = unicodedata.normalize("NFKD", description).encode("ascii", "ignore").decode().lower()
     words = re.findall(r"[a-z0-9]+", plain)[:_MAX_SLUG_WORDS] or ["feature"]
 

@@ -61,7 +61,7 @@ class Progress(NamedTuple):
     round: int
     rounds: int
     step: PackageStep
-    # running now
+    # Running now
     agents: tuple[str, ...] = ()
 
 
@@ -74,7 +74,7 @@ class Stopped(NamedTuple):
     The work of its agents is saved, and the run can be resumed.
     """
 
-    # a feature or a package
+    # A feature or a package
     work: str
 
 
@@ -118,9 +118,9 @@ def drive_package(
     notices: Sequence[str] = (),
     poll_once: bool = False,
 ) -> PackageReport:
-    """Carry a package on, under its lock. Raises Interrupted when the desk is told to stop.
+    """Lock a package and run it. Raises Interrupted when the context's stop flag is set.
 
-    `look_once`: at the forge, and start no agent.
+    With `poll_once`, poll the forge once and start no agent.
     """
     project = context.project
     package = planned.package

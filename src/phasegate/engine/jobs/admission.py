@@ -36,13 +36,13 @@ class DriverContext(NamedTuple):
     project: Project
     record: RunRecord
     trails: TrailSink
-    # arguments: feature, package or phase, job id
+    # Arguments: feature, package or phase, job id
     make_request_handler: Callable[[str, str, str], SpoolRequestHandler]
     start_outside_monitor: Callable[[str, str], OutsideMonitor]
-    # the agent for all roles, instead of the configured ones
+    # The agent for all roles, instead of the configured ones
     agent_override: str | None
     stop: Cancelled
-    # makes the files of a job durable before its end is recorded
+    # Makes the files of a job durable before its end is recorded
     sync_work: Callable[[JobAssignment], None] = sync_checkout
 
 
@@ -56,12 +56,12 @@ class CapReached(NamedTuple):
 class Admission(NamedTuple):
     """What a job needs besides its assignment."""
 
-    # the row that the journal has from the start of the job
+    # The row that the journal has from the start of the job
     started_row: JobRow
     cap_reached: CapReached | None
-    # a fallback agent is available if this one is rate-limited
+    # A fallback agent is available if this one is rate-limited
     has_fallback: bool
-    # rate limits of this agent in a row
+    # Rate limits of this agent in a row
     consecutive_limits: int
     handle_request: SpoolRequestHandler
     start_outside_monitor: Callable[[], OutsideMonitor]

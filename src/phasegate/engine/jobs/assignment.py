@@ -27,9 +27,9 @@ class JobAssignment(NamedTuple):
     feature: str
     # None for a job of the whole feature
     package: WorkPackage | None
-    # the role: plan, challenge, implement, review or archive
+    # The role: plan, challenge, implement, review or archive
     phase: str
-    # the key of the workflow's phase, such as 06-implementation
+    # The key of the workflow's phase, such as 06-implementation
     workflow_phase: str
     round: int
     max_rounds: int
@@ -39,29 +39,29 @@ class JobAssignment(NamedTuple):
     instructions: str
     pieces: Sequence[ContextPiece]
     paths: Sequence[str]
-    # documents that the envelope names
+    # Documents that the envelope names
     context_documents: tuple[Path, ...] = ()
     share: AgentShare | None = None
-    # documents that a planner must write; the prompt contains their skeletons
+    # Documents that a planner must write; the prompt contains their skeletons
     documents_to_write: tuple[str, ...] = ()
-    # paths that the agent may change
+    # Paths that the agent may change
     scope: Scope = EMPTY_SCOPE
-    # the commit that a critic or reviewer of a phase evaluates
+    # The commit that a critic or reviewer of a phase evaluates
     reviewed_commit: str = ""
-    # the complete prompt, if it is not assembled from the parts above
+    # The complete prompt, if it is not assembled from the parts above
     prepared_prompt: str = ""
-    # how much shorter the prompt is than one that covers the whole work
+    # How much shorter the prompt is than one that covers the whole work
     saved_tokens: int = 0
     # True if the previous answer could not be parsed
     asked_again: bool = False
-    # programs that the setup installed in the checkout; prepended to PATH
+    # Programs that the setup installed in the checkout; prepended to PATH
     setup_programs: tuple[Path, ...] = ()
     # None if the checkout is discarded, so that its changes are not logged
     own_checkout: Assignment | None = None
-    # trail entries of the preparation, with their times
+    # Trail entries of the preparation, with their times
     entries_before_start: tuple[tuple[str, TrailEvent], ...] = ()
     retries: int = 0
-    # why the previous run did not count
+    # Why the previous run did not count
     retry_reason: str = ""
 
     @property

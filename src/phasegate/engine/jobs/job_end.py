@@ -35,15 +35,15 @@ class JobEnd(NamedTuple):
     reason: str = ""
     remediation: str = ""
     cleanup_required: bool = False
-    # as reported by the agent
+    # As reported by the agent
     usage: Usage | None = None
-    # end of a rate limit, in seconds since 1970
+    # End of a rate limit, in seconds since 1970
     retry_at_s: float = 0.0
     # `BLOCKER:` lines from any part of the output
     blockers: tuple[str, ...] = ()
-    # for the user
+    # For the user
     notices: tuple[str, ...] = ()
-    # journal rows that are appended in the same step as the end
+    # Journal rows that are appended in the same step as the end
     rows: tuple[NewEvent, ...] = ()
 
 

@@ -21,7 +21,7 @@ from phasegate.core.audit.trail import (
 )
 from phasegate.core.display.activity import Activity, record_action, record_message, record_tokens
 
-# per job; the log is complete, the trail is for readers
+# Per job; the log is complete, the trail is for readers
 MAX_TRAIL_ENTRIES = 2_000
 MAX_TEXT_CHARS = 500
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from phasegate.errors import EnvironmentUnavailable
 
 PORTS_PER_JOB = 10
-# below the ephemeral ports of the operating system
+# Below the ephemeral ports of the operating system
 _FIRST_PORT = 20_000
 _PORT_BLOCKS = 1_000
 

@@ -49,7 +49,7 @@ from phasegate.storage.record import WritableStore
 
 MAX_ARTIFACTS = 200
 MAX_ARTIFACT_BYTES = 20_000_000
-# limit for all versions together, as a multiple: replaced versions are kept
+# Limit for all versions together, as a multiple: replaced versions are kept
 MAX_HISTORY_FACTOR = 4
 
 
@@ -138,6 +138,7 @@ class _FeatureRequests:
         return _make_answer(cards, text, request.as_json)
 
     def write_artifact(self, request: ArtifactWriteRequest) -> SpoolAnswer:
+        """Store an artifact; refuse secrets, foreign paths and too large ones."""
         content = request.content.encode()
         path = request.relative_path
 

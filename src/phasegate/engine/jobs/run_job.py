@@ -80,7 +80,7 @@ class _PreparedJob(NamedTuple):
     # None in a sandbox: it prevents changes outside of the checkout
     outside_monitor: OutsideMonitor | None
     prompt: Path
-    # warnings about hidden characters in the sources of the prompt
+    # Warnings about hidden characters in the sources of the prompt
     notices: tuple[str, ...]
     trail: JobTrail
     live: LiveTrail

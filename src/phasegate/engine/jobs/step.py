@@ -22,7 +22,7 @@ S_contra = TypeVar("S_contra", contravariant=True)
 E = TypeVar("E")
 
 
-# event kind: checks that ran before a job, written to the start of its trail
+# Event kind: checks that ran before a job, written to the start of its trail
 CHECKS_RAN = "checks.ran"
 
 
@@ -30,7 +30,7 @@ class UnitWorker(NamedTuple):
     """A job that worked on a unit last; later findings are added to its trail."""
 
     job: str
-    # the configured name
+    # The configured name
     agent: str
     agent_index: int = 0
 
@@ -46,28 +46,28 @@ class TrailNote(NamedTuple):
 class StepContext(NamedTuple):
     """The facts from the record that a step may use."""
 
-    # when the feature was started or its plan was loaded
+    # When the feature was started or its plan was loaded
     started_at: str = ""
-    # the text of every package document, as last loaded
+    # The text of every package document, as last loaded
     package_documents: Mapping[str, str] = {}
     packages: tuple[PackageRow, ...] = ()
-    # of the package
+    # Of the package
     scope_exceptions: tuple[ScopeException, ...] = ()
-    # of the package, or of all packages for a feature
+    # Of the package, or of all packages for a feature
     claims: tuple[AgentClaim, ...] = ()
-    # on the feature; not set for a package
+    # On the feature; not set for a package
     spent: Spending = Spending()
-    # head of the audit chain; not set for a package
+    # Head of the audit chain; not set for a package
     chain_head: str = ""
-    # stored by the agents of the package or of the feature
+    # Stored by the agents of the package or of the feature
     artifacts: tuple[StoredArtifact, ...] = ()
-    # the implementers of a package; for a feature, its last job
+    # The implementers of a package; for a feature, its last job
     workers: tuple[UnitWorker, ...] = ()
-    # checks that ran for the next job of a feature, with their times
+    # Checks that ran for the next job of a feature, with their times
     check_entries: tuple[tuple[str, TrailEvent], ...] = ()
-    # content of state.json for this feature
+    # Content of state.json for this feature
     state_json: str = ""
-    # Of people, to what its agents asked
+    # Answers of the user to questions of the agents
     user_answers: tuple[str, ...] = ()
 
 
@@ -77,7 +77,7 @@ class StepResult(NamedTuple, Generic[E]):
     events: tuple[E, ...]
     rows: tuple[NewEvent, ...] = ()
     notices: tuple[str, ...] = ()
-    # seconds per command that the step ran
+    # Seconds per command that the step ran
     command_durations_s: Mapping[str, float] = {}
     trail_notes: tuple[TrailNote, ...] = ()
 
@@ -87,21 +87,21 @@ class AgentRequest(NamedTuple):
 
     # plan, challenge, implement, compare, review or archive
     role: str
-    # key of the phase, such as 06-implementation
+    # Key of the phase, such as 06-implementation
     phase: str
     round: int
     agent_index: int = 0
     retries: int = 0
     asked_again: bool = False
-    # why the last run did not count
+    # Why the last run did not count
     retry_reason: str = ""
-    # the agent to use instead of the one configured for the role
+    # The agent to use instead of the one configured for the role
     agent_override: str = ""
-    # an attempt of a contest; `agent_index` is its number
+    # An attempt of a contest; `agent_index` is its number
     is_attempt: bool = False
-    # authors of the reviewed work, if they differ from the role's agent
+    # Authors of the reviewed work, if they differ from the role's agent
     authors: tuple[str, ...] = ()
-    # the attempts to compare: A, B and so on
+    # The attempts to compare: A, B and so on
     candidates: tuple[int, ...] = ()
 
 

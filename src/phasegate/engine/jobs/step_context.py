@@ -55,9 +55,9 @@ class StepContextReader:
         self._questions: dict[str, AskedQuestion] = {}
         self._answers: list[str] = []
         self._workflow: WorkflowRow | None = None
-        # the jobs of this unit, by id
+        # The jobs of this unit, by id
         self._jobs: dict[str, JobRow] = {}
-        # the implementers of the last round of a package, by the index of their agent
+        # The implementers of the last round of a package, by the index of their agent
         self._implementers: dict[int, PackageJobStarted] = {}
         self._handlers = {
             PLAN_LOADED: self._on_plan_loaded,

@@ -50,6 +50,7 @@ class JobTrail:
         self.write_all([(at, entry)])
 
     def write_all(self, entries: Iterable[tuple[str, TrailEvent]]) -> None:
+        """Append entries, each with its time, or "" for the current time."""
         with self._lock:
             timed = []
             for at, entry in entries:

@@ -18,7 +18,7 @@ from phasegate.storage.rows import NewEvent
 from phasegate.typed import read_json
 
 ARTIFACT_WRITTEN = "artifact.written"
-# per artifact
+# Per artifact
 MAX_PROMPT_CHARS = 20_000
 MAX_PROMPT_ARTIFACTS = 20
 
@@ -26,11 +26,11 @@ MAX_PROMPT_ARTIFACTS = 20
 class StoredArtifact(msgspec.Struct, frozen=True):
     """A stored file; `paper` is the hash of its content."""
 
-    # relative to the feature's folder
+    # Relative to the feature's folder
     path: str
     bytes: int
     paper: str
-    # its package or phase; empty for the feature
+    # Its package or phase; empty for the feature
     work: str
 
 

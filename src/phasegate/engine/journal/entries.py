@@ -18,7 +18,7 @@ from phasegate.storage.rows import NewEvent, RecordedEvent
 from phasegate.typed import read_json
 
 LOG_FILES = ("stdout.log", "stderr.log")
-# the answer of the agent, in the folder of its job
+# The answer of the agent, in the folder of its job
 ANSWER_FILE = "answer.txt"
 
 SCOPE_ALLOWED = "scope.allowed"
@@ -40,7 +40,7 @@ class _PackageStep(msgspec.Struct, frozen=True):
 
 
 class _LoadedPlan(msgspec.Struct, frozen=True):
-    # text of every WPnn.md, by package; later changes of the files have no effect
+    # Text of every WPnn.md, by package; later changes of the files have no effect
     documents: dict[str, str]
 
 
@@ -92,22 +92,22 @@ def read_plan(payload: bytes) -> Mapping[str, str]:
 class StepTimed(msgspec.Struct, frozen=True):
     """The duration of a step in one run: from when it became due until it was not due any more."""
 
-    # a package; empty for a step of the feature
+    # A package; empty for a step of the feature
     work: str
-    # key of the phase, such as 06-implementation
+    # Key of the phase, such as 06-implementation
     phase: str
     step: str
     round: int
     started: str
     duration_s: float
-    # seconds per command that the step ran
+    # Seconds per command that the step ran
     parts: Mapping[str, float] = {}
 
 
 class Notice(msgspec.Struct, frozen=True):
     """Information for the user that does not change the state."""
 
-    # a package; empty for the whole feature
+    # A package; empty for the whole feature
     work: str
     text: str
 
@@ -154,6 +154,6 @@ class AgentClaim(msgspec.Struct, frozen=True):
     round: int
     agent_index: int
     agent: str
-    # measured by Phasegate
+    # Measured by Phasegate
     duration_s: float
     said: AgentResponse

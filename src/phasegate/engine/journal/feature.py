@@ -21,7 +21,7 @@ from phasegate.storage.row_events import gate_judged_event, workflow_changed_eve
 from phasegate.storage.rows import GateRow, NewEvent, RecordedEvent, WorkflowRow
 from phasegate.storage.state_view import write_state_view
 
-# steps that wait for the user
+# Steps that wait for the user
 _USER_STEPS = (Step.STOP, Step.COMPLETE)
 
 
@@ -38,6 +38,7 @@ def read_workflows(reader: RecordReader) -> list[Workflow]:
 
 
 def make_workflow(row: WorkflowRow) -> Workflow:
+    """Convert a stored row."""
     return Workflow(
         feature=row.feature,
         type=row.type,

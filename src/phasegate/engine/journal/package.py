@@ -262,7 +262,7 @@ class PackageReport(NamedTuple):
     commit: str
     reason: str
     remediation: str
-    # of the real pull request; a URL from an agent is only a claim
+    # Of the real pull request; a URL from an agent is only a claim
     pr_url: str = ""
 
     @property

@@ -20,7 +20,7 @@ class AgentQuestion(NamedTuple):
 
     id: str
     feature: str
-    # package of the agent; empty for a job of the feature
+    # Package of the agent; empty for a job of the feature
     work: str
     job: str
     text: str

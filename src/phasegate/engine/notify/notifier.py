@@ -48,11 +48,11 @@ _STAGE_TEXTS = {
 
 
 class _NotificationClaim(msgspec.Struct, frozen=True):
-    # number of the event that caused the notification
+    # Number of the event that caused the notification
     seq: int
     type: str
     work: str = ""
-    # id of a question: agents may ask several between two events
+    # Id of a question: agents may ask several between two events
     question: str = ""
 
 
@@ -60,7 +60,7 @@ class _Message(NamedTuple):
     type: str
     outcome: str
     reason: str = ""
-    # suggested to the user
+    # Suggested to the user
     command: str = ""
 
 

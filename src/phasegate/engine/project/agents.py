@@ -96,7 +96,7 @@ def choose_agent(
         raise ConfigError(name.reason, name.hint)
 
     until_s = limited_until_s or {}
-    # min returns the first one of equal candidates
+    # `min` returns the first one of equal candidates
     name = min(_walk_fallbacks(agents, name), key=lambda candidate: until_s.get(candidate, 0.0))
     return NamedAgent(name, agents[name])
 

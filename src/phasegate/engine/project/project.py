@@ -30,16 +30,16 @@ class Project(NamedTuple):
     repository: Repository
     location: Location
     config: Config
-    # set it to stop the run that uses this project
+    # Set it to stop the run that uses this project
     stop: StopEvent
     refs: Refs
     document_store: DocumentStore
-    # of the running jobs, by id; the one with the latest event is last
+    # Of the running jobs, by id; the one with the latest event is last
     activities: MutableMapping[str, Activity]
-    # of the checks that run now
+    # Of the checks that run now
     running_commands: MutableMapping[str, RunningCommand]
     clock: Clock = SystemClock()
-    # git directory of the linked worktree that the user is in
+    # Git directory of the linked worktree that the user is in
     worktree_git_dir: Path | None = None
 
     @property
