@@ -164,10 +164,10 @@ def _build_job(
 def _empty_repository(project: Project, job: str) -> Iterator[Path]:
     """Yield an empty checkout, so that none of the user's code is sent anywhere."""
     exclude_folder_from_git(project.repository, project.worktrees_folder)
-    nobody = Signature(FALLBACK_IDENTITY, 0)
+    signature = Signature(FALLBACK_IDENTITY, 0)
     commit = write_commits(
         project.repository,
-        [NewCommit(parents=(), author=nobody, committer=nobody, message="nothing", paths={})],
+        [NewCommit(parents=(), author=signature, committer=signature, message="nothing", paths={})],
     )[0]
     folder = project.worktrees_folder / f".test-{job}"
     try:
