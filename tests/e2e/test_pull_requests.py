@@ -630,7 +630,7 @@ def test_an_issue_with_a_label_begins_its_workflow_once_and_no_other_issue_does(
     }
     forge.labelled = {8: ["do it"], 7: ["other"]}
     told = made.call("sync")
-    assert (told.code, "001-issue-8-say-bye-to: begun" in told.stderr) == (0, True), told
+    assert (told.code, "001-issue-8-say-bye-to: started" in told.stderr) == (0, True), told
     assert made.call("sync").code == 0
     assert made.features() == ["001-issue-8-say-bye-to"]
     assert made.jobs("001-issue-8-say-bye-to") == [], "an agent was started"

@@ -139,7 +139,8 @@ class PullRequestSteps(ABC, Generic[E]):
             repository, remote_head, head
         ):
             return ForgeProblem(
-                f"{branch} on the forge is at {remote_head[:12]}, which was not reviewed here",
+                f"{branch} on the forge is at {remote_head[:12]}, "
+                "a commit that was not checked here",
                 f"merge it into {branch}, or delete the branch on the forge; then resolve",
             )
 
