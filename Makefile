@@ -36,8 +36,8 @@ demo: $(VENV)/.runtime ## the product at work in a throw-away folder
 test: $(VENV)/.dev ## all tests but the long ones
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" --ignore=tests/agents --ignore=tests/board --ignore=tests/fleet --ignore=tests/forges
 
-test-fast: $(VENV)/.dev ## unit and property tests
-	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" tests/unit tests/property
+test-fast: $(VENV)/.dev ## unit and property tests, without the slow ones: under a minute
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not long and not slow" tests/unit tests/property
 
 # Where a sandbox is there or not can make a difference here; nowhere else.
 SANDBOX_TESTS := $(addprefix tests/,contract crash e2e hostile unit/agents unit/sandbox unit/checks unit/engine)

@@ -38,6 +38,9 @@ from phasegate.core.workflow.lifecycle import Stage
 from phasegate.core.workflow.phases import PhaseWork
 from support.feature_model import ORDERS, World, after, anything, begin, is_earned, key, outcomes
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 P, K, R, C = PhaseWork.PLANNING, PhaseWork.PACKAGES, PhaseWork.REVIEW, PhaseWork.COMMANDS
 SMALL = FeatureLimits(revisions=2, retries=1, parallel=2, pauses=1, losses=1)
 SMALLEST = FeatureLimits(revisions=1, retries=0, parallel=1, pauses=0, losses=0)

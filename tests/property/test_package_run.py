@@ -45,6 +45,9 @@ from phasegate.core.machine.package_state import (
 )
 from phasegate.core.plan.work_package import PackageState
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 Path = tuple[AnyPackageEvent, ...]
 AT_FORGE = PackageLimits(2, 0, 1, 1, 0)  # by pull requests
 DELTA = PackageLimits(3, 0, 1, 0, 0)  # a review of the changes is enough

@@ -28,6 +28,9 @@ from phasegate.prompts.package_writer import render_package
 from support.packages import LINES, PATHS, login_plan, work_packages
 from support.task_lists import render
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.demand("D2.d")
 @given(package=work_packages())

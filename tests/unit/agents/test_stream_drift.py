@@ -158,7 +158,9 @@ def test_a_line_that_cannot_be_read_is_counted_and_told_with_the_tested_version(
     tested = HARNESSES[kind].tested_version
     assert report.remark == f"1 line could not be read completely (tested with {tested})"
     unfinished = reported(task, kind, "\n".join([*lines[:-1], GARBLED[kind], GARBLED[kind]]))
-    assert unfinished.reason.endswith(f"2 lines could not be read completely (tested with {tested})")
+    assert unfinished.reason.endswith(
+        f"2 lines could not be read completely (tested with {tested})"
+    )
 
 
 def test_the_version_is_told_where_the_stream_says_it(task: AgentTask) -> None:

@@ -32,6 +32,9 @@ from support.checkout import (
     write,
 )
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 GOOD = {"calc.py": SOURCE, "test_calc.py": TESTS}
 QUICK = "echo '1 passed in 0.01s'"  # in place of a test run, where the question is another
 

@@ -42,6 +42,9 @@ from support.record import (
     open_record,
 )
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -32,6 +32,9 @@ from support.git_project import (
     write,
 )
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:

@@ -46,6 +46,9 @@ from support.git_project import (
     write,
 )
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 
 def _merge(repository: Repository, source: str, target: str = f"feat/{SLUG}") -> None:
     prepared = prepare_merge(repository, source, target, "Merge", US)

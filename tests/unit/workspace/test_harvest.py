@@ -37,6 +37,9 @@ from support.git_project import (
     write,
 )
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:

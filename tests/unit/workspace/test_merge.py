@@ -16,6 +16,9 @@ from phasegate.workspace.repository_locks import repository_lock
 from phasegate.workspace.user_checkout import Obstacle
 from support.git_project import SLUG, US, finish_merge, git, make_repository, show, write
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 FEATURE = f"feat/{SLUG}"
 
 

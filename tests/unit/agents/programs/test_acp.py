@@ -14,6 +14,9 @@ from phasegate.core.paths.scope import Scope
 from support.acp_runs import AGENT, acp_launch, acp_task, agent_command, run_agent
 from support.agents import carry_out, reported
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:

@@ -20,6 +20,9 @@ from support.agents import reported as reported_by
 from support.checkout import git, repository
 from support.tasks import JOB_ID, make_task
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 SCRIPTED = get_harness("scripted")
 
 

@@ -19,6 +19,9 @@ from phasegate.core.answer.block import (
 from support.growth import assert_grows_no_faster_than_its_input
 from support.published_expressions import PROMPT_BLOCK, STATUS_BLOCK
 
+# Real processes or a model check: in `make test`, not in `make test-fast`.
+pytestmark = pytest.mark.slow
+
 GOOD = "---\nSUGGESTED NEXT STEPS:\n  [1] Go on\n  [2] Review\n  [3] Show workflow status\n---\n"
 STATUS = "---\nSTATUS: Risk assessment complete. Returning results to impact-analysis-orchestrator.\n---\n"
 

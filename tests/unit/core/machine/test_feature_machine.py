@@ -180,7 +180,10 @@ def test_after_a_gate_that_stopped_resolve_begins_the_phase_with_the_persons_wor
     feature = apply_feature_event(blocked, Resolved("leave out the login"))
     assert feature is not None
     assert (step_of(feature), feature.workflow.round) == (Step.WRITE, 2)
-    assert (feature.findings, feature.user_notes) == ("the verdict is REJECTED", "leave out the login")
+    assert (feature.findings, feature.user_notes) == (
+        "the verdict is REJECTED",
+        "leave out the login",
+    )
 
 
 @pytest.mark.demand("W4.b", "W3.e")
