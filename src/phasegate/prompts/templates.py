@@ -107,7 +107,7 @@ def _read_candidate(name: TemplateName, folder: Path, root: Path) -> Template | 
 
     shipped = folder == SHIPPED_FOLDER
     if not shipped and not folder.resolve().is_relative_to(root.resolve()):
-        raise _make_refused_error(path, "its folder lies outside the project")
+        raise _make_refused_error(path, "its folder is outside of the project")
 
     return Template(name, path, shipped, read_template(path))
 
@@ -141,10 +141,10 @@ def list_shipped_templates() -> list[Template]:
 def list_templates(folder: Path) -> list[Template]:
     """List the templates of a folder, by file name; other files are ignored."""
     shipped = folder == SHIPPED_FOLDER
-    named = [
+    templates = [
         (name, path) for path in list_markdown_files(folder) if (name := parse_file_name(path.name))
     ]
-    return [Template(name, path, shipped, read_template(path)) for name, path in named]
+    return [Template(name, path, shipped, read_template(path)) for name, path in templates]
 
 
 def list_markdown_files(folder: Path) -> list[Path]:
@@ -204,7 +204,7 @@ def _make_not_found_error(name: TemplateName, templates_folder: str) -> Template
 
 def _make_refused_error(path: Path, reason: str) -> TemplateRefused:
     return TemplateRefused(
-        f"the template {path} is refused: {reason}", "put a regular UTF-8 file there"
+        f"the template {path} is refused: {reason}", "replace it with a regular UTF-8 file"
     )
 
 

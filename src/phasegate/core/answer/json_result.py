@@ -94,7 +94,7 @@ def check_result(response: AgentResponse, job_id: str, wp_id: str | None) -> lis
         ResultRefusal.ANOTHER_PACKAGE: response.wp_id not in (wp_id, msgspec.UNSET),
         ResultRefusal.CONTRADICTORY: response.success != (response.status == "completed"),
     }
-    return [refusal for refusal, holds in reasons.items() if holds]
+    return [refusal for refusal, applies in reasons.items() if applies]
 
 
 def find_last_result(text: str, start: int, end: int) -> FoundResult | None:
@@ -109,11 +109,11 @@ def find_last_result(text: str, start: int, end: int) -> FoundResult | None:
         if malformed is None or _count_keys(_REQUIRED_KEYS, text, object_start, object_end) == len(
             _REQUIRED_KEYS
         ):
-            found = _decode_object(text, object_start, object_end, problem)
-            if found is not None and found.response is not None:
-                return found
+            result = _decode_object(text, object_start, object_end, problem)
+            if result is not None and result.response is not None:
+                return result
 
-            malformed = malformed or found
+            malformed = malformed or result
 
     return malformed
 

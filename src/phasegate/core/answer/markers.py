@@ -42,7 +42,7 @@ class ScannedAnswer(NamedTuple):
         return self.text.count("\n", 0, offset) + 1
 
     def is_blank(self, start: int, end: int) -> bool:
-        """Return True if a range holds only blanks and line ends; a quoted span is not blank."""
+        """Return True if a range has only blanks and line ends; a quoted span is not blank."""
         return not self.text[start:end].strip(" \t\n")
 
 
@@ -55,15 +55,15 @@ class _ResultSearch(NamedTuple):
 def scan_answer(text: str, truncated: bool) -> ScannedAnswer:
     """Strip escape sequences, then find quoted spans and markers, then result and closing block."""
     stripped = strip_escapes(text)
-    found = scan_markers(stripped.text)
+    scan = scan_markers(stripped.text)
     if stripped.marked is not stripped.text:
-        found = _reject_assembled_markers(found, stripped)
+        scan = _reject_assembled_markers(scan, stripped)
 
-    result = _find_unquoted_result(stripped.text, found)
-    block_start = find_closing_block(stripped.text, found.quoted[-1].end if found.quoted else 0)
+    result = _find_unquoted_result(stripped.text, scan)
+    block_start = find_closing_block(stripped.text, scan.quoted[-1].end if scan.quoted else 0)
     reading = ScannedAnswer(
         text=stripped.text,
-        scan=found,
+        scan=scan,
         result=result.valid,
         result_fence=result.fence,
         result_error=result.error,
@@ -76,7 +76,7 @@ def scan_answer(text: str, truncated: bool) -> ScannedAnswer:
     )
 
 
-def _reject_assembled_markers(found: ScanResult, stripped: StrippedText) -> ScanResult:
+def _reject_assembled_markers(scan: ScanResult, stripped: StrippedText) -> ScanResult:
     """Turn markers that only came about by stripping escape sequences into stray ones.
 
     Kept are markers that were complete before.
@@ -88,17 +88,17 @@ def _reject_assembled_markers(found: ScanResult, stripped: StrippedText) -> Scan
     def is_whole(marker: Marker) -> bool:
         return stripped.text[marker.start : marker.end].rstrip(" \t") not in assembled
 
-    return found._replace(
-        reviews=[marker for marker in found.reviews if is_whole(marker)],
-        tasks=[marker for marker in found.tasks if is_whole(marker)],
-        stray_reviews=found.stray_reviews
-        + [marker.start for marker in found.reviews if not is_whole(marker)],
-        stray_tasks=found.stray_tasks
-        + [marker.start for marker in found.tasks if not is_whole(marker)],
+    return scan._replace(
+        reviews=[marker for marker in scan.reviews if is_whole(marker)],
+        tasks=[marker for marker in scan.tasks if is_whole(marker)],
+        stray_reviews=scan.stray_reviews
+        + [marker.start for marker in scan.reviews if not is_whole(marker)],
+        stray_tasks=scan.stray_tasks
+        + [marker.start for marker in scan.tasks if not is_whole(marker)],
     )
 
 
-def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
+def _find_unquoted_result(text: str, scan: ScanResult) -> _ResultSearch:
     """Find the last valid result that is unquoted or in a code fence for JSON.
 
     Without a valid one, return what is wrong with the last candidate.
@@ -110,7 +110,7 @@ def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
         mentions = {}
 
     while (offset := max(mentions.values(), default=-1)) >= 0:
-        start, end, fence = _find_result_range(text, found, offset)
+        start, end, fence = _find_result_range(text, scan, offset)
         result = find_last_result(text, start, end)
         if result is not None and result.response is not None:
             return _ResultSearch(result, fence, None)
@@ -128,13 +128,13 @@ def _find_unquoted_result(text: str, found: ScanResult) -> _ResultSearch:
 
 
 def _find_result_range(
-    text: str, found: ScanResult, offset: int
+    text: str, scan: ScanResult, offset: int
 ) -> tuple[int, int, QuotedSpan | None]:
     """Return the range around an offset in which a result may be.
 
-    It lies between two quoted spans, or in a code fence for JSON; it is empty in any other span.
+    It is between two quoted spans, or in a code fence for JSON; it is empty in any other span.
     """
-    before, after = found.quoted_around(offset)
+    before, after = scan.quoted_around(offset)
     if before is None or before.end <= offset:
         start = before.end if before else 0
         end = after.start if after else len(text)

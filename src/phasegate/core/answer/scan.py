@@ -118,7 +118,7 @@ def scan_markers(text: str) -> ScanResult:
 
     The text must have LF line ends and no escape sequences.
     """
-    found = ScanResult(quoted=[], reviews=[], tasks=[], stray_reviews=[], stray_tasks=[])
+    result = ScanResult(quoted=[], reviews=[], tasks=[], stray_reviews=[], stray_tasks=[])
     # Searching for one character is twenty times faster than for a pattern, and rfind is twice as
     # fast as find.
     ahead = [
@@ -131,23 +131,23 @@ def scan_markers(text: str) -> ScanResult:
         _, first, _ = min(ahead, key=itemgetter(0))
         parse_quote = _QUOTE_PARSERS.get(first.lastgroup or "")
         if parse_quote is None:
-            position = _record_marker(found, text, first)
+            position = _record_marker(result, text, first)
         else:
-            position = _record_quoted(found, parse_quote(text, first))
+            position = _record_quoted(result, parse_quote(text, first))
 
         ahead = list(_advance_searches(ahead, text, position))
 
-    return found
+    return result
 
 
 def _advance_searches(
     ahead: list[_PendingMatch], text: str, position: int
 ) -> Iterator[_PendingMatch]:
     """Continue only the searches that the scan has passed, so that nothing is searched twice."""
-    for found in ahead:
-        start, _, search = found
+    for pending in ahead:
+        start, _, search = pending
         if start >= position:
-            yield found
+            yield pending
         elif match := search(text, position):
             yield match.start(), match, search
 
@@ -178,12 +178,12 @@ def _search_lines(
     return pattern.search(text, max(text.rfind("\n", position, first), position))
 
 
-def _record_quoted(found: ScanResult, quoted: QuotedSpan) -> int:
-    found.quoted.append(quoted)
+def _record_quoted(result: ScanResult, quoted: QuotedSpan) -> int:
+    result.quoted.append(quoted)
     return quoted.end
 
 
-def _record_marker(found: ScanResult, text: str, match: re.Match[str]) -> int:
+def _record_marker(result: ScanResult, text: str, match: re.Match[str]) -> int:
     start = match.start()
     if start == 0 or text[start - 1] == "\n":
         exact = _EXACT_MARKER.match(text, start)
@@ -191,22 +191,22 @@ def _record_marker(found: ScanResult, text: str, match: re.Match[str]) -> int:
         exact = None
 
     if exact is None:
-        _record_stray(found, match)
+        _record_stray(result, match)
         return match.end()
 
     if exact["verdict"]:
-        found.reviews.append(Marker(start, exact.end(), "", exact["verdict"]))
+        result.reviews.append(Marker(start, exact.end(), "", exact["verdict"]))
     else:
-        found.tasks.append(Marker(start, exact.end(), exact["task_id"], exact["status"]))
+        result.tasks.append(Marker(start, exact.end(), exact["task_id"], exact["status"]))
 
     return exact.end()
 
 
-def _record_stray(found: ScanResult, match: re.Match[str]) -> None:
+def _record_stray(result: ScanResult, match: re.Match[str]) -> None:
     if match.lastgroup == "task":
-        found.stray_tasks.append(match.start())
+        result.stray_tasks.append(match.start())
     elif spells_review(match[0]):
-        found.stray_reviews.append(match.start())
+        result.stray_reviews.append(match.start())
 
 
 def _parse_fence(text: str, opening: re.Match[str]) -> QuotedSpan:

@@ -51,7 +51,7 @@ _GOLANGCI_FILES = (".golangci.yml", ".golangci.yaml", ".golangci.toml", ".golang
 _GRADLE_FILES = ("settings.gradle", "settings.gradle.kts", "build.gradle", "build.gradle.kts")
 
 _GO_MODULE = re.compile(r"^module\s+(\S+)", re.M)
-_GO_USE = re.compile(r"^\s*(?:use\s+)?(\./?[\w./-]*)\s*$", re.M)
+GO_USE = re.compile(r"^\s*(?:use\s+)?(\./?[\w./-]*)\s*$", re.M)
 _MAVEN_PARENT = re.compile(r"<parent>.*?</parent>", re.S)
 _MAVEN_NAME = re.compile(r"<artifactId>([^<]+)</artifactId>")
 _CMAKE_NAME = re.compile(r"^\s*project\s*\(\s*([\w.+-]+)", re.M | re.I)
@@ -148,7 +148,7 @@ def detect_go(files: ProjectFiles, machine: MachineInfo) -> DetectedProject | No
 
 def _list_workspace_packages(files: ProjectFiles) -> str:
     """Name each module of a workspace, because `./...` does not include them."""
-    folders = _GO_USE.findall(files.get_text("go.work"))
+    folders = GO_USE.findall(files.get_text("go.work"))
     return " ".join(f"{folder.rstrip('/')}/..." for folder in folders)
 
 

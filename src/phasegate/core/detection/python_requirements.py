@@ -65,16 +65,16 @@ class RequirementSource(NamedTuple):
 
 def parse_package_name(requirement: str) -> str:
     """Return the normalized package name of a requirement; empty for options, paths and URLs."""
-    found = _NAME.match(requirement)
+    match = _NAME.match(requirement)
 
     if (
-        found is None
+        match is None
         or requirement.lstrip().startswith(("-", ".", "/"))
         or "://" in requirement.partition("@")[0]
     ):
         return ""
 
-    return _normalize_name(found[1])
+    return _normalize_name(match[1])
 
 
 def rank_group_name(name: str) -> int:
@@ -97,8 +97,8 @@ def find_test_sources(files: ProjectFiles) -> list[RequirementSource]:
 
     The order is groups, extras, requirements files, environments, CI.
     """
-    found = [source for find in _SOURCE_FINDERS for source in _sort_by_rank([*find(files)])]
-    return [source for source in found if source.has_test_runner]
+    sources = [source for find in _SOURCE_FINDERS for source in _sort_by_rank([*find(files)])]
+    return [source for source in sources if source.has_test_runner]
 
 
 def find_all_sources(files: ProjectFiles) -> list[RequirementSource]:
@@ -528,16 +528,16 @@ def _find_tox_requirements(files: ProjectFiles) -> Iterator[RequirementSource]:
 
 
 def _split_arguments(line: str) -> list[str]:
-    found = re.match(r"(-r|-c|--requirement|--constraint)[ =]?\s*(\S+)", line)
-    if found:
-        return [found[1], found[2]]
+    match = re.match(r"(-r|-c|--requirement|--constraint)[ =]?\s*(\S+)", line)
+    if match:
+        return [match[1], match[2]]
     return [line]
 
 
 def _follow_requirements_file(files: ProjectFiles, line: str) -> list[str]:
-    found = re.match(r"(?:-r|--requirement)[ =]?\s*(\S+)", line)
-    if found:
-        return read_requirement_lines(files, _join_path("", found[1]))
+    match = re.match(r"(?:-r|--requirement)[ =]?\s*(\S+)", line)
+    if match:
+        return read_requirement_lines(files, _join_path("", match[1]))
     return [line]
 
 

@@ -156,13 +156,13 @@ def parse_hook_version(text: str, repository: str) -> str:
 
     For a commit id it is in a comment, as in `# frozen: v1.2`.
     """
-    found = re.search(
+    revision = re.search(
         rf"repo:\s*\S*{re.escape(repository)}\S*[^\n]*\n(?:\s*#[^\n]*\n)*\s*rev:\s*([^\n]+)", text
     )
-    if not found:
+    if not revision:
         return ""
 
-    version = re.search(r"frozen:\s*v?(\d[\w.]*)|^['\"]?v?(\d+\.[\w.]+)['\"]?", found[1])
+    version = re.search(r"frozen:\s*v?(\d[\w.]*)|^['\"]?v?(\d+\.[\w.]+)['\"]?", revision[1])
     if version:
         return version[1] or version[2]
 

@@ -14,6 +14,7 @@ from phasegate.core.detection.files import ProjectFiles, get_nested, list_string
 from phasegate.core.detection.model import DetectedProject, MachineInfo
 from phasegate.core.detection.node import detect_node
 from phasegate.core.detection.other_languages import (
+    GO_USE,
     detect_c,
     detect_go,
     detect_java,
@@ -48,7 +49,6 @@ _TEST_PATHS = {
 # Members of a workspace in the files of package managers
 _NEXT_YAML_KEY = re.compile(r"^\S", re.M)
 _YAML_ITEM = re.compile(r"^\s*-\s*['\"]?([^'\"\n#]+?)['\"]?\s*$", re.M)
-_GO_USE = re.compile(r"^\s*(?:use\s+)?(\./?[\w./-]*)\s*$", re.M)
 _MAVEN_MODULE = re.compile(r"<module>\s*([^<\s]+)\s*</module>")
 _GRADLE_INCLUDE = re.compile(r"^\s*include\b(.*)$", re.M)
 _GRADLE_NAME = re.compile(r"['\"]:?([\w:.-]+)['\"]")
@@ -166,7 +166,7 @@ def _read_workspace_members(files: ProjectFiles) -> list[str]:
     pyproject = files.load_toml("pyproject.toml")
     members += list_strings(get_nested(pyproject, "tool", "uv", "workspace", "members"))
 
-    members += _GO_USE.findall(files.get_text("go.work"))
+    members += GO_USE.findall(files.get_text("go.work"))
     members += _MAVEN_MODULE.findall(files.get_text("pom.xml"))
 
     gradle = files.get_text("settings.gradle") or files.get_text("settings.gradle.kts")

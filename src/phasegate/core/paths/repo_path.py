@@ -66,8 +66,8 @@ def fold_path(path: str) -> str:
 
 def list_path_and_parents(path: str) -> list[str]:
     """List the path itself and every folder above it, nearest first."""
-    found = [path]
+    paths = [path]
     while (cut := path.rfind("/")) > 0:
         path = path[:cut]
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths

@@ -342,13 +342,15 @@ def find_violations(
     `tracked` has the paths of the base tree. An added file whose name differs from one of them, or
     from another added file, only in case or Unicode form would overwrite it on some file systems.
     """
-    found = {
+    violations = {
         violation for change in changes for violation in _find_change_violations(change, scope)
     }
-    found.update(_find_name_collisions(changes, scope, tracked))
-    found.update(_find_bare_repository_parts(changes, scope, tracked))
+    violations.update(_find_name_collisions(changes, scope, tracked))
+    violations.update(_find_bare_repository_parts(changes, scope, tracked))
 
-    return sorted(found, key=lambda violation: (violation.path, violation.rule, violation.detail))
+    return sorted(
+        violations, key=lambda violation: (violation.path, violation.rule, violation.detail)
+    )
 
 
 def list_changed_lock_files(changes: Iterable[FileChange], scope: Scope) -> list[str]:

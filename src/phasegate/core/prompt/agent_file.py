@@ -159,15 +159,15 @@ def find_section_problems(file: AgentFile, section: PromptSection) -> list[str]:
     if insert_section(file, section) == file.text:
         return []
 
-    here = [found for found in file.sections if found.title == section.title]
+    current = [other for other in file.sections if other.title == section.title]
     phrases = [
-        f"foreign: # {found.title}" for found in file.sections if found.title != section.title
+        f"foreign: # {other.title}" for other in file.sections if other.title != section.title
     ]
-    if not here:
+    if not current:
         return [*phrases, f"missing: # {section.title}"]
-    if len(here) > 1:
+    if len(current) > 1:
         return [*phrases, f"repeated: # {section.title}"]
-    if here[0].text != section.text:
+    if current[0].text != section.text:
         return [*phrases, f"stale: # {section.title}"]
 
     return phrases or [f"misplaced: # {section.title}"]
@@ -179,8 +179,8 @@ class Outline:
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = [_strip_line_end(line) for line in lines]
         self._hidden = _find_hidden_lines(self._lines, _count_front_matter_lines(lines))
-        found = (self._parse_heading_ending_at(n) for n in range(len(lines)))
-        self.titles = dict(heading for heading in found if heading is not None)
+        headings = (self._parse_heading_ending_at(n) for n in range(len(lines)))
+        self.titles = dict(heading for heading in headings if heading is not None)
         self._starts = list(self.titles)
         self.closing_line = self._find_closing_line()
 
@@ -345,12 +345,12 @@ def _count_own_lines(lines: Sequence[str], expected_text: str) -> int:
 
     These are all lines, unless some line ends in the same way as the expected text.
     """
-    ours = expected_text.rstrip("\n").split("\n")
+    expected = expected_text.rstrip("\n").split("\n")
     texts = [_strip_line_end(line) for line in lines]
-    ending = ours[-_COMPARED_ENDING_LINES:]
+    ending = expected[-_COMPARED_ENDING_LINES:]
     ends = (n for n in range(len(ending), len(texts) + 1) if texts[n - len(ending) : n] == ending)
-    if texts[: len(ours)] == ours:
-        end = len(ours)
+    if texts[: len(expected)] == expected:
+        end = len(expected)
     else:
         end = next(ends, len(lines))
 

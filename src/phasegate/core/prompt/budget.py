@@ -130,28 +130,28 @@ def fit_context(
 
 
 def _fit_by_priority(
-    pieces: Sequence[ContextPiece], costs: Sequence[int], room: int, marker: str
+    pieces: Sequence[ContextPiece], costs: Sequence[int], available: int, marker: str
 ) -> list[_KeptPiece]:
     ranked = sorted(
         range(len(pieces)), key=lambda index: (pieces[index].kind.value.priority, index)
     )
     volatile = [index for index in ranked if pieces[index].kind.value.is_volatile]
     stable = [index for index in ranked if not pieces[index].kind.value.is_volatile]
-    first = _place_pieces(pieces, costs, volatile, room, marker)
+    first = _place_pieces(pieces, costs, volatile, available, marker)
     used = sum(kept.tokens for kept in first)
     if volatile:
-        reserved = max(used, room // RESERVE_DIVISOR)
+        reserved = max(used, available // RESERVE_DIVISOR)
     else:
         reserved = 0
 
-    return first + _place_pieces(pieces, costs, stable, room - reserved, marker)
+    return first + _place_pieces(pieces, costs, stable, available - reserved, marker)
 
 
 def _place_pieces(
     pieces: Sequence[ContextPiece],
     costs: Sequence[int],
     ranked: Sequence[int],
-    room: int,
+    available: int,
     marker: str,
 ) -> list[_KeptPiece]:
     kept: list[_KeptPiece] = []
@@ -159,27 +159,29 @@ def _place_pieces(
 
     for index in ranked:
         wanted -= costs[index]
-        if costs[index] <= room and not pieces[index].unread_bytes:
+        if costs[index] <= available and not pieces[index].unread_bytes:
             piece: _KeptPiece | None = _KeptPiece(index, pieces[index].item, costs[index], None)
         else:
             # A piece that is cut leaves the others what they need, or half of the room
-            share = min(room, max(room - wanted, room // 2))
+            share = min(available, max(available - wanted, available // 2))
             piece = _shorten_piece(index, pieces[index], share, marker)
 
         if piece:
             kept.append(piece)
-            room -= piece.tokens
+            available -= piece.tokens
 
     return kept
 
 
-def _shorten_piece(index: int, piece: ContextPiece, room: int, marker: str) -> _KeptPiece | None:
+def _shorten_piece(
+    index: int, piece: ContextPiece, available: int, marker: str
+) -> _KeptPiece | None:
     """Cut a piece to the room, its tags included; None if too little would be left."""
     # A control character in the content adds an attribute to the tag
     content = "" if is_xml_safe(piece.content) else "\0"
     frame = estimate_item_tokens(ContextItem(piece.kind.value.item_type, piece.name, content))
     short = shorten_text(
-        get_display_name(piece), piece.content, piece.unread_bytes, room - frame, marker
+        get_display_name(piece), piece.content, piece.unread_bytes, available - frame, marker
     )
     if short is None:
         return None
@@ -196,10 +198,10 @@ def shorten_text(
     Return None if too little would be left to be useful.
     """
     total = _count_bytes(text) + unread_bytes
-    room = max_tokens - _estimate_rendered_tokens(
+    available = max_tokens - _estimate_rendered_tokens(
         marker.format(name=quote_name(name), shown=total, total=total, line=total), False
     )
-    head = _take_head(text, room) if room >= MIN_CUT_TOKENS else ""
+    head = _take_head(text, available) if available >= MIN_CUT_TOKENS else ""
     if not head:
         return None
 
@@ -217,7 +219,7 @@ def _count_bytes(text: str) -> int:
         return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _take_head(text: str, room: int) -> str:
+def _take_head(text: str, available: int) -> str:
     """Return as many whole lines as fit, or the start of a first line that does not fit."""
     plain = is_xml_safe(text)
     end = 0
@@ -225,22 +227,22 @@ def _take_head(text: str, room: int) -> str:
     while end < len(text):
         stop = text.find("\n", end) + 1 or len(text)
         cost = _estimate_rendered_tokens(text[end:stop], plain)
-        if cost > room:
+        if cost > available:
             break
 
-        room -= cost
+        available -= cost
         end = stop
 
     if end:
         return text[:end]
 
-    return _take_line_start(text[: text.find("\n") + 1 or len(text)], room, plain)
+    return _take_line_start(text[: text.find("\n") + 1 or len(text)], available, plain)
 
 
-def _take_line_start(line: str, room: int, plain: bool) -> str:
-    length = min(len(line), room * 16)
-    while length and (cost := _estimate_rendered_tokens(line[:length], plain)) >= room:
-        length = min(length * room // (cost + 1), length - 1)
+def _take_line_start(line: str, available: int, plain: bool) -> str:
+    length = min(len(line), available * 16)
+    while length and (cost := _estimate_rendered_tokens(line[:length], plain)) >= available:
+        length = min(length * available // (cost + 1), length - 1)
     return line[:length]
 
 

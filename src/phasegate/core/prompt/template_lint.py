@@ -25,18 +25,18 @@ _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 def lint_template(phase: AgentPhase, template: str) -> list[Finding]:
     """Return all findings for a template, in the order of its lines."""
-    found = [
+    findings = [
         *_check_sections(template),
         *_check_placeholders(phase, template),
         *_check_markers(phase, template),
     ]
     if "<thought>" not in template:
-        found.append(
+        findings.append(
             Finding(1, "no-thought", "ask for reasoning inside <thought>, which is removed")
         )
 
     # A missing element is reported at line 1
-    return sorted(found, key=lambda finding: finding.line)
+    return sorted(findings, key=lambda finding: finding.line)
 
 
 def _check_sections(template: str) -> Iterator[Finding]:

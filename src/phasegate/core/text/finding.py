@@ -31,7 +31,9 @@ class LocatedFinding(msgspec.Struct, frozen=True, order=True):
 
 def locate_findings(path: str, findings: Iterable[Finding]) -> Iterator[LocatedFinding]:
     """Add the path of their document to findings."""
-    return (LocatedFinding(path, found.line, found.code, found.message) for found in findings)
+    return (
+        LocatedFinding(path, finding.line, finding.code, finding.message) for finding in findings
+    )
 
 
 def quote_text(text: str, max_characters: int = MAX_QUOTED_CHARACTERS) -> str:
@@ -43,7 +45,7 @@ def quote_text(text: str, max_characters: int = MAX_QUOTED_CHARACTERS) -> str:
 
 def raise_on_findings(path: str, findings: Iterable[Finding]) -> None:
     """Raise one error that lists all findings; do nothing if there are none."""
-    lines = [f"{path}:{found.line}: {found.code} {found.message}" for found in findings]
+    lines = [f"{path}:{finding.line}: {finding.code} {finding.message}" for finding in findings]
     if lines:
         raise ConfigError("\n".join(lines), f"`phasegate spec check {path}` lists these again")
 

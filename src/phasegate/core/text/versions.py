@@ -21,24 +21,24 @@ class VersionStatus(StrEnum):
 
 def compare_version(version: str, oldest: str, tested: str) -> VersionStatus:
     """Compare by the numbers; a suffix such as `-beta.4` is ignored."""
-    found = _parse_numbers(version)
+    numbers = _parse_numbers(version)
     newest = _parse_numbers(tested)
-    if not found or not newest:
+    if not numbers or not newest:
         return VersionStatus.UNKNOWN
-    if found == newest:
+    if numbers == newest:
         return VersionStatus.TESTED
-    if found > newest:
+    if numbers > newest:
         return VersionStatus.NEWER
-    if found < _parse_numbers(oldest):
+    if numbers < _parse_numbers(oldest):
         return VersionStatus.TOO_OLD
 
     return VersionStatus.OLDER
 
 
 def _parse_numbers(version: str) -> tuple[int, ...]:
-    found = _NUMBERS.match(version.removeprefix("v"))
-    if found:
-        return tuple(int(part) for part in found[0].split("."))
+    match = _NUMBERS.match(version.removeprefix("v"))
+    if match:
+        return tuple(int(part) for part in match[0].split("."))
     return ()
 
 
@@ -56,14 +56,14 @@ def is_version_allowed(version_range: str, version: tuple[int, int]) -> bool:
 
 
 def _satisfies_bound(part: str, version: tuple[int, int]) -> bool:
-    found = _VERSION_BOUND.match(part)
-    if found is None:
+    match = _VERSION_BOUND.match(part)
+    if match is None:
         return True
 
-    sign = found[1] or "=="
-    major = int(found[2])
-    minor = found[3]
-    patch = found[4]
+    sign = match[1] or "=="
+    major = int(match[2])
+    minor = match[3]
+    patch = match[4]
     bound = (major, 0 if minor in (None, "*") else int(minor))
 
     if sign in ("^", "~", "~="):
