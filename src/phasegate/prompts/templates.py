@@ -107,7 +107,7 @@ def _read_candidate(name: TemplateName, folder: Path, root: Path) -> Template | 
 
     shipped = folder == SHIPPED_FOLDER
     if not shipped and not folder.resolve().is_relative_to(root.resolve()):
-        raise _make_refused_error(path, "its folder is outside of the project")
+        raise _make_refused_error(path, "its folder is outside the project")
 
     return Template(name, path, shipped, read_template(path))
 
