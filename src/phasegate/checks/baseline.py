@@ -23,7 +23,8 @@ MAX_FINDINGS = 20_000
 _NUMBER = re.compile(r"[0-9]+")
 # Lines that only sum up: fewer findings must not look like a new one.
 _SUMMARY = re.compile(
-    r"(?:Found|✖|\[\*\]|Success|All checks|Checked|error: aborting|error: could not compile|warning: `[^`]*` \("
+    r"(?:Found|✖|\[\*\]|Success|All checks|Checked|error: aborting|error: could not"
+    r" compile|warning: `[^`]*` \("
     r"|# (?:errors?|problems?|warnings?)\b"
     r"|npm (?:ERR!|error|notice)|No fixes available|make: \*\*\*|> )"
 )
@@ -132,7 +133,10 @@ def _mark_tolerated(check: CheckResult) -> CheckResult:
         )
 
     count = len(check.findings)
-    summary = f"exit status {check.exit_status}, as before the work began: {count} lines of findings, none of them new"
+    summary = (
+        f"exit status {check.exit_status}, as before the work began: {count} lines of findings,"
+        " none of them new"
+    )
     notes = (*check.notes, f"already failing before the work began: {format_names(check.findings)}")
 
     return msgspec.structs.replace(
@@ -151,4 +155,7 @@ def _test_notes(check: CheckResult, baseline: Baseline) -> Iterable[str]:
     if check.outcome is CheckOutcome.FAILED and (new := baseline.new_failures(check.tests)):
         yield f"new: {format_names(new)}"
     if check.tests.executed < baseline.tests_executed:
-        yield f"{check.tests.executed} tests ran, {baseline.tests_executed} before the work began: were some taken out?"
+        yield (
+            f"{check.tests.executed} tests ran, {baseline.tests_executed} before the work began:"
+            " were some taken out?"
+        )

@@ -109,7 +109,10 @@ class SandboxedRunner:
 def _format_refused_hosts(hosts: Sequence[str]) -> str:
     names = ", ".join(hosts[:_MAX_HOSTS_SHOWN])
     if names:
-        return f"\nnot let through to {names}: if that is wanted, list it in `setup_allowed_hosts` of [run]\n"
+        return (
+            f"\nnot let through to {names}: if that is wanted, list it in `setup_allowed_hosts` of"
+            " [run]\n"
+        )
     return ""
 
 

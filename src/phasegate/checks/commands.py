@@ -46,7 +46,8 @@ _NO_MODULE = re.compile(
     r"^\S{1,500}: No module named \S{1,200}$|^npm (?:ERR!|error) Missing script: ", re.M
 )
 _MISSING_PROGRAM = re.compile(
-    r"(?:sh|bash|dash)(?: \d+|: line \d+|: \d+)?: (\S+): (?:command )?not found|No module named '?([\w.]+)"
+    r"(?:sh|bash|dash)(?: \d+|: line \d+|: \d+)?: (\S+): (?:command )?not found|No module named"
+    r" '?([\w.]+)"
 )
 # Linters that end with a failure for warnings alone say so: eslint in its last line, pylint in the
 # bits of its status.
@@ -265,7 +266,8 @@ class PlanRunner:
             return failed_check(
                 Purpose.SETUP,
                 "the folder is not in the tree any more",
-                "Restore it, or leave its commands out with a table for this `root` in phasegate.toml.",
+                "Restore it, or leave its commands out with a table for this `root` in"
+                " phasegate.toml.",
             )
 
         self.setup_result = run_setup(
@@ -322,7 +324,10 @@ class PlanRunner:
         )
 
     def _run_tests(self, line: str) -> CheckResult:
-        """Rerun a failed test run: one that passes then is flaky, and counts as passed with a note."""
+        """Rerun a failed test run.
+
+        One that passes then is flaky, and counts as passed with a note.
+        """
         first = check = self._run_tests_once(line)
 
         for attempt in range(2, self.plan.test_reruns + 2):
@@ -335,7 +340,10 @@ class PlanRunner:
 
             check = self._run_tests_once(line)
             if check.outcome is CheckOutcome.PASSED and _ran_as_many(check.tests, first.tests):
-                note = f"flaky: passed at try {attempt}, failed before: {_format_failing_names(first.tests)}"
+                note = (
+                    f"flaky: passed at try {attempt}, failed before:"
+                    f" {_format_failing_names(first.tests)}"
+                )
                 return msgspec.structs.replace(
                     check, notes=(*check.notes, note), fault=Fault.FLAKY_TEST
                 )
@@ -349,7 +357,10 @@ class PlanRunner:
 
         if problem is None:
             assert tests is not None
-            summary = f"{tests.executed} {'test' if tests.executed == 1 else 'tests'} ran and passed ({tests.runner})"
+            summary = (
+                f"{tests.executed} {'test' if tests.executed == 1 else 'tests'} ran and passed"
+                f" ({tests.runner})"
+            )
             return _make_check(
                 purpose=Purpose.TEST,
                 line=line,
@@ -458,12 +469,18 @@ class PlanRunner:
         try:
             path, counted = self._read_lowest_report()
         except InvalidCoverageReport as error:
-            remedy = f"Let the coverage or test command write one of: {', '.join(self.plan.coverage_reports)}."
+            remedy = (
+                "Let the coverage or test command write one of:"
+                f" {', '.join(self.plan.coverage_reports)}."
+            )
             return msgspec.structs.replace(
                 check, outcome=CheckOutcome.FAILED, summary=str(error), remedy=remedy
             )
 
-        summary = f"{counted.percent:.1f} % of {counted.total} lines ({path}), at least {least:g} % must be"
+        summary = (
+            f"{counted.percent:.1f} % of {counted.total} lines ({path}), at least {least:g} %"
+            " must be"
+        )
         missed = find_uncounted_files(counted, self.plan.code)
         notes = (
             *check.notes,
@@ -553,7 +570,9 @@ def _is_program_missing(ran: CommandResult) -> bool:
 
 
 def _find_missing_program(ran: CommandResult) -> str:
-    """Return the name of the missing program or module, from the shell's or interpreter's message."""
+    """Return the name of the missing program or module, from the shell's or interpreter's
+    message.
+    """
     found = _MISSING_PROGRAM.search(f"{ran.stderr}\n{ran.stdout}"[-20_000:])
     if found:
         return f" ({to_one_line(found[found.lastindex or 0])})"
@@ -564,7 +583,10 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
     """Return what happened and what to do, for a command that failed."""
     shown = to_one_line(line)
     if purpose is Purpose.SETUP and _classify_fault(purpose, ran) is Fault.NETWORK:
-        remedy = f'Connect, or set `setup = ""` in [checks.PROFILE] of phasegate.toml if `{shown}` is not needed.'
+        remedy = (
+            f'Connect, or set `setup = ""` in [checks.PROFILE] of phasegate.toml if `{shown}` is'
+            " not needed."
+        )
         return "the setup could not reach the network", remedy
     if ran.exceeded_limit:
         remedy = f"Let `{shown}` use less, or raise the limit in [limits] of phasegate.toml."
@@ -583,7 +605,10 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
         )
 
     if _is_program_missing(ran):
-        remedy = f"Let `setup` install what `{shown}` needs, or set another {purpose} command, or an empty one."
+        remedy = (
+            f"Let `setup` install what `{shown}` needs, or set another {purpose} command, or an"
+            " empty one."
+        )
         return (
             f"exit status {ran.exit_status}: its program is missing{_find_missing_program(ran)}",
             remedy,

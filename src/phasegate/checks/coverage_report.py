@@ -171,7 +171,10 @@ def _parse_go_profile(data: bytes) -> CoverageCounts:
 
 
 class _CoberturaCounter:
-    """Counts the `<line hits="n">` elements below classes; a method repeats the lines of its class."""
+    """Counts the `<line hits="n">` elements below classes.
+
+    A method repeats the lines of its class.
+    """
 
     def __init__(self) -> None:
         self.covered = self.total = self._inside_methods = 0

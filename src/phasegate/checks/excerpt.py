@@ -13,7 +13,9 @@ MAX_NAMES = 20
 
 
 def make_excerpt(text: str) -> str:
-    """Return the first lines, where compilers report errors, and the last, where test runners do."""
+    """Return the first lines, where compilers report errors, and the last, where test runners
+    do.
+    """
     if len(text) > 2 * _MAX_SCANNED_CHARS:
         text = f"{text[:_MAX_SCANNED_CHARS]}\n{text[-_MAX_SCANNED_CHARS:]}"
 

@@ -144,7 +144,10 @@ def _check_commits(work: HarvestedWork) -> CheckResult:
     unnamed = find_unlabelled_commits(work.package, work.commits)
     if unnamed:
         shown = format_names([f"{commit.id[:10]} {commit.subject!r}" for commit in unnamed])
-        remedy = f"Reword them to `{work.package}: what changed` or `feat({work.package}): what changed [FR-...]`."
+        remedy = (
+            f"Reword them to `{work.package}: what changed` or `feat({work.package}): what changed"
+            " [FR-...]`."
+        )
         return failed_check(
             "commits",
             f"{len(unnamed)} of {len(work.commits)} do not name {work.package}: {shown}",

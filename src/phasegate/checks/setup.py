@@ -24,7 +24,8 @@ from phasegate.core.machine.retry import Fault
 # Of the test functions; parametrised tests make more of one function, never fewer
 MIN_COLLECTED_RATIO = 0.5
 _COLLECTED_SUMMARY = re.compile(
-    r"^(?:=+ )?(?:(\d+)(?:/\d+)? tests? collected|(no) tests collected)(?:[^,\n]*)?(?:, (\d+) errors?)?",
+    r"^(?:=+ )?(?:(\d+)(?:/\d+)? tests? collected|(no) tests collected)(?:[^,\n]*)?(?:, (\d+)"
+    r" errors?)?",
     re.M,
 )
 _PYTEST_COMMAND = re.compile(r"\bpytest\b")
@@ -260,7 +261,8 @@ def _describe_attempt(attempt: _SetupAttempt) -> str:
     else:
         last = ""
 
+    purpose = attempt.candidate.why or attempt.candidate.command
     return to_one_line(
-        f"also tried, for {attempt.candidate.why or attempt.candidate.command}: {what} {last}".strip(),
+        f"also tried, for {purpose}: {what} {last}".strip(),
         400,
     )

@@ -105,7 +105,10 @@ class SetupCache:
             return None
 
     def restore(self, key: str, checkout: Path) -> CachedSetup | None:
-        """Copy a result into a checkout; None if there is none, or if something stands in its way."""
+        """Copy a result into a checkout.
+
+        None if there is none, or if something stands in its way.
+        """
         laid = self.copy_into(key, checkout, checkout)
         if laid:
             return laid[0]

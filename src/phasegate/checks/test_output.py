@@ -156,7 +156,8 @@ def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> Out
 def _parse_pytest(lines: list[str]) -> TestRun | None:
     ends = _match_lines(
         lines,
-        r"=*(?: )?((?:no tests ran|[0-9]+ [a-z]+)(?:, [0-9]+ [a-z]+)*) in [0-9.]+s(?: \([0-9:]+\))?(?: =*)?$",
+        r"=*(?: )?((?:no tests ran|[0-9]+ [a-z]+)(?:, [0-9]+ [a-z]+)*) in [0-9.]+s(?:"
+        r" \([0-9:]+\))?(?: =*)?$",
     )
     if not ends:
         return None
@@ -289,7 +290,10 @@ _TAP_FAILING = r"\s*not ok [0-9]+ (?:- )?(.+?)(?: # .*)?$"
 
 
 def _parse_tape(lines: list[str]) -> TestRun | None:
-    """Tape says `# tests 5`, `# pass  5` and, if any, `# fail  1`: what it counts are assertions."""
+    """Tape says `# tests 5`, `# pass  5` and, if any, `# fail  1`.
+
+    What it counts are assertions.
+    """
     counts = _count_by_word(lines, r"# (?P<word>pass(?=  )|tests|fail) +(?P<number>[0-9]{1,8})$")
     has_summary = "tests" in counts and "pass" in counts
     if has_summary:
@@ -354,7 +358,8 @@ _PARSERS: tuple[OutputParser, ...] = (
     _parse_unittest,
     _make_numbered_parser(
         "cargo test",
-        r"test result: (?:ok|FAILED)\. (?P<passed>[0-9]{1,8}) passed; (?P<failed>[0-9]{1,8}) failed;",
+        r"test result: (?:ok|FAILED)\. (?P<passed>[0-9]{1,8}) passed; (?P<failed>[0-9]{1,8})"
+        r" failed;",
         r"test (.+?) \.\.\. FAILED$",
     ),
     _make_numbered_parser(
@@ -380,13 +385,15 @@ _PARSERS: tuple[OutputParser, ...] = (
     *(_parse_mocha, _parse_node, _parse_tape),
     _make_numbered_parser(
         "tap",
-        r"\s*# \{ total: [0-9]{1,8}(?:, pass: (?P<passed>[0-9]{1,8}))?(?:, fail: (?P<failed>[0-9]{1,8}))?",
+        r"\s*# \{ total: [0-9]{1,8}(?:, pass: (?P<passed>[0-9]{1,8}))?(?:, fail:"
+        r" (?P<failed>[0-9]{1,8}))?",
         _TAP_FAILING,
     ),
     *(_parse_bun, _parse_ava, _parse_uvu),
     _make_numbered_parser(
         "ctest",
-        r"[0-9]{1,3}% tests passed, (?P<failed>[0-9]{1,8}) tests? failed out of (?P<total>[0-9]{1,8})$",
+        r"[0-9]{1,3}% tests passed, (?P<failed>[0-9]{1,8}) tests? failed out of"
+        r" (?P<total>[0-9]{1,8})$",
         r"\s+[0-9]+ - (\S+) \(",
     ),
     _parse_automake,

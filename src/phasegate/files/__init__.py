@@ -1,16 +1,17 @@
-"""Files that an agent may have touched: the only place that opens, reads and replaces them.
+"""Open, read and replace files that an agent may have changed; nothing else does.
 
-What is promised, by every function here that does not say otherwise:
-- No link is followed: not the last part of a path, and beneath an open folder no part of it. `open_beneath` refuses
-  every path out of its folder.
-- Nothing waits. A pipe or a device is refused and not read.
-- Only plain files are read, and never more than a limit. With `one_name`, a file that has a second name is
-  refused as well: that name may lie outside of the agent's folder.
-- A file is replaced as a whole or not at all, and durably (`durable`).
-What cannot be had so is an OSError, or None where a function says so. Nothing else in the house calls `os.open` with
-a path that an agent could have changed.
+Every function here guarantees, unless it says otherwise:
+- No link is followed: not the last part of a path, and no part of a path below an open folder.
+  `open_beneath` refuses every path that leads out of its folder.
+- Nothing blocks. A pipe or a device is refused and not read.
+- Only regular files are read, up to a limit. With `one_name`, a file with a second hard link is
+  refused as well: that name may be outside the agent's folder.
+- A file is replaced atomically and durably (`durable_write`).
 
-This module alone is loaded by the hook: it stays light.
+Failures are an OSError, or None where a function says so. No other module calls `os.open` with a
+path that an agent could have changed.
+
+The hook imports this module, so it stays light.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ class _OpenHow(ctypes.Structure):
 
 
 def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
-    """Open what lies at `parts` below an open folder; an OSError if a part is a link, or leads out."""
+    """Open what lies at `parts` below an open folder.
+
+    An OSError if a part is a link, or leads out.
+    """
     if any(part in ("", ".", "..") or "/" in part for part in parts):
         raise FileNotFoundError(errno.ENOENT, "no way beneath a folder", "/".join(parts))
 

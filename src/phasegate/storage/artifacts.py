@@ -119,7 +119,8 @@ def validate_artifact(path: str, content: bytes = b"") -> None:
 
     if len(content) > MAX_ARTIFACT_BYTES:
         raise ConfigError(
-            f"the content has {len(content)} bytes; at most {MAX_ARTIFACT_BYTES} are kept as an artifact"
+            f"the content has {len(content)} bytes; at most {MAX_ARTIFACT_BYTES} are kept as an"
+            " artifact"
         )
 
 

@@ -116,7 +116,8 @@ def check_trails(
 
     for key in sorted(ended_jobs - seals.keys() - inventory.open_trails.keys()):
         findings.add_note(
-            f"job {'/'.join(key)} has no trail: its process died too early, or the log outside was lost"
+            f"job {'/'.join(key)} has no trail: its process died too early, or the log outside was"
+            " lost"
         )
 
 
@@ -157,7 +158,9 @@ def _check_trail(
 def _is_export_of_open_trail(
     file: TrailScan, open_trail: OpenTrail, seal: TrailSeal | None
 ) -> bool:
-    """Return True if a file holds the first lines of an open trail, and at least the sealed ones."""
+    """Return True if a file holds the first lines of an open trail, and at least the sealed
+    ones.
+    """
     if (
         file.broken
         or file.partial_bytes
@@ -178,7 +181,8 @@ def check_sealed_trail(
     """Check that a closed trail matches its seal exactly."""
     if not seal.witnessed:
         findings.add_note(
-            f"trail {'/'.join(key)} was closed after its log outside was lost; until then it is unwitnessed"
+            f"trail {'/'.join(key)} was closed after its log outside was lost; until then it is"
+            " unwitnessed"
         )
 
     if file is None:
@@ -261,7 +265,10 @@ def _make_report(findings: Findings, entries: int, trails: int) -> AuditReport:
 
 
 def _check_missing_store(location: Location, findings: Findings) -> AuditReport:
-    """Check a repository without a store: either nothing was ever recorded, or the store is gone."""
+    """Check a repository without a store.
+
+    Either nothing was ever recorded, or the store is gone.
+    """
     anchor = read_anchor(location.git_dir)
     if anchor:
         kept = ChainHeadsFile(location, anchor.store).read()
@@ -278,7 +285,8 @@ def _check_missing_store(location: Location, findings: Findings) -> AuditReport:
     if recorded or list_trail_files(location):
         findings.add_problem(
             "entry 1",
-            f"is missing: the store {location.store_path} is gone; {recorded} entries were recorded",
+            f"is missing: the store {location.store_path} is gone; {recorded} entries were"
+            " recorded",
         )
     else:
         findings.add_note("nothing has been recorded in this repository yet")
@@ -399,7 +407,8 @@ def _check_heads(
     elif anchor.store != store_id:
         findings.add_problem(
             "store",
-            f"belongs to another repository: {ANCHOR_REF} names store {anchor.store}, this is {store_id}",
+            f"belongs to another repository: {ANCHOR_REF} names store {anchor.store}, this is"
+            f" {store_id}",
         )
     elif (
         recorded_heads
@@ -408,7 +417,8 @@ def _check_heads(
     ):
         findings.add_problem(
             "heads",
-            f"{ANCHOR_REF} was moved back from entry {recorded_heads.anchored.entries} to entry {anchor.count}",
+            f"{ANCHOR_REF} was moved back from entry {recorded_heads.anchored.entries} to entry"
+            f" {anchor.count}",
         )
 
 

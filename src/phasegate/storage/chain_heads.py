@@ -78,7 +78,9 @@ class ChainHeadsFile:
         return _collect_heads([_parse_line(self.path, line) for line in lines[1:]], str(self.path))
 
     def read_possible_ends(self) -> tuple[ChainHead, ...]:
-        """Return the heads at which the store may end, from the end of the file if that suffices."""
+        """Return the heads at which the store may end, from the end of the file if that
+        suffices.
+        """
         last = [_parse_line(self.path, line) for line in (self._read_lines(_TAIL_BYTES) or [])[1:]]
         if any(word == "confirmed" for word, _ in last):
             return _collect_heads(last, str(self.path)).possible_ends

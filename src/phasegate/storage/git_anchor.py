@@ -51,7 +51,8 @@ def read_anchor(git_dir: Path) -> Anchor | None:
     except msgspec.MsgspecError as error:
         raise StateConflict(
             f"{ANCHOR_REF} holds something that was not written here: {error}",
-            f"it was changed. To continue, with a record of it: git update-ref -d {ANCHOR_REF}; then: phasegate audit verify",
+            f"it was changed. To continue, with a record of it: git update-ref -d {ANCHOR_REF};"
+            " then: phasegate audit verify",
         ) from error
 
 

@@ -56,7 +56,10 @@ class GroupCommit(Generic[T]):
             raise mine.error
 
     def _try_start(self, batch: _Batch[T], timed_out: bool = False) -> bool:
-        """Return True if the batch must be written now, by the caller; it then takes no more items."""
+        """Return True if the batch must be written now, by the caller.
+
+        It then takes no more items.
+        """
         if (
             self._is_writing
             or self._pending_batch is not batch

@@ -64,7 +64,9 @@ def locate_repository(start: Path, environment: Mapping[str, str]) -> Location:
 
 
 def find_root(start: Path) -> Path:
-    """Return the main working tree of the repository around a folder, also from a linked worktree."""
+    """Return the main working tree of the repository around a folder, also from a linked
+    worktree.
+    """
     start = Path(os.path.realpath(start))
 
     for folder in (start, *start.parents):

@@ -34,7 +34,8 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
     with _open_lock_file(lock_path(folder, feature)) as descriptor:
         if not _try_lock(descriptor):
             raise StateConflict(
-                f"feature {feature} is already running: {_describe_holder(parse_holder(os.pread(descriptor, MAX_LOCK_FILE_BYTES, 0)))}",
+                f"feature {feature} is already running:"
+                f" {_describe_holder(parse_holder(os.pread(descriptor, MAX_LOCK_FILE_BYTES, 0)))}",
                 f"wait for it to end, or end it: phasegate stop --feature {feature}",
             )
 
@@ -134,7 +135,10 @@ def _wait_for_lock(descriptor: int, timeout_s: float, stop: Event) -> bool:
 
 
 def _write_holder(descriptor: int, holder: LockHolder) -> None:
-    """Write the holder in one call, over what an earlier holder left: readers see one or the other."""
+    """Write the holder in one call, over what an earlier holder left.
+
+    Readers see one or the other.
+    """
     os.pwrite(descriptor, msgspec.json.encode(holder._asdict()).ljust(_HOLDER_RECORD_BYTES), 0)
 
 

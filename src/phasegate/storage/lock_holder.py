@@ -93,7 +93,9 @@ def parse_holder(content: bytes) -> LockHolder | None:
 
 
 def is_alive(holder: LockHolder) -> bool:
-    """Return True if the process that signed still runs, and its id was not given to another one."""
+    """Return True if the process that signed still runs, and its id was not given to another
+    one.
+    """
     return _process_exists(holder.pid) and read_process_start(holder.pid) == holder.process_start
 
 

@@ -91,7 +91,10 @@ class StoreReader:
 
     def features(self) -> list[str]:
         """Return the features that have events, the one with the newest event first."""
-        query = "SELECT feature FROM event WHERE feature != '' GROUP BY feature ORDER BY max(position) DESC"
+        query = (
+            "SELECT feature FROM event WHERE feature != '' GROUP BY feature ORDER BY max(position)"
+            " DESC"
+        )
         return [feature for (feature,) in self._query(query)]
 
     def events(self, feature: str, after_seq: int = 0) -> Iterator[RecordedEvent]:
@@ -186,11 +189,14 @@ class StoreReader:
 
     def usage_totals(self) -> list[tuple[str, str, str, str, int, int, float, float]]:
         """Return jobs, tokens, dollars and seconds by feature, agent, role and day."""
-        lasted = "sum(CASE WHEN ended = '' THEN 0 ELSE (julianday(ended) - julianday(started)) * 86400 END)"
-        query = (
-            f"SELECT feature, agent, phase, substr(started, 1, 10), count(*), sum(tokens), sum(cost_usd), {lasted} "  # noqa: S608 - our own names only
-            "FROM job GROUP BY 1, 2, 3, 4"
+        lasted = (
+            "sum(CASE WHEN ended = '' THEN 0 ELSE (julianday(ended) - julianday(started)) * 86400"
+            " END)"
         )
+        columns = (
+            "feature, agent, phase, substr(started, 1, 10), count(*), sum(tokens), sum(cost_usd)"
+        )
+        query = f"SELECT {columns}, {lasted} FROM job GROUP BY 1, 2, 3, 4"  # noqa: S608 - constants
         return [*self._query(query)]
 
     def running_jobs(self) -> list[JobRow]:
@@ -212,7 +218,10 @@ class StoreReader:
 
     def count_consecutive_limits(self, agent: str) -> int:
         """Count how many of an agent's last jobs in a row ended at a rate limit, up to ten."""
-        query = "SELECT retry_at_s FROM job WHERE agent = ? AND ended <> '' ORDER BY ended DESC LIMIT 10"
+        query = (
+            "SELECT retry_at_s FROM job WHERE agent = ? AND ended <> '' ORDER BY ended DESC"
+            " LIMIT 10"
+        )
         return sum(1 for _ in takewhile(lambda row: row[0] > 0, self._query(query, agent)))
 
     def chain_hash_at(self, position: int) -> str | None:

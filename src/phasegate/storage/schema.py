@@ -189,7 +189,10 @@ def _has_wal(path: Path) -> bool:
 
 
 def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
-    """Return the version of the store; refuse a file that is not a store or has an unknown version."""
+    """Return the version of the store.
+
+    Refuse a file that is not a store or has an unknown version.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     # Asked of SQLite and not of the file: opening and closing it would drop all locks of the
     # process on it, and another process takes itself for the last one and removes the log in use

@@ -105,7 +105,8 @@ class Store(WritableStore):
         try:
             if (seq := self.last_seq(feature)) != expected_seq:
                 raise MovedOn(
-                    f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step"
+                    f"feature {feature} is at step {seq}, not {expected_seq}: another process took"
+                    " a step"
                 )
 
             head = self._insert_events(
@@ -176,7 +177,8 @@ class Store(WritableStore):
                 return StateConflict(
                     f"the store {self.location.store_path} was used with another state folder: "
                     f"its heads are kept in {other[-1]}, and those in {self.heads.path} are older",
-                    f"start phasegate with XDG_STATE_HOME={other[-1].parents[3]}, in each program that starts it",
+                    f"start phasegate with XDG_STATE_HOME={other[-1].parents[3]}, in each program"
+                    " that starts it",
                 )
 
         return damaged_store_error(
@@ -222,7 +224,8 @@ class Store(WritableStore):
                 read_anchor(self.location.git_dir)
             ):
                 raise StateConflict(
-                    f"{ANCHOR_REF} was removed or moved back by another process while it was in use",
+                    f"{ANCHOR_REF} was removed or moved back by another process while it was"
+                    " in use",
                     "what was recorded is safe: the next command records this and continues",
                 )
 
@@ -331,8 +334,10 @@ def _create_store_with_heads(location: Location, new_store_id: str, schema: Sche
 
     if max(counts):
         raise StateConflict(
-            f"the store {location.store_path} is missing, and {max(counts)} entries were recorded in it",
-            f"restore .phasegate; or, to start a new journal on purpose: git update-ref -d {ANCHOR_REF}",
+            f"the store {location.store_path} is missing, and {max(counts)} entries were recorded"
+            " in it",
+            "restore .phasegate; or, to start a new journal on purpose: git update-ref -d"
+            f" {ANCHOR_REF}",
         )
 
     start = ChainHead(0, chain_origin_hash(store_id))

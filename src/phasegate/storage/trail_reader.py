@@ -106,7 +106,10 @@ def _find_all_trails(location: Location) -> dict[TrailKey, bytes | Path]:
 
 
 def _query_store(location: Location, query: Callable[[StoreReader], list[T]]) -> list[T]:
-    """Return the store's answer; nothing if it is damaged, so that closed trails can still be read."""
+    """Return the store's answer.
+
+    Nothing if it is damaged, so that closed trails can still be read.
+    """
     try:
         with open_store_reader(location) or nullcontext() as reader:
             if reader:

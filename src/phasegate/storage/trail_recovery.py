@@ -29,7 +29,10 @@ TrailWriterFactory = Callable[[TrailLog, dict[str, OpenTrail]], TrailWriter]
 
 
 class SealStore(Protocol):
-    """The part of a journal that recovery needs; the local store and the one in a bucket have it."""
+    """The part of a journal that recovery needs.
+
+    The local store and the one in a bucket have it.
+    """
 
     def seals(self) -> Iterable[TrailSeal]: ...
 

@@ -1,13 +1,15 @@
-"""Writing the trails of jobs: durable entry by entry, exported as one file a job.
+"""Write the trails of jobs: durable entry by entry, exported as one file per job.
 
-What is promised:
-- An entry is durable when `write` returns, in the log outside (`trail_log`). Threads may write at once.
-- A trail stays open until it is closed, also after its job's process has ended: what is found out about a job later
-  (checks, commits, a merge) belongs to its trail too.
-- `close` exports the whole trail and returns its end, the seal. When the journal has the seal, `forget` ends the trail.
-- A trail that was closed can be opened again by its seal: by the driver of the same feature, also one that runs
-  after a crash. The next seal replaces the one before it in the journal.
-- A crash at any point loses no entry: `recover` closes what a dead process left open.
+Guarantees:
+- An entry is durable when `append_entry` returns, in the log outside (`trail_log`). Threads may
+  write concurrently.
+- A trail stays open until it is closed, also after its job has ended: later findings about the job
+  (checks, commits, a merge) belong to its trail too.
+- `close` exports the whole trail and returns its seal. When the journal has the seal, `forget`
+  ends the trail.
+- A closed trail can be reopened by its seal, by the driver of the same feature, also after a
+  crash. The next seal replaces the previous one in the journal.
+- A crash at any point loses no entry: `recover_trails` closes what a dead process left open.
 """
 
 from __future__ import annotations

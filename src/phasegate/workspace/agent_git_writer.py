@@ -80,7 +80,10 @@ def agent_config_text(repository: Repository, agent: Identity) -> str:
 
 def _agent_config_lines(agent: Identity) -> str:
     name, email = (_quote_config_value(part) for part in agent)
-    return f"\tbare = false\n\tlogAllRefUpdates = true\n[user]\n\tname = {name}\n\temail = {email}\n[gc]\n\tauto = 0\n"
+    return (
+        f"\tbare = false\n\tlogAllRefUpdates = true\n[user]\n\tname = {name}\n\temail ="
+        f" {email}\n[gc]\n\tauto = 0\n"
+    )
 
 
 def _quote_config_value(text: str) -> str:
@@ -122,7 +125,10 @@ def _restore_config(checkout: Checkout, agent: Identity) -> bool:
 
 
 def list_object_stores(repository: Repository) -> list[Path]:
-    """Return the object folders that a checkout's git reads: the sandbox must make them readable."""
+    """Return the object folders that a checkout's git reads.
+
+    The sandbox must make them readable.
+    """
     found: list[Path] = []
     waiting: Iterable[Path] = [repository.objects]
 

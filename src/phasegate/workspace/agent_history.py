@@ -1,4 +1,7 @@
-"""Read what an agent committed, from a copy of its objects: messages to keep, and reverted edits."""
+"""Read what an agent committed, from a copy of its objects.
+
+Messages to keep, and reverted edits.
+"""
 
 from __future__ import annotations
 

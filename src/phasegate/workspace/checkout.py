@@ -146,7 +146,9 @@ def write_record(folder: Path, record: CheckoutRecord) -> None:
 
 
 def find_checkout(repository: Repository, assignment: Assignment) -> Checkout | None:
-    """Return the checkout of an assignment, if it exists and is still the folder that was created."""
+    """Return the checkout of an assignment, if it exists and is still the folder that was
+    created.
+    """
     validate_names(assignment)
     record = read_record(records_folder(repository, assignment.name))
     if record is not None and is_intact(record):

@@ -1,4 +1,7 @@
-"""Determine the commit that a checkout starts from: the feature branch plus the package's own work."""
+"""Determine the commit that a checkout starts from.
+
+The feature branch plus the package's own work.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ class StartPoint(NamedTuple):
 def find_start_point(
     repository: Repository, assignment: Assignment, signature: Signature
 ) -> StartPoint:
-    """Return where the work continues: a package keeps its commits, on top of the feature branch."""
+    """Return where the work continues.
+
+    A package keeps its commits, on top of the feature branch.
+    """
     # Another agent of the package may just have joined its work
     for _ in range(_MAX_ATTEMPTS):
         found = _try_find_start_point(repository, assignment, signature)

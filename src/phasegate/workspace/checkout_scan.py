@@ -304,7 +304,9 @@ class _CleanupScan(_CheckoutWalk):
 
 
 def _is_repository(descriptor: int, name: str) -> bool:
-    """Return True if a folder is a repository, including a bare one that git would use from inside."""
+    """Return True if a folder is a repository, including a bare one that git would use from
+    inside.
+    """
     names = _list_names_below(descriptor, name) or set()
     is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
     return is_bare or any(has_git_directory(inside) for inside in names)

@@ -86,7 +86,10 @@ def list_changed_paths(repository: Repository, base: str, head: str) -> list[str
 
 
 def changed_paths_by_commit(repository: Repository, commits: Sequence[str]) -> dict[str, set[str]]:
-    """Return the paths that each commit changed; for a merge, those that differ from all parents."""
+    """Return the paths that each commit changed.
+
+    For a merge, those that differ from all parents.
+    """
     asked = "".join(f"{commit}\n" for commit in commits).encode()
     arguments = ("diff-tree", "--stdin", "--root", "--diff-merges=combined", *RAW_DIFF_OPTIONS)
     fields = iter(git(repository.place(), *arguments, stdin=asked).stdout.split(b"\0"))

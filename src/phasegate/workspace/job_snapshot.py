@@ -83,7 +83,10 @@ def get_checkout_instance(repository: Repository, name: str) -> str:
 def snapshot_job(
     checkout: Checkout, signature: Signature, lent: SecretMatcher, litter: Iterable[str]
 ) -> JobSnapshot | None:
-    """Commit what a job left, history and files; None where that cannot or must not be passed on."""
+    """Commit what a job left, history and files.
+
+    None where that cannot or must not be passed on.
+    """
     try:
         seen = observe_checkout(checkout, litter=litter)
         if isinstance(seen, CheckoutTooLarge):

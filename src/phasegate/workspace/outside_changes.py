@@ -126,7 +126,9 @@ def _changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> list[
 
 
 def _is_own_write(repository: Repository, name: str, moves: Sequence[RefMove]) -> bool:
-    """Return True if a user's file holds what Phasegate wrote because the checked-out branch moved."""
+    """Return True if a user's file holds what Phasegate wrote because the checked-out branch
+    moved.
+    """
     if not moves:
         return False
 

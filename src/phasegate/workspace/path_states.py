@@ -63,7 +63,9 @@ class PathVersions:
         return PathVersion(found.mode, found.object_id)
 
     def required_changes(self, allowed: Callable[[str], bool]) -> dict[str, PathVersion | None]:
-        """Return what the allowed paths must finally hold, where it differs from the last harvest."""
+        """Return what the allowed paths must finally hold, where it differs from the last
+        harvest.
+        """
         undone = (
             path
             for path in self.harvested_before

@@ -117,7 +117,9 @@ def advance_branch(  # noqa: C901
 
 
 def _branch_copy_commands(moves: Sequence[RefMove]) -> Iterator[bytes]:
-    """Return the same moves for the copies of Phasegate's branches, whatever their current value."""
+    """Return the same moves for the copies of Phasegate's branches, whatever their current
+    value.
+    """
     for move in moves:
         if move.name.startswith(_FEATURE_BRANCH_PREFIX):
             copy = BRANCH_COPY_PREFIX + move.name.removeprefix(BRANCH_PREFIX)

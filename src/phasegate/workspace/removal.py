@@ -72,7 +72,9 @@ class TrashFolder:
 
 @contextmanager
 def open_trash_folder(parent: Path) -> Iterator[TrashFolder]:
-    """Create a trash folder, emptied and removed at the end, together with those of dead processes."""
+    """Create a trash folder, emptied and removed at the end, together with those of dead
+    processes.
+    """
     try:
         with ExitStack() as stack:
             descriptor = None

@@ -65,7 +65,9 @@ class Repository(NamedTuple):
 
 
 def open_repository(folder: Path) -> Repository:
-    """Open the repository around a folder as the user's git finds it (`safe.directory` included)."""
+    """Open the repository around a folder as the user's git finds it (`safe.directory`
+    included).
+    """
     wanted = ("--show-toplevel", "--git-dir", "--git-common-dir", "--show-object-format")
     said = query_git_as_user(folder, "rev-parse", "--path-format=absolute", *wanted)
     lines = os.fsdecode(said.stdout).splitlines()

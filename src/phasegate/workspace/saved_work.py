@@ -187,7 +187,9 @@ def _commit_saved_work(
 def save_commit(
     repository: Repository, name: str, commit: str, remote_refs: Iterable[str] = ()
 ) -> str:
-    """Give a commit the next free number of its checkout, here and among refs of another machine."""
+    """Give a commit the next free number of its checkout, here and among refs of another
+    machine.
+    """
     with repository_lock(repository) as lock:
         elsewhere = (ref for ref in remote_refs if ref.startswith(f"{SAVED_PREFIX}{name}/"))
         taken = [

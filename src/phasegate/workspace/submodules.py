@@ -70,11 +70,17 @@ def describe_incomplete_content(repository: Repository, tree: str) -> Iterator[s
     absent = [one.path for one in list_submodules(repository, tree) if one.git_dir is None]
     if absent:
         named = ", ".join(absent)
-        yield f"submodules that are not here, so empty for agents and checks ({named}): git submodule update --init"
+        yield (
+            f"submodules that are not here, so empty for agents and checks ({named}): git submodule"
+            " update --init"
+        )
 
     patterns = sorted(set(_lfs_patterns(repository, tree)))
     if patterns:
-        yield f"files of Git LFS are pointers for agents and checks, not their contents: {', '.join(patterns)}"
+        yield (
+            "files of Git LFS are pointers for agents and checks, not their contents:"
+            f" {', '.join(patterns)}"
+        )
 
 
 def find_submodule_changes(

@@ -41,7 +41,10 @@ def diff_trees(place: GitPaths, old: str, new: str) -> list[Difference]:
 
 
 def list_tree_entries(repository: Repository, tree: str) -> list[bytes]:
-    """Return every file of a tree or commit as git lists it: `100644 blob <id>`, a tab, the path."""
+    """Return every file of a tree or commit as git lists it.
+
+    `100644 blob <id>`, a tab, the path.
+    """
     listed = git_cached(repository.place(), "ls-tree", "-r", "-z", "--full-tree", tree).stdout
     return [entry for entry in listed.split(b"\0") if entry]
 

@@ -85,7 +85,8 @@ def _verify_once(bucket: Bucket, location: Location | None) -> AuditReport:
     if not entries and not findings.problems:
         findings.add_problem(
             "entry 1",
-            f"is missing: nothing of {'this' if reader else 'any'} repository is in {bucket.address}",
+            f"is missing: nothing of {'this' if reader else 'any'} repository is in"
+            f" {bucket.address}",
         )
 
     return AuditReport(
@@ -251,5 +252,6 @@ def _compare_with_local_store(
     if here.entries > there.entries:
         waiting = here.entries - there.entries
         findings.add_note(
-            f"{waiting} entries are not in the bucket yet: they go with the next run, or: phasegate audit push"
+            f"{waiting} entries are not in the bucket yet: they go with the next run, or: phasegate"
+            " audit push"
         )

@@ -40,7 +40,10 @@ _REMEDIES = {
 
 
 class BucketAddress(NamedTuple):
-    """Where a bucket is: an endpoint (empty: AWS), its name, and what all names in it begin with."""
+    """Where a bucket is: an endpoint (empty.
+
+    AWS), its name, and what all names in it begin with.
+    """
 
     endpoint: str
     bucket: str

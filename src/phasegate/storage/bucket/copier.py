@@ -220,7 +220,8 @@ class BucketCopier:
         last = decode_chain_page(stored).entries[-1]
         if self._reader.chain_hash_at(last.position) != last.hash:
             raise StateConflict(
-                f"{self._bucket.address} holds another history of this repository from entry {last.position} or before",
+                f"{self._bucket.address} holds another history of this repository from entry"
+                f" {last.position} or before",
                 "nothing was changed there; see: phasegate audit verify --remote",
             )
 

@@ -158,8 +158,10 @@ class BucketStore(WritableStore):
 
         if end.entries and (found is None or sha256(found.data).hexdigest() != end.hash):
             raise StateConflict(
-                f"{self._bucket.address} does not hold head {end.entries}, which was seen there before",
-                f"if the bucket was recreated, remove {copy_path.parent}; else see: phasegate audit verify --remote",
+                f"{self._bucket.address} does not hold head {end.entries}, which was seen there"
+                " before",
+                f"if the bucket was recreated, remove {copy_path.parent}; else see: phasegate audit"
+                " verify --remote",
             )
 
     # --- writing
@@ -185,7 +187,8 @@ class BucketStore(WritableStore):
 
             if (seq := self._local_last_seq(feature)) != expected_seq:
                 raise MovedOn(
-                    f"feature {feature} is at step {seq}, not {expected_seq}: another process took a step"
+                    f"feature {feature} is at step {seq}, not {expected_seq}: another process took"
+                    " a step"
                 )
 
             if events:

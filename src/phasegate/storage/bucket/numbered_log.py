@@ -97,7 +97,8 @@ class NumberedLog:
             kept = self.page_after(previous)
             if kept is None or path != self._page_path(kept.page.n):
                 raise StateConflict(
-                    f"page {previous.entries + 1} of {self._folder} is missing in {self._bucket.address}",
+                    f"page {previous.entries + 1} of {self._folder} is missing in"
+                    f" {self._bucket.address}",
                     "see: phasegate audit verify --remote",
                 )
 
@@ -145,7 +146,8 @@ class NumberedLog:
 
         if previous and (page.n, page.prev) != (previous.entries + 1, previous.hash):
             raise DivergedHistory(
-                f"page {previous.entries + 1} of {self._folder} in {self._bucket.address} follows another history",
+                f"page {previous.entries + 1} of {self._folder} in {self._bucket.address} follows"
+                " another history",
                 "a copy of the repository, or of the bucket, was written to; nothing was changed",
             )
 

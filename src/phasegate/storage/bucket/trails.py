@@ -1,9 +1,9 @@
 """Trails and documents in a bucket, for machines without a shared disk.
 
-    audit/{feature}/{job}.jsonl     a trail that was closed, whole
-    trails/{job}/{number}           what was written to one that is open: lines, made once; for those who watch
+    audit/{feature}/{job}.jsonl     a closed trail, complete
+    trails/{job}/{number}           lines of an open trail, written once, for display
 
-Nobody waits for the chunks, and nothing is decided by them: while the bucket is away they are late.
+Nothing waits for these chunks or depends on them: while the bucket is unavailable they are late.
 """
 
 from __future__ import annotations
