@@ -347,7 +347,7 @@ def test_an_agent_that_runs_out_of_time_is_stopped_and_blocked(tmp_path: Path) -
     stubborn = "trap '' TERM; echo half an answer; setsid sleep 600 & sleep 600"
     project.play(turn("implement", {"run": stubborn}, SUCCESS))
     reason, _ = blocked(project)
-    assert "out of time" in reason
+    assert "timed out" in reason
     (job,) = project.jobs()
     assert "half an answer" in (project.project.jobs_folder / job.id / "stdout.log").read_text()
     assert "told_to_stop" in [entry["action"] for entry in project.trail(job.id)]
@@ -387,7 +387,7 @@ def test_an_agent_that_ends_when_it_is_told_to_is_judged_by_its_answer(
     )
     report = project.dispatch()
     assert report.state is state
-    assert ("out of time" in report.reason) == (state is PackageState.BLOCKED)
+    assert ("timed out" in report.reason) == (state is PackageState.BLOCKED)
     first = project.jobs()[0]
     assert "told_to_stop" in [entry["action"] for entry in project.trail(first.id)]
     assert len([job for job in project.jobs() if job.phase == "implement"]) == 1
@@ -413,7 +413,7 @@ def test_work_without_an_answer_is_asked_for_once_more_and_then_blocked(tmp_path
 def test_the_answer_of_another_job_is_refused(tmp_path: Path, field: Step, refusal: str) -> None:
     project = make_project(tmp_path)
     project.play(turn("implement", *writes(FORM), {**SUCCESS, **field}))
-    assert f"refused: {refusal}" in blocked(project)[0]
+    assert f"invalid: {refusal}" in blocked(project)[0]
     assert ends(project) == ["unreadable", "unreadable"]
 
 
@@ -427,7 +427,7 @@ def test_a_failure_of_another_job_cleans_nothing(tmp_path: Path) -> None:
         "cleanup_required": True,
     }
     project.play(turn("implement", *writes(FORM), foreign))
-    assert "refused" in blocked(project)[0]
+    assert "invalid" in blocked(project)[0]
     assert (project.root / ".worktrees" / f"{SLUG}-WP01" / FORM).exists()
 
 
