@@ -44,7 +44,7 @@ SANDBOX_TESTS := $(addprefix tests/,contract crash e2e hostile unit/agents unit/
 
 # Those that start agents and commands, so that every push can have them: SAMPLE=1.
 SANDBOX_SAMPLE = $(wildcard $(addprefix tests/,crash/test_d*.py crash/test_feature*.py e2e/test_dispatch*.py e2e/test_l*.py e2e/test_t*.py e2e/test_check.py \
-  e2e/test_workflows.py hostile/test_cage*.py hostile/test_*dispatch*.py hostile/test_p*.py hostile/test_setup*.py hostile/test_traps*.py hostile/test_way_out.py)) tests/unit/sandbox
+  e2e/test_workflows.py hostile/test_sandbox*.py hostile/test_*dispatch*.py hostile/test_p*.py hostile/test_setup*.py hostile/test_traps*.py hostile/test_egress_proxy.py)) tests/unit/sandbox
 
 test-bare: $(VENV)/.dev ## the tests that a sandbox can make a difference to, without one; SAMPLE=1: some of them
 	@$(BIN)/python -m tools.without_bubblewrap $(BIN)/python -m pytest -n $(WORKERS) -q -m "not long" $(if $(SAMPLE),$(SANDBOX_SAMPLE),$(SANDBOX_TESTS))

@@ -1,4 +1,4 @@
-"""The cage's own cost: of a line that an agent writes, of a caged start, and of a git call."""
+"""The sandbox's own cost: of a line that an agent writes, of a sandboxed start, and of a git call."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _start(room: Path, level: SandboxLevel) -> Row:
         subprocess.run([sys.executable, "-c", "pass"], check=True)
 
     return Row(
-        f"caged start, level {level}", *in_turn(ours, reference), 4.0 if level.is_sandboxed else 2.5
+        f"sandboxed start, level {level}", *in_turn(ours, reference), 4.0 if level.is_sandboxed else 2.5
     )
 
 

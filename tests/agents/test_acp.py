@@ -1,4 +1,4 @@
-"""Real programs as agents of the Agent Client Protocol, in the real cage, with a stand-in for the model (D3)."""
+"""Real programs as agents of the Agent Client Protocol, in the real sandbox, with a stand-in for the model (D3)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_write_outside_the_scope_is_refused_before_it_happens(
 
 
 @pytest.mark.demand("D3.g")
-def test_commands_run_in_the_cage(agent: Subject, tmp_path: Path) -> None:
+def test_commands_run_in_the_sandbox(agent: Subject, tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     command = f"echo x > {outside}; echo ran > ran.txt"
     ran, _, checkout = play(agent, tmp_path, Shell(command), Say("Done."))

@@ -1,4 +1,4 @@
-"""The contract of the harnesses, with the real programs in the real cage and a stand-in for the model (D3, D9, D10)."""
+"""The contract of the harnesses, with the real programs in the real sandbox and a stand-in for the model (D3, D9, D10)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import pytest
 from phasegate.agents.port import Ending, EventKind
 from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.sandbox.request import SandboxLevel
-from support.caged import processes_with
 from support.real_agents import (
     KEY,
     SUBJECTS,
@@ -29,6 +28,7 @@ from support.real_agents import (
     run_real,
     strongest,
 )
+from support.sandboxed import processes_with
 from support.standin import Cut, Fail, Garble, Hang, Say, Seen, Shell, Standin, Turn, Write
 from support.standin.server import LONG
 

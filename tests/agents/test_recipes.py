@@ -1,4 +1,4 @@
-"""Programs driven by a script of docs/how-to/use-aider-continue-mini.md, in the cage, with a stand-in for the model."""
+"""Programs driven by a script of docs/how-to/use-aider-continue-mini.md, in the sandbox, with a stand-in for the model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def play(
 
 
 @pytest.mark.demand("D3.g")
-def test_continue_takes_a_long_prompt_works_in_the_cage_and_its_last_message_is_the_answer(
+def test_continue_takes_a_long_prompt_works_in_the_sandbox_and_its_last_message_is_the_answer(
     programs: Path, tmp_path: Path
 ) -> None:
     turns = (Write("src/hello.txt", "hello\n"), Shell("echo ran > ran.txt"), Say(ANSWER))

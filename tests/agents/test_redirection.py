@@ -144,7 +144,7 @@ def run_plainly(desk: Desk, checkout: Path, home: Path) -> None:
 def test_a_repository_cannot_send_an_agent_to_another_model(
     subject: Subject, tmp_path: Path
 ) -> None:
-    touched = tmp_path / "checkout/touched"  # where the cage would let it be made
+    touched = tmp_path / "checkout/touched"  # where the sandbox would let it be made
     with Standin(Say("the person's model")) as good, Standin(Say("the attacker's model")) as evil:
         room = make_room(tmp_path, subject, hostile_files(evil.url, touched))
         if (

@@ -17,7 +17,7 @@ import pytest
 
 from phasegate.agents.port import AgentConfig, Ending, get_harness
 from phasegate.agents.run.sandboxed import AgentRun, build_job_request, run_agent
-from phasegate.agents.run.sign_in import lend_sign_in
+from phasegate.agents.run.sign_in import share_sign_in
 from phasegate.agents.spool.server import RequestSpool
 from phasegate.sandbox.job import SandboxedJob
 from support.git_project import make_repository
@@ -92,7 +92,7 @@ def run_signed_in(person: SignedIn, home: Path, root: Path) -> AgentRun:
     launch = harness.launch(task)
     with (
         RequestSpool(folder / "spool") as spool,
-        lend_sign_in(launch.sign_in_files, home, folder / "home") as sign_in,
+        share_sign_in(launch.sign_in_files, home, folder / "home") as sign_in,
     ):
         request = build_job_request(
             task,

@@ -136,7 +136,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     assert all(kind in error.value.hint for kind in HARNESSES)
 
 
-def test_a_launch_says_all_that_the_cage_must_know(kind: str, repository: Path) -> None:
+def test_a_launch_says_all_that_the_sandbox_must_know(kind: str, repository: Path) -> None:
     launch = get_harness(kind).launch(task_of(kind, repository))
     assert launch.argv
     assert all(isinstance(argument, str) and "\0" not in argument for argument in launch.argv)

@@ -13,7 +13,6 @@ import pytest
 
 from phasegate.storage.lock import feature_lock
 from phasegate.storage.lock_holder import find_live_holder, list_live_holders
-from support.caged import eventually, processes_with
 from support.feature_run import (
     DESCRIPTION,
     SCENARIO,
@@ -23,6 +22,7 @@ from support.feature_run import (
     Turn,
     make_feature_run,
 )
+from support.sandboxed import eventually, processes_with
 
 HALF = f"kitty-specs/{SLUG}/proposal.md"
 SLOW: Turn = {"phase": "plan", "steps": [{"write": HALF, "content": "half\n"}, {"sleep_s": 600}]}

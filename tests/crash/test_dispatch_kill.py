@@ -25,7 +25,6 @@ from phasegate.storage.reader import open_store_reader
 from phasegate.storage.rows import NewEvent
 from phasegate.storage.store import Store
 from phasegate.storage.trails import TrailWriter
-from support.caged import eventually, processes_with
 from support.dispatch_project import (
     FEATURE,
     SLUG,
@@ -37,6 +36,7 @@ from support.dispatch_project import (
     turn,
 )
 from support.quick_dispatch import TWO_ROUNDS, two_agents_two_rounds
+from support.sandboxed import eventually, processes_with
 
 MORTAL = Path(__file__).with_name("dispatch_until.py")
 # Of two agents and two rounds; a test sees to it that none is left out. Without a sandbox, that is told and recorded.

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from support.caged import eventually, processes_with
 from support.feature_run import (
     DESCRIPTION,
     TYPE,
@@ -23,6 +22,7 @@ from support.feature_run import (
     make_feature_run,
     recorded_in,
 )
+from support.sandboxed import eventually, processes_with
 
 UNTIL = Path(__file__).with_name("feature_until.py")
 MOMENTS = 70  # about as many as an undisturbed run takes steps

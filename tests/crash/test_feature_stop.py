@@ -19,7 +19,6 @@ from phasegate.errors import StateConflict
 from phasegate.storage.audit import verify_audit
 from phasegate.storage.lock import named_lock
 from phasegate.storage.lock_holder import find_live_holder
-from support.caged import eventually, processes_with
 from support.feature_run import (
     DESCRIPTION,
     SCENARIO,
@@ -30,6 +29,7 @@ from support.feature_run import (
     make_feature_run,
 )
 from support.git_project import saved_work
+from support.sandboxed import eventually, processes_with
 
 BEGIN = ("run", TYPE, DESCRIPTION)
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -241,8 +241,8 @@ def test_an_agent_that_outlived_its_run_is_ended_before_another_takes_its_place(
     run.play(half_done("plan", half))
     with at_work(run, run.root / ".worktrees" / f"{SLUG}-01-requirements" / half) as process:
         (agent,) = processes_with(str(run.folder))
-        warden = parent_of(agent)
-        os.kill(warden, signal.SIGSTOP)
+        supervisor = parent_of(agent)
+        os.kill(supervisor, signal.SIGSTOP)
         process.kill()
     try:
         assert processes_with(str(run.folder)) == [agent], "control: it lives on"
@@ -252,7 +252,7 @@ def test_an_agent_that_outlived_its_run_is_ended_before_another_takes_its_place(
         assert processes_with(str(run.folder)) == []
         assert half in saved_files(run, "01-requirements")
     finally:
-        for pid in (warden, *processes_with(str(run.folder))):
+        for pid in (supervisor, *processes_with(str(run.folder))):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

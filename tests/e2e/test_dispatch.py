@@ -11,7 +11,6 @@ import pytest
 
 from phasegate.core.plan.work_package import PackageState
 from phasegate.errors import StateConflict
-from support.caged import processes_with
 from support.dispatch_project import (
     FEATURE,
     FILES,
@@ -27,6 +26,7 @@ from support.dispatch_project import (
     turn,
     writes,
 )
+from support.sandboxed import processes_with
 
 CODE = ["src/components/LoginForm.tsx", "src/hooks/useLogin.ts", "src/styles/LoginForm.module.css"]
 TESTS = ["src/components/__tests__/LoginForm.test.tsx", "src/hooks/__tests__/useLogin.test.ts"]

@@ -1,4 +1,4 @@
-"""A work package carried out by an agent that speaks the Agent Client Protocol, configured and in the cage."""
+"""A work package carried out by an agent that speaks the Agent Client Protocol, configured and in the sandbox."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def acp_project(folder: Path, behaviour: str, argument: object, more: str = "") 
 
 
 def output_of(project: DispatchProject, job: JobRow) -> list[dict[str, object]]:
-    """What the program in the cage told the harness."""
+    """What the program in the sandbox told the harness."""
     lines = (
         (project.project.jobs_folder / job.id / "stdout.log")
         .read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def test_an_agent_that_is_not_signed_in_blocks_with_what_to_do(tmp_path: Path) -
 
 
 @pytest.mark.demand("D9.a", "D9.c")
-def test_an_acp_agent_that_hangs_is_ended_by_the_cage(tmp_path: Path) -> None:
+def test_an_acp_agent_that_hangs_is_ended_by_the_sandbox(tmp_path: Path) -> None:
     project = acp_project(tmp_path, "hangs", "ready", "timeout_s = 4\nmax_retries = 0")
     done = project.command("dispatch", "WP01")
     assert done.code == 1

@@ -17,7 +17,6 @@ from phasegate.engine.project.project import open_project_store
 from phasegate.storage.reader import open_store_reader
 from phasegate.storage.row_events import job_ended_event, job_started_event
 from phasegate.storage.rows import JobRow
-from support.caged import eventually, processes_with
 from support.dispatch_project import (
     FEATURE,
     SLUG,
@@ -30,6 +29,7 @@ from support.dispatch_project import (
     writes,
 )
 from support.quick_dispatch import FIRST, SECOND, two_agents_two_rounds
+from support.sandboxed import eventually, processes_with
 
 ANSWER = """echo '{"job_id": "'$AGILEPLUS_JOB_ID'", "wp_id": "WP01", "success": true, "status": "completed"}'"""
 # `$me` is 0 or 1, `$file` is the agent's own; what follows is a test's.

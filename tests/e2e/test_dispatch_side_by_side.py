@@ -9,7 +9,6 @@ import pytest
 
 from phasegate.core.plan.work_package import PackageState
 from phasegate.errors import StateConflict
-from support.caged import eventually
 from support.dispatch_project import (
     FEATURE,
     DispatchProject,
@@ -19,6 +18,7 @@ from support.dispatch_project import (
     package,
     turn,
 )
+from support.sandboxed import eventually
 
 
 def many(folder: Path, count: int, run: str = "") -> tuple[DispatchProject, dict[str, str]]:

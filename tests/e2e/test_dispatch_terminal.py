@@ -12,9 +12,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from support.caged import eventually, processes_with
 from support.dispatch_project import FILES, DispatchProject, approves, implements, make_project
 from support.quick_dispatch import two_agents_two_rounds
+from support.sandboxed import eventually, processes_with
 
 WIPE = "\r\x1b[2K"
 HANGS = "cat > /dev/null\nsleep 600\n:\n"  # the shell stays: its command line tells that it runs

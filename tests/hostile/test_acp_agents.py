@@ -141,8 +141,8 @@ def test_without_a_sandbox_no_command_is_allowed(repository: Path) -> None:
     call = {"kind": "execute", "title": "npm test", "rawInput": {"command": "npm test"}}
     argument = [{"path": "ran.txt", "call": call, "says_no_path": True}]
     task = acp_task(repository, agent_command("asks", argument), SCOPE)
-    uncaged = msgspec.structs.replace(task, sandboxed=False)
-    report = reported(get_harness("acp"), uncaged, carry_out(acp_launch(uncaged), repository))
+    unsandboxed = msgspec.structs.replace(task, sandboxed=False)
+    report = reported(get_harness("acp"), unsandboxed, carry_out(acp_launch(unsandboxed), repository))
     assert report.ending is Ending.COMPLETED
     assert not (repository / "ran.txt").exists()
     carry_out(acp_launch(task), repository)

@@ -10,7 +10,7 @@ import pytest
 
 from phasegate.agents.port import AgentConfig, AgentTask, Launch, get_harness
 from phasegate.agents.run.sandboxed import build_job_request, run_agent
-from phasegate.agents.run.sign_in import lend_sign_in
+from phasegate.agents.run.sign_in import share_sign_in
 from phasegate.agents.spool.server import RequestSpool
 from phasegate.core.agents.harnesses import HARNESSES
 from phasegate.core.prompt.template import AgentPhase
@@ -45,26 +45,26 @@ def repository(tmp_path: Path) -> Path:
 
 
 def launch_of(
-    kind: str, repository: Path, *, caged: bool = True, agent: AgentConfig | None = None
+    kind: str, repository: Path, *, sandboxed: bool = True, agent: AgentConfig | None = None
 ) -> Launch:
     task = make_task(repository, agent or AgentConfig("tested"), kind=kind)
-    return get_harness(kind).launch(msgspec.structs.replace(task, sandboxed=caged))
+    return get_harness(kind).launch(msgspec.structs.replace(task, sandboxed=sandboxed))
 
 
 @pytest.mark.parametrize("kind", ANYTHING_GOES)
-def test_a_program_may_do_anything_only_where_the_cage_holds_it(
+def test_a_program_may_do_anything_only_where_the_sandbox_holds_it(
     kind: str, repository: Path
 ) -> None:
     assert ANYTHING_GOES[kind] in launch_of(kind, repository).argv
-    assert ANYTHING_GOES[kind] not in launch_of(kind, repository, caged=False).argv
+    assert ANYTHING_GOES[kind] not in launch_of(kind, repository, sandboxed=False).argv
 
 
-def test_opencode_has_no_shell_where_no_cage_holds_it(repository: Path) -> None:
+def test_opencode_has_no_shell_where_no_sandbox_holds_it(repository: Path) -> None:
     assert "OPENCODE_PERMISSION" not in launch_of("opencode", repository).env
-    assert '"*":"deny"' in launch_of("opencode", repository, caged=False).env["OPENCODE_PERMISSION"]
+    assert '"*":"deny"' in launch_of("opencode", repository, sandboxed=False).env["OPENCODE_PERMISSION"]
 
 
-def test_a_task_is_not_caged_unless_somebody_says_so(repository: Path) -> None:
+def test_a_task_is_not_sandboxed_unless_somebody_says_so(repository: Path) -> None:
     assert not make_task(repository, AgentConfig("tested")).sandboxed
 
 
@@ -148,7 +148,7 @@ def test_in_a_job_a_key_is_in_the_environment_and_nowhere_else(
         (home / name).write_text('{"token":"canary-of-the-sign-in"}')
     with (
         RequestSpool(folder / "spool") as spool,
-        lend_sign_in(launch.sign_in_files, home, folder / "home") as sign_in,
+        share_sign_in(launch.sign_in_files, home, folder / "home") as sign_in,
     ):
         request = build_job_request(
             task,

@@ -520,7 +520,7 @@ def test_a_forged_line_in_a_field_stays_one_record(location: Location) -> None:
 
 
 def test_a_child_inherits_no_descriptor_of_the_record(location: Location) -> None:
-    """What a cage refuses besides belongs to the cage; that nothing leaks to it belongs here."""
+    """What a sandbox refuses besides belongs to the sandbox; that nothing leaks to it belongs here."""
     listing = "import os; print(sorted(set(os.listdir('/proc/self/fd')) - {'0', '1', '2'}))"
     if not Path("/proc/self/fd").exists():
         pytest.skip("no /proc here")

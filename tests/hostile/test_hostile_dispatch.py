@@ -17,7 +17,6 @@ from phasegate.core.audit.chain import chain_origin_hash, find_first_break
 from phasegate.core.plan.work_package import PackageState
 from phasegate.sandbox.request import SandboxLevel
 from phasegate.storage.reader import open_store_reader
-from support.caged import need
 from support.dispatch_project import (
     FEATURE,
     DispatchProject,
@@ -31,6 +30,7 @@ from support.dispatch_project import (
 )
 from support.git_project import git, make_repository
 from support.record import read_links
+from support.sandboxed import need
 
 FORM = "src/login.ts"
 SUCCESS: Step = {"result": "success"}

@@ -168,7 +168,7 @@ def test_a_cached_setup_is_not_written_through_a_link_in_the_tree(tmp_path: Path
 
 
 def _offline(command: Command) -> CommandResult:
-    """Stands for the cage, in which nothing outside the checkout can be written."""
+    """Stands for the sandbox, in which nothing outside the checkout can be written."""
     return CommandResult(0, "1 passed in 0.01s", "", 0.0)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
-from support.caged import eventually
 from support.dispatch_project import (
     FEATURE,
     SLUG,
@@ -23,6 +22,7 @@ from support.dispatch_project import (
     turn,
 )
 from support.quick_dispatch import ECHO
+from support.sandboxed import eventually
 
 pytestmark = pytest.mark.skipif(
     not probe_level(SandboxLevel.WORKTREE).is_supported,

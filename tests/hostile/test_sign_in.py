@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from phasegate.agents.run.secret_values import find_env_secrets, find_file_secrets
-from phasegate.agents.run.sign_in import is_renewal, lend_sign_in
+from phasegate.agents.run.sign_in import is_renewal, share_sign_in
 
 NAME = ".claude/.credentials.json"
 OLD = {
@@ -67,7 +67,7 @@ def files_in(folder: Path) -> list[str]:
 def test_the_named_files_and_nothing_else_are_lent_and_gone_afterwards(
     home: Path, job: Path
 ) -> None:
-    with lend_sign_in((NAME, ".claude/absent.json"), home, job):
+    with share_sign_in((NAME, ".claude/absent.json"), home, job):
         assert files_in(job) == [NAME]
         assert (job / NAME).read_bytes() == encoded(OLD)
         assert (job / NAME).stat().st_mode & 0o077 == 0
@@ -76,14 +76,14 @@ def test_the_named_files_and_nothing_else_are_lent_and_gone_afterwards(
 
 
 def test_without_a_home_folder_nothing_is_lent(job: Path) -> None:
-    with lend_sign_in((NAME,), None, job) as sign_in:
+    with share_sign_in((NAME,), None, job) as sign_in:
         assert not sign_in.files
     assert not job.exists()
 
 
 def test_a_renewed_token_is_not_lost(home: Path, job: Path) -> None:
     (home / NAME).chmod(0o644)
-    with lend_sign_in((NAME,), home, job):
+    with share_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(encoded(NEW))
     assert (home / NAME).read_bytes() == encoded(NEW)
     assert (home / NAME).stat().st_mode & 0o077 == 0
@@ -91,28 +91,28 @@ def test_a_renewed_token_is_not_lost(home: Path, job: Path) -> None:
 
 
 def test_a_token_that_was_renewed_by_a_new_file_is_not_lost_either(home: Path, job: Path) -> None:
-    with lend_sign_in((NAME,), home, job):
+    with share_sign_in((NAME,), home, job):
         (job / ".claude/draft").write_bytes(encoded(NEW))
         (job / ".claude/draft").rename(job / NAME)
     assert (home / NAME).read_bytes() == encoded(NEW)
 
 
 def test_a_token_is_brought_back_when_the_job_failed_too(home: Path, job: Path) -> None:
-    with suppress(RuntimeError), lend_sign_in((NAME,), home, job):
+    with suppress(RuntimeError), share_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(encoded(NEW))
         raise RuntimeError("the job could not be run")
     assert (home / NAME).read_bytes() == encoded(NEW)
 
 
 def test_what_the_person_changed_meanwhile_stays(home: Path, job: Path) -> None:
-    with lend_sign_in((NAME,), home, job):
+    with share_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(encoded(NEW))
         (home / NAME).write_bytes(b"signed in again")
     assert (home / NAME).read_bytes() == b"signed in again"
 
 
 def test_a_person_who_signed_out_meanwhile_stays_signed_out(home: Path, job: Path) -> None:
-    with lend_sign_in((NAME,), home, job):
+    with share_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(encoded(NEW))
         (home / NAME).unlink()
     assert not (home / NAME).exists()
@@ -122,7 +122,7 @@ def test_of_two_jobs_that_renew_at_once_one_wins_whole(home: Path, tmp_path: Pat
     both = threading.Barrier(2)
 
     def renew(number: int) -> None:
-        with lend_sign_in((NAME,), home, tmp_path / f"job{number}"):
+        with share_sign_in((NAME,), home, tmp_path / f"job{number}"):
             both.wait()
             renewed = {
                 "claudeAiOauth": NEW["claudeAiOauth"] | {"accessToken": f"a-new-token-{number}"}
@@ -158,7 +158,7 @@ FORGED = {
 
 @pytest.mark.parametrize("name", FORGED)
 def test_what_is_no_renewal_is_not_brought_back(home: Path, job: Path, name: str) -> None:
-    with lend_sign_in((NAME,), home, job):
+    with share_sign_in((NAME,), home, job):
         (job / NAME).write_bytes(FORGED[name])
     assert (home / NAME).read_bytes() == encoded(OLD)
 
@@ -188,7 +188,7 @@ def test_a_link_in_the_copys_place_leads_nowhere(
     target = tmp_path / "elsewhere/.credentials.json"
     target.parent.mkdir()
     target.write_bytes(encoded(NEW))
-    with lend_sign_in((NAME,), home, job):
+    with share_sign_in((NAME,), home, job):
         trick(job, target)  # type: ignore[operator]
         assert (job / NAME).read_bytes() == encoded(NEW), "control: whoever follows it gets there"
     assert (home / NAME).read_bytes() == encoded(OLD)
@@ -196,7 +196,7 @@ def test_a_link_in_the_copys_place_leads_nowhere(
 
 
 def test_a_pipe_in_the_copys_place_holds_up_nobody(home: Path, job: Path) -> None:
-    with lend_sign_in((NAME,), home, job):
+    with share_sign_in((NAME,), home, job):
         (job / NAME).unlink()
         os.mkfifo(job / NAME)
     assert (home / NAME).read_bytes() == encoded(OLD)
@@ -258,7 +258,7 @@ def test_a_renewed_sign_in_brings_no_entry_that_is_not_a_token(
 ) -> None:
     """The token is not lost, but no entry comes along that sends the person's own program somewhere else."""
     added = {"claudeAiOauth": {**NEW["claudeAiOauth"], name: ADDED[name]}, name: ADDED[name]}
-    with lend_sign_in([NAME], home, tmp_path / "job"):
+    with share_sign_in([NAME], home, tmp_path / "job"):
         (tmp_path / "job" / NAME).write_bytes(encoded(added))
     assert b"evil" in encoded(added)
     assert json.loads((home / NAME).read_bytes()) == NEW

@@ -1,6 +1,6 @@
 """What an agent leaves in its checkout for us to walk into afterwards: links, pipes, odd names (ATTACKS.md D, L02).
 
-No attack here acts while the agent runs: the cage would hold it. Each waits for our own process, which is in no cage.
+No attack here acts while the agent runs: the sandbox would hold it. Each waits for our own process, which is in no sandbox.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import pytest
 from phasegate.core.plan.work_package import PackageState
 from phasegate.sandbox.request import SandboxLevel
 from phasegate.workspace.removal import remove_tree
-from support.caged import eventually, need
 from support.dispatch_project import (
     FEATURE,
     FILES,
@@ -32,6 +31,7 @@ from support.dispatch_project import (
     writes,
 )
 from support.git_project import make_repository
+from support.sandboxed import eventually, need
 
 FORM, DOCUMENT = "src/login.ts", "WP01.md"
 SPEC = f"kitty-specs/{SLUG}/spec.md"

@@ -1,4 +1,4 @@
-"""Launches carried out as they are, without a cage: what is tested with this is the harness."""
+"""Launches carried out as they are, without a sandbox: what is tested with this is the harness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small repository, and commands run in it as they are, without a cage: what is tested with these is the judging."""
+"""A small repository, and commands run in it as they are, without a sandbox: what is tested with these is the judging."""
 
 from __future__ import annotations
 

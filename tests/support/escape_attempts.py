@@ -1,4 +1,4 @@
-"""Ways out of a cage, one function each. Run as a program: `python -c TEXT TOKEN NAME FACTS`.
+"""Ways out of a sandbox, one function each. Run as a program: `python -c TEXT TOKEN NAME FACTS`.
 
 Each attempt leaves its trace outside, or carries what it could reach into the worktree as `loot`. Nobody believes its
 exit code. The legitimate work is done afterwards, whatever became of the attempt.
@@ -204,7 +204,7 @@ def through_a_bind_mount_in_a_new_user_namespace(facts: dict[str, str]) -> None:
 
 @attempt
 def by_mounting_it_writable_again(facts: dict[str, str]) -> None:
-    """Read-only is a flag of the mount: who may mount takes it off. Without a cage it is not even there."""
+    """Read-only is a flag of the mount: who may mount takes it off. Without a sandbox it is not even there."""
     remount, bind = 32, 4096
     for mounted in (facts["outside"], str(Path(facts["outside"]).parent), "/"):
         LIBC.mount(None, os.fsencode(mounted), None, remount | bind, None)

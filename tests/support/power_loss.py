@@ -418,7 +418,7 @@ class Disk:
         shown = _FD.match(call.arguments[argument])
         if (
             shown is None
-        ):  # of a process that hides itself (a warden, where we are not root): it has no files of ours
+        ):  # of a process that hides itself (a supervisor, where we are not root): it has no files of ours
             return None
         mine, number, path = (
             self._files.setdefault(call.pid, {}),

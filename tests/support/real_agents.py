@@ -166,7 +166,7 @@ def run_real(
     ours: Mapping[str, str] | None = None,
     first_output_timeout_s: float = 300.0,
 ) -> Ran:
-    """Run the program as the orchestrator does: launch, cage, reading. `stop_when` blocks until it is to be stopped."""
+    """Run the program as the orchestrator does: launch, sandbox, reading. `stop_when` blocks until it is to be stopped."""
     level = strongest()
     task = msgspec.structs.replace(room.task(url, prompt, phase), sandboxed=level.is_sandboxed)
     task = msgspec.structs.replace(

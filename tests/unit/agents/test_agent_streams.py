@@ -26,7 +26,7 @@ from phasegate.agents.stream.api_error import BROKEN_STREAM_MESSAGES
 from phasegate.core.agents.harnesses import HARNESSES
 from support.agent_streams import FOLDER, NOW_S, PROGRAMS, REPOSITORY, recorded
 from support.agents import Mute, read
-from support.caged import eventually
+from support.sandboxed import eventually
 from support.tasks import make_task
 
 RUN_HERE = sorted(PROGRAMS.keys() - {"cursor"})

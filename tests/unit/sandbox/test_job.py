@@ -15,7 +15,7 @@ from phasegate.errors import ConfigError, EnvironmentUnavailable
 from phasegate.sandbox.bounded_output import OutputStream
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import JobRequest, SandboxLevel
-from support.caged import ALL_LEVELS, Room, make_room
+from support.sandboxed import ALL_LEVELS, Room, make_room
 
 MIB = 1024**2
 every_level = pytest.mark.parametrize("level", ALL_LEVELS)

@@ -110,7 +110,7 @@ def probed(path: str, home: Path) -> list[str]:
 def test_a_bubblewrap_that_holds_nothing_is_found_out(
     tmp_path: Path, pretender: str, why: str
 ) -> None:
-    """Only what was tried counts: a program of that name that runs the job without a cage is no sandbox."""
+    """Only what was tried counts: a program of that name that runs the job without a sandbox is no sandbox."""
     tool = tmp_path / "bwrap"
     tool.write_text(f"#!/bin/sh\n{pretender}\n")
     tool.chmod(0o755)

@@ -13,7 +13,7 @@ import pytest
 
 from phasegate.errors import EnvironmentUnavailable
 from phasegate.sandbox.run_program import MIB, ProgramResult, find_program, run_program
-from support.caged import eventually, kill_all_with, make_room, processes_with, python
+from support.sandboxed import eventually, kill_all_with, make_room, processes_with, python
 
 ENV = {"PATH": os.environ["PATH"], "GREETING": "hello"}
 

@@ -13,7 +13,7 @@ from phasegate.sandbox import readable_paths
 from phasegate.sandbox.environment import build_environment
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import SandboxLevel
-from support.caged import SANDBOXED, Room, make_room
+from support.sandboxed import SANDBOXED, Room, make_room
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="not enforceable here: no sandbox on this system"

@@ -33,7 +33,7 @@ _ADDRESS = re.compile(r"ur[il]|endpoint|host", re.I)
 _log = logging.getLogger(__name__)
 
 
-class LentFile(NamedTuple):
+class SharedFile(NamedTuple):
     """A shared file: the user's original, the open folder of the job's copy, and the content."""
 
     original: Path
@@ -45,7 +45,7 @@ class LentFile(NamedTuple):
 class SignIn(NamedTuple):
     """The sign-in files shared with a job; empty if the user is not signed in."""
 
-    files: tuple[LentFile, ...] = ()
+    files: tuple[SharedFile, ...] = ()
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
@@ -53,10 +53,10 @@ class SignIn(NamedTuple):
 
 
 @contextmanager
-def lend_sign_in(names: Iterable[str], user_home: Path | None, job_home: Path) -> Iterator[SignIn]:
+def share_sign_in(names: Iterable[str], user_home: Path | None, job_home: Path) -> Iterator[SignIn]:
     """Share these files while a job runs; then copy renewed ones back and remove the copies."""
     with ExitStack() as stack:
-        files: tuple[LentFile, ...] = ()
+        files: tuple[SharedFile, ...] = ()
         if user_home is not None:
             files = tuple(_copy_files(names, user_home, job_home, stack))
 
@@ -68,7 +68,7 @@ def lend_sign_in(names: Iterable[str], user_home: Path | None, job_home: Path) -
 
 def _copy_files(
     names: Iterable[str], user_home: Path, job_home: Path, stack: ExitStack
-) -> Iterator[LentFile]:
+) -> Iterator[SharedFile]:
     for name in names:
         # The user's file may be a link to another place.
         original = Path(os.path.realpath(user_home / name))
@@ -82,10 +82,10 @@ def _copy_files(
             with os.fdopen(create_new_file(copy.name, 0o600, folder), "wb") as file:
                 file.write(content)
 
-            yield LentFile(original, folder, copy.name, content)
+            yield SharedFile(original, folder, copy.name, content)
 
 
-def _return_file(file: LentFile) -> None:
+def _return_file(file: SharedFile) -> None:
     try:
         _save_renewal(file)
     except OSError:
@@ -94,7 +94,7 @@ def _return_file(file: LentFile) -> None:
         os.unlink(file.name, dir_fd=file.folder_fd)
 
 
-def _save_renewal(file: LentFile) -> None:
+def _save_renewal(file: SharedFile) -> None:
     """Copy a renewed file back, under a lock.
 
     Of two jobs the first wins: for the second, the user's file has changed.

@@ -261,7 +261,7 @@ def build_stream_report(
 
 
 def _describe_unknown_option(row: HarnessRow, option: str) -> dict[str, object]:
-    """Describe that the program's version lacks an option, of ours or of the configured command."""
+    """Describe that the program lacks an option, which we or the configured command passed."""
     advice = "see its documentation"
     if row.tested_version:
         advice = f"it was tested with {row.tested_version}; update it: {row.install_instruction}"

@@ -27,7 +27,7 @@ from phasegate.agents.port import (
 )
 from phasegate.agents.run.proxy import EgressPolicy, add_egress_proxy
 from phasegate.agents.run.sandboxed import build_job_request, redact_report, run_agent
-from phasegate.agents.run.sign_in import lend_sign_in
+from phasegate.agents.run.sign_in import share_sign_in
 from phasegate.agents.spool.requests import ArtifactWriteRequest, SpoolRequest
 from phasegate.agents.spool.server import RequestSpool, SpoolAnswer, SpoolRequestHandler
 from phasegate.config.acp_registry import resolve_harness_row
@@ -141,7 +141,7 @@ def _prepare_job(
 
     with (
         RequestSpool(folder / "spool") as spool,
-        lend_sign_in(launch.sign_in_files, user_home, folder / "home") as sign_in,
+        share_sign_in(launch.sign_in_files, user_home, folder / "home") as sign_in,
         reserve_ports_and_data(folder, project.location.locks_folder) as variables,
     ):
         request = build_job_request(

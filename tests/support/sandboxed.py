@@ -1,4 +1,4 @@
-"""What the tests of the cage share: requests for real jobs, payloads in Python, and eyes of their own."""
+"""What the tests of the sandbox share: requests for real jobs, payloads in Python, and eyes of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PYTHON = readable_paths.find_interpreter()
 
 
 class Room(NamedTuple):
-    """A folder for one test: a worktree inside, and everything else of it outside the cage."""
+    """A folder for one test: a worktree inside, and everything else of it outside the sandbox."""
 
     root: Path
     worktree: Path

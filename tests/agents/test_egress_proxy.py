@@ -1,4 +1,4 @@
-"""Each real program at level `offline`: it works through the broker, reaches nothing else, and its key is not there."""
+"""Each real program at level `offline`: it works through the proxy, reaches nothing else, and its key is not there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from phasegate.sandbox.request import SandboxLevel
-from support.caged import need
 from support.dispatch_project import FEATURE, DispatchProject, Done, make_project, package
 from support.real_agents import COPILOT, KEY, SUBJECTS, Subject
+from support.sandboxed import need
 from support.standin import Say, Script, Shell, Standin, Write
 
 # Run by the program's own shell. The key is written backwards here: the prompt is in the program's memory.

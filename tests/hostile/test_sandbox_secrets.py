@@ -18,7 +18,15 @@ import phasegate
 from phasegate.sandbox.environment import build_environment
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import SandboxLevel
-from support.caged import ALL_LEVELS, PYTHON, SANDBOXED, Room, eventually, make_room, unprotected
+from support.sandboxed import (
+    ALL_LEVELS,
+    PYTHON,
+    SANDBOXED,
+    Room,
+    eventually,
+    make_room,
+    unprotected,
+)
 
 linux_only = pytest.mark.skipif(
     sys.platform != "linux", reason="not enforceable here: no sandbox on this system"

@@ -14,7 +14,7 @@ import pytest
 
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import JobRequest, SandboxLevel
-from support.caged import (
+from support.sandboxed import (
     ALL_LEVELS,
     Room,
     eventually,
@@ -162,7 +162,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(
 
 @every_level
 def test_the_time_runs_out_also_while_we_are_stopped(room: Room, level: SandboxLevel) -> None:
-    """The warden keeps the time, so a busy or suspended orchestrator gives its agents no extra."""
+    """The supervisor keeps the time, so a busy or suspended orchestrator gives its agents no extra."""
     for timeout_s in TIMEOUTS_S:
         (room.worktree / "daemon").unlink(missing_ok=True)
         started_s = time.monotonic()
@@ -175,7 +175,7 @@ def test_the_time_runs_out_also_while_we_are_stopped(room: Room, level: SandboxL
             output, _ = process.communicate()
         if all_were_ready(room, started_s + 0.9 * timeout_s):
             break
-    assert gone, "control: nobody but the warden could have ended them"
+    assert gone, "control: nobody but the supervisor could have ended them"
     assert all_between(
         moments(room, "told"), started_s + 0.9 * timeout_s, started_s + timeout_s + LATE_S
     )
@@ -208,7 +208,7 @@ def test_a_job_without_end_gets_no_more_than_its_time_whatever_it_forks(
     assert (room.worktree / "work").exists()
 
 
-def test_subprocess_is_not_needed_by_the_warden() -> None:
+def test_subprocess_is_not_needed_by_the_supervisor() -> None:
     """It starts in some 15 ms because it imports next to nothing."""
     code = "import sys; import phasegate.sandbox.supervisor; print(*sorted(sys.modules))"
     argv = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"]

@@ -13,7 +13,7 @@ import pytest
 
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import JobLimits, SandboxLevel
-from support.caged import ALL_LEVELS, SANDBOXED, Room, eventually, make_room, unprotected
+from support.sandboxed import ALL_LEVELS, SANDBOXED, Room, eventually, make_room, unprotected
 
 MIB = 1024**2
 MOST_GROWTH = 64 * MIB
@@ -214,7 +214,7 @@ def test_no_job_leaves_a_core_dump(room: Room, level: SandboxLevel) -> None:
 
 @pytest.mark.parametrize("level", SANDBOXED)
 def test_memory_kept_as_files_is_bounded(room: Room, level: SandboxLevel) -> None:
-    """The cage's own tmpfs: what is written there is memory, and belongs to no process."""
+    """The sandbox's own tmpfs: what is written there is memory, and belongs to no process."""
     code = """
         import os
         at = os.statvfs("/dev/shm")

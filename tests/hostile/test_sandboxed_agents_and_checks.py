@@ -1,4 +1,4 @@
-"""Agents and checks in the real cage: what they need works there, and what they must not have is not there.
+"""Agents and checks in the real sandbox: what they need works there, and what they must not have is not there.
 
 At level `none` nothing is held back, so those cases are the controls.
 """
@@ -24,8 +24,8 @@ from phasegate.checks.plan import Command
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import SandboxLevel
 from support.agents import reported
-from support.caged import ALL_LEVELS, SANDBOXED, need
 from support.checkout import PYTEST, SOURCE, TESTS, commit, git, plan, repository, work_since, write
+from support.sandboxed import ALL_LEVELS, SANDBOXED, need
 from support.tasks import make_task
 
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def play(folder: Path, steps: str, level: SandboxLevel, answer: object = None) -> FinishedRun:
-    """Run the scripted agent in a cage, with its spool served."""
+    """Run the scripted agent in a sandbox, with its spool served."""
     need(level)
     scenario = folder.parent / "elsewhere/scenario.toml"
     scenario.parent.mkdir(exist_ok=True)
@@ -58,7 +58,7 @@ def play(folder: Path, steps: str, level: SandboxLevel, answer: object = None) -
 
 @pytest.mark.demand("D3.i", "D14.d", "D14.e", "D1.d")
 @pytest.mark.parametrize("level", ALL_LEVELS)
-def test_the_scripted_agent_works_in_the_cage_with_its_commands(
+def test_the_scripted_agent_works_in_the_sandbox_with_its_commands(
     folder: Path, level: SandboxLevel
 ) -> None:
     seen: list[SpoolRequest] = []
@@ -88,7 +88,7 @@ def test_the_scripted_agent_works_in_the_cage_with_its_commands(
 
 @pytest.mark.demand("D14.e")
 @pytest.mark.parametrize("level", ALL_LEVELS)
-def test_an_agent_in_the_cage_cannot_write_its_own_answers(
+def test_an_agent_in_the_sandbox_cannot_write_its_own_answers(
     folder: Path, level: SandboxLevel
 ) -> None:
     forge = "echo forged > ../job/spool/answers/x.json"
@@ -125,7 +125,7 @@ def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.demand("D8.g")
 @pytest.mark.parametrize("level", ALL_LEVELS)
 @pytest.mark.usefixtures("on_path")
-def test_the_manifest_is_gathered_in_the_cage(folder: Path, level: SandboxLevel) -> None:
+def test_the_manifest_is_gathered_in_the_sandbox(folder: Path, level: SandboxLevel) -> None:
     need(level)
     base = git(folder, "rev-parse", "HEAD")
     write(folder, {"calc.py": SOURCE, "test_calc.py": TESTS})

@@ -15,7 +15,7 @@ import pytest
 from phasegate.sandbox import orphans
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.request import JobOutcome, SandboxLevel
-from support.caged import (
+from support.sandboxed import (
     ALL_LEVELS,
     SANDBOXED,
     Room,
@@ -194,7 +194,7 @@ OVERWRITE_INPUT = """
 def test_a_prompt_that_comes_from_a_file_cannot_be_changed_through_its_descriptor(
     room: Room, level: SandboxLevel
 ) -> None:
-    """An open file can be opened again through /proc, whatever the cage shows of the file system."""
+    """An open file can be opened again through /proc, whatever the sandbox shows of the file system."""
     prompt = room.root / "prompt.xml"
     prompt.write_bytes(b"the prompt")
     with prompt.open("rb") as file, unprotected(room, OVERWRITE_INPUT, stdin=file) as careless:
@@ -281,8 +281,8 @@ def test_closing_the_terminal_leaves_no_orphan(room: Room, level: SandboxLevel) 
         assert eventually(lambda: not processes_with(room.token), 2.0)
 
 
-def wardens_of(room: Room) -> list[int]:
-    """The ancestors of the job's processes that belong to the cage, nearest first."""
+def supervisors_of(room: Room) -> list[int]:
+    """The ancestors of the job's processes that belong to the sandbox, nearest first."""
     found: list[int] = []
     for process in processes_with(room.token):
         pid = process
@@ -297,15 +297,15 @@ def wardens_of(room: Room) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def test_at_level_none_a_killed_warden_is_noticed_and_its_job_is_ended(room: Room) -> None:
+def test_at_level_none_a_killed_supervisor_is_noticed_and_its_job_is_ended(room: Room) -> None:
     request = room.request(READY, SandboxLevel.NONE, timeout_s=60.0)
 
-    def kill_warden() -> None:
+    def kill_supervisor() -> None:
         eventually((room.worktree / "daemon").exists)
-        for pid in wardens_of(room):
+        for pid in supervisors_of(room):
             os.kill(pid, signal.SIGKILL)
 
-    thread = threading.Thread(target=kill_warden)
+    thread = threading.Thread(target=kill_supervisor)
     thread.start()
     outcome = SandboxedJob(request).run()
     thread.join()
@@ -313,12 +313,12 @@ def test_at_level_none_a_killed_warden_is_noticed_and_its_job_is_ended(room: Roo
     assert eventually(lambda: not processes_with(room.token), 2.0)
 
 
-def test_at_level_none_what_outlives_us_and_the_warden_is_found_by_its_tag(room: Room) -> None:
+def test_at_level_none_what_outlives_us_and_the_supervisor_is_found_by_its_tag(room: Room) -> None:
     request = room.request(READY, SandboxLevel.NONE, timeout_s=60.0)
     with start_orchestrator(room, request) as process:
-        wardens = wardens_of(room)
+        supervisors = supervisors_of(room)
         os.kill(process.pid, signal.SIGSTOP)  # so that neither can act for the other
-        for pid in wardens:
+        for pid in supervisors:
             os.kill(pid, signal.SIGKILL)
         process.kill()
         process.communicate()
@@ -328,7 +328,7 @@ def test_at_level_none_what_outlives_us_and_the_warden_is_found_by_its_tag(room:
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
-def test_a_sandboxed_job_cannot_end_or_stop_its_warden(room: Room, level: SandboxLevel) -> None:
+def test_a_sandboxed_job_cannot_end_or_stop_its_supervisor(room: Room, level: SandboxLevel) -> None:
     code = """
         import os, pathlib, signal
         for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
@@ -358,7 +358,7 @@ def test_a_sandbox_whose_outer_process_is_killed_ends_with_it(
 
     def kill_outermost() -> None:
         eventually((room.worktree / "daemon").exists)
-        os.kill(wardens_of(room)[-1], signal.SIGKILL)
+        os.kill(supervisors_of(room)[-1], signal.SIGKILL)
 
     thread = threading.Thread(target=kill_outermost)
     thread.start()

@@ -1,4 +1,4 @@
-"""A job that has a broker reaches the hosts that are listed and nothing else, and never sees the key (ATTACKS O09)."""
+"""A job that has a proxy reaches the hosts that are listed and nothing else, and never sees the key (ATTACKS O09)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from phasegate.sandbox.egress_proxy import ConnectionAttempt, EgressProxy, find_
 from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import EGRESS_PROXY_PORT, SandboxLevel
-from support.caged import SANDBOXED, Room, make_room, python
 from support.dispatch_project import make_project, package
 from support.quick_dispatch import ECHO
+from support.sandboxed import SANDBOXED, Room, make_room, python
 
 linux_only = pytest.mark.skipif(
     sys.platform != "linux", reason="there is no sandbox on this system"
@@ -158,10 +158,10 @@ def test_a_job_reaches_the_listed_hosts_and_nothing_else(
     assert set(control.stdout.splitlines()) >= FROM_OUTSIDE, control
     told: list[ConnectionAttempt] = []
     routes = [f"http://localhost:{server.port}"]
-    broker = EgressProxy([f"localhost:{server.port}"], routes, {"dummy-4711": KEY}, told.append)
+    proxy = EgressProxy([f"localhost:{server.port}"], routes, {"dummy-4711": KEY}, told.append)
     server.seen.clear()
     request = room.request(
-        ATTEMPTS, level, str(server.port), address, egress_proxy=broker, timeout_s=90.0
+        ATTEMPTS, level, str(server.port), address, egress_proxy=proxy, timeout_s=90.0
     )
     outcome = SandboxedJob(request).run()
     assert set(outcome.stdout.text.splitlines()) == {"ALLOWED tunnel", "ALLOWED route"}, outcome
@@ -172,7 +172,7 @@ def test_a_job_reaches_the_listed_hosts_and_nothing_else(
 
 
 @linux_only
-def test_the_broker_is_bounded_and_ends_with_its_job(room: Room, server: Server) -> None:
+def test_the_proxy_is_bounded_and_ends_with_its_job(room: Room, server: Server) -> None:
     """Two hundred connections that say nothing keep nobody else out for longer than their time, and none is left."""
     code = """
         import socket, sys, threading
@@ -189,11 +189,11 @@ def test_the_broker_is_bounded_and_ends_with_its_job(room: Room, server: Server)
         print("served")
     """.replace("PROXY", str(EGRESS_PROXY_PORT))
     before = threading.active_count()
-    broker = EgressProxy([], [f"http://localhost:{server.port}"])
-    outcome = SandboxedJob(room.request(code, SandboxLevel.OFFLINE, egress_proxy=broker)).run()
+    proxy = EgressProxy([], [f"http://localhost:{server.port}"])
+    outcome = SandboxedJob(room.request(code, SandboxLevel.OFFLINE, egress_proxy=proxy)).run()
     assert outcome.stdout.text == "served\n", outcome
     for thread in [*threading.enumerate()]:
-        if thread.name == "broker":
+        if thread.name == "egress-proxy":
             thread.join(10)
     assert threading.active_count() <= before + 1  # the server may still end a thread of its own
 

@@ -1,4 +1,4 @@
-"""Ways out of the cage (ATTACKS D01): each one works without it, and none works with it.
+"""Ways out of the sandbox (ATTACKS D01): each one works without it, and none works with it.
 
 Judged by what is found outside afterwards, never by what the attacker says.
 """
@@ -24,7 +24,7 @@ from phasegate.sandbox.job import SandboxedJob
 from phasegate.sandbox.probe import probe_level
 from phasegate.sandbox.request import SandboxLevel
 from support import escape_attempts
-from support.caged import SANDBOXED, Room, need, python
+from support.sandboxed import SANDBOXED, Room, need, python
 
 pytestmark = [
     pytest.mark.demand("D6.f", "D4.e"),
@@ -229,25 +229,25 @@ def attack_unprotected(name: str, control: World) -> None:
 
 
 @pytest.mark.parametrize(("level", "name"), CASES, ids=[f"{level}-{name}" for level, name in CASES])
-def test_nothing_gets_out_of_the_cage(tmp_path: Path, level: SandboxLevel, name: str) -> None:
+def test_nothing_gets_out_of_the_sandbox(tmp_path: Path, level: SandboxLevel, name: str) -> None:
     need(level)
     with world(tmp_path / "control", name) as control:
         attack_unprotected(name, control)
         works = control.escapes()
     if not works:
-        pytest.skip(f"invalid: {name} does not work on this machine even without a cage")
+        pytest.skip(f"invalid: {name} does not work on this machine even without a sandbox")
     if name == "connect_unix_abstract" and any(
         "abstract" in gap for gap in probe_level(level).gaps
     ):
         pytest.skip(
             f"not enforceable here: level {level}: abstract unix sockets need Landlock 6 or a network of its own"
         )
-    with world(tmp_path / "caged", name) as caged:
-        room = Room(caged.root, caged.worktree, "token")
+    with world(tmp_path / "sandboxed", name) as sandboxed:
+        room = Room(sandboxed.root, sandboxed.worktree, "token")
         request = room.request(
-            PAYLOAD, level, name, json.dumps(caged.facts), readable=(caged.outside,)
+            PAYLOAD, level, name, json.dumps(sandboxed.facts), readable=(sandboxed.outside,)
         )
         outcome = SandboxedJob(request).run()
-        assert caged.escapes() == []
-        assert (caged.worktree / "work").exists(), outcome.stderr.text
-        assert re.match("done", (caged.worktree / "work").read_text())
+        assert sandboxed.escapes() == []
+        assert (sandboxed.worktree / "work").exists(), outcome.stderr.text
+        assert re.match("done", (sandboxed.worktree / "work").read_text())
