@@ -90,7 +90,7 @@ class PlanRunner:
         is_user_tree: bool = False,
         logs: Path | None = None,
     ) -> None:
-        """`is_persons`: no agent wrote the tree.
+        """Prepare the run. `is_user_tree`: no agent wrote the tree.
 
         Its setup may reach registries with credentials.
 

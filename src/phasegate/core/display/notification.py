@@ -16,7 +16,7 @@ from phasegate.core.text.visible import escape_unprintable
 from phasegate.errors import ConfigError
 
 MAX_REASON_CHARS = 200
-PERSON_NEEDED = "person.needed"
+USER_NEEDED = "person.needed"
 RUN_ENDED = "run.ended"
 URL_PREFIXES = (
     "https://",
@@ -86,7 +86,7 @@ def build_http_message(
         shape, _, plain = ("", "", url)
 
     if shape == "ntfy":
-        if notification.type == PERSON_NEEDED:
+        if notification.type == USER_NEEDED:
             tag = "warning"
         else:
             tag = "white_check_mark"

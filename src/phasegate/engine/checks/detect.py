@@ -58,7 +58,7 @@ def detect_roots(
 ) -> dict[str, DetectedRoot]:
     """Detect the projects in a commit's tree, by root.
 
-    `kinds` sets the kind of some roots; `default_kind` that of all others without telling files.
+    `kinds` sets the kind of some roots; `default_kind` that of all others without marker files.
     """
     files = read_project_files(project, commit)
     kinds = kinds or {}

@@ -54,7 +54,7 @@ def resume_fleet(root: Path) -> tuple[ResumedFeature, ...]:
 
 
 def run_worker(root: Path, on_ready: Callable[[str], None]) -> None:
-    """Run a worker until it is told to stop."""
+    """Run a worker until it is stopped."""
     require_temporal()
     from phasegate.engine.fleet.worker import serve_queues
 

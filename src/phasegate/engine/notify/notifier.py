@@ -14,8 +14,8 @@ import msgspec
 from phasegate.agents.run.secret_values import find_env_secrets, is_secret_name
 from phasegate.checks.secrets import AddedContent, find_secrets
 from phasegate.core.display.notification import (
-    PERSON_NEEDED,
     RUN_ENDED,
+    USER_NEEDED,
     Notification,
     shorten_reason,
 )
@@ -77,7 +77,7 @@ def notify_feature_end(
     needs_user = is_last or workflow.stage is Stage.BLOCKED
     options = f"{make_feature_option(store, workflow.feature)}{fleet_option}"
     message = _Message(
-        type=PERSON_NEEDED if needs_user else RUN_ENDED,
+        type=USER_NEEDED if needs_user else RUN_ENDED,
         outcome=f"{outcome} ({workflow.phase})",
         reason="" if workflow.stage is Stage.WORKING else workflow.reason,
         command=format_next_commands(
@@ -92,7 +92,7 @@ def notify_package_end(project: Project, store: WritableStore, report: PackageRe
     message = _Message(RUN_ENDED, "done")
     if not report.accepted:
         command = f"phasegate dispatch {report.package} --feature {report.feature}"
-        message = _Message(PERSON_NEEDED, "blocked", report.reason, command)
+        message = _Message(USER_NEEDED, "blocked", report.reason, command)
 
     _record_and_send(project, store, report.feature, report.package, message)
 
@@ -107,7 +107,7 @@ def notify_failure(
     is_locked = find_live_holder(project.location.locks_folder, slug) is not None
     if read_feature(store, slug) is not None and not is_locked:
         command = f"phasegate run{make_feature_option(store, slug)}{fleet_option}"
-        message = _Message(PERSON_NEEDED, "run failed", reason, command)
+        message = _Message(USER_NEEDED, "run failed", reason, command)
         _record_and_send(project, store, slug, "", message)
 
 
@@ -116,7 +116,7 @@ def notify_question(
 ) -> None:
     """Notify the user of a question of an agent, which waits only for a limited time."""
     command = f'phasegate answer {id_} "..." --feature {slug}'
-    message = _Message(PERSON_NEEDED, "an agent asks", text, command)
+    message = _Message(USER_NEEDED, "an agent asks", text, command)
     _record_and_send(project, store, slug, work, message, question=id_)
 
 

@@ -130,7 +130,7 @@ class PackagePlanner(NamedTuple):
     @property
     def _fix_title(self) -> str:
         feature = self.feature
-        note = "asked_title" if self._is_requested_by_user else "mend_title"
+        note = "asked_title" if self._is_requested_by_user else "fix_title"
         if not feature.closing:
             number = feature.workflow.round - 1
         elif self._is_sent_back:
@@ -188,7 +188,7 @@ class PackagePlanner(NamedTuple):
             deliverables=Deliverables(**kinds),
             requirements=tuple(dict.fromkeys(name for one in others for name in one.requirements)),
             mission=render_note(
-                "asked" if self._is_requested_by_user else "mend",
+                "asked" if self._is_requested_by_user else "fix",
                 GATE=self._finding_source,
                 FINDINGS=findings,
             ),

@@ -21,7 +21,7 @@ from phasegate.sandbox.probe import choose_level
 from phasegate.sandbox.request import SandboxLevel
 from phasegate.storage.audit import verify_audit
 
-SLUG = "001-strangers"
+SLUG = "001-hostile-agents"
 _MAX_REASON_CHARS = 160
 
 
