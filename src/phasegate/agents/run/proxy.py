@@ -44,12 +44,15 @@ def add_egress_proxy(
     env = dict(request.env)
     row = policy.row
     variable, address, key = row.base_url
+
+    # The user may have set another address, in a variable or as an argument.
     has_own_address = bool(_find_origins(request.argv)) or any(
         _ORIGIN.search(env.get(name, "")) for name in row.variables
     )
     if variable and not has_own_address and env.get(key):
         env[variable] = address
 
+    # Proxy and certificate settings of the user do not apply inside the job.
     names = [
         name for name in policy.pass_env if name not in (*PROXY_VARIABLES, *CERTIFICATE_VARIABLES)
     ]
@@ -61,9 +64,12 @@ def add_egress_proxy(
     endpoints = [env.get(name, "") for name in endpoint_names]
     routes = _find_origins([*endpoints, *request.argv])
 
+    # The job gets placeholders; the proxy inserts the keys outside the sandbox.
     key_names = _find_key_variables(env, row, names, request.argv)
     placeholders = _make_placeholder_keys(env, key_names)
     replacements = dict(placeholders)
+
+    # Each address of a provider becomes a path of the proxy.
     for number, route in enumerate(routes):
         replacements[route] = f"{EGRESS_PROXY_URL}/~{number}"
 

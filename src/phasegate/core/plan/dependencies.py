@@ -91,6 +91,8 @@ def compute_waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, .
     A name that waits for a cycle or an unknown name is in no group.
     """
     remaining = {name: set(others) for name, others in waits_for.items()}
+
+    # The reverse edges: which names wait for this one
     dependents: dict[str, list[str]] = {}
     for name, others in remaining.items():
         for other in others:
@@ -103,6 +105,7 @@ def compute_waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, .
         waves.append(tuple(ready))
         following = set()
 
+        # Release the names whose last dependency is in this wave
         for name in ready:
             for dependent in dependents.get(name, ()):
                 remaining[dependent].discard(name)
@@ -115,6 +118,7 @@ def compute_waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, .
 
 
 def _number_key(name: str) -> tuple[int, str]:
+    """Sort WP9 before WP10: shorter names first, then by text."""
     return len(name), name
 
 
@@ -161,6 +165,7 @@ class _CycleFinder:
             for other in others:
                 self._waited_for[other].append(name)
 
+        # How many dependencies of a name are left, and those that were not followed yet
         self._open = {name: len(others) for name, others in waits_for.items()}
         self._left = {name: iter(others) for name, others in waits_for.items()}
         # Names of the path that is being followed, with their position in it
