@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from phasegate.engine.drive.feature import RunOptions
     from phasegate.engine.fleet.client import FleetRun, ResumedFeature
 
+# First words of the line that `phasegate worker` prints when it is ready; `fleet up` waits for it.
+WORKER_READY = "serving queue"
+
 
 def run_on_fleet(
     project: Project,

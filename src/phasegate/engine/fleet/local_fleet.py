@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from phasegate.config.settings import StorageSettings
 from phasegate.engine.bucket import open_bucket
+from phasegate.engine.fleet.entry import WORKER_READY
 from phasegate.engine.project.settings import find_repository_root
 from phasegate.errors import ConfigError, EnvironmentUnavailable, Interrupted
 from phasegate.files.durable_write import make_folder, replace_file
@@ -189,7 +190,7 @@ def _start_worker(
     def is_at_work() -> bool:
         if process.poll_exit_status() is not None:
             raise EnvironmentUnavailable(f"{clone.name} has ended", f"see {log}")
-        return "at work for" in log.read_text(errors="replace")
+        return WORKER_READY in log.read_text(errors="replace")
 
     _wait_for(is_at_work, clone.name, clone.parent, ended)
 

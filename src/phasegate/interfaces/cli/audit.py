@@ -170,12 +170,10 @@ def push_command(wait_s: float, as_json: bool) -> int:
     with show_waiting("copying"):
         pushed = push_to_bucket(current_folder(), wait_s)
 
+    text = f"{pushed.bucket}: {pushed.copied} entries copied"
     if pushed.waiting:
-        rest = f"; {pushed.waiting} are missing: {pushed.why_not}"
-    else:
-        rest = ""
+        text += f"; {pushed.waiting} are missing: {pushed.why_not}"
 
-    text = f"{pushed.bucket}: {pushed.copied} entries copied{rest}"
     print_result(pushed, escape_unprintable(text), as_json)
     if pushed.waiting:
         return 1

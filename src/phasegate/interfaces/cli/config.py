@@ -72,20 +72,20 @@ def path(as_json: bool) -> int:
     Example:
       phasegate config path
     """
-    place = find_settings_place(current_folder())
-    exists = place.file.is_file()
+    file = find_settings_place(current_folder()).file
+    exists = file.is_file()
 
     if exists or as_json:
         print_result(
-            {"file": make_printable(place.file), "exists": exists},
-            make_printable(place.file),
+            {"file": make_printable(file), "exists": exists},
+            make_printable(file),
             as_json,
         )
         if exists:
             return 0
         return 1
 
-    print(f"there is no {make_printable(place.file)}", file=sys.stderr)
+    print(f"there is no {make_printable(file)}", file=sys.stderr)
     return 1
 
 

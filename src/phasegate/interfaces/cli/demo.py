@@ -51,8 +51,8 @@ def demo(keep: Path | None, hostile: bool) -> int:
             code = _print_checks(_run_demo_feature(folder.resolve()))
 
     if keep:
-        shown = shlex.quote(str(keep.resolve()))
-        click.echo(f"\nTo inspect it: export XDG_STATE_HOME={shown}/state; cd {shown}/repository")
+        kept = shlex.quote(str(keep.resolve()))
+        click.echo(f"\nTo inspect it: export XDG_STATE_HOME={kept}/state; cd {kept}/repository")
 
     return code
 

@@ -139,6 +139,6 @@ def worker() -> None:
       phasegate worker
     """
     # Only this command imports Temporal.
-    from phasegate.engine.fleet.entry import run_worker
+    from phasegate.engine.fleet.entry import WORKER_READY, run_worker
 
-    run_worker(current_folder(), lambda queue: print_line(f"serving queue {queue}"))
+    run_worker(current_folder(), lambda queue: print_line(f"{WORKER_READY} {queue}"))

@@ -104,22 +104,22 @@ def show_subject(
 
     project = open_project(current_folder())
     with require_reader(str(current_folder())) as reader:
-        found = find_subject(project, reader, subject, feature)
+        view = find_subject(project, reader, subject, feature)
         if part is None:
-            print_result(found, "\n".join(map(make_printable, _format_subject(found))), as_json)
+            print_result(view, "\n".join(map(make_printable, _format_subject(view))), as_json)
             return
 
         fleet_copy = click.get_current_context().meta.get(FLEET_COPY_KEY)
         if part == PartKind.LOG and fleet_copy:
-            _show_trail(fleet_copy, found, follow=follow, as_json=as_json)
+            _show_trail(fleet_copy, view, follow=follow, as_json=as_json)
             return
 
         if follow:
-            for line in follow_log(project, found, _wait_for_more):
+            for line in follow_log(project, view, _wait_for_more):
                 _print_text(line)
             return
 
-        content = read_part(project, reader, found, PartKind(part))
+        content = read_part(project, reader, view, PartKind(part))
 
     if as_json:
         print_result(content, "", as_json)

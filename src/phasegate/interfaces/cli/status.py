@@ -76,19 +76,19 @@ def status(
         cards = find_package_cards(reader, work_package, feature)
         print_result(cards, render_packages(cards).removesuffix("\n"), as_json)
     else:
-        found = build_overview(reader, folder, feature)
-        shown = build_status_page(everything)
+        overview = build_overview(reader, folder, feature)
+        page = build_status_page(everything)
         text = render_overview(
-            with_dependencies(found, reader, shown), shown, chosen=feature is not None
+            with_dependencies(overview, reader, page), page, chosen=feature is not None
         )
 
         if as_json and reader and feature:
             # Replays the journal, so only where it is shown.
             from phasegate.engine.views.feature import feature_view
 
-            found = found._replace(detail=feature_view(reader, feature))
+            overview = overview._replace(detail=feature_view(reader, feature))
 
-        print_result(found, text.removesuffix("\n"), as_json)
+        print_result(overview, text.removesuffix("\n"), as_json)
 
 
 def _watch_status(folder: str, feature: str | None, everything: bool) -> None:

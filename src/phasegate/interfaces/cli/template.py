@@ -32,7 +32,7 @@ def list_(as_json: bool) -> None:
     Example:
       phasegate template list
     """
-    found = TemplateFolder(current_folder()).list_templates()
+    templates = TemplateFolder(current_folder()).list_templates()
     rows = [
         {
             "agent": one.name.agent,
@@ -40,7 +40,7 @@ def list_(as_json: bool) -> None:
             "source": _describe_source(one),
             "path": str(one.path),
         }
-        for one in found
+        for one in templates
     ]
 
     lines = [
@@ -50,8 +50,8 @@ def list_(as_json: bool) -> None:
     print_result(rows, "\n".join(lines), as_json)
 
 
-def _describe_source(found: Template) -> str:
-    if found.is_shipped:
+def _describe_source(template: Template) -> str:
+    if template.is_shipped:
         return "shipped"
     return "project"
 
@@ -67,18 +67,17 @@ def show(agent: str, phase: str, as_json: bool) -> None:
     Example:
       phasegate template show codex challenge
     """
-    found = TemplateFolder(current_folder()).find_template(agent, phase)
-    about = build_metadata(found.name, found.text)
+    source = TemplateFolder(current_folder()).find_template(agent, phase)
+    metadata = build_metadata(source.name, source.text)
     data = {
-        "agent": about.agent,
-        "phase": about.phase,
-        "variables": about.variables,
-        "source": _describe_source(found),
+        "agent": metadata.agent,
+        "phase": metadata.phase,
+        "variables": metadata.variables,
+        "source": _describe_source(source),
+        "path": str(source.path),
+        "text": source.text,
     }
-
-    print_result(
-        data | {"path": str(found.path), "text": found.text}, found.text.rstrip("\n"), as_json
-    )
+    print_result(data, source.text.rstrip("\n"), as_json)
 
 
 @template.command("lint")
@@ -94,10 +93,10 @@ def lint_(paths: tuple[str, ...], as_json: bool) -> int:
       phasegate template lint
       phasegate template lint templates/system/CLAUDE-plan.md
     """
-    found = TemplateFolder(current_folder()).lint_templates([Path(path) for path in paths])
-    lines = [f"{one.path}:{one.line}: {one.code} {one.message}" for one in found]
-    print_result({"ok": not found, "findings": found}, "\n".join(lines), as_json)
-    if found:
+    findings = TemplateFolder(current_folder()).lint_templates([Path(path) for path in paths])
+    lines = [f"{one.path}:{one.line}: {one.code} {one.message}" for one in findings]
+    print_result({"ok": not findings, "findings": findings}, "\n".join(lines), as_json)
+    if findings:
         return 1
 
     return 0

@@ -35,5 +35,5 @@ def list_worktrees(everything: bool, feature: str | None, as_json: bool) -> None
     cards = [
         card for slug in list_features(reader, feature) for card in planned_cards(reader, slug)
     ]
-    shown = [card for card in cards if everything or card.is_ready]
-    print_result(shown, render_worktrees(shown, worktrees_folder, show_all=everything), as_json)
+    listed = [card for card in cards if everything or card.is_ready]
+    print_result(listed, render_worktrees(listed, worktrees_folder, show_all=everything), as_json)
