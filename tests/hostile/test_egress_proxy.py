@@ -94,15 +94,25 @@ class Server(ThreadingHTTPServer):
         self.port = self.server_address[1]
         self.names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.names.bind(("0.0.0.0", self.port))
-        for work in (self.serve_forever, self._answer_names):
-            threading.Thread(target=work, daemon=True).start()
+        self.names_thread = threading.Thread(target=self._answer_names, daemon=True)
+        for thread in (threading.Thread(target=self.serve_forever, daemon=True), self.names_thread):
+            thread.start()
 
     def _answer_names(self) -> None:
-        try:
-            while found := self.names.recvfrom(100):
-                self.names.sendto(b"an answer", found[1])
-        except OSError:
-            return
+        """Answer datagrams until an empty one arrives."""
+        while True:
+            data, sender = self.names.recvfrom(100)
+            if not data:
+                return
+            self.names.sendto(b"an answer", sender)
+
+    def stop(self) -> None:
+        self.shutdown()
+        # The thread must end before the socket is closed: it would read from whatever gets the descriptor next.
+        self.names.sendto(b"", ("127.0.0.1", self.port))
+        self.names_thread.join()
+        self.names.close()
+        self.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -122,9 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[Server]:
     server = Server()
     yield server
-    server.shutdown()
-    server.names.close()
-    server.server_close()
+    server.stop()
 
 
 @pytest.fixture

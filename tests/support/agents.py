@@ -40,18 +40,18 @@ def read(
     harness: Harness, task: AgentTask, finished: FinishedRun
 ) -> tuple[list[AgentEvent], AgentReport]:
     """What a harness makes of a run that is over."""
-    reading = harness.make_parser(task, Mute())
+    parser = harness.make_parser(task, Mute())
     events = [
-        event for line in finished.stdout.split("\n") if line for event in reading.parse_line(line)
+        event for line in finished.stdout.split("\n") if line for event in parser.parse_line(line)
     ]
-    if isinstance(reading, StderrParser):
+    if isinstance(parser, StderrParser):
         events += [
             event
             for line in finished.stderr.split("\n")
             if line
-            for event in reading.parse_stderr_line(line)
+            for event in parser.parse_stderr_line(line)
         ]
-    return events, reading.build_report(finished)
+    return events, parser.build_report(finished)
 
 
 def reported(harness: Harness, task: AgentTask, finished: FinishedRun) -> AgentReport:

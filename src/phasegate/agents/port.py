@@ -280,4 +280,4 @@ def get_harness(kind: str) -> Harness:
         raise ConfigError(f"unknown harness {kind!r}", f"available: {', '.join(HARNESSES)}")
 
     module = import_module(f"phasegate.agents.programs.{row.driver or row.kind}")
-    return Harness(row, partial(module.launch, row), partial(module.reading, row))
+    return Harness(row, partial(module.launch, row), partial(module.make_parser, row))

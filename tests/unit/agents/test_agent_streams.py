@@ -235,33 +235,33 @@ def test_a_patch_that_failed_is_told_as_failed(task: AgentTask) -> None:
 def test_a_program_that_would_wait_for_minutes_is_stopped_and_we_wait(task: AgentTask) -> None:
     finished = recorded("qwen", "err_e429", None, signal=15, sigterm_sent=True)
     talk = Mute()
-    reading = get_harness("qwen").make_parser(task, talk)
+    parser = get_harness("qwen").make_parser(task, talk)
     for line in finished.stdout.splitlines():
-        [*reading.parse_line(line)]
-    report = reading.build_report(finished)
+        [*parser.parse_line(line)]
+    report = parser.build_report(finished)
     assert talk.stops == 1
     assert (report.ending, report.retry_at_s) == (Ending.RATE_LIMITED, NOW_S + 120)
 
 
 def test_a_program_that_asks_again_without_end_is_stopped(task: AgentTask) -> None:
     talk = Mute()
-    reading = get_harness("opencode").make_parser(task, talk)
+    parser = get_harness("opencode").make_parser(task, talk)
     finished = recorded("opencode", "err_trunc", None, signal=15, sigterm_sent=True)
     for line in finished.stdout.splitlines():
-        [*reading.parse_line(line)]
+        [*parser.parse_line(line)]
     assert talk.stops == 1
-    assert reading.build_report(finished).ending is Ending.TRANSIENT
+    assert parser.build_report(finished).ending is Ending.TRANSIENT
 
 
 def test_codex_without_a_network_is_stopped(task: AgentTask) -> None:
     talk = Mute()
-    reading = get_harness("codex").make_parser(task, talk)
+    parser = get_harness("codex").make_parser(task, talk)
     waiting = '{"type":"error","message":"Reconnecting... waiting for network (Connection failed)"}'
     for _ in range(100):
-        [*reading.parse_line(waiting)]
+        [*parser.parse_line(waiting)]
     assert talk.stops == 1
     assert (
-        reading.build_report(FinishedRun(None, "", "", 15, sigterm_sent=True)).ending
+        parser.build_report(FinishedRun(None, "", "", 15, sigterm_sent=True)).ending
         is Ending.TRANSIENT
     )
 
@@ -275,13 +275,13 @@ def test_codex_that_waits_for_the_end_of_a_limit_is_stopped_in_time_unless_it_ge
     monkeypatch.setattr("phasegate.agents.programs.codex.MAX_RETRY_WAIT_S", 0.05)
     waits, gets_on = Mute(), Mute()
     for talk in (gets_on, waits):
-        reading = get_harness("codex").make_parser(task, talk)
-        list(reading.parse_line(RATE_LIMITED))
+        parser = get_harness("codex").make_parser(task, talk)
+        list(parser.parse_line(RATE_LIMITED))
         if talk is gets_on:
-            list(reading.parse_line('{"type":"item.started","item":{"type":"reasoning"}}'))
+            list(parser.parse_line('{"type":"item.started","item":{"type":"reasoning"}}'))
     assert eventually(lambda: waits.stops)
     assert gets_on.stops == 0
-    report = reading.build_report(FinishedRun(None, "", "", signal=15, sigterm_sent=True))
+    report = parser.build_report(FinishedRun(None, "", "", signal=15, sigterm_sent=True))
     assert report.ending is Ending.RATE_LIMITED
 
 
@@ -324,13 +324,13 @@ def test_a_program_whose_model_gives_no_sign_is_stopped_and_that_has_a_name(
     )
     silent, speaking = Mute(), Mute()
     for talk, line in ((speaking, SIGNS[kind]), (silent, NO_SIGNS[kind])):
-        reading = get_harness(kind).make_parser(impatient, talk)
-        assert isinstance(reading, JobStartListener)
-        reading.on_job_start()
-        list(reading.parse_line(line))
+        parser = get_harness(kind).make_parser(impatient, talk)
+        assert isinstance(parser, JobStartListener)
+        parser.on_job_start()
+        list(parser.parse_line(line))
     assert eventually(lambda: silent.stops)
     assert speaking.stops == 0
-    report = reading.build_report(FinishedRun(None, "", "", signal=15, sigterm_sent=True))
+    report = parser.build_report(FinishedRun(None, "", "", signal=15, sigterm_sent=True))
     assert report.ending is Ending.SILENT
     assert report.reason.startswith("no output from its model within")
     assert "first_output_timeout_s" in report.remedy
@@ -341,16 +341,16 @@ def test_what_a_silent_program_said_of_its_trouble_goes_before_its_silence(task:
         task, agent=AgentConfig("tested", first_output_timeout_s=0.05)
     )
     talk = Mute()
-    reading = get_harness("claude_code").make_parser(impatient, talk)
-    assert isinstance(reading, JobStartListener)
-    reading.on_job_start()
+    parser = get_harness("claude_code").make_parser(impatient, talk)
+    assert isinstance(parser, JobStartListener)
+    parser.on_job_start()
     list(
-        reading.parse_line(
+        parser.parse_line(
             '{"type":"system","subtype":"api_retry","attempt":1,"error_status":429,"error":"rate_limit"}'
         )
     )
     assert eventually(lambda: talk.stops)
-    report = reading.build_report(
+    report = parser.build_report(
         FinishedRun(None, "", "", signal=9, sigterm_sent=True, timed_out=True)
     )
     assert report.ending is Ending.RATE_LIMITED
@@ -401,12 +401,12 @@ def test_gemini_that_stopped_because_it_went_round_in_circles_is_not_complete(
 
 def test_cursor_is_told_to_go_after_its_result_and_that_is_a_good_end(task: AgentTask) -> None:
     talk = Mute()
-    reading = get_harness("cursor").make_parser(task, talk)
+    parser = get_harness("cursor").make_parser(task, talk)
     finished = recorded("cursor", "ok", None, signal=15, sigterm_sent=True)
     for line in finished.stdout.splitlines():
-        [*reading.parse_line(line)]
+        [*parser.parse_line(line)]
     assert talk.stops == 1
-    assert reading.build_report(finished).ending is Ending.COMPLETED
+    assert parser.build_report(finished).ending is Ending.COMPLETED
 
 
 def test_the_end_of_a_usage_limit_is_known(task: AgentTask) -> None:
@@ -461,11 +461,11 @@ def test_a_blocker_is_not_lost_where_the_result_repeats_only_the_last_message(
 
 
 def test_a_message_without_end_costs_bounded_memory_and_is_flagged(task: AgentTask) -> None:
-    reading = get_harness("gemini").make_parser(task, Mute())
+    parser = get_harness("gemini").make_parser(task, Mute())
     piece = '{"type":"message","role":"assistant","content":"' + "x" * 100_000 + '"}'
     for _ in range(60):
-        [*reading.parse_line(piece)]
-    report = reading.build_report(FinishedRun(0, "", ""))
+        [*parser.parse_line(piece)]
+    report = parser.build_report(FinishedRun(0, "", ""))
     assert report.truncated
     assert len(report.answer) == 4_000_000
 
@@ -519,25 +519,25 @@ def test_garbage_never_raises_and_never_completes(
     task: AgentTask, kind: str, data: st.DataObject, exit_status: int | None, noise: bytes
 ) -> None:
     lines = data.draw(_streams(kind))
-    reading = get_harness(kind).make_parser(task, Mute())
+    parser = get_harness(kind).make_parser(task, Mute())
     for line in [*lines, noise.decode("utf-8", "replace"), noise.decode("latin-1"), "\ud800"]:
-        for event in reading.parse_line(line):
+        for event in parser.parse_line(line):
             assert isinstance(event, AgentEvent)
-    report = reading.build_report(FinishedRun(exit_status, "", noise.decode("utf-8", "replace")))
+    report = parser.build_report(FinishedRun(exit_status, "", noise.decode("utf-8", "replace")))
     assert report.ending is not Ending.COMPLETED
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_depth_and_size_do_no_harm(task: AgentTask, kind: str) -> None:
-    reading = get_harness(kind).make_parser(task, Mute())
+    parser = get_harness(kind).make_parser(task, Mute())
     for line in (
         "[" * 200_000,
         '{"type":' * 100_000,
         '{"type":"result","result":' + "9" * 5_000 + "}",
         '"' * 10,
     ):
-        assert all(event.failed for event in reading.parse_line(line))
-    assert reading.build_report(FinishedRun(0, "", "")).ending is not Ending.COMPLETED
+        assert all(event.failed for event in parser.parse_line(line))
+    assert parser.build_report(FinishedRun(0, "", "")).ending is not Ending.COMPLETED
 
 
 def test_the_fixtures_name_no_other_place_than_the_checkout_of_their_runs() -> None:

@@ -110,7 +110,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     )
 
 
-def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+def make_parser(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
     return AcpOutputParser(FirstOutputTimer(job, task.agent.first_output_timeout_s))
 
 

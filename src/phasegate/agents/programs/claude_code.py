@@ -59,5 +59,5 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     return build_launch(task, row, arguments, env=env, stdin=escape_mentions(task))
 
 
-def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+def make_parser(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
     return ClaudeStreamParser(StreamState(row, task, job), task.checkout)

@@ -62,7 +62,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     return build_launch(task, row, arguments)
 
 
-def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+def make_parser(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
     return _CodexParser(StreamState(row, task, job), task.checkout)
 
 

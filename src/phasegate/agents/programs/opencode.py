@@ -80,7 +80,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     return build_launch(task, row, arguments, env=env, home_files=home_files)
 
 
-def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+def make_parser(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
     return _OpenCodeParser(StreamState(row, task, job), task.checkout)
 
 

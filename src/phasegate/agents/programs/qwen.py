@@ -42,7 +42,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     )
 
 
-def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+def make_parser(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
     return _QwenParser(StreamState(row, task, job), task.checkout, input_includes_cache=True)
 
 

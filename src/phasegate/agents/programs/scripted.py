@@ -38,7 +38,7 @@ def launch(row: HarnessRow, task: AgentTask) -> Launch:
     )
 
 
-def reading(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
+def make_parser(row: HarnessRow, task: AgentTask, job: JobHandle) -> OutputParser:
     return PlainOutputParser(_build_report)
 
 

@@ -43,24 +43,17 @@ def add_egress_proxy(
     """Restrict a job's network access to a new egress proxy; return the request and the proxy."""
     env = dict(request.env)
     row = policy.row
-    variable, address, key = row.base_url
 
-    # The user may have set another address, in a variable or as an argument.
-    has_own_address = bool(_find_origins(request.argv)) or any(
-        _ORIGIN.search(env.get(name, "")) for name in row.variables
-    )
-    if variable and not has_own_address and env.get(key):
-        env[variable] = address
+    # The user may have set another address, in a variable or as an argument. Then the default hosts
+    # of the program are not needed.
+    if _has_own_address(request, row):
+        hosts = policy.hosts
+    else:
+        hosts = (*row.hosts, *policy.hosts)
+        _set_default_address(env, row)
 
-    # Proxy and certificate settings of the user do not apply inside the job.
-    names = [
-        name for name in policy.pass_env if name not in (*PROXY_VARIABLES, *CERTIFICATE_VARIABLES)
-    ]
-    endpoint_names = [
-        name
-        for name in (*names, variable)
-        if name in row.variables or _ENDPOINT_VARIABLE.search(name)
-    ]
+    names = _list_agent_variables(policy)
+    endpoint_names = _list_endpoint_variables(names, row)
     endpoints = [env.get(name, "") for name in endpoint_names]
     routes = _find_origins([*endpoints, *request.argv])
 
@@ -74,20 +67,57 @@ def add_egress_proxy(
         replacements[route] = f"{EGRESS_PROXY_URL}/~{number}"
 
     for name, value in env.items():
-        env[name] = _replace_all(value, replacements if name in endpoint_names else placeholders)
+        if name in endpoint_names:
+            env[name] = _replace_all(value, replacements)
+        else:
+            env[name] = _replace_all(value, placeholders)
 
     env |= EGRESS_PROXY_ENV
     argv = tuple(_replace_all(word, replacements) for word in request.argv)
-    hosts = policy.hosts if has_own_address else (*row.hosts, *policy.hosts)
     real_keys = {placeholder: real for real, placeholder in placeholders.items()}
     proxy = EgressProxy(hosts, routes, real_keys, on_attempt)
 
     return request._replace(env=env, argv=argv, egress_proxy=proxy), proxy
 
 
+def _has_own_address(request: JobRequest, row: HarnessRow) -> bool:
+    """Return True if a variable of the program or its command contains an address."""
+    values = [request.env.get(name, "") for name in row.variables]
+    return bool(_find_origins([*values, *request.argv]))
+
+
+def _set_default_address(env: dict[str, str], row: HarnessRow) -> None:
+    """Set the address variable of the program, so that its calls can be sent to the proxy."""
+    variable, address, key = row.base_url
+    if variable and env.get(key):
+        env[variable] = address
+
+
+def _list_agent_variables(policy: EgressPolicy) -> list[str]:
+    """Return the variables passed to the agent, without those of proxies and certificates.
+
+    The user's proxy and certificate settings do not apply inside the job.
+    """
+    system_names = (*PROXY_VARIABLES, *CERTIFICATE_VARIABLES)
+    return [name for name in policy.pass_env if name not in system_names]
+
+
+def _list_endpoint_variables(names: Iterable[str], row: HarnessRow) -> list[str]:
+    """Return the variables that can contain the address of a model."""
+    endpoint_names = []
+    for name in (*names, row.base_url[0]):
+        if name in row.variables or _ENDPOINT_VARIABLE.search(name):
+            endpoint_names.append(name)
+
+    return endpoint_names
+
+
 def _find_origins(texts: Iterable[str]) -> list[str]:
     """Return the addresses in these texts, longest first, since one may be a prefix of another."""
-    origins = {origin for text in texts for origin in _ORIGIN.findall(text)}
+    origins: set[str] = set()
+    for text in texts:
+        origins.update(_ORIGIN.findall(text))
+
     return sorted(origins, key=len, reverse=True)
 
 
@@ -99,9 +129,11 @@ def _find_key_variables(
     `MODEL_API_KEY` is sent to `MODEL_BASE_URL`. A configuration in a variable contains both its
     address and its key.
     """
-    address_names = [
-        name for name in {*names, row.base_url[0]} if _ORIGIN.search(env.get(name, ""))
-    ]
+    address_names = []
+    for name in {*names, row.base_url[0]}:
+        if _ORIGIN.search(env.get(name, "")):
+            address_names.append(name)
+
     prefixes = tuple(name.partition("BASE_URL")[0] for name in address_names if "_BASE_URL" in name)
     program_keys = row.key_variables if row.base_url[0] in address_names else ()
     command = " ".join(argv) if _find_origins(argv) else ""
@@ -111,6 +143,7 @@ def _find_key_variables(
 
 
 def _make_placeholder_keys(env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Map each real key to a random placeholder, longest first."""
     keys = [secret.decode("utf-8", "surrogateescape") for secret in find_env_secrets(env, names)]
     keys.sort(key=len, reverse=True)
     return {key: f"{key[:3]}-dummy-{secrets.token_hex(12)}" for key in keys}

@@ -58,16 +58,16 @@ def test_lines_are_read_while_the_agent_runs(tmp_path: Path) -> None:
     """The agent waits for a file that is only made when its first line was heard."""
     wait = "while not os.path.exists('heard'): time.sleep(0.01)"
     code = f"import os, time\nprint('first', flush=True)\n{wait}\nprint('last')"
-    reading = Lister()
-    ran = run_agent(job_of(tmp_path, code), reading, lambda _: (tmp_path / "work/heard").touch())
-    assert reading.lines == ["first", "last"]
+    parser = Lister()
+    ran = run_agent(job_of(tmp_path, code), parser, lambda _: (tmp_path / "work/heard").touch())
+    assert parser.lines == ["first", "last"]
     assert (ran.report.ending, ran.finished.exit_status) == (Ending.COMPLETED, 0)
 
 
 def test_a_last_line_without_a_line_feed_is_read_too(tmp_path: Path) -> None:
-    reading = Lister()
-    run_agent(job_of(tmp_path, "print('one\\n\\ntwo', end='')"), reading)
-    assert reading.lines == ["one", "", "two"]
+    parser = Lister()
+    run_agent(job_of(tmp_path, "print('one\\n\\ntwo', end='')"), parser)
+    assert parser.lines == ["one", "", "two"]
 
 
 @pytest.mark.parametrize("fails_at", ["2", "report"])
@@ -95,16 +95,16 @@ def test_a_listener_that_fails_harms_neither_job_nor_report(tmp_path: Path) -> N
 
 
 def test_a_line_that_is_too_long_is_skipped_and_flagged(tmp_path: Path) -> None:
-    reading = Lister()
-    ran = run_agent(job_of(tmp_path, "print('a'); print('x' * (17 * 2**20)); print('b')"), reading)
-    assert reading.lines == ["a", "b"]
+    parser = Lister()
+    ran = run_agent(job_of(tmp_path, "print('a'); print('x' * (17 * 2**20)); print('b')"), parser)
+    assert parser.lines == ["a", "b"]
     assert ran.finished.skipped_lines == 1
 
 
 def test_bytes_that_are_no_text_are_read_with_marks(tmp_path: Path) -> None:
-    reading = Lister()
-    run_agent(job_of(tmp_path, "import sys; sys.stdout.buffer.write(b'\\xff\\x00\\n')"), reading)
-    assert reading.lines == ["\ufffd\0"]
+    parser = Lister()
+    run_agent(job_of(tmp_path, "import sys; sys.stdout.buffer.write(b'\\xff\\x00\\n')"), parser)
+    assert parser.lines == ["\ufffd\0"]
 
 
 def test_a_reading_can_talk_to_its_job_and_stop_it(tmp_path: Path) -> None:
