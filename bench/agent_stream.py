@@ -91,7 +91,9 @@ def _start(room: Path, level: SandboxLevel) -> Row:
         subprocess.run([sys.executable, "-c", "pass"], check=True)
 
     return Row(
-        f"sandboxed start, level {level}", *in_turn(ours, reference), 4.0 if level.is_sandboxed else 2.5
+        f"sandboxed start, level {level}",
+        *in_turn(ours, reference),
+        4.0 if level.is_sandboxed else 2.5,
     )
 
 

@@ -592,7 +592,9 @@ def test_a_failed_manifest_is_never_reviewed_and_its_remedy_goes_back(tmp_path: 
 def test_a_transient_error_is_tried_again_up_to_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phasegate.engine.drive.loop.retry_backoff_s", lambda attempt, jitter: 0.01)
+    monkeypatch.setattr(
+        "phasegate.engine.drive.step_runner.retry_backoff_s", lambda attempt, jitter: 0.01
+    )
     project = make_project(tmp_path, agent="max_retries = 1")
     fails: Step = {"print_stderr": "fetch failed: ECONNRESET"}
     project.play(turn("implement", fails, {"exit": 1}))

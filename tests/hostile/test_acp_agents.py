@@ -142,7 +142,9 @@ def test_without_a_sandbox_no_command_is_allowed(repository: Path) -> None:
     argument = [{"path": "ran.txt", "call": call, "says_no_path": True}]
     task = acp_task(repository, agent_command("asks", argument), SCOPE)
     unsandboxed = msgspec.structs.replace(task, sandboxed=False)
-    report = reported(get_harness("acp"), unsandboxed, carry_out(acp_launch(unsandboxed), repository))
+    report = reported(
+        get_harness("acp"), unsandboxed, carry_out(acp_launch(unsandboxed), repository)
+    )
     assert report.ending is Ending.COMPLETED
     assert not (repository / "ran.txt").exists()
     carry_out(acp_launch(task), repository)

@@ -61,7 +61,10 @@ def test_a_program_may_do_anything_only_where_the_sandbox_holds_it(
 
 def test_opencode_has_no_shell_where_no_sandbox_holds_it(repository: Path) -> None:
     assert "OPENCODE_PERMISSION" not in launch_of("opencode", repository).env
-    assert '"*":"deny"' in launch_of("opencode", repository, sandboxed=False).env["OPENCODE_PERMISSION"]
+    assert (
+        '"*":"deny"'
+        in launch_of("opencode", repository, sandboxed=False).env["OPENCODE_PERMISSION"]
+    )
 
 
 def test_a_task_is_not_sandboxed_unless_somebody_says_so(repository: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from phasegate.core.machine.feature_events import SentBack
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.lifecycle import Stage
-from phasegate.engine.jobs.outside_watch import RepositoryMonitor
+from phasegate.engine.jobs.outside_monitor import CheckoutSurroundingsMonitor
 from phasegate.engine.project.project import open_project_store
 from support.dispatch_project import FILES as PACKAGE_FILES
 from support.dispatch_project import Step, Turn, approves, make_project, package, turn, writes
@@ -261,10 +261,10 @@ def test_without_a_sandbox_a_feature_in_work_beside_is_no_stray_and_an_idle_one_
     project.play(writer(), *BUILDS, *APPROVES, ARCHIVES)
     first, second = project.start(), project.start(description="Another thing")
     with open_project_store(project.project) as store:
-        watch = RepositoryMonitor(project.project, store, second, "")
+        watch = CheckoutSurroundingsMonitor(project.project, store, second, "")
         project.drive(first, stop_at_gates=True)
         assert project.feature(first).workflow.stage is Stage.GATE_PASSED
         assert watch.list_changes() == []
-        watch = RepositoryMonitor(project.project, store, second, "")
+        watch = CheckoutSurroundingsMonitor(project.project, store, second, "")
         subprocess.run([mover(project)], check=True)
         assert watch.list_changes() == [f"refs/heads/feat/{first}"]

@@ -1,7 +1,7 @@
-"""What a test runner says about its run: how many tests it carried out, and which failed.
+"""Parse what a test runner reports: how many tests it ran, and which failed.
 
-Read from the text it prints, in the runner's own exact form. A runner says it once, at its end, or
-once a part: `last` and `all` below. Skipped tests have not been carried out.
+The output is matched against the exact format of each runner. Some print one summary at the end
+(`last`), others one per part (`all`). Skipped tests do not count as run.
 """
 
 from __future__ import annotations

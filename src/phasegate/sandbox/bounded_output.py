@@ -125,7 +125,7 @@ class LineSplitter:
         return complete
 
     def flush(self) -> list[bytes]:
-        """Return the bytes after the last line feed as a line, unless they are too long."""
+        """Return the held bytes as a line, which may be empty; nothing if the line is too long."""
         lines = []
         if self._too_long:
             self.skipped_lines += 1

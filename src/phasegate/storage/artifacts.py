@@ -167,7 +167,7 @@ def _artifact_error(path: str, error: OSError) -> PhasegateError:
         why = "a part of its path is a link, or not a folder, or the file is not a plain file"
         return ConfigError(
             f"artifact {escape_unprintable(path)} is refused: {why}",
-            "remove the link; nothing was written",
+            "remove the link, or name another path",
         )
 
     return ConfigError(

@@ -148,7 +148,7 @@ def _run_git(place: GitPaths, *arguments: str, stdin: bytes = b"") -> bytes:
 def _read_commit_changes(place: GitPaths, ids: Sequence[str]) -> dict[str, tuple[Difference, ...]]:
     """Return what each commit changed against its first parent."""
     asked = "".join(f"{one}\n" for one in ids).encode()
-    said = _run_git(
+    output = _run_git(
         place,
         "diff-tree",
         "--stdin",
@@ -159,7 +159,7 @@ def _read_commit_changes(place: GitPaths, ids: Sequence[str]) -> dict[str, tuple
     )
 
     found: dict[str, list[Difference]] = {}
-    fields = iter(said.split(b"\0"))
+    fields = iter(output.split(b"\0"))
     current: list[Difference] = []
 
     for field in fields:
@@ -238,9 +238,9 @@ def read_staged_changes(
 ) -> list[Difference] | None:
     """Return what an agent's index adds to the start; None if it cannot be read."""
     key = (repository, start, hashlib.sha256(index).digest())
-    said = _STAGED_CACHE.get(key)
+    output = _STAGED_CACHE.get(key)
 
-    if said is None:
+    if output is None:
         copy = temp_folder / "index"
         copy.write_bytes(index)
         arguments = (
@@ -251,10 +251,10 @@ def read_staged_changes(
         )
 
         try:
-            said = _run_git(repository.place(copy), *arguments)
+            output = _run_git(repository.place(copy), *arguments)
         except GitFailed:
             return None
 
-        _STAGED_CACHE.put(key, said, len(said) + 200)
+        _STAGED_CACHE.put(key, output, len(output) + 200)
 
-    return list(parse_raw_diff(said))
+    return list(parse_raw_diff(output))

@@ -49,17 +49,17 @@ def main(spool: str, arguments: list[str]) -> int:
         # It is copied to the same folder.
         from mcp_shim import JobServer  # type: ignore[import-not-found]
 
-        JobServer(lambda words: _merge_output(run_command(spool, words))).serve()
+        JobServer(lambda words: _merge_output(forward_command(spool, words))).serve()
         return 0
 
-    status, stdout, stderr = run_command(spool, arguments)
+    status, stdout, stderr = forward_command(spool, arguments)
     sys.stdout.write(stdout)
     sys.stderr.write(stderr)
 
     return status
 
 
-def run_command(spool: str, arguments: list[str]) -> tuple[int, str, str]:
+def forward_command(spool: str, arguments: list[str]) -> tuple[int, str, str]:
     """Run a command; return its exit status, stdout and stderr."""
     try:
         if arguments[0] == "ask":

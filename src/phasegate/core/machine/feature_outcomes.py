@@ -26,7 +26,7 @@ from phasegate.core.machine.feature_state import (
 from phasegate.core.machine.package_events import JobEndKind, first_line
 from phasegate.core.machine.retry import count_retry, explain_give_up
 from phasegate.core.machine.wait_reasons import WAITING_AT_FORGE_SUFFIX
-from phasegate.core.plan.dependencies import compute_waves, find_ready_packages
+from phasegate.core.plan.dependencies import compute_waves, find_ready_packages, number_key
 from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow import lifecycle
 from phasegate.core.workflow.gate import GateDemands, GateEvidence, GateResult, evaluate_gate
@@ -255,7 +255,9 @@ def list_workable_packages(feature: Feature) -> tuple[str, ...]:
     needs = {name: frozenset(others) for name, others in feature.needs.items()}
     ready = find_ready_packages(needs, states)
     return tuple(
-        name for name in sorted(states) if states[name] is PackageState.DOING or name in ready
+        name
+        for name in sorted(states, key=number_key)
+        if states[name] is PackageState.DOING or name in ready
     )
 
 

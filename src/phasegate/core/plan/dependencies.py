@@ -99,7 +99,7 @@ def compute_waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, .
             dependents.setdefault(other, []).append(name)
 
     waves = []
-    ready = sorted((name for name, others in remaining.items() if not others), key=_number_key)
+    ready = sorted((name for name, others in remaining.items() if not others), key=number_key)
 
     while ready:
         waves.append(tuple(ready))
@@ -112,12 +112,12 @@ def compute_waves(waits_for: Mapping[str, Collection[str]]) -> list[tuple[str, .
                 if not remaining[dependent]:
                     following.add(dependent)
 
-        ready = sorted(following, key=_number_key)
+        ready = sorted(following, key=number_key)
 
     return waves
 
 
-def _number_key(name: str) -> tuple[int, str]:
+def number_key(name: str) -> tuple[int, str]:
     """Sort WP9 before WP10: shorter names first, then by text."""
     return len(name), name
 
@@ -135,7 +135,7 @@ def find_ready_packages(
         for name, others in waits_for.items()
         if states.get(name) is PackageState.PLANNED and others <= done
     )
-    return tuple(sorted(planned, key=_number_key))
+    return tuple(sorted(planned, key=number_key))
 
 
 def find_cycles(needs: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:

@@ -23,9 +23,9 @@ from phasegate.core.workflow.origin import ENGINE_ORIGIN, UNKNOWN_ORIGIN, OrderO
 from phasegate.engine.checks.phase_commands import refuse_untestable_base
 from phasegate.engine.drive.forge_polling import ForgePoller
 from phasegate.engine.drive.local_context import open_local_context
-from phasegate.engine.drive.loop import UnitLoop
 from phasegate.engine.drive.package import MERGE_LOCK_TIMEOUT_S, Stopped, list_sandbox_warnings
-from phasegate.engine.drive.packages import PackagePool
+from phasegate.engine.drive.package_pool import PackagePool
+from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.run_job import clean_up_job, make_lost_row, read_last_seen
 from phasegate.engine.journal.entries import FEATURE_STEP, PACKAGE_STEP
@@ -186,7 +186,7 @@ class _FeatureDriver:
         self._journal = journal
         self._options = options
         self._project = context.project
-        self._loop = UnitLoop(context, journal, FeatureSteps(context.project, journal.unit.slug))
+        self._loop = StepRunner(context, journal, FeatureSteps(context.project, journal.unit.slug))
         self._forge_poller = ForgePoller(context.project, journal, self._loop, options.poll_once)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from phasegate.engine.drive.loop import UnitLoop
+from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.journal.unit_journal import UnitJournal
 from phasegate.engine.project.project import Project
 from phasegate.errors import TemporarilyUnavailable
@@ -19,7 +19,7 @@ class ForgePoller(Generic[S, E]):
     """Polls a forge for one unit of work."""
 
     def __init__(
-        self, project: Project, journal: UnitJournal[S, E], loop: UnitLoop[S, E], poll_once: bool
+        self, project: Project, journal: UnitJournal[S, E], loop: StepRunner[S, E], poll_once: bool
     ) -> None:
         self._project = project
         self._journal = journal

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Event as Cancelled
 
 from phasegate.engine.jobs.admission import DriverContext
-from phasegate.engine.jobs.outside_watch import RepositoryMonitor
+from phasegate.engine.jobs.outside_monitor import CheckoutSurroundingsMonitor
 from phasegate.engine.jobs.requests import make_request_handler
 from phasegate.engine.project.ports import TrailSink
 from phasegate.engine.project.project import Project
@@ -42,7 +42,7 @@ def make_driver_context(
         make_request_handler=lambda feature, work, job: make_request_handler(
             project, record, feature, work, job
         ),
-        start_outside_monitor=lambda feature, work: RepositoryMonitor(
+        start_outside_monitor=lambda feature, work: CheckoutSurroundingsMonitor(
             project, record, feature, work
         ),
         agent_override=agent,

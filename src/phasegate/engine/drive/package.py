@@ -23,7 +23,7 @@ from phasegate.core.plan.work_package import PackageState
 from phasegate.core.workflow.origin import UNKNOWN_ORIGIN, OrderOrigin
 from phasegate.engine.drive.forge_polling import ForgePoller
 from phasegate.engine.drive.local_context import open_local_context
-from phasegate.engine.drive.loop import UnitLoop
+from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.journal.feature import read_feature
 from phasegate.engine.journal.package import (
@@ -157,7 +157,7 @@ def drive_package(
             _run_steps(
                 context=context,
                 journal=journal,
-                loop=UnitLoop(context, journal, steps, reporter.on_agents_changed),
+                loop=StepRunner(context, journal, steps, reporter.on_agents_changed),
                 by=by,
                 notices=notices,
                 poll_once=poll_once,
@@ -176,7 +176,7 @@ def _read_user_remarks(context: DriverContext, slug: str) -> str:
 def _run_steps(
     context: DriverContext,
     journal: UnitJournal[PackageRun, AnyPackageEvent],
-    loop: UnitLoop[PackageRun, AnyPackageEvent],
+    loop: StepRunner[PackageRun, AnyPackageEvent],
     by: OrderOrigin,
     notices: Sequence[str],
     poll_once: bool,

@@ -105,7 +105,7 @@ async def _describe_fleet(project: Project) -> tuple[WorkersByFeature, tuple[Uns
                     _first_timestamp(one.last_heartbeat_time, one.last_started_time),
                 )
 
-    return workers, tuple([one async for one in _find_unserved_queues(client, waits)])
+    return workers, tuple([one async for one in _find_stuck_queues(client, waits)])
 
 
 def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> list[QueueWait]:
@@ -149,10 +149,10 @@ def _find_waits(slug: str, description: DescribeWorkflowExecutionResponse) -> li
     return waits
 
 
-async def _find_unserved_queues(
-    client: Client, waits: set[QueueWait]
-) -> AsyncIterator[UnservedQueue]:
-    """Yield the queues without a worker that takes the waiting features.
+async def _find_stuck_queues(client: Client, waits: set[QueueWait]) -> AsyncIterator[UnservedQueue]:
+    """Yield, per reason, the queues whose waiting features no worker takes.
+
+    A queue may have no worker, or only workers that are busy or refuse (`why`).
 
     Workers without capacity do not poll the adoption queue, so the pollers of the shared queue are
     counted instead.

@@ -28,8 +28,11 @@ _IN_WORK = (PackageState.DOING, PackageState.FOR_REVIEW)
 PackageRows = dict[tuple[str, str], PackageRow]
 
 
-class RepositoryMonitor:
-    """A snapshot of the repository before a job, compared with its current state."""
+class CheckoutSurroundingsMonitor:
+    """Detect changes outside a job's checkout: compare the repository with a snapshot before the job.
+
+    Checkouts of blocked packages are included: no agent works there, so nothing may change.
+    """
 
     def __init__(self, project: Project, reader: StoreReader, feature: str, work: str) -> None:
         self._project = project

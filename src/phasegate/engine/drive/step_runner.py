@@ -38,7 +38,7 @@ class _RunningJob(NamedTuple):
     agent_name: str
 
 
-class UnitLoop(Generic[S, E]):
+class StepRunner(Generic[S, E]):
     """Runs the steps of one unit. `on_agents_changed` receives the names of the running agents."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from phasegate.engine.drive.loop import UnitLoop
+from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.admission import DriverContext
 from phasegate.engine.jobs.step import StepContext, StepResult, UnitSteps
 from phasegate.engine.jobs.step_context import StepContextReader
@@ -89,7 +89,7 @@ def run_steps(count: int) -> tuple[CountingRecord, StepContext]:
         project=SimpleNamespace(clock=clock), record=record, trails=MemoryTrails(), stop=Event()
     )
     journal = UnitJournal(record, clock, CounterUnit())
-    loop = UnitLoop(cast(DriverContext, context), journal, cast("UnitSteps[int, str]", steps))
+    loop = StepRunner(cast(DriverContext, context), journal, cast("UnitSteps[int, str]", steps))
     for _ in range(count):
         loop.run_step()
     return record, steps.context
