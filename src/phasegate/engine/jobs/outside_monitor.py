@@ -29,7 +29,7 @@ PackageRows = dict[tuple[str, str], PackageRow]
 
 
 class CheckoutSurroundingsMonitor:
-    """Detect changes outside a job's checkout: compare the repository with a snapshot before the job.
+    """Detect changes outside a job's checkout by comparing snapshots of the repository.
 
     Checkouts of blocked packages are included: no agent works there, so nothing may change.
     """

@@ -46,7 +46,7 @@ def board(ctx: click.Context, port: int | None) -> None:
 
     It listens on 127.0.0.1 only, and the printed link signs in one browser, once. It shows this
     repository and those that were added. With --fleet it shows the features of the fleet read-only;
-    use the command line for orders. Requires: pip install 'phasegate[board]'.
+    use the command line for orders. Requires: the extra `board`.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def _serve_board(port: int | None) -> None:
         from phasegate.interfaces.board.server import open_socket, serve_board
     except ModuleNotFoundError as error:
         raise EnvironmentUnavailable(
-            f"{error.name} is not installed", "pip install 'phasegate[board]'"
+            f"{error.name} is not installed", "in a checkout of Phasegate: pip install '.[board]'"
         ) from error
 
     here = _find_start_root()

@@ -130,7 +130,7 @@ def resume(as_json: bool) -> int:
 def worker() -> None:
     """Run steps of the fleet's features in this clone, until Ctrl-C.
 
-    It needs [storage] and [fleet] in phasegate.toml, a remote, and pip install 'phasegate[fleet]'.
+    It needs [storage] and [fleet] in phasegate.toml, a remote, and the extra `fleet`.
     When it stops, it stops its agents and saves their work; when it starts again, it continues. If
     it is gone for long, other workers continue its features.
 

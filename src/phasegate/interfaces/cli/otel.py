@@ -52,7 +52,7 @@ def export(endpoint: str | None, follow: bool, feature: str | None, as_json: boo
     """Export the record by OTLP over HTTP, without prompts, answers and descriptions.
 
     Ids are derived from the record, so a repeated export has the same spans. Requires:
-    pip install 'phasegate[otel]'.
+    the extra `otel`.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def _export_telemetry(
         from opentelemetry.sdk.resources import Resource
     except ModuleNotFoundError as error:
         raise EnvironmentUnavailable(
-            f"{error.name} is not installed", "pip install 'phasegate[otel]'"
+            f"{error.name} is not installed", "in a checkout of Phasegate: pip install '.[otel]'"
         ) from error
 
     resource = Resource({"service.name": "phasegate"})

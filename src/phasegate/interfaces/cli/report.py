@@ -34,7 +34,7 @@ from phasegate.interfaces.cli.render import (
 def report(feature: str, output: Path | None, as_json: bool) -> None:
     """Write an HTML report of FEATURE: requests, decisions, changes, tests, agents and cost.
 
-    The page is self-contained and has no scripts. It requires: pip install 'phasegate[board]'. With
+    The page is self-contained and has no scripts. It requires: the extra `board`. With
     --json, the data is printed instead and no file is written.
 
     \b
@@ -53,7 +53,8 @@ def report(feature: str, output: Path | None, as_json: bool) -> None:
         from phasegate.interfaces.html.report import render_report
     except ModuleNotFoundError as error:
         raise EnvironmentUnavailable(
-            f"{error.name} is not installed", "pip install 'phasegate[board]'; or use --json"
+            f"{error.name} is not installed",
+            "in a checkout of Phasegate: pip install '.[board]'; or use --json",
         ) from error
 
     path = output or Path(f"{feature}.html")

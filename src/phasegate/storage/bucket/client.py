@@ -77,7 +77,8 @@ def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -
         from obstore.store import S3Store
     except ImportError as error:
         raise EnvironmentUnavailable(
-            "[storage] needs a package that is not installed", "pip install 'phasegate[s3]'"
+            "[storage] needs a package that is not installed",
+            "in a checkout of Phasegate: pip install '.[s3]'",
         ) from error
 
     config: S3Config = {"region": address.region}
