@@ -186,7 +186,7 @@ def test_one_document_can_be_checked_alone(folder: Folder) -> None:
 def test_a_path_with_nothing_to_check_is_the_person_s_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         check_feature_path(tmp_path / "absent")
-    with pytest.raises(ConfigError, match="has no spec.md"):
+    with pytest.raises(ConfigError, match=r"has no spec\.md"):
         check_feature_path(tmp_path)
 
 
