@@ -1,0 +1,86 @@
+"""Which token goes to which forge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phasegate.config import Config
+from phasegate.config.settings import ForgeKind, ForgeSettings
+from phasegate.engine.project.forge import open_forge
+from phasegate.engine.project.project import Project
+from phasegate.errors import ConfigError, EnvironmentUnavailable, PhasegateError
+from support.git_project import git
+from support.plain_project import make_plain_project
+
+
+def project_at(folder: Path, url: str, settings: ForgeSettings = ForgeSettings()) -> Project:  # noqa: B008 - frozen
+    project = make_plain_project(folder, Config(forge=settings))
+    project.root.mkdir(parents=True)
+    git(project.root, "init", "-q")
+    if url:
+        git(project.root, "remote", "add", "origin", url)
+    return project
+
+
+@pytest.fixture(autouse=True)
+def no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No token of the person who runs the tests."""
+    for name in ("GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "CODEBERG_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_usual_variable_is_used_for_the_forge_it_is_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "  t1\n")
+    remote = open_forge(project_at(tmp_path, "git@github.com:o/r.git")).remote
+    assert (remote.token, remote.user) == ("t1", "x-access-token")
+
+
+def test_the_token_of_one_forge_is_never_sent_to_another_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "t1")
+    stolen = (
+        ForgeSettings(
+            kind=ForgeKind("github"), token_env="GITHUB_TOKEN", url="https://evil.example"
+        ),
+        ForgeSettings(kind=ForgeKind("gitlab"), token_env="GITHUB_TOKEN", url="https://gitlab.com"),
+    )
+    for number, settings in enumerate(stolen):
+        project = project_at(tmp_path / str(number), "https://github.com/o/r", settings)
+        with pytest.raises(ConfigError, match="GITHUB_TOKEN is not for"):
+            open_forge(project)
+    unnamed = ForgeSettings(kind=ForgeKind("gitea"), url="https://evil.example")
+    with pytest.raises(EnvironmentUnavailable, match="there is no token"):
+        open_forge(project_at(tmp_path / "unnamed", "https://github.com/o/r", unnamed))
+
+
+def test_an_own_variable_may_go_to_an_own_host_and_must_be_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ForgeSettings(kind=ForgeKind("gitea"), token_env="OUR_FORGE")
+    project = project_at(tmp_path, "https://git.our.example/o/r", settings)
+    with pytest.raises(EnvironmentUnavailable, match="OUR_FORGE is not set"):
+        open_forge(project)
+    monkeypatch.setenv("OUR_FORGE", "t2")
+    assert open_forge(project).remote.token == "t2"
+    for wrong in ("two words", "t\x07", "t\xe9"):
+        monkeypatch.setenv("OUR_FORGE", wrong)
+        with pytest.raises(EnvironmentUnavailable, match="no valid token"):
+            open_forge(project)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "there is no remote 'origin'"),
+        ("https://git.our.example/o/r", "is unknown"),
+        ("/srv/r.git", "is unknown"),
+    ],
+)
+def test_an_unknown_forge_is_refused(tmp_path: Path, url: str, message: str) -> None:
+    with pytest.raises(PhasegateError, match=message):
+        open_forge(project_at(tmp_path, url))

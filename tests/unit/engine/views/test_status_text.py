@@ -1,0 +1,215 @@
+"""The text of `status`: commands that can be copied, and nothing that a terminal would interpret."""
+
+from __future__ import annotations
+
+from phasegate.core.display.status import FeatureCard, Worker, build_phase_cards
+from phasegate.core.workflow.spending import Spending
+from phasegate.engine.views.overview import (
+    FeaturePackages,
+    FleetFeatureStatus,
+    FleetStatus,
+    Overview,
+    PackageCard,
+    PendingDecision,
+    RateLimitedAgent,
+    UnservedQueue,
+)
+from phasegate.engine.views.status_text import (
+    NO_PACKAGES,
+    render_overview,
+    render_packages,
+    render_worktrees,
+)
+from phasegate.storage.rows import JobRow
+
+KEYS = ["01-requirements", "06-implementation"]
+FLEET = FleetStatus(
+    at="2026-01-01T00:01:00+00:00",
+    bucket="s3://b",
+    server="s",
+    unknown="",
+    features=(),
+    unserved=(),
+)
+EMPTY = Overview(
+    workflow=None,
+    features=(),
+    waiting=(),
+    blockers=(),
+    others=(),
+    ended=(),
+    spent={"all": Spending()},
+    resting=(),
+)
+
+
+def feature(slug: str, standing: str = "working", stage: str = "working") -> FeatureCard:
+    return FeatureCard(
+        slug,
+        "feature",
+        standing=standing,
+        stage=stage,
+        phase=KEYS[1],
+        phases=build_phase_cards(KEYS, 1, stage, {}),
+        base="main",
+    )
+
+
+def package(id_: str = "WP01", state: str = "PLANNED", slug: str = "001-a") -> PackageCard:
+    return PackageCard(
+        feature=slug,
+        id=id_,
+        title="Do it",
+        state=state,
+        standing="planned",
+        worker=None,
+        round=1,
+        reason="",
+        remediation="",
+        since="",
+        spent=Spending(),
+    )
+
+
+def decision(slug: str, asked: str, package_id: str = "", question: str = "") -> PendingDecision:
+    return PendingDecision(
+        feature=slug,
+        package=package_id,
+        phase="",
+        asked=asked,
+        reason="why",
+        remediation="",
+        orders=(asked,),
+        question=question,
+    )
+
+
+def test_without_anything_it_says_how_to_start() -> None:
+    text = render_overview(EMPTY)
+    assert text.startswith("no workflow is active; start one: phasegate run")
+    assert NO_PACKAGES in text
+    assert "spent" not in text
+
+
+def test_a_decision_of_another_feature_has_its_command_and_the_shown_one_reports_its_own() -> None:
+    overview = EMPTY._replace(
+        workflow=feature("001-a"),
+        waiting=(
+            decision("001-a", "resolve"),
+            decision("002-b", "resolve"),
+            decision("003-c", "dispatch", "WP02"),
+            decision("001-a", "answer", "WP01", "q1"),
+        ),
+    )
+    commands = [
+        line.strip() for line in render_overview(overview).splitlines() if "--feature" in line
+    ]
+    assert commands == [
+        'then: phasegate resolve "how" --feature 002-b',
+        "then: phasegate dispatch WP02 --feature 003-c",
+        'then: phasegate answer q1 "..." --feature 001-a',
+    ]
+    assert "also waiting" not in render_overview(overview, chosen=True)
+
+
+def test_in_a_fleet_every_command_names_the_fleet() -> None:
+    overview = EMPTY._replace(
+        workflow=feature("001-a"),
+        others=(feature("002-b", "stopped"),),
+        waiting=(decision("003-c", "complete"),),
+        fleet=FLEET,
+    )
+    commands = [line for line in render_overview(overview).splitlines() if "phasegate " in line]
+    assert len(commands) == 3
+    assert [line for line in commands if "--fleet" not in line] == []
+    here = render_overview(overview._replace(fleet=None))
+    assert "--fleet" not in here
+    assert "then: phasegate complete --feature 003-c" in here
+
+
+def test_a_stopped_feature_beside_the_shown_one_can_be_continued_and_a_waiting_one_is_no_line() -> (
+    None
+):
+    overview = EMPTY._replace(
+        workflow=feature("001-a"),
+        others=(
+            feature("002-b", "stopped", "gate-failed"),
+            feature("003-c", "working"),
+            feature("004-d", "waiting", "blocked"),
+        ),
+    )
+    beside = [line for line in render_overview(overview).splitlines() if line.startswith("also")]
+    assert beside == [
+        "also stopped: 002-b, 06-implementation, gate-failed; "
+        "continue: phasegate run --feature 002-b",
+        "also running: 003-c, 06-implementation",
+    ]
+
+
+def test_the_total_is_shown_only_if_it_differs_from_the_feature() -> None:
+    one, all_ = Spending(10, 1.0), Spending(30, 2.0)
+    both = render_overview(EMPTY._replace(spent={"feature": one, "all": all_}))
+    assert "spent: 1.00 USD, 10 tokens; all features: 2.00 USD, 30 tokens" in both
+    alone = render_overview(EMPTY._replace(spent={"feature": one, "all": one}))
+    assert "all features" not in alone
+
+
+def test_no_text_of_an_agent_reaches_the_terminal_unescaped() -> None:
+    evil = "\x1b[2J"
+    card = package()._replace(
+        title=evil, reason=evil, remediation=evil, state=f"BLOCKED{evil}", tasks={"1.1": evil}
+    )
+    overview = EMPTY._replace(
+        workflow=feature("001-a"),
+        features=(FeaturePackages("001-a", {}, (card,)),),
+        waiting=(decision("002-b", "answer", question="q")._replace(reason=evil, options=(evil,)),),
+        hidden=(evil,),
+        resting=(RateLimitedAgent(evil, evil),),
+        board=evil,
+    )
+    for text in (
+        render_overview(overview),
+        render_packages([card]),
+        render_worktrees([card], ".worktrees", show_all=True),
+    ):
+        assert "\\x1b" in text
+        assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_a_job_without_an_end_runs_unless_nobody_works_on_its_package() -> None:
+    job = JobRow("001-a", "j", "WP01", "implement", 1, "codex", "2026-01-01T00:00:00Z")
+    card = package(state="DOING")._replace(jobs=(job,), standing="working")
+    card = card._replace(worker=Worker(12, "run", "today"))
+    assert "codex  running" in render_packages([card])
+    stopped = render_packages([card._replace(standing="stopped", worker=None)])
+    assert "codex  stopped" in stopped
+    assert "no running process" in stopped
+    ended = card._replace(jobs=(job._replace(outcome="done"),))
+    assert "codex  done" in render_packages([ended])
+
+
+def test_a_fleet_tells_what_it_knows_and_what_it_does_not() -> None:
+    fleet = FLEET._replace(
+        unknown="no answer",
+        features=(
+            FleetFeatureStatus(
+                "001-a", "2026-01-01T00:00:30+00:00", "w1", "2026-01-01T00:00:50+00:00"
+            ),
+            FleetFeatureStatus("002-b", "", why="lost"),
+        ),
+        unserved=(UnservedQueue("q", "noon", ("003-c",), "they are full"),),
+    )
+    lines = render_overview(EMPTY._replace(fleet=fleet)).splitlines()
+    assert lines[-5:] == [
+        "fleet: s3://b, server s",
+        "  001-a: last recorded 30 s ago; worker w1, last heartbeat 10 s ago",
+        "  002-b: record unreadable; stopped: lost",
+        "  no worker for queue q (since noon; 003-c): they are full",
+        "  workers and queues are unknown: no answer",
+    ]
+
+
+def test_a_list_of_worktrees_says_why_it_is_empty() -> None:
+    assert render_worktrees([], ".worktrees", show_all=True) == NO_PACKAGES
+    assert render_worktrees([], ".worktrees", show_all=False) == "no package is ready"
+    assert render_worktrees([package()], "w", show_all=False).endswith("  w/001-a-WP01")
