@@ -23,15 +23,11 @@ from phasegate.typed import read_json, read_value
 THREADS_QUERY = """
 query($id: ID!) { node(id: $id) { ... on PullRequest {
   isInMergeQueue
-  reviewThreads(first: 100) { nodes {
-    isResolved isOutdated comments(first: 100) { nodes { databaseId } }
-  } }
+  reviewThreads(first: 100) { nodes { isResolved isOutdated comments(first: 100) { nodes { databaseId } } } }
 } } }
 """
 READY_MUTATION = """
-mutation($id: ID!) {
-  markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { id } }
-}
+mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { pullRequest { id } } }
 """
 ENQUEUE_MUTATION = """
 mutation($id: ID!, $head: GitObjectID!) {
