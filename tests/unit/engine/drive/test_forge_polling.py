@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from phasegate.engine.drive.loop import UnitLoop
 
 from phasegate.config import Config
 from phasegate.config.settings import ForgeSettings
@@ -16,7 +17,6 @@ from phasegate.core.machine.package_events import (
 )
 from phasegate.core.machine.package_state import PackageRun
 from phasegate.engine.drive.forge_polling import ForgePoller
-from phasegate.engine.drive.loop import UnitLoop
 from phasegate.engine.jobs.step import StepContext, StepResult, UnitSteps
 from phasegate.engine.journal.entries import read_notice
 from phasegate.engine.journal.package import PackageUnit
