@@ -61,12 +61,12 @@ class Watched(ForgeApi):
     violations: list[str]
     forge: ForgeApi
 
-    def _ask(
-        self, method: str, path: str, body: object, etag: str = "", without: str = ""
+    def _request(
+        self, method: str, path: str, body: object, etag: str = "", strip_suffix: str = ""
     ) -> HttpResponse:
         if path == "/graphql":
-            return self.forge._request(method, path, body, etag, without)
-        answer = super()._request(method, path, body, etag, without)
+            return self.forge._request(method, path, body, etag, strip_suffix)
+        answer = super()._request(method, path, body, etag, strip_suffix)
         if found := answer.headers.get("sl-violations"):
             self.violations.append(f"{method} {path}: {found}")
         return answer

@@ -124,7 +124,7 @@ class ForgeApi:
     ) -> HttpResponse:
         """Send a request with a body. Statuses in `accept` are answers, not errors.
 
-        `without` is the end of the API's address that this request does without.
+        `strip_suffix` is the end of the API's address that is left out of this request.
         """
         return self._check_status(
             self._request(method, path, body, strip_suffix=strip_suffix), method, path, accept
