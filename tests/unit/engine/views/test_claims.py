@@ -40,7 +40,7 @@ def claim(job: str, package: str, round_: int, index: int, summary: str) -> NewE
 def test_only_the_last_round_of_the_package_is_reported(tmp_path: Path) -> None:
     with MemoryStore(tmp_path) as store:
         events = [
-            claim(JOBS[0], "WP01", 1, 0, "first"),
+            claim(JOBS[0], "WP01", 1, 2, "first"),
             claim(JOBS[1], "WP01", 2, 1, "second, one"),
             claim(JOBS[2], "WP01", 2, 0, "second, zero"),
             claim(JOBS[3], "WP02", 3, 0, "another package"),

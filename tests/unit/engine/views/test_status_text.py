@@ -94,6 +94,7 @@ def test_without_anything_it_says_how_to_start() -> None:
 def test_a_decision_of_another_feature_has_its_command_and_the_shown_one_reports_its_own() -> None:
     overview = EMPTY._replace(
         workflow=feature("001-a"),
+        features=(FeaturePackages("001-a", {}, (package(),)),),
         waiting=(
             decision("001-a", "resolve"),
             decision("002-b", "resolve"),

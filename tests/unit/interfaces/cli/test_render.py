@@ -38,7 +38,7 @@ def test_bytes_that_are_no_text_are_replaced_before_they_are_recorded() -> None:
 
 
 def test_no_control_character_is_printed() -> None:
-    shown = make_printable("a\x1b[2J\r\nb‮")
+    shown = make_printable("a\x1b[2J\r\nb\u202e")
     assert shown.isprintable()
     assert shown.startswith("a\\x1b[2J")
 
