@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from phasegate.prompts.templates import inject_variables as inject_variables
     from phasegate.prompts.templates import load_system_template as load_system_template
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _MODULE_OF = {
     "ContextItem": "phasegate.core.prompt.document",
