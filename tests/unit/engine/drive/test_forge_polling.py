@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from phasegate.engine.drive.loop import UnitLoop
 
 from phasegate.config import Config
 from phasegate.config.settings import ForgeSettings
@@ -17,6 +16,7 @@ from phasegate.core.machine.package_events import (
 )
 from phasegate.core.machine.package_state import PackageRun
 from phasegate.engine.drive.forge_polling import ForgePoller
+from phasegate.engine.drive.step_runner import StepRunner
 from phasegate.engine.jobs.step import StepContext, StepResult, UnitSteps
 from phasegate.engine.journal.entries import read_notice
 from phasegate.engine.journal.package import PackageUnit
@@ -63,7 +63,7 @@ def run(
     unit = PackageUnit(LOGIN_FORM, PackageLimits(), "06-implementation")
     journal = UnitJournal(record, project.clock, unit)
     steps = cast("UnitSteps[PackageRun, AnyPackageEvent]", PreparedSteps(*results))
-    loop = UnitLoop(memory_desk(project, record, MemoryTrails()), journal, steps)
+    loop = StepRunner(memory_desk(project, record, MemoryTrails()), journal, steps)
     poller = ForgePoller(project, journal, loop, once)
     progress = []
     for _ in results:

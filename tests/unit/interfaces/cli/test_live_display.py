@@ -56,6 +56,8 @@ def test_more_lines_than_the_terminal_has_are_counted(monkeypatch: pytest.Monkey
     lines = terminal.drain().split("\n")
     assert len(lines) == 23
     assert lines[-1] == "... and 8 more lines"
+    LiveLines().draw([str(number) for number in range(24)])
+    assert terminal.drain().endswith("\n21\n... and 2 more lines")
     LiveLines().draw([str(number) for number in range(23)])
     assert terminal.drain().endswith("\n22")
 
