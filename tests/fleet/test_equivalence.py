@@ -339,7 +339,7 @@ def fleet_settings(s3: S3Server, temporal: TemporalServer, prefix: str) -> dict[
     settings = {
         "STORAGE__URL": f"s3://{BUCKET}/{prefix}",
         "STORAGE__ENDPOINT": s3.endpoint,
-        "FLEET__SERVER": temporal.address,
+        "FLEET__ADDRESS": temporal.address,
     }
     if not probe_level(SandboxLevel.WORKTREE).is_supported:  # else no worker would offer an agent
         settings["SANDBOX"] = "none"

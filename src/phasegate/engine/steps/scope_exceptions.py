@@ -146,8 +146,9 @@ def _find_change(project: Project, package: WorkPackage, path: str) -> Protected
 def _package_checkouts(project: Project, package: WorkPackage) -> Iterator[Checkout]:
     name = f"{package.feature_slug}-{package.work_package_id}"
     for checkout_name, record in list_checkouts(project.repository):
-        if checkout_name.partition("-agent")[0] == name:
-            index = checkout_name.removeprefix(name).removeprefix("-agent")
+        suffix = checkout_name.removeprefix(name)
+        if checkout_name == name or (checkout_name != suffix and suffix.startswith("-agent")):
+            index = suffix.removeprefix("-agent")
             assignment = Assignment(
                 package.feature_slug, package.work_package_id, int(index) if index else None
             )

@@ -228,7 +228,8 @@ def _write_if_missing(root: str, name: str, make_text: Callable[[], str]) -> Ini
         )
 
     os.makedirs(parent, exist_ok=True)
-    if not os.path.realpath(parent).startswith(os.path.realpath(root)):
+    real_root = os.path.realpath(root)
+    if os.path.commonpath([real_root, os.path.realpath(parent)]) != real_root:
         raise ConfigError(
             f"{os.path.dirname(name)} points outside the repository", "move it, then run init again"
         )

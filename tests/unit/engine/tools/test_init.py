@@ -82,3 +82,12 @@ def test_the_project_has_the_name_of_its_manifest_without_control_characters(roo
     text = (root / PROJECT_PATH).read_text()
     assert "web[2Jshop" in text
     assert "\x1b" not in text
+
+
+def test_a_link_to_a_sibling_folder_with_the_same_prefix_is_refused(root: Path) -> None:
+    sibling = root.parent / "shop-other"
+    sibling.mkdir()
+    (root / "agentd").symlink_to(sibling)
+    with pytest.raises(ConfigError, match="points outside the repository"):
+        outcomes(root)
+    assert not list(sibling.iterdir())
