@@ -126,7 +126,7 @@ CLIENTS = {
                 "GEMINI_CLI_TRUST_WORKSPACE": "true",
                 "GEMINI_CLI_NO_RELAUNCH": "true",
             },
-            "cannot ask a person",
+            "cannot ask its user",
         ),
     )
 }
@@ -321,7 +321,7 @@ def test_a_person_who_is_asked_in_their_program_decides_and_the_feature_is_merge
                 process.kill()
         assert drives(model.questions[-1].text) == Say(MERGED)
     assert [asked.partition(" asks to ")[2].partition(" ")[0] for asked in talk.asked] == [
-        "count",
+        "mark",
         "archive",
     ]
     assert (run.root / "bye.py").exists()
