@@ -1,4 +1,4 @@
-"""The task envelope: the description of its task that an agent receives.
+"""The task envelope: the task description that an agent receives.
 
 It follows the interface specification exactly.
 """
@@ -28,7 +28,7 @@ class EnvelopeConfig(msgspec.Struct, frozen=True):
 class Envelope(msgspec.Struct, frozen=True):
     """The envelope, with fields in the order of the specification.
 
-    The last four are omitted where they do not apply.
+    The last four fields are omitted if they do not apply.
     """
 
     job_id: str
@@ -58,7 +58,7 @@ class EnvelopePackage(msgspec.Struct, frozen=True):
 
 
 class AgentShare(msgspec.Struct, frozen=True):
-    """One agent's part of a package that several work on."""
+    """One agent's share of a package that several agents work on."""
 
     agent_index: int
     agent_count: int

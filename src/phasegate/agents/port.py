@@ -28,7 +28,7 @@ MAX_COST_USD = 1e9
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
-    """The configuration of one agent, as far as its harness needs it."""
+    """The part of an agent's configuration that its harness needs."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
-    """An ended process: an exit status, or the signal that ended it, or neither if unknown."""
+    """A finished process: its exit status, the signal that killed it, or neither if unknown."""
 
     exit_status: int | None
     stdout: str
@@ -110,7 +110,7 @@ class FinishedRun(msgspec.Struct, frozen=True):
     # stopped on request, not by a time-out
     stop_requested: bool = False
     timed_out: bool = False
-    # description of the limit at which it was ended
+    # description of the limit that it exceeded
     exceeded_limit: str = ""
     duration_s: float = 0.0
     # Unix time, to which "try again in 30 s" is added

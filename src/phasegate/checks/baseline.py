@@ -1,8 +1,8 @@
-"""What failed before the work began, so that old failures can be distinguished from new ones.
+"""Record what failed before the work began, to distinguish old failures from new ones.
 
-Tests are compared by name, the findings of linters and compilers line by line. An old failure is
-not the agent's: it does not reject, and the evidence lists it. With `already_failing = "stop"`
-nobody begins on a red base.
+Tests are compared by name, linter and compiler findings line by line. An old failure is not the
+agent's fault: it is listed in the evidence, but does not reject the work. With
+`already_failing = "stop"`, no work starts on a failing base.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from phasegate.core.text.escapes import sanitize_for_terminal
 
 MAX_FINDINGS = 20_000
 _NUMBER = re.compile(r"[0-9]+")
-# Lines that only sum up: fewer findings must not look like a new one.
+# Summary lines: a lower count of findings must not look like a new finding.
 _SUMMARY = re.compile(
     r"(?:Found|✖|\[\*\]|Success|All checks|Checked|error: aborting|error: could not"
     r" compile|warning: `[^`]*` \("
@@ -31,14 +31,14 @@ _SUMMARY = re.compile(
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """What the same commands said about the tree that the work started from."""
+    """Results of the same commands on the tree that the work started from."""
 
     failing_tests: frozenset[str] = frozenset()
     tests_executed: int = 0
     test_status: int | None = None
-    # Purpose: its findings
+    # Findings by purpose
     failed: Mapping[str, tuple[str, ...]] = {}
-    # Exit status of what failed
+    # Exit statuses of the failed commands, by purpose
     statuses: Mapping[str, int | None] = {}
     without_program: frozenset[str] = frozenset()
 
@@ -69,9 +69,9 @@ def build_baseline(checks: Iterable[CheckResult]) -> Baseline:
 
 
 def extract_findings(output: str, checkout: str) -> tuple[str, ...]:
-    """Split an output into lines, as findings.
+    """Return the lines of an output as normalized findings.
 
-    The same one further down, or in another checkout, is the same.
+    Numbers and checkout paths are removed, so that a finding on another line is still the same.
     """
     lines = (_normalize_line(line, checkout) for line in sanitize_for_terminal(output).split("\n"))
     return tuple(line for line in lines if line and not _SUMMARY.match(line))[:MAX_FINDINGS]
@@ -84,9 +84,9 @@ def _normalize_line(line: str, checkout: str) -> str:
 def compare_with_baseline(
     check: CheckResult, baseline: Baseline | None, *, tolerate_old_failures: bool = False
 ) -> CheckResult:
-    """Return a check with notes on which of its failures are old.
+    """Add notes to a check that say which of its failures are old.
 
-    Where old failures are tolerated they do not reject.
+    Tolerated old failures do not reject the work.
     """
     if baseline is None:
         return check
@@ -112,8 +112,8 @@ def new_findings(check: CheckResult, baseline: Baseline) -> list[str]:
 
 
 def _is_unchanged_failure(check: CheckResult, baseline: Baseline) -> bool:
-    """Tests are compared by name, a failed setup leaves nothing to compare, and what was killed has
-    not said all.
+    """Return True if a check failed in the same way as before. Tests are compared by name instead;
+    a failed setup or a killed command has no complete output to compare.
     """
     if (
         check.name in ("setup", "test", "coverage")

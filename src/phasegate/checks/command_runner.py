@@ -27,9 +27,9 @@ _MAX_HOSTS_SHOWN = 5
 
 
 class SandboxedRunner:
-    """Runs commands one after the other.
+    """Runs commands in sequence.
 
-    They share a home folder: what the setup left there, the tests may need.
+    They share a home folder, because tests may need files that the setup left there.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class SandboxedRunner:
         limits: JobLimits = JobLimits(),  # noqa: B008 - frozen
         hosts: tuple[str, ...] = (),
     ) -> None:
-        """`folder` is for their home and temporary files.
+        """Create a runner that keeps home and temporary files in `folder`.
 
-        `wanted` None takes the strongest level that holds.
+        Without `wanted_level`, the strongest available level is used.
 
-        `readable` is what the checkout borrows from elsewhere, such as the objects of its git
-        directory. `hosts` are all that a command which may use the network can reach; without any
-        it is everything, and nothing at `offline`.
+        `readable` are paths outside the checkout that it depends on, such as the objects of its git
+        directory. `hosts` are the hosts that commands with network access may reach. If empty, they
+        may reach every host, or none at level `offline`.
         """
         self._folder = folder
         self._tag = tag

@@ -1,4 +1,4 @@
-"""The project's own commands, run on a clean checkout, and what their ends mean."""
+"""Run the project's own commands in a clean checkout, and interpret their results."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ _MISSING_PROGRAM = re.compile(
     r"(?:sh|bash|dash)(?: \d+|: line \d+|: \d+)?: (\S+): (?:command )?not found|No module named"
     r" '?([\w.]+)"
 )
-# Linters that end with a failure for warnings alone say so: eslint in its last line, pylint in the
+# Some linters also fail for warnings, and report that: eslint in its last line, pylint in the
 # bits of its status.
 _ESLINT_COMMAND = re.compile(r"\b(?:eslint|npm|npx|pnpm|yarn|bun)\b")
 _ESLINT_COUNTS = re.compile(
     r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M
 )
 _PYLINT_WARNING_BITS = 4 | 8 | 16
-# Commands run unattended: no watch mode, no hooks, no browsers, no byte code beside
-# the sources. Colours are left to them: tests of a project may depend on NO_COLOR, and we read past
-# colours. One finding a line. What Cargo and Go fetch during the setup goes into the checkout,
-# where the commands after it look and the cache keeps it.
+# Commands run unattended: no watch mode, hooks, browsers, or byte code next to the
+# sources. Colours stay enabled, since a project's tests may depend on NO_COLOR; we strip them
+# when parsing. One finding per line. Cargo and Go download into the checkout during the setup,
+# where later commands find the files and the cache keeps them.
 _TOOLS_FOLDER = ".phasegate-tools"
 _ENVIRONMENT = {
     "CI": "1",
@@ -71,7 +71,7 @@ _ENVIRONMENT = {
     "UV_PYTHON_DOWNLOADS": "never",
     "PYTHONDONTWRITEBYTECODE": "1",
     "GOFLAGS": "-modcacherw",
-    # pnpm would stop where it is not of the exact version that `packageManager` names.
+    # pnpm would stop if it is not exactly the version in `packageManager`.
     "pnpm_config_pm_on_fail": "ignore",
 }
 
@@ -94,7 +94,7 @@ class PlanRunner:
 
         Its setup may reach registries with credentials.
 
-        `logs` is a folder for the whole output of each command.
+        `logs` is a folder for the complete output of each command.
         """
         self.plan = plan
         self._run = run
@@ -125,7 +125,7 @@ class PlanRunner:
     def run_checks(self, purposes: Collection[str] = tuple(Purpose)) -> list[CheckResult]:
         """Run the commands for these purposes, setup first.
 
-        What cannot be run because of another is a failure too.
+        A command that cannot run because another one failed is a failure too.
         """
         done: dict[str, CheckResult] = {}
 
@@ -243,9 +243,9 @@ class PlanRunner:
         return self._run(command)
 
     def _find_bin_folders(self) -> tuple[Path, ...]:
-        """Folders of programs that the setup made.
+        """Return the program folders that the setup created.
 
-        One that came with the tree is an agent's, not the setup's.
+        A folder that was already in the tree may be an agent's and is ignored.
         """
         mine = [
             folder
@@ -283,9 +283,9 @@ class PlanRunner:
         return self.setup_result.check
 
     def _check_from_status(self, purpose: str, line: str, ran: CommandResult) -> CheckResult:
-        """Exit status 0 is a pass, warnings or not.
+        """Build a check from an exit status: 0 passes, even with warnings.
 
-        Anything else is a failure that says of which kind.
+        Any other status is a failure, with its kind.
         """
         if ran.exit_status == 0:
             outcome = CheckOutcome.PASSED
@@ -326,7 +326,7 @@ class PlanRunner:
     def _run_tests(self, line: str) -> CheckResult:
         """Rerun a failed test run.
 
-        One that passes then is flaky, and counts as passed with a note.
+        A run that passes this time is flaky: it counts as passed, with a note.
         """
         first = check = self._run_tests_once(line)
 
@@ -498,7 +498,7 @@ class PlanRunner:
     def _read_lowest_report(self) -> tuple[str, CoverageCounts]:
         """Return the lowest result of the coverage reports that this run wrote.
 
-        One that came with the tree proves nothing.
+        A report that was already in the tree proves nothing.
         """
         fresh = [
             path
@@ -552,9 +552,9 @@ def _make_check(
 
 
 def _classify_fault(purpose: str, ran: CommandResult) -> Fault:
-    """Fetching and building can fail for reasons that pass.
+    """Classify a failure. Only setups and builds can fail temporarily.
 
-    What tests and linters print is about the work.
+    The output of tests and linters is about the work, not about the machine.
     """
     if _is_program_missing(ran):
         return Fault.NO_PROGRAM
@@ -622,7 +622,7 @@ def _has_only_warnings(line: str, ran: CommandResult) -> bool:
         return False
     if "pylint" in line:
         return ran.exit_status & ~_PYLINT_WARNING_BITS == 0
-    # Another linter could quote such a line from the code that it complains about
+    # Another linter could quote such a line from the code that it checks
     if not _ESLINT_COMMAND.search(line):
         return False
 

@@ -1,8 +1,8 @@
-"""How much of the code a test run went through, from the report that it left.
+"""Parse coverage reports and compute how much of the code a test run covered.
 
-coverage.py JSON, istanbul's JSON summary, lcov, Cobertura XML and Go's cover profile. The
-percentage is computed from the counts in the report, not taken from it. A report that counts
-nothing, or more covered than there is, is no report.
+Supported: coverage.py JSON, istanbul's JSON summary, lcov, Cobertura XML, Go cover profiles. The
+percentage is computed from the counts in the report. A report that counts nothing, or more
+covered lines than there are, is invalid.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _CHUNK_BYTES = 1 << 16
 
 
 class InvalidCoverageReport(ValueError):
-    """Not a report that we can read or believe; the message says why."""
+    """The report cannot be parsed or is implausible; the message says why."""
 
 
 class CoverageCounts(NamedTuple):
-    """Lines (and branches, where the report has them in its own total) and how many of them were
+    """The number of lines (and branches, if the report includes them) and how many of them were
     run.
     """
 
     covered: int
     total: int
-    # As the report names them
+    # Paths as they appear in the report
     files: frozenset[str] = frozenset()
 
     @property
@@ -42,7 +42,7 @@ class CoverageCounts(NamedTuple):
 
 
 def read_coverage(path: Path) -> CoverageCounts:
-    """Parse a coverage report, or raise BadReport. The format is detected from the text, not the
+    """Parse a coverage report. The format is detected from the content, not the
     name.
     """
     data = _read_report(path)
@@ -65,7 +65,7 @@ def _read_report(path: Path) -> bytes:
             raise InvalidCoverageReport(f"it is larger than {MAX_REPORT_BYTES} bytes")
         return path.read_bytes()
     except OSError as error:
-        # The run may have left it in any state
+        # The run may have left the file in any state
         raise InvalidCoverageReport(f"it cannot be read: {error.strerror}") from None
 
 
@@ -138,7 +138,7 @@ def _parse_json(data: bytes) -> CoverageCounts:
 
 
 def _parse_lcov(data: bytes) -> CoverageCounts:
-    """`DA:line,hits` records. The sums that stand beside them (LF, LH) are not asked."""
+    """Count the `DA:line,hits` records; the totals (LF, LH) in the report are ignored."""
     hits = re.findall(rb"^DA:[0-9]{1,9},([0-9]{1,15})", data, re.M)
     if not hits or b"end_of_record" not in data:
         raise InvalidCoverageReport("it has no lcov records")
@@ -150,9 +150,9 @@ def _parse_lcov(data: bytes) -> CoverageCounts:
 
 
 def _parse_go_profile(data: bytes) -> CoverageCounts:
-    """`file:from,to statements count` lines.
+    """Count the statements in `file:from,to statements count` lines.
 
-    A block may come several times, once a package that ran it.
+    A block may appear several times, once per package that ran it.
     """
     statements: dict[bytes, int] = {}
     covered: set[bytes] = set()
@@ -197,7 +197,7 @@ class _CoberturaCounter:
 def _parse_cobertura(data: bytes) -> CoverageCounts:
     """Cobertura XML.
 
-    Several tools write its DOCTYPE, which is let be; what declares an entity is refused.
+    The DOCTYPE that several tools write is accepted; entity declarations are refused.
     """
     lines = _CoberturaCounter()
     parser = expat.ParserCreate()

@@ -1,6 +1,6 @@
-"""Whether a file that was promised is really there.
+"""Check that a promised file was delivered.
 
-A plain file, reached without links, with something in it.
+It must be a regular, non-empty file whose path contains no link.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SAMPLE_BYTES = 4_096
 def find_deliverable_problem(checkout: Path, path: str) -> str | None:
     """Return why this is not a delivered file, or None if it is one.
 
-    The path is taken as it is: no link is followed.
+    No link is followed.
     """
     parts = path.split("/")
 
@@ -60,7 +60,7 @@ def _read_mode(path: Path) -> int:
 
 
 def _is_blank(path: Path) -> bool:
-    """Blanks and line ends alone are nothing, as far as a look at the beginning tells."""
+    """Return True if the beginning of the file contains only whitespace."""
     try:
         with path.open("rb") as file:
             return not file.read(_SAMPLE_BYTES).strip()

@@ -1,6 +1,6 @@
-"""Evidence: what we found out ourselves about some work, check by check.
+"""Evidence that Phasegate gathered itself about some work, check by check.
 
-What is not in it did not happen.
+Anything that is not in it counts as not done.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import msgspec
 from phasegate.checks.test_output import TestRun
 from phasegate.core.machine.retry import Fault
 
-# As a shell ends
+# Exit status of a shell if the command does not exist
 _EXIT_NOT_FOUND = 127
 
 
 class CheckOutcome(StrEnum):
-    """There is no fourth: what could not be found out has failed."""
+    """The outcome of a check. If it cannot be determined, the check has failed."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -26,7 +26,7 @@ class CheckOutcome(StrEnum):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One question about the work and its answer. A failure always says what to do."""
+    """The result of one check of the work. A failure always has a remedy."""
 
     name: str
     outcome: CheckOutcome
@@ -36,24 +36,24 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     argv: tuple[str, ...] = ()
     exit_status: int | None = None
     duration_s: float | None = None
-    # Of its command, in seconds since 1970
+    # When the command ended, in seconds since 1970
     ended_at_s: float = 0.0
-    # Of the output: neutralised and cut
+    # Excerpt of the output, sanitized and truncated
     excerpt: str = ""
     tests: TestRun | None = None
     coverage_percent: float | None = None
-    # Of a command that failed and runs no tests: its lines, to be compared
+    # Output lines of a failed command that runs no tests, for comparison with the baseline
     findings: tuple[str, ...] = ()
-    # The file with the whole output
+    # The file with the complete output
     log: str = ""
-    # Of a failure, or of one that went away when it was tried again
+    # Kind of the failure, also of one that disappeared on a retry
     fault: Fault | None = None
 
     @property
     def is_system_program_missing(self) -> bool:
-        """Whether a program was not found by its bare name.
+        """Whether a program that was named without a path is not installed.
 
-        One with a path may be the work's to bring; this is not.
+        A program with a path may be part of the work; this one is not.
         """
         return (
             self.exit_status == _EXIT_NOT_FOUND
@@ -67,13 +67,13 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """All checks, in the order in which they were made."""
+    """All checks, in the order in which they were run."""
 
     checks: tuple[CheckResult, ...]
 
     @property
     def has_passed(self) -> bool:
-        """Whether something was shown and nothing failed."""
+        """Whether at least one check passed and none failed."""
         outcomes = {check.outcome for check in self.checks}
         return CheckOutcome.PASSED in outcomes and CheckOutcome.FAILED not in outcomes
 
@@ -83,7 +83,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
     @property
     def coverage_percent(self) -> float | None:
-        """What was measured, whether it suffices or not."""
+        """The measured coverage, even if it is too low."""
         return next(
             (check.coverage_percent for check in self.checks if check.coverage_percent is not None),
             None,

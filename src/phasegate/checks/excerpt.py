@@ -1,4 +1,4 @@
-"""Foreign text made safe to show: cut, and with nothing in it that a terminal would obey."""
+"""Make untrusted text safe to display: truncated, and without terminal control sequences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from phasegate.core.text.escapes import sanitize_for_terminal
 HEAD_LINES = 20
 TAIL_LINES = 60
 MAX_LINE_CHARS = 300
-# Characters at each end: no more of a flood is looked at
+# Characters at each end; the middle of a longer text is not scanned
 _MAX_SCANNED_CHARS = 100_000
 MAX_NAMES = 20
 
@@ -28,7 +28,7 @@ def make_excerpt(text: str) -> str:
 
 
 def to_one_line(text: str, max_chars: int = 200) -> str:
-    """Return untrusted text for use inside a sentence: one line, truncated."""
+    """Convert untrusted text to a single, truncated line for use inside a sentence."""
     line = (
         sanitize_for_terminal(text[: 4 * max_chars]).replace("\n", " ").replace("\t", " ").strip()
     )
@@ -38,7 +38,7 @@ def to_one_line(text: str, max_chars: int = 200) -> str:
 
 
 def format_names(names: list[str] | tuple[str, ...]) -> str:
-    """Foreign names in a sentence: the first of them, and how many more."""
+    """Join untrusted names for use in a sentence: the first ones, and the number of the others."""
     shown = ", ".join(to_one_line(name) for name in names[:MAX_NAMES])
     more = len(names) - MAX_NAMES
     if more > 0:

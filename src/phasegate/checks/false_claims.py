@@ -1,4 +1,4 @@
-"""What an agent says it did, held against git, the disk and the checks.
+"""Compare an agent's claims with git, the files on disk and the checks.
 
 Differences are recorded.
 """
@@ -20,7 +20,7 @@ from phasegate.core.answer.json_result import AgentResponse, ReportedArtifacts, 
 from phasegate.core.plan.commits import Commit
 
 MAX_CLAIMS = 200
-# Points
+# In percentage points
 COVERAGE_TOLERANCE_POINTS = 0.5
 DURATION_TOLERANCE_S = 60.0
 DURATION_TOLERANCE_RATIO = 0.25
@@ -29,7 +29,7 @@ _PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%?\s*")
 
 
 class ObservedFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What we know ourselves.
+    """Facts that Phasegate observed itself.
 
     `commits` are those in the agent's own repository that descend from the base.
     """
@@ -43,7 +43,7 @@ class ObservedFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FalseClaim(NamedTuple):
-    """A claim and what is the case."""
+    """A claim, and the observed fact that contradicts it."""
 
     claim: str
     truth: str
@@ -52,7 +52,7 @@ class FalseClaim(NamedTuple):
 def find_false_claims(response: AgentResponse, facts: ObservedFacts) -> list[FalseClaim]:
     """Return every difference between what an agent claimed and what is true.
 
-    The facts decide, the claim is only recorded.
+    Decisions use the facts; claims are only recorded.
     """
     artifacts = response.artifacts or ReportedArtifacts()
     found = [
@@ -76,9 +76,9 @@ def _find_false_commits(
 
 
 def _describe_commit_mismatch(commit: ReportedCommit, real: Sequence[Commit]) -> str:
-    """Return what is wrong with a claimed commit; nothing if git has it.
+    """Return what is wrong with a claimed commit; empty if git has it.
 
-    A shortened id will do, as long as it means one.
+    An abbreviated id is accepted if it is unambiguous.
     """
     written = _SHA.fullmatch(commit.sha.lower())
     if written is None:

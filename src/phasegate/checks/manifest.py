@@ -1,7 +1,7 @@
-"""The manifest: all that must hold before work counts as done, found out by us on a clean checkout.
+"""The manifest: the checks that work must pass on a clean checkout before it counts as done.
 
-An agent's word is not asked. What is unknown, unverified or empty is a failure, and each failure
-says what to do.
+Claims of agents are ignored. Anything unknown, unverified or empty is a failure, and each failure
+has a remedy.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _PROOF_CHECKS = frozenset(("deliverables", Purpose.BUILD, Purpose.TEST, Purpose.
 
 
 class HarvestedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back, as the workspace knows it from git and the disk."""
+    """The work that was harvested, as found in git and on disk."""
 
     package: str
-    # A clean checkout of the harvested tree, made by us and for us to spoil
+    # A clean checkout of the harvested tree, which the checks may modify
     checkout: Path
     deliverables: tuple[str, ...]
     # Paths that differ from the base
     changed_paths: tuple[str, ...]
-    # From the base on
+    # Commits since the base
     commits: tuple[Commit, ...]
-    # What each of them brought in
+    # Content that the commits added
     added_content: Iterable[AddedContent]
-    # The files of the harvested tree, each with git's id of its content
+    # Blob ids of the files in the harvested tree, by path
     blobs: Mapping[str, str]
     # Changes that are in no commit
     uncommitted: tuple[str, ...] = ()
 
 
 class RootPlan(NamedTuple):
-    """What is asked of one root of the tree."""
+    """The checks that one root of the tree must pass."""
 
     plan: CommandPlan
     baseline: Baseline | None = None
@@ -69,9 +69,9 @@ def gather_evidence(
     *,
     other_roots: Sequence[RootPlan] = (),
 ) -> Evidence:
-    """Check everything, whatever fails first, so that one round can fix everything.
+    """Run all checks even if some fail, so that one round can fix everything.
 
-    `beside` is asked of further roots.
+    `other_roots` are the further roots to check.
     """
     asks = (RootPlan(plan, baseline, cache_slot), *other_roots)
     benches = [
@@ -184,9 +184,9 @@ def _check_secrets(added: Iterable[AddedContent]) -> CheckResult:
 def _check_tree_untouched(
     runners: Sequence[PlanRunner], before: TreeSnapshot, work: HarvestedWork
 ) -> CheckResult:
-    """Commands that rewrite the tree prove something about another tree.
+    """Check that the commands did not modify the tree: they would have tested another one.
 
-    A lock file may be brought up to date.
+    Lock files may be updated.
     """
     changed = find_changed_files(work.checkout, before, work.blobs)
     named = {name for bench in runners for name in bench.plan.lock_files}

@@ -1,4 +1,4 @@
-"""What is to be checked: commands by purpose, and limits.
+"""The plan of the checks: commands by purpose, and limits.
 
 The engine fills it from profile, config and package.
 """
@@ -23,7 +23,7 @@ COVERAGE_REPORT_PATHS = (
 
 
 class Purpose(StrEnum):
-    """What a command is for, in the order in which they are run."""
+    """The purpose of a command, in execution order."""
 
     SETUP = "setup"
     BUILD = "build"
@@ -34,7 +34,7 @@ class Purpose(StrEnum):
 
 
 class RegistryAccessLevel(StrEnum):
-    """How far a command may reach package registries on behalf of the user."""
+    """The access to package registries that a command gets."""
 
     NONE = "none"
     ANONYMOUS = "without credentials"
@@ -42,33 +42,33 @@ class RegistryAccessLevel(StrEnum):
 
 
 class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A purpose without a command is not asked for.
+    """The commands to run, with their limits. A purpose without a command is not checked.
 
-    An empty command was left out by the user on purpose.
+    An empty command was disabled by the user.
     """
 
-    # The folder of the checkout in which they are run
+    # The folder of the checkout in which the commands run
     root: str = ""
     commands: Mapping[str, str] = {}
-    # By purpose: what in the project speaks for the command
+    # Why each command was chosen, by purpose
     reasons: Mapping[str, str] = {}
-    # In order; empty: the command for `setup`
+    # Setup candidates in order; if empty, the command for `setup` is used
     setups: tuple[SetupCandidate, ...] = ()
-    # In the tree's test files; None: not counted
+    # Number of test functions in the tree; None if they were not counted
     test_functions: int | None = None
     coverage_min: float | None = None
-    # Files that a coverage report should count; one that it does not is noted
+    # Files that a coverage report should include; missing ones are noted
     code: tuple[str, ...] = ()
     min_tests: int = 1
-    # Of each command
+    # Timeout of each command
     timeout_s: float = 1_800.0
-    # A test run that fails is tried again this often: it may be flaky
+    # How often a failed test run is repeated: it may be flaky
     test_reruns: int = 1
-    # What failed before the work began does not reject it
+    # Failures that existed before the work began do not reject it
     tolerates_old_failures: bool = True
     lock_files: tuple[str, ...] = tuple(sorted(LOCK_FILES))
     coverage_reports: tuple[str, ...] = COVERAGE_REPORT_PATHS
-    # Where a setup puts programs; the last is for those that it got aside.
+    # Folders for programs that a setup installs; the last one is for extra tools.
     bin_folders: tuple[str, ...] = (".venv/bin", "node_modules/.bin", ".phasegate-tools/bin")
 
 
@@ -82,22 +82,22 @@ class Command(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str]
-    # Goes before the rest of PATH
+    # Prepended to PATH
     path_prefix: tuple[Path, ...]
     network: bool
     timeout_s: float
     access: RegistryAccessLevel = RegistryAccessLevel.NONE
-    # Where the whole output goes
+    # File for the complete output
     log: Path | None = None
     purpose: str = ""
-    # The whole checkout, where `cwd` is a folder of it
+    # The whole checkout, if `cwd` is a folder in it
     whole_checkout: Path | None = None
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """How it ended.
+    """How a command ended.
 
-    Of long output the beginning and the end are enough; `cut` says that there was more.
+    Long output is reduced to its beginning and end, and `is_truncated` is set.
     """
 
     # None: a signal, the time limit, or unknown
@@ -107,7 +107,7 @@ class CommandResult(msgspec.Struct, frozen=True):
     duration_s: float
     timed_out: bool = False
     is_truncated: bool = False
-    # The limit at which it was ended, in words
+    # Description of the limit that it exceeded
     exceeded_limit: str = ""
     # Seconds since 1970
     ended_at_s: float = 0.0

@@ -1,8 +1,8 @@
-"""How the user reaches package registries: variables and files that setups are given.
+"""Find the user's package registry settings: variables and files that setups may use.
 
-A setup of a tree that no agent wrote gets all of it. One of an agent's tree gets it without
+A setup of a tree that no agent wrote gets all of them. A setup of an agent's tree gets them without
 credentials. Every other command gets nothing: it has no network, and an agent's code could read
-what it was given.
+the settings.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _NAME_PREFIXES = (
         "NUGET_",
     ),
 )
-# Of the variables with these prefixes, those that say where packages come from; the rest is
+# Selects the variables that say where packages come from; the others only control
 # behaviour.
 _RELEVANT_NAME = re.compile(
     r"INDEX|REGISTR|REPOSITOR|PROXY|CERT|(?:^|_)CA(?:_|$)|CAFILE|SSL|TLS|TRUSTED|INSECURE|FIND_LINKS|TIMEOUT|RETRIES"
@@ -121,7 +121,7 @@ def get_user_access(environ: Mapping[str, str]) -> RegistryAccess:
 def get_anonymous_access(environ: Mapping[str, str]) -> RegistryAccess:
     """Return the registry settings without credentials.
 
-    No tokens and passwords, no names in addresses, no settings files.
+    Tokens, passwords, user names in URLs and settings files are left out.
     """
     files = _find_settings_files(environ)
     known = {
@@ -155,7 +155,7 @@ def _is_registry_variable(name: str) -> bool:
 def _find_settings_files(environ: Mapping[str, str]) -> dict[str, Path]:
     """Return the user's settings files, by the variable that points a tool to each.
 
-    A job has another home folder.
+    The variables are needed because a job has its own home folder.
     """
     home = Path(environ.get("HOME", "/nonexistent"))
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
@@ -190,9 +190,9 @@ def _read_text(path: Path) -> str:
 
 
 def _find_existing_paths(values: Iterable[str]) -> Iterator[Path]:
-    """Absolute paths and file addresses in settings, as far as they are there.
+    """Yield the absolute paths and file URLs in settings that exist.
 
-    The root would show everything.
+    The root folder is skipped: it would expose everything.
     """
     seen = set()
 

@@ -1,4 +1,4 @@
-"""Secrets in what was added: a short list of forms that hardly anything else has."""
+"""Find secrets in added content, by a short list of distinctive formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_SECRETS = 50
 
 
 class AddedContent(NamedTuple):
-    """Bytes that a commit brought in: whole new files, or the new lines of changed ones."""
+    """Content that a commit added: new files, or the new lines of changed files."""
 
     path: str
     text: bytes
@@ -19,7 +19,7 @@ class AddedContent(NamedTuple):
 
 
 class SecretFinding(NamedTuple):
-    """Where something that looks like a secret stands. The secret itself is not repeated."""
+    """The location of a probable secret; the secret itself is not stored."""
 
     path: str
     line: int
@@ -32,7 +32,7 @@ class SecretFinding(NamedTuple):
         return f"{self.kind} in {where}" + (f" (commit {self.commit[:10]})" if self.commit else "")
 
 
-# (kind, a plain text that must be there, the exact form). Looking for the plain text first is what
+# (kind, literal text that must occur, exact pattern). Searching for the literal text first is what
 # makes it fast.
 _SECRET_PATTERNS: tuple[tuple[str, bytes, re.Pattern[bytes]], ...] = (
     (
@@ -87,9 +87,9 @@ _SECRET_PATTERNS: tuple[tuple[str, bytes, re.Pattern[bytes]], ...] = (
 
 
 def keep_added_lines(base: bytes | None, new: bytes) -> bytes:
-    """Return the lines of `new` that are nowhere in `base`.
+    """Return the lines of `new` that do not occur in `base`.
 
-    The others are emptied in place, so that line numbers stay true.
+    Other lines are blanked, so that line numbers stay correct.
     """
     if base is None:
         return new
@@ -99,7 +99,7 @@ def keep_added_lines(base: bytes | None, new: bytes) -> bytes:
 
 
 def find_secrets(added: Iterable[AddedContent]) -> list[SecretFinding]:
-    """Everything that looks like a secret, with those that a comment on the same line allows marked
+    """Return every probable secret; those that a comment on the same line allows are marked
     as such.
     """
     found: dict[SecretFinding, None] = {}
@@ -111,7 +111,7 @@ def find_secrets(added: Iterable[AddedContent]) -> list[SecretFinding]:
                     (_make_finding(one, kind, match), None) for match in form.finditer(one.text)
                 )
 
-        # Allowed ones must not hide others
+        # Allowed ones do not count towards the limit
         if sum(not secret.is_allowed for secret in found) >= MAX_SECRETS:
             break
 

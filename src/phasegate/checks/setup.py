@@ -1,6 +1,6 @@
-"""The setup of a checkout.
+"""Set up a checkout.
 
-The kept result where there is one, else the first candidate after which tests are found.
+The cached result is used if there is one, else the first candidate after which tests are found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from phasegate.checks.snapshot import TreeSnapshot
 from phasegate.core.detection.model import SetupCandidate
 from phasegate.core.machine.retry import Fault
 
-# Of the test functions; parametrised tests make more of one function, never fewer
+# Minimum ratio of collected tests to test functions; parametrised tests only increase it
 MIN_COLLECTED_RATIO = 0.5
 _COLLECTED_SUMMARY = re.compile(
     r"^(?:=+ )?(?:(\d+)(?:/\d+)? tests? collected|(no) tests collected)(?:[^,\n]*)?(?:, (\d+)"
@@ -32,15 +32,15 @@ _PYTEST_COMMAND = re.compile(r"\bpytest\b")
 
 
 class CollectedTests(NamedTuple):
-    """What a runner found without running it."""
+    """The result of a test collection, without running the tests."""
 
     tests: int
     errors: int
 
     def is_sufficient_for(self, test_functions: int | None) -> bool:
-        """Return True if the setup succeeded.
+        """Return True if these tests show that the setup succeeded.
 
-        Something was collected, all of it, and not far less than there is.
+        There must be no collection errors, and not far fewer tests than test functions.
         """
         if not self.tests:
             return test_functions == 0 and not self.errors
@@ -62,7 +62,7 @@ def build_collect_command(test_command: str) -> str:
 
 
 def parse_collected_tests(ran: CommandResult) -> CollectedTests | None:
-    """Parse the output of a test collection; None if it says nothing, which proves nothing."""
+    """Parse the output of a test collection; None if it contains no result."""
     found = [*_COLLECTED_SUMMARY.finditer(f"{ran.stdout}\n{ran.stderr}")]
 
     if not found:
@@ -79,12 +79,12 @@ def parse_collected_tests(ran: CommandResult) -> CollectedTests | None:
 
 
 MAX_CANDIDATES = 12
-# What a setup says of something that it does without
+# Printed by a setup for a package that it continues without
 NOT_INSTALLED_PREFIX = "not installed: "
 
 
 class SetupCacheSlot(NamedTuple):
-    """The cache, and the name under which the result of this checkout's base lies there."""
+    """The cache, and the key of the result for this checkout's base."""
 
     cache: SetupCache
     key: str
@@ -93,7 +93,7 @@ class SetupCacheSlot(NamedTuple):
 
 
 class SetupResult(NamedTuple):
-    """What came of it. `found` says how many tests the runner collects, where it was asked."""
+    """The result of a setup. `collected` is None if no tests were collected with it."""
 
     check: CheckResult
     candidate: SetupCandidate
@@ -113,20 +113,20 @@ class _SetupAttempt(NamedTuple):
 
 
 class SetupContext(NamedTuple):
-    """What a setup works on."""
+    """The inputs of a setup."""
 
     plan: CommandPlan
     checkout: Path
     initial_files: TreeSnapshot
-    # Purpose, command line
+    # Arguments: purpose and command line
     run: Callable[[str, str], CommandResult]
     check_from_status: Callable[[str, str, CommandResult], CheckResult]
 
 
 def run_setup(context: SetupContext, cache_slot: SetupCacheSlot | None) -> SetupResult:
-    """Set a checkout up.
+    """Set up a checkout: try the candidates in order.
 
-    What fails, and what leaves no test to be found, is followed by the next candidate.
+    If a candidate fails, or too few tests are found after it, the next one is tried.
     """
     candidates = context.plan.setups or (
         SetupCandidate(context.plan.commands.get(Purpose.SETUP, "")),
@@ -211,7 +211,7 @@ def _collect_tests(context: SetupContext, candidate: SetupCandidate) -> Collecte
         candidate.test_command or context.plan.commands.get(Purpose.TEST, "")
     )
     if not line or not context.plan.test_functions:
-        # Nothing to be found, or nobody to ask
+        # There are no tests, or no command that can collect them
         return None
 
     ran = context.run("collect", line)
@@ -225,7 +225,7 @@ def _is_acceptable(attempt: _SetupAttempt, plan: CommandPlan) -> bool:
 
 
 def _is_hopeless(attempt: _SetupAttempt) -> bool:
-    """Without a network the next candidate would fail as well."""
+    """Return True if the next candidate would fail too: the network is unavailable."""
     return attempt.check.outcome is CheckOutcome.FAILED and attempt.check.fault in (
         Fault.NETWORK,
         Fault.RATE_LIMIT,
@@ -233,9 +233,9 @@ def _is_hopeless(attempt: _SetupAttempt) -> bool:
 
 
 def _choose_best(context: SetupContext, attempts: list[_SetupAttempt]) -> _SetupAttempt:
-    """Return the last attempt if it succeeded, else the best one.
+    """Return the best attempt: the one that finds most tests.
 
-    Else the one that finds most tests, set up once more if others came after it.
+    It is set up again if other attempts came after it.
     """
     best = max(attempts, key=lambda one: one.rank)
     others = [one for one in attempts if one is not best]

@@ -1,9 +1,9 @@
-"""What a setup made of a tree that no agent wrote, kept for every checkout that derives from this
+"""Cache the setup results of trees that no agent wrote, for every checkout derived from such a
 tree.
 
-A setup runs code of its tree and could leave anything behind for those who come after: so an
-agent's tree never fills the cache. The key names the whole tree, the candidates and the machine. A
-virtual environment holds the path of its checkout: an entry remembers which files do, and they are
+A setup runs code from its tree, and its result could contain anything. Therefore an
+agent's tree never fills the cache. The key covers the whole tree, the candidates and the machine. A
+virtual environment contains the path of its checkout: an entry lists these files, and they are
 rewritten for the checkout that it is copied into.
 """
 
@@ -48,14 +48,14 @@ _ROOT_SCRIPTS = (
 
 
 class CachedSetup(msgspec.Struct, frozen=True):
-    """What is known about a kept result."""
+    """Metadata of a cached result."""
 
     # The setup that was chosen
     run: str
     summary: str
-    # Where it was made
+    # The checkout in which it was created
     checkout: str
-    # Files that hold that path
+    # Files that contain that path
     rewritten: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     duration_s: float = 0.0
@@ -93,7 +93,7 @@ def is_setup_input(path: str, plan: CommandPlan) -> bool:
 
 
 class SetupCache:
-    """A folder of results. An entry appears whole or not at all."""
+    """A folder of setup results. Entries are created atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -107,7 +107,7 @@ class SetupCache:
     def restore(self, key: str, checkout: Path) -> CachedSetup | None:
         """Copy a result into a checkout.
 
-        None if there is none, or if something stands in its way.
+        Return None if there is none, or if one of its paths already exists.
         """
         laid = self.copy_into(key, checkout, checkout)
         if laid:
@@ -117,12 +117,12 @@ class SetupCache:
     def copy_into(
         self, key: str, checkout: Path, final_checkout: Path
     ) -> tuple[CachedSetup, tuple[str, ...]] | None:
-        """Copy a result into a checkout that will be moved to `home`.
+        """Copy a result into a checkout that will be moved to `final_checkout`.
 
-        Also the highest paths that were made.
+        Return the result's metadata and the topmost paths that were created.
 
-        A copy, so that nothing done to it comes back. What the tree brought may be a link to
-        anywhere, so only what is not there yet is made.
+        It is a copy, so that changes do not affect the cache. Files of the tree may be links to
+        anywhere, so only paths that do not exist yet are created.
         """
         about = self.find_entry(key)
         kept = self._folder / key / _FILES_FOLDER
@@ -139,14 +139,14 @@ class SetupCache:
         for path in about.rewritten:
             _replace_path_in_file(checkout / path, about.checkout, str(final_checkout))
 
-        # Used now: the entries that were not go first
+        # Mark the entry as recently used: the oldest entries are evicted first
         os.utime(self._folder / key)
         return about, tuple(str(target.relative_to(checkout)) for _, target in pairs)
 
     def store_entry(
         self, key: str, checkout: Path, initial_files: TreeSnapshot, about: CachedSetup
     ) -> None:
-        """Copy what a setup added to a checkout."""
+        """Store the files that a setup added to a checkout."""
         draft = self._folder / f".{uuid4().hex}"
         (draft / _FILES_FOLDER).mkdir(parents=True)
 
@@ -160,7 +160,7 @@ class SetupCache:
             (draft / _METADATA_FILE).write_bytes(msgspec.json.encode(whole))
             draft.rename(self._folder / key)
         except OSError:
-            # No room, or another run was faster: the cache is a help, not a need
+            # The disk is full, or another run was faster: the cache is optional
             shutil.rmtree(draft, ignore_errors=True)
 
         self._evict_oldest()
@@ -176,7 +176,7 @@ def find_programs(
 ) -> tuple[str, ...]:
     """Return the programs that a setup created, in the order of their folders.
 
-    `web/node_modules` has some too.
+    Nested folders such as `web/node_modules` are included.
     """
     found: dict[str, str] = {}
 
@@ -194,7 +194,7 @@ def find_programs(
 def _find_files_containing(folder: Path, path: str) -> Iterator[str]:
     """Return the text files below a folder that contain a path.
 
-    Byte code is left: it only names its source there.
+    Byte code is skipped: the path in it is only informational.
     """
     wanted = os.fsencode(path)
 
@@ -229,7 +229,7 @@ def find_topmost_added(before: TreeSnapshot, after: Iterable[str]) -> list[str]:
 
 
 def remove_added_files(checkout: Path, before: TreeSnapshot) -> None:
-    """Take away what a setup added, before another one is tried."""
+    """Remove the files that a setup added, before another one is tried."""
     for path in find_topmost_added(before, take_snapshot(checkout)):
         if _is_folder(checkout / path):
             shutil.rmtree(checkout / path, ignore_errors=True)
@@ -247,9 +247,9 @@ def _find_topmost_new(path: str, known: set[str]) -> str:
 
 
 def _plan_copies(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield what to copy from `source` to where.
+    """Yield pairs of source and target paths to copy.
 
-    Common folders are descended into, links are not.
+    Folders that exist on both sides are merged; links are not followed.
     """
     for child in source.iterdir():
         there = target / child.name

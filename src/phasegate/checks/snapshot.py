@@ -1,4 +1,4 @@
-"""What is in a checkout before commands run in it, and what they did to it."""
+"""Record the state of a checkout before commands run in it, and detect what they changed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SHA1_DIGITS = 40
 
 
 class FileStamp(NamedTuple):
-    """What changes when a file is touched.
+    """The properties of a file that change when it is written to.
 
-    A program can set the rest back, but not the time of the last change.
+    A program can restore all of them except the change time (ctime).
     """
 
     mode: int
@@ -30,10 +30,10 @@ TreeSnapshot = Mapping[str, FileStamp]
 
 
 def take_snapshot(checkout: Path) -> TreeSnapshot:
-    """Yield every file and link in the checkout, except git's own folder.
+    """Return a stamp for every file and link in the checkout, except those in `.git`.
 
-    Where times do not tell what was written, none is noted: then every file counts as touched, and
-    contents decide.
+    If file times are not reliable, they are not recorded: every file counts as touched, and
+    its content is compared.
     """
     marks = {
         path: _make_stamp(entry.stat(follow_symlinks=False))
@@ -78,11 +78,11 @@ def read_stamp(path: Path | str) -> FileStamp | None:
 def find_changed_files(checkout: Path, before: TreeSnapshot, blobs: Mapping[str, str]) -> list[str]:
     """Return the tracked files that have changed.
 
-    `blobs` are git's ids of their contents, by path.
+    `blobs` are their blob ids, by path.
 
-    A file that was touched, but still has the content that git knows, has not changed.
+    A file that was touched but still has the same content is unchanged.
     """
-    # Joining Paths would cost more than asking the system
+    # Joining Path objects would take longer than the system calls
     root = str(checkout)
     found = (
         (path, before.get(path), read_stamp(f"{root}/{path}"), blob) for path, blob in blobs.items()
@@ -99,7 +99,7 @@ def find_changed_files(checkout: Path, before: TreeSnapshot, blobs: Mapping[str,
 def _has_same_content(
     path: Path, before: FileStamp | None, now: FileStamp | None, blob: str
 ) -> bool:
-    """Mode and size are asked first: what has become a pipe or endless must not be read."""
+    """Compare mode and size first: a file may have become a pipe or very large."""
     if before is None or now is None or (now.mode, now.size) != (before.mode, before.size):
         return False
 

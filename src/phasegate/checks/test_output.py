@@ -16,14 +16,14 @@ from phasegate.typed import read_json
 
 MAX_FAILING_NAMES = 2_000
 MAX_LINE_CHARS = 2_000
-# Characters at each end
+# Characters scanned at each end of the output
 MAX_SCANNED_CHARS = 1_000_000
 
 
 class TestRun(msgspec.Struct, frozen=True):
-    """What was carried out. `failing` are names in the runner's words, as many as it gave."""
+    """The result of a test run. `failing` has the test names that the runner reported."""
 
-    # Not a test, whatever pytest thinks of its name
+    # Prevents pytest from collecting this class
     __test__ = False
 
     runner: str
@@ -37,11 +37,11 @@ class TestRun(msgspec.Struct, frozen=True):
 
 
 def parse_test_output(output: str) -> TestRun | None:
-    """Add up what the test runners in this output reported.
+    """Sum up the results of all test runners in this output.
 
-    None if none that we know spoke: that is no proof of a run.
+    Return None if no known runner is recognized: then nothing proves that tests ran.
     """
-    # A flood: summaries stand at the end
+    # Very long output: summaries are at the end
     if len(output) > 2 * MAX_SCANNED_CHARS:
         output = f"{output[:MAX_SCANNED_CHARS]}\n{output[-MAX_SCANNED_CHARS:]}"
 
@@ -90,7 +90,7 @@ def _count_by_word(lines: Iterable[str], pattern: str) -> Counter[str]:
 
 
 def _count_words(text: str) -> Counter[str]:
-    """`2 failed, 1 passed` as numbers by word."""
+    """Parse a text such as `2 failed, 1 passed` into counts by word."""
     counts: Counter[str] = Counter()
     for number, word in re.findall(r"\b([0-9]{1,8}) ([a-z]+)", text):
         counts[word] += int(number)
@@ -108,7 +108,7 @@ def _make_numbered_parser(
 ) -> OutputParser:
     """Parse the output of a runner whose summary states numbers.
 
-    Groups `passed`, `failed`, `errors`, `skipped`, or `total` for the rest.
+    The pattern has the groups `passed`, `failed`, `errors`, `skipped` or `total`.
     """
 
     def read(lines: list[str]) -> TestRun | None:
@@ -138,7 +138,7 @@ def _make_numbered_parser(
 def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> OutputParser:
     """Parse the output of a runner whose summary is `2 failed, 1 passed`.
 
-    A file that cannot be loaded has no tests that could fail.
+    A file that cannot be loaded counts as a failure, since it reports no failed tests.
     """
 
     def read(lines: list[str]) -> TestRun | None:
@@ -176,7 +176,7 @@ def _parse_unittest(lines: list[str]) -> TestRun | None:
 
     behind = lines[len(lines) - lines[::-1].index(ran[-1][0]) :]
     ends = _match_lines(behind, r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$")
-    # It broke off before it could judge itself
+    # The run was interrupted before its summary
     if not ends:
         return None
 
@@ -199,9 +199,9 @@ def _parse_unittest(lines: list[str]) -> TestRun | None:
 
 
 def _parse_go(lines: list[str]) -> TestRun | None:
-    """`go test -v` names each test.
+    """Parse the output of `go test`; with `-v` it lists each test.
 
-    Without -v there is a line a package, which then stands for one test.
+    Without `-v` there is one line per package, which counts as one test.
     """
     ended = _match_lines(
         lines, r"(ok|FAIL)\s+(\S+)\s+(?:[0-9.]+s|\(cached\)|\[build failed\]|\[setup failed\])(.*)$"
@@ -261,7 +261,7 @@ def _parse_mocha(lines: list[str]) -> TestRun | None:
 
     passed = sum(int(match[1]) for match in _match_lines(lines, _MOCHA_PASSING))
     failed = sum(int(match[1]) for match in _match_lines(lines, r"\s+([0-9]{1,8}) failing$"))
-    # After that they come again, with details
+    # After the summary they are repeated with details
     named = lines[: at[-1]]
 
     return _make_test_run("mocha", passed, failed, named, r"\s+[0-9]+\) (.+)$")
@@ -275,7 +275,7 @@ def _parse_node(lines: list[str]) -> TestRun | None:
     if "pass" not in counts:
         return None
 
-    # A file without a test counts itself as one.
+    # A file without tests is reported as one passed test.
     files = len(
         _match_lines(lines, r"(?:ok [0-9]+ - |✔ )/.{1,1000}\.[cm]?[jt]sx?(?: \([0-9.]+ms\))?$")
     )
@@ -290,9 +290,9 @@ _TAP_FAILING = r"\s*not ok [0-9]+ (?:- )?(.+?)(?: # .*)?$"
 
 
 def _parse_tape(lines: list[str]) -> TestRun | None:
-    """Tape says `# tests 5`, `# pass  5` and, if any, `# fail  1`.
+    """Parse the output of tape: `# tests 5`, `# pass  5` and, if any, `# fail  1`.
 
-    What it counts are assertions.
+    It counts assertions.
     """
     counts = _count_by_word(lines, r"# (?P<word>pass(?=  )|tests|fail) +(?P<number>[0-9]{1,8})$")
     has_summary = "tests" in counts and "pass" in counts
@@ -306,7 +306,7 @@ def _parse_bun(lines: list[str]) -> TestRun | None:
         return None
 
     counts = _count_by_word(lines, r"\s+(?P<number>[0-9]{1,8}) (?P<word>pass|fail|errors?)$")
-    # A file that cannot be loaded is both
+    # A file that cannot be loaded is counted as a failure and as an error
     failed = max(counts["fail"], counts["error"] + counts["errors"])
     return _make_test_run(
         "bun test", counts["pass"], failed, lines, r"\(fail\) (.+?)(?: \[[0-9.]+[a-z]+\])?$"
@@ -336,7 +336,7 @@ def _parse_uvu(lines: list[str]) -> TestRun | None:
 
 
 def _parse_automake(lines: list[str]) -> TestRun | None:
-    """`make check` sums up each folder of tests."""
+    """Parse the output of automake's `make check`, which has one summary per test folder."""
     counts = _count_by_word(
         lines, r"# (?P<word>TOTAL|PASS|XFAIL|FAIL|XPASS|ERROR): +(?P<number>[0-9]{1,8})$"
     )
@@ -397,7 +397,7 @@ _PARSERS: tuple[OutputParser, ...] = (
         r"\s+[0-9]+ - (\S+) \(",
     ),
     _parse_automake,
-    # Maven: the last line of a module sums it up, without a time.
+    # Maven: the last line of each module is its summary, without a time.
     _make_numbered_parser(
         "surefire",
         r"\[(?:INFO|ERROR|WARNING)\] Tests run: (?P<total>[0-9]+), Failures: (?P<failed>[0-9]+),"

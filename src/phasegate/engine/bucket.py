@@ -1,6 +1,6 @@
 """Open the bucket of `[storage]`, copy the record to it, and verify it from any machine.
 
-A thread of its own copies the journal. Commands wait for it only a few seconds at their end, and
+A separate thread copies the journal. Commands wait for it only a few seconds at the end, and
 only while the bucket answers. The next command or `audit push` copies what is left.
 """
 
@@ -50,7 +50,7 @@ _log = logging.getLogger("phasegate")
 
 
 class CopyReport(NamedTuple):
-    """The numbers of entries that were copied and that were not."""
+    """The numbers of copied and of pending entries."""
 
     bucket: str
     copied: int
@@ -72,7 +72,7 @@ def make_bucket_address(storage: StorageSettings) -> BucketAddress:
 def open_bucket(
     storage: StorageSettings, environ: Mapping[str, str], timeout_s: float = 0.0
 ) -> Bucket:
-    """Open the configured bucket; wait up to `timeout_s` for one that does not answer.
+    """Open the configured bucket; retry for up to `timeout_s` while it is unavailable.
 
     Keys come from the configured variables, or from the default credential chain.
     """

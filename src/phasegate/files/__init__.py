@@ -4,8 +4,8 @@ Every function here guarantees, unless it says otherwise:
 - No link is followed: not the last part of a path, and no part of a path below an open folder.
   `open_beneath` refuses every path that leads out of its folder.
 - Nothing blocks. A pipe or a device is refused and not read.
-- Only regular files are read, up to a limit. With `one_name`, a file with a second hard link is
-  refused as well: that name may be outside the agent's folder.
+- Only regular files are read, up to a limit. With `single_link`, a file with other hard links is
+  refused as well: they may be outside the agent's folder.
 - A file is replaced atomically and durably (`durable_write`).
 
 Failures are an OSError, or None where a function says so. No other module calls `os.open` with a
@@ -50,7 +50,7 @@ def open_regular_file(
         return descriptor
 
     os.close(descriptor)
-    # The hook does without, where all is well
+    # Imported only on failure, to keep the hook fast
     from errno import EINVAL, EISDIR
 
     if stat.S_ISDIR(about.st_mode):
@@ -67,7 +67,7 @@ def create_new_file(path: Path | str, mode: int, parent_fd: int | None = None) -
 def read_descriptor(descriptor: int, limit_bytes: int) -> bytes | None:
     """Return the bytes of an open file.
 
-    None if there are more than the limit, also if they come while it is read.
+    Return None if it exceeds the limit, even if it grows while it is read.
     """
     parts: list[bytes] = []
     left = limit_bytes + 1

@@ -27,16 +27,16 @@ def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tu
 
 
 def reject_path_outside(root: Path, path: Path) -> None:
-    """Refuse a name in a repository that leads out of it by a link, or into its git directory.
+    """Refuse a path in a repository that leads out of it through a link, or into its git directory.
 
-    Any commit can contain such a link; what it leads to would go to a provider with the
+    Any commit can contain such a link; its target would be sent to a provider in the
     prompt.
     """
     named = Path(os.path.normpath(path.absolute()))
     real = path.resolve()
     home = root.resolve()
     if not (named.is_relative_to(root) or named.is_relative_to(home)):
-        # The user named a file elsewhere
+        # The user named a file outside the repository
         return
 
     if not real.is_relative_to(home) or real.relative_to(home).parts[:1] == (".git",):

@@ -1,4 +1,4 @@
-"""Writing so that a crash at any moment leaves all of the old or all of the new."""
+"""Write files so that a crash at any time leaves either the old or the new content."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from itertools import count
 from phasegate.files import create_new_file, open_folder
 
 TYPE_CHECKING = False
-# `init` writes with these functions, and does without pathlib
+# `init` uses this module and avoids importing pathlib
 if TYPE_CHECKING:
     from pathlib import Path
 
 _sequence = count()
 _PREFIX = ".phasegate-"
 _SUFFIX = ".tmp"
-# Nobody takes that long between making such a file and renaming it
+# No live process takes this long between creating a temporary file and renaming it
 _STALE_AFTER_S = 60.0
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte, in as many calls as the system needs."""
+    """Write all bytes, in as many calls as needed."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def write_durably(descriptor: int, data: bytes, position: int) -> None:
-    """Write every byte from a position on: on the disk when this returns.
+    """Write all bytes at a position; they are on disk on return.
 
-    What was written before may not be.
+    Earlier writes may not be on disk yet.
     """
-    # One call that writes and waits costs less than two
+    # One call that writes and syncs is cheaper than two
     at_once = getattr(os, "RWF_DSYNC", 0)
     view = memoryview(data)
 
@@ -45,7 +45,7 @@ def write_durably(descriptor: int, data: bytes, position: int) -> None:
             if not at_once or error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
 
-            # An old kernel, or a sandbox that stands in for one
+            # An old kernel, or a sandbox that emulates one
             at_once = 0
             continue
 
@@ -57,9 +57,9 @@ def write_durably(descriptor: int, data: bytes, position: int) -> None:
 
 
 def truncate_torn_line(descriptor: int) -> int:
-    """Take away an unfinished last line, as a crash leaves it, so that the next stands by itself.
+    """Remove an incomplete last line that a crash left, so that the next line starts on its own.
 
-    The size then.
+    Return the new size.
     """
     size = end = os.fstat(descriptor).st_size
     while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
@@ -72,9 +72,9 @@ def truncate_torn_line(descriptor: int) -> int:
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
-    """Make a folder, and those above it that are missing, for good.
+    """Create a folder and its missing parents durably.
 
-    One that is there is left as it is.
+    An existing folder is left unchanged.
     """
     if path.is_dir():
         return
@@ -85,9 +85,9 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 
 
 def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
-    """Make the names durable in every folder from `top` downwards that was changed since a moment.
+    """Sync every folder below `top`, inclusive, that has changed since a point in time.
 
-    Other processes create and remove folders concurrently: one that is gone holds nothing that
+    Other processes create and remove folders concurrently: a removed one contains nothing that
     could be lost.
     """
     try:
@@ -101,13 +101,13 @@ def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
     except FileNotFoundError:
         return
 
-    # `heads` before `phasegate`: a branch before the copy of it that we keep
+    # Sorted, so that a branch (`heads`) is synced before our copy of it (`phasegate`)
     for name in sorted(inner):
         sync_changed_folders(top / name, since_ns, depth - 1)
 
 
 def sync_tree(top: Path) -> None:
-    """Make a small folder durable as a whole: every plain file in it, and every name."""
+    """Sync a small folder completely: every regular file and every directory entry."""
     for entry in os.scandir(top):
         if entry.is_dir(follow_symlinks=False):
             sync_tree(top / entry.name)
@@ -124,9 +124,9 @@ def sync_tree(top: Path) -> None:
 def sync_file_system(folder: Path) -> None:
     """Sync everything that was written to the file system of a folder.
 
-    Agents sync nothing, and write anywhere in it.
+    Agents do not sync, and may write anywhere in the folder.
     """
-    # No quick command comes here
+    # Imported here because it is slow; no fast command calls this function
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -134,11 +134,11 @@ def sync_file_system(folder: Path) -> None:
     try:
         descriptor = open_folder(folder)
     except OSError:
-        # An agent removed it: reported where the work is read
+        # An agent removed it: reported when the work is read
         return
 
     try:
-        # MacOS
+        # macOS has no syncfs
         if not hasattr(libc, "syncfs"):
             os.sync()
         elif libc.syncfs(descriptor) < 0:
@@ -148,7 +148,7 @@ def sync_file_system(folder: Path) -> None:
 
 
 def sync_folders(below: Path, top: Path) -> None:
-    """Make the names in `below` durable, and those in every folder above it up to `top`."""
+    """Sync the folder `below` and every parent folder up to `top`."""
     for folder in (below, *below.parents):
         descriptor = open_folder(folder)
         try:
@@ -161,7 +161,7 @@ def sync_folders(below: Path, top: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace a file at once and for good."""
+    """Replace a file atomically and durably."""
     folder = open_folder(path.parent)
     try:
         replace_file_at(folder, path.name, data, mode)
@@ -172,11 +172,11 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 def replace_file_at(
     folder: int, name: str, data: bytes, mode: int, *, temp_folder: int | None = None
 ) -> None:
-    """Replace a file in an open folder at once and for good.
+    """Replace a file in an open folder, atomically and durably.
 
-    What stands under the name is never followed or opened.
+    The existing file or link of that name is never opened or followed.
 
-    It is written under another name first, in the folder `aside` if there is to be no such name in
+    The data is written to a temporary file first, in `temp_folder` if no other name may appear in
     this one.
     """
     temporary = f"{_PREFIX}{os.getpid()}-{next(_sequence)}{_SUFFIX}"
@@ -200,8 +200,8 @@ def replace_file_at(
 
 
 def remove_stale_temp_files(folder: int) -> None:
-    """Remove what a process that was killed left of a file that it was about to replace, a while
-    ago.
+    """Remove temporary files that killed processes left behind, if they are old
+    enough.
     """
     for name in os.listdir(folder):
         if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
@@ -217,6 +217,6 @@ def _create_temp_file(folder: int, name: str, mode: int) -> int:
     try:
         return create_new_file(name, mode, folder)
     except FileExistsError:
-        # Left by a process that had our number and was killed
+        # Left by a killed process that had the same pid
         os.unlink(name, dir_fd=folder)
         return create_new_file(name, mode, folder)

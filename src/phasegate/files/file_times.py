@@ -1,4 +1,4 @@
-"""Whether the times of a file tell that it was written to."""
+"""Determine whether the times of a file reliably show that it was written to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 def are_file_times_reliable(folder: Path) -> bool:
     """Return True if a write through a memory mapping changes a file's times.
 
-    In memory (tmpfs) it does not, once a page was read.
+    On tmpfs it does not, once a page was read.
     """
     with tempfile.TemporaryFile(dir=folder) as file:
         os.truncate(file.fileno(), 1)

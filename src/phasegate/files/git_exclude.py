@@ -1,6 +1,6 @@
 """Exclude Phasegate's folders from the user's git, without changing a file of their tree.
 
-For `init` too: light.
+`init` uses this module, so it has few imports.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def add_git_excludes(git_dir: os.PathLike[str] | str, folders: Iterable[str]) -> bool:
-    """Name our folders in `.git/info/exclude`, once; whether a line was missing.
+    """Add our folders to `.git/info/exclude`; return True if a line was missing.
 
-    Only ever adds: the file is theirs.
+    Lines are only added, since the file belongs to the user.
     """
     info = os.path.join(git_dir, "info")
     os.makedirs(info, exist_ok=True)

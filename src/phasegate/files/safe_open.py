@@ -1,8 +1,8 @@
-"""Opening files below a folder so that no name and no race leads out of it.
+"""Open files below a folder in such a way that no name and no race can escape from it.
 
 On Linux the kernel resolves the whole path beneath the folder (`openat2`). Elsewhere, where a
 sandbox forbids that call, and where a path is too long for it, each part is opened by itself and
-never followed if it is a link.
+links are not followed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class _OpenHow(ctypes.Structure):
 
 
 def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
-    """Open what lies at `parts` below an open folder.
+    """Open the path given by `parts` below an open folder.
 
-    An OSError if a part is a link, or leads out.
+    Raise OSError if a part is a link or leads out of the folder.
     """
     if any(part in ("", ".", "..") or "/" in part for part in parts):
         raise FileNotFoundError(errno.ENOENT, "no way beneath a folder", "/".join(parts))
@@ -116,7 +116,7 @@ def closing_descriptor(descriptor: int) -> Iterator[int]:
 
 
 def make_folder_beneath(folder: int, parts: Sequence[str]) -> int:
-    """Open the folder at `parts`, making those that are missing."""
+    """Open the folder at `parts`; create missing folders."""
     try:
         return open_beneath(folder, parts)
     except FileNotFoundError:

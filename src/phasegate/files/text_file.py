@@ -22,7 +22,7 @@ class TextFile(NamedTuple):
 def read_text_file(
     path: Path, max_bytes: int, *, follow_link: bool = False, parent_fd: int | None = None
 ) -> TextFile:
-    """Return the file's text; with `folder`, that of the file of this name in the open folder."""
+    """Return the file's text; with `parent_fd`, the path is relative to that open folder."""
     descriptor = _open_for_reading(path, follow_link, parent_fd)
 
     try:

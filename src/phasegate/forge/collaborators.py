@@ -1,4 +1,4 @@
-"""Who may write to the repository: only their remarks and approvals count."""
+"""Determine who may write to the repository: only their remarks and approvals count."""
 
 from __future__ import annotations
 

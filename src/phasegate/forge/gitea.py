@@ -30,9 +30,9 @@ class _GiteaCombined(ApiPayload, frozen=True):
 
 
 class Gitea(GitHubCompatible):
-    """Fulfils `port.Forge`.
+    """Implements `port.Forge`.
 
-    Its API has no answer in a thread: answers go below the pull request.
+    Its API cannot reply in a thread: replies become comments on the pull request.
     """
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
@@ -76,7 +76,7 @@ class Gitea(GitHubCompatible):
         path = f"{self._repository}/pulls/{number}"
         found = self._api.get(path, PullPayload)
         reviews = self._api.get_all(f"{path}/reviews", GitHubReview)
-        # All of them: no pages
+        # Not paginated: returns all comments
         said = self._api.get(f"{self._repository}/issues/{number}/comments", list[GitHubComment])
 
         return PullRequestSnapshot(
@@ -99,7 +99,7 @@ class Gitea(GitHubCompatible):
         if answer.status == 409:
             return MergeResult(MergeOutcome.MOVED, answer.get_error_text())
 
-        # The answer to a merge is empty
+        # The response to a merge has no body
         after = to_pull(self._api.get(path, PullPayload))
         if after.state is PullState.MERGED:
             return MergeResult(MergeOutcome.MERGED, after.merge_commit)

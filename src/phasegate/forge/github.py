@@ -83,7 +83,7 @@ class _GitHubNode(ApiPayload, frozen=True):
 
 
 class GitHub(GitHubCompatible):
-    """Fulfils `port.Forge`."""
+    """Implements `port.Forge`."""
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
         head = f"{self._owner}:{branch}"

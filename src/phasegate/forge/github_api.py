@@ -11,7 +11,7 @@ from phasegate.forge.port import Issue, PullSpec
 
 STATUS_CONTEXT = "phasegate"
 _WRITE_PERMISSIONS = ("owner", "admin", "maintain", "write")
-# Gitea's, in GitHub's
+# Gitea's review states -> GitHub's
 _REVIEW_STATE_ALIASES = {"REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
 _DECISIVE_REVIEW_STATES = ("APPROVED", "CHANGES_REQUESTED", "DISMISSED")
 _PASSED_STATES = ("success", "neutral", "skipped")
@@ -34,7 +34,7 @@ class PullPayload(ApiPayload, frozen=True):
     head: GitHubRef
     base: GitHubRef
     title: str
-    # GitHub's, for GraphQL
+    # GitHub only; needed for GraphQL
     node_id: str = ""
     body: str | None = None
     draft: bool = False
@@ -66,7 +66,7 @@ class GitHubComment(ApiPayload, frozen=True):
     path: str = ""
     line: int | None = None
     in_reply_to_id: int | None = None
-    # Gitea: the line in the new file; 0: the lines are not there any more
+    # Gitea: the line in the new file; 0 if the lines no longer exist
     position: int | None = None
     # Gitea
     resolver: GitHubUser | None = None
@@ -82,7 +82,7 @@ class IssuePayload(ApiPayload, frozen=True):
     title: str
     body: str | None = None
     labels: tuple[GitHubLabel, ...] = ()
-    # A pull request is an issue, too
+    # Set if the issue is a pull request
     pull_request: Mapping[str, object] | None = None
 
 
@@ -91,7 +91,7 @@ class _Permission(ApiPayload, frozen=True):
 
 
 class GitHubCompatible:
-    """The calls that are the same at GitHub, Gitea and Forgejo."""
+    """The API calls that GitHub, Gitea and Forgejo share."""
 
     def __init__(self, api: ForgeApi, repository: str) -> None:
         self._api = api
@@ -112,7 +112,7 @@ class GitHubCompatible:
         return Issue(found.number, found.title, found.body or "")
 
     def list_issues(self, label: str) -> Sequence[Issue]:
-        """Gitea answers a label that it does not know with all issues: each must have it."""
+        """List open issues with a label. Gitea ignores unknown labels, so filter the result."""
         found = self._api.get_all(
             f"{self._repository}/issues", IssuePayload, labels=label, state="open"
         )
@@ -201,7 +201,7 @@ def have_all_passed(states: Iterable[str]) -> bool | None:
 
 
 def sort_open_first(pulls: Iterable[PullRequest]) -> Sequence[PullRequest]:
-    """Open ones before others, the newest first."""
+    """Sort open pull requests before others, newest first."""
     return sorted(pulls, key=lambda one: (one.state is not PullState.OPEN, -one.number))
 
 

@@ -18,10 +18,10 @@ from phasegate.forge.http import ApiPayload, ForgeApi
 from phasegate.forge.port import Issue, MergeOutcome, MergeResult, PullSpec
 
 _DRAFT_PREFIX = "Draft: "
-# The least access level that may push
+# The lowest access level that may push
 _MIN_PUSH_ACCESS_LEVEL = 30
 _PULL_STATES = {"opened": PullState.OPEN, "locked": PullState.OPEN, "merged": PullState.MERGED}
-# What GitLab calls a check, in the words of `all_passed`.
+# GitLab's check states, mapped to those of `have_all_passed`.
 _CHECK_STATES = {
     "success": "success",
     "skipped": "skipped",
@@ -48,7 +48,7 @@ class _GitLabMergeRequest(ApiPayload, frozen=True):
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
     detailed_merge_status: str = ""
-    # True of one on a merge train, too
+    # Also true for a merge request on a merge train
     merge_when_pipeline_succeeds: bool = False
 
 
@@ -104,7 +104,7 @@ class _GitLabIssue(ApiPayload, frozen=True):
 
 
 class GitLab:
-    """Fulfils `port.Forge`."""
+    """Implements `port.Forge`."""
 
     def __init__(self, api: ForgeApi, repository: str) -> None:
         self._api = api

@@ -1,6 +1,6 @@
 """Requests to a forge's API.
 
-One host, no redirect, bounded, each failure by who can do something about it.
+One host, no redirects, bounded; failures are classified by who can fix them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 
 class ApiPayload(msgspec.Struct, frozen=True):
-    """What is read of an answer; what else there is does not matter."""
+    """Base class of response payloads; unknown fields are ignored."""
 
 
 class HttpResponse(NamedTuple):
     status: int
     body: bytes
-    # Names in lower case
+    # Header names are lower case
     headers: Mapping[str, str]
 
     def get_error_text(self) -> str:
@@ -62,7 +62,7 @@ class ApiError(EnvironmentUnavailable):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the token to whatever host it names."""
+    """Refuses redirects, which would send the token to another host."""
 
     def redirect_request(
         self,
@@ -77,7 +77,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class ForgeApi:
-    """The API of one forge. The token is in a header, never in an address."""
+    """The API of one forge. The token is sent in a header, never in a URL."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class ForgeApi:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """`page` is how the forge is asked for long pages."""
+        """Create a client; `page_query` requests the maximum page size."""
         self._url = url.rstrip("/")
         self._headers = dict(headers)
         self._page_query = page_query
         self._timeout_s = timeout_s
         self._opener = urllib.request.build_opener(_NoRedirect)
-        # Answers with an ETag: asked again, an unchanged one costs nothing
+        # Responses with an ETag: repeating an unchanged request is free
         self._etag_cache: dict[str, HttpResponse] = {}
 
     def get(self, path: str, type_: type[T], **query: str) -> T:
@@ -122,7 +122,7 @@ class ForgeApi:
         *,
         strip_suffix: str = "",
     ) -> HttpResponse:
-        """Send a request with a body. Statuses in `accept` are answers, not errors.
+        """Send a request with a body. Statuses in `accept` are results, not errors.
 
         `strip_suffix` is the end of the API's address that is left out of this request.
         """
@@ -240,7 +240,7 @@ def _read_response(
 
 
 def _retry_after_s(answer: HttpResponse) -> float | None:
-    """Return how long a rate limit asks to wait; None if it is not a rate limit."""
+    """Return the wait that a rate limit requires; None if it is not a rate limit."""
     after = answer.headers.get("retry-after", "")
     if after.isdigit():
         return min(float(after), 3600.0)

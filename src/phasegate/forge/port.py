@@ -1,4 +1,4 @@
-"""What we ask of a forge."""
+"""The port to a forge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phasegate.forge.http import ForgeApi
 
 
 class PullSpec(NamedTuple):
-    """A pull request as it should be."""
+    """The desired state of a pull request."""
 
     branch: str
     base: str
@@ -25,7 +25,7 @@ class PullSpec(NamedTuple):
 class MergeOutcome(StrEnum):
     MERGED = "merged"
     QUEUED = "queued"
-    # The head is another one
+    # The head has changed
     MOVED = "moved"
     NOT_YET = "not yet"
     REFUSED = "refused"
@@ -33,7 +33,7 @@ class MergeOutcome(StrEnum):
 
 class MergeResult(NamedTuple):
     outcome: MergeOutcome
-    # The commit, or the forge's own words
+    # The merge commit, or the forge's message
     detail: str = ""
 
 
@@ -49,26 +49,26 @@ class Forge(Protocol):
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
         """Return all pull requests from a branch of this repository, newest first.
 
-        Open ones before others.
+        Open ones come first.
         """
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
-        """Open one; None if the forge says that there is one already."""
+        """Open a pull request; None if the forge reports that one already exists."""
 
     def update_pull(self, pull: PullRequest, spec: PullSpec) -> PullRequest:
-        """Give it the title, text and readiness that are wanted."""
+        """Update title, text and draft status of a pull request."""
 
     def fetch_pull(self, number: int) -> PullRequestSnapshot:
         """Return the current state of a pull request."""
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
-        """Show the verdict of our gates at a commit."""
+        """Set our commit status."""
 
     def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
-        """Merge it at exactly this head, or put it into the forge's queue."""
+        """Merge a pull request at exactly this head, or add it to the merge queue."""
 
     def reply(self, number: int, thread: str, text: str) -> None:
-        """Answer in the thread of a remark."""
+        """Reply in the thread of a remark."""
 
     def fetch_issue(self, number: int) -> Issue:
         """Return an issue of the repository."""
@@ -77,5 +77,5 @@ class Forge(Protocol):
         """Return the open issues with a label."""
 
 
-# The API's client, the repository as `owner/name`
+# Arguments: the API client, and the repository as `owner/name`
 ForgeFactory = Callable[[ForgeApi, str], Forge]

@@ -1,4 +1,4 @@
-"""The forges that there are: one row each."""
+"""The supported forges, one row each."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from phasegate.forge.port import Forge, ForgeFactory
 
 class ForgeSpec(NamedTuple):
     factory: ForgeFactory
-    # Below the forge's address
+    # Relative to the forge's URL
     api_path: str
-    # The name, and what stands before the token
+    # Header name, and the prefix of the token
     token_header: tuple[str, str]
-    # To which the tokens of these variables go: a repository's settings may name any host
+    # Hosts that get the tokens of these variables: a repository's settings may name any host
     token_hosts: tuple[str, ...]
     token_variables: tuple[str, ...]
-    # For git over HTTP, with the token as password
+    # User name for git over HTTP; the token is the password
     git_user: str
     page_query: tuple[str, str] = ("per_page", "100")
-    # A program that knows a token
+    # A command that prints a token
     token_command: tuple[str, ...] = ()
 
 
@@ -60,7 +60,7 @@ FORGES: Mapping[str, ForgeSpec] = {
 
 
 def connect_forge(kind: str, url: str, repository: str, token: str) -> Forge:
-    """Return the client for a repository at a forge, with the rights of a token."""
+    """Return the client for a repository at a forge, authenticated by a token."""
     row = FORGES[kind]
     name, before = row.token_header
     if url == "https://github.com":

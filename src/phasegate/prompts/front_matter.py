@@ -1,6 +1,6 @@
 """Parse the YAML that documents need: mappings, lists and text.
 
-Nothing in it is guessed, referred to or constructed.
+No types are guessed, no aliases resolved, no objects constructed.
 
 It is outside of `core/` because it needs PyYAML. Only PyYAML's parser is used, event by event: no
 resolver, so `no` and `1.10` stay text, and no constructor, so a tag cannot create an object.

@@ -6,7 +6,7 @@ the namespace, answers inside of it, and the job can reach nothing else.
 
 Two kinds of requests are served. `CONNECT host:443` opens a tunnel to an allowed host; its contents
 are not inspected. A plain request below `/~0/` goes to the first route, an address from the
-settings or from the harness table: there the proxy replaces the job's placeholder key by the real
+settings or from the harness table: there the proxy replaces the job's placeholder key with the real
 key.
 """
 

@@ -76,7 +76,7 @@ _SECRET_NAMES = (
 
 
 def find_runtime_paths() -> list[str]:
-    """Return what the supervisor needs: the interpreter's installation and this package."""
+    """Return the paths that the supervisor needs: the Python installation and this package."""
     return [
         os.path.realpath(sys.base_prefix),
         os.path.realpath(sys.base_exec_prefix),

@@ -26,7 +26,7 @@ _GAP = rb"(?:\\[nrt]|\s)*"
 
 
 class Redactor:
-    """A stream filter that replaces each secret by a mark.
+    """A stream filter that replaces each secret with a marker.
 
     Text that may be the beginning of a secret is held back until more of the stream is known.
     """

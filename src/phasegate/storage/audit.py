@@ -66,7 +66,7 @@ class _TrailInventory(NamedTuple):
 def scan_trails(location: Location, log_folder: Path) -> _TrailInventory:
     """Read the trail files, then the logs of open trails.
 
-    In this order, and before the journal is read: a file that no log holds then has its seal in the
+    The order matters, and the journal is read later: a file that is in no log has its seal in the
     journal already, even while other processes write.
     """
     files = {}
@@ -102,7 +102,7 @@ def check_trails(
 ) -> None:
     """Check every trail that was found, and every trail that the journal or a log names.
 
-    `ended` are the jobs with a recorded end.
+    `ended_jobs` are the jobs with a recorded end.
     """
     for path in inventory.unexpected_paths:
         findings.add_problem(
@@ -344,7 +344,7 @@ def _check_chain(
     )
 
     for _ in links:
-        # The rows behind a break are wanted too
+        # Collect the rows after a break too
         pass
 
     if broken:

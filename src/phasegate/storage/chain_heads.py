@@ -1,6 +1,6 @@
 """Heads of the domain chain, kept in the user's state directory.
 
-Outside `.phasegate`, where no agent can write.
+They are outside `.phasegate`, where no agent can write.
 
 A step is announced here before the store commits it, and confirmed after. So after a crash the
 store ends either at the confirmed head or at the announced one; anything else was not written by
@@ -9,8 +9,8 @@ us. Lines of the file:
     phasegate-heads 1 <store id> <path of the git directory>
     announced <count> <hash>      made durable before the store commits
     confirmed <count> <hash>      the store has committed
-    adopted <count> <hash>        there was no such file, so it begins here; the journal says so too
-    anchored <count> <hash>       this head was also put into git
+    adopted <count> <hash>        the file was missing and starts here; the journal records that too
+    anchored <count> <hash>       this head was also anchored in git
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ChainHeadsFile:
         except OSError as error:
             raise self._unusable_error(error) from error
 
-        # A last line without an end was torn by a crash: it was not durable, so nothing was
+        # An incomplete last line was interrupted by a crash: it was not durable, so nothing was
         # committed for it.
         return text.split("\n")[:-1]
 

@@ -75,7 +75,7 @@ def find_root(start: Path) -> Path:
 
         above = folder.parent.parent
         if folder.parent.name == ".worktrees" and os.path.lexists(above / ".git"):
-            # A package's checkout: nothing in it is asked which repository it belongs to
+            # A package's checkout: its own content does not decide which repository it belongs to
             return above
 
         git_dir = _find_common_git_dir(folder)

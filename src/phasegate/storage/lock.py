@@ -45,7 +45,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
         try:
             yield
         finally:
-            # The process may live on and do other things
+            # The process may continue with other work
             os.ftruncate(descriptor, 0)
 
 
@@ -135,7 +135,7 @@ def _wait_for_lock(descriptor: int, timeout_s: float, stop: Event) -> bool:
 
 
 def _write_holder(descriptor: int, holder: LockHolder) -> None:
-    """Write the holder in one call, over what an earlier holder left.
+    """Write the holder in one call, replacing what an earlier holder left.
 
     Readers see one or the other.
     """

@@ -33,7 +33,7 @@ from phasegate.storage.schema import (
 )
 
 TYPE_CHECKING = False
-# The chain is for those who verify: it loads OpenSSL
+# Only verification needs the chain, which loads OpenSSL
 if TYPE_CHECKING:
     from phasegate.core.audit.chain import ChainHead, ChainLink
 
@@ -53,12 +53,12 @@ class StoreReader:
 
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         self._connection = connection
-        # The repository that this is the record of
+        # The repository that this record belongs to
         self.location = location
         self.store_id = str(
             connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()[0]
         )
-        # It becomes part of a path
+        # The id becomes part of a path
         if find_slug_problem(self.store_id):
             raise damaged_store_error(location.store_path, "its id was changed")
 
@@ -251,7 +251,7 @@ class StoreReader:
         return self._query_rows(type_, "")
 
     def begin_snapshot(self) -> ChainHead:
-        """Read everything as of now from here on, whatever is written.
+        """Start a snapshot: later reads ignore later writes.
 
         Return the end of the chain.
         """

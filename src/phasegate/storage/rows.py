@@ -37,7 +37,7 @@ class PackageRow(NamedTuple):
     reason: str = ""
     remediation: str = ""
     since: str = ""
-    # `1.1=COMPLETED 1.2`: each with its last status, if it has one
+    # Tasks with their last status, such as `1.1=COMPLETED 1.2`
     tasks: str = ""
 
 
@@ -55,18 +55,18 @@ class JobRow(NamedTuple):
     outcome: str = ""
     prompt_hash: str = ""
     output_hash: str = ""
-    # Paths, one a line
+    # Paths, one per line
     logs: str = ""
-    # As the agent reports
+    # As reported by the agent
     tokens: int = 0
     cost_usd: float = 0.0
-    # When the limit that ended it is lifted, in seconds since 1970
+    # When the rate limit that ended it expires, in seconds since 1970
     retry_at_s: float = 0.0
-    # The key, such as 06-implementation; `phase` is the role
+    # Phase key, such as 06-implementation; `phase` is the role
     workflow_phase: str = ""
     # As configured
     model: str = ""
-    # All of them, those from a cache too
+    # All input tokens, including cached ones
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -87,7 +87,7 @@ class WorkflowRow(NamedTuple):
     remediation: str = ""
     noun: str | None = None
     since: str = ""
-    # The commit of its base that holds it
+    # The commit of the base branch that contains the feature
     merged: str = ""
 
 
@@ -109,7 +109,7 @@ class GateRow(NamedTuple):
 class TrailSeal(NamedTuple):
     """The end of a job's trail: number of lines and bytes, and the hash of the last line.
 
-    `witnessed` is false if the log outside was lost before the trail could be compared with it.
+    `witnessed` is false if the external log was lost before the trail was compared with it.
     """
 
     feature: str

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from phasegate.errors import EnvironmentUnavailable, PhasegateError, StateConflict
 from phasegate.files.durable_write import sync_folders
 
-# "PhGa": tells our store from any other SQLite file
+# "PhGa": distinguishes our store from other SQLite files
 APPLICATION_ID = 0x50684761
 _MIN_VERSION = 1
 _BUSY_TIMEOUT_S = 60.0
@@ -140,10 +140,10 @@ def _open_reader(path: Path) -> sqlite3.Connection:
 def _open_copy(path: Path) -> sqlite3.Connection:
     """Open a copy of the store.
 
-    What a dead process left in the write-ahead log belongs to the store. Where the index of the log
-    cannot be created, a copy has one.
+    Data that a dead process left in the write-ahead log belongs to the store. If the log's index
+    cannot be created here, it can be created for a copy.
     """
-    # `status` is asked all day, and hardly ever needs these two
+    # Imported here: `status` runs often, and rarely needs these two
     import shutil
     from tempfile import TemporaryDirectory
 
@@ -178,7 +178,7 @@ def _require_nonempty_file(path: Path) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise damaged_store_error(path, "it is not a plain file")
     if about.st_size == 0:
-        # SQLite would take it for a new store
+        # SQLite would treat it as a new database
         raise damaged_store_error(path, "it is empty")
 
 
@@ -194,8 +194,8 @@ def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) 
     Refuse a file that is not a store or has an unknown version.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    # Asked of SQLite and not of the file: opening and closing it would drop all locks of the
-    # process on it, and another process takes itself for the last one and removes the log in use
+    # Read through SQLite, not from the file: closing the file would drop all locks of this
+    # process on it, and another process could then remove the log that is in use
     # (sqlite.org/howtocorrupt.html).
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     if path.stat().st_size % page_bytes and not _has_wal(path):
@@ -244,7 +244,7 @@ def _missing_tables(connection: sqlite3.Connection, schema: Schema) -> list[str]
 def _migrate(path: Path, schema: Schema) -> None:
     """Migrate an older store, after writing a backup."""
     with closing(_open_writer(path)) as connection:
-        # One process migrates, the others wait here and find it done
+        # One process migrates; others wait here and find the store migrated
         connection.execute("BEGIN IMMEDIATE")
         version = _validate_store(connection, path, schema)
         if version == schema.version:

@@ -44,7 +44,7 @@ MAX_POSITION = 1 << 62
 
 
 class _HeadsAdopted(msgspec.Struct, frozen=True):
-    # The heads that were missing and were restarted
+    # Chain heads that were missing and were recreated
     lost: list[str]
 
 
@@ -58,7 +58,7 @@ class Store(WritableStore):
         self.heads = ChainHeadsFile(location, self.store_id)
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        # Another thread's half-taken step is not to be seen
+        # Another thread's incomplete step must not be visible
         with self._mutex:
             rows = list(super()._query(query, *values))
         yield from rows
@@ -74,7 +74,7 @@ class Store(WritableStore):
             require_slug(feature)
 
         rows = [decode_row(feature, event.kind, event.payload) for event in events]
-        # A step may rest on what git has written
+        # A step may depend on what git has written
         sync_written_folders()
         with (
             self._mutex,
@@ -165,7 +165,7 @@ class Store(WritableStore):
             for one in self.events(NO_FEATURE)
             if one.position > known and one.kind == HEADS_ADOPTED
         )
-        # In a state folder; a copy of the repository has another place there
+        # Relative to the state folder; a copy of the repository has a different path there
         below = self.heads.path.parts[-4:]
         with suppress(msgspec.MsgspecError):
             started = [
@@ -215,8 +215,8 @@ class Store(WritableStore):
     def anchor(self, *, replace_lost_anchor: bool = False) -> None:
         """Anchor the head in git, when a job ends, a gate is decided or a command has finished.
 
-        A foreign anchor is not overwritten silently, except where its loss is recorded
-        (`adopting`).
+        A missing or older anchor is an error, unless its loss has been recorded
+        (`replace_lost_anchor`).
         """
         with self._mutex, named_lock(self.location.locks_folder, "journal"):
             head = self._read_verified_head()
@@ -253,7 +253,7 @@ class Store(WritableStore):
 
             head = self._read_verified_head()
             if kept.announced:
-                # A process died after its announcement; this is what came of it
+                # A process died after its announcement: confirm the head that it reached
                 self.heads.confirm(head)
             if kept.is_adoption_pending:
                 return [str(self.heads.path)]
@@ -295,7 +295,7 @@ def upsert_row(connection: sqlite3.Connection, row: Row | None) -> None:
 
 
 def open_store(location: Location, new_store_id: str, ts: str, schema: Schema = SCHEMA) -> Store:
-    """Open the repository's store for writing; create it with `fresh_id` as its id if there never
+    """Open the repository's store for writing; create it with `new_store_id` if there never
     was one.
     """
     prepare_data_folder(location)

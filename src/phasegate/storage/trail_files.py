@@ -45,7 +45,7 @@ def export_trail(location: Location, feature: str, job: str, content: bytes) -> 
             with closing_descriptor(
                 make_folder_beneath(top, path.parent.relative_to(location.data_folder).parts)
             ) as folder:
-                # What a crash leaves is no trail
+                # The temporary file of a crash must not look like a trail
                 replace_file_at(folder, path.name, content, 0o600, temp_folder=top)
 
             remove_stale_temp_files(top)

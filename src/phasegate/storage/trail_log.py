@@ -2,18 +2,18 @@
 
 One file for all trails of a process, in the folder of the heads, where no agent can write.
 
-It is the only place that an entry goes to while its trail is open. Entries of many jobs share one
-fsync here. A trail that is closed is exported to `.phasegate/audit`, its end goes into the journal,
-and the log forgets it. Until then the log is what counts, whatever stands in the place of the file.
-Lines of the log, fields apart by tabs:
+Entries are written only here while their trail is open. Entries of many jobs share one
+fsync. A closed trail is exported to `.phasegate/audit`, its end is recorded in the journal,
+and it is removed from the log. Until then the log is authoritative, whatever the file contains.
+Lines of the log, with fields separated by tabs:
 
     phasegate-open-trails 1
     = feature job        a trail is open; all its entries follow, from the first one on
     + job line           an entry
     . job                the trail's end is in the journal
 
-The file is filled with zeros ahead of the lines: then an entry costs no change of the file's size
-on the disk, and its fsync half as much. What stands behind the first zero was never acknowledged.
+The file is preallocated with zeros, so that an entry does not change the size of the file
+on disk and its fsync takes half as long. Data after the first zero was never acknowledged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from phasegate.files.durable_write import sync_folders, write_all, write_durably
 from phasegate.storage.lock import is_held_elsewhere
 
 _HEADER = b"phasegate-open-trails 1\n"
-# `recover` holds the lock for a moment to see whether another process does
+# Recovery briefly takes the lock to test whether another process holds it
 _LOCK_PROBE_TIMEOUT_S = 0.05
 _PREALLOCATED_BYTES = 1 << 16
 _OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -76,7 +76,7 @@ class TrailLog:
 
     @classmethod
     def adopt(cls, path: Path) -> tuple[Self, dict[str, OpenTrail]] | None:
-        """Take the log of a dead process and its trails; None if the process lives or just removed
+        """Adopt the log and trails of a dead process; None if the process is alive or just removed
         it.
         """
         try:
@@ -107,7 +107,7 @@ class TrailLog:
         try:
             self._write(data, end)
         except BaseException:
-            # Nothing that follows may be written into the middle of what is there now
+            # Later entries must not follow a partial write
             self._allocated_size = self.size
             os.ftruncate(self._descriptor, self.size)
             raise

@@ -26,13 +26,13 @@ T = TypeVar("T")
 class JobWork(msgspec.Struct, frozen=True):
     """The task of a job, and its outcome."""
 
-    # The package, else the key of the phase
+    # The package, or else the phase key
     work: str
     role: str
     round: int
     # As configured
     agent: str
-    # Empty: it is at work
+    # Empty while it runs
     outcome: str
 
 

@@ -42,7 +42,7 @@ class SealStore(Protocol):
 
 
 class TrailRecovery(NamedTuple):
-    """What was done about one trail. With a problem, nothing was: `audit verify` says more."""
+    """The result for one trail. If there is a problem, nothing was done; see `audit verify`."""
 
     feature: str
     job: str
@@ -75,7 +75,7 @@ def close_orphaned_trails(
 ) -> list[TrailRecovery]:
     """Close and seal every trail in the logs of dead processes.
 
-    `living`: writers of this process, which are skipped.
+    `active_writers` of this process are skipped.
     """
     known = {log_file_name(writer) for writer in active_writers}
     paths = (path for path in list_log_files(log_folder) if path.name not in known)
@@ -99,7 +99,7 @@ def _close_log_trails(
             is_sealed = job in seals and seals[job].hash == trail.last_hash
 
             if is_sealed or (kept != trail.content and kept.startswith(trail.content)):
-                # It died between the seal and forgetting; or another machine continued it
+                # The process died before forgetting the trail, or another machine continued it
                 trails.forget(job)
             elif not trail.content.startswith(kept):
                 found.append(
@@ -128,7 +128,7 @@ def _close_and_seal(
         )
 
     try:
-        # Nothing is started whose end cannot be recorded
+        # Check first that the seal can be recorded
         store.last_seq(feature)
     except DivergedHistory as error:
         return TrailRecovery(feature, job, entries, error.message)

@@ -1,7 +1,7 @@
 """Write the trails of jobs: durable entry by entry, exported as one file per job.
 
 Guarantees:
-- An entry is durable when `append_entry` returns, in the log outside (`trail_log`). Threads may
+- An entry is durable when `append_entry` returns, in the external log (`trail_log`). Threads may
   write concurrently.
 - A trail stays open until it is closed, also after its job has ended: later findings about the job
   (checks, commits, a merge) belong to its trail too.
@@ -48,7 +48,7 @@ LOG_REWRITE_THRESHOLD_BYTES = 4_000_000
 
 
 def recovery_entry(entries: int) -> TrailEvent:
-    """Return the entry that marks a trail of a process that died after so many entries."""
+    """Return the entry that marks a trail whose process died after this number of entries."""
     return TrailEvent(
         actor=ACTOR, action=Action.RECOVERED, source=Source.OBSERVED, fields={"entries": entries}
     )
@@ -70,7 +70,7 @@ class TrailWriter:
 
     @classmethod
     def create(cls, location: Location, log_folder: Path, writer_id: str) -> Self:
-        """Create a writer with its own log in `outside`, the folder of the chain heads."""
+        """Create a writer with its own log in `log_folder`, the folder of the chain heads."""
         return cls(location, TrailLog.create(log_folder, require_slug(writer_id, "writer id")), {})
 
     def __enter__(self) -> Self:

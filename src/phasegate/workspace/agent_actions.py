@@ -24,7 +24,7 @@ class AgentAction(NamedTuple):
 
     at_s: float
     path: str = ""
-    # None: no text, or gone
+    # None if it is not text, or was removed
     lines: int | None = None
     hash: str = ""
     sha: str = ""
@@ -65,7 +65,7 @@ def _commit_actions(
     for commit in observation.history.commits[
         ids.index(harvested) + 1 if harvested in ids else 0 :
     ]:
-        # Git cuts the second off in which the files were written
+        # Commit times have whole seconds, so subtract up to one second
         at_s = max(at_s, float(commit.author.when_s) + 1)
         yield AgentAction(at_s=at_s, sha=commit.id, message=commit.subject)
 

@@ -35,7 +35,7 @@ _MIB = 1024**2
 _MAX_INDEX_BYTES = 256 * 1024**2
 _MAX_PACK_BYTES = 256 * 1024**2
 _MAX_PACKS = 50
-# All of them: little bytes can unfold to any number
+# For all packs together: a few bytes can expand to any size
 _PACKS_TIMEOUT_S = 20.0
 _SENSITIVE_GIT_FILES = (
     ".git",
@@ -100,7 +100,7 @@ def read_agent_index(root: int) -> bytes | None:
 def copy_agent_objects(
     root: int, repository: Repository, store: Path, limits: CheckoutLimits
 ) -> GitPaths:
-    """Copy an agent's objects into a new store of its own, layered over the user's objects."""
+    """Copy an agent's objects into a separate new store, layered over the user's objects."""
     (store / "info").mkdir(parents=True)
     (store / "pack").mkdir()
     (store / "info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))

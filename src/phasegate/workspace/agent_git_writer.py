@@ -34,9 +34,9 @@ class AgentGitSpec(NamedTuple):
     branch: str
     start: str
     agent: Identity
-    # Tags and branches that it may see
+    # Refs that the agent may see
     refs: Mapping[str, str]
-    # What its own `git add -A` should leave out
+    # Paths that the agent's own `git add -A` should skip
     excluded: tuple[str, ...]
 
 
@@ -132,7 +132,7 @@ def list_object_stores(repository: Repository) -> list[Path]:
     found: list[Path] = []
     waiting: Iterable[Path] = [repository.objects]
 
-    # Git itself follows five
+    # Git follows at most five levels of alternates
     for _ in range(6):
         found += waiting
         waiting = [

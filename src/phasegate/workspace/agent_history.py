@@ -1,6 +1,6 @@
 """Read what an agent committed, from a copy of its objects.
 
-Messages to keep, and reverted edits.
+The messages are kept, and reverted edits become visible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from phasegate.workspace.tree_diff import (
     parse_raw_entry,
 )
 
-# A tree can be made to unfold without end
+# A crafted tree can expand without end
 _TIMEOUT_S = 20.0
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 _MAX_MESSAGE_BYTES = 64 * 1024
@@ -33,8 +33,8 @@ _SIGNATURE_LINE = re.compile(
     r"(?P<name>.*?) ?<(?P<email>[^<>]*)> (?P<when>\d{1,12}) (?P<zone>[+-]\d{4})"
 )
 _MAX_ZONE_OFFSET = 1400
-# Character sets that people write in. Python knows more under this name, some of them slow on
-# purpose.
+# Character sets in real use. Python also accepts other codecs by name, some of them deliberately
+# slow.
 _CHARACTER_SET = re.compile(
     r"(?:utf|iso|latin|us-ascii|cp|windows|koi8|euc|shift|gb|big5)[\w-]{0,20}", re.ASCII | re.I
 )
@@ -84,7 +84,7 @@ def read_agent_history(
         return AgentHistory(head)
 
     known = _HISTORY_CACHE.get((repository, since, head, limits))
-    # Its ids are hashes of all that is in it
+    # Commit ids are hashes of the content, so the result can be cached
     if known is not None:
         return known
 
@@ -138,7 +138,7 @@ def _is_linear(commits: Sequence[AgentCommit], since: str) -> bool:
 
 
 def _run_git(place: GitPaths, *arguments: str, stdin: bytes = b"") -> bytes:
-    # The graph and the index of packs are only copies of what objects say; an agent's are not even
+    # The commit graph and the multi-pack index only duplicate the objects; an agent's are not
     # copied.
     return git(
         place, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S, max_output_bytes=_MAX_OUTPUT_BYTES
@@ -221,7 +221,7 @@ def _parse_signature(text: str) -> Signature:
     if found is None:
         return UNKNOWN_SIGNATURE
 
-    # Git makes no commit of another
+    # Git creates no commit with another encoding
     if int(found["zone"][1:]) <= _MAX_ZONE_OFFSET:
         zone = found["zone"]
     else:

@@ -1,7 +1,7 @@
 """Collect all changes of an agent, from the file system and git, as input for the scope check.
 
 The disk decides: `changes` is what differs there from the commit that the checkout was created
-from. What an agent committed or staged and the disk no longer shows is in `passing`: it is not
+from. What an agent committed or staged but later undid is in `transient_changes`: it is not
 delivered, but a reviewer sees it. A submodule is always among the changes, even if only the agent's
 git knows it.
 """
@@ -40,17 +40,17 @@ class Observation(NamedTuple):
 
     changes: tuple[FileChange, ...]
     transient_changes: tuple[FileChange, ...]
-    # Seen, and of no effect: nothing in there is believed
+    # Reported only: nothing in the git directory is trusted
     git_directory_changes: tuple[FileChange, ...]
     history: AgentHistory
-    # Of each changed path as it lies on the disk; None: it is gone
+    # Each changed path as it is on disk; None if it was removed
     versions: Mapping[str, DiskEntry | None]
     ignored_paths: tuple[str, ...]
     tracked_files: IndexSnapshot
 
 
 class CheckoutTooLarge(NamedTuple):
-    """The checkout holds more than the limits allow to inspect."""
+    """The checkout exceeds the limits for inspection."""
 
     what: str
     limit: int

@@ -37,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock\b)){0,98}[A-Za-z0-
 class Assignment(NamedTuple):
     """The work that a checkout is for: a package, or another run of a feature. One per agent.
 
-    A competing attempt has a branch of its own, too.
+    A contest attempt also has its own branch.
     """
 
     slug: str
@@ -69,11 +69,11 @@ class CheckoutRecord(msgspec.Struct, frozen=True):
     folder: str
     device: int
     inode: int
-    # Changes are counted from this commit
+    # The commit that changes are compared with
     start: str
     stamp_ns: int
     set_aside: tuple[str, ...]
-    # What we wrote into the agent's git directory, where it matters
+    # Security-relevant files that we wrote into the agent's git directory
     git_files: dict[str, str]
     # Commits that were ever harvested from here
     paths: tuple[str, ...] = ()
@@ -83,11 +83,11 @@ class CheckoutRecord(msgspec.Struct, frozen=True):
     tip: str | None = None
     # The agent's own commit up to which its history was harvested
     taken: str | None = None
-    # The head of the feature's branch when it was made; empty: the start
+    # Head of the feature branch when the checkout was created; empty: `start`
     base: str = ""
-    # `tip` and `taken` of a harvest that may not have come into force
+    # `tip` and `taken` of a harvest that may not have been completed
     pending: tuple[str, str] | None = None
-    # Those that we brought, by their paths in the checkout
+    # Programs that we added, by path in the checkout
     programs: tuple[str, ...] = ()
 
 
@@ -140,7 +140,7 @@ def read_record(folder: Path) -> CheckoutRecord | None:
 
 def write_record(folder: Path, record: CheckoutRecord) -> None:
     """Replace a record durably and atomically."""
-    # `json` can write names that are no text, msgspec cannot
+    # `json` can encode file names that are not valid UTF-8, msgspec cannot
     text = json.dumps(msgspec.to_builtins(record))
     replace_file(folder / "record.json", text.encode(), 0o666)
 

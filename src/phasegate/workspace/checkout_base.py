@@ -1,6 +1,6 @@
 """Determine the commit that a checkout starts from.
 
-The feature branch plus the package's own work.
+It is the feature branch plus the package's own work.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _MAX_ATTEMPTS = 20
 class StartPoint(NamedTuple):
     """The commit a checkout starts from.
 
-    `files` is another tree to start with: a merge with conflicts, which the next harvest joins to
+    `files_tree` is another start tree: a merge with conflicts, which the next harvest joins to
     `joins`.
     """
 
     start: str
-    # The head of the feature's branch: a package's work is what it has besides that
+    # Head of the feature branch; the package's work is everything beyond it
     base: str
-    # What the agent's own git shows: tags, and the feature's branch
+    # Refs that the agent's git contains: tags and the feature branch
     refs: dict[str, str]
     files_tree: str | None = None
     joins: str | None = None
     conflicts: tuple[str, ...] = ()
-    # Commits upon the start that the agent's own git has already
+    # Commits on top of the start that the agent's git already has
     head: str = ""
 
 
@@ -50,7 +50,7 @@ def find_start_point(
 
     A package keeps its commits, on top of the feature branch.
     """
-    # Another agent of the package may just have joined its work
+    # Another agent of the package may have merged its work in the meantime
     for _ in range(_MAX_ATTEMPTS):
         found = _try_find_start_point(repository, assignment, signature)
         if found is not None:
@@ -112,7 +112,7 @@ def _read_heads(
     if target not in refs:
         raise missing_branch_error(repository, assignment.feature_branch)
     if own is None and last is not None and not is_ancestor(repository, last, refs[target]):
-        # A new one would begin without that work
+        # A new branch would not contain that work
         raise missing_branch_error(repository, assignment.branch)
 
     return refs, refs[target], own
@@ -121,7 +121,7 @@ def _read_heads(
 def move_branch(repository: Repository, branch: str, old: str | None, new: str) -> bool:
     """Move a branch; return False if another process did.
 
-    A user's checkout in the way is an error.
+    Raise an error if a user's checkout prevents it.
     """
     if old == new:
         return True

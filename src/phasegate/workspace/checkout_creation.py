@@ -47,7 +47,7 @@ _MAX_POOL_SIZE = 4
 
 
 class PlacedFiles(NamedTuple):
-    """Files that were placed in a checkout besides its commit; never harvested.
+    """Files that Phasegate added to a checkout; they are never harvested.
 
     `programs` are paths of programs among them.
     """
@@ -57,7 +57,7 @@ class PlacedFiles(NamedTuple):
 
 
 NO_PLACED_FILES = PlacedFiles()
-# A folder with the files of a commit; where it will be; the commit
+# Arguments: a folder with the files of a commit, its final path, the commit
 CheckoutPopulator = Callable[[Path, Path, str], PlacedFiles]
 
 
@@ -67,18 +67,18 @@ class CheckoutOptions(NamedTuple):
     """
 
     agent: Identity
-    # Of commits that we make ourselves
+    # Signature of commits by Phasegate
     signature: Signature
     set_aside: tuple[str, ...] = ()
     litter: tuple[str, ...] = LITTER_PATTERNS
     worktrees: Path | None = None
-    # To agents: never saved
+    # Secrets that were passed to agents; never saved
     lent: SecretMatcher = NO_SECRETS
     populate: CheckoutPopulator | None = None
 
 
 class _RetiredCheckout(NamedTuple):
-    """A checkout that was taken out of use: nothing refers to it any more."""
+    """A checkout that is no longer in use: nothing refers to it."""
 
     record: CheckoutRecord
     index_data: bytes
@@ -194,7 +194,7 @@ def _take_from_pool(
                 used = _RetiredCheckout(record, load_index(repository, records, record.start))
                 kept.rename(staging)
             except (OSError, StateConflict):
-                # Damaged: a new one costs little
+                # Damaged: creating a new one is cheap
                 continue
 
             shutil.rmtree(records)
@@ -243,7 +243,7 @@ class _CheckoutBuilder:
         """
         make_folder(self._records, 0o777)
         index = self._records / "index.new"
-        # By a git that was cut off: its lock, too
+        # Leftovers of an interrupted git process, including its lock file
         for left in self._records.glob("index.*"):
             left.unlink()
 
@@ -262,8 +262,8 @@ class _CheckoutBuilder:
 
         laid = laid._replace(paths=(*filled, *laid.paths))
         record = self._write_git_dir(folder, index, laid)
-        # What a record leads to is on the disk before it: a file that a power failure emptied looks
-        # like an agent's.
+        # Sync the files before the record: a file that a power failure emptied would look
+        # like an agent's change.
         sync_file_system(self._staging)
         index.with_suffix(".head").unlink(missing_ok=True)
         index.replace(self._records / "index")

@@ -19,7 +19,7 @@ OTHER_DEVICE = "other-device"
 
 
 class CheckoutLimits(NamedTuple):
-    """How much a checkout may hold beyond its start."""
+    """Limits for the content that a checkout may add."""
 
     files: int = 50_000
     file_bytes: int = 100 * 1024**2

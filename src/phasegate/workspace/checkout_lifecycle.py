@@ -82,7 +82,7 @@ def ensure_feature_branch(repository: Repository, slug: str, base: str) -> str:
         )
 
     if kept in refs and not is_ancestor(repository, refs[kept], refs[BRANCH_PREFIX + base]):
-        # A new one would begin without that work
+        # A new branch would not contain that work
         raise missing_branch_error(repository, f"feat/{slug}")
     if not move_branch(repository, f"feat/{slug}", None, refs[BRANCH_PREFIX + base]):
         return ensure_feature_branch(repository, slug, base)
@@ -176,7 +176,7 @@ def remove_checkout(
 
         home = get_worktrees_folder(checkout)
         if home.is_dir():
-            # Else a power failure brings the folder back, and nobody has a record of it
+            # Otherwise a power failure could bring back the folder without its record
             sync_folders(home, home)
 
         shutil.rmtree(records_folder(repository, name), ignore_errors=True)
@@ -211,7 +211,7 @@ def promote_attempt(repository: Repository, attempt: Assignment, package: Assign
         refs = read_refs(repository, BRANCH_PREFIX + attempt.branch, BRANCH_PREFIX + package.branch)
         tip = refs.get(BRANCH_PREFIX + attempt.branch)
         own = refs.get(BRANCH_PREFIX + package.branch)
-        # It was taken before
+        # It was already promoted
         if tip is None:
             return
         if not move_branch(repository, package.branch, own, tip):

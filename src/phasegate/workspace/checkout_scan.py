@@ -35,7 +35,7 @@ class CheckoutStart(NamedTuple):
     """The initial state of a checkout, and the paths in it that Phasegate owns."""
 
     snapshot: IndexSnapshot
-    # Of the file system that holds the checkout, after the last file was written
+    # Time of the checkout's file system after the last file was written
     stamp_ns: int
     hash_name: str
     # Phasegate's own paths, which are not scanned
@@ -82,7 +82,7 @@ class _CheckoutWalk(ABC):
         self._limits = limits
         self._device = os.fstat(root).st_dev
         self._visited: set[str] = set()
-        # Folders that could not be opened: nothing is known about what they hold
+        # Folders that could not be opened: their content is unknown
         self._unreadable_folders: list[str] = []
         self._missing: list[str] = []
 
@@ -128,7 +128,7 @@ class _CheckoutWalk(ABC):
             try:
                 about = look_at(name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError:
-                # Something still works there: then it is gone
+                # A process is still active there and removed it
                 continue
 
             if was is None:
@@ -224,7 +224,7 @@ class _ChangeScan(_CheckoutWalk):
     def _on_changed(
         self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat
     ) -> None:
-        # One may be large from the start
+        # A file may have been large from the start
         known = self._limits._replace(file_bytes=max(self._limits.file_bytes, was[3]))
         now = self._inspect(descriptor, name, about, known)
         if (now.mode, now.object_id) != to_index_entry(was):

@@ -1,8 +1,8 @@
 """Write a tree into an empty folder, for checks and reviewers who must see exactly what was
 harvested.
 
-Bytes are written as they are: no filter, no line ends, no keywords. A symbolic link that does not
-surely stay inside the tree is left out and named.
+Files are written unchanged: no filters, line ending conversion or keywords. A symbolic link that
+may lead out of the tree is left out and reported.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from phasegate.workspace.tree_diff import list_tree_entries
 
 
 class ExportedTree(NamedTuple):
-    """A folder that holds a tree.
+    """A folder with the files of a tree.
 
-    `refused` are links that could lead out of it: they are not there.
+    `skipped_links` could lead out of it and were not written.
     """
 
     folder: Path
@@ -42,8 +42,8 @@ def export_tree(
 ) -> ExportedTree:
     """Write the files of a commit or tree into an empty folder.
 
-    `with_git` gives it a git directory of its own, as builds that read their version from a tag
-    need it; `tree` must be the id of a commit then.
+    `with_git` adds a git directory, which builds that read their version from a tag
+    need; `tree` must then be a commit id.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

@@ -1,6 +1,6 @@
-"""All that a machine has of a feature's code, as one commit.
+"""Store a machine's complete code of a feature as one commit.
 
-Its refs, and how to recreate its checkouts.
+It contains the refs, and what is needed to recreate the checkouts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _WORK_NAME = re.compile(
 
 
 class FeatureClaim(msgspec.Struct, frozen=True):
-    """The worker that has a feature.
+    """The claim of a worker to a feature.
 
-    The number counts how often it changed hands, `by` is the worker's queue.
+    `number` counts the claims so far; `by` is the worker's queue.
     """
 
     number: int
@@ -42,9 +42,9 @@ class FeatureClaim(msgspec.Struct, frozen=True):
 
 
 class FeatureSnapshot(msgspec.Struct, frozen=True):
-    """What the machine of a claim has.
+    """The refs and checkouts of the machine that has the claim.
 
-    Checkouts in which no job left anything are made from the branches.
+    Checkouts without changes by a job are recreated from the branches.
     """
 
     claim: FeatureClaim
@@ -53,7 +53,7 @@ class FeatureSnapshot(msgspec.Struct, frozen=True):
 
 
 def parse_assignment(slug: str, name: str) -> Assignment | None:
-    """Parse what a checkout, or a branch without `feat/`, is for; None if it is not of this
+    """Parse the name of a checkout, or of a branch without `feat/`; None if it is not of this
     feature.
     """
     if name.startswith(f"{slug}-"):
@@ -86,7 +86,7 @@ def _work_name(ref: str) -> str:
 
 
 def _belongs_to_feature(slug: str, ref: str) -> bool:
-    """Another feature's slug may begin with this one's."""
+    """Return True if a ref is of this feature; another slug may start with this one."""
     return _work_name(ref) == slug or parse_assignment(slug, _work_name(ref)) is not None
 
 
@@ -99,12 +99,12 @@ def write_feature_snapshot(
 ) -> str:
     """Write a commit that keeps everything it describes reachable.
 
-    It follows the one before, so that no remote is forced.
+    It is a child of the previous one, so that no forced push is needed.
     """
     needed = sorted(
         {*snapshot.refs.values(), *(one.left.commit for one in snapshot.checkouts.values())}
     )
-    # `json` can write names that are no text, msgspec cannot
+    # `json` can encode file names that are not valid UTF-8, msgspec cannot
     text = json.dumps(msgspec.to_builtins(snapshot))
     parents = (*((previous,) if previous else ()), *needed)
 
@@ -130,9 +130,9 @@ def read_feature_snapshot(repository: Repository, commit: str) -> FeatureSnapsho
 
 
 def set_refs(repository: Repository, refs: Mapping[str, str | None], reason: str) -> None:
-    """Make refs lead to these commits, from wherever they are; None: gone.
+    """Set refs to these commits, whatever their current value; None deletes a ref.
 
-    The copy of a branch goes with it.
+    The copy of a branch is updated with it.
     """
     alone = {
         ref: at
@@ -154,9 +154,9 @@ def _branch_of_copy(kept: str) -> str:
 
 
 def import_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) -> None:
-    """Make the refs of a feature those of another machine.
+    """Replace the refs of a feature with those of another machine.
 
-    What only this one has is saved under numbers of its own.
+    Commits that only this machine has are saved under new refs.
     """
     if foreign := sorted(ref for ref in wanted if not _belongs_to_feature(slug, ref)):
         raise StateConflict(

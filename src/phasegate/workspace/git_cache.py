@@ -1,6 +1,6 @@
-"""What git said about objects that are named by their full ids.
+"""Cache git's output about objects that are named by their full ids.
 
-It never changes: an id is the hash of a content.
+It never changes, because an id is a hash of the content.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Key, Value]):
-    """The values that were asked for last, as far as their sizes allow.
+    """A cache of the most recently used values, limited by their total size.
 
-    Threads may use it side by side.
+    Thread-safe.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -56,9 +56,9 @@ _OUTPUT_CACHE: LruCache[tuple[GitPaths, tuple[str, ...]], ProgramResult] = LruCa
 def git_cached(
     place: GitPaths, command: str, *arguments: str, accept: tuple[int, ...] = (0,)
 ) -> ProgramResult:
-    """Run git, or give what it said to the same question before.
+    """Run git, or return the cached result of the same command.
 
-    With a name that can move among them it is run.
+    A command with an argument that is not a full id is always run.
     """
     if not all(_IMMUTABLE_ARGUMENT.fullmatch(argument) for argument in arguments):
         return git(place, command, *arguments, accepted_exit_codes=accept)

@@ -1,8 +1,8 @@
 """Commit allowed changes to the package's branch, in the user's repository.
 
-An agent's own commits are harvested one by one, with author and message, each cut down to the
-allowed paths; what it left uncommitted follows in a commit by Phasegate. The last tree is the start
-plus the allowed changes on the disk, byte for byte, whatever the agent's git says: that is computed
+An agent's own commits are harvested one by one, with author and message, each reduced to the
+allowed paths; uncommitted changes follow in a commit by Phasegate. The final tree is the start
+plus the allowed changes on disk, byte for byte, whatever the agent's git contains: it is computed
 twice, and compared.
 """
 
@@ -54,20 +54,20 @@ from phasegate.workspace.user_checkout import Obstacle
 class HarvestedCommit(NamedTuple):
     """A commit on the package's branch.
 
-    `source` is the agent's own commit; None: we made it of what was left.
+    `agent_commit` is None for a commit of the uncommitted changes by Phasegate.
     """
 
     id: str
     message: str
     agent_commit: str | None
-    # The agent's message did not name the package: we put its name in front
+    # The message did not name the package, so its id was prepended
     message_changed: bool
 
 
 class Harvest(NamedTuple):
-    """What came in.
+    """The result of a harvest.
 
-    `left_out` were changed and not allowed; `note` says why a history was not harvested.
+    `left_out` are changed paths that were not allowed; `note` says why a history was not used.
     """
 
     tip: str
@@ -94,9 +94,9 @@ def harvest_checkout(
     title: str,
     limits: CheckoutLimits = DEFAULT_LIMITS,
 ) -> Harvest | HarvestConflict | RefMoved | Obstacle:
-    """Take the allowed changes of a checkout over to its branch.
+    """Commit the allowed changes of a checkout to its branch.
 
-    Several agents' harvests join one after the other.
+    The harvests of several agents are merged one after the other.
     """
     with checkout_lock(checkout.repository, checkout.assignment.name):
         current = find_checkout(checkout.repository, checkout.assignment)
@@ -125,7 +125,7 @@ def _settle_pending_harvest(checkout: Checkout) -> Checkout:
     """
     record = checkout.record
     ref = BRANCH_PREFIX + checkout.assignment.branch
-    # Lost with the power
+    # The commit was lost in a power failure
     if record.pending is None or resolve_commit(checkout.repository, record.pending[0]) is None:
         return checkout
 
@@ -153,7 +153,7 @@ def _find_replayable_commits(
 ) -> tuple[list[AgentCommit], list[bytes], str]:
     """Return the agent's commits that can be harvested one by one, with blob contents.
 
-    Or why there are none.
+    If there are none, the last element is the reason.
     """
     record = checkout.record
     history = observation.history
@@ -284,7 +284,7 @@ class _LockedHarvest:
     ) -> dict[str, PathVersion | None]:
         """Return what one commit of the agent changes on the branch.
 
-        Allowed paths, in the modes that they may have.
+        Only allowed paths are included, with allowed modes.
         """
         found: dict[str, PathVersion | None] = {}
 
@@ -371,7 +371,7 @@ class _LockedHarvest:
         if stopped is not None:
             return stopped
 
-        # Else a power failure may leave a record that has all taken, and the branch without it
+        # Otherwise a power failure could keep the record of the harvest, but not the branch
         sync_written_folders()
         _record_harvest(replace(self._checkout.record, paths=paths), self._checkout, tip, last)
         left_out = sorted(

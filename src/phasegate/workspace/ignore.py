@@ -1,8 +1,8 @@
-"""What an agent's tools leave behind: the ignore rules of the base commit, and a list of litter.
+"""Decide which files are ignored: by the rules of the base commit, and a list of tool leftovers.
 
 The rules are those of git, read from the base commit's own `.gitignore` files and never from those
-on the disk, which an agent can edit. The matcher is that of file scopes, because `pathspec` and
-agents' file names together can stall. A rare pattern with `**` inside matches at its first place
+on disk, which an agent can edit. The matcher is the one for file scopes, because `pathspec` can
+stall on file names of agents. A rare pattern with `**` inside matches at the first position
 only; the path then counts as not ignored.
 """
 
@@ -27,11 +27,11 @@ class _Rule(NamedTuple):
 class IgnoreRules:
     """Decides about paths that the base commit does not have.
 
-    A folder that is ignored is not looked into.
+    Ignored folders are not searched.
     """
 
     def __init__(self, files: Mapping[str, bytes], litter: Iterable[str] = ()) -> None:
-        """`files` holds the text of each `.gitignore`, by its folder (`""` for the root)."""
+        """Parse the text of each `.gitignore`, by folder (`""` for the root)."""
         self._rules = {
             folder: _parse_rules(text.decode(errors="replace")) for folder, text in files.items()
         }
@@ -40,7 +40,7 @@ class IgnoreRules:
     def is_ignored(self, path: str, is_folder: bool) -> bool:
         """Return True if a path is ignored.
 
-        The nearest `.gitignore` with an opinion decides, then the litter.
+        The nearest `.gitignore` with a matching rule decides, then the list of tool leftovers.
         """
         folder = path
 
@@ -87,7 +87,7 @@ def _parse_rule(line: str) -> _Rule | None:
     text = text.removesuffix("/")
     if not text.strip("/"):
         return None
-    # What lies below, and not the folder itself
+    # Matches everything below the folder, but not the folder itself
     if text.endswith("/**"):
         text += "/*"
 

@@ -1,8 +1,8 @@
-"""Git's index, read as what it also is: the state of every file at the moment of the checkout.
+"""Parse git's index, which records the state of every file at the time of the checkout.
 
 The index that our own git wrote is kept where agents cannot write. A file whose size, times and
-inode are still the same as in it has not been touched: the time of a change of an inode (ctime)
-cannot be set by a program.
+inode are unchanged has not been touched, because a program cannot set the inode change time
+(ctime).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ID_BYTES = {"sha1": 20, "sha256": 32}
 LOW_32_BITS = 0xFFFFFFFF
 NS_PER_SECOND = 10**9
 
-# Ctime_ns, mtime_ns, inode, size, mode, object id
+# ctime_ns, mtime_ns, inode, size, mode, object id
 FileStat = tuple[int, int, int, int, int, bytes]
 FilesByFolder = dict[str, dict[str, FileStat]]
 
 
 class IndexEntry(NamedTuple):
-    """What git has of a tracked file."""
+    """Mode and blob id of a tracked file."""
 
     mode: str
     object_id: str
@@ -70,7 +70,7 @@ def _collect_parents(folders: FilesByFolder) -> set[str]:
 
 
 def parse_index(data: bytes, hash_name: str) -> IndexSnapshot:
-    """Read an index that our own git wrote, and that `is_whole`."""
+    """Parse an index that our own git wrote; check it with `has_valid_checksum` first."""
     signature, version, count = struct.unpack_from(">4sII", data)
 
     if signature != b"DIRC" or version not in (2, 3):
@@ -89,7 +89,7 @@ def has_valid_checksum(data: bytes, hash_name: str) -> bool:
 
 
 def _parse_entries(data: bytes, count: int, id_bytes: int) -> FilesByFolder:
-    """Parse the entries. A loop without avoidable calls: 2 microseconds per file."""
+    """Parse the entries. The loop avoids function calls: it takes 2 microseconds per file."""
     unpack = struct.Struct(f">4I4x2I8xI{id_bytes}sH").unpack_from
     found: FilesByFolder = {}
     current: dict[str, FileStat] = {}

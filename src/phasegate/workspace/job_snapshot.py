@@ -1,7 +1,7 @@
 """Save what a job left in its checkout as commits, from which another machine can recreate it.
 
-Nothing of the agent's git is passed on but what was read from it. A checkout that holds a key that
-was lent to the agent is not passed on at all.
+Of the agent's git, only what was read from it is passed on. A checkout that contains a key that
+was shared with the agent is not passed on at all.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from phasegate.workspace.repository_locks import checkout_lock
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
-    """`commit` has the files as they lay there.
+    """The commits that store a job's work; `commit` has the files as they were on disk.
 
-    `head` is the agent's own last commit, written by us.
+    `head` is the copy of the agent's last commit.
     """
 
-    # Tells this checkout from one that is made later in its place
+    # Distinguishes this checkout from a later one in the same place
     made: str
     commit: str
     head: str = ""
-    # The agent's commits, and ours that stand for them
+    # The agent's commit ids -> the ids of our copies
     copies: dict[str, str] = {}
 
 
 class CheckoutSnapshot(msgspec.Struct, frozen=True):
-    """What is needed to recreate a checkout besides its content."""
+    """The metadata that is needed to recreate a checkout."""
 
     left: JobSnapshot
     start: str
@@ -72,7 +72,7 @@ class CheckoutSnapshot(msgspec.Struct, frozen=True):
 
 
 def get_checkout_instance(repository: Repository, name: str) -> str:
-    """Return what distinguishes this checkout from earlier and later ones at its place."""
+    """Return a value that identifies this checkout among others in the same place."""
     try:
         about = (records_folder(repository, name) / "index").stat()
     except FileNotFoundError:
@@ -83,9 +83,9 @@ def get_checkout_instance(repository: Repository, name: str) -> str:
 def snapshot_job(
     checkout: Checkout, signature: Signature, lent: SecretMatcher, litter: Iterable[str]
 ) -> JobSnapshot | None:
-    """Commit what a job left, history and files.
+    """Commit the history and files that a job left.
 
-    None where that cannot or must not be passed on.
+    Return None if they cannot or must not be passed on.
     """
     try:
         seen = observe_checkout(checkout, litter=litter)
@@ -143,7 +143,7 @@ def _commit_job_work(
 def _copy_commits(checkout: Checkout, commits: Iterable[AgentCommit]) -> list[str]:
     """Write the agent's commits as Phasegate's own.
 
-    Where all is plain in them they have the ids that its claims name.
+    Ordinary commits keep their ids, which the agent's claims refer to.
     """
     plans = []
 
@@ -181,7 +181,7 @@ def _contains_lent_secret(
 
 
 def snapshot_checkout(checkout: Checkout, job: JobSnapshot) -> CheckoutSnapshot:
-    """Return what another machine needs of a checkout in which a job left work."""
+    """Return what another machine needs to recreate a checkout with a job's work."""
     one = checkout.record
     return CheckoutSnapshot(
         left=job,
@@ -201,7 +201,7 @@ def restore_checkout(
     options: CheckoutOptions,
     snapshot: CheckoutSnapshot,
 ) -> Checkout:
-    """Make a checkout as another machine had it."""
+    """Recreate a checkout of another machine."""
     left = snapshot.left
     target = BRANCH_PREFIX + assignment.feature_branch
     refs = read_refs(repository, target, "refs/tags")

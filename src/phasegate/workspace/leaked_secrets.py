@@ -22,9 +22,9 @@ def find_leaks(
     allowed: Callable[[str], bool],
     lent: SecretMatcher,
 ) -> Iterator[str]:
-    """Return where one of the secrets occurs.
+    """Yield the locations of the secrets.
 
-    Names, messages and authors, contents of files now and in every commit.
+    File names, commit messages, authors and file contents are searched, in every commit.
     """
     if not lent:
         return
@@ -51,7 +51,7 @@ def find_leaks(
 def _read_committed_contents(
     checkout: Checkout, commits: tuple[AgentCommit, ...], allowed: Callable[[str], bool]
 ) -> Iterable[tuple[str, bytes]]:
-    """Search the agent's history. What cannot be read there is not harvested either."""
+    """Return the contents in the agent's history. Unreadable ones are not harvested either."""
     try:
         return read_committed_blobs(checkout, commits, allowed, DEFAULT_LIMITS).values()
     except (GitFailed, LimitReached, StateConflict):

@@ -1,8 +1,8 @@
-"""Merging branches without a checkout.
+"""Merge branches without a checkout.
 
-First the merged tree, to be tested; then the ref, by compare and swap.
+The merged tree is created first and tested; then the ref is moved by compare-and-swap.
 
-A conflict is a value. No side is ever preferred, and nothing is in a merge that was not tested: if
+A conflict is a return value. No side is ever preferred, and nothing untested is merged: if
 the target has moved in the meantime, the merge is prepared again.
 """
 
@@ -18,14 +18,14 @@ from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 
 
 class MergedTree(NamedTuple):
-    """Two histories in one tree. Files with conflicts hold both sides, with markers."""
+    """The result of a merge. Files with conflicts contain both sides, with markers."""
 
     tree: str
     conflicts: tuple[str, ...]
 
 
 class PreparedMerge(NamedTuple):
-    """A merge that is made but not in force: `commit` can be checked out and tested."""
+    """A merge commit that no branch points to yet: it can be checked out and tested."""
 
     target: str
     target_commit: str
@@ -50,7 +50,7 @@ class AlreadyMerged(NamedTuple):
 
 
 def merge_trees(repository: Repository, ours: str, theirs: str) -> MergedTree:
-    """Merge two commits as far as it goes."""
+    """Merge two commits, leaving markers where they conflict."""
     arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
     fields = os.fsdecode(
         git(repository.place(), *arguments, accepted_exit_codes=(0, 1)).stdout
@@ -61,7 +61,7 @@ def merge_trees(repository: Repository, ours: str, theirs: str) -> MergedTree:
 def prepare_merge(
     repository: Repository, source: str, target: str, message: str, signature: Signature
 ) -> PreparedMerge | MergeConflict | AlreadyMerged:
-    """Merge a branch into another without moving it."""
+    """Create the merge of a branch into another without moving any ref."""
     refs = read_refs(repository, BRANCH_PREFIX + source, BRANCH_PREFIX + target)
     for branch in (source, target):
         if BRANCH_PREFIX + branch not in refs:
@@ -85,7 +85,7 @@ def prepare_merge(
 def find_fork_point(repository: Repository, branch: str, commit: str) -> str:
     """Return the merge base of a branch and a commit.
 
-    The commit itself if they have none.
+    Return the commit itself if there is none.
     """
     base = read_refs(repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
     if base:
@@ -100,7 +100,7 @@ _COMMIT_HOOKS = ("pre-commit", "prepare-commit-msg", "commit-msg", "pre-merge-co
 
 
 class SigningFailed(NamedTuple):
-    """A commit that is to be signed could not be."""
+    """A commit could not be signed."""
 
     reason: str
 
@@ -114,9 +114,9 @@ def is_signing_required(repository: Repository) -> bool:
 def sign_merge(
     repository: Repository, prepared: PreparedMerge, message: str, signature: Signature
 ) -> PreparedMerge | SigningFailed:
-    """Return the merge, signed as the user's settings ask: same tree and parents.
+    """Return the merge, signed if the user's settings require it, with the same tree and parents.
 
-    Their program makes it.
+    The user's signing program creates the signature.
     """
     if not is_signing_required(repository):
         return prepared

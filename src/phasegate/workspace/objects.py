@@ -1,8 +1,8 @@
 """Write blobs and commits into the user's object store, as raw bytes, without an index or a
 work tree.
 
-`git fast-import` does it: one process for any number of objects. It works on a git directory that
-is thrown away, so no ref of the user is touched; refs move later, by compare and swap.
+It uses `git fast-import`: one process for any number of objects. It runs in a git directory that
+is discarded, so no ref of the user is touched; refs are moved later, by compare-and-swap.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _UNQUOTED_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
 
 
 class PathVersion(NamedTuple):
-    """What a path holds in a tree."""
+    """The entry of a path in a tree."""
 
     mode: str
     object_id: str
 
 
 class Signature(NamedTuple):
-    """Who, and when: seconds since 1970 and the offset of their clock."""
+    """An identity and a time: seconds since 1970, and the UTC offset."""
 
     who: Identity
     when_s: int
@@ -37,9 +37,9 @@ class Signature(NamedTuple):
 
 
 class NewCommit(NamedTuple):
-    """A commit to be made: its first parent's tree, with some paths set and some (None) gone."""
+    """A commit to create: its first parent's tree with some paths set and some removed (None)."""
 
-    # Empty: the one made just before
+    # Empty: the previous commit in the list
     parents: tuple[str, ...]
     author: Signature
     committer: Signature
@@ -48,7 +48,7 @@ class NewCommit(NamedTuple):
 
 
 def write_blobs(repository: Repository, contents: Iterable[bytes]) -> None:
-    """Store blobs, a bounded amount at a time."""
+    """Store blobs in batches of bounded size."""
     batch: list[bytes] = []
     size = 0
 
@@ -65,7 +65,7 @@ def write_blobs(repository: Repository, contents: Iterable[bytes]) -> None:
 
 
 def write_commits(repository: Repository, commits: Sequence[NewCommit]) -> list[str]:
-    """Make commits one upon the other, and give their ids. Their blobs must be there."""
+    """Create a chain of commits and return their ids. Their blobs must already exist."""
     if not commits:
         return []
 
@@ -80,7 +80,7 @@ def write_commits(repository: Repository, commits: Sequence[NewCommit]) -> list[
 def write_tree_commit(
     repository: Repository, tree: str, parents: Sequence[str], signature: Signature, message: str
 ) -> str:
-    """Make a commit of a tree that is there already. The same input gives the same commit."""
+    """Create a commit of an existing tree. The same input gives the same commit."""
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
     signed = _format_signature(signature)
     head = "\n".join(lines).encode() + b"\nauthor %s\ncommitter %s\n\n" % (signed, signed)
@@ -115,7 +115,7 @@ def _commit_commands(number: int, commit: NewCommit) -> Iterator[bytes]:
         yield f"{word} {parent}\n".encode()
 
     gone = [path for path, version in commit.paths.items() if version is None]
-    # First: a file may take the place of a folder
+    # Deletions first: a file may replace a folder
     yield from (b"D %s\n" % _quote_path(path) for path in gone)
 
     for path, version in commit.paths.items():

@@ -1,10 +1,10 @@
-"""What lies outside of a checkout.
+"""Detect changes outside of a checkout.
 
-Refs, the user's files, the parts of their git directory that configure it.
+That is: refs, the user's files, and the configuration in their git directory.
 
-Where a sandbox holds, nothing there can change. Where none does, this tells afterwards what changed
-while an agent ran. Moves by our own processes are known (`ref_log`). Who did the rest
-is unknown: it may be the user.
+In a sandbox, an agent cannot change any of these. Without one, this module detects what changed
+while an agent ran. Moves by our own processes are logged (`ref_log`). The author of any other
+change is unknown: it may be the user.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 
 _WATCHED_GIT_PATHS = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
-# The git directories that our own git works with
+# The git directories that our own git uses
 _OWN_GIT_DIRS = ("phasegate/git", "phasegate/git-as-asked")
 
 
@@ -59,7 +59,7 @@ def capture_outside_state(
     which each is reported.
     """
     for raw in (True, False):
-        # Made when it is first needed: not between two looks
+        # Created on first use: this must not happen between two captures
         repository.place(raw=raw)
 
     # Git may miss a ref that is replaced while it lists them
@@ -88,7 +88,7 @@ def find_outside_changes(
     after: OutsideState,
     own_refs: Collection[str] = (),
 ) -> list[FileChange]:
-    """Return what differs between two states, except moves by Phasegate and the refs `ours`."""
+    """Return what differs between two states, except moves by Phasegate and `own_refs`."""
     noted: dict[str, list[RefMove]] = defaultdict(list)
     for move in moves_since(repository, before.last_move):
         noted[move.name].append(move)
@@ -112,7 +112,7 @@ def find_outside_changes(
 def _is_moved_by_us(
     name: str, old: str | None, new: str | None, noted: Mapping[str, Sequence[RefMove]]
 ) -> bool:
-    # It goes with its branch, from wherever it was
+    # The copy moves with its branch, whatever its old value
     if name.startswith(BRANCH_COPY_PREFIX):
         return any(
             move.new == new

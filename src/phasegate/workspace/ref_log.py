@@ -1,6 +1,6 @@
 """Log ref moves of our own processes in the user's repository before they are made.
 
-Where no sandbox holds, an agent's run is followed by a look at everything that changed outside of
+Without a sandbox, an agent's run is followed by a search for changes outside of
 its checkout. Our own changes, in this process or another, must be distinguished exactly: by
 the name, the old and the new object.
 
@@ -25,11 +25,11 @@ _MAX_LOG_BYTES = 512 * 1024
 
 
 class RefMove(NamedTuple):
-    """A ref, the object it must have now (None.
+    """A move of a ref from one object to another.
 
-    It must not exist), and the one it gets (None: it goes).
+    `old` None: the ref must not exist; `new` None: the ref is deleted.
 
-    A file of the user's checkout is moved too: its absolute path, and the blobs.
+    Writes to the user's checkout are logged too: the absolute path, and the blobs.
     """
 
     name: str
@@ -40,11 +40,11 @@ class RefMove(NamedTuple):
 def log_moves(
     repository: Repository, lock: RepositoryLock, moves: Iterable[RefMove], *, durable: bool = False
 ) -> None:
-    """Write down moves that are about to be made.
+    """Log moves that are about to be made.
 
-    `lock` is held: one writer at a time, in the order of the moves.
+    `lock` must be held, so that there is one writer at a time.
 
-    `for_good`: a power failure does not undo it.
+    `durable`: the entries survive a power failure.
     """
     path = _log_path(repository)
     number = last_move_number(repository)
@@ -58,7 +58,7 @@ def log_moves(
 
     descriptor = os.open(path, _OPEN_FLAGS, 0o600)
     try:
-        # A dead writer may have left half a line
+        # A dead writer may have left an incomplete line
         os.write(descriptor, b"\n" + b"".join(lines))
         if durable:
             os.fsync(descriptor)
@@ -84,7 +84,7 @@ def moves_since(repository: Repository, number: int) -> list[RefMove]:
 def is_explained_by_moves(before: str | None, after: str | None, moves: Iterable[RefMove]) -> bool:
     """Return True if moves of one name lead from one object to another.
 
-    The last ones may have come after the second look.
+    The last moves may have been made after the second capture.
     """
     reached = {before}
     for move in moves:
@@ -99,7 +99,7 @@ def _log_path(repository: Repository) -> Path:
 
 
 def _encode_move(number: int, move: RefMove) -> bytes:
-    # `json` can write names that are no text
+    # `json` can encode names that are not valid UTF-8
     return json.dumps([number, *move]).encode() + b"\n"
 
 
@@ -115,6 +115,6 @@ def _parse_line(line: bytes) -> tuple[int, RefMove] | None:
     try:
         number, name, old, new = json.loads(line)
     except ValueError:
-        # Half a line
+        # An incomplete line
         return None
     return number, RefMove(name, old, new)

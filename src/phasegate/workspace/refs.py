@@ -1,4 +1,4 @@
-"""Move refs by compare and swap, under the repository lock."""
+"""Move refs by compare-and-swap, under the repository lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from phasegate.workspace.user_checkout import Obstacle, find_checkout_on_ref, lo
 BRANCH_PREFIX = "refs/heads/"
 SAVED_PREFIX = "refs/phasegate/saved/"
 BRANCH_COPY_PREFIX = (
-    # Where each of our branches was when we last moved it: a user may delete the branch
+    # The last position of each of our branches: a user may delete the branch
     "refs/phasegate/heads/"
 )
 _FEATURE_BRANCH_PREFIX = f"{BRANCH_PREFIX}feat/"
@@ -49,7 +49,7 @@ def move_refs(
         (*(_update_command(move, zero) for move in moves), *_branch_copy_commands(moves))
     )
     place = GitPaths(git_dir or repository.git_dir, repository.objects)
-    # Git may put the ref on the disk at once: what it leads to must be there before
+    # Git may write the ref immediately: the objects it points to must be on disk before
     sync_written_folders()
 
     try:
@@ -72,9 +72,9 @@ def advance_branch(  # noqa: C901
     new: str,
     reason: str,
 ) -> RefMoved | Obstacle | None:
-    """Move a branch by compare and swap.
+    """Move a branch by compare-and-swap.
 
-    A user's checkout of it is moved along, or nothing moves.
+    If the user has it checked out, the checkout is updated too, or nothing moves.
     """
     ref = BRANCH_PREFIX + branch
     if old is not None and old != new:

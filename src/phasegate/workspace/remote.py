@@ -1,4 +1,4 @@
-"""A remote of the user: read its branches, and move them by compare and swap."""
+"""A remote of the user: read its branches, and move them by compare-and-swap."""
 
 from __future__ import annotations
 

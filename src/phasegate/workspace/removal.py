@@ -78,7 +78,7 @@ def open_trash_folder(parent: Path) -> Iterator[TrashFolder]:
     try:
         with ExitStack() as stack:
             descriptor = None
-            # Another process may take it for a stale one before we lock it
+            # Another process may treat it as stale before we lock it
             while descriptor is None:
                 descriptor = _open_locked(
                     stack, Path(tempfile.mkdtemp(prefix=_TRASH_PREFIX, dir=parent))

@@ -164,7 +164,7 @@ def _create_own_git_dir(repository: Repository, folder: Path, raw: bool) -> None
             (made / "info/attributes").unlink()
 
         (made / "shallow").symlink_to(repository.common_dir / "shallow")
-        # Half of it, after a power failure, would be no git directory, and in the way of a new one
+        # A power failure must not leave an incomplete git directory that blocks a new one
         sync_tree(made)
 
         try:
@@ -205,7 +205,7 @@ def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
     said = git(
         repository.refs_place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns
     )
-    # A name may hold U+2028
+    # A name may contain U+2028
     lines = (line.partition(" ") for line in os.fsdecode(said.stdout).split("\n") if line)
     return {name: object_id for object_id, _, name in lines}
 
@@ -220,7 +220,7 @@ def resolve_commit(repository: Repository, name: str) -> str | None:
 
 
 def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
-    """Return True if one commit's whole history is in another's."""
+    """Return True if one commit is an ancestor of another, or the same."""
     return (
         git(
             repository.place(),
@@ -294,7 +294,7 @@ def list_files(root: Path) -> list[str]:
     ]
 
     environment = {"PATH": filter_search_path(os.environ.get("PATH", "")), **_ENVIRONMENT}
-    # A pipe of many small reads would cost as much as all of the tree (measured)
+    # Reading a pipe in small chunks takes as long as listing the tree (measured)
     with TemporaryFile() as listed:
         done = run_program(
             command,

@@ -1,11 +1,11 @@
-"""Locks that no death leaves behind, and the lock files of git that a death did leave behind.
+"""Locks that are released when a process dies, and cleanup of git's stale lock files.
 
-Both are `flock`s: the kernel gives them back when their holder dies. The lock of the repository is
-also the standard output of each git that changes something under it, so it is held until that git
+Both locks are `flock`s: the kernel releases them when their holder dies. The repository lock is
+also the stdout of each git process that changes something under it, so it is held until that one
 has ended, even if we are killed. A process that gets it therefore knows that every earlier holder,
 and each git that it started, is dead.
 
-A holder writes down which lock files its git is about to make. The next one finds the list only if
+A holder records the lock files that its git is about to create. The next one finds the list only if
 its writer died.
 """
 
@@ -40,7 +40,7 @@ class RepositoryLock:
 
 @contextmanager
 def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
-    """Wait for the repository lock; clean up what a dead holder left."""
+    """Wait for the repository lock; remove lock files that a dead holder left behind."""
     repository.own_folder.mkdir(exist_ok=True)
     with _flock(repository.own_folder / "lock") as descriptor:
         left = os.pread(descriptor, _MAX_LIST_BYTES, 0)
@@ -57,7 +57,7 @@ def repository_lock(repository: Repository) -> Iterator[RepositoryLock]:
 
 @contextmanager
 def checkout_lock(repository: Repository, name: str) -> Iterator[None]:
-    """Wait for the lock of one checkout: it is never created, read or removed twice at once."""
+    """Wait for the lock of one checkout, so that only one process creates, reads or removes it."""
     folder = repository.own_folder / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with _flock(folder / name):

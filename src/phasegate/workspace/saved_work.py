@@ -96,7 +96,7 @@ def save_branch(checkout: Checkout) -> SavedWork | None:
 
 
 def _is_unsavable(found: DiskEntry) -> bool:
-    """Return True if something would be lost with it. A pipe, socket or device holds no content."""
+    """Return True if its content would be lost. A pipe, socket or device has no content."""
     return not is_harvestable(found) and found.mode[:3] not in _CONTENTLESS_TYPES
 
 
@@ -105,7 +105,7 @@ def _has_unsaved_changes(
     on_disk: dict[str, PathVersion | None],
     on_branch: dict[str, PathVersion | None],
 ) -> bool:
-    """Return True if the disk holds what the branch does not, or reverts what it has from here."""
+    """Return True if the disk has changes that the branch lacks, or reverts harvested ones."""
     new = any(
         path not in on_branch or on_branch[path] != version for path, version in on_disk.items()
     )

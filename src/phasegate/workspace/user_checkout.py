@@ -149,7 +149,7 @@ class CheckoutMove:
         try:
             return self._try_apply()
         except GitFailed as error:
-            # An index of a kind that only the user's own git can read, for instance
+            # For example an index format that only the user's git can read
             return Obstacle(self._checkout.folder, error.message)
 
     def _try_apply(self) -> Obstacle | None:
@@ -160,7 +160,7 @@ class CheckoutMove:
                 "a sparse checkout, or one without an index, is not moved by us",
             )
 
-        # With its time: that is how git knows which files to look at twice
+        # Keep its modification time: git uses it to find files that it must compare again
         shutil.copy2(own_index, self._index)
         self._changes = changes = diff_trees(self._repository.place(), self._old, self._new)
         obstacle = self._find_uncommitted(changes) or self._find_filtered(changes)

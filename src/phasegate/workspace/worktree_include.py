@@ -34,7 +34,7 @@ _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK
 def list_included_files(
     repository: Repository, commit: str, own_folders: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ignored files to copy, as named by the user's commit `origin`, or by their
+    """Return the ignored files to copy, as listed in the user's commit, or in their
     file.
     """
     text = _read_patterns(repository, commit)

@@ -64,7 +64,7 @@ class AcpNotice(msgspec.Struct, frozen=True, tag="notice"):
 
 
 class AcpUnreadableUpdate(msgspec.Struct, frozen=True, tag="unread"):
-    """An update of the session that could not be read."""
+    """A session update that could not be parsed."""
 
     # it may have been a part of a message
     is_text: bool

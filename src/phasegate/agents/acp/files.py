@@ -31,7 +31,7 @@ MAX_DISPLAY_CHARS = 4096
 
 
 class FileAccessRefused(Exception):
-    """The access to this path is not allowed; the text explains why."""
+    """Access to this path is not allowed; the message explains why."""
 
 
 class FileMissing(Exception):
@@ -158,7 +158,7 @@ def _read_text(path: Path, folder: int | None) -> str:
 
 
 def _write_bytes(folder: int, name: str, data: bytes) -> None:
-    """Write the file in place; replace it by a new file if it has other hard links."""
+    """Write the file in place, or replace it with a new file if it has other hard links."""
     try:
         with os.fdopen(_open_for_writing(folder, name), "wb") as file:
             file.write(data)

@@ -60,7 +60,7 @@ class ToolCallContent(msgspec.Struct, frozen=True):
 
 
 class ToolCallUpdate(msgspec.Struct, frozen=True, rename="camel"):
-    """A new tool call or a change of one: an absent field has not changed."""
+    """A new tool call, or an update to one; an absent field is unchanged."""
 
     tool_call_id: str
     title: str | None = None

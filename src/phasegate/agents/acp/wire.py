@@ -22,7 +22,7 @@ from phasegate.core.text.jsonrpc import (
 )
 
 MAX_MESSAGE_BYTES = 16 * 1024**2
-# Answers that the agent requested but does not read.
+# Bytes of responses that the agent requested but has not read.
 MAX_PENDING_BYTES = 64 * 1024**2
 _CHUNK_BYTES = 1 << 16
 _MAX_QUOTED_BYTES = 120

@@ -141,7 +141,7 @@ def _build_default_launch(task: AgentTask) -> Launch:
 
 
 def _resolve_program(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Replace the program by its full path, if it is on PATH.
+    """Replace the program with its full path, if it is on PATH.
 
     The sandbox makes the folders of the named files readable.
     """
@@ -270,7 +270,7 @@ class AcpOutputParser:
 def _build_report(end: AcpSessionEnd | None, finished: FinishedRun) -> AgentReport:
     """Interpret the end of the session.
 
-    After a time-out, and without its last line, our program did not see the end.
+    After a timeout, or if the last line is missing, our program did not see the end.
     """
     plain = build_plain_report(finished)
 

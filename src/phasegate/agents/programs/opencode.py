@@ -190,7 +190,7 @@ class _OpenCodeParser(StreamParser):
                 # another type, or not a line of the protocol
                 return ()
             case _OpenCodeStepStart():
-                # Not a progress: each retry begins with one.
+                # This is not progress: every retry starts with one.
                 self._state.completed = False
                 self._state.end_message()
                 return ()

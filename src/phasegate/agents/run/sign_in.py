@@ -28,7 +28,7 @@ from phasegate.typed import read_json
 MAX_SIGN_IN_BYTES = 1_000_000
 _TOKEN = re.compile(r"token|scope|^(?:access|refresh)$", re.I)
 _TIME = re.compile(r"expir|last_?refresh|updated", re.I)
-# An address to which a token is sent is not a part of the token.
+# The address that a token is sent to is not part of the token.
 _ADDRESS = re.compile(r"ur[il]|endpoint|host", re.I)
 _log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def _return_file(file: SharedFile) -> None:
 def _save_renewal(file: SharedFile) -> None:
     """Copy a renewed file back, under a lock.
 
-    Of two jobs the first wins: for the second, the user's file has changed.
+    If two jobs renew it, the first one wins: for the second, the user's file has changed.
     """
     renewed = read_regular_file(file.name, MAX_SIGN_IN_BYTES, file.folder_fd, single_link=True)
     if renewed is None or renewed == file.content or not is_renewal(file.content, renewed):

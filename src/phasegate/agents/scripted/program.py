@@ -133,7 +133,7 @@ class ScenarioPlayer:
         if any(isinstance(step, ResultStep) for step in turn.steps):
             self._base_commit = _read_git_output("rev-parse", "--verify", "HEAD")
 
-        # Read before the steps run: a step may replace the file by a pipe.
+        # Read before the steps run: a step may replace the file with a pipe.
         self._tasks = _read_tasks(values.get("prompt_path", ""))
 
     def play(self) -> int:

@@ -115,7 +115,7 @@ def ask_question(spool: str, arguments: list[str]) -> dict[str, object] | None:
 
 
 def inline_content(arguments: list[str]) -> list[str]:
-    """Replace file arguments and stdin by their content, read with the agent's own rights."""
+    """Replace file arguments and stdin with their content, read with the agent's permissions."""
     if arguments[:2] == ["spec", "check"] and arguments[2:]:
         return [*arguments, "--content", _read_file(arguments[2])]
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 MAX_TEXT_CHARS = 16_000
-# A time further in the future was parsed wrongly.
+# A time further in the future must be a parsing error.
 MAX_RESET_DELAY_S = 32 * 86_400.0
 
 _RESET_WORDS = r"\b(?:resets?|retry|retrydelay|try again|available again|reset)"

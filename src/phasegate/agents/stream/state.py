@@ -127,7 +127,7 @@ class StreamState:
         self._message_ended = True
 
     def replace_message(self, text: str) -> None:
-        """Replace the current message by the complete text that the program repeats at its end."""
+        """Replace the current message with the complete text that the program sends at its end."""
         if self.answer != text:
             self._start_message()
             self.add_text(text)

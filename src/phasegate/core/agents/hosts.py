@@ -12,7 +12,7 @@ def is_host_allowed(host: str, port: int, patterns: Iterable[str]) -> bool:
     """Return whether a pattern names this host.
 
     A pattern is `host`, `host:port` or `*.domain`, which matches every name below the domain.
-    Without a port, 443 is meant. An IP address is a host like any other: it must be listed itself.
+    The default port is 443. An IP address must be listed like any other host.
     """
     host = host.rstrip(".").lower()
     return any(_matches(pattern.lower(), host, port) for pattern in patterns)

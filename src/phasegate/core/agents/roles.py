@@ -1,6 +1,6 @@
 """Choose the agent for a role: the configured one, else an available one.
 
-A critic is not the agent that wrote, if there are two.
+If two agents are available, the critic is not the writer.
 """
 
 from __future__ import annotations

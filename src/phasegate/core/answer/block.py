@@ -1,6 +1,6 @@
 """Render, parse and check the two blocks that may end an agent's output.
 
-This module does without `re`, because the hook loads it and must start fast.
+This module does not import `re`, because the hook loads it and must start fast.
 
 ---                                        ---
 SUGGESTED NEXT STEPS:                      STATUS: Risk assessment complete. Returning results to X.

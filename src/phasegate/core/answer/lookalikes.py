@@ -1,6 +1,6 @@
 """Find `<review` in other spellings.
 
-Covered are capitals, blanks or invisible characters inside, encodings and look-alike letters.
+It covers capitals, spaces or invisible characters, encodings and look-alike letters.
 
 A second verdict in a spelling that does not count must still keep a PASS from counting, because it
 was meant as a verdict.

@@ -2,7 +2,7 @@
 
 Thoughts, code fences, comments and CDATA sections are quoted. The one that opens first wins, and
 anything inside it is its text. Nothing is cut from the text, only offsets are recorded: so no
-marker can be assembled across a gap, and a gap is never blank.
+marker can be assembled across a gap, and a gap does not count as white space.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find where a Python project declares its test requirements.
 
-Read are groups, extras, requirements files, tox, nox, hatch and CI. Each place is a
+It reads groups, extras, requirements files, tox, nox, hatch and CI. Each place is a
 `RequirementSource`: arguments for pip with a reason. Imports are not used: a module name need not
 be the name of a package.
 """

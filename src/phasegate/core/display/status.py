@@ -1,6 +1,6 @@
 """Render the status: the workflow with its phases and gates, the package board, the blockers.
 
-`status` is called very often, so that start-up time matters: this imports only a little of the
+`status` is called very often, so start-up time matters: this module imports little of the
 standard library.
 """
 

@@ -478,7 +478,7 @@ def _after_remarks(run: PackageRun, remarks: tuple[events.AcceptedRemark, ...]) 
 
 
 def _after_failed_merge(run: PackageRun, reason: str) -> PackageRun:
-    """Start one round to solve a conflict; block the package the second time."""
+    """Start one round to resolve a conflict; block the package the second time."""
     if run.merge_rounds:
         return _block(run, reason, "merge by hand on the package's branch")
     return _next_round(replace(run, merge_rounds=1), reason)

@@ -1,6 +1,6 @@
 """Classify failures and compute retry delays.
 
-The classified texts are untrusted: the worst that they can cause is a bounded wait.
+The classified text is untrusted, but the most that it can cause is a bounded wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_RATE_LIMIT_BACKOFF_S = 3600.0
 
 
 class Fault(StrEnum):
-    """Kind of a failure, with regard to retries."""
+    """The kind of a failure; it decides whether a retry makes sense."""
 
     NETWORK = "network"
     LOCK = "lock file"
@@ -87,7 +87,7 @@ _FAULT_PATTERNS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
 def classify_failure(exit_status: int | None, text: str) -> Fault:
     """Classify a failed run by its exit status and the end of its output.
 
-    No exit status (killed by a signal, out of time) is permanent: the same run would end the same
+    A missing exit status (killed by a signal, timed out) is permanent: a retry would end the same
     way.
     """
     if exit_status is None:
@@ -122,9 +122,9 @@ def retry_backoff_s(
 
 
 def rate_limit_backoff_s(previous_limits: int) -> float:
-    """Return the seconds to wait at a rate limit without a known end.
+    """Return the seconds to wait for a rate limit whose end is unknown.
 
-    Doubles with each limit in a row.
+    The delay doubles with each consecutive limit.
     """
     return min(
         MAX_RATE_LIMIT_BACKOFF_S,
@@ -137,7 +137,7 @@ def count_retry(
     counters: Feature | PendingWork,
     limits: FeatureLimits | PackageLimits,
 ) -> dict[str, int | bool] | None:
-    """Return the counters to update if a failed job is retried; None if it is given up.
+    """Return the counters to update if a failed job is retried; None if it is not retried.
 
     The same rule applies to agents of phases and of packages.
     """

@@ -187,7 +187,7 @@ _DELIVERABLE_KINDS = ("code", "tests", "documentation")
 def find_removed_files(tasks: Sequence[Task]) -> frozenset[str]:
     """Return the files that must not exist in the end.
 
-    These are the files that the last task about them deletes, moves or renames.
+    These are the files that are deleted, moved or renamed by the last task that mentions them.
     """
     removed: set[str] = set()
     for task in tasks:
@@ -197,7 +197,7 @@ def find_removed_files(tasks: Sequence[Task]) -> frozenset[str]:
 
 
 def _find_removed_by_task(task: Task) -> set[str]:
-    """Return the files of a task that follow a removal verb in its text."""
+    """Return the files that follow a removal verb in the text of a task."""
     path_by_name = {name: path for path in task.files for name in (path, path.rpartition("/")[2])}
     removed: set[str] = set()
 

@@ -1,8 +1,8 @@
-"""Estimate offline how many tokens a text costs; the estimate is an upper bound for usual text.
+"""Estimate offline how many tokens a text uses; an upper bound for ordinary text.
 
 Vendors' tokenizers differ and are not all public, so this is a weighted count of words, letters,
 digits, punctuation and scripts. The weights were fitted so that the estimate is not below the
-largest of six public tokenizers on code, prose, CJK and base64, and at most twice above it. Random
+largest of six public tokenizers on code, prose, CJK and base64, and at most twice that. Random
 letters, rare ideographs and random punctuation can cost more.
 """
 
@@ -63,7 +63,7 @@ _LEAD_BYTE_CLASSES = (
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text; the result should never be below the real count.
+    """Estimate the tokens of a text; the result should never be less than the actual count.
 
     The sum over the lines of a text is at least the estimate of the text.
     """
@@ -72,7 +72,7 @@ def estimate_tokens(text: str) -> int:
 
 def _estimate_millitokens(raw: bytes) -> int:
     classes = raw.translate(_BYTE_CLASSES)
-    # Lower-case letters are too frequent to be counted one by one
+    # Lower-case letters are counted by length difference, because they are so frequent
     left = classes.translate(None, b"l")
     singles = _LOWERCASE_LETTER * (len(classes) - len(left))
     singles += sum(weight * left.count(kind) for kind, weight in _WEIGHTS.items())

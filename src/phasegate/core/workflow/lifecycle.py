@@ -248,7 +248,7 @@ def build_state_view(workflow: Workflow | None) -> dict[str, object]:
 def choose_workflow(workflows: Iterable[Workflow], feature: str | None) -> WorkflowOrRefusal:
     """Return the requested workflow, else the only active one.
 
-    An order to the wrong feature cannot be undone, so it never guesses.
+    It never guesses, because an order to the wrong feature cannot be undone.
     """
     active = {workflow.feature: workflow for workflow in workflows if workflow.is_active}
     if feature in active:

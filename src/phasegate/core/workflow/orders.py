@@ -1,6 +1,6 @@
 """The orders that a user can give a feature. Command line, board and MCP share this table.
 
-`status` loads this module: it imports nothing but what is loaded anyway.
+`status` loads this module: it imports only modules that are loaded anyway.
 """
 
 from __future__ import annotations

@@ -445,7 +445,7 @@ def _check_test_count(plan_runner: PlanRunner) -> list[CheckResult]:
 
 
 def refuse_unusable_base(project: Project, report: BaselineReport) -> None:
-    """Refuse a base with problems that no agent can fix, before an agent costs money.
+    """Refuse a base with problems that no agent can fix, before paying for an agent.
 
     These are a failing setup, tests that cannot run and, if configured, any failing check.
     """

@@ -44,7 +44,7 @@ class StopReport(NamedTuple):
 
 
 def start_detached(project: Project, feature: str, options: RunOptions) -> DetachedRun:
-    """Run a feature in a process of its own; return as soon as that has made progress.
+    """Run a feature in a separate process; return as soon as it has made progress.
 
     The run may be refused after it has locked the feature: its branch is missing, or a role has no
     agent. The error is raised here, so that the user sees it, and not only in the log.

@@ -44,7 +44,7 @@ from phasegate.workspace.repository import exclude_folder_from_git
 
 
 class RunOptions(NamedTuple):
-    """How far a run goes, and with which agent."""
+    """Options of a run: where it stops, and which agent it uses."""
 
     stop_at_gates: bool = False
     # Continue to the merge after the last gate
@@ -122,7 +122,7 @@ def drive_feature(
 def drive_feature_with(
     context: DriverContext, slug: str, options: RunOptions | None = None
 ) -> Feature | Stopped:
-    """Run a feature with the ports of any context."""
+    """Run a feature with the ports of a driver context."""
     with lock_feature_journal(context.project, context.record, slug, f"run {slug}") as journal:
         journal.start_timing()
         try:

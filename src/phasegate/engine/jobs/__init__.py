@@ -1,6 +1,6 @@
 """Run agent jobs: admission, prompt, sandbox, trail, end; and the pool that runs several at once.
 
-A rate limit passes these stations:
+A rate limit is handled in these steps:
 
 1. `agents/stream`: the harness reads the output of the agent (`reset_time` parses texts such as
    "try again in 2 hours") and reports `Ending.RATE_LIMITED`, or `Ending.SILENT` if the model never

@@ -37,7 +37,7 @@ def reserve_ports_and_data(folder: Path, locks: Path) -> Iterator[dict[str, str]
 def _reserve_ports(locks: Path) -> Iterator[range]:
     """Reserve a block of free ports while the lock on its file is held.
 
-    Programs other than Phasegate do not know the lock and may still use a port: bind early.
+    Other programs do not honour the lock and may still take a port: bind early.
     """
     first = int.from_bytes(os.urandom(2)) % _PORT_BLOCKS
 

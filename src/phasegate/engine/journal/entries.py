@@ -90,7 +90,7 @@ def read_plan(payload: bytes) -> Mapping[str, str]:
 
 
 class StepTimed(msgspec.Struct, frozen=True):
-    """The duration of a step in one run: from when it became due until it was not due any more."""
+    """The duration of a step in one run: the time for which it was due."""
 
     # A package; empty for a step of the feature
     work: str

@@ -169,7 +169,7 @@ def _survey_agent(
 
 
 def _read_version(folder: FolderConfig, agent: AgentSettings) -> ProgramVersion:
-    """Run the program for its version in the strictest sandbox: it needs no network."""
+    """Run the program in the strictest sandbox to read its version: it needs no network."""
     arguments = HARNESSES[agent.harness].version_arguments
     path = find_agent_program(folder, agent)
     if path is None:

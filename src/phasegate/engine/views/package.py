@@ -1,4 +1,4 @@
-"""A work package with its plan: the part of the views that reads documents.
+"""Views of work packages with their plans: the part that reads documents.
 
 See `engine/views/overview`.
 """
@@ -91,7 +91,7 @@ def _collect_attempts(
 ) -> tuple[AttemptView, ...]:
     """Return the attempts of a package's last contest; none without a contest."""
     attempts: dict[int, AttemptView] = {}
-    # Number of the attempt by job
+    # Attempt number by job id
     attempt_of: dict[str, int] = {}
     is_open = False
     # An attempt that passed survives a blocker: the contest is not restarted.

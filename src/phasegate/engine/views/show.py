@@ -191,7 +191,7 @@ def read_part(project: Project, reader: StoreReader, subject: Subject, kind: Par
 
 
 def follow_log(project: Project, subject: Subject, wait: WaitCallback) -> Iterator[str]:
-    """Yield the log of a subject's newest job until the job ends or `wait` returns False."""
+    """Yield the log of a subject's latest job until it ends or `wait` returns False."""
     return read_log_lines(project, subject.job or _newest_job_view(project, subject), wait)
 
 

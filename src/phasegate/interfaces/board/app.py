@@ -75,7 +75,7 @@ from phasegate.interfaces.html.environment import build_path, render, render_mac
 # Characters of one part of a job or package; the rest is cut
 MAX_PART_CHARS = 300_000
 MAX_CACHED_PAGES = 64
-# A cached page is reused for so long, even if its feature has not changed: it shows the time
+# Maximum age of a cached page, even if its feature has not changed: it shows the time
 PAGE_CACHE_TTL_S = 5.0
 MAX_ENTRIES = 100
 MAX_POSITION = 1 << 62

@@ -1,4 +1,4 @@
-"""What the board's feature page and the report show of one feature."""
+"""The data of one feature that the board's feature page and the report show."""
 
 from __future__ import annotations
 

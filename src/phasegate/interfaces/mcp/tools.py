@@ -57,7 +57,7 @@ MAX_TEXT_CHARS = 20_000
 MAX_ROWS = 50
 MAX_LINES = 100
 POLL_INTERVAL_S = 0.1
-# Lines come in bursts: wait so long to send them in one answer
+# Lines arrive in bursts: wait this long to send them in one response
 BATCH_DELAY_S = 0.3
 
 

@@ -1,6 +1,6 @@
 """`audit verify --remote`.
 
-The copy in a bucket, held against itself and against the store here, if there is one.
+Verify the copy in a bucket, by itself and against the local store, if there is one.
 
 The bucket alone is enough: it has the chain, trails and documents with their hashes. A missing
 page, trail or document is a problem, like a changed one.
@@ -46,10 +46,10 @@ _RETRY_DELAY_S = 0.3
 
 
 def verify_bucket(bucket: Bucket, location: Location | None) -> AuditReport:
-    """Check what the bucket holds: of the repository here if it has a store, else of every one.
+    """Verify the bucket: the record of this repository if it has a store, else all records.
 
-    Another process may be copying, and a trail comes before its page: so what is wrong is checked
-    at again.
+    Another process may be copying, and a trail is written before its page: so a failed check is
+    repeated.
     """
     for number in range(_MAX_ATTEMPTS):
         report = _verify_once(bucket, location)
@@ -136,7 +136,7 @@ class _BucketChain:
     def check_contents(self) -> int:
         """Check every trail against its last seal, every document against its hash.
 
-        How many trails there are.
+        Return the number of trails.
         """
         for seal in self._seals.values():
             _check_trail(self._bucket, seal, self._findings)
@@ -169,9 +169,9 @@ def _check_trail(bucket: Bucket, seal: TrailSeal, findings: Findings) -> None:
 
 
 def check_bucket_journals(bucket: Bucket, findings: Findings) -> tuple[int, int]:
-    """Check the journals that were kept in the bucket itself, one chain a feature.
+    """Check the journals that are stored only in the bucket, one chain per feature.
 
-    How many entries and trails.
+    Return the number of entries and trails.
     """
     entries = 0
     seals = dict[str, TrailSeal]()

@@ -1,9 +1,9 @@
-"""A bucket of an S3 server: four calls, and errors sorted by whether waiting helps.
+"""A client for S3 buckets: four calls, with errors classified by whether a retry helps.
 
-The only user of obstore.
+No other module uses obstore.
 
-Nothing here is deleted, and nothing is written over that was not read before: `create` never
-replaces an object, and `replace` only the very one that was read. So a request that arrives late,
+Nothing is deleted, and nothing is overwritten that was not read before: `create` never
+replaces an object, and `replace` only the version that was read. So a request that arrives late,
 or twice, changes nothing.
 """
 
@@ -40,9 +40,9 @@ _REMEDIES = {
 
 
 class BucketAddress(NamedTuple):
-    """Where a bucket is: an endpoint (empty.
+    """The address of a bucket: endpoint, name, object prefix and region.
 
-    AWS), its name, and what all names in it begin with.
+    An empty endpoint means AWS.
     """
 
     endpoint: str
@@ -59,11 +59,11 @@ class BucketAddress(NamedTuple):
 
 
 class StoredObject(NamedTuple):
-    """An object as it was read, and what names this version of it."""
+    """An object as it was read, and the ETag of its version."""
 
     data: bytes
     etag: str
-    # By the server's clock
+    # Time of the server's clock
     modified_at_s: float = 0.0
 
 
@@ -71,7 +71,7 @@ class StoredObject(NamedTuple):
 def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -> S3Store:
     """Return the client of a bucket; one per process.
 
-    To make one costs more than a call, and it keeps its connections.
+    Creating a client takes longer than a request, and it reuses its connections.
     """
     try:
         from obstore.store import S3Store
@@ -102,7 +102,7 @@ def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -
 
 
 class Bucket:
-    """A bucket, which is waited for so long when it is away. Threads may share it."""
+    """A bucket. Requests are retried for `retry_timeout_s` while it is unavailable. Thread-safe."""
 
     def __init__(
         self,
@@ -131,11 +131,11 @@ class Bucket:
             return None
 
     def create(self, path: str, data: bytes, *, no_retry: bool = False) -> bool:
-        """Make an object; False if there is one of that name, which may be ours.
+        """Create an object; return False if the name exists.
 
-        An answer can get lost.
+        The existing object may be ours, if an earlier response was lost.
 
-        `once`: do not wait for a bucket that is away.
+        `no_retry`: do not wait for an unavailable bucket.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError
@@ -151,9 +151,9 @@ class Bucket:
         return True
 
     def replace(self, path: str, data: bytes, etag: str) -> bool:
-        """Put data in the place of the version that was read.
+        """Replace the version of an object that was read.
 
-        False if that is not there any longer.
+        Return False if it is no longer the current one.
         """
         import obstore
         from obstore.exceptions import PreconditionError
@@ -199,7 +199,7 @@ class Bucket:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Say what an error means and who must act. What the caller can use passes as it is."""
+        """Translate errors by who must act. Errors that the caller handles are not changed."""
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
         try:
@@ -207,12 +207,12 @@ class Bucket:
         except (AlreadyExistsError, PreconditionError):
             raise
         except FileNotFoundError as error:
-            # It is no answer to the question whether an object is there
+            # A missing bucket does not mean that the object is missing
             if "NoSuchBucket" in str(error):
                 raise self._error_from_text(str(error)) from None
             raise
         except (BaseError, OSError, ValueError) as error:
-            # What obstore adds is long, and has headers in it
+            # The details that obstore adds are long, and contain headers
             raise self._error_from_text(str(error)) from None
 
     def _error_from_text(self, text: str) -> EnvironmentUnavailable:
@@ -259,9 +259,9 @@ def retry_with_backoff(
 
 
 def put_append_only(bucket: Bucket, path: str, data: bytes) -> bool:
-    """Put in place a file that only grows: whatever begins with it may be there.
+    """Upload a file that only grows; an existing longer version is kept.
 
-    False: another file is.
+    Return False if the existing object is a different file.
     """
     while not bucket.create(path, data):
         found = bucket.get(path)

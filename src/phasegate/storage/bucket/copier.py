@@ -1,12 +1,12 @@
-"""The record, copied to a bucket: what a page tells of is there before the page is.
+"""Copy the record to a bucket. Everything that a page refers to is uploaded before the page.
 
     audit/{feature}/{job}.jsonl     trails, as they were sealed; they only grow
     papers/{sha256}                 evidence, artifacts and prompts, by content
     chain/{store id}/{number}       pages of the chain: entries in order, with their hashes
 
-What is not in the bucket yet is known from the journal: everything behind the last page. So a
-process that is killed, or finds nobody there, loses nothing, and a second copier finds what the
-first has done.
+The journal shows what is not in the bucket yet: everything after the last page. So a process
+that is killed, or cannot reach the bucket, loses nothing, and a second copier continues where
+the first one stopped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 class ChainPageEntry(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of the chain with its hash, as a page holds it."""
+    """An entry of the chain with its hash, as stored in a page."""
 
     position: int
     feature: str
@@ -61,9 +61,9 @@ class ChainPageEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChainPage(msgspec.Struct, frozen=True):
-    """What a page of the chain holds.
+    """The content of a page of the chain.
 
-    `lacking` names what was not as the journal says, and so was not copied.
+    `lacking` lists what did not match the journal and was not copied.
     """
 
     entries: tuple[ChainPageEntry, ...]
@@ -72,7 +72,7 @@ class ChainPage(msgspec.Struct, frozen=True):
 
 
 class _CopyProgress(msgspec.Struct, frozen=True):
-    """A hint where to look, and how much there is still to be copied. Nothing rests on it."""
+    """A hint where to continue and how much is left to copy. Nothing depends on it."""
 
     address: str
     page: int
@@ -97,7 +97,7 @@ def decode_chain_page(stored: StoredPage) -> ChainPage:
 
 
 class BucketCopier:
-    """Copies one repository's record to a bucket, a page a time."""
+    """Copies one repository's record to a bucket, one page at a time."""
 
     def __init__(
         self, location: Location, reader: StoreReader, bucket: Bucket, writer_id: str
@@ -115,14 +115,14 @@ class BucketCopier:
 
     @property
     def pending_entries(self) -> int:
-        """How many entries are not known to be in the bucket."""
+        """The number of entries that are not known to be in the bucket."""
         self._copied_position = self._copied_position or self._load_progress().position
         return max(0, self._reader.chain_head().entries - self._copied_position)
 
     def copy_next_page(self) -> bool:
-        """Copy what comes next; False if all is there.
+        """Copy the next page; return False if everything is copied.
 
-        Whatever goes wrong, it can be called again.
+        It can be called again after any error.
         """
         if self._copied_head is None:
             self._copied_head = self._find_copied_end()
@@ -167,9 +167,9 @@ class BucketCopier:
             yield ChainPageEntry(*entry[:5], entry.payload.decode(), digest)
 
     def _copy_trail(self, seal: TrailSeal, missing: list[str]) -> set[bytes]:
-        """Copy a trail up to its seal; the hashes that it names.
+        """Copy a trail up to its seal; return the hashes that it contains.
 
-        It may have grown since: then a later seal follows.
+        If it has grown since, a later seal follows.
         """
         content = read_trail(trail_path(self._location, seal.feature, seal.job))[: seal.bytes]
         reading = scan_trail(content, trail_origin(seal.feature, seal.job))
@@ -210,7 +210,7 @@ class BucketCopier:
         return last.head
 
     def _advance_to(self, stored: StoredPage) -> None:
-        """Take a page as done, ours or another copier's, if it is of our history."""
+        """Mark a page as copied, by us or another copier, if it belongs to our history."""
         self._check_history(stored)
         self._copied_head = stored.head
         state = _CopyProgress(str(self._bucket.address), stored.head.entries, self._copied_position)

@@ -1,15 +1,15 @@
-"""The journal itself in a bucket, for machines that share no disk.
+"""A journal that is stored in a bucket, for machines without a shared disk.
 
-A numbered log a feature, each with its own chain.
+Each feature has a numbered log with its own chain.
 
     journal/{feature}/{number}      one step: its events, in the order in which they happened
-    heads/{number}                  after a step or more: where the journals that moved end now
+    heads/{number}                  after one or more steps: the new ends of the changed journals
 
-A step is one object that is made once, so it is there as a whole or not at all, and one writer
-alone takes it. What is asked of the record is answered from a copy here, a store in memory or in a
-file, which follows the logs: a feature's own journal at each question, and every few seconds those
-that the heads name. So a look costs as much as what is new, however many features there are. What
-another process records within a running step is seen within a minute.
+A step is one object that is created once, so it exists completely or not at all, and only one
+writer succeeds. Queries are answered from a local copy, a store in memory or in a
+file, which follows the logs: a feature's own journal at each query, and every few seconds those
+that the heads list. So a poll costs only as much as there is new data, whatever the number of
+features. What another process records within a running step is visible within a minute.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ JOURNAL_FOLDER = "journal"
 HEADS_FOLDER = "heads"
 HEADS_POLL_INTERVAL_S = 2.0
 FULL_POLL_INTERVAL_S = 60.0
-# Of all time, at most this part goes into looking at the journals of others
+# Polling the journals of others takes at most 1 / this factor of the time
 _POLL_PAUSE_FACTOR = 20
-# Journals that are read
+# Journals that are read at the same time
 _MAX_CONCURRENT_READS = 16
-# The id of a store that is a copy
+# The store id of a local copy
 _COPY_STORE_ID = "bucket"
-# In `meta`: how far each log was read, and what heads say of it
+# Keys in `meta`: how far each log was read, and its end according to the heads
 _READ_END_PREFIX = "end "
 _HEAD_END_PREFIX = "headed "
 _HEADS_END_KEY = "heads"
 # Stages of a feature
 _IDLE_STAGES = ("gate-passed", "blocked", "completed", "cancelled")
-# As a folder; no slug is spelt so
+# Folder of events without a feature; not a valid slug
 _NO_FEATURE_FOLDER = "-"
 _CHAIN_NAME = "phasegate feature journal 1"
-# Where each journal ended: how many pages, and the hash of the last
+# The end of each journal: number of pages, and hash of the last one
 JournalEnds = dict[str, tuple[int, str]]
 
 
 class JournalStep(msgspec.Struct, frozen=True):
     """One step of a feature.
 
-    When it was taken, the number of its first event, and each event's kind and payload.
+    It has a time, the number of its first event, and the kind and payload of each event.
     """
 
     ts: str
@@ -96,22 +96,22 @@ def feature_from_folder(folder: str) -> str:
 
 
 class _PollSchedule:
-    """When the journals of others are to be looked at again.
+    """The times of the next polls of other machines' journals.
 
-    One for all records of a process that share a copy.
+    Shared by all records of a process that use the same copy.
     """
 
     next_heads_poll_s = next_full_poll_s = 0.0
 
 
-# By the file of the copy: a worker opens a record for each step
+# By path of the copy: a worker opens a record for each step
 _POLL_SCHEDULES: dict[Path, _PollSchedule] = {}
 
 
 class BucketStore(WritableStore):
-    """Fulfils `ports.RunRecord`; threads may share it.
+    """Implements `ports.RunRecord`. Thread-safe.
 
-    Its bucket retries: nothing can be recorded without it.
+    The bucket must retry requests, because nothing can be recorded without it.
     """
 
     def __init__(
@@ -121,16 +121,16 @@ class BucketStore(WritableStore):
         new_id: Callable[[], str],
         copy_path: Path | None = None,
     ) -> None:
-        """`kept`: a file for the copy, which all processes of this machine share.
+        """Open the record. `copy_path` is a copy that all processes of this machine share.
 
-        Else it is in memory.
+        Without it, the copy is in memory.
         """
         super().__init__(_open_copy(copy_path), location)
         self._bucket = bucket
         self._new_id = new_id
         self._mutex = RLock()
         if copy_path and self._connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is None:
-            # An empty copy, perhaps of one that was damaged, is filled at once
+            # A new copy, perhaps after the old one was damaged, is filled immediately
             _POLL_SCHEDULES.pop(copy_path, None)
 
         if copy_path:
@@ -138,9 +138,9 @@ class BucketStore(WritableStore):
         else:
             self._schedule = _PollSchedule()
 
-        # Features whose journal cannot be followed any more, and why
+        # Features whose journal can no longer be followed, with the reason
         self.foreign_histories: dict[str, str] = {}
-        # Must be done before a step is recorded
+        # Called before a step is recorded
         self.before_append: Callable[[], None] = lambda: None
         if copy_path:
             self._check_same_bucket(copy_path)
@@ -169,7 +169,7 @@ class BucketStore(WritableStore):
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:
         """Append events as one page.
 
-        An answer that was lost is asked for with the same bytes, never with others.
+        If a response is lost, the request is repeated with the same bytes.
         """
         if feature != NO_FEATURE:
             require_slug(feature)
@@ -259,7 +259,7 @@ class BucketStore(WritableStore):
     def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
         with self._mutex:
             began = monotonic()
-            # First: following asks again
+            # Set first: the calls below query again
             self._schedule.next_heads_poll_s = self._schedule.next_full_poll_s = (
                 began + FULL_POLL_INTERVAL_S
             )
@@ -275,7 +275,7 @@ class BucketStore(WritableStore):
             )
 
     def _may_be_running(self, feature: str) -> bool:
-        """Return True if a worker may be writing it. Otherwise it changes by an order, and a chain
+        """Return True if a worker may write to it. Otherwise only orders change it, and a chain
         head shows that.
         """
         row = self._connection.execute(
@@ -300,7 +300,7 @@ class BucketStore(WritableStore):
     def _sync_features(self, features: Iterable[str]) -> None:
         """Apply what is new in these journals.
 
-        One that holds a foreign history stops only those who ask for it.
+        A diverged journal is an error only for callers that read it.
         """
 
         def read(name: str, at: ChainHead) -> list[StoredPage] | DivergedHistory:
@@ -373,7 +373,7 @@ class BucketStore(WritableStore):
     def _journals_ahead(self, prefix: str, other_prefix: str) -> JournalEnds:
         """Return the journals that are longer on one side than on the other.
 
-        What was read of them, or what heads tell.
+        The two sides are the local copy and the chain heads.
         """
         rows = self._connection.execute(
             "SELECT substr(a.name, ?), a.value, b.value FROM meta a"
@@ -393,7 +393,7 @@ class BucketStore(WritableStore):
     def _transaction(self) -> Iterator[None]:
         """Change the copy in one transaction.
 
-        Other processes read it, and apply the same pages.
+        Other processes read the copy and apply the same pages.
         """
         with self._mutex, self._translate_errors():
             self._connection.execute("BEGIN IMMEDIATE")
@@ -411,7 +411,7 @@ class BucketStore(WritableStore):
 
         with self._transaction():
             for kept in pages:
-                # Else another process took it in
+                # Otherwise another process has already applied it
                 if kept.page.n > self._journal_end(feature).entries:
                     self._insert_page(feature, kept)
 
@@ -477,6 +477,6 @@ def _open_copy(path: Path | None) -> sqlite3.Connection:
             create_store(path, _COPY_STORE_ID)
             connection = connect_store(path, write=True)
 
-    # What a power failure takes is read again
+    # After a power failure, lost pages are read again
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection

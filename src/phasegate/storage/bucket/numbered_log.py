@@ -1,7 +1,7 @@
-"""A log in a bucket: numbered pages, each made once and bound to the one before by its hash.
+"""A log in a bucket: numbered pages, each created once and bound to its predecessor by a hash.
 
-Who appends names the page that it has seen last. Of two writers at one number exactly one makes the
-page; a writer whose answer was lost finds its own bytes there. Nothing is ever written over.
+Each writer names the last page that it saw. Of two writers of one number, exactly one creates the
+page; a writer whose response was lost finds its own bytes. Nothing is ever overwritten.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Page(msgspec.Struct, frozen=True):
     """One object of a log.
 
-    `by` tells its writer from every other, so that equal bodies are not taken for one.
+    `by` identifies the writer, so that two pages with equal bodies can be distinguished.
     """
 
     n: int
@@ -33,7 +33,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class StoredPage(NamedTuple):
-    """A page as it is in the bucket, and the head that it makes."""
+    """A page as stored in the bucket, and the chain head after it."""
 
     page: Page
     head: ChainHead
@@ -57,9 +57,9 @@ class NumberedLog:
         self.origin_head = ChainHead(0, origin, f"{bucket.address} {folder}")
 
     def append(self, previous: ChainHead, writer_id: str, body: bytes) -> StoredPage:
-        """Make the page behind `at`.
+        """Create the page after `previous`.
 
-        What comes back is the page of that number: ours, or another's that was first.
+        Return the page of that number: ours, or that of another writer that was faster.
         """
         data = msgspec.json.encode(
             Page(previous.entries + 1, previous.hash, writer_id, msgspec.Raw(body))
@@ -87,7 +87,7 @@ class NumberedLog:
     def pages_after(self, previous: ChainHead | None = None) -> Iterator[StoredPage]:
         """Yield all pages after a head, in order.
 
-        One that is missing, or does not follow, is a StateConflict.
+        Raise StateConflict if one is missing or does not follow its predecessor.
         """
         previous = previous or self.origin_head
 
@@ -108,7 +108,7 @@ class NumberedLog:
     def last_page(self, hint: int = 0) -> StoredPage | None:
         """Return the last page, whatever it follows; None if there is none.
 
-        `hint`: the number of one that should be there.
+        `hint` is the number of a page that should exist.
         """
         if hint > 1:
             after = self._page_path(hint - 1)

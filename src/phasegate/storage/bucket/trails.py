@@ -37,27 +37,27 @@ from phasegate.storage.trails import TrailWriter, recovery_entry
 
 CHUNK_INTERVAL_S = 10.0
 MAX_CHUNK_BYTES = 64_000
-# In the folder of a job
+# File in the folder of a job
 PROMPT_FILE = "prompt.xml"
 _MAX_CONCURRENT_DOWNLOADS = 16
 
 
 class ChunkProgress(NamedTuple):
-    """How far the chunks of an open trail go.
+    """Upload progress of an open trail's chunks.
 
-    The number of the next, and the lines that it begins and ends with.
+    The number of the next chunk, and its range of lines.
     """
 
     number: int = 1
     begin: int = 0
-    # Behind `begin` while one is on its way: it is tried again with the same bytes
+    # Greater than `begin` during an upload, which is retried with the same bytes
     end: int = 0
 
 
 class BucketTrailWriter(TrailWriter):
-    """Fulfils `ports.TrailSink`.
+    """Implements `ports.TrailSink`.
 
-    Open trails are in the log of this machine, closed ones in the bucket too.
+    Open trails are in the log of this machine, closed ones also in the bucket.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BucketTrailWriter(TrailWriter):
     ) -> None:
         super().__init__(location, log, trails)
         self._bucket = bucket
-        # Must be done before a trail is put into the bucket
+        # Called before a trail is uploaded
         self.before_close: Callable[[], None] = lambda: None
         self._chunk_progress: dict[str, ChunkProgress] = {}
         self._unsent_bytes = 0
@@ -77,7 +77,7 @@ class BucketTrailWriter(TrailWriter):
     def create_in_bucket(
         cls, bucket: Bucket, location: Location, log_folder: Path, writer_id: str
     ) -> Self:
-        """Create a writer with its own log in `outside`, a folder that no agent can write."""
+        """Create a writer with its own log in `log_folder`, which no agent can write to."""
         make_folder(log_folder)
         return cls(
             bucket, location, TrailLog.create(log_folder, require_slug(writer_id, "writer id")), {}
@@ -111,12 +111,12 @@ class BucketTrailWriter(TrailWriter):
             self._wake_sender.clear()
             self._unsent_bytes = 0
             for job in [*self._chunk_progress]:
-                # The next look tries again
+                # Retried at the next interval
                 with suppress(EnvironmentUnavailable):
                     self._send_chunks(job)
 
     def _send_chunks(self, job: str) -> None:
-        """Put what is new of an open trail into the bucket, a chunk at a time."""
+        """Upload the new lines of an open trail, one chunk at a time."""
         while (
             (trail := self._open_trails.get(job))
             and (at := self._chunk_progress.get(job))
@@ -129,15 +129,15 @@ class BucketTrailWriter(TrailWriter):
 
             self._chunk_progress[job] = at._replace(end=end)
             data = b"".join(trail.lines[at.begin : end])
-            # Who waits here is late for others
+            # Waiting here would delay the other trails
             self._bucket.create(chunk_path(job, at.number), data, no_retry=True)
             self._chunk_progress[job] = ChunkProgress(at.number + 1, end, end)
 
     def reopen(self, seal: TrailSeal) -> OpenTrail:
-        """Go on with a trail that was closed, here or on another machine.
+        """Continue a trail that was closed, here or on another machine.
 
-        Lines behind its seal are of one that died before it recorded them: they stay, and the trail
-        says so.
+        Lines after its seal are of a process that died before recording them: they are kept, and
+        the trail says so.
         """
         kept = self.read_remote_trail(seal.feature, seal.job)
         start = trail_origin(seal.feature, seal.job)
@@ -188,9 +188,9 @@ class BucketTrailWriter(TrailWriter):
 def seal_unrecorded_lines(
     record: BucketStore, trails: BucketTrailWriter, feature: str, ts: str
 ) -> None:
-    """Seal what is behind the seals of a feature's trails.
+    """Seal lines of a feature's trails that are not covered by a seal.
 
-    Another machine died before it had recorded that.
+    Another machine died before it recorded them.
     """
     for seal in (one for one in record.seals() if one.feature == feature):
         if len(trails.read_remote_trail(feature, seal.job)) > seal.bytes:
@@ -218,7 +218,7 @@ def chunk_path(job: str, number: int) -> str:
 
 
 def read_live_chunks(bucket: Bucket, job: str, after: int = 0) -> Iterator[bytes]:
-    """Return the chunks of an open trail in the bucket, after so many."""
+    """Yield the chunks of an open trail in the bucket, after chunk number `after`."""
     for number in count(after + 1):
         found = bucket.get(chunk_path(job, number))
         if found is None:
@@ -227,9 +227,9 @@ def read_live_chunks(bucket: Bucket, job: str, after: int = 0) -> Iterator[bytes
 
 
 def download_trails(bucket: Bucket, copy_location: Location, reader: StoreReader) -> None:
-    """Put the trails and prompts of a fleet's jobs where those of a repository lie.
+    """Download the trails and prompts of a fleet's jobs into the layout of a repository.
 
-    What is there is not asked for.
+    Existing files are not downloaded again.
     """
     for folder in (copy_location.trails_folder, copy_location.jobs_folder):
         make_folder(folder)
@@ -244,7 +244,7 @@ def download_trails(bucket: Bucket, copy_location: Location, reader: StoreReader
         for _ in chain(
             *(threads.map(partial(bring, bucket, copy_location), rows) for bring, rows in wanted)
         ):
-            # What went wrong in one is raised here
+            # Iterating raises the errors of the threads
             pass
 
 
@@ -269,7 +269,7 @@ def _download_prompt(bucket: Bucket, copy: Location, job: JobRow) -> None:
 
 
 class BucketDocumentStore:
-    """Implement `ports.DocumentStore`: by content, written once."""
+    """Implements `ports.DocumentStore`: content-addressed, written once."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
