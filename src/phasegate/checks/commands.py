@@ -341,7 +341,7 @@ class PlanRunner:
             check = self._run_tests_once(line)
             if check.outcome is CheckOutcome.PASSED and _ran_as_many(check.tests, first.tests):
                 note = (
-                    f"flaky: passed at try {attempt}, failed before:"
+                    f"flaky: passed on attempt {attempt}, failed before:"
                     f" {_format_failing_names(first.tests)}"
                 )
                 return msgspec.structs.replace(
@@ -402,7 +402,7 @@ class PlanRunner:
 
         if executed < max(self.plan.min_tests, 1) or ran.exit_status:
             return (
-                f"{executed} tests ran, at least {max(self.plan.min_tests, 1)} must",
+                f"{executed} tests ran, at least {max(self.plan.min_tests, 1)} required",
                 "Write the tests, and see that they are found.",
             )
 
@@ -506,7 +506,7 @@ class PlanRunner:
             if read_stamp(self.checkout / path) not in (None, mark)
         ]
         if not fresh:
-            raise InvalidCoverageReport("the run left no coverage report")
+            raise InvalidCoverageReport("the run wrote no coverage report")
 
         try:
             return min(
@@ -589,7 +589,7 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
         )
         return "the setup could not reach the network", remedy
     if ran.exceeded_limit:
-        remedy = f"Let `{shown}` use less, or raise the limit in [limits] of phasegate.toml."
+        remedy = f"Make `{shown}` use less, or raise the limit in [limits] of phasegate.toml."
         return f"it was ended at {ran.exceeded_limit}", remedy
 
     if ran.timed_out:
@@ -606,7 +606,7 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
 
     if _is_program_missing(ran):
         remedy = (
-            f"Let `setup` install what `{shown}` needs, or set another {purpose} command, or an"
+            f"Make `setup` install what `{shown}` needs, or set another {purpose} command or an"
             " empty one."
         )
         return (

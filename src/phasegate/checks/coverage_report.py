@@ -134,7 +134,7 @@ def _parse_json(data: bytes) -> CoverageCounts:
         files = frozenset(read_json(data, dict[str, msgspec.Raw])) - {"total"}
         return CoverageCounts(report.total.lines.covered, report.total.lines.total, files)
 
-    raise InvalidCoverageReport("it is JSON, but neither of coverage.py nor of istanbul")
+    raise InvalidCoverageReport("it is JSON, but in neither coverage.py nor istanbul format")
 
 
 def _parse_lcov(data: bytes) -> CoverageCounts:

@@ -87,7 +87,7 @@ def _describe_commit_mismatch(commit: ReportedCommit, real: Sequence[Commit]) ->
     meant = [one for one in real if one.id.startswith(written[1])]
     if len(meant) != 1:
         if meant:
-            return "it means several commits"
+            return "the id is ambiguous"
         return "there is no such commit after the base"
 
     said = _first_line(commit.message)
@@ -121,7 +121,7 @@ def _find_false_coverage(claimed: str | float | None, measured: float | None) ->
     if abs(float(written[1]) - measured) <= COVERAGE_TOLERANCE_POINTS:
         return []
 
-    return [FalseClaim(f"coverage {claimed}", f"we measured {measured:.1f} %")]
+    return [FalseClaim(f"coverage {claimed}", f"the measured coverage is {measured:.1f} %")]
 
 
 def _find_false_lint(claimed: str | None, evidence: Evidence) -> list[FalseClaim]:

@@ -184,7 +184,7 @@ class ForgeApi:
 
         url = self._url.removesuffix(strip_suffix) + path
         if not url.startswith(("https://", "http://")):
-            raise ApiError(f"{self._url} is no address of an API", "set [forge] url", 400)
+            raise ApiError(f"{self._url} is no address of an API", "set url in [forge]", 400)
 
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - checked above
         try:
@@ -219,7 +219,7 @@ class ForgeApi:
 
         if 300 <= answer.status < 400:
             raise ApiError(
-                where, "the repository has moved: set [forge] url and repository", answer.status
+                where, "the repository has moved: set url and repository in [forge]", answer.status
             )
 
         if wait_s is not None or answer.status in _TRANSIENT_STATUSES:

@@ -51,5 +51,6 @@ def export_trail(location: Location, feature: str, job: str, content: bytes) -> 
             remove_stale_temp_files(top)
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"the trail {path} cannot be written: {error.strerror}", "check the disk"
+            f"the trail {path} cannot be written: {error.strerror}",
+            "check the disk space and permissions",
         ) from error

@@ -155,7 +155,7 @@ def _seal_stray_file(
     )
     if broken or torn_bytes:
         return TrailRecovery(
-            *key, problem=f"line {lines + 1} {broken.why if broken else 'is torn'}"
+            *key, problem=f"line {lines + 1} {broken.why if broken else 'is incomplete'}"
         )
 
     with TrailWriter.create(location, store.heads.folder, writer_id) as trails:

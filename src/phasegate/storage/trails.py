@@ -122,7 +122,8 @@ class TrailWriter:
             self._commit_queue.submit(waiting)
         except OSError as error:
             raise EnvironmentUnavailable(
-                f"the audit trail cannot be written: {error}", "check the disk"
+                f"the audit trail cannot be written: {error}",
+                "check the disk space and permissions",
             ) from error
 
     def _write_batch(self, batch: list[tuple[OpenTrail, list[bytes]]]) -> None:

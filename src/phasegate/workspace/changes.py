@@ -91,7 +91,8 @@ def observe_checkout(
         return CheckoutTooLarge(error.what, error.limit)
     except OSError as error:
         raise StateConflict(
-            f"{record.folder} cannot be read: {error}", "something still writes there, perhaps"
+            f"{record.folder} cannot be read: {error}",
+            "a process may still be writing to it; try again",
         ) from error
 
     return _build_observation(surveyed, start.snapshot, history, staged, planted)

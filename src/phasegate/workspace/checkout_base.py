@@ -56,7 +56,7 @@ def find_start_point(
         if found is not None:
             return found
 
-    raise StateConflict(f"{assignment.branch} keeps moving", "dispatch again")
+    raise StateConflict(f"{assignment.branch} was updated concurrently too often", "dispatch again")
 
 
 def _try_find_start_point(

@@ -97,7 +97,8 @@ def read_unchanged_content(root: int, path: str, found: DiskEntry, hash_name: st
 
     if content is None or blob_id(content, hash_name) != found.object_id:
         raise StateConflict(
-            f"{path!a} changed after it was checked", "something still writes there: dispatch again"
+            f"{path!a} changed after it was checked",
+            "a process is still writing to it: dispatch again",
         )
 
     return content

@@ -180,7 +180,7 @@ def _after_writing(feature: Feature, event: events.DocumentsWritten) -> Feature:
         else:
             open_findings = ""
 
-        remedy = f"read why (phasegate show {feature.phase.key} --answer), {_RETRY_HINT}"
+        remedy = f"read the answer (phasegate show {feature.phase.key} --answer), {_RETRY_HINT}"
         blocked = _block(feature, f"the round changed nothing{open_findings}", remedy)
         return replace_fields(blocked, todo=())
 

@@ -387,7 +387,7 @@ def _block_unchanged(run: PackageRun, existing: tuple[str, ...]) -> PackageRun:
     if existing:
         reason += f"; unchanged: {', '.join(existing)}"
 
-    return _block(run, reason, f"read why (phasegate show WPnn --answer), {_RETRY_HINT}")
+    return _block(run, reason, f"read the answer (phasegate show WPnn --answer), {_RETRY_HINT}")
 
 
 def _after_checks(run: PackageRun, checked: events.Validated) -> PackageRun:

@@ -90,7 +90,7 @@ def _describe_unknown_placeholder(name: str) -> tuple[str, str]:
 
     return (
         "malformed-placeholder",
-        f"{{{{{name}}}}} is never filled; a placeholder must be upper case, without blanks",
+        f"{{{{{name}}}}} is never filled; a placeholder must be upper case, without spaces",
     )
 
 

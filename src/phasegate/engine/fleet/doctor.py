@@ -69,7 +69,7 @@ def _server(project: Project) -> str:
     from phasegate.engine.fleet.liveness import check_namespace
 
     asyncio.run(asyncio.wait_for(check_namespace(project), SERVER_TIMEOUT_S))
-    return f"{project.config.fleet.address} answers, namespace {project.config.fleet.namespace}"
+    return f"{project.config.fleet.address} responds, namespace {project.config.fleet.namespace}"
 
 
 def _bucket(project: Project) -> str:

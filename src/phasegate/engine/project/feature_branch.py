@@ -107,7 +107,7 @@ class FeatureBranch(NamedTuple):
             if self.project.refs.move(self.name, head, commit):
                 return commit
 
-        raise StateConflict(f"{self.name} keeps moving", "run again")
+        raise StateConflict(f"{self.name} was updated concurrently too often", "run again")
 
     def fast_forward(self, commit: str) -> bool:
         """Move the branch forward to a descendant of its head; return False for other commits."""

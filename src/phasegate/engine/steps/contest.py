@@ -115,7 +115,7 @@ def finish_comparison(
         yield end
         yield AttemptsCompared(request.candidates[max(choices)], answer.text)
     else:
-        why = "the answer does not name the best: it needs one line with BEST: and a letter"
+        why = "the answer does not name the best attempt: it needs one line with BEST: and a letter"
         yield PackageJobEnded(job=end.job, end=JobEndKind.UNREADABLE, reason=why)
 
 

@@ -70,7 +70,10 @@ def merge_feature(
         if result is not None:
             return result
 
-    return NotMerged(f"{base} keeps moving", "resolve to retry when nothing else merges into it")
+    return NotMerged(
+        f"{base} was updated concurrently too often",
+        "resolve to retry when nothing else merges into it",
+    )
 
 
 def _try_feature_merge(

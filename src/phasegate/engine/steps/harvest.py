@@ -332,4 +332,4 @@ def _merge_branch(branch: FeatureBranch, source: str) -> None:
         if project.refs.move(target, merge.target_commit, merge.commit):
             return
 
-    raise StateConflict(f"{target} keeps moving", "run again")
+    raise StateConflict(f"{target} was updated concurrently too often", "run again")

@@ -25,7 +25,10 @@ def merge_package(
     for _ in range(MAX_MERGE_ATTEMPTS):
         if (result := _try_package_merge(workspace, notes)) is not None:
             return StepResult((result,), trail_notes=notes.entries)
-    raise StateConflict(f"feat/{workspace.package.feature_slug} keeps moving", "dispatch again")
+    raise StateConflict(
+        f"feat/{workspace.package.feature_slug} was updated concurrently too often",
+        "dispatch again",
+    )
 
 
 def prepare_package_merge(

@@ -47,7 +47,7 @@ HOSTILE_AGENTS = (
     HostileAgent("WP05", "a crasher", "five.py", "signal"),
     HostileAgent(
         "WP06",
-        "an injector: its file contains an approval, the reviewer quotes it",
+        "an injector: its file contains an approval, and the reviewer quotes it",
         "six.py",
         "there is no <review> marker",
     ),

@@ -123,7 +123,7 @@ class AccessMiddleware:
         if not _is_same_secret(
             next(iter(headers.get_all(PAGE_SECRET_HEADER)), ""), self._credentials.page_secret
         ):
-            return 403, "This did not come from a page of the board. Reload the page."
+            return 403, "The request did not come from a page of the board. Reload the page."
 
         return None
 

@@ -193,7 +193,7 @@ def _format_report(report: AuditReport) -> list[str]:
         f"{escape_unprintable(problem.where)}: {escape_unprintable(problem.why)}"
         for problem in report.problems
     ]
-    return [f"NOT VERIFIED. First: {first}", *(f"  also: {line}" for line in more), *notes]
+    return [f"NOT VERIFIED. First problem: {first}", *(f"  also: {line}" for line in more), *notes]
 
 
 def _format_trail(trail: TrailSummary) -> str:

@@ -109,7 +109,8 @@ class McpConnection:
             if len(line) > MAX_LINE_BYTES:
                 self._skip_rest_of_line(line)
                 self._send_error(
-                    None, McpError(INVALID_REQUEST, f"a message may have {MAX_LINE_BYTES} bytes")
+                    None,
+                    McpError(INVALID_REQUEST, f"a message may have at most {MAX_LINE_BYTES} bytes"),
                 )
             elif line.strip():
                 self._handle_line(line, handle)

@@ -160,7 +160,7 @@ def _check_trail(bucket: Bucket, seal: TrailSeal, findings: Findings) -> None:
         reading = None
 
     if reading and not reading.broken and reading.lines > seal.lines:
-        why = "lines were added, or a copy is in progress: then verify again"
+        why = "lines were added; or a copy is in progress, then verify again later"
         findings.add_problem(
             f"trail {'/'.join(key)} line {seal.lines + 1}", f"is not covered by the chain: {why}"
         )

@@ -228,7 +228,7 @@ class Bucket:
 
         if status and status[1].startswith("4") and status[1] not in _RETRYABLE_STATUSES:
             remedy = _REMEDIES.get(said, "check [storage] and its keys")
-            return EnvironmentUnavailable(f"{self.address} refuses: {said}", remedy)
+            return EnvironmentUnavailable(f"{self.address} refused the request: {said}", remedy)
 
         return TemporarilyUnavailable(
             f"{self.address} does not answer: {said}",

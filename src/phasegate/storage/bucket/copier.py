@@ -132,7 +132,7 @@ class BucketCopier:
             seals = _last_seals(entries)
         except ValueError as error:
             raise damaged_store_error(
-                self._location.store_path, f"behind entry {self._copied_position}: {error}"
+                self._location.store_path, f"after entry {self._copied_position}: {error}"
             ) from error
 
         if not entries:

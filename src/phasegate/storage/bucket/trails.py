@@ -178,7 +178,7 @@ class BucketTrailWriter(TrailWriter):
 
         if not put_append_only(self._bucket, trail_object_path(seal.feature, job), content):
             raise StateConflict(
-                f"{self._bucket.address} holds another trail of job {job}",
+                f"{self._bucket.address} has a different trail of job {job}",
                 "nothing was changed there",
             )
 
