@@ -88,7 +88,7 @@ def find_root(start: Path) -> Path:
         reject_git_directory(str(folder))
 
     raise ConfigError(
-        f"{start} is in no git repository", "change into a repository, or make one: git init"
+        f"{start} is not in a git repository", "change into a repository, or make one: git init"
     )
 
 

@@ -33,7 +33,7 @@ def find_repository(start: str) -> RepositoryInfo:
         reject_git_directory(folder)
         parent = os.path.dirname(folder)
         if parent == folder:
-            raise ConfigError(f"{start} is in no git repository", "make one here: git init")
+            raise ConfigError(f"{start} is not in a git repository", "make one here: git init")
 
         folder = parent
 

@@ -210,7 +210,7 @@ def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) 
 
     if version > schema.version:
         raise StateConflict(
-            f"the store {path} was made by a later version of phasegate (it has version {version}; "
+            f"the store {path} was made by a later version of Phasegate (it has version {version}; "
             f"this Phasegate supports up to {schema.version})",
             "use the newer phasegate that wrote it; the store was left as it is",
         )

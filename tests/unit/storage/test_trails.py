@@ -474,7 +474,7 @@ def test_the_trails_are_shown(
     monkeypatch.setenv("XDG_STATE_HOME", str(location.state_home.parent))
     assert run_command(["audit", "show"]) == 0
     assert (
-        f"{FEATURE}/job-a  WP01, 06-implementation, round 1, claude, at work  2 entries"
+        f"{FEATURE}/job-a  WP01, 06-implementation, round 1, claude, running  2 entries"
         in capsys.readouterr().out
     )
     assert run_command(["audit", "show", "--feature", "002-none", "--json"]) == 0

@@ -26,9 +26,9 @@ def check_merged_demo(project: Project, store: Store, slug: str, code: int) -> I
     root = project.root
     feature = read_feature(store, slug)
     completed = feature is not None and feature.workflow.stage is Stage.COMPLETED and code == 0
-    yield f"the workflow is completed: {len(store.gates(slug))} checks of gates", completed
+    yield f"the workflow is completed: {len(store.gates(slug))} gate checks", completed
     failed = [gate.phase for gate in store.gates(slug) if gate.outcome == "failed"]
-    yield "the plan was revised once, after its critic's findings", failed == ["01-requirements"]
+    yield "the plan was revised once, after the critic's findings", failed == ["01-requirements"]
     rounds = {row.id: (row.state, row.round) for row in store.packages(slug)}
     expected = {"WP01": ("DONE", 1), "WP02": ("DONE", 2), "WP03": ("DONE", 1)}
     yield "three packages are done, one of them after a requested change", rounds == expected
