@@ -199,7 +199,7 @@ def test_a_submodule_is_prepared_by_itself_and_says_so(repository: Path, tmp_pat
 def test_outside_of_any_repository(tmp_path: Path) -> None:
     done = init(tmp_path)
     assert done.returncode == 2
-    assert "in no git repository" in done.stderr
+    assert "not in a git repository" in done.stderr
     assert "git init" in done.stderr
     assert [*tmp_path.iterdir()] == []
 

@@ -58,7 +58,7 @@ def test_a_submodule_is_a_repository_of_its_own(root: Path, tmp_path: Path) -> N
 
 
 def test_outside_a_repository_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no git repository") as caught:
+    with pytest.raises(ConfigError, match="not in a git repository") as caught:
         find_root(tmp_path)
     assert "git init" in caught.value.hint
 

@@ -564,7 +564,7 @@ def test_a_newer_store_is_refused_and_left_as_it_is(location: Location) -> None:
         append_numbers(store, range(3))
     before = location.store_path.read_bytes()
     with pytest.raises(
-        StateConflict, match=f"made by a later version of phasegate .*{LATER}"
+        StateConflict, match=f"made by a later version of Phasegate .*{LATER}"
     ) as refused:
         open_record(location)
     assert "damaged" not in refused.value.message
