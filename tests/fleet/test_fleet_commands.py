@@ -115,7 +115,7 @@ def test_fleet_doctor_names_what_is_lacking_and_resume_begins_open_features_afte
                 "no Temporal server answers",
             ),
             ("PHASEGATE_FLEET__NAMESPACE", "nobody", "server", "has no namespace nobody"),
-            ("AWS_SECRET_ACCESS_KEY", "wrong", "bucket", "refuses"),
+            ("AWS_SECRET_ACCESS_KEY", "wrong", "bucket", "refused"),
             ("PHASEGATE_FORGE__REMOTE", "nowhere", "remote", "there is no remote"),
         ):
             person.environment[variable] = value
