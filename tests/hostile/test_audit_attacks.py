@@ -597,7 +597,7 @@ def test_the_command_says_no_with_exit_1_and_the_first_bad_entry(
     assert capsys.readouterr().out == "verified: 16 entries, 2 trails\n"
     write_links(location, CHAIN_ATTACKS["edit"](read_links(location)))
     assert run_command(["audit", "verify"]) == 1
-    assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed")
+    assert capsys.readouterr().out.startswith("NOT VERIFIED. First problem: entry 4: was changed")
     assert run_command(["audit", "verify", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is False
@@ -627,7 +627,7 @@ def test_the_command_finds_every_field_that_is_changed_and_text_that_moves_to_th
     for change in changes:
         write_links(location, [*links[:3], ChainLink(said._replace(**change), at.hash), *links[4:]])
         assert run_command(["audit", "verify"]) == 1, change
-        assert capsys.readouterr().out.startswith("NOT VERIFIED. First: entry 4: was changed"), (
+        assert capsys.readouterr().out.startswith("NOT VERIFIED. First problem: entry 4: was changed"), (
             change
         )
     assert (

@@ -263,6 +263,6 @@ def _describe_attempt(attempt: _SetupAttempt) -> str:
 
     purpose = attempt.candidate.why or attempt.candidate.command
     return to_one_line(
-        f"also tried ({purpose}): {what} {last}".strip(),
+        f"also tried, for {purpose}: {what} {last}".strip(),
         400,
     )
