@@ -627,9 +627,9 @@ def test_the_command_finds_every_field_that_is_changed_and_text_that_moves_to_th
     for change in changes:
         write_links(location, [*links[:3], ChainLink(said._replace(**change), at.hash), *links[4:]])
         assert run_command(["audit", "verify"]) == 1, change
-        assert capsys.readouterr().out.startswith("NOT VERIFIED. First problem: entry 4: was changed"), (
-            change
-        )
+        assert capsys.readouterr().out.startswith(
+            "NOT VERIFIED. First problem: entry 4: was changed"
+        ), change
     assert (
         find_first_break(chain_origin_hash(STORE_ID), [*links[:2], rehashed_before], [], []) is None
     ), "control: whole in itself"
