@@ -126,7 +126,7 @@ CLIENTS = {
                 "GEMINI_CLI_TRUST_WORKSPACE": "true",
                 "GEMINI_CLI_NO_RELAUNCH": "true",
             },
-            "cannot ask its user",
+            "does not support questions to the user",
         ),
     )
 }

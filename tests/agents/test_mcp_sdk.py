@@ -171,7 +171,7 @@ def test_every_version_lists_reads_refuses_and_cancels_alike(
         assert [one.name for one in prompts.prompts] == ["specify", "unblock"]
         assert (await client.get_prompt("specify", {"wish": "a login form"})).messages
         refused = await client.call_tool("decide", {"order": "cancel", "text": "x"})
-        assert "cannot ask its user" in refused.content[0].text
+        assert "does not support questions to the user" in refused.content[0].text
         assert (await tool(client, "stop"))["ended"]
 
     talk(run, version, None, say, monkeypatch)

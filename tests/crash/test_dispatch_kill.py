@@ -347,6 +347,6 @@ def test_a_checkout_whose_record_a_disk_has_damaged_is_begun_again(
     assert (done.code, project.rows()["WP01"].state) == (0, PackageState.DONE), done.stderr
     (aside,) = project.root.glob(".worktrees/.damaged-*")
     assert (aside / "src/kept.ts").read_text() == "of an agent\n"
-    assert f"what it held is in {aside}" in done.stderr
+    assert f"the checkout was moved to {aside}" in done.stderr
     assert project.audit_problems() == []
     assert project.git("fsck", "--strict", "--no-dangling") == ""

@@ -250,7 +250,7 @@ def test_an_agent_that_answers_works_and_is_on_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo hello; echo '<review>PASS</review>'", "did not answer with the word"),
+        ("echo hello; echo '<review>PASS</review>'", "does not contain the requested word"),
         ("echo hello", "review"),
         ("echo 'API Error: 401 Unauthorized' >&2; exit 1", "exit status 1"),
         ("echo 'BLOCKER: I do not want to'", "I do not want to"),

@@ -171,7 +171,7 @@ def test_what_an_agent_claims_and_is_not_so_goes_on_record_and_to_the_reviewer(
         "The agent actor said: commit deadbeefcafe. But there is no such commit after the base."
         in told
     )
-    assert "said: created README.md. But it was there before." in told
+    assert "said: created README.md. But it existed before." in told
     assert any("src/never.ts" in line for line in said)
     assert "agent.claimed-falsely" in project.command("audit", "show", "--chain").stdout
     assert project.audit_problems() == []

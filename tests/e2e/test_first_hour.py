@@ -276,7 +276,7 @@ def test_a_folder_where_a_file_is_meant_and_names_of_nothing_are_told_as_such(
             "--file",
             "adir",
         ): "adir is a folder",
-        artifact: "artifact sub: it is a folder, and a file is meant",
+        artifact: "artifact sub: it is a folder, not a file",
         ("template", "lint", "adir"): "there is no template in adir",
         ("show", "adir"): "'adir' is neither a package nor a phase",
         ("show", "wp1"): "there is no WP01",

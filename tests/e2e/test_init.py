@@ -261,7 +261,7 @@ def test_with_something_else_in_place_of_a_file(name: str, repository: Path) -> 
     assert (
         done.returncode,
         "move it, then run init again" in done.stderr
-        or "it is a folder, and a file is meant" in done.stderr,
+        or "it is a folder, not a file" in done.stderr,
     ) == (
         2,
         True,

@@ -88,7 +88,7 @@ def test_a_feature_goes_from_its_start_to_its_merge_and_a_person_confirms_the_me
 @pytest.mark.parametrize(
     ("person", "why"),
     [
-        (None, "tester 1.2 cannot ask its user"),
+        (None, "tester 1.2 does not support questions to the user"),
         (declines, "the answer was decline"),
         (accepts_blindly, "no user has read the question"),
     ],

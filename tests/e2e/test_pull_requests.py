@@ -466,7 +466,7 @@ def test_a_closed_pull_request_of_a_package_stops_it_and_goes_on_where_it_was(
     ("forge", "per", "reason", "states"),
     [
         ("github", "feature", "/pull/1 was closed without a merge", ["closed", "merged"]),
-        ("gitlab", "package", "/merge_requests/1 was deleted at the forge", ["merged"] * 3),
+        ("gitlab", "package", "/merge_requests/1 was deleted on the forge", ["merged"] * 3),
     ],
     indirect=["forge"],
 )
@@ -504,8 +504,8 @@ def test_a_token_that_does_not_do_is_told_and_its_value_gets_nowhere(
         ]
     made.scenario.write_text(json.dumps(scenario))
     for status, hint in (
-        (401, "the token is not valid any more"),
-        (403, "the token lacks a right"),
+        (401, "the token is not valid"),
+        (403, "the token needs write permission"),
     ):
         forge.faults = [lambda method, _, status=status: status if method == "POST" else None]  # type: ignore[misc]
         refused = made.call("run")

@@ -163,7 +163,7 @@ def test_a_setup_that_was_dropped_from_the_cache_is_made_again_although_the_base
     assert report.state is PackageState.DONE, report.reason
     assert [one.name for one in kept.iterdir()] == [entry.name]
     evidence = next((project.root / ".phasegate/evidence").rglob("WP01-*.md")).read_text()
-    assert "setup: passed - taken from the cache" in evidence
+    assert "setup: passed - restored from the cache" in evidence
 
 
 @pytest.mark.demand("R4.a")

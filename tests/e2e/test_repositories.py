@@ -156,7 +156,7 @@ def test_a_folder_for_worktrees_that_cannot_be_made_is_the_machine_s_fault(tmp_p
     project = ready(make_project(tmp_path, run='[paths]\nworktrees = "README.md/below"'))
     done = project.command("dispatch", "WP01")
     assert done.code == 3, done.stderr
-    assert "no checkout can be made" in done.stderr
+    assert "cannot create a checkout" in done.stderr
 
 
 def with_submodule(tmp_path: Path) -> DispatchProject:
@@ -242,12 +242,11 @@ def test_a_submodule_that_is_not_here_and_files_of_lfs_are_named(tmp_path: Path)
     other = cloned(project, "without")
     shown = other.command("check")
     assert (
-        "submodules that are not here, so empty for agents and checks (lib): git submodule update --init"
+        "missing submodules are empty for agents and checks (lib): git submodule update --init"
         in shown.stdout
     )
     assert (
-        "files of Git LFS are pointers for agents and checks, not their contents: *.bin"
-        in shown.stdout
+        "agents and checks see Git LFS pointers instead of the file contents: *.bin" in shown.stdout
     )
     assert shown.code in (0, 1)
 

@@ -192,11 +192,13 @@ def test_a_foreign_history_under_a_number_stops_its_feature_alone_with_a_reason_
         person, order = trial.person, ("run", "--fleet", "--feature", SLUG, "--merge", "--json")
         with trial.at_work(trial.machines[0]) as worker:
             stopped = person.phasegate("run", TYPE, DESCRIPTION, "--fleet", "--json")
-            assert (stopped.returncode, "another history" in stopped.stderr) == (4, True), (
+            assert (stopped.returncode, "a different history" in stopped.stderr) == (4, True), (
                 stopped.stderr
             )
             again = person.phasegate(*order)
-            assert (again.returncode, "another history" in again.stderr) == (4, True), again.stderr
+            assert (again.returncode, "a different history" in again.stderr) == (4, True), (
+                again.stderr
+            )
             told = person.phasegate("status", "--fleet")
             assert (told.returncode, "stopped: page" in told.stdout) == (0, True), (
                 told.stdout + told.stderr
@@ -204,7 +206,7 @@ def test_a_foreign_history_under_a_number_stops_its_feature_alone_with_a_reason_
             signs = json.loads(person.phasegate("status", "--fleet", "--json").stdout)["fleet"][
                 "features"
             ]
-            assert [(one["feature"], "another history" in one["why"]) for one in signs] == [
+            assert [(one["feature"], "a different history" in one["why"]) for one in signs] == [
                 (SLUG, True)
             ]
             assert person.phasegate("audit", "verify", "--remote").returncode == 1

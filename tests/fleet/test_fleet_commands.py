@@ -112,7 +112,7 @@ def test_fleet_doctor_names_what_is_lacking_and_resume_begins_open_features_afte
                 "PHASEGATE_FLEET__ADDRESS",
                 f"127.0.0.1:{find_free_ports(1)[0]}",
                 "server",
-                "no Temporal server answers",
+                "the Temporal server at",
             ),
             ("PHASEGATE_FLEET__NAMESPACE", "nobody", "server", "has no namespace nobody"),
             ("AWS_SECRET_ACCESS_KEY", "wrong", "bucket", "refused"),

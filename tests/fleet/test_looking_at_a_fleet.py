@@ -68,7 +68,7 @@ def test_status_show_and_audit_tell_of_a_fleet_from_a_machine_that_is_no_part_of
     )
     after = status(other)
     assert (after["workflow"]["feature"], after["workflow"]["stage"]) == (SLUG, "gate-passed")
-    assert "no Temporal server answers" in after["fleet"]["unknown"]
+    assert "does not respond" in after["fleet"]["unknown"]
     told = other.phasegate("status", "--fleet").stdout
     assert "last recorded" in told
     assert "are unknown" in told
@@ -133,7 +133,7 @@ def test_a_copy_follows_by_what_is_new_is_made_anew_when_damaged_and_refuses_ano
     kept.write_bytes(b"not a store")
     with opened() as reader:
         assert {*reader.features()} == {"001-one", "002-two"}, "the bucket has it all"
-    with pytest.raises(StateConflict, match="does not hold head"):
+    with pytest.raises(StateConflict, match="no longer has head"):
         opened(s3.patient_bucket(f"{prefix}/made-anew"))
 
 

@@ -233,7 +233,7 @@ def test_no_attack_on_the_file_of_an_open_trail_gets_into_the_record(
         assert verify_audit(location).ok
     else:
         assert report.problems[0].where.startswith(f"trail {FEATURE}/job-c line ")
-        assert "was not written here" in found.problem
+        assert "was not written by Phasegate" in found.problem
         assert not verify_audit(location).ok, "it is not made good in silence"
 
 
@@ -360,7 +360,7 @@ def test_heads_that_were_begun_anew_are_on_record_for_good(location: Location) -
         append_numbers(store, range(2))
     report = verify_audit(location)
     assert report.ok
-    assert "heads were missing and restarted" in report.notes[0]
+    assert "heads were missing and were recreated" in report.notes[0]
     subprocess.run(
         ["git", "-C", location.root, "update-ref", "-d", "refs/phasegate/audit"], check=True
     )
@@ -417,7 +417,7 @@ def test_a_table_that_says_other_than_the_journal_is_found(
     with closing(sqlite3.connect(location.store_path)) as connection, connection:
         connection.execute(statement)
     assert any(
-        "not what the journal says" in problem.why for problem in verify_audit(location).problems
+        "differs from the journal" in problem.why for problem in verify_audit(location).problems
     )
 
 

@@ -41,7 +41,7 @@ def test_a_named_file_that_is_a_link_out_of_the_repository_is_refused(
     assert (project / "link.md").read_text() == SECRET, "a careless reader gets it"
     shown = show(project, option, "link.md", *budget)
     assert shown.code == 2
-    assert "link.md leads out of the repository" in shown.stderr
+    assert "link.md points outside the repository" in shown.stderr
     assert SECRET not in shown.stdout + shown.stderr
     (project / "inside.md").symlink_to("notes.md")
     assert "ours" in show(project, option, "inside.md", *budget).stdout
@@ -59,7 +59,7 @@ def test_a_description_of_the_project_that_leads_out_of_it_is_refused(
     assert (project / "agentd/project.md").read_text() == SECRET, "a careless reader gets it"
     shown = show(project)
     assert shown.code == 2
-    assert "leads out of the repository" in shown.stderr
+    assert "points outside the repository" in shown.stderr
     assert SECRET not in shown.stdout + shown.stderr
     (project / link).unlink()
     (project / "agentd").mkdir(exist_ok=True)

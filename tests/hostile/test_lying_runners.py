@@ -198,7 +198,7 @@ def test_what_tests_do_to_an_environment_does_not_reach_the_next_one(tmp_path: P
         assert evidence.has_passed, evidence.failures
         setup = evidence.find_check("setup")
         assert setup is not None
-        assert setup.summary == "taken from the cache"
+        assert setup.summary == "restored from the cache"
 
 
 @pytest.mark.demand("D8.h")
@@ -254,7 +254,7 @@ def test_a_package_that_takes_out_the_failing_tests_is_pointed_out(tmp_path: Pat
         "test"
     )
     assert test is not None
-    assert "were some taken out?" in test.notes[0]
+    assert "were some removed?" in test.notes[0]
 
 
 @pytest.mark.parametrize(

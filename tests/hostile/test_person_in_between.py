@@ -105,7 +105,7 @@ AT_ONCE = {
     "rm -rf .phasegate": "was removed while it was in use",
     "rm -rf .phasegate/jobs": "was removed while its job ran",
     "git update-ref -d refs/phasegate/audit": "was removed or moved back by another process",
-    "git update-ref refs/phasegate/audit $(git hash-object -w README.md)": "was not written here",
+    "git update-ref refs/phasegate/audit $(git hash-object -w README.md)": "contains data that Phasegate did not write",
 }
 
 

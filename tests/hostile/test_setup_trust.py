@@ -103,7 +103,7 @@ def test_a_fake_interpreter_that_an_agents_setup_planted_turns_no_later_merge_gr
     assert "test: passed - 1 test ran" in lied, (
         "control: in its own tree the fake interpreter passes"
     )
-    assert "taken from the cache" not in lied, (
+    assert "restored from the cache" not in lied, (
         "a tree whose setup reads another file is set up anew"
     )
     assert project.show(f"feat/{FEATURE_SLUG}", planted) == FILES[planted]
@@ -149,7 +149,7 @@ def test_the_second_check_of_a_base_takes_its_setup_from_the_cache(tmp_path: Pat
     )
     assert project.dispatch().accepted
     evidence = (project.root / f".phasegate/evidence/{SLUG}/WP01-1.md").read_text()
-    assert "setup: passed - taken from the cache" in evidence
+    assert "setup: passed - restored from the cache" in evidence
 
 
 TOKEN = "canary-token-4711"

@@ -333,7 +333,7 @@ def test_two_agents_that_change_a_lock_file_in_two_ways_block_the_package(tmp_pa
     project.play(*turns, approves())
     report = project.dispatch()
     assert report.state is PackageState.BLOCKED
-    assert "yarn.lock: changed differently by two agents" in report.reason
+    assert "yarn.lock: two agents changed it in different ways" in report.reason
 
 
 @pytest.mark.demand("D6.e")

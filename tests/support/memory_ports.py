@@ -163,7 +163,7 @@ class MemoryTrails:
     def open(self, feature: str, job: str) -> None:
         with self._lock:
             if job in self.lines:
-                raise StateConflict(f"the trail of {job} exists already")
+                raise StateConflict(f"the trail of {job} already exists")
             self.lines[job], self._heads[job] = [], (feature, trail_origin_hash(feature, job))
 
     def reopen(self, seal: TrailSeal) -> None:
@@ -172,7 +172,7 @@ class MemoryTrails:
                 b"".join(self.lines[seal.job])[-1:] != b"\n"
                 or len(self.lines[seal.job]) != seal.lines
             ):
-                raise StateConflict(f"the trail of {seal.job} is not the one that was closed")
+                raise StateConflict(f"the trail of {seal.job} was changed after it was closed")
             self._heads[seal.job] = (seal.feature, seal.hash)
 
     def append_entry(self, job: str, ts: str, done: TrailEvent) -> None:

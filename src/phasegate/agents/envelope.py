@@ -104,7 +104,9 @@ def make_envelope(
 
 def _add_share(envelope: Envelope, share: AgentShare) -> Envelope:
     if not 0 <= share.agent_index < share.agent_count:
-        raise ValueError(f"there is no agent {share.agent_index} among {share.agent_count}")
+        raise ValueError(
+            f"agent index {share.agent_index} is out of range: there are {share.agent_count} agents"
+        )
     return msgspec.structs.replace(
         envelope,
         agent_index=share.agent_index,

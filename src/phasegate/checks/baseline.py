@@ -127,7 +127,7 @@ def _is_unchanged_failure(check: CheckResult, baseline: Baseline) -> bool:
 
 def _mark_tolerated(check: CheckResult) -> CheckResult:
     if check.fault is Fault.NO_PROGRAM:
-        what = f"it cannot be run here, as before the work began: {check.summary}"
+        what = f"it could not be run here before the work began either: {check.summary}"
         return msgspec.structs.replace(
             check, outcome=CheckOutcome.NOT_REQUESTED, summary=what, remedy="", fault=None
         )
@@ -157,5 +157,5 @@ def _test_notes(check: CheckResult, baseline: Baseline) -> Iterable[str]:
     if check.tests.executed < baseline.tests_executed:
         yield (
             f"{check.tests.executed} tests ran, {baseline.tests_executed} before the work began:"
-            " were some taken out?"
+            " were some removed?"
         )

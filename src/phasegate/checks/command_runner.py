@@ -110,7 +110,7 @@ def _format_refused_hosts(hosts: Sequence[str]) -> str:
     names = ", ".join(hosts[:_MAX_HOSTS_SHOWN])
     if names:
         return (
-            f"\nnot let through to {names}: if that is wanted, list it in `setup_allowed_hosts` of"
+            f"\nconnections to {names} were refused; to allow them, set `setup_allowed_hosts` in"
             " [run]\n"
         )
     return ""

@@ -176,7 +176,7 @@ class PlanRunner:
             was_left_out = purpose in self.plan.commands
             return not_requested_check(
                 purpose,
-                "left out by configuration" if was_left_out else "the project has no such command",
+                "disabled by configuration" if was_left_out else "the project has no such command",
             )
 
         if (setup := done.get(Purpose.SETUP)) and setup.outcome is CheckOutcome.FAILED:
@@ -260,13 +260,13 @@ class PlanRunner:
 
     def _run_setup(self) -> CheckResult:
         if Purpose.SETUP in self.plan.commands and not self.plan.commands[Purpose.SETUP].strip():
-            return not_requested_check(Purpose.SETUP, "left out by configuration")
+            return not_requested_check(Purpose.SETUP, "disabled by configuration")
 
         if not self._root_exists:
             return failed_check(
                 Purpose.SETUP,
-                "the folder is not in the tree any more",
-                "Restore it, or leave its commands out with a table for this `root` in"
+                "the folder is no longer in the tree",
+                "Restore it, or disable its commands with a table for this `root` in"
                 " phasegate.toml.",
             )
 
@@ -313,7 +313,7 @@ class PlanRunner:
         if purpose is not Purpose.LINT or not _has_only_warnings(line, ran):
             return None
 
-        summary = f"exit status {ran.exit_status}, for warnings alone: they do not reject"
+        summary = f"exit status {ran.exit_status}, because of warnings only: accepted"
         return _make_check(
             purpose=purpose,
             line=line,
@@ -396,14 +396,14 @@ class PlanRunner:
         executed = 0 if tests is None else tests.executed
         if tests is None and ran.exit_status == 0:
             return (
-                "no test runner said what it ran",
-                "Let the test command print its runner's summary, and nothing after it.",
+                "no summary of a known test runner was found in the output",
+                "Make the test command print its runner's summary as the last output.",
             )
 
         if executed < max(self.plan.min_tests, 1) or ran.exit_status:
             return (
                 f"{executed} tests ran, at least {max(self.plan.min_tests, 1)} required",
-                "Write the tests, and see that they are found.",
+                "Write the tests, and make sure that the runner finds them.",
             )
 
         return None
@@ -470,7 +470,7 @@ class PlanRunner:
             path, counted = self._read_lowest_report()
         except InvalidCoverageReport as error:
             remedy = (
-                "Let the coverage or test command write one of:"
+                "Make the coverage or test command write one of:"
                 f" {', '.join(self.plan.coverage_reports)}."
             )
             return msgspec.structs.replace(
@@ -492,7 +492,7 @@ class PlanRunner:
         if meets_threshold(counted, least):
             return measured
 
-        remedy = "Test the lines that no test runs; the report names them."
+        remedy = "Add tests for the uncovered lines that the report lists."
         return msgspec.structs.replace(measured, outcome=CheckOutcome.FAILED, remedy=remedy)
 
     def _read_lowest_report(self) -> tuple[str, CoverageCounts]:
@@ -545,7 +545,7 @@ def _make_check(
         duration_s=ran.duration_s,
         ended_at_s=ran.ended_at_s,
         excerpt=make_excerpt(f"{ran.stdout}\n{ran.stderr}"),
-        notes=("some of its output was left out",) if ran.is_truncated else (),
+        notes=("part of its output was omitted",) if ran.is_truncated else (),
         tests=tests,
         fault=_classify_fault(purpose, ran) if outcome is CheckOutcome.FAILED else None,
     )
@@ -590,7 +590,7 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
         return "the setup could not reach the network", remedy
     if ran.exceeded_limit:
         remedy = f"Make `{shown}` use less, or raise the limit in [limits] of phasegate.toml."
-        return f"it was ended at {ran.exceeded_limit}", remedy
+        return f"it was killed because it exceeded {ran.exceeded_limit}", remedy
 
     if ran.timed_out:
         return (
@@ -600,8 +600,8 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
 
     if ran.exit_status is None:
         return (
-            "it was ended by a signal",
-            f"Run `{shown}` and see why it is killed; it may need too much memory.",
+            "it was killed by a signal",
+            f"Run `{shown}` to see why it is killed; it may need too much memory.",
         )
 
     if _is_program_missing(ran):
@@ -614,7 +614,7 @@ def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str,
             remedy,
         )
 
-    return f"exit status {ran.exit_status}", f"Run `{shown}` and fix what it names."
+    return f"exit status {ran.exit_status}", f"Run `{shown}` and fix the problems it reports."
 
 
 def _has_only_warnings(line: str, ran: CommandResult) -> bool:

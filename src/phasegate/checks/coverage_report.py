@@ -52,7 +52,9 @@ def read_coverage(path: Path) -> CoverageCounts:
         raise InvalidCoverageReport(str(error)) from None
 
     if counted.total <= 0 or not 0 <= counted.covered <= counted.total:
-        raise InvalidCoverageReport(f"it counts {counted.covered} of {counted.total}")
+        raise InvalidCoverageReport(
+            f"it reports {counted.covered} of {counted.total} lines as covered"
+        )
 
     return counted
 
@@ -60,7 +62,7 @@ def read_coverage(path: Path) -> CoverageCounts:
 def _read_report(path: Path) -> bytes:
     try:
         if path.is_symlink() or not path.is_file():
-            raise InvalidCoverageReport("it is not a plain file")
+            raise InvalidCoverageReport("it is not a regular file")
         if path.stat().st_size > MAX_REPORT_BYTES:
             raise InvalidCoverageReport(f"it is larger than {MAX_REPORT_BYTES} bytes")
         return path.read_bytes()

@@ -29,7 +29,7 @@ def find_deliverable_problem(checkout: Path, path: str) -> str | None:
 
     folders = [_read_mode(checkout.joinpath(*parts[:depth])) for depth in range(1, len(parts))]
     if any(stat.S_ISLNK(mode) for mode in folders):
-        return "lies behind a link"
+        return "is reached through a link"
     if all(stat.S_ISDIR(mode) for mode in folders):
         return _find_file_problem(checkout / path)
 
@@ -45,7 +45,7 @@ def _find_file_problem(path: Path) -> str | None:
     if stat.S_ISDIR(mode):
         return "is a folder"
     if not stat.S_ISREG(mode):
-        return "is not a plain file"
+        return "is not a regular file"
     if _is_blank(path):
         return "is empty"
 

@@ -22,7 +22,7 @@ def make_excerpt(text: str) -> str:
     lines = [_shorten_line(line) for line in sanitize_for_terminal(text).strip("\n").split("\n")]
     left_out = len(lines) - HEAD_LINES - TAIL_LINES
     if left_out > 0:
-        lines[HEAD_LINES:-TAIL_LINES] = [f"[... {left_out} lines left out ...]"]
+        lines[HEAD_LINES:-TAIL_LINES] = [f"[... {left_out} lines omitted ...]"]
 
     return "\n".join(lines)
 

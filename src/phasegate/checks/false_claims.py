@@ -106,7 +106,7 @@ def _find_false_files(claimed: Sequence[str], facts: ObservedFacts) -> list[Fals
     found = [(path, find_deliverable_problem(facts.checkout, path)) for path in claimed]
     wrong = [FalseClaim(f"created {path}", f"it {problem}") for path, problem in found if problem]
     known = [path for path, problem in found if not problem and path in facts.base_paths]
-    return [*wrong, *(FalseClaim(f"created {path}", "it was there before") for path in known)]
+    return [*wrong, *(FalseClaim(f"created {path}", "it existed before") for path in known)]
 
 
 def _find_false_coverage(claimed: str | float | None, measured: float | None) -> list[FalseClaim]:
@@ -117,7 +117,7 @@ def _find_false_coverage(claimed: str | float | None, measured: float | None) ->
     if written is None:
         return [FalseClaim(f"coverage {claimed}", "that is not a percentage")]
     if measured is None:
-        return [FalseClaim(f"coverage {claimed}", "it was not measured, so nothing shows it")]
+        return [FalseClaim(f"coverage {claimed}", "coverage was not measured")]
     if abs(float(written[1]) - measured) <= COVERAGE_TOLERANCE_POINTS:
         return []
 
@@ -149,4 +149,4 @@ def _find_false_duration(claimed_s: float | None, measured_s: float) -> list[Fal
     slack_s = DURATION_TOLERANCE_S + DURATION_TOLERANCE_RATIO * measured_s
     if claimed_s is None or abs(claimed_s - measured_s) <= slack_s:
         return []
-    return [FalseClaim(f"took {claimed_s:g} s", f"it took {measured_s:.0f} s by our clock")]
+    return [FalseClaim(f"took {claimed_s:g} s", f"the measured time is {measured_s:.0f} s")]

@@ -129,10 +129,10 @@ def _check_deliverables(work: HarvestedWork) -> CheckResult:
     found = {path: find_deliverable_problem(work.checkout, path) for path in work.deliverables}
     problems = [f"{to_one_line(path)} {problem}" for path, problem in found.items() if problem]
     if problems:
-        remedy = "Write each deliverable at exactly this path, as a plain file with content."
+        remedy = "Write each deliverable at exactly this path, as a non-empty regular file."
         return failed_check("deliverables", "; ".join(problems[:20]), remedy, problems[20:])
 
-    return passed_check("deliverables", f"all {len(found)} are there and not empty")
+    return passed_check("deliverables", f"all {len(found)} exist and are not empty")
 
 
 def _check_commits(work: HarvestedWork) -> CheckResult:
@@ -173,12 +173,12 @@ def _check_secrets(added: Iterable[AddedContent]) -> CheckResult:
 
     if bad:
         remedy = (
-            "Take the secret out of every commit, and revoke it where it is real. "
-            f"A dummy gets the comment `{ALLOW_MARKER.decode()}` on its line."
+            "Remove the secret from every commit, and revoke it if it is real. "
+            f"Mark a dummy with the comment `{ALLOW_MARKER.decode()}` on its line."
         )
         return failed_check("secrets", f"{len(bad)} found: {format_names(bad)}", remedy, notes)
 
-    return passed_check("secrets", "none of the known forms was added", notes)
+    return passed_check("secrets", "no known kind of secret was added", notes)
 
 
 def _check_tree_untouched(
@@ -198,17 +198,17 @@ def _check_tree_untouched(
     locks = [path for path in changed if path.rpartition("/")[2] in named]
     others = [path for path in changed if path not in locks and path not in reports]
     if locks:
-        notes = [f"brought up to date by a command: {format_names(locks)}"]
+        notes = [f"updated by a command: {format_names(locks)}"]
     else:
         notes = []
 
     if others:
-        remedy = "Let the commands check only, or commit what they write."
+        remedy = "Use commands that only check, or commit what they write."
         return failed_check(
             "tree kept", f"the commands changed {format_names(others)}", remedy, notes
         )
 
-    return passed_check("tree kept", "the commands left the tree as it was", notes)
+    return passed_check("tree kept", "the commands did not change the tree", notes)
 
 
 def _check_verified(checks: Iterable[CheckResult]) -> list[CheckResult]:

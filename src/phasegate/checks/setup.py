@@ -177,7 +177,7 @@ def _result_from_cache(
         return SetupResult(not_requested_check(Purpose.SETUP, entry.summary), candidate)
 
     check = passed_check(
-        Purpose.SETUP, "taken from the cache", [f"command: {candidate.command}", *entry.notes]
+        Purpose.SETUP, "restored from the cache", [f"command: {candidate.command}", *entry.notes]
     )
     return SetupResult(msgspec.structs.replace(check, duration_s=duration_s), candidate)
 

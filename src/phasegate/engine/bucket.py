@@ -81,7 +81,8 @@ def open_bucket(
     keys = [environ.get(name, "").strip() for name in names if name]
     if not all(keys):
         raise EnvironmentUnavailable(
-            f"{' or '.join(map(str, names))} is not set", f"they contain the keys of {address}"
+            f"{' or '.join(map(str, names))} is not set",
+            f"these variables must contain the keys of {address}",
         )
 
     return Bucket(address, (keys[0], keys[1]) if keys else None, retry_timeout_s=timeout_s)
@@ -158,7 +159,7 @@ def _copy_until_stopped(
     except PhasegateError as error:
         hint = error.hint
         if isinstance(error, TemporarilyUnavailable):
-            hint = "the next command copies it, or: phasegate audit push"
+            hint = "the next command copies it, or run: phasegate audit push"
 
         _log.warning("the record is not in the bucket yet: %s (%s)", error.message, hint)
 

@@ -54,7 +54,7 @@ def open_regular_file(
     from errno import EINVAL, EISDIR
 
     if stat.S_ISDIR(about.st_mode):
-        raise OSError(EISDIR, "it is a folder, and a file is meant", path)
+        raise OSError(EISDIR, "it is a folder, not a file", path)
 
     raise OSError(EINVAL, "not a regular file", path)
 

@@ -19,7 +19,7 @@ def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tu
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableFile(
-            f"cannot read {path}: {reason}", "name a regular file that can be read", reason
+            f"cannot read {path}: {reason}", "name a readable regular file", reason
         ) from error
 
     with os.fdopen(descriptor, "rb") as file:
@@ -41,5 +41,6 @@ def reject_path_outside(root: Path, path: Path) -> None:
 
     if not real.is_relative_to(home) or real.relative_to(home).parts[:1] == (".git",):
         raise ConfigError(
-            f"{path} leads out of the repository", "put the file itself there: nothing was read"
+            f"{path} points outside the repository",
+            "replace the link with the file itself; nothing was read",
         )

@@ -30,7 +30,7 @@ def add_git_excludes(git_dir: os.PathLike[str] | str, folders: Iterable[str]) ->
 
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{path} is not a file", "make it a plain file")
+            raise ConfigError(f"{path} is not a file", "replace it with a regular file")
 
         present = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         lines = (os.fsencode(f"/{name}/") for name in folders)

@@ -37,7 +37,7 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) 
     Raise OSError if a part is a link or leads out of the folder.
     """
     if any(part in ("", ".", "..") or "/" in part for part in parts):
-        raise FileNotFoundError(errno.ENOENT, "no way beneath a folder", "/".join(parts))
+        raise FileNotFoundError(errno.ENOENT, "not a path below the folder", "/".join(parts))
 
     if sys.platform == "linux":
         try:

@@ -43,7 +43,8 @@ def read_text_file(
 def unusable_file_error(path: Path, reason: str) -> ConfigError:
     """Return the error for a file that exists but cannot be used."""
     return ConfigError(
-        f"{path} {reason}", "put a regular UTF-8 file there, or name another; nothing was changed"
+        f"{path} {reason}",
+        "replace it with a regular UTF-8 file, or name another; nothing was changed",
     )
 
 

@@ -103,7 +103,7 @@ class GitHub(GitHubCompatible):
                 return None
             raise ApiError(
                 f"no pull request can be opened: {answer.get_error_text()}",
-                "see the branch at the forge",
+                "check the branch on the forge",
                 422,
             )
 
@@ -207,7 +207,9 @@ class GitHub(GitHubCompatible):
             or not isinstance(found.get("data"), dict)
         ):
             raise ApiError(
-                f"GraphQL: {str(found.get('errors', found))[:300]}", "see the token's rights", 422
+                f"GraphQL: {str(found.get('errors', found))[:300]}",
+                "check the permissions of the token",
+                422,
             )
 
         return read_value(found["data"].get("node") or {}, _GitHubNode)

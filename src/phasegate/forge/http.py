@@ -111,7 +111,11 @@ class ForgeApi:
             if not some or not self._has_more(answer, len(some)):
                 return found
 
-        raise ApiError(f"{path} has more than {MAX_PAGES} pages", "close what is done with", 422)
+        raise ApiError(
+            f"{path} has more than {MAX_PAGES} pages",
+            "close the ones that are no longer needed",
+            422,
+        )
 
     def send(
         self,
@@ -135,8 +139,8 @@ class ForgeApi:
             return read_json(answer.body, type_)
         except msgspec.MsgspecError as error:
             raise ApiError(
-                f"the forge's answer cannot be read: {error}",
-                "is [forge] kind right? see its version",
+                f"the forge's response cannot be parsed: {error}",
+                "check `kind` in [forge] and the version of the forge",
                 422,
             ) from error
 
@@ -184,7 +188,7 @@ class ForgeApi:
 
         url = self._url.removesuffix(strip_suffix) + path
         if not url.startswith(("https://", "http://")):
-            raise ApiError(f"{self._url} is no address of an API", "set url in [forge]", 400)
+            raise ApiError(f"{self._url} is not the URL of an API", "set url in [forge]", 400)
 
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - checked above
         try:
@@ -208,12 +212,12 @@ class ForgeApi:
         )
         wait_s = _retry_after_s(answer)
         if answer.status == 401:
-            raise ApiError(where, "the token is not valid any more: set a new one", 401)
+            raise ApiError(where, "the token is not valid: set a new one", 401)
 
         if answer.status == 403 and wait_s is None:
             raise ApiError(
                 where,
-                "the token lacks a right: pull requests, contents and statuses, to write",
+                "the token needs write permission for pull requests, contents and statuses",
                 403,
             )
 
@@ -225,7 +229,7 @@ class ForgeApi:
         if wait_s is not None or answer.status in _TRANSIENT_STATUSES:
             raise TemporarilyUnavailable(where, retry_after_s=wait_s or 0.0)
 
-        raise ApiError(where, "see the forge", answer.status)
+        raise ApiError(where, "check the forge", answer.status)
 
 
 def _read_response(
@@ -233,7 +237,7 @@ def _read_response(
 ) -> HttpResponse:
     body = answer.read(MAX_RESPONSE_BYTES + 1)
     if len(body) > MAX_RESPONSE_BYTES:
-        raise ApiError("the forge's answer is too long", "see the forge", 422)
+        raise ApiError("the forge's response is too large", "check the forge", 422)
     return HttpResponse(
         status, body, {name.lower(): value for name, value in answer.headers.items()}
     )

@@ -210,7 +210,7 @@ def read_pieces(
         raw, size = read_up_to(source.path, left)
         if budget_tokens is None and size > left:
             raise PromptTooLarge(
-                f"the files are larger than {MAX_CONTEXT_BYTES // 2**20} MB together",
+                f"the total size of the files exceeds {MAX_CONTEXT_BYTES // 2**20} MB",
                 "set a budget, or pass fewer files",
             )
 

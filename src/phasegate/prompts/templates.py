@@ -127,7 +127,7 @@ def read_template(path: Path) -> str:
 
     if len(raw) > MAX_TEMPLATE_BYTES:
         raise _make_refused_error(
-            path, f"{size} bytes are more than the limit of {MAX_TEMPLATE_BYTES}"
+            path, f"its size of {size} bytes exceeds the limit of {MAX_TEMPLATE_BYTES}"
         )
 
     return text
@@ -163,7 +163,7 @@ def inject_variables(template: str, context: Mapping[str, str]) -> str:
         _log.warning("no value for the template variable %s", name)
 
     for name in filled.unknown:
-        _log.warning("{{%s}} is not a template variable and stays as it is", name)
+        _log.warning("{{%s}} is not a template variable and is left unchanged", name)
 
     return filled.text
 

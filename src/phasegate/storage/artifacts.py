@@ -149,9 +149,9 @@ def _refuse_link(folder: int, name: str) -> None:
         return
 
     if stat.S_ISDIR(about.st_mode):
-        raise OSError(errno.EISDIR, "it is a folder, and a file is meant")
+        raise OSError(errno.EISDIR, "it is a folder, not a file")
     if not stat.S_ISREG(about.st_mode):
-        raise OSError(errno.ELOOP, "not a plain file")
+        raise OSError(errno.ELOOP, "not a regular file")
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def _translate_errors(path: str) -> Iterator[None]:
 
 def _artifact_error(path: str, error: OSError) -> PhasegateError:
     if error.errno in _UNSAFE_PATH_ERRNOS:
-        why = "a part of its path is a link, or not a folder, or the file is not a plain file"
+        why = "its path contains a link or a file, or it is not a regular file"
         return ConfigError(
             f"artifact {escape_unprintable(path)} is refused: {why}",
             "remove the link, or name another path",
@@ -172,5 +172,5 @@ def _artifact_error(path: str, error: OSError) -> PhasegateError:
 
     return ConfigError(
         f"artifact {escape_unprintable(path)}: {error.strerror}",
-        "`phasegate artifact list` shows what there is",
+        "`phasegate artifact list` lists the artifacts",
     )

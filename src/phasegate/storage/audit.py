@@ -116,7 +116,7 @@ def check_trails(
 
     for key in sorted(ended_jobs - seals.keys() - inventory.open_trails.keys()):
         findings.add_note(
-            f"job {'/'.join(key)} has no trail: its process died too early, or the log outside was"
+            f"job {'/'.join(key)} has no trail: its process died too early, or the external log was"
             " lost"
         )
 
@@ -133,7 +133,7 @@ def _check_trail(
     """
     if open_trail and (broken := scan_trail(open_trail.content, trail_origin(*key)).broken):
         findings.add_problem(
-            _format_trail_line(key, broken.position), f"{broken.why}, in the log outside"
+            _format_trail_line(key, broken.position), f"{broken.why}, in the external log"
         )
     elif file and open_trail and _is_export_of_open_trail(file, open_trail, seal):
         return
@@ -146,12 +146,13 @@ def _check_trail(
             line = min(file.lines, len(open_trail.lines)) + 1
 
         findings.add_problem(
-            _format_trail_line(key, line), "was not written here: the log outside holds the trail"
+            _format_trail_line(key, line),
+            "was not written by Phasegate: it differs from the external log",
         )
     elif file:
         findings.add_problem(
             _format_trail_line(key, 1),
-            "was added: neither the journal nor the log outside has such a trail",
+            "was added: neither the journal nor the external log has such a trail",
         )
 
 
@@ -181,7 +182,7 @@ def check_sealed_trail(
     """Check that a closed trail matches its seal exactly."""
     if not seal.witnessed:
         findings.add_note(
-            f"trail {'/'.join(key)} was closed after its log outside was lost; until then it is"
+            f"trail {'/'.join(key)} was closed after its external log was lost; before that, it is"
             " unwitnessed"
         )
 
@@ -361,14 +362,16 @@ def _collect_rows(
         try:
             row = decode_row(feature, kind, payload)
         except ValueError:
-            findings.add_problem(f"entry {position}", f"carries no row of its kind, {kind}")
+            findings.add_problem(f"entry {position}", f"does not contain a valid {kind} row")
             row = None
 
         if row is not None:
             rows[_row_key(row)] = row
         if kind == "audit.adopted":
             lost = payload.decode("utf-8", "replace")
-            findings.add_note(f"entry {position}: heads were missing and restarted here: {lost}")
+            findings.add_note(
+                f"entry {position}: chain heads were missing and were recreated here: {lost}"
+            )
 
         yield link
 
@@ -397,7 +400,7 @@ def _check_heads(
     if recorded_heads is None:
         findings.add_problem(
             "heads",
-            f"cannot be checked against {heads.path}: there are no heads of this repository",
+            f"cannot be checked against {heads.path}: it has no chain heads of this repository",
         )
 
     if anchor is None:
@@ -433,4 +436,4 @@ def _check_rows(reader: StoreReader, rows: RowsByKey, findings: Findings) -> Non
     stored = {_row_key(row): row for row in found}
     for key in sorted(rows.keys() | stored.keys()):
         if rows.get(key) != stored.get(key):
-            findings.add_problem(" ".join(key), "its row in the store is not what the journal says")
+            findings.add_problem(" ".join(key), "its row in the store differs from the journal")

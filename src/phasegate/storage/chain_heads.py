@@ -73,7 +73,7 @@ class ChainHeadsFile:
         if lines is None:
             return None
         if not lines or not lines[0].startswith(f"phasegate-heads 1 {self._store_id} "):
-            raise StateConflict(f"{self.path} is not a file of heads of this repository")
+            raise StateConflict(f"{self.path} is not the chain head file of this repository")
 
         return _collect_heads([_parse_line(self.path, line) for line in lines[1:]], str(self.path))
 
@@ -102,7 +102,9 @@ class ChainHeadsFile:
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
-            raise StateConflict(f"{self.path} holds what was not written here") from error
+            raise StateConflict(
+                f"{self.path} contains data that Phasegate did not write"
+            ) from error
         except OSError as error:
             raise self._unusable_error(error) from error
 
@@ -160,7 +162,7 @@ class ChainHeadsFile:
 
     def _unusable_error(self, error: OSError) -> EnvironmentUnavailable:
         return EnvironmentUnavailable(
-            f"the audit heads in {self.folder} cannot be used: {error.strerror}",
+            f"the chain heads in {self.folder} cannot be used: {error.strerror}",
             "set XDG_STATE_HOME to a folder that you can read and write",
         )
 
@@ -173,7 +175,7 @@ def _parse_line(path: Path, line: str) -> tuple[str, ChainHead]:
     word, _, rest = line.partition(" ")
     count, _, digest = rest.partition(" ")
     if word not in _LINE_KINDS or not count.isdecimal() or len(digest) != len(sha256().hexdigest()):
-        raise StateConflict(f"{path} holds a line that was not written here")
+        raise StateConflict(f"{path} contains a line that Phasegate did not write")
     return word, ChainHead(int(count), digest, str(path))
 
 
@@ -182,7 +184,7 @@ def _collect_heads(lines: list[tuple[str, ChainHead]], source: str) -> RecordedH
     anchors = [head for word, head in lines if word == "anchored"]
     steps = [line for line in lines if line[0] != "anchored"]
     if not confirmed:
-        raise StateConflict(f"{source} holds no head")
+        raise StateConflict(f"{source} contains no chain head")
 
     if steps[-1][0] == "announced":
         announced = steps[-1][1]

@@ -50,7 +50,7 @@ def read_anchor(git_dir: Path) -> Anchor | None:
         return read_json(text, Anchor)
     except msgspec.MsgspecError as error:
         raise StateConflict(
-            f"{ANCHOR_REF} holds something that was not written here: {error}",
+            f"{ANCHOR_REF} contains data that Phasegate did not write: {error}",
             f"it was changed. To continue, with a record of it: git update-ref -d {ANCHOR_REF};"
             " then: phasegate audit verify",
         ) from error

@@ -88,7 +88,7 @@ def find_root(start: Path) -> Path:
         reject_git_directory(str(folder))
 
     raise ConfigError(
-        f"{start} is not in a git repository", "change into a repository, or make one: git init"
+        f"{start} is not in a git repository", "change to a repository, or create one: git init"
     )
 
 
@@ -139,7 +139,9 @@ def _find_common_git_dir(root: Path) -> Path:
         ) from error
 
     if not text.startswith("gitdir:") or not shared.is_dir():
-        raise ConfigError(f"{dot_git} leads to no git directory", "check it with: git status")
+        raise ConfigError(
+            f"{dot_git} does not point to a git directory", "check it with: git status"
+        )
 
     return Path(os.path.realpath(shared))
 
@@ -162,11 +164,11 @@ def prepare_data_folder(location: Location) -> None:
             if not os.path.lexists(folder):
                 make_folder(folder)
             if not stat.S_ISDIR(folder.lstat().st_mode):
-                raise StateConflict(f"{folder} is not a folder", "remove what stands in its place")
+                raise StateConflict(f"{folder} is not a folder", "move the existing file away")
 
         add_git_excludes(location.git_dir, OWN_FOLDERS)
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"{error.filename} cannot be made: {error.strerror}",
+            f"cannot create {error.filename}: {error.strerror}",
             "check the permissions of the repository",
         ) from error

@@ -36,7 +36,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
             raise StateConflict(
                 f"feature {feature} is already running:"
                 f" {_describe_holder(parse_holder(os.pread(descriptor, MAX_LOCK_FILE_BYTES, 0)))}",
-                f"wait for it to end, or end it: phasegate stop --feature {feature}",
+                f"wait for it to end, or stop it: phasegate stop --feature {feature}",
             )
 
         _write_holder(
@@ -61,7 +61,7 @@ def named_lock(
         if not _wait_for_lock(descriptor, timeout_s, stop or Event()):
             raise StateConflict(
                 f"the {name} lock is still held after {timeout_s:g} s",
-                "is another phasegate stopped?",
+                "check whether another phasegate process is suspended",
             )
 
         yield
@@ -92,7 +92,7 @@ def _open_lock_file(path: Path, *, allow_read_only: bool = False) -> Iterator[in
     except FileNotFoundError as error:
         raise StateConflict(
             f"the folder {path.parent} was removed while it was in use",
-            "put back .phasegate, then run again",
+            "restore .phasegate, then run again",
         ) from error
     except OSError as error:
         raise EnvironmentUnavailable(
@@ -112,7 +112,7 @@ def _try_lock(descriptor: int) -> bool:
         return False
     except OSError as error:
         raise EnvironmentUnavailable(
-            f"this file system has no locks: {error.strerror}",
+            f"this file system does not support locks: {error.strerror}",
             "keep the repository on a local disk",
         ) from error
 

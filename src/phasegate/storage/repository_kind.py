@@ -33,7 +33,7 @@ def find_repository(start: str) -> RepositoryInfo:
         reject_git_directory(folder)
         parent = os.path.dirname(folder)
         if parent == folder:
-            raise ConfigError(f"{start} is not in a git repository", "make one here: git init")
+            raise ConfigError(f"{start} is not in a git repository", "create one here: git init")
 
         folder = parent
 
@@ -93,7 +93,7 @@ def _find_git_dir(root: str) -> str:
         for line in _read_text(f"{found}/config").splitlines()
     ):
         what = f"{root} is a bare repository: git sees no files here"
-        raise ConfigError(what, "set it right: git config core.bare false")
+        raise ConfigError(what, "fix it: git config core.bare false")
 
     return found
 
@@ -118,7 +118,8 @@ def _reject_linked_worktree(root: str, worktree_git_dir: str) -> None:
         where = "see: git worktree list"
 
     raise ConfigError(
-        f"{root} is a linked worktree", f"prepare the main one, its settings hold for all: {where}"
+        f"{root} is a linked worktree",
+        f"prepare the main worktree; its settings apply to all: {where}",
     )
 
 

@@ -71,7 +71,7 @@ def decode_row(feature: str, kind: str, payload: bytes) -> Row | None:
     fields = read_json(payload, dict[str, object])
     known = type_._field_defaults | fields
     if missing := set(type_._fields) ^ known.keys():
-        raise ValueError(f"an event {kind} lacks, or has besides, the field {min(missing)}")
+        raise ValueError(f"a {kind} event has a missing or unexpected field: {min(missing)}")
 
     row: Row = read_value([known[name] for name in type_._fields], type_)
     if row.feature != feature:

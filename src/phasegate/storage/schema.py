@@ -176,7 +176,7 @@ def _open_sqlite(path: Path, mode: str) -> sqlite3.Connection:
 def _require_nonempty_file(path: Path) -> None:
     about = path.lstat()
     if not stat.S_ISREG(about.st_mode):
-        raise damaged_store_error(path, "it is not a plain file")
+        raise damaged_store_error(path, "it is not a regular file")
     if about.st_size == 0:
         # SQLite would treat it as a new database
         raise damaged_store_error(path, "it is empty")
@@ -200,11 +200,11 @@ def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) 
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     if path.stat().st_size % page_bytes and not _has_wal(path):
         # SQLite would see this only when it reads the last page
-        raise damaged_store_error(path, "it is cut off")
+        raise damaged_store_error(path, "it is truncated")
 
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise damaged_store_error(path, "it is not a store of phasegate")
+        raise damaged_store_error(path, "it is not a Phasegate store")
     if version < _MIN_VERSION:
         raise damaged_store_error(path, "it has no version")
 
@@ -212,7 +212,7 @@ def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) 
         raise StateConflict(
             f"the store {path} was made by a later version of Phasegate (it has version {version}; "
             f"this Phasegate supports up to {schema.version})",
-            "use the newer phasegate that wrote it; the store was left as it is",
+            "use the newer Phasegate that wrote it; the store was not changed",
         )
 
     if not connection.execute("SELECT 1 FROM meta WHERE name = 'store_id'").fetchone():
@@ -221,7 +221,9 @@ def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) 
     if connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view')"
     ).fetchone():
-        raise damaged_store_error(path, "it holds a trigger or a view that was not made here")
+        raise damaged_store_error(
+            path, "it contains a trigger or a view that Phasegate did not create"
+        )
 
     connection.execute(
         "SELECT position, feature, seq, ts, kind, payload, hash FROM event LIMIT 1"
@@ -325,7 +327,8 @@ def explain_sqlite_error(path: Path, error: sqlite3.Error) -> PhasegateError:
 
     if code == sqlite3.SQLITE_BUSY:
         return StateConflict(
-            f"the store {path} is in use for too long", "is another phasegate stopped?"
+            f"the store {path} has been locked for too long",
+            "check whether another phasegate process is suspended",
         )
 
     return EnvironmentUnavailable(
@@ -337,5 +340,5 @@ def damaged_store_error(path: Path, reason: str) -> StateConflict:
     """Return the error for a store that cannot be trusted."""
     return StateConflict(
         f"the store {path} is damaged: {reason}",
-        "it was left as it is: put back a copy of .phasegate, then run `phasegate audit verify`",
+        "it was not changed: restore .phasegate from a backup, then run `phasegate audit verify`",
     )

@@ -18,7 +18,7 @@ from phasegate.files.durable_write import remove_stale_temp_files, replace_file_
 from phasegate.storage.state_file import STATE_PATH, read_state_file
 
 FOREIGN_STATE_BACKUP_NAME = "state.json.kept"
-_HINT = "remove what is in its place; state.json is regenerated from the store"
+_HINT = "remove it; state.json is regenerated from the store"
 
 
 def format_state(state: dict[str, object]) -> str:
@@ -39,7 +39,7 @@ def write_state_view(root: Path, workflow: Workflow | None) -> None:
     except (NotADirectoryError, FileExistsError) as error:
         raise StateConflict(f"{path.parent} is not a folder", _HINT) from error
     except OSError as error:
-        raise EnvironmentUnavailable(f"{path.parent} cannot be made: {error.strerror}") from error
+        raise EnvironmentUnavailable(f"cannot create {path.parent}: {error.strerror}") from error
 
     try:
         _require_regular_file(folder, path)
@@ -58,7 +58,7 @@ def _require_regular_file(folder: int, path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(about.st_mode):
-        raise StateConflict(f"{path} is not a plain file", _HINT)
+        raise StateConflict(f"{path} is not a regular file", _HINT)
 
 
 def _back_up_foreign_state(folder: int, path: Path) -> None:

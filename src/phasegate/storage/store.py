@@ -132,7 +132,7 @@ class Store(WritableStore):
         except FileNotFoundError as error:
             raise StateConflict(
                 f"the store {self.location.store_path} was removed while it was in use",
-                "put back .phasegate, then run again",
+                "restore .phasegate, then run again",
             ) from error
 
         if not os.path.samestat(self._opened_stat, there):
@@ -226,7 +226,7 @@ class Store(WritableStore):
                 raise StateConflict(
                     f"{ANCHOR_REF} was removed or moved back by another process while it was"
                     " in use",
-                    "what was recorded is safe: the next command records this and continues",
+                    "the recorded data is safe; the next command records the loss and continues",
                 )
 
             write_anchor(self.location.git_dir, Anchor(self.store_id, head.entries, head.hash))
@@ -264,7 +264,7 @@ class Store(WritableStore):
         if anchor and anchor.store != self.store_id:
             raise damaged_store_error(
                 self.location.store_path,
-                f"it is not the store of this repository, which {ANCHOR_REF} names",
+                f"{ANCHOR_REF} names another store for this repository",
             )
 
     def _find_lost_anchor(self, anchor: Anchor | None) -> list[str]:
@@ -275,7 +275,7 @@ class Store(WritableStore):
         if self.chain_hash_at(anchor.count) != anchor.hash:
             raise damaged_store_error(
                 self.location.store_path,
-                f"entry {anchor.count} is not the one that {ANCHOR_REF} names",
+                f"entry {anchor.count} does not match {ANCHOR_REF}",
             )
 
         kept = self.heads.read()

@@ -69,7 +69,7 @@ class TrailLog:
         path = folder / log_file_name(writer_id)
         if path.exists():
             raise StateConflict(
-                f"the log {path} exists already", "every process writes a log of its own"
+                f"the log {path} already exists", "every process must use its own log"
             )
 
         return cls(path, _create_locked_file(path, _HEADER))
@@ -202,9 +202,7 @@ def _parse_log(path: Path, data: bytes) -> dict[str, OpenTrail]:
         try:
             _apply_line(trails, line)
         except (ValueError, KeyError) as error:
-            raise StateConflict(
-                f"{path} holds at line {number} what was not written here"
-            ) from error
+            raise StateConflict(f"line {number} of {path} was not written by Phasegate") from error
 
     return trails
 

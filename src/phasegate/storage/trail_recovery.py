@@ -123,9 +123,7 @@ def _close_and_seal(
     job = trail.job
     entries = len(trail.lines)
     if trails.find_foreign_file(job):
-        return TrailRecovery(
-            feature, job, entries, "a file that was not written here stands in its place"
-        )
+        return TrailRecovery(feature, job, entries, "its file was not written by Phasegate")
 
     try:
         # Check first that the seal can be recorded

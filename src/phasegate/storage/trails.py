@@ -85,7 +85,7 @@ class TrailWriter:
         path = trail_path(self._location, feature, job)
         if os.path.lexists(path):
             raise StateConflict(
-                f"the trail {path} exists already", "every run of an agent has a job id of its own"
+                f"the trail {path} already exists", "every agent run must have a unique job id"
             )
 
         with self._disk_lock:
@@ -99,7 +99,7 @@ class TrailWriter:
         reading = scan_trail(content, trail_origin_hash(seal.feature, seal.job))
         if reading != (seal.lines, seal.bytes, seal.hash, 0, None):
             raise StateConflict(
-                f"the trail {path} is not the one that was closed", "see: phasegate audit verify"
+                f"the trail {path} was changed after it was closed", "see: phasegate audit verify"
             )
 
         trail = OpenTrail(seal.feature, seal.job, content.splitlines(keepends=True))
@@ -157,7 +157,8 @@ class TrailWriter:
         """Export a job's trail. Record the returned seal in the journal, then call `forget`."""
         if (path := self.find_foreign_file(job)) is not None:
             raise StateConflict(
-                f"{path} was not written here", "move it away; then run the same command again"
+                f"{path} was not written by Phasegate",
+                "move it away; then run the same command again",
             )
 
         trail = self._open_trails[job]

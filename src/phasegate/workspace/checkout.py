@@ -192,7 +192,7 @@ def _is_recorded_folder(root: int, record: CheckoutRecord) -> bool:
 
 def _replaced_error(record: CheckoutRecord) -> StateConflict:
     return StateConflict(
-        f"{record.folder} is not the folder that was made", "move it away, and dispatch again"
+        f"{record.folder} was replaced by another folder", "move it away, then dispatch again"
     )
 
 

@@ -115,7 +115,7 @@ def create_checkout(
         folder, records_folder(repository, assignment.name)
     ):
         raise StateConflict(
-            f"{folder} is there, and was not made by us", "move it away, and dispatch again"
+            f"{folder} exists and was not created by Phasegate", "move it away, then dispatch again"
         )
 
     remove_tree(staging)
@@ -135,7 +135,9 @@ def _move_damaged_aside(folder: Path, records: Path) -> bool:
     aside = next(path for path in names if not os.path.lexists(path))
     folder.rename(aside)
     _log.warning(
-        "the record of %s is damaged: what it held is in %s, and a new one is made", folder, aside
+        "the record of %s is damaged: the checkout was moved to %s and is created again",
+        folder,
+        aside,
     )
 
     return True

@@ -97,7 +97,7 @@ def read_unchanged_content(root: int, path: str, found: DiskEntry, hash_name: st
 
     if content is None or blob_id(content, hash_name) != found.object_id:
         raise StateConflict(
-            f"{path!a} changed after it was checked",
+            f"{path!a} changed after it was inspected",
             "a process is still writing to it: dispatch again",
         )
 

@@ -105,7 +105,7 @@ def ensure_checkout(
             return create_checkout(repository, assignment, options, begin)
         except OSError as error:
             raise EnvironmentUnavailable(
-                f"no checkout can be made: {error}", "check the disk and its permissions"
+                f"cannot create a checkout: {error}", "check the disk and its permissions"
             ) from error
 
 
@@ -265,11 +265,11 @@ def _save_work(
     saved = save_work(checkout, signature, lent)
     if isinstance(saved, CheckoutTooLarge):
         return UnsavedWork(
-            checkout.folder, f"it holds too much: {saved.what} (limit {saved.limit})"
+            checkout.folder, f"it exceeds a limit: {saved.what} (limit {saved.limit})"
         )
 
     if saved is not None and saved.left_out:
-        reason = f"some of it is not a plain file with one name; the rest is in {saved.ref}"
+        reason = f"some are special files or have hard links; the rest is saved in {saved.ref}"
         return UnsavedWork(checkout.folder, reason, saved.left_out)
 
     return saved

@@ -51,7 +51,7 @@ def diff_commits(repository: Repository, old: str, new: str) -> str:
     if len(text) <= MAX_DIFF_CHARS:
         return text
 
-    return text[:MAX_DIFF_CHARS] + "\n[the rest is cut]\n"
+    return text[:MAX_DIFF_CHARS] + "\n[truncated]\n"
 
 
 def list_blobs(

@@ -125,7 +125,7 @@ def read_feature_snapshot(repository: Repository, commit: str) -> FeatureSnapsho
         return read_value(json.loads(said.split("\n\n", 2)[2]), FeatureSnapshot)
     except (ValueError, IndexError) as error:
         raise StateConflict(
-            f"{commit} does not tell of a feature's code: {error}", "see who wrote it"
+            f"{commit} is not a valid feature snapshot: {error}", "see who wrote it"
         ) from error
 
 
@@ -160,7 +160,7 @@ def import_refs(repository: Repository, slug: str, wanted: Mapping[str, str]) ->
     """
     if foreign := sorted(ref for ref in wanted if not _belongs_to_feature(slug, ref)):
         raise StateConflict(
-            f"the code of {slug} at the remote names {foreign[0]}, which is not a ref of it",
+            f"the remote snapshot of {slug} contains {foreign[0]}, a ref of another feature",
             "see who wrote it",
         )
 

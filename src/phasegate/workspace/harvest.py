@@ -158,7 +158,7 @@ def _find_replayable_commits(
     record = checkout.record
     history = observation.history
     if not history.is_linear or record.joins is not None:
-        return [], [], history.note or "a conflict was solved: one commit has it all"
+        return [], [], history.note or "a conflict was resolved: all changes are in one commit"
 
     ids = [record.start, *(commit.id for commit in history.commits)]
     if (record.taken or record.start) not in ids:

@@ -123,7 +123,7 @@ def _commit_job_work(
     ids = _copy_commits(checkout, commits)
     head = ids[-1] if ids else ""
     parents = (checkout.start, head) if head else (checkout.start,)
-    message = f"What a job left in {checkout.assignment.name}"
+    message = f"Work of a job in {checkout.assignment.name}"
     (made,) = write_commits(
         checkout.repository,
         [

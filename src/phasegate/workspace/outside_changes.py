@@ -177,7 +177,7 @@ def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str
         except FileNotFoundError:
             continue
         except OSError:
-            yield name, "cannot be looked at"
+            yield name, "cannot be inspected"
             continue
 
         times = f"{about.st_mtime_ns} {about.st_ctime_ns}"

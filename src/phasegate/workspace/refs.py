@@ -138,12 +138,12 @@ def missing_branch_error(repository: Repository, branch: str) -> StateConflict:
     commit = read_refs(repository, kept).get(kept)
     if commit is None:
         return StateConflict(
-            f"there is no branch {branch}", "`phasegate status` shows what there is"
+            f"there is no branch {branch}", "`phasegate status` shows the existing branches"
         )
 
     return StateConflict(
-        f"the branch {branch} was deleted or renamed; what it held is kept as {kept}",
-        f"put it back, then give the same order again: git branch {branch} {commit[:12]}",
+        f"the branch {branch} was deleted or renamed; its commits are kept as {kept}",
+        f"restore it, then repeat the command: git branch {branch} {commit[:12]}",
     )
 
 

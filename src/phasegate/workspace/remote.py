@@ -179,5 +179,5 @@ def _remote_error(remote: Remote, output: str) -> EnvironmentUnavailable:
     line = " ".join(output.replace(remote.token or "\0", "***").split())[:300]
     message = f"git cannot reach {remote.url}: {line}"
     if any(word in output for word in _PERMANENT_ERRORS):
-        return EnvironmentUnavailable(message, "see the address, the token and its rights")
+        return EnvironmentUnavailable(message, "check the address, the token and its permissions")
     return TemporarilyUnavailable(message)

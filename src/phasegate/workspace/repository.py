@@ -73,18 +73,18 @@ def open_repository(folder: Path) -> Repository:
     lines = os.fsdecode(said.stdout).splitlines()
 
     if not said.ok or len(lines) != len(wanted):
-        reason = said.stderr.decode(errors="replace").strip() or "its path holds a line break"
-        hint = "change into a repository, or make one: git init"
+        reason = said.stderr.decode(errors="replace").strip() or "its path contains a line break"
+        hint = "change to a repository, or create one: git init"
         if "dubious ownership" in reason:
             reason = "it belongs to another user, so git refuses it (dubious ownership)"
             hint = f"if you trust it: git config --global --add safe.directory {folder}"
 
-        raise ConfigError(f"{folder} is not a repository to work in: {reason}", hint)
+        raise ConfigError(f"{folder} is not a usable repository: {reason}", hint)
 
     if not all(line.isprintable() for line in lines):
         raise ConfigError(
-            f"{folder!a}: its path is not plain text",
-            "agents get it in their prompt: move the repository",
+            f"{folder!a}: the path contains unprintable characters",
+            "the path is part of prompts: move the repository",
         )
 
     return Repository(Path(lines[0]), Path(lines[1]), Path(lines[2]), lines[3])
@@ -251,7 +251,7 @@ def read_blobs(place: GitPaths, object_ids: Iterable[str]) -> Mapping[str, bytes
         head = stream[at:end].decode().split()
         if len(head) != 3 or head[:2] != [object_id, "blob"]:
             raise StateConflict(
-                f"object {object_id} is not a blob that can be read", "see what git says: git fsck"
+                f"object {object_id} is not a readable blob", "check the repository: git fsck"
             )
 
         at = end + 1 + int(head[2])

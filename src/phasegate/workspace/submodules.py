@@ -71,14 +71,14 @@ def describe_incomplete_content(repository: Repository, tree: str) -> Iterator[s
     if absent:
         named = ", ".join(absent)
         yield (
-            f"submodules that are not here, so empty for agents and checks ({named}): git submodule"
+            f"missing submodules are empty for agents and checks ({named}): git submodule"
             " update --init"
         )
 
     patterns = sorted(set(_lfs_patterns(repository, tree)))
     if patterns:
         yield (
-            "files of Git LFS are pointers for agents and checks, not their contents:"
+            "agents and checks see Git LFS pointers instead of the file contents:"
             f" {', '.join(patterns)}"
         )
 

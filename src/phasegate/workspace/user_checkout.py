@@ -78,7 +78,7 @@ def find_checkout_on_ref(repository: Repository, ref: str) -> UserCheckout | Obs
         if f"branch {ref}" in lines:
             return UserCheckout(folder, git_dir)
         if _is_rebasing(git_dir, ref):
-            return Obstacle(folder, f"a rebase of {ref.removeprefix('refs/heads/')} is under way")
+            return Obstacle(folder, f"a rebase of {ref.removeprefix('refs/heads/')} is in progress")
 
     return None
 
@@ -100,9 +100,11 @@ def locked_index(
     lock.announce_lock_files([index_lock])
 
     if under_way is not None:
-        yield Obstacle(checkout.folder, f"{under_way} is under way")
+        yield Obstacle(checkout.folder, f"{under_way} is in progress")
     elif not _try_create_file(index_lock):
-        yield Obstacle(checkout.folder, f"another git is at work, or died there: {index_lock}")
+        yield Obstacle(
+            checkout.folder, f"another git process is running, or was killed: {index_lock}"
+        )
     else:
         try:
             with temporary_folder(repository) as room:
@@ -157,7 +159,7 @@ class CheckoutMove:
         if self._settings.sparse or not own_index.is_file():
             return Obstacle(
                 self._checkout.folder,
-                "a sparse checkout, or one without an index, is not moved by us",
+                "Phasegate does not update a sparse checkout or one without an index",
             )
 
         # Keep its modification time: git uses it to find files that it must compare again
@@ -336,7 +338,7 @@ class CheckoutMove:
             return None
 
         return Obstacle(
-            self._checkout.folder, "files that need a filter program to be written", tuple(paths)
+            self._checkout.folder, "files that only a filter program can write", tuple(paths)
         )
 
 

@@ -57,7 +57,7 @@ def list_included_files(
     if len(paths) > MAX_FILES:
         raise ConfigError(
             f"{INCLUDE_FILE_NAME} matches more than {MAX_FILES} files",
-            "name single files: a setup makes the rest",
+            "list single files, and let the setup create the rest",
         )
 
     return paths

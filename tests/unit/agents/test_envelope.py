@@ -108,7 +108,7 @@ def test_the_first_agent_of_several_is_told_its_index_too() -> None:
 @pytest.mark.demand("D1.b")
 @pytest.mark.parametrize(("index", "count"), [(2, 2), (-1, 2), (0, 0)])
 def test_there_is_no_agent_beyond_the_count(index: int, count: int) -> None:
-    with pytest.raises(ValueError, match="there is no agent"):
+    with pytest.raises(ValueError, match="is out of range"):
         make_envelope(
             "j", "001-x", PLACES, CONFIG, EnvelopePackage("WP01", 1), AgentShare(index, count, ())
         )

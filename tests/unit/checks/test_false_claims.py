@@ -100,7 +100,7 @@ def test_another_message_is_a_false_claim(tmp_path: Path) -> None:
         ("empty.py", "it is empty"),
         ("folder", "it is a folder"),
         ("../repo/new.py", "it is not a path inside the checkout"),
-        ("old.py", "it was there before"),
+        ("old.py", "it existed before"),
     ],
 )
 def test_files_that_were_not_created_are_false_claims(
@@ -150,7 +150,7 @@ def test_a_linter_that_did_not_pass_is_not_passed_by_a_claim(
 @pytest.mark.demand("D7.e", "D7.f")
 def test_the_clock_decides_how_long_it_took(tmp_path: Path) -> None:
     assert find_false_claims(claimed(duration_s=1847), facts(tmp_path)) == [
-        FalseClaim("took 1847 s", "it took 100 s by our clock")
+        FalseClaim("took 1847 s", "the measured time is 100 s")
     ]
 
 

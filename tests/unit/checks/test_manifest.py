@@ -90,7 +90,7 @@ def test_the_evidence_lists_what_was_not_asked_for_and_why(tmp_path: Path) -> No
         "setup": "the project has no such command",
         "build": "the project has no such command",
         "typecheck": "the project has no such command",
-        "lint": "left out by configuration",
+        "lint": "disabled by configuration",
         "coverage": "no threshold is set",
     }
 
@@ -136,7 +136,7 @@ def test_a_deliverable_is_never_looked_for_outside_the_checkout(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("command", "word"),
     [
-        ("true", "no test runner"),
+        ("true", "no summary of a known test runner"),
         ("no-such-runner --all", "missing"),
         ("python -m no_such_module", "missing"),
         ("./not_executable", "missing"),
@@ -628,5 +628,5 @@ def test_output_in_the_evidence_is_bounded_and_harmless(tmp_path: Path) -> None:
     assert check is not None
     assert len(check.excerpt) < 100 * 310
     assert not {"\x1b", "\x07", "\x9b", "\r"} & set(check.excerpt)
-    assert "lines left out" in check.excerpt
+    assert "lines omitted" in check.excerpt
     assert check.excerpt.endswith("9998")

@@ -252,7 +252,7 @@ def test_an_event_cannot_set_another_features_row(location: Location) -> None:
                 TS,
                 [package_changed_event(PackageRow("002-other", "WP01", "Form", "DONE"))],
             )
-        with pytest.raises(ValueError, match="lacks, or has besides, the field id"):
+        with pytest.raises(ValueError, match="has a missing or unexpected field: id"):
             store.append_unconditionally(
                 FEATURE, TS, [NewEvent("package.changed", b'{"feature": "001-user-login"}')]
             )
@@ -404,7 +404,7 @@ def test_what_is_no_file_is_refused(location: Location, tmp_path: Path, kind: st
         location.store_path.symlink_to(moved)
     else:
         location.store_path.mkdir()
-    with pytest.raises(StateConflict, match="not a plain file"):
+    with pytest.raises(StateConflict, match="not a regular file"):
         open_record(location)
 
 
@@ -568,7 +568,7 @@ def test_a_newer_store_is_refused_and_left_as_it_is(location: Location) -> None:
     ) as refused:
         open_record(location)
     assert "damaged" not in refused.value.message
-    assert "newer phasegate" in str(refused.value.hint)
+    assert "newer Phasegate" in str(refused.value.hint)
     with pytest.raises(StateConflict, match="made by a later version"):
         open_store_reader(location)
     assert location.store_path.read_bytes() == before

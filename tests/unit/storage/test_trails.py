@@ -355,7 +355,7 @@ def test_a_closed_trail_that_was_changed_is_not_opened_again(location: Location)
         run_job(location, store, "job-a", 2)
         path = trail_of(location)
         path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-        not_that = pytest.raises(StateConflict, match="is not the one that was closed")
+        not_that = pytest.raises(StateConflict, match="was changed after it was closed")
         with TrailWriter.create(location, store.heads.folder, "later") as trails, not_that:
             trails.reopen(store.seals()[0])
 
@@ -408,10 +408,10 @@ def test_what_stands_in_the_place_of_a_trail_is_neither_opened_nor_replaced(
                     path.symlink_to(location.root / "elsewhere")
                 case _:
                     path.write_bytes(b"x\n")
-            with pytest.raises(StateConflict, match="was not written here"):
+            with pytest.raises(StateConflict, match="was not written by Phasegate"):
                 trails.close("job-p")
         (found,) = recover_trails(store, location, "r", TS)
-        assert "stands in its place" in found.problem
+        assert "its file was not written by Phasegate" in found.problem
         assert not verify_audit(location).ok
         path.unlink()
         (found,) = recover_trails(store, location, "r2", TS)
@@ -459,7 +459,7 @@ def test_a_trail_whose_log_was_lost_after_its_export_is_closed_as_unwitnessed(
             trails.close("job-c")
         for log in store.heads.folder.glob("open-trails-*"):
             log.unlink()
-        assert "neither the journal nor the log" in verify_audit(location).problems[0].why
+        assert "neither the journal nor the external log" in verify_audit(location).problems[0].why
         assert recover_trails(store, location, "r", TS) == [TrailRecovery(FEATURE, "job-c", 1)]
     report = verify_audit(location)
     assert report.ok

@@ -169,7 +169,7 @@ def test_the_persons_git_does_not_see_checkouts(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_ours_is_not_taken(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "project")
     write(repository.root, {f".worktrees/{SLUG}-WP01/precious.txt": "mine"})
-    with pytest.raises(StateConflict, match="was not made by us"):
+    with pytest.raises(StateConflict, match="was not created by Phasegate"):
         make_checkout(repository)
     assert (repository.root / f".worktrees/{SLUG}-WP01/precious.txt").read_text() == "mine"
 
@@ -178,7 +178,7 @@ def test_a_checkout_that_was_replaced_is_not_looked_at(tmp_path: Path) -> None:
     checkout = make_checkout(make_repository(tmp_path / "project"))
     checkout.folder.rename(checkout.folder.with_name("away"))
     checkout.folder.symlink_to(tmp_path)
-    with pytest.raises(StateConflict, match="not the folder that was made"):
+    with pytest.raises(StateConflict, match="was replaced by another folder"):
         seen_in(checkout)
 
 

@@ -26,7 +26,7 @@ def test_code_that_names_a_ref_of_somebody_else_moves_none(tmp_path: Path) -> No
         "HEAD",
         "refs/phasegate/audit",
     ):
-        with pytest.raises(StateConflict, match="not a ref of it"):
+        with pytest.raises(StateConflict, match="a ref of another feature"):
             import_refs(repository, SLUG, {own: first, stranger: first})
         assert git(root, "rev-parse", "main").strip() == last
         assert git(root, "for-each-ref", own) == ""

@@ -87,7 +87,7 @@ def test_a_failure_names_the_command_and_shows_no_control_characters(tmp_path: P
 
 
 def test_a_folder_without_a_repository_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a repository"):
+    with pytest.raises(ConfigError, match="is not a usable repository"):
         open_repository(tmp_path)
 
 

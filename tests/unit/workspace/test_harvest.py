@@ -280,7 +280,7 @@ def test_a_file_that_changes_after_it_was_judged_is_not_taken(
     write(checkout.folder, {"src/login.py": "judged\n"})
     seen = seen_in(checkout)
     write(checkout.folder, {"src/login.py": later})
-    with pytest.raises(StateConflict, match="changed after it was checked"):
+    with pytest.raises(StateConflict, match="changed after it was inspected"):
         harvest_checkout(checkout, seen, lambda path: True, committer=US, title="x")
 
 

@@ -145,7 +145,7 @@ def test_an_operation_under_way_stops_the_merge(repository: Repository, mark: st
     )
     stopped = finish_merge(repository, _prepared(repository))
     assert isinstance(stopped, Obstacle)
-    assert stopped.reason.endswith("is under way")
+    assert stopped.reason.endswith("is in progress")
 
 
 def test_the_person_at_work_in_git_stops_the_merge(repository: Repository) -> None:

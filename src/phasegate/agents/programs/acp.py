@@ -72,7 +72,7 @@ _REMEDIES = {
         "install the agent, or fix `command` in phasegate.toml; see `phasegate agents`"
     ),
     AcpEndReason.SILENT: (
-        "run its command in a terminal to see what it waits for; "
+        "run its command in a terminal to see what it is waiting for; "
         "it must speak ACP on its standard streams"
     ),
     AcpEndReason.BROKEN: (

@@ -284,7 +284,7 @@ class _StepFields:
     def take_text(self, key: str) -> str:
         value = self._data.pop(key, None)
         if not isinstance(value, str):
-            raise self.location.make_error(f"`{self.name}` needs `{key}`, a text")
+            raise self.location.make_error(f"`{self.name}` needs `{key}`, a string")
         return value
 
     def take_choice(self, key: str, allowed: tuple[str, ...]) -> str:
@@ -298,7 +298,7 @@ class _StepFields:
     def take_texts(self, key: str) -> tuple[str, ...]:
         value = self._data.pop(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.location.make_error(f"`{key}` must be a list of texts")
+            raise self.location.make_error(f"`{key}` must be a list of strings")
         return tuple(value)
 
     def is_list(self, key: str) -> bool:

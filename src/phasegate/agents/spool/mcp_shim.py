@@ -53,7 +53,7 @@ TOOLS: dict[str, tuple[str, dict[str, Fields], tuple[str, ...], bool, list[str]]
     ),
     "artifact_list": ("List the documents of your feature.", {}, (), True, ["artifact", "list"]),
     "ask": (
-        "Ask the user and wait for the answer. Without one, you are asked to decide yourself.",
+        "Ask the user and wait for the answer. If there is none in time, decide yourself.",
         {"question": {**_STRING}, "options": {**_STRING_ARRAY}},
         ("question",),
         False,

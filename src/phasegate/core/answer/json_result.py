@@ -131,7 +131,7 @@ _SCALAR = r"-?[0-9][0-9.eE+-]*+|true|false|null|NaN|-?Infinity"
 _UP_TO_BRACKET = re.compile(rf"(?:[ \t\n\r]++|{_STRING}|{_SCALAR}|[,:])*+([{{}}\[\]])?")
 _OBJECT_START = re.compile(r'\{[ \t\n\r]*+"')
 _OPENING_BRACKET_OF = {"}": "{", "]": "["}
-_NOT_JSON = "breaks off: it is not JSON"
+_NOT_JSON = "is not valid JSON"
 
 
 def _find_objects(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:

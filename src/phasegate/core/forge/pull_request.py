@@ -118,7 +118,7 @@ def decide_pull_step(
     if pull.is_branch_deleted:
         remedy = "resolve to push it again; or end the workflow: phasegate cancel"
         return PullDecision(
-            PullStep.STOP, f"the branch of {pull.url} was deleted at the forge", remedy
+            PullStep.STOP, f"the branch of {pull.url} was deleted on the forge", remedy
         )
 
     if pull.base != base:
@@ -128,9 +128,7 @@ def decide_pull_step(
         )
 
     if pull.head != head:
-        remedy = (
-            "see what was pushed there; to keep it, merge it into the local branch; then resolve"
-        )
+        remedy = "check what was pushed; to keep it, merge it into the local branch, then resolve"
         return PullDecision(
             PullStep.STOP,
             f"{pull.url} is at {pull.head[:12]}, a commit that was not checked here",
@@ -172,15 +170,15 @@ def _find_wait_reason(snapshot: PullRequestSnapshot, auto_merge: bool) -> str:
     if pull.queued:
         return "it is in the merge queue"
     if not auto_merge:
-        return "to be merged by hand at the forge"
+        return "to be merged manually on the forge"
     if pull.draft:
         return "it is a draft"
     if snapshot.review_decision is not ReviewDecision.APPROVED:
         return str(snapshot.review_decision)
     if snapshot.checks_passed is False:
-        return "checks at the forge have failed"
+        return "checks on the forge have failed"
     if snapshot.checks_passed is None:
-        return "checks at the forge have not finished"
+        return "checks on the forge have not finished"
     if snapshot.mergeable is not True:
         return "the forge does not report it as mergeable"
 

@@ -105,7 +105,7 @@ def apply_outcome(feature: Feature, event: events.AnyFeatureEvent) -> Feature | 
 
 def _after_scope_violation(feature: Feature, violations: tuple[str, ...]) -> Feature:
     """Block the feature; once resolved, the writer starts again."""
-    remedy = "see what it wrote in the job's log, then resolve: the job is started again"
+    remedy = "check the job's log to see what it wrote, then resolve: the job is started again"
     blocked = _block(feature, f"File scope violation: {'; '.join(violations)}", remedy)
 
     if not feature.closing:

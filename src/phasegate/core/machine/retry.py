@@ -161,10 +161,10 @@ def explain_give_up(
 ) -> tuple[str, str]:
     """Return reason and remedy for a job that is not retried."""
     if ended.end is not JobEndKind.LOST:
-        return ended.reason or f"the agent ended as {ended.end}", ended.remediation
+        return ended.reason or f"the agent run ended with {ended.end}", ended.remediation
 
     last_reason = ended.reason or "the reason is unknown"
     return (
         f"the agent's run was lost {counters.losses + 1} times; the last time: {last_reason}",
-        "see what ended it (memory, a kill, a crash): phasegate audit show; then retry it",
+        "find out what ended it (memory, a kill, a crash) with phasegate audit show, then retry",
     )

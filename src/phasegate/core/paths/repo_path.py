@@ -34,7 +34,7 @@ def _find_segment_problem(path: str) -> str | None:
     if any(_is_git_directory(segment) for segment in segments):
         return "names a git directory"
     if any(segment != segment.strip() for segment in segments):
-        return "has a part that starts or ends with a blank"
+        return "has a part that starts or ends with a space"
 
     if len(path.encode()) > MAX_PATH_BYTES or any(
         len(segment.encode()) > MAX_NAME_BYTES for segment in segments

@@ -312,7 +312,7 @@ def _read_list(draft: _Draft, key: str, findings: list[Finding]) -> tuple[str, .
     if values is None:
         message = (
             f"task {draft.id}: {key} must be a comma-separated list; "
-            "put a value with blanks in backticks"
+            "put a value with spaces in backticks"
         )
         findings.append(Finding(draft.line, "bad-list", message))
         return ()

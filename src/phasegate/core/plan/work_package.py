@@ -240,7 +240,7 @@ def find_scope_entry_problem(entry: str) -> str | None:
 
 def _scope_problems(package: WorkPackage) -> Iterator[PackageProblem]:
     if not package.file_scope:
-        yield PackageProblem("file_scope", "is missing or empty: nothing could change")
+        yield PackageProblem("file_scope", "is missing or empty: the package could change nothing")
 
     for entry in package.file_scope:
         if problem := find_scope_entry_problem(entry):
@@ -276,7 +276,7 @@ def _deliverable_problem(path: str, scope: Scope) -> str | None:
     if not scope.covers(path):
         return "is not in the file scope"
     if scope.is_litter(path):
-        return "is tool litter that is never collected"
+        return "is a tool leftover, which is never collected"
 
     return None
 

@@ -89,7 +89,7 @@ async def connect_to_temporal(project: Project) -> Client:
     except (RuntimeError, RPCError) as error:
         reason = str(error).partition(":")[0][:200]
         raise EnvironmentUnavailable(
-            f"no Temporal server answers at {fleet.address}: {reason}",
+            f"the Temporal server at {fleet.address} does not respond: {reason}",
             "start it, or set address in [fleet]",
         ) from error
 
@@ -105,7 +105,8 @@ def fleet_remote(project: Project) -> Remote:
     if url := read_remote_url(project.repository, name):
         return Remote(url)
     raise ConfigError(
-        f"there is no remote {name!r}", "a fleet exchanges code through a remote: git remote add"
+        f"there is no remote {name!r}",
+        "a fleet exchanges code through a git remote; add one: git remote add",
     )
 
 

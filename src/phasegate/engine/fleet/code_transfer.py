@@ -91,7 +91,7 @@ class FeatureCodeTransfer:
         if published:
             code = read_feature_snapshot(repository, published)
             if code.claim.number > self._claim.number:
-                raise GivenAway(f"{self._slug} was taken by {code.claim.by}")
+                raise GivenAway(f"{code.claim.by} has claimed {self._slug}")
 
             if code.claim.by != self._claim.by or self._ref not in local_refs:
                 self._restore(record, code)
@@ -160,10 +160,10 @@ class FeatureCodeTransfer:
             lambda: fetch_refs(self._repository, self._remote, self._ref)
         )
         if remote_refs.get(self._ref) != self._remote_refs.get(self._ref):
-            return GivenAway(f"{self._slug} was taken by another worker")
+            return GivenAway(f"another worker has claimed {self._slug}")
         return StateConflict(
-            f"feat/{self._slug} cannot be moved on the remote: {output}",
-            "if another user moved it, restore it, then run again",
+            f"feat/{self._slug} cannot be updated on the remote: {output}",
+            "if another user moved it, move it back, then run again",
         )
 
     def _kept_checkouts(self) -> Iterator[tuple[str, CheckoutSnapshot]]:
@@ -185,7 +185,8 @@ class FeatureCodeTransfer:
         result, detail = self._retry_remote(lambda: push_refs(self._repository, self._remote, move))
         if result is PushResult.REFUSED:
             raise BranchUpdateBlocked(
-                f"{branch} cannot be moved on the remote: {detail}", "allow the workers to push it"
+                f"{branch} cannot be updated on the remote: {detail}",
+                "allow the workers to push it",
             )
 
         if result is PushResult.DONE:
@@ -199,7 +200,8 @@ class FeatureCodeTransfer:
         self._fast_forward(branch)
         if self._project.refs.fetch(branch).get(branch) != self._remote_refs.get(move.name):
             raise StateConflict(
-                f"the local {branch} has commits that the remote lacks", "push them, or drop them"
+                f"the local {branch} has commits that are not on the remote",
+                "push them, or drop them",
             )
 
         return False
@@ -253,7 +255,7 @@ class FeatureCodeTransfer:
 
         if local is not None and not is_ancestor(self._repository, local, remote):
             raise StateConflict(
-                f"{branch} has diverged here and on the remote",
+                f"{branch} has diverged from the remote",
                 "reset one of them, then run again",
             )
 

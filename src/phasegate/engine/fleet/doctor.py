@@ -90,7 +90,7 @@ def _bucket(project: Project) -> str:
         or bucket.replace(path, b"late\n", made.etag)
     ):
         raise EnvironmentUnavailable(
-            f"{bucket.address} has no conditional writes",
+            f"{bucket.address} does not support conditional writes",
             "a fleet needs a server with If-None-Match and If-Match on PUT",
         )
 

@@ -259,7 +259,7 @@ class FleetWorker:
 
         def before_close() -> None:
             if bucket.get(next_claim) is not None:
-                raise GivenAway(f"{order.slug} was taken by another worker")
+                raise GivenAway(f"another worker has claimed {order.slug}")
 
         def before_step() -> None:
             before_close()

@@ -239,7 +239,7 @@ def refuse_if_not_ready(reader: RecordReader, planned: PlannedPackage) -> None:
     if missing:
         waits = ", ".join(f"{name} ({states.get(name, 'unknown')})" for name in missing)
         raise StateConflict(
-            f"{planned.package.work_package_id} waits for {waits}", "dispatch those first"
+            f"{planned.package.work_package_id} depends on {waits}", "dispatch those first"
         )
 
 

@@ -77,7 +77,7 @@ def _find_token(row: ForgeSpec, token_variable: str, address: ForgeAddress) -> s
     ):
         raise ConfigError(
             f"{token_variable} is not for {address.host}",
-            "use a variable with another name for its token: token_env",
+            "set token_env in [forge] to a variable with another name",
         )
 
     names: tuple[str, ...] = ()
@@ -93,7 +93,8 @@ def _find_token(row: ForgeSpec, token_variable: str, address: ForgeAddress) -> s
 
     if token_variable:
         raise EnvironmentUnavailable(
-            f"{token_variable} is not set", "it holds the token of the forge: [forge] token_env"
+            f"{token_variable} is not set",
+            "token_env in [forge] says that it contains the token of the forge",
         )
 
     token = read_credential(address.url) or _read_token_from_program(row, address)

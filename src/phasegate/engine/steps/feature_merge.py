@@ -257,7 +257,7 @@ def handle_failed_merge_checks(
 
     if check_merge(project, branch.slug, base_tip, base_tip).failures:
         return NotMerged(
-            f"{reason}, and on {base} without it:\n{failures}", f"fix {base}, then resolve"
+            f"{reason}, and also on {base} alone:\n{failures}", f"fix {base}, then resolve"
         )
 
     message = f"{branch.slug}: merge new commits of {base}\n"

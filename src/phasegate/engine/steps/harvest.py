@@ -120,7 +120,7 @@ def harvest_package(
 
 
 def _describe_leak(location: str) -> str:
-    return f"{location}: contains a key that was passed to the agent"
+    return f"{location}: contains a key that was given to the agent"
 
 
 def write_remarks(project: Project, remarks: Sequence[str], name: str) -> str:
@@ -170,7 +170,7 @@ def _find_conflicting_lock_files(changes: Sequence[AgentChanges]) -> Iterator[st
     for one in changes:
         for path, version in one.versions.items():
             if first.setdefault(path, version) != version:
-                yield escape_unprintable(f"{path}: changed differently by two agents")
+                yield escape_unprintable(f"{path}: two agents changed it in different ways")
 
 
 def render_violations(violations: Sequence[Violation]) -> Iterator[str]:

@@ -107,7 +107,7 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
 
         if not is_ancestor(repository, local, remote):
             return ForgeProblem(
-                f"{base} has diverged here and on the forge",
+                f"{base} has diverged from the forge",
                 "merge one into the other, then resolve",
             )
 
@@ -123,7 +123,8 @@ class _PackagePullRequest(PullRequestSteps[AnyPackageEvent]):
 
         if refusal:
             return ForgeProblem(
-                f"{base} cannot be moved: {refusal}", "check where it is checked out, then resolve"
+                f"{base} cannot be updated: {refusal}",
+                "check where it is checked out, then resolve",
             )
         return None
 

@@ -93,7 +93,7 @@ def ask_agent(
 
     if ended.outcome is not JobEndKind.DONE:
         raise StateConflict(
-            f"{member.name} gave no answer: {ended.reason or ended.outcome}", ended.remediation
+            f"{member.name} did not answer: {ended.reason or ended.outcome}", ended.remediation
         )
 
     return job, ended.answer.text
@@ -125,7 +125,8 @@ def _find_member(project: Project, name: str) -> NamedAgent:
 
     if not can_start_agent(project, choices[name]):
         raise ConfigError(
-            f"the program of agent {name} is not installed", "phasegate agents shows how to get it"
+            f"the program of agent {name} is not installed",
+            "phasegate agents shows how to install it",
         )
 
     if (missing := find_missing_sign_in(choices[name])) is not None:
@@ -210,7 +211,7 @@ def _make_result(project: Project, assigned: JobAssignment, ended: JobEnd, word:
     if ok:
         reason = remedy = ""
     elif ended.outcome is JobEndKind.DONE:
-        reason = "it did not answer with the word that it was asked for"
+        reason = "its answer does not contain the requested word"
     elif ended.outcome is JobEndKind.RATE_LIMITED:
         remedy = ended.remediation or "wait until then"
 

@@ -41,8 +41,8 @@ HOSTILE_AGENTS = (
         "one.py",
         "there is no <review> marker",
     ),
-    HostileAgent("WP02", "a liar: 42 tests passed, it says", "two.py", "tests failed"),
-    HostileAgent("WP03", "a breaker of its scope", "three.py", "File scope violation"),
+    HostileAgent("WP02", "a liar that claims 42 passing tests", "two.py", "tests failed"),
+    HostileAgent("WP03", "an agent that leaves its file scope", "three.py", "File scope violation"),
     HostileAgent("WP04", "a sleeper", "four.py", "out of time"),
     HostileAgent("WP05", "a crasher", "five.py", "signal"),
     HostileAgent(

@@ -104,7 +104,7 @@ def _collect_attempts(
                     number: AttemptView(
                         number=number + 1,
                         agent=agent,
-                        outcome="in work",
+                        outcome="in progress",
                         taken=False,
                         commit="",
                         ref="",

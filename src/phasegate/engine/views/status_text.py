@@ -333,7 +333,7 @@ def _package_lines(card: PackageCard) -> Iterator[str]:
     if row.worker:
         yield f"    running: {worker_line(row.worker)}"
     if row.standing == "stopped":
-        yield "    stopped: no running process"
+        yield "    stopped: no process is running"
     if row.remediation:
         yield f"    what to do: {row.remediation}"
     if row.tasks:

@@ -469,7 +469,7 @@ def _show_part(board: Board, request: Request) -> Response:
         text = read_part(project, reader, subject, kind).text
 
     if len(text) > MAX_PART_CHARS:
-        text = f"{text[:MAX_PART_CHARS]}\n[the rest is cut: phasegate show]"
+        text = f"{text[:MAX_PART_CHARS]}\n[truncated; see: phasegate show]"
 
     macro = "diff" if kind is PartKind.DIFF else "text"
     return HTMLResponse(render_macro("fragments.html", macro, text))

@@ -172,7 +172,7 @@ def push_command(wait_s: float, as_json: bool) -> int:
 
     text = f"{pushed.bucket}: {pushed.copied} entries copied"
     if pushed.waiting:
-        text += f"; {pushed.waiting} are missing: {pushed.why_not}"
+        text += f"; {pushed.waiting} not copied: {pushed.why_not}"
 
     print_result(pushed, escape_unprintable(text), as_json)
     if pushed.waiting:

@@ -45,7 +45,7 @@ def prompt() -> None:
     help="A document of an earlier phase to add.",
 )
 @click.option(
-    "--thought", "thoughts", multiple=True, metavar="TEXT", help="A thought to add as context."
+    "--thought", "thoughts", multiple=True, metavar="TEXT", help="A note to add as context."
 )
 @click.option(
     "--budget",

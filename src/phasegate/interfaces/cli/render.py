@@ -83,7 +83,7 @@ def current_folder() -> Path:
         return Path.cwd()
     except OSError as error:
         raise ConfigError(
-            "the current folder does not exist any more", "change to an existing folder"
+            "the current folder no longer exists", "change to an existing folder"
         ) from error
 
 

@@ -25,7 +25,7 @@ from phasegate.interfaces.mcp.elicitation import Elicitor, NotConfirmed
 from phasegate.interfaces.mcp.jsonrpc import JsonObject
 
 _MAX_FINDINGS_CHARS = 1500
-_SWITCHED_OFF = "decisions by MCP are switched off ([mcp] decisions)"
+_SWITCHED_OFF = "decisions through MCP are disabled ([mcp] decisions)"
 
 
 def handle_decide(
@@ -39,7 +39,8 @@ def handle_decide(
     wanted = orders.OrderRequest(arguments.order, text, arguments.phase)
     if ORDERS[wanted.name].needs_text and not text:
         raise ConfigError(
-            f"{wanted.name} needs a text", "say how it was resolved, or why; it is recorded"
+            f"{wanted.name} needs a text",
+            "describe how it was resolved, or why; the text is recorded",
         )
     if wanted.name == "back" and not wanted.phase:
         raise ConfigError("back needs a phase", "the tool `status` shows the phases of a feature")

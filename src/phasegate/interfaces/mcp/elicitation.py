@@ -111,7 +111,7 @@ class Elicitor:
         `subject` is what they confirm: an answer about another subject does not count.
         """
         if not self.client.can_elicit:
-            return NotConfirmed(f"{self.client} cannot ask its user")
+            return NotConfirmed(f"{self.client} does not support questions to the user")
         if self.client.is_modern:
             return self._confirm_by_retry(text, subject)
 
@@ -162,4 +162,4 @@ def _check_answer(answer: object, word: str) -> NotConfirmed | None:
     if isinstance(typed, str) and typed.strip().lower().strip("\"'") == word:
         return None
 
-    return NotConfirmed("the word was not typed: no user has read the question")
+    return NotConfirmed("the confirmation word was not typed, so no user has read the question")

@@ -121,7 +121,7 @@ class _BucketChain:
                 page = decode_chain_page(kept)
                 self._document_hashes |= {*page.papers}
                 for text in page.lacking:
-                    self._findings.add_problem(f"page {kept.page.n}", f"was written without {text}")
+                    self._findings.add_problem(f"page {kept.page.n}", f"is incomplete: {text}")
 
                 for entry in page.entries:
                     row = decode_row(entry.feature, entry.kind, entry.payload.encode())
@@ -236,7 +236,7 @@ def _compare_with_local_store(
 
         findings.add_problem(
             f"entry {min(here.entries + 1, there.entries)}",
-            f"{what}: {there.kept_in} has another history",
+            f"{what}: {there.kept_in} has a different history",
         )
 
     kept = ChainHeadsFile(location, reader.store_id).read()
@@ -252,6 +252,6 @@ def _compare_with_local_store(
     if here.entries > there.entries:
         waiting = here.entries - there.entries
         findings.add_note(
-            f"{waiting} entries are not in the bucket yet: they go with the next run, or: phasegate"
+            f"{waiting} entries are not in the bucket yet: the next run copies them, or: phasegate"
             " audit push"
         )

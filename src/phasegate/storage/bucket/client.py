@@ -31,7 +31,7 @@ _ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
 _HTTP_STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _RETRYABLE_STATUSES = {"408", "425", "429"}
 _REMEDIES = {
-    "NoSuchBucket": "make the bucket, or name another one in [storage]",
+    "NoSuchBucket": "create the bucket, or name another one in [storage]",
     "RequestTimeTooSkewed": "the clock of this machine is wrong by more than 15 minutes: set it",
     "SignatureDoesNotMatch": "check the secret key",
     "InvalidAccessKeyId": "check the access key",
@@ -231,8 +231,8 @@ class Bucket:
             return EnvironmentUnavailable(f"{self.address} refused the request: {said}", remedy)
 
         return TemporarilyUnavailable(
-            f"{self.address} does not answer: {said}",
-            "it is tried again; or see: phasegate audit push",
+            f"{self.address} is unavailable: {said}",
+            "it is retried automatically; or run: phasegate audit push",
         )
 
 

@@ -174,9 +174,9 @@ class BucketCopier:
         content = read_trail(trail_path(self._location, seal.feature, seal.job))[: seal.bytes]
         reading = scan_trail(content, trail_origin(seal.feature, seal.job))
         if (reading.lines, reading.hash, reading.broken) != (seal.lines, seal.hash, None):
-            missing.append(f"trail {seal.feature}/{seal.job}: it is not as it was sealed")
+            missing.append(f"trail {seal.feature}/{seal.job}: it does not match its seal")
         elif not put_append_only(self._bucket, trail_object_path(seal.feature, seal.job), content):
-            missing.append(f"trail {seal.feature}/{seal.job}: the bucket holds another one")
+            missing.append(f"trail {seal.feature}/{seal.job}: the bucket has a different one")
 
         return {*_DIGEST.findall(content)}
 
@@ -220,7 +220,7 @@ class BucketCopier:
         last = decode_chain_page(stored).entries[-1]
         if self._reader.chain_hash_at(last.position) != last.hash:
             raise StateConflict(
-                f"{self._bucket.address} holds another history of this repository from entry"
+                f"{self._bucket.address} has a different history of this repository from entry"
                 f" {last.position} or before",
                 "nothing was changed there; see: phasegate audit verify --remote",
             )

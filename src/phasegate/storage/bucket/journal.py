@@ -158,7 +158,7 @@ class BucketStore(WritableStore):
 
         if end.entries and (found is None or sha256(found.data).hexdigest() != end.hash):
             raise StateConflict(
-                f"{self._bucket.address} does not hold head {end.entries}, which was seen there"
+                f"{self._bucket.address} no longer has head {end.entries}, which was seen there"
                 " before",
                 f"if the bucket was recreated, remove {copy_path.parent}; else see: phasegate audit"
                 " verify --remote",

@@ -147,7 +147,7 @@ class NumberedLog:
         if previous and (page.n, page.prev) != (previous.entries + 1, previous.hash):
             raise DivergedHistory(
                 f"page {previous.entries + 1} of {self._folder} in {self._bucket.address} follows"
-                " another history",
+                " a different history",
                 "a copy of the repository, or of the bucket, was written to; nothing was changed",
             )
 

@@ -147,7 +147,7 @@ class BucketTrailWriter(TrailWriter):
         rest = scan_trail(kept[seal.bytes :], seal.hash)
         if rest.broken or rest.partial_bytes:
             raise StateConflict(
-                f"the trail of job {seal.job} in {self._bucket.address} was changed behind its end"
+                f"the trail of job {seal.job} in {self._bucket.address} was changed after its end"
             )
 
         if kept != read_trail(trail_path(self._location, seal.feature, seal.job)):
@@ -283,13 +283,13 @@ class BucketDocumentStore:
         found = self._bucket.get(f"{DOCUMENTS_FOLDER}/{digest}")
         if found is None or sha256(found.data).hexdigest() != digest:
             if found is None:
-                why = "is not there"
+                why = "is missing"
             else:
                 why = "was changed"
 
             raise StateConflict(
                 f"the document {digest} {why} in {self._bucket.address}",
-                "put it back as it was, then run",
+                "restore it, then run again",
             )
 
         return found.data

@@ -164,7 +164,7 @@ def test_ordinary_entries_are_sound(entry: str) -> None:
         ({"deliverables": Deliverables(("src/*.py",)), "file_scope": ("src/**",)}, "is a pattern"),
         (
             {"deliverables": Deliverables(("target/x",)), "file_scope": ("target/**",)},
-            "tool litter",
+            "a tool leftover",
         ),
         ({"executable_files": ("bin/x",)}, "executable_files: holds 'bin/x'"),
         ({"descriptions": {"src/x.py": "?"}}, "descriptions: describes 'src/x.py'"),

@@ -184,7 +184,7 @@ def test_a_job_without_an_end_runs_unless_nobody_works_on_its_package() -> None:
     assert "codex  running" in render_packages([card])
     stopped = render_packages([card._replace(standing="stopped", worker=None)])
     assert "codex  stopped" in stopped
-    assert "no running process" in stopped
+    assert "no process is running" in stopped
     ended = card._replace(jobs=(job._replace(outcome="done"),))
     assert "codex  done" in render_packages([ended])
 

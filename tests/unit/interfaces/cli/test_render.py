@@ -60,5 +60,5 @@ def test_a_current_folder_that_was_removed_is_an_error_with_a_hint(
     monkeypatch.chdir(gone)
     assert current_folder() == gone
     gone.rmdir()
-    with pytest.raises(ConfigError, match="does not exist any more"):
+    with pytest.raises(ConfigError, match="no longer exists"):
         current_folder()

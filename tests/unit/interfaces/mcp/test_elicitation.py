@@ -56,9 +56,12 @@ def test_the_word_confirms_the_subject_it_was_asked_for(form: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"action": "accept", "content": {"confirm": "yes"}}, "the word was not typed"),
-        ({"action": "accept", "content": {}}, "the word was not typed"),
-        ({"action": "accept"}, "the word was not typed"),
+        (
+            {"action": "accept", "content": {"confirm": "yes"}},
+            "the confirmation word was not typed",
+        ),
+        ({"action": "accept", "content": {}}, "the confirmation word was not typed"),
+        ({"action": "accept"}, "the confirmation word was not typed"),
         ({"action": "decline"}, "the answer was decline"),
         ({"action": "cancel"}, "the answer was cancel"),
         ({"action": ["accept"]}, "there was no answer"),
@@ -105,7 +108,7 @@ def test_the_oldest_of_too_many_questions_is_forgotten() -> None:
 def test_a_client_that_cannot_ask_its_user_confirms_nothing() -> None:
     client = McpClient("silent", "2")
     refused = elicitor(PendingConfirmations(), {}, client).confirm("Merge it?", "subject")
-    assert refused == NotConfirmed("silent 2 cannot ask its user")
+    assert refused == NotConfirmed("silent 2 does not support questions to the user")
 
 
 @pytest.mark.parametrize(
