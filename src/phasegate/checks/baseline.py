@@ -69,9 +69,10 @@ def build_baseline(checks: Iterable[CheckResult]) -> Baseline:
 
 
 def extract_findings(output: str, checkout: str) -> tuple[str, ...]:
-    """Return the lines of an output as normalized findings.
+    """Split the output of a command into findings, one per line.
 
-    Numbers and checkout paths are removed, so that a finding on another line is still the same.
+    Numbers and checkout paths are removed, so that a finding that moved to another line is still
+    recognized as the same finding.
     """
     lines = (_normalize_line(line, checkout) for line in sanitize_for_terminal(output).split("\n"))
     return tuple(line for line in lines if line and not _SUMMARY.match(line))[:MAX_FINDINGS]
@@ -84,9 +85,10 @@ def _normalize_line(line: str, checkout: str) -> str:
 def compare_with_baseline(
     check: CheckResult, baseline: Baseline | None, *, tolerate_old_failures: bool = False
 ) -> CheckResult:
-    """Add notes to a check that say which of its failures are old.
+    """Add notes to a check that list the failures that existed before the work began.
 
-    Tolerated old failures do not reject the work.
+    With `tolerate_old_failures`, a check that failed in the same way before no longer rejects the
+    work.
     """
     if baseline is None:
         return check
@@ -107,13 +109,15 @@ def compare_with_baseline(
 
 
 def new_findings(check: CheckResult, baseline: Baseline) -> list[str]:
-    """Return the findings that are new, or more frequent than before."""
+    """Return the findings of a check that the baseline lacks or has less often."""
     return [*(Counter(check.findings) - Counter(baseline.failed.get(check.name, ()))).elements()]
 
 
 def _is_unchanged_failure(check: CheckResult, baseline: Baseline) -> bool:
-    """Return True if a check failed in the same way as before. Tests are compared by name instead;
-    a failed setup or a killed command has no complete output to compare.
+    """Return True if a check failed in the same way as before the work began.
+
+    Tests are compared by name instead. A failed setup or a killed command has no complete output to
+    compare, so it never counts as unchanged.
     """
     if (
         check.name in ("setup", "test", "coverage")

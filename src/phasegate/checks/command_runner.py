@@ -27,9 +27,9 @@ _MAX_HOSTS_SHOWN = 5
 
 
 class SandboxedRunner:
-    """Runs commands in sequence.
+    """Runs commands one after the other in a sandbox.
 
-    They share a home folder, because tests may need files that the setup left there.
+    The commands share a home folder, because tests may need files that the setup left there.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def _get_registry_access(wanted: RegistryAccessLevel) -> RegistryAccess:
 
 
 def _append_stderr(log: Path) -> None:
-    """Append stderr to the log of stdout, so that readers have one file."""
+    """Append the stderr file of a command to its stdout log, so that readers need only one file."""
     errors = log.with_suffix(".stderr")
     if errors.exists():
         with log.open("ab") as file, errors.open("rb") as source:

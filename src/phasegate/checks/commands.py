@@ -49,8 +49,8 @@ _MISSING_PROGRAM = re.compile(
     r"(?:sh|bash|dash)(?: \d+|: line \d+|: \d+)?: (\S+): (?:command )?not found|No module named"
     r" '?([\w.]+)"
 )
-# Some linters also fail for warnings, and report that: eslint in its last line, pylint in the
-# bits of its status.
+# Some linters also fail because of warnings, and report that: eslint in its last line, pylint in
+# the bits of its exit status.
 _ESLINT_COMMAND = re.compile(r"\b(?:eslint|npm|npx|pnpm|yarn|bun)\b")
 _ESLINT_COUNTS = re.compile(
     r"^\u2716 [0-9]{1,8} problems? \(([0-9]{1,8}) errors?, [0-9]{1,8} warnings?\)$", re.M
@@ -90,11 +90,10 @@ class PlanRunner:
         is_user_tree: bool = False,
         logs: Path | None = None,
     ) -> None:
-        """Prepare the run. `is_user_tree`: no agent wrote the tree.
+        """Prepare to run the commands of a plan.
 
-        Its setup may reach registries with credentials.
-
-        `logs` is a folder for the complete output of each command.
+        Set `is_user_tree` if no agent wrote the tree: then its setup may reach registries with
+        credentials. `logs` is a folder for the complete output of each command.
         """
         self.plan = plan
         self._run = run
@@ -194,7 +193,10 @@ class PlanRunner:
         )
 
     def _get_command_line(self, purpose: Purpose) -> str:
-        """Return the command for a purpose; a setup may have a test command of its own."""
+        """Return the command line for a purpose.
+
+        The chosen setup may override the test command.
+        """
         if self.setup_result:
             candidate = self.setup_result.candidate
         else:
@@ -283,9 +285,10 @@ class PlanRunner:
         return self.setup_result.check
 
     def _check_from_status(self, purpose: str, line: str, ran: CommandResult) -> CheckResult:
-        """Build a check from an exit status: 0 passes, even with warnings.
+        """Turn the exit status of a command into a check result.
 
-        Any other status is a failure, with its kind.
+        Status 0 passes, even if the command printed warnings. Any other status is a failure, which
+        is described and classified.
         """
         if ran.exit_status == 0:
             outcome = CheckOutcome.PASSED
@@ -324,9 +327,9 @@ class PlanRunner:
         )
 
     def _run_tests(self, line: str) -> CheckResult:
-        """Rerun a failed test run.
+        """Run the tests, and repeat a run that failed.
 
-        A run that passes this time is flaky: it counts as passed, with a note.
+        If a repeated run passes, the tests are flaky: the check passes, with a note.
         """
         first = check = self._run_tests_once(line)
 
@@ -378,7 +381,11 @@ class PlanRunner:
     def _find_test_problem(
         self, line: str, ran: CommandResult, tests: TestRun | None
     ) -> tuple[str, str] | None:
-        """Return why a test run proves nothing: by its exit status first, then by its output."""
+        """Return what is wrong with a test run, and the remedy; None if it proves that tests
+        passed.
+
+        The exit status is examined first, then the output.
+        """
         if tests is not None and tests.failed:
             if ran.exit_status == 0:
                 hidden = ", though the exit status is 0"
@@ -409,8 +416,10 @@ class PlanRunner:
         return None
 
     def _excuse_old_failures(self, check: CheckResult, ran: CommandResult) -> CheckResult:
-        """Let old failures pass where the user decided so, if the runner named each one that
-        failed.
+        """Pass a failed test check if every failed test also failed before the work began.
+
+        This requires that the plan tolerates old failures, and that the runner named each failed
+        test.
         """
         tests = check.tests
         baseline = self._baseline
@@ -437,8 +446,9 @@ class PlanRunner:
         return msgspec.structs.replace(check, **changes)
 
     def _check_coverage(self, line: str, done: dict[str, CheckResult]) -> CheckResult:
-        """Run the coverage command, if there is one, and read the report that it or the test run
-        left.
+        """Run the coverage command, if there is one, and check the report.
+
+        Without a coverage command, the report of the test run is used.
         """
         undone = [
             check for check in done.values() if check.name in ("setup", "test") and check.remedy
@@ -496,9 +506,9 @@ class PlanRunner:
         return msgspec.structs.replace(measured, outcome=CheckOutcome.FAILED, remedy=remedy)
 
     def _read_lowest_report(self) -> tuple[str, CoverageCounts]:
-        """Return the lowest result of the coverage reports that this run wrote.
+        """Return the path and counts of the report with the lowest coverage that this run wrote.
 
-        A report that was already in the tree proves nothing.
+        A report that was already in the tree is ignored: it proves nothing.
         """
         fresh = [
             path
@@ -520,7 +530,10 @@ class PlanRunner:
 
 
 def is_plain_folder(checkout: Path, root: str) -> bool:
-    """Return True if a root is a folder of the tree. An agent could have placed a link there."""
+    """Return True if `root` is a folder of the checkout.
+
+    An agent could have replaced the folder with a link.
+    """
     parts = root.split("/") if root else []
     folders = [checkout.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
     return all(folder.is_dir() and not folder.is_symlink() for folder in folders)
@@ -552,9 +565,10 @@ def _make_check(
 
 
 def _classify_fault(purpose: str, ran: CommandResult) -> Fault:
-    """Classify a failure. Only setups and builds can fail temporarily.
+    """Return the kind of a failure.
 
-    The output of tests and linters is about the work, not about the machine.
+    Only setups and builds can fail temporarily. The output of tests and linters is about the work,
+    not about the machine.
     """
     if _is_program_missing(ran):
         return Fault.NO_PROGRAM
@@ -570,9 +584,7 @@ def _is_program_missing(ran: CommandResult) -> bool:
 
 
 def _find_missing_program(ran: CommandResult) -> str:
-    """Return the name of the missing program or module, from the shell's or interpreter's
-    message.
-    """
+    """Return the program or module that the shell or the interpreter reported as missing."""
     found = _MISSING_PROGRAM.search(f"{ran.stderr}\n{ran.stdout}"[-20_000:])
     if found:
         return f" ({to_one_line(found[found.lastindex or 0])})"
@@ -580,7 +592,7 @@ def _find_missing_program(ran: CommandResult) -> str:
 
 
 def _describe_failure(purpose: str, line: str, ran: CommandResult) -> tuple[str, str]:
-    """Return what happened and what to do, for a command that failed."""
+    """Return a summary of a failed command, and the remedy."""
     shown = to_one_line(line)
     if purpose is Purpose.SETUP and _classify_fault(purpose, ran) is Fault.NETWORK:
         remedy = (
@@ -622,7 +634,7 @@ def _has_only_warnings(line: str, ran: CommandResult) -> bool:
         return False
     if "pylint" in line:
         return ran.exit_status & ~_PYLINT_WARNING_BITS == 0
-    # Another linter could quote such a line from the code that it checks
+    # Another linter could print such a line as a quote from the code that it checks
     if not _ESLINT_COMMAND.search(line):
         return False
 

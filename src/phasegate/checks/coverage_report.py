@@ -27,8 +27,9 @@ class InvalidCoverageReport(ValueError):
 
 
 class CoverageCounts(NamedTuple):
-    """The number of lines (and branches, if the report includes them) and how many of them were
-    run.
+    """How many lines a report counts, and how many of them were run.
+
+    Branches are included if the report has them.
     """
 
     covered: int
@@ -72,7 +73,7 @@ def _read_report(path: Path) -> bytes:
 
 
 def find_uncounted_files(counted: CoverageCounts, paths: Iterable[str]) -> list[str]:
-    """Return the files that the report omits although it mentions others of their kind."""
+    """Return the files that the report omits although it lists other files of the same type."""
     kinds = {PurePosixPath(name).suffix for name in counted.files}
     asked = [path for path in paths if PurePosixPath(path).suffix in kinds]
     return [path for path in asked if not any(_is_same_file(path, name) for name in counted.files)]
@@ -173,9 +174,9 @@ def _parse_go_profile(data: bytes) -> CoverageCounts:
 
 
 class _CoberturaCounter:
-    """Counts the `<line hits="n">` elements below classes.
+    """Counts the `<line hits="n">` elements of classes.
 
-    A method repeats the lines of its class.
+    Lines of methods are skipped, because their class repeats them.
     """
 
     def __init__(self) -> None:
@@ -197,7 +198,7 @@ class _CoberturaCounter:
 
 
 def _parse_cobertura(data: bytes) -> CoverageCounts:
-    """Cobertura XML.
+    """Count the lines of a Cobertura XML report.
 
     The DOCTYPE that several tools write is accepted; entity declarations are refused.
     """

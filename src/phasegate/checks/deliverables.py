@@ -13,7 +13,7 @@ _SAMPLE_BYTES = 4_096
 
 
 def find_deliverable_problem(checkout: Path, path: str) -> str | None:
-    """Return why this is not a delivered file, or None if it is one.
+    """Return why a path of the checkout is not a delivered file; None if it is.
 
     No link is followed.
     """

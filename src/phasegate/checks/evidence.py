@@ -51,9 +51,9 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def is_system_program_missing(self) -> bool:
-        """Whether a program that was named without a path is not installed.
+        """Whether the command failed because a program of the machine is not installed.
 
-        A program with a path may be part of the work; this one is not.
+        A program that was named with a path may be part of the work, so it does not count.
         """
         return (
             self.exit_status == _EXIT_NOT_FOUND
@@ -90,7 +90,7 @@ class Evidence(msgspec.Struct, frozen=True):
         )
 
     def find_check(self, name: str) -> CheckResult | None:
-        """Return the check of this name; if several roots have one, a failed one."""
+        """Return the check with this name; if several roots have one, prefer a failed one."""
         found = [check for check in self.checks if check.name == name]
         return next(
             (check for check in found if check.outcome is CheckOutcome.FAILED),

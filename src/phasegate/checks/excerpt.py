@@ -13,8 +13,9 @@ MAX_NAMES = 20
 
 
 def make_excerpt(text: str) -> str:
-    """Return the first lines, where compilers report errors, and the last, where test runners
-    do.
+    """Return the first and last lines of an output.
+
+    Compilers report errors first, test runners last.
     """
     if len(text) > 2 * _MAX_SCANNED_CHARS:
         text = f"{text[:_MAX_SCANNED_CHARS]}\n{text[-_MAX_SCANNED_CHARS:]}"
@@ -38,7 +39,7 @@ def to_one_line(text: str, max_chars: int = 200) -> str:
 
 
 def format_names(names: list[str] | tuple[str, ...]) -> str:
-    """Join untrusted names for use in a sentence: the first ones, and the number of the others."""
+    """Join the first few untrusted names for use in a sentence, and add how many were omitted."""
     shown = ", ".join(to_one_line(name) for name in names[:MAX_NAMES])
     more = len(names) - MAX_NAMES
     if more > 0:

@@ -50,9 +50,9 @@ class FalseClaim(NamedTuple):
 
 
 def find_false_claims(response: AgentResponse, facts: ObservedFacts) -> list[FalseClaim]:
-    """Return every difference between what an agent claimed and what is true.
+    """Return every difference between an agent's claims and the observed facts.
 
-    Decisions use the facts; claims are only recorded.
+    Decisions are based on the facts; claims are only recorded.
     """
     artifacts = response.artifacts or ReportedArtifacts()
     found = [
@@ -76,7 +76,7 @@ def _find_false_commits(
 
 
 def _describe_commit_mismatch(commit: ReportedCommit, real: Sequence[Commit]) -> str:
-    """Return what is wrong with a claimed commit; empty if git has it.
+    """Return what is wrong with a claimed commit; empty if the commit exists.
 
     An abbreviated id is accepted if it is unambiguous.
     """

@@ -69,9 +69,10 @@ def gather_evidence(
     *,
     other_roots: Sequence[RootPlan] = (),
 ) -> Evidence:
-    """Run all checks even if some fail, so that one round can fix everything.
+    """Run all checks of the work and return their results.
 
-    `other_roots` are the further roots to check.
+    A failed check does not stop the others, so that an agent can fix everything in one round.
+    `other_roots` are further roots of the tree that are checked with their own plans.
     """
     asks = (RootPlan(plan, baseline, cache_slot), *other_roots)
     benches = [
@@ -184,9 +185,9 @@ def _check_secrets(added: Iterable[AddedContent]) -> CheckResult:
 def _check_tree_untouched(
     runners: Sequence[PlanRunner], before: TreeSnapshot, work: HarvestedWork
 ) -> CheckResult:
-    """Check that the commands did not modify the tree: they would have tested another one.
+    """Check that the commands did not modify the tree.
 
-    Lock files may be updated.
+    Otherwise, later commands would have tested a different tree. Lock files may be updated.
     """
     changed = find_changed_files(work.checkout, before, work.blobs)
     named = {name for bench in runners for name in bench.plan.lock_files}

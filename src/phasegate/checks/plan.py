@@ -1,6 +1,6 @@
-"""The plan of the checks: commands by purpose, and limits.
+"""Define the plan of the checks: commands by purpose, and limits.
 
-The engine fills it from profile, config and package.
+The engine fills the plan from the language profile, the configuration and the package.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class RegistryAccessLevel(StrEnum):
 
 
 class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands to run, with their limits. A purpose without a command is not checked.
+    """The commands to run, with their limits.
 
-    An empty command was disabled by the user.
+    A purpose without a command is not checked. An empty command was disabled by the user.
     """
 
     # The folder of the checkout in which the commands run
@@ -100,7 +100,7 @@ class CommandResult(msgspec.Struct, frozen=True):
     Long output is reduced to its beginning and end, and `is_truncated` is set.
     """
 
-    # None: a signal, the time limit, or unknown
+    # None if a signal or the time limit ended it, or if the status is unknown
     exit_status: int | None
     stdout: str
     stderr: str

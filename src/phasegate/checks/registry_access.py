@@ -176,7 +176,10 @@ def _find_settings_files(environ: Mapping[str, str]) -> dict[str, Path]:
 
 
 def _read_values(path: Path) -> list[str]:
-    """Return the values in a settings file: paths in them must be readable too."""
+    """Return the values in a settings file.
+
+    Paths among them must be readable for the setup too.
+    """
     return [
         line.partition("=")[2].strip() for line in _read_text(path).splitlines() if "=" in line
     ] + _read_text(path).split()
@@ -190,7 +193,7 @@ def _read_text(path: Path) -> str:
 
 
 def _find_existing_paths(values: Iterable[str]) -> Iterator[Path]:
-    """Yield the absolute paths and file URLs in settings that exist.
+    """Yield the absolute paths and file URLs among settings that exist on this machine.
 
     The root folder is skipped: it would expose everything.
     """

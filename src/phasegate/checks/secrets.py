@@ -99,8 +99,9 @@ def keep_added_lines(base: bytes | None, new: bytes) -> bytes:
 
 
 def find_secrets(added: Iterable[AddedContent]) -> list[SecretFinding]:
-    """Return every probable secret; those that a comment on the same line allows are marked
-    as such.
+    """Return every probable secret in added content.
+
+    A secret with an allow comment on its line is marked as allowed.
     """
     found: dict[SecretFinding, None] = {}
 
@@ -111,7 +112,7 @@ def find_secrets(added: Iterable[AddedContent]) -> list[SecretFinding]:
                     (_make_finding(one, kind, match), None) for match in form.finditer(one.text)
                 )
 
-        # Allowed ones do not count towards the limit
+        # Allowed secrets do not count towards the limit
         if sum(not secret.is_allowed for secret in found) >= MAX_SECRETS:
             break
 

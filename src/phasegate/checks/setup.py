@@ -1,6 +1,6 @@
-"""Set up a checkout.
+"""Set up a checkout: install the project's dependencies before its checks.
 
-The cached result is used if there is one, else the first candidate after which tests are found.
+A cached result is used if there is one, otherwise the first candidate after which tests are found.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class CollectedTests(NamedTuple):
 def build_collect_command(test_command: str) -> str:
     """Return the command that collects the tests of a test command; empty if there is none.
 
-    Settings of the project can make it so quiet that it does not say how many: `-v` twice undoes
-    that.
+    Project settings can make the runner too quiet to print the number of tests. Passing `-v` twice
+    prevents that.
     """
     simple = not re.search(r"&&|\|\||;", test_command)
     if _PYTEST_COMMAND.search(test_command) and simple:
@@ -79,7 +79,7 @@ def parse_collected_tests(ran: CommandResult) -> CollectedTests | None:
 
 
 MAX_CANDIDATES = 12
-# Printed by a setup for a package that it continues without
+# A setup prints this for each package that it could not install but does not need
 NOT_INSTALLED_PREFIX = "not installed: "
 
 
@@ -88,7 +88,7 @@ class SetupCacheSlot(NamedTuple):
 
     cache: SetupCache
     key: str
-    # This tree is the base itself, which no agent wrote
+    # True if the tree is the base itself, which no agent wrote
     may_fill: bool = False
 
 
@@ -225,7 +225,7 @@ def _is_acceptable(attempt: _SetupAttempt, plan: CommandPlan) -> bool:
 
 
 def _is_hopeless(attempt: _SetupAttempt) -> bool:
-    """Return True if the next candidate would fail too: the network is unavailable."""
+    """Return True if the next candidate would fail too, because the network is unavailable."""
     return attempt.check.outcome is CheckOutcome.FAILED and attempt.check.fault in (
         Fault.NETWORK,
         Fault.RATE_LIMIT,
@@ -233,9 +233,9 @@ def _is_hopeless(attempt: _SetupAttempt) -> bool:
 
 
 def _choose_best(context: SetupContext, attempts: list[_SetupAttempt]) -> _SetupAttempt:
-    """Return the best attempt: the one that finds most tests.
+    """Return the attempt that found the most tests.
 
-    It is set up again if other attempts came after it.
+    If other attempts ran after it, its setup is run again.
     """
     best = max(attempts, key=lambda one: one.rank)
     others = [one for one in attempts if one is not best]

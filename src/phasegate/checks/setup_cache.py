@@ -1,10 +1,10 @@
-"""Cache the setup results of trees that no agent wrote, for every checkout derived from such a
-tree.
+"""Cache the setup results of trees that no agent wrote.
 
-A setup runs code from its tree, and its result could contain anything. Therefore an
-agent's tree never fills the cache. The key covers the whole tree, the candidates and the machine. A
-virtual environment contains the path of its checkout: an entry lists these files, and they are
-rewritten for the checkout that it is copied into.
+Every checkout that is derived from such a tree can use its result. A setup runs code from its tree,
+and its result could contain anything. Therefore an agent's tree never fills the cache. The key
+covers the whole tree, the candidates and the machine. A virtual environment contains the path of
+its checkout: an entry lists the files with that path, and they are rewritten for the checkout that
+the entry is copied into.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CachedSetup(msgspec.Struct, frozen=True):
 
 
 def make_cache_key(tree: str, plan: CommandPlan) -> str:
-    """Return the cache key of a setup: it depends on tree, candidate and machine."""
+    """Return the cache key of a setup: a hash of the tree, the candidates and the machine."""
     parts = (
         tree,
         msgspec.json.encode([plan.setups, plan.commands.get("setup", "")]).hex(),
@@ -78,7 +78,7 @@ def make_cache_key(tree: str, plan: CommandPlan) -> str:
 
 
 def is_setup_input(path: str, plan: CommandPlan) -> bool:
-    """Return True if a change of this file can affect the setup, judging by its name."""
+    """Return True if a change of this file can affect the setup, judging by the file's name."""
     if any(candidate.compiles_sources for candidate in plan.setups):
         return True
 
@@ -93,7 +93,7 @@ def is_setup_input(path: str, plan: CommandPlan) -> bool:
 
 
 class SetupCache:
-    """A folder of setup results. Entries are created atomically."""
+    """A folder of setup results. Each entry is created atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,9 +105,10 @@ class SetupCache:
             return None
 
     def restore(self, key: str, checkout: Path) -> CachedSetup | None:
-        """Copy a result into a checkout.
+        """Copy a cached result into a checkout and return its metadata.
 
-        Return None if there is none, or if one of its paths already exists.
+        Return None if the cache has no result for the key, or if one of the result's paths already
+        exists in the checkout.
         """
         laid = self.copy_into(key, checkout, checkout)
         if laid:
@@ -117,12 +118,12 @@ class SetupCache:
     def copy_into(
         self, key: str, checkout: Path, final_checkout: Path
     ) -> tuple[CachedSetup, tuple[str, ...]] | None:
-        """Copy a result into a checkout that will be moved to `final_checkout`.
+        """Copy a cached result into a checkout that will later be moved to `final_checkout`.
 
         Return the result's metadata and the topmost paths that were created.
 
-        It is a copy, so that changes do not affect the cache. Files of the tree may be links to
-        anywhere, so only paths that do not exist yet are created.
+        Files are copied, not linked, so that changes do not affect the cache. Only paths that do
+        not exist yet are created: an existing path may be a link to anywhere.
         """
         about = self.find_entry(key)
         kept = self._folder / key / _FILES_FOLDER
@@ -146,7 +147,7 @@ class SetupCache:
     def store_entry(
         self, key: str, checkout: Path, initial_files: TreeSnapshot, about: CachedSetup
     ) -> None:
-        """Store the files that a setup added to a checkout."""
+        """Store the files that a setup added to a checkout since `initial_files`."""
         draft = self._folder / f".{uuid4().hex}"
         (draft / _FILES_FOLDER).mkdir(parents=True)
 
@@ -160,7 +161,7 @@ class SetupCache:
             (draft / _METADATA_FILE).write_bytes(msgspec.json.encode(whole))
             draft.rename(self._folder / key)
         except OSError:
-            # The disk is full, or another run was faster: the cache is optional
+            # The disk is full, or another run stored the entry first; the cache is optional
             shutil.rmtree(draft, ignore_errors=True)
 
         self._evict_oldest()
@@ -174,7 +175,7 @@ class SetupCache:
 def find_programs(
     checkout: Path, made: Iterable[str], bin_folders: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return the programs that a setup created, in the order of their folders.
+    """Return the programs among the paths that a setup created, ordered by `bin_folders`.
 
     Nested folders such as `web/node_modules` are included.
     """
@@ -192,7 +193,7 @@ def find_programs(
 
 
 def _find_files_containing(folder: Path, path: str) -> Iterator[str]:
-    """Return the text files below a folder that contain a path.
+    """Yield the text files below a folder that contain a path.
 
     Byte code is skipped: the path in it is only informational.
     """
@@ -223,13 +224,13 @@ def _replace_path_in_file(file: Path, old: str, new: str) -> None:
 
 
 def find_topmost_added(before: TreeSnapshot, after: Iterable[str]) -> list[str]:
-    """Return the topmost folders and files that are new."""
+    """Return the new paths, without those inside a folder that is itself new."""
     known = {"", *(parent for path in before for parent in _parent_folders(path))}
     return sorted({_find_topmost_new(path, known) for path in after if path not in before})
 
 
 def remove_added_files(checkout: Path, before: TreeSnapshot) -> None:
-    """Remove the files that a setup added, before another one is tried."""
+    """Remove the files that a failed setup added, before the next candidate is tried."""
     for path in find_topmost_added(before, take_snapshot(checkout)):
         if _is_folder(checkout / path):
             shutil.rmtree(checkout / path, ignore_errors=True)

@@ -32,8 +32,8 @@ TreeSnapshot = Mapping[str, FileStamp]
 def take_snapshot(checkout: Path) -> TreeSnapshot:
     """Return a stamp for every file and link in the checkout, except those in `.git`.
 
-    If file times are not reliable, they are not recorded: every file counts as touched, and
-    its content is compared.
+    If the file system's times are not reliable, stamps have no times: every file then counts as
+    touched, and its content is compared.
     """
     marks = {
         path: _make_stamp(entry.stat(follow_symlinks=False))
@@ -76,11 +76,10 @@ def read_stamp(path: Path | str) -> FileStamp | None:
 
 
 def find_changed_files(checkout: Path, before: TreeSnapshot, blobs: Mapping[str, str]) -> list[str]:
-    """Return the tracked files that have changed.
+    """Return the tracked files whose content changed since the snapshot `before`.
 
-    `blobs` are their blob ids, by path.
-
-    A file that was touched but still has the same content is unchanged.
+    `blobs` has the blob ids of the tracked files, by path. A file that was touched but still has
+    the same content is unchanged.
     """
     # Joining Path objects would take longer than the system calls
     root = str(checkout)
@@ -99,7 +98,10 @@ def find_changed_files(checkout: Path, before: TreeSnapshot, blobs: Mapping[str,
 def _has_same_content(
     path: Path, before: FileStamp | None, now: FileStamp | None, blob: str
 ) -> bool:
-    """Compare mode and size first: a file may have become a pipe or very large."""
+    """Return True if a touched file still has the content of its blob.
+
+    Mode and size are compared first: the file may have become a pipe or very large.
+    """
     if before is None or now is None or (now.mode, now.size) != (before.mode, before.size):
         return False
 

@@ -82,7 +82,10 @@ def _extract_names(lines: Iterable[str], pattern: str) -> tuple[str, ...]:
 
 
 def _count_by_word(lines: Iterable[str], pattern: str) -> Counter[str]:
-    """Sum the numbers of lines with a `word` and a `number`, by word."""
+    """Add up the numbers in matching lines, by word.
+
+    The pattern has the groups `word` and `number`.
+    """
     counts: Counter[str] = Counter()
     for match in _match_lines(lines, pattern):
         counts[match["word"] or ""] += int(match["number"])
@@ -106,9 +109,10 @@ def _make_test_run(
 def _make_numbered_parser(
     runner: str, end: str, failing: str, *, last: bool = False
 ) -> OutputParser:
-    """Parse the output of a runner whose summary states numbers.
+    """Return a parser for a runner whose summary states numbers.
 
-    The pattern has the groups `passed`, `failed`, `errors`, `skipped` or `total`.
+    `end` matches the summary, with groups such as `passed`, `failed`, `errors`, `skipped` or
+    `total`.
     """
 
     def read(lines: list[str]) -> TestRun | None:
@@ -136,7 +140,7 @@ def _make_numbered_parser(
 
 
 def _make_worded_parser(runner: str, end: str, broken: str, failing: str) -> OutputParser:
-    """Parse the output of a runner whose summary is `2 failed, 1 passed`.
+    """Return a parser for a runner whose summary reads like `2 failed, 1 passed`.
 
     A file that cannot be loaded counts as a failure, since it reports no failed tests.
     """
@@ -261,7 +265,7 @@ def _parse_mocha(lines: list[str]) -> TestRun | None:
 
     passed = sum(int(match[1]) for match in _match_lines(lines, _MOCHA_PASSING))
     failed = sum(int(match[1]) for match in _match_lines(lines, r"\s+([0-9]{1,8}) failing$"))
-    # After the summary they are repeated with details
+    # The runner repeats the failures with details after the summary
     named = lines[: at[-1]]
 
     return _make_test_run("mocha", passed, failed, named, r"\s+[0-9]+\) (.+)$")
