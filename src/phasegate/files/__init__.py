@@ -1,4 +1,4 @@
-"""Open, read and replace files that an agent may have changed; nothing else does.
+"""Open, read and replace files that an agent may have changed.
 
 Every function here guarantees, unless it says otherwise:
 - No link is followed: not the last part of a path, and no part of a path below an open folder.
@@ -8,10 +8,10 @@ Every function here guarantees, unless it says otherwise:
   refused as well: they may be outside the agent's folder.
 - A file is replaced atomically and durably (`durable_write`).
 
-Failures are an OSError, or None where a function says so. No other module calls `os.open` with a
-path that an agent could have changed.
+Functions fail with an OSError, or return None where they say so. No other module calls `os.open`
+with a path that an agent could have changed.
 
-The hook imports this module, so it stays light.
+The hook imports this module, so it must stay fast to import.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 def open_folder(path: Path | str, parent_fd: int | None = None) -> int:
-    """Open a folder, or one inside an open folder."""
+    """Open a folder and return its descriptor.
+
+    With `parent_fd`, the path is relative to that open folder.
+    """
     return os.open(path, _FOLDER_FLAGS, dir_fd=parent_fd)
 
 
@@ -41,7 +44,11 @@ def open_regular_file(
     follow_link: bool = False,
     single_link: bool = False,
 ) -> int:
-    """Open a regular file for reading."""
+    """Open a regular file for reading and return its descriptor.
+
+    With `parent_fd`, the path is relative to that open folder. With `single_link`, a file that has
+    other hard links is refused.
+    """
     descriptor = os.open(
         path, _READ_FLAGS if follow_link else _READ_FLAGS | os.O_NOFOLLOW, dir_fd=parent_fd
     )
@@ -60,14 +67,14 @@ def open_regular_file(
 
 
 def create_new_file(path: Path | str, mode: int, parent_fd: int | None = None) -> int:
-    """Create a file for writing; fail if it exists."""
+    """Create a file for writing and return its descriptor; fail if it exists."""
     return os.open(path, _CREATE_FLAGS, mode, dir_fd=parent_fd)
 
 
 def read_descriptor(descriptor: int, limit_bytes: int) -> bytes | None:
-    """Return the bytes of an open file.
+    """Return all bytes of an open file.
 
-    Return None if it exceeds the limit, even if it grows while it is read.
+    Return None if the file exceeds the limit, even if it grows while it is read.
     """
     parts: list[bytes] = []
     left = limit_bytes + 1
@@ -86,7 +93,7 @@ def read_regular_file(
 ) -> bytes | None:
     """Return the bytes of a regular file.
 
-    None for anything else, and for a file that is larger than the limit.
+    Return None for anything else, and for a file that is larger than the limit.
     """
     try:
         descriptor = open_regular_file(path, parent_fd, single_link=single_link)

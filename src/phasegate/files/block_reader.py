@@ -10,7 +10,7 @@ from phasegate.files import open_regular_file
 
 
 def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tuple[bytes, int]:
-    """Return the first bytes of a regular file, and its whole size.
+    """Return the first bytes of a regular file, and the size of the whole file.
 
     A pipe, a device or a folder is refused without blocking.
     """
@@ -27,10 +27,10 @@ def read_up_to(path: Path, limit_bytes: int, *, follow_links: bool = True) -> tu
 
 
 def reject_path_outside(root: Path, path: Path) -> None:
-    """Refuse a path in a repository that leads out of it through a link, or into its git directory.
+    """Refuse a path that a link leads out of the repository, or into its git directory.
 
-    Any commit can contain such a link; its target would be sent to a provider in the
-    prompt.
+    Any commit can contain such a link, and the content of its target would be sent to a model
+    provider in the prompt.
     """
     named = Path(os.path.normpath(path.absolute()))
     real = path.resolve()

@@ -30,9 +30,9 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def write_durably(descriptor: int, data: bytes, position: int) -> None:
-    """Write all bytes at a position; they are on disk on return.
+    """Write all bytes at a position; they are on disk when the call returns.
 
-    Earlier writes may not be on disk yet.
+    Earlier writes to the file may still be unsynced.
     """
     # One call that writes and syncs is cheaper than two
     at_once = getattr(os, "RWF_DSYNC", 0)
@@ -57,9 +57,9 @@ def write_durably(descriptor: int, data: bytes, position: int) -> None:
 
 
 def truncate_torn_line(descriptor: int) -> int:
-    """Remove an incomplete last line that a crash left, so that the next line starts on its own.
+    """Remove an incomplete last line that a crash left, and return the new size.
 
-    Return the new size.
+    Otherwise the next line would be appended to the incomplete one.
     """
     size = end = os.fstat(descriptor).st_size
     while end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
@@ -85,10 +85,10 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 
 
 def sync_changed_folders(top: Path, since_ns: int, depth: int) -> None:
-    """Sync every folder below `top`, inclusive, that has changed since a point in time.
+    """Sync `top` and every folder below it, up to `depth` levels, that changed since a time.
 
-    Other processes create and remove folders concurrently: a removed one contains nothing that
-    could be lost.
+    Other processes create and remove folders concurrently. A folder that was removed has nothing to
+    sync.
     """
     try:
         if top.stat().st_mtime_ns >= since_ns:
@@ -124,7 +124,7 @@ def sync_tree(top: Path) -> None:
 def sync_file_system(folder: Path) -> None:
     """Sync everything that was written to the file system of a folder.
 
-    Agents do not sync, and may write anywhere in the folder.
+    Used after an agent has run: agents do not sync, and may write anywhere in the folder.
     """
     # Imported here because it is slow; no fast command calls this function
     import ctypes
@@ -134,7 +134,7 @@ def sync_file_system(folder: Path) -> None:
     try:
         descriptor = open_folder(folder)
     except OSError:
-        # An agent removed it: reported when the work is read
+        # An agent removed the folder; this is reported when the work is read
         return
 
     try:
@@ -174,10 +174,8 @@ def replace_file_at(
 ) -> None:
     """Replace a file in an open folder, atomically and durably.
 
-    The existing file or link of that name is never opened or followed.
-
-    The data is written to a temporary file first, in `temp_folder` if no other name may appear in
-    this one.
+    An existing file or link of that name is never opened or followed. The data is written to a
+    temporary file first. Pass `temp_folder` if that file must not appear in `folder`.
     """
     temporary = f"{_PREFIX}{os.getpid()}-{next(_sequence)}{_SUFFIX}"
     if temp_folder is None:
@@ -200,9 +198,7 @@ def replace_file_at(
 
 
 def remove_stale_temp_files(folder: int) -> None:
-    """Remove temporary files that killed processes left behind, if they are old
-    enough.
-    """
+    """Remove old temporary files that killed processes left behind."""
     for name in os.listdir(folder):
         if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
             with suppress(OSError):

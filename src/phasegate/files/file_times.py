@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def are_file_times_reliable(folder: Path) -> bool:
-    """Return True if a write through a memory mapping changes a file's times.
+    """Return True if a write through a memory mapping updates a file's times.
 
-    On tmpfs it does not, once a page was read.
+    On tmpfs it does not once the page has been read.
     """
     with tempfile.TemporaryFile(dir=folder) as file:
         os.truncate(file.fileno(), 1)

@@ -1,6 +1,6 @@
-"""Exclude Phasegate's folders from the user's git, without changing a file of their tree.
+"""Exclude Phasegate's folders from the user's git without changing a file of their tree.
 
-`init` uses this module, so it has few imports.
+`init` imports this module, so it has few imports.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def add_git_excludes(git_dir: os.PathLike[str] | str, folders: Iterable[str]) -> bool:
-    """Add our folders to `.git/info/exclude`; return True if a line was missing.
+    """Add Phasegate's folders to `.git/info/exclude`; return True if a line was missing.
 
-    Lines are only added, since the file belongs to the user.
+    Existing lines are never changed, since the file belongs to the user.
     """
     info = os.path.join(git_dir, "info")
     os.makedirs(info, exist_ok=True)

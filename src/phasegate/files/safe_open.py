@@ -1,8 +1,8 @@
-"""Open files below a folder in such a way that no name and no race can escape from it.
+"""Open files below a folder so that no path and no race condition can escape from it.
 
-On Linux the kernel resolves the whole path beneath the folder (`openat2`). Elsewhere, where a
-sandbox forbids that call, and where a path is too long for it, each part is opened by itself and
-links are not followed.
+On Linux the kernel resolves the whole path below the folder (`openat2`). On other systems, in
+sandboxes that forbid this call, and for paths that are too long for it, each part is opened
+separately without following links.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def open_beneath(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) 
 
 
 def open_with_openat2(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
-    """Open as `open_beneath` does, with one system call."""
+    """Open a path like `open_beneath`, with a single `openat2` system call."""
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
     how = _OpenHow(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
     path = os.fsencode("/".join(parts) or ".")
@@ -74,7 +74,7 @@ def _syscall() -> Callable[..., int]:
 
 
 def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER_FLAGS) -> int:
-    """Open as `open_beneath` does, on systems without that call."""
+    """Open a path like `open_beneath`, one part at a time, where `openat2` is not available."""
     current = os.open(".", _FOLDER_FLAGS, dir_fd=folder)
 
     for position, part in enumerate(parts):
@@ -95,14 +95,17 @@ def open_part_by_part(folder: int, parts: Sequence[str], flags: int = _FOLDER_FL
 
 @contextmanager
 def folder_descriptor(path: Path | str, parent_fd: int | None = None) -> Iterator[int]:
-    """Open a folder, or one inside an open folder."""
+    """Open a folder for the duration of a `with` block and yield its descriptor.
+
+    With `parent_fd`, the path is relative to that open folder.
+    """
     with closing_descriptor(open_folder(path, parent_fd)) as descriptor:
         yield descriptor
 
 
 @contextmanager
 def folder_beneath(root: int, path: str) -> Iterator[int]:
-    """Open a folder some levels below `root`."""
+    """Open the folder at `path`, relative to the open folder `root`, for a `with` block."""
     with closing_descriptor(open_beneath(root, path.split("/") if path else ())) as descriptor:
         yield descriptor
 
@@ -116,7 +119,7 @@ def closing_descriptor(descriptor: int) -> Iterator[int]:
 
 
 def make_folder_beneath(folder: int, parts: Sequence[str]) -> int:
-    """Open the folder at `parts`; create missing folders."""
+    """Open the folder at `parts` below an open folder; create missing folders."""
     try:
         return open_beneath(folder, parts)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Read a text file that the user named; errors name the file."""
+"""Read a text file that the user named. Error messages contain the file's path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class TextFile(NamedTuple):
 def read_text_file(
     path: Path, max_bytes: int, *, follow_link: bool = False, parent_fd: int | None = None
 ) -> TextFile:
-    """Return the file's text; with `parent_fd`, the path is relative to that open folder."""
+    """Return the text and permissions of a file.
+
+    With `parent_fd`, the path is relative to that open folder.
+    """
     descriptor = _open_for_reading(path, follow_link, parent_fd)
 
     try:
@@ -49,7 +52,7 @@ def unusable_file_error(path: Path, reason: str) -> ConfigError:
 
 
 def unreadable_file_error(path: Path, error: OSError | ValueError) -> ConfigError:
-    """Return the error for a file that the system refuses to open."""
+    """Return the error for a file that cannot be opened or decoded."""
     if isinstance(error, OSError):
         reason = error.strerror
     else:

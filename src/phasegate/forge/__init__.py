@@ -1,1 +1,3 @@
-"""Pull requests on GitHub, GitLab and Gitea: one module per forge behind `port.Forge`."""
+"""Clients for pull requests on GitHub, GitLab and Gitea: one module per forge, one interface
+(`port.Forge`).
+"""

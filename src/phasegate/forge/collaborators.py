@@ -1,4 +1,4 @@
-"""Determine who may write to the repository: only their remarks and approvals count."""
+"""Determine who may write to a repository: only their remarks and approvals count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ K = TypeVar("K")
 
 
 class WriteAccessCache(Generic[K]):
-    """A cache of write access: asks the forge once per account; unknown accounts have none."""
+    """A cache of write permissions that asks the forge once per account.
+
+    An account that the forge does not know has no write access.
+    """
 
     def __init__(self, has_write_access: Callable[[K], bool]) -> None:
         self._has_write_access = has_write_access

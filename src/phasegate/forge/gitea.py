@@ -1,4 +1,4 @@
-"""Gitea and Forgejo."""
+"""Client for Gitea and Forgejo."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _GiteaCombined(ApiPayload, frozen=True):
 
 
 class Gitea(GitHubCompatible):
-    """Implements `port.Forge`.
+    """Implements `port.Forge` for Gitea and Forgejo.
 
-    Its API cannot reply in a thread: replies become comments on the pull request.
+    Their API cannot reply in a thread, so replies become comments on the pull request.
     """
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:

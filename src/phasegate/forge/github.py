@@ -1,4 +1,7 @@
-"""GitHub, and GitHub Enterprise. Threads and queues are in its GraphQL API only."""
+"""Client for GitHub and GitHub Enterprise.
+
+Review threads and merge queues are only available in the GraphQL API.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,7 @@ class _GitHubNode(ApiPayload, frozen=True):
 
 
 class GitHub(GitHubCompatible):
-    """Implements `port.Forge`."""
+    """Implements `port.Forge` for GitHub."""
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
         head = f"{self._owner}:{branch}"

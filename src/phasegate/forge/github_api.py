@@ -1,4 +1,4 @@
-"""The API that GitHub and Gitea share."""
+"""The part of the REST API that GitHub, Gitea and Forgejo share."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ class GitHubCompatible:
         return Issue(found.number, found.title, found.body or "")
 
     def list_issues(self, label: str) -> Sequence[Issue]:
-        """List open issues with a label. Gitea ignores unknown labels, so filter the result."""
+        """Return the open issues with a label.
+
+        Gitea ignores an unknown label and returns all issues, so the result is filtered here.
+        """
         found = self._api.get_all(
             f"{self._repository}/issues", IssuePayload, labels=label, state="open"
         )
@@ -129,9 +132,9 @@ class GitHubCompatible:
             self._api.send("POST", path, {"reviewers": list(spec.reviewers)}, (422,))
 
     def _summarize_reviews(self, reviews: Iterable[GitHubReview], head: str) -> ReviewDecision:
-        """Return the latest review of each reviewer with write access.
+        """Combine the latest reviews of all reviewers with write access into one decision.
 
-        An approval counts for the commit that it was given for.
+        An approval counts only if it was given for the commit `head`.
         """
         last: dict[str, str] = {}
 
@@ -176,7 +179,9 @@ class GitHubCompatible:
         )
 
     def _make_review_remark(self, review: GitHubReview) -> Remark:
-        """Return the text of a review as a request, unless it approves."""
+        """Convert the text of a review to a remark; it is settled unless it requests changes or
+        comments.
+        """
         said = GitHubComment(id=review.id, user=review.user, body=review.body)
         return self._make_remark(
             said,
@@ -190,7 +195,10 @@ class GitHubCompatible:
 
 
 def have_all_passed(states: Iterable[str]) -> bool | None:
-    """Return True if every check has passed; None while one runs, or if there is none."""
+    """Return True if all checks passed, False if one failed.
+
+    Return None while a check is running, or if there are no checks.
+    """
     every = list(states)
     if any(state not in (*_PASSED_STATES, *_RUNNING_STATES) for state in every):
         return False
@@ -201,7 +209,7 @@ def have_all_passed(states: Iterable[str]) -> bool | None:
 
 
 def sort_open_first(pulls: Iterable[PullRequest]) -> Sequence[PullRequest]:
-    """Sort open pull requests before others, newest first."""
+    """Sort pull requests: open ones first, then by age, newest first."""
     return sorted(pulls, key=lambda one: (one.state is not PullState.OPEN, -one.number))
 
 

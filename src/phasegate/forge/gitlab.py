@@ -1,4 +1,4 @@
-"""GitLab: merge requests."""
+"""Client for GitLab merge requests."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _GitLabIssue(ApiPayload, frozen=True):
 
 
 class GitLab:
-    """Implements `port.Forge`."""
+    """Implements `port.Forge` for GitLab."""
 
     def __init__(self, api: ForgeApi, repository: str) -> None:
         self._api = api
@@ -216,8 +216,10 @@ class GitLab:
             yield from (one.id for one in self._api.get("/users", list[_GitLabUser], username=name))
 
     def _fetch_opinion(self, path: str) -> ReviewDecision:
-        """Return True if a reviewer approved. Where no approval is required, GitLab reports all as
-        approved.
+        """Return the review decision for a merge request.
+
+        An approval by a user with write access is required: where a project requires no approval,
+        GitLab reports every merge request as approved.
         """
         reviewers = self._api.get(f"{path}/reviewers", list[_GitLabReviewer])
         if any(one.state == "requested_changes" for one in reviewers):
@@ -284,6 +286,6 @@ def _to_pull(found: _GitLabMergeRequest) -> PullRequest:
         draft=found.draft,
         merge_commit=merged_as if state is PullState.MERGED else "",
         queued=found.merge_when_pipeline_succeeds,
-        # The others close it then
+        # Other forges close a pull request whose branch was deleted; GitLab reports this status
         is_branch_deleted=found.detailed_merge_status == "commits_status",
     )

@@ -1,6 +1,7 @@
-"""Requests to a forge's API.
+"""Send requests to the API of a forge.
 
-One host, no redirects, bounded; failures are classified by who can fix them.
+Requests go to one host only and follow no redirects; time and response size are limited. Failures
+are classified by who can fix them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class HttpResponse(NamedTuple):
 
 
 class ApiError(EnvironmentUnavailable):
-    """An error response that the user must handle."""
+    """An error response of the forge that the user must resolve."""
 
     def __init__(self, message: str, hint: str, status: int) -> None:
         super().__init__(message, hint)
@@ -100,7 +101,7 @@ class ForgeApi:
         return self.decode(self._get_cached(self._build_path(path, query)), type_)
 
     def get_all(self, path: str, type_: type[T], **query: str) -> list[T]:
-        """Yield the items of a list, page by page."""
+        """Return all items of a paginated list."""
         found: list[T] = []
 
         for page in range(1, MAX_PAGES + 1):
@@ -126,9 +127,10 @@ class ForgeApi:
         *,
         strip_suffix: str = "",
     ) -> HttpResponse:
-        """Send a request with a body. Statuses in `accept` are results, not errors.
+        """Send a request with a JSON body and return the response.
 
-        `strip_suffix` is the end of the API's address that is left out of this request.
+        Statuses in `accept` are returned, not raised as errors. `strip_suffix` is removed from the
+        end of the API's URL for this request.
         """
         return self._check_status(
             self._request(method, path, body, strip_suffix=strip_suffix), method, path, accept
@@ -244,7 +246,7 @@ def _read_response(
 
 
 def _retry_after_s(answer: HttpResponse) -> float | None:
-    """Return the wait that a rate limit requires; None if it is not a rate limit."""
+    """Return how long a rate limit requires to wait; None if the response is not a rate limit."""
     after = answer.headers.get("retry-after", "")
     if after.isdigit():
         return min(float(after), 3600.0)

@@ -1,4 +1,4 @@
-"""The port to a forge."""
+"""The interface that every forge client implements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PullSpec(NamedTuple):
 class MergeOutcome(StrEnum):
     MERGED = "merged"
     QUEUED = "queued"
-    # The head has changed
+    # The branch's head is no longer the given commit
     MOVED = "moved"
     NOT_YET = "not yet"
     REFUSED = "refused"
@@ -44,12 +44,12 @@ class Issue(NamedTuple):
 
 
 class Forge(Protocol):
-    """One repository at a forge. Each call is safe to repeat."""
+    """One repository on a forge. Each call is safe to repeat."""
 
     def find_pulls(self, branch: str, base: str) -> Sequence[PullRequest]:
-        """Return all pull requests from a branch of this repository, newest first.
+        """Return all pull requests from a branch of this repository.
 
-        Open ones come first.
+        Open ones come first, then newer ones.
         """
 
     def create_pull(self, spec: PullSpec) -> PullRequest | None:
@@ -62,7 +62,7 @@ class Forge(Protocol):
         """Return the current state of a pull request."""
 
     def set_status(self, commit: str, passed: bool, description: str) -> None:
-        """Set our commit status."""
+        """Set Phasegate's commit status."""
 
     def merge_pull(self, number: int, head: str, method: str, *, queue: bool) -> MergeResult:
         """Merge a pull request at exactly this head, or add it to the merge queue."""

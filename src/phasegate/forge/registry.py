@@ -1,4 +1,4 @@
-"""The supported forges, one row each."""
+"""Define the supported forges, one table row each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ForgeSpec(NamedTuple):
     api_path: str
     # Header name, and the prefix of the token
     token_header: tuple[str, str]
-    # Hosts that get the tokens of these variables: a repository's settings may name any host
+    # Only these hosts get the tokens of these variables: a repository's settings may name any host
     token_hosts: tuple[str, ...]
     token_variables: tuple[str, ...]
     # User name for git over HTTP; the token is the password
@@ -60,7 +60,7 @@ FORGES: Mapping[str, ForgeSpec] = {
 
 
 def connect_forge(kind: str, url: str, repository: str, token: str) -> Forge:
-    """Return the client for a repository at a forge, authenticated by a token."""
+    """Return a client for a repository on a forge, authenticated with a token."""
     row = FORGES[kind]
     name, before = row.token_header
     if url == "https://github.com":
