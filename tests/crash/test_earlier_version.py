@@ -48,7 +48,7 @@ def repository(tmp_path: Path) -> Path:
     return repository
 
 
-@pytest.mark.demand("N1.a")
+@pytest.mark.demand("W5.a")
 def test_a_run_that_an_earlier_version_left_half_way_continues_to_its_merge(
     repository: Path,
 ) -> None:
@@ -69,6 +69,7 @@ def test_a_run_that_an_earlier_version_left_half_way_continues_to_its_merge(
     assert phasegate(repository, "audit", "verify").returncode == 0
 
 
+@pytest.mark.demand("D13.h")
 def test_a_changed_entry_of_an_earlier_version_is_found(repository: Path) -> None:
     """The control: the verification above would have noticed."""
     trail = next((repository / ".phasegate/audit").rglob("*.jsonl"))
