@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from phasegate.agents.spool.server import SpoolRequestHandler
 from phasegate.core.workflow.spending import SpendingCaps, find_reached_cap
 from phasegate.engine.jobs.assignment import JobAssignment
+from phasegate.engine.project.agents import find_startable_agents, walk_fallbacks
 from phasegate.engine.project.ports import RecordReader, RunRecord, TrailSink
 from phasegate.engine.project.project import Project
 from phasegate.files.durable_write import sync_file_system
@@ -59,7 +60,7 @@ class Admission(NamedTuple):
     # The row that the journal has from the start of the job
     started_row: JobRow
     cap_reached: CapReached | None
-    # A fallback agent is available if this one is rate-limited
+    # True if a fallback agent is available when this one is rate-limited
     has_fallback: bool
     # Rate limits of this agent in a row
     consecutive_limits: int
@@ -73,12 +74,14 @@ def admit_job(context: DriverContext, assigned: JobAssignment) -> Admission:
     feature = assigned.feature
     work = assigned.package_id
     rate_limited = context.record.rate_limited_agents(project.clock.time_s())
-    fallback = assigned.settings.fallback
+    fallbacks = walk_fallbacks(find_startable_agents(project), assigned.settings.fallback)
+    # A chain may lead back to the agent itself
+    unavailable = {assigned.agent, *rate_limited}
 
     return Admission(
         started_row=_make_started_row(project, assigned),
         cap_reached=_check_caps(project, context.record, feature),
-        has_fallback=fallback is not None and fallback not in rate_limited,
+        has_fallback=any(name not in unavailable for name in fallbacks),
         consecutive_limits=context.record.count_consecutive_limits(assigned.agent),
         handle_request=context.make_request_handler(
             feature, work or assigned.workflow_phase, assigned.job_id

@@ -97,11 +97,11 @@ def choose_agent(
 
     until_s = limited_until_s or {}
     # `min` returns the first one of equal candidates
-    name = min(_walk_fallbacks(agents, name), key=lambda candidate: until_s.get(candidate, 0.0))
+    name = min(walk_fallbacks(agents, name), key=lambda candidate: until_s.get(candidate, 0.0))
     return NamedAgent(name, agents[name])
 
 
-def _walk_fallbacks(agents: Mapping[str, AgentSettings], name: str | None) -> Iterator[str]:
+def walk_fallbacks(agents: Mapping[str, AgentSettings], name: str | None) -> Iterator[str]:
     """Yield an agent, its fallback, the fallback of that one, and so on; each only once."""
     seen: set[str] = set()
     while name is not None and name in agents and name not in seen:

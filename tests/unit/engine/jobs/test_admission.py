@@ -48,8 +48,14 @@ def admit(folder: Path, *jobs: JobRow, fallback: str | None = None) -> Admission
     record = MemoryRecord()
     for row in jobs:
         record.append_unconditionally(row.feature, TS, [job_ended_event(row)])
-    project = make_plain_project(folder, Config(limits=LIMITS))
     settings = AgentSettings(HarnessKind("scripted"), fallback=fallback, model="m1")
+    agents = {
+        "liar": settings,
+        "other": AgentSettings(HarnessKind("scripted"), fallback="third"),
+        "third": AgentSettings(HarnessKind("scripted"), fallback="liar"),
+        "missing": AgentSettings(HarnessKind("claude_code"), command=("no-such-program",)),
+    }
+    project = make_plain_project(folder, Config(limits=LIMITS, agents=agents))
     assigned = implementer()._replace(settings=settings)
     return admit_job(memory_desk(project, record, MemoryTrails()), assigned)
 
@@ -81,11 +87,22 @@ def test_the_tokens_of_another_feature_count_for_no_cap(tmp_path: Path) -> None:
 
 def test_a_fallback_counts_only_while_it_is_not_rate_limited_itself(tmp_path: Path) -> None:
     assert admit(tmp_path / "1", fallback="other").has_fallback
-    limited = job("a", agent="other", limited_until_s=FAR)
-    assert not admit(tmp_path / "2", limited, fallback="other").has_fallback
+    limited = job("a", agent="third", limited_until_s=FAR)
+    assert not admit(tmp_path / "2", limited, fallback="third").has_fallback
     over = job("a", agent="other", limited_until_s=1.0)
     assert admit(tmp_path / "3", over, fallback="other").has_fallback
     assert not admit(tmp_path / "4").has_fallback
+
+
+def test_the_fallback_of_a_fallback_counts_too(tmp_path: Path) -> None:
+    other = job("a", agent="other", limited_until_s=FAR)
+    assert admit(tmp_path / "1", other, fallback="other").has_fallback
+    third = job("b", agent="third", limited_until_s=FAR)
+    assert not admit(tmp_path / "2", other, third, fallback="other").has_fallback
+
+
+def test_a_fallback_that_cannot_be_started_does_not_count(tmp_path: Path) -> None:
+    assert not admit(tmp_path, fallback="missing").has_fallback
 
 
 def test_limits_in_a_row_end_with_the_first_run_that_met_none(tmp_path: Path) -> None:
