@@ -185,7 +185,8 @@ def parse_proposal(
 ) -> dict[str, dict[str, str]]:
     """Parse the commands in the last TOML block of an answer, by root.
 
-    A table is a folder of the tree; commands outside of tables belong to `default_root`. Anything
+    The name of a table is a folder of the tree. Commands outside of tables belong to
+    `default_root`; if it also has a table, the commands in the table take precedence. Anything
     else, or no command at all, is refused.
     """
     blocks = _TOML_BLOCK.findall(answer.replace("\r\n", "\n"))
@@ -202,7 +203,7 @@ def parse_proposal(
     invalid = [root for root in tables if root not in folders]
     outside = {name: value for name, value in document.items() if not isinstance(value, dict)}
     if outside:
-        tables = {default_root: outside} | tables
+        tables = {**tables, default_root: {**outside, **tables.get(default_root, {})}}
 
     invalid += [
         name
@@ -251,6 +252,9 @@ def with_commands(
             text += "\n"
 
         return f"{text}{header}\n{''.join(new)}"
+
+    if not lines[at].endswith("\n"):
+        lines[at] += "\n"
 
     end = next(
         (n for n in range(at + 1, len(lines)) if lines[n].lstrip().startswith("[")), len(lines)

@@ -22,6 +22,13 @@ def test_commands_belong_to_their_folder_and_others_to_the_default_root() -> Non
     }
 
 
+def test_commands_outside_of_tables_join_the_table_of_the_default_root() -> None:
+    answer = block('test = "make test"\nlint = "make lint"\n[app]\nlint = "npm run lint"\n')
+    assert parse_proposal(answer, {"app"}, "app") == {
+        "app": {"test": "make test", "lint": "npm run lint"}
+    }
+
+
 def test_the_last_block_counts() -> None:
     answer = block('test = "a"\n') + block('test = "b"\n').replace("\n", "\r\n")
     assert parse_proposal(answer, ()) == {"": {"test": "b"}}
@@ -71,3 +78,8 @@ def test_in_a_table_that_exists_only_the_given_commands_change() -> None:
     }
     assert "# ours" in changed
     assert "# kept" in changed
+
+
+def test_a_header_at_the_end_of_a_file_without_a_line_feed_is_continued_on_a_new_line() -> None:
+    changed = with_commands("[run]\nparallel = 3\n[checks.python]", "python", {"test": "new"})
+    assert tomllib.loads(changed) == {"run": {"parallel": 3}, "checks": {"python": {"test": "new"}}}
