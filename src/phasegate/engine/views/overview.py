@@ -285,12 +285,25 @@ def build_overview(reader: StoreReader | None, folder: str, feature: str | None 
 
 
 def read_fleet_status(reader: StoreReader) -> FleetStatus | None:
-    """Read what was known of a fleet's workers when its record was copied; None without a fleet."""
+    """Return the state of a fleet's workers when its record was last copied.
+
+    Return None without a fleet, or if the file is missing or damaged.
+    """
     copy = reader.location.fleet_copy
     content = read_regular_file(copy / FLEET_STATUS_FILE, MAX_FLEET_STATUS_BYTES) if copy else None
-    fields = parse_json(content.decode()) if content else None
-    if not isinstance(fields, list):
+    if not content:
         return None
+
+    try:
+        return _parse_fleet_status(content)
+    except (ValueError, TypeError, StopIteration, RecursionError):
+        return None
+
+
+def _parse_fleet_status(content: bytes) -> FleetStatus:
+    fields = parse_json(content.decode())
+    if not isinstance(fields, list):
+        raise TypeError("not a list")
 
     at, bucket, server, unknown, features, queues = fields
     unserved = tuple(

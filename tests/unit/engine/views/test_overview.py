@@ -186,8 +186,15 @@ def test_a_package_is_found_in_every_feature_with_its_own_jobs(store: MemoryStor
             find_package_cards(reader, "WP09")
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{}", b"7"])
-def test_a_missing_or_foreign_status_of_a_fleet_is_none(
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(None, b"", b"{}", b"7", b"[]", b"[1, 2]", b"\xff", b"[", b'["t", "b", "s", "", 7, []]'),
+        b'["t", "b", "s", "", [["001-a"]], []]',
+        b'["t", "b", "s", "", [], [["q"]]]',
+    ],
+)
+def test_a_missing_or_damaged_status_of_a_fleet_is_none(
     store: MemoryStore, tmp_path: Path, content: bytes | None
 ) -> None:
     copy = tmp_path / "copy"
