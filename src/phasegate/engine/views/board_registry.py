@@ -23,12 +23,12 @@ from phasegate.storage.lock_holder import LockHolder, read_process_start
 def list_repositories() -> tuple[Path, ...]:
     """List the repositories that the user has added, in that order."""
     try:
-        lines = (
-            _repositories_file().read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        )
+        data = _repositories_file().read_bytes()
     except FileNotFoundError:
         return ()
 
+    # Not `splitlines`: a path may contain U+2028 or a carriage return
+    lines = data.decode(errors="surrogateescape").split("\n")
     return tuple(Path(line) for line in lines if line)
 
 

@@ -46,6 +46,13 @@ def test_a_deleted_repository_can_be_removed_and_an_unknown_one_cannot(tmp_path:
     assert list_repositories() == ()
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u0085", "\x0b", "\r"])
+def test_only_a_line_feed_ends_a_path_in_the_list(tmp_path: Path, separator: str) -> None:
+    one = make(tmp_path / f"one{separator}two")
+    add_repository(one)
+    assert list_repositories() == (one,)
+
+
 def test_a_path_that_would_break_the_list_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="line feed"):
         add_repository(make(tmp_path / "one\ntwo"))
