@@ -162,5 +162,11 @@ def group_spending(view: SpendingView) -> dict[str, list[tuple[SpentBy, float]]]
 
 
 def _add_shares(rows: Sequence[SpentBy]) -> list[tuple[SpentBy, float]]:
-    largest = max((row.cost_usd or row.seconds for row in rows), default=0.0) or 1.0
-    return [(row, (row.cost_usd or row.seconds) / largest) for row in rows[:MAX_TILES]]
+    # All rows in one unit: agents that report no cost are compared by time only among themselves
+    amounts = [row.cost_usd for row in rows]
+    if not any(amounts):
+        amounts = [row.seconds for row in rows]
+
+    largest = max(amounts, default=0.0) or 1.0
+    shares = [amount / largest for amount in amounts]
+    return list(zip(rows, shares, strict=True))[:MAX_TILES]

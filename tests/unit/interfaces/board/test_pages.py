@@ -99,3 +99,11 @@ def test_the_largest_row_of_a_table_has_the_whole_width() -> None:
     assert [share for _, share in tables["By feature"]] == [1.0, 0.25]
     assert [share for _, share in tables["By agent"]] == [0.0]
     assert tables["By role"] == []
+
+
+def test_rows_of_a_table_are_compared_by_cost_or_else_by_time() -> None:
+    mixed = (SpentBy("a", cost_usd=4.0, seconds=10), SpentBy("b", seconds=8000))
+    timed = (SpentBy("c", seconds=50), SpentBy("d", seconds=100))
+    tables = group_spending(SpendingView(mixed, timed, (), ()))
+    assert [share for _, share in tables["By feature"]] == [1.0, 0.0]
+    assert [share for _, share in tables["By agent"]] == [0.5, 1.0]
