@@ -32,7 +32,7 @@ _UNSAFE_PATH_ERRNOS = {errno.ELOOP, errno.EXDEV, errno.ENOTDIR, errno.EINVAL}
 
 
 class Artifact(NamedTuple):
-    """One file of a feature, relative to the feature's folder."""
+    """One file of a feature; its path is relative to the feature's folder."""
 
     path: str
     bytes: int
@@ -41,7 +41,7 @@ class Artifact(NamedTuple):
 def write_artifact(
     root: Path, feature: str, path: str, content: bytes, *, specs_folder: str = SPECS_FOLDER
 ) -> None:
-    """Write a file below the feature's folder, whole or not at all."""
+    """Write a file below the feature's folder atomically."""
     validate_artifact(path, content)
     parts = _artifact_path_parts(specs_folder, feature, path)
     with (
@@ -75,7 +75,10 @@ def read_artifact(
 
 
 def list_artifacts(root: Path, feature: str, *, specs_folder: str = SPECS_FOLDER) -> list[Artifact]:
-    """Return all regular files of a feature, by path. Links are neither followed nor listed."""
+    """Return all regular files of a feature, sorted by path.
+
+    Links are neither followed nor listed.
+    """
     parts = (*_split_folders(specs_folder), require_slug(feature))
 
     try:
@@ -110,7 +113,7 @@ def _split_folders(specs_folder: str) -> tuple[str, ...]:
 
 
 def validate_artifact(path: str, content: bytes = b"") -> None:
-    """Refuse a path that leads outside the folder, and content that is too large."""
+    """Raise an error for a path that leads outside the folder, or for content that is too large."""
     if problem := find_artifact_path_problem(path):
         raise ConfigError(
             f"artifact path '{escape_unprintable(path[:120])}' {problem}",
@@ -139,9 +142,9 @@ def _walk_files(folder: int, prefix: str) -> Iterator[Artifact]:
 
 
 def _refuse_link(folder: int, name: str) -> None:
-    """Refuse to replace a link.
+    """Raise an error if the existing file is a link.
 
-    A link that is created later is replaced, and never followed.
+    A link that is created after this check is replaced, never followed.
     """
     try:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -1,6 +1,6 @@
-"""Verify the audit: compare the journal, its tables, every trail and the chain heads.
+"""Verify the audit data: compare the journal, its tables, every trail and the chain heads.
 
-A missing chain head is a problem, like one that does not match.
+A missing chain head is a problem, just like one that does not match.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from phasegate.storage.trail_log import OpenTrail, list_log_files, read_open_tra
 
 
 class AuditProblem(msgspec.Struct, frozen=True):
-    """Something that differs from what was written: where, and why."""
+    """A difference between the stored and the expected data: where it is, and why it is wrong."""
 
     where: str
     why: str
 
 
 class Findings:
-    """Problems and notes, in reading order."""
+    """Collects problems and notes in the order in which they are found."""
 
     def __init__(self) -> None:
         self.problems: list[AuditProblem] = []
@@ -56,7 +56,7 @@ class Findings:
 
 
 class _TrailInventory(NamedTuple):
-    """The trail files, other files and open trails that existed before the journal was read."""
+    """The trail files, other files and open trails, as found before the journal is read."""
 
     files: dict[TrailKey, TrailScan]
     unexpected_paths: tuple[Path, ...]
@@ -66,8 +66,8 @@ class _TrailInventory(NamedTuple):
 def scan_trails(location: Location, log_folder: Path) -> _TrailInventory:
     """Read the trail files, then the logs of open trails.
 
-    The order matters, and the journal is read later: a file that is in no log has its seal in the
-    journal already, even while other processes write.
+    The order matters, and the journal must be read afterwards: then the journal has the seal of
+    every file that is in no log, even while other processes write.
     """
     files = {}
     foreign_files = []
@@ -100,9 +100,9 @@ def check_trails(
     ended_jobs: AbstractSet[TrailKey],
     findings: Findings,
 ) -> None:
-    """Check every trail that was found, and every trail that the journal or a log names.
+    """Check every trail that was found, and every trail that the journal or a log mentions.
 
-    `ended_jobs` are the jobs with a recorded end.
+    `ended_jobs` are the jobs whose end is recorded in the journal.
     """
     for path in inventory.unexpected_paths:
         findings.add_problem(
@@ -128,8 +128,9 @@ def _check_trail(
     open_trail: OpenTrail | None,
     findings: Findings,
 ) -> None:
-    """Check that a closed trail, possibly reopened, matches its seal or an export of the open
-    trail.
+    """Check that a trail file matches its seal, or is an export of a trail that is still open.
+
+    A closed trail may have been reopened since it was sealed.
     """
     if open_trail and (broken := scan_trail(open_trail.content, trail_origin(*key)).broken):
         findings.add_problem(
@@ -159,7 +160,7 @@ def _check_trail(
 def _is_export_of_open_trail(
     file: TrailScan, open_trail: OpenTrail, seal: TrailSeal | None
 ) -> bool:
-    """Return True if a file holds the first lines of an open trail, and at least the sealed
+    """Return True if a file contains the first lines of an open trail, and at least the sealed
     ones.
     """
     if (
@@ -214,7 +215,9 @@ _MAX_ATTEMPTS = 3
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """What was checked, what is wrong (the first bad entry first), and notes for the reader."""
+    """The result of a verification: what was checked, the problems (the first bad entry first), and
+    notes.
+    """
 
     ok: bool
     entries: int
@@ -224,10 +227,11 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 def verify_audit(location: Location) -> AuditReport:
-    """Check everything that was recorded, while other processes may write.
+    """Verify everything that was recorded, while other processes may write.
 
     A trail that is reopened and closed between reading its file and reading the journal looks
-    changed. Problems found while others wrote are therefore checked again.
+    changed. Therefore the verification is repeated if it finds problems and something was recorded
+    during it.
     """
     for _ in range(_MAX_ATTEMPTS):
         report, undisturbed = _verify_once(location)
@@ -238,7 +242,10 @@ def verify_audit(location: Location) -> AuditReport:
 
 
 def _verify_once(location: Location) -> tuple[AuditReport, bool]:
-    """Run one verification. Return the findings, and True if nothing was recorded during it."""
+    """Run one verification.
+
+    Return the report, and True if nothing was recorded in the meantime.
+    """
     findings = Findings()
 
     try:
@@ -266,9 +273,9 @@ def _make_report(findings: Findings, entries: int, trails: int) -> AuditReport:
 
 
 def _check_missing_store(location: Location, findings: Findings) -> AuditReport:
-    """Check a repository without a store.
+    """Check a repository that has no store.
 
-    Either nothing was ever recorded, or the store is gone.
+    Either nothing was ever recorded, or the store was removed.
     """
     anchor = read_anchor(location.git_dir)
     if anchor:
@@ -330,7 +337,10 @@ def _check_chain(
     anchor: Anchor | None,
     findings: Findings,
 ) -> RowsByKey:
-    """Check the chain from its origin to its end. Return the rows that the journal implies."""
+    """Check the chain from its first entry to its last.
+
+    Return the rows that the tables should have according to the journal.
+    """
     rows: RowsByKey = {}
     links = _collect_rows(reader.chain_links(), rows, findings)
     heads = [
@@ -345,7 +355,7 @@ def _check_chain(
     )
 
     for _ in links:
-        # Collect the rows after a break too
+        # Also collect the rows after a broken entry
         pass
 
     if broken:

@@ -31,14 +31,16 @@ _LINE_KINDS = ("announced", "confirmed", "adopted", "anchored")
 
 
 class RecordedHeads(NamedTuple):
-    """The content of the file: confirmed heads, an unconfirmed announced head, the last anchored
+    """The parsed content of the file.
+
+    It has the confirmed heads, an announced head that was not confirmed, and the last anchored
     head.
     """
 
     confirmed: tuple[ChainHead, ...]
     announced: ChainHead | None
     anchored: ChainHead | None
-    # Started at an existing store; not recorded in the journal yet
+    # True if the file was started for an existing store, and the journal does not record that yet
     is_adoption_pending: bool
 
     @property
@@ -48,15 +50,16 @@ class RecordedHeads(NamedTuple):
 
 
 def get_heads_folder(location: Location, store_id: str) -> Path:
-    """Return the folder for chain heads. A copy of the repository elsewhere has a folder of its
-    own.
+    """Return the folder for the chain heads of a repository.
+
+    A copy of the repository at another path has its own folder.
     """
     place = sha256(os.fsencode(location.git_dir)).hexdigest()[:12]
     return location.state_home / "heads" / f"{store_id}.{place}"
 
 
 class ChainHeadsFile:
-    """The chain heads of one repository. Writers hold the journal's lock."""
+    """The chain heads of one repository. Writers must hold the journal's lock."""
 
     def __init__(self, location: Location, store_id: str) -> None:
         self._location = location
@@ -65,9 +68,9 @@ class ChainHeadsFile:
         self.path = self.folder / "chain"
 
     def read(self) -> RecordedHeads | None:
-        """Return the recorded heads, or None if there is no file.
+        """Return the recorded heads; None if there is no file.
 
-        Refuse a file of another origin.
+        Raise an error if the file belongs to another repository.
         """
         lines = self._read_lines(0)
         if lines is None:
@@ -78,8 +81,9 @@ class ChainHeadsFile:
         return _collect_heads([_parse_line(self.path, line) for line in lines[1:]], str(self.path))
 
     def read_possible_ends(self) -> tuple[ChainHead, ...]:
-        """Return the heads at which the store may end, from the end of the file if that
-        suffices.
+        """Return the heads at which the store may end.
+
+        Only the end of the file is read, if that suffices.
         """
         last = [_parse_line(self.path, line) for line in (self._read_lines(_TAIL_BYTES) or [])[1:]]
         if any(word == "confirmed" for word, _ in last):
@@ -92,7 +96,10 @@ class ChainHeadsFile:
         return ()
 
     def _read_lines(self, tail_bytes: int) -> list[str] | None:
-        """Return the complete lines at the end of the file (0: all). The first one may be cut."""
+        """Return the complete lines in the last `tail_bytes` of the file, or all lines if it is 0.
+
+        The first line may be incomplete.
+        """
         try:
             with self.path.open("rb") as file:
                 if tail_bytes:
@@ -113,7 +120,7 @@ class ChainHeadsFile:
         return text.split("\n")[:-1]
 
     def create(self, head: ChainHead, *, adopted: bool) -> None:
-        """Start the file at a head: that of a new store, or of an existing one."""
+        """Create the file, starting at the head of a new or (`adopted`) an existing store."""
         try:
             make_folder(self.folder)
             self._rewrite([_format_line("adopted" if adopted else "confirmed", head)])
@@ -121,15 +128,18 @@ class ChainHeadsFile:
             raise self._unusable_error(error) from error
 
     def announce(self, head: ChainHead) -> None:
-        """Record durably which head the store is about to have."""
+        """Record durably which head the store will have after the next commit."""
         self._append_line(_format_line("announced", head), durable=True)
 
     def confirm(self, head: ChainHead) -> None:
-        """Record that the store has this head. Not synced: the next announcement does that."""
+        """Record that the store has this head.
+
+        The entry is not synced; the next announcement syncs it.
+        """
         self._append_line(_format_line("confirmed", head), durable=False)
 
     def confirm_anchored(self, head: ChainHead) -> None:
-        """Record that git has this head too."""
+        """Record that this head was also anchored in git."""
         self._append_line(_format_line("anchored", head), durable=True)
 
     def _append_line(self, line: str, durable: bool) -> None:
@@ -146,7 +156,7 @@ class ChainHeadsFile:
             raise self._unusable_error(error) from error
 
     def compact(self) -> None:
-        """Drop all but the last heads once the file is large."""
+        """Remove all but the last heads if the file is large."""
         if self.path.stat().st_size > COMPACT_THRESHOLD_BYTES and (kept := self.read()):
             furthest = max(kept.confirmed)
             last = [

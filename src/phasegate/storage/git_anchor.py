@@ -1,8 +1,8 @@
-"""Anchor the chain head in git: the ref `refs/phasegate/audit`, which agents cannot write.
+"""Anchor the chain head in git: in the ref `refs/phasegate/audit`, which agents cannot write.
 
-The ref points to a small JSON text: the store's id, the count and the hash. It also identifies the
-repository: a fresh clone has no such ref and starts a new store; a repository that has the ref and
-lost its store does not.
+The ref points to a small JSON text with the store's id, the number of entries and the hash. It also
+shows that the repository had a store: a fresh clone has no such ref and starts a new store, but a
+repository with the ref and without a store has lost it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Anchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_anchor(git_dir: Path) -> Anchor | None:
-    """Return the head in git, or None if there is no such ref."""
+    """Return the anchor that is stored in git; None if the ref does not exist."""
     found = git(
         _git_place(git_dir),
         "cat-file",
@@ -59,7 +59,8 @@ def read_anchor(git_dir: Path) -> Anchor | None:
 def write_anchor(git_dir: Path, anchor: Anchor) -> None:
     """Move the ref to a newer head.
 
-    No other process does this at the same time: a lock file is a leftover of a power failure.
+    No other process moves this ref at the same time, so an existing lock file was left by a power
+    failure.
     """
     place = _git_place(git_dir)
     text = msgspec.json.encode(anchor)

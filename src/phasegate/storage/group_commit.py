@@ -23,10 +23,10 @@ class _Batch(Generic[T]):
 class GroupCommit(Generic[T]):
     """Write items in batches, in the order in which they arrive.
 
-    The threads of the last batch are likely to return, so a batch waits a moment for as many. The
-    last of them writes it; the first one waits with a time limit and writes it if the others do not
-    come. After a failed batch nothing is written any more, because later items must not be reported
-    as durable.
+    The threads of the last batch are likely to return, so a batch waits briefly for the same number
+    of items. The last thread to join writes the batch. If the others do not come, the first thread
+    writes it after a time limit. After a failed batch nothing more is written, because later items
+    must not be reported as durable.
     """
 
     def __init__(self, write_batch: Callable[[list[T]], None]) -> None:
@@ -38,7 +38,9 @@ class GroupCommit(Generic[T]):
         self._failure: BaseException | None = None
 
     def submit(self, item: T) -> None:
-        """Write an item with the next batch. Raise what the write raised."""
+        """Write an item with the next batch, and wait until it is durable. Raise the error of the
+        write.
+        """
         gate = _make_held_lock()
         with self._mutex:
             mine = self._pending_batch
@@ -56,9 +58,9 @@ class GroupCommit(Generic[T]):
             raise mine.error
 
     def _try_start(self, batch: _Batch[T], timed_out: bool = False) -> bool:
-        """Return True if the batch must be written now, by the caller.
+        """Return True if the caller must write the batch now.
 
-        It then takes no more items.
+        The batch then accepts no more items.
         """
         if (
             self._is_writing
@@ -79,12 +81,12 @@ class GroupCommit(Generic[T]):
 
             self._wait_or_commit(batch, waiter)
         except BaseException:
-            # Interrupted: the others must not wait for us
+            # This thread was interrupted; the other threads must not wait for it
             self._wait_or_commit(batch, waiter)
             raise
 
     def _wait_or_commit(self, batch: _Batch[T], waiter: Lock) -> None:
-        """Return when the batch is written; write it if no other thread does."""
+        """Wait until the batch is written; write it if no other thread does."""
         late = False
 
         while not batch.done:
@@ -106,9 +108,9 @@ class GroupCommit(Generic[T]):
             self._release_waiters(batch)
 
     def _release_waiters(self, batch: _Batch[T]) -> None:
-        """Wake the threads of a batch, with the error if it is not durable.
+        """Wake the threads of a batch; they raise the error if the batch is not durable.
 
-        The first thread of the next batch is responsible for the time limit.
+        The first thread of the next batch becomes responsible for its time limit.
         """
         with self._mutex:
             batch.done = True

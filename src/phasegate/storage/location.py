@@ -14,7 +14,7 @@ from phasegate.files.durable_write import make_folder
 from phasegate.files.git_exclude import add_git_excludes
 from phasegate.storage.repository_kind import reject_git_directory
 
-# In the state directory; in each copy, the path of the clone that it is for
+# Folder in the state directory; each copy contains the path of the clone that it belongs to
 FLEET_COPIES_FOLDER = "fleet-copies"
 CLONE_PATH_FILE = "clone"
 
@@ -25,7 +25,7 @@ class Location(NamedTuple):
     root: Path
     git_dir: Path
     state_home: Path
-    # Of a fleet's record: it is read in the place of `.phasegate`
+    # The local copy of a fleet's record, which is read instead of `.phasegate`
     fleet_copy: Path | None = None
 
     @property
@@ -64,8 +64,9 @@ def locate_repository(start: Path, environment: Mapping[str, str]) -> Location:
 
 
 def find_root(start: Path) -> Path:
-    """Return the main working tree of the repository around a folder, also from a linked
-    worktree.
+    """Return the main working tree of the repository around a folder.
+
+    The folder may also be in a linked worktree or in an agent's checkout.
     """
     start = Path(os.path.realpath(start))
 
@@ -95,7 +96,7 @@ def find_root(start: Path) -> Path:
 def find_linked_worktree_git_dir(start: Path) -> Path | None:
     """Return the git directory of the linked worktree that contains a folder.
 
-    None in the main worktree or in an agent's checkout.
+    Return None in the main worktree or in an agent's checkout.
     """
     start = Path(os.path.realpath(start))
     folder = next((one for one in (start, *start.parents) if os.path.lexists(one / ".git")), None)
@@ -111,7 +112,7 @@ def find_linked_worktree_git_dir(start: Path) -> Path | None:
 
 
 def find_main_worktree(start: Path) -> Path:
-    """Return the main working tree around a folder; outside of a repository, the folder itself."""
+    """Return the main working tree around a folder; outside a repository, the folder itself."""
     inside = any(os.path.lexists(folder / ".git") for folder in (start, *start.parents))
     if inside:
         return find_root(start)

@@ -30,7 +30,10 @@ _MAX_BACKOFF_S = 0.02
 
 @contextmanager
 def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterator[None]:
-    """Lock a feature; refuse at once, naming the holder, if another process has it."""
+    """Hold the lock of a feature for a `with` block.
+
+    If another process has the lock, raise an error at once that names that process.
+    """
     with _open_lock_file(lock_path(folder, feature)) as descriptor:
         if not _try_lock(descriptor):
             raise StateConflict(
@@ -45,7 +48,7 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
         try:
             yield
         finally:
-            # The process may continue with other work
+            # The process may live on, so it must no longer be named as the holder
             os.ftruncate(descriptor, 0)
 
 
@@ -53,9 +56,9 @@ def feature_lock(folder: Path, feature: str, command: str, since: str) -> Iterat
 def named_lock(
     folder: Path, name: str, timeout_s: float = MAX_LOCK_WAIT_S, stop: Event | None = None
 ) -> Iterator[None]:
-    """Lock a name that all processes of a repository share.
+    """Hold a lock that all processes of a repository share by name.
 
-    Wait up to a limit, or until stopped.
+    Wait for it up to `timeout_s`; raise Interrupted if `stop` is set.
     """
     with _open_lock_file(folder / f"{name}.lock", allow_read_only=True) as descriptor:
         if not _wait_for_lock(descriptor, timeout_s, stop or Event()):
@@ -68,16 +71,16 @@ def named_lock(
 
 
 def is_held_elsewhere(descriptor: int, timeout_s: float = 0.0) -> bool:
-    """Return True if another process holds the lock on an open file. Otherwise acquire it."""
+    """Return True if another process holds the lock on an open file; otherwise acquire it."""
     return not _wait_for_lock(descriptor, timeout_s, Event())
 
 
 @contextmanager
 def _open_lock_file(path: Path, *, allow_read_only: bool = False) -> Iterator[int]:
-    """Open a lock file. Closing the descriptor releases the lock.
+    """Open a lock file; closing the descriptor releases the lock.
 
-    The file stays: removing it would let two processes hold the lock. `allow_read_only`: on a
-    read-only file system, readers may hold the lock too.
+    The file is not removed afterwards, because then two processes could hold the lock. With
+    `allow_read_only`, the lock works on a read-only file system too.
     """
     flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -135,9 +138,9 @@ def _wait_for_lock(descriptor: int, timeout_s: float, stop: Event) -> bool:
 
 
 def _write_holder(descriptor: int, holder: LockHolder) -> None:
-    """Write the holder in one call, replacing what an earlier holder left.
+    """Write the holder to the lock file, replacing the text of an earlier holder.
 
-    Readers see one or the other.
+    One system call is used, so that readers see either the old or the new text.
     """
     os.pwrite(descriptor, msgspec.json.encode(holder._asdict()).ljust(_HOLDER_RECORD_BYTES), 0)
 

@@ -1,7 +1,7 @@
 """Read who holds a feature's lock from the lock file, without taking the lock.
 
-Taking the lock to find out would make a run that starts at that moment fail. Imports little:
-`status` uses it.
+Taking the lock to find out would make a run that starts at that moment fail. This module imports
+little, because `status` uses it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _DEAD_STATES = (b"Z", b"X")
 
 
 class LockHolder(NamedTuple):
-    """The process that holds a lock, distinguishable from a later process with the same id."""
+    """The process that holds a lock.
+
+    Its start time distinguishes it from a later process with the same id.
+    """
 
     pid: int
     process_start: str
@@ -29,12 +32,17 @@ class LockHolder(NamedTuple):
 
 
 def lock_path(folder: Path, feature: str) -> Path:
-    """Return the lock file of a feature, or of a package (feature and id, like its branch)."""
+    """Return the lock file of a feature, or of a package (named by feature and package id, like its
+    branch).
+    """
     return folder / f"feature-{require_slug(feature)}.lock"
 
 
 def find_live_holder(folder: Path, feature: str) -> LockHolder | None:
-    """Return the process that works on a feature, or None. An unreadable file names no process."""
+    """Return the live process that holds the lock of a feature; None if there is none.
+
+    An unreadable lock file names no process.
+    """
     content = read_regular_file(lock_path(folder, feature), MAX_LOCK_FILE_BYTES)
     if content:
         holder = parse_holder(content)
@@ -48,7 +56,7 @@ def find_live_holder(folder: Path, feature: str) -> LockHolder | None:
 
 
 def list_live_holders(folder: Path) -> dict[str, LockHolder]:
-    """Return the live holder of each lock, by the name of its feature, or feature and package."""
+    """Return the live holders of all locks, by feature or by feature and package."""
     found = {
         name: find_live_holder(folder, name)
         for name in sorted(list_lock_names(folder))
@@ -58,9 +66,9 @@ def list_live_holders(folder: Path) -> dict[str, LockHolder]:
 
 
 def list_lock_names(folder: Path) -> set[str]:
-    """Return the names that have a lock file, held or not.
+    """Return the names that have a lock file, whether the lock is held or not.
 
-    One directory read for a thousand names.
+    This takes one directory read, even for a thousand names.
     """
     try:
         with os.scandir(folder) as found:
@@ -72,7 +80,7 @@ def list_lock_names(folder: Path) -> set[str]:
 
 
 def parse_holder(content: bytes) -> LockHolder | None:
-    """Parse what the last holder wrote; None after a proper release, or if unreadable."""
+    """Parse the content of a lock file; None if the lock was released or it is malformed."""
     try:
         found = parse_json(content.decode())
     except (ValueError, StopIteration, RecursionError):
@@ -93,14 +101,12 @@ def parse_holder(content: bytes) -> LockHolder | None:
 
 
 def is_alive(holder: LockHolder) -> bool:
-    """Return True if the process that signed still runs, and its id was not given to another
-    one.
-    """
+    """Return True if the holder still runs, and its process id was not reused."""
     return _process_exists(holder.pid) and read_process_start(holder.pid) == holder.process_start
 
 
 def read_process_start(pid: int) -> str:
-    """Return the kernel's start time of a process; empty if unknown, `dead` if it ended."""
+    """Return the kernel's start time of a process; empty if unknown, `dead` if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         if fields[0] in _DEAD_STATES:

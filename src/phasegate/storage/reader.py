@@ -1,6 +1,6 @@
 """Read the store: the journal, and the state of packages and jobs.
 
-Imports little: `status` runs often.
+This module imports little, because `status` runs often.
 """
 
 from __future__ import annotations
@@ -132,16 +132,21 @@ class StoreReader:
         return [RecordedEvent(*row) for row in rows]
 
     def features_changed_since(self, position: int) -> dict[str, int]:
-        """Return the features with events after a position, each with its last position."""
+        """Return the features with events after a position, each with the position of its last
+        event.
+        """
         query = "SELECT feature, max(position) FROM event WHERE position > ? GROUP BY feature"
         return {str(feature): int(last) for feature, last in self._query(query, position)}
 
     def data_version(self) -> int:
-        """Return a number that changes when another process writes. Takes microseconds."""
+        """Return a number that changes when another process writes.
+
+        The call takes microseconds.
+        """
         return int(next(iter(self._query("PRAGMA data_version")))[0])
 
     def chain_links(self, after: int = 0) -> Iterator[ChainLink]:
-        """Yield the stored chain, after entry `after`."""
+        """Yield the stored links of the chain after entry `after`."""
         from phasegate.core.audit.chain import ChainEntry, ChainLink
 
         for position, feature, seq, ts, kind, payload, digest in self._query_events(
@@ -182,13 +187,13 @@ class StoreReader:
         return self._query_rows(GateRow, "WHERE feature = ? ORDER BY number", feature)
 
     def total_spent(self, feature: str | None = None) -> Spending:
-        """Return what the jobs of a feature, or all jobs, have used."""
+        """Return the total spending of a feature's jobs, or of all jobs."""
         where, values = ("", ()) if feature is None else (" WHERE feature = ?", (feature,))
         query = f"SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0.0) FROM job{where}"  # noqa: S608 - our own names only
         return Spending(*next(iter(self._query(query, *values))))
 
     def usage_totals(self) -> list[tuple[str, str, str, str, int, int, float, float]]:
-        """Return jobs, tokens, dollars and seconds by feature, agent, role and day."""
+        """Return the totals of jobs, tokens, dollars and seconds by feature, agent, role and day."""
         lasted = (
             "sum(CASE WHEN ended = '' THEN 0 ELSE (julianday(ended) - julianday(started)) * 86400"
             " END)"
@@ -204,7 +209,7 @@ class StoreReader:
         return self._query_rows(JobRow, "WHERE ended = '' ORDER BY started, id")
 
     def spent_by_package(self, feature: str) -> dict[str, Spending]:
-        """Return what the jobs of each package of a feature have used."""
+        """Return the spending of each package of a feature."""
         query = "SELECT wp, sum(tokens), sum(cost_usd) FROM job WHERE feature = ? GROUP BY wp"
         return {
             str(wp): Spending(tokens, cost_usd)
@@ -225,7 +230,7 @@ class StoreReader:
         return sum(1 for _ in takewhile(lambda row: row[0] > 0, self._query(query, agent)))
 
     def chain_hash_at(self, position: int) -> str | None:
-        """Return the hash after a number of entries; None if there are fewer."""
+        """Return the chain hash after `position` entries; None if the chain is shorter."""
         if position == 0:
             from phasegate.core.audit.chain import chain_origin_hash
 
@@ -239,11 +244,11 @@ class StoreReader:
         return next(iter(self._query_rows(JobRow, "WHERE id = ?", id_)), None)
 
     def find_seal(self, job: str) -> TrailSeal | None:
-        """Return the end of a job's trail, if it was closed."""
+        """Return the seal of a job's trail; None if the trail was never closed."""
         return next(iter(self._query_rows(TrailSeal, "WHERE job = ?", job)), None)
 
     def seals(self) -> list[TrailSeal]:
-        """Return the ends of all closed trails."""
+        """Return the seals of all closed trails."""
         return self._query_rows(TrailSeal, "ORDER BY feature, job")
 
     def all_rows(self, type_: type[R]) -> list[R]:
@@ -251,16 +256,13 @@ class StoreReader:
         return self._query_rows(type_, "")
 
     def begin_snapshot(self) -> ChainHead:
-        """Start a snapshot: later reads ignore later writes.
-
-        Return the end of the chain.
-        """
+        """Start a read snapshot, which hides later writes; return the end of the chain."""
         with self._translate_errors():
             self._connection.execute("BEGIN")
         return self.chain_head()
 
     def integrity_errors(self) -> list[str]:
-        """Return what SQLite finds wrong with its own structures: pages, indexes."""
+        """Return the errors that SQLite's integrity check reports about pages and indexes."""
         found = [str(text) for (text,) in self._query("PRAGMA integrity_check(3)")]
         if found == ["ok"]:
             return []

@@ -1,4 +1,4 @@
-"""A record that can be written: the store on this machine, or the journal in a bucket."""
+"""Define the interface of a writable record: the local store, or the journal in a bucket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from phasegate.storage.rows import NewEvent
 
 
 class WritableStore(StoreReader):
-    """The interface that `Store` and `BucketRecord` share."""
+    """The interface that `Store` and `BucketStore` share."""
 
     @abstractmethod
     def append(self, feature: str, expected_seq: int, ts: str, events: Sequence[NewEvent]) -> int:

@@ -1,6 +1,6 @@
 """Determine what kind of repository a folder is in, and whether it can be initialised.
 
-Runs no git; imports little, for `init`.
+This module runs no git and imports little, because `init` must be fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class RepositoryInfo(Light):
 
     root: str
     git_dir: str
-    # None: HEAD is detached
+    # None if HEAD is detached
     branch: str | None
     has_commits: bool
     # The repository of which this one is a submodule
@@ -26,7 +26,7 @@ class RepositoryInfo(Light):
 
 
 def find_repository(start: str) -> RepositoryInfo:
-    """Return the repository around a folder, or raise an error that says where to go instead."""
+    """Return the repository around a folder; otherwise raise an error with a hint where to go."""
     folder = os.path.realpath(start)
 
     while not os.path.lexists(f"{folder}/.git"):
@@ -46,7 +46,10 @@ def find_repository(start: str) -> RepositoryInfo:
 
 
 def reject_git_directory(folder: str) -> None:
-    """Raise if the folder is a git directory or a bare repository, and say where the files are."""
+    """Raise an error if a folder is a git directory or a bare repository.
+
+    The hint names the folder with the working tree.
+    """
     if not (
         os.path.isfile(f"{folder}/HEAD")
         and os.path.isdir(f"{folder}/objects")
@@ -67,7 +70,7 @@ def reject_git_directory(folder: str) -> None:
 def _find_git_dir(root: str) -> str:
     """Return the git directory of a working tree.
 
-    A linked worktree is refused: settings belong to the main one.
+    A linked worktree is refused, because settings belong to the main one.
     """
     dot_git = f"{root}/.git"
     main = os.path.dirname(os.path.dirname(root))
@@ -128,7 +131,7 @@ def _init_command(folder: str) -> str:
 
 
 def _shell_quote(path: str) -> str:
-    # Only errors need it
+    # Imported here because only errors need it
     from shlex import quote
 
     return quote(path)
@@ -144,7 +147,7 @@ def _read_branch(git_dir: str) -> str | None:
 def _has_commit(git_dir: str, branch: str | None) -> bool:
     """Return True if HEAD points to a commit.
 
-    Refs in the reftable format are not parsed: they count as present.
+    Refs in the reftable format are not parsed; a commit is assumed to exist.
     """
     if (
         branch is None

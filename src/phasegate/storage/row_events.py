@@ -1,4 +1,4 @@
-"""Events that set a row: a workflow, a gate, a package, a job, the end of a trail.
+"""Encode and decode events that set a row: a workflow, gate check, package, job or trail seal.
 
 The row is the event's payload. The tables are derived from the journal and can be rebuilt from it,
 so `audit verify` covers them too.
@@ -60,9 +60,9 @@ def _make_row_event(kind: str, row: Row) -> NewEvent:
 
 
 def decode_row(feature: str, kind: str, payload: bytes) -> Row | None:
-    """Return the row that an event sets; None for other kinds.
+    """Return the row that an event sets; None for other kinds of events.
 
-    Refuse a row of another feature or of the wrong shape.
+    Raise an error for a row of another feature or with the wrong fields.
     """
     type_ = ROW_TYPES_BY_KIND.get(kind)
     if type_ is None:

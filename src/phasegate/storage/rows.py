@@ -1,6 +1,6 @@
-"""The records in the store: events, and the rows that some of them set.
+"""The records in the store: events, and the rows that some events set.
 
-Imports next to nothing: `status` reads these.
+This module imports almost nothing, because `status` uses it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class JobRow(NamedTuple):
 
 
 class WorkflowRow(NamedTuple):
-    """The state of a feature's workflow. `phases` are the keys, separated by spaces."""
+    """The state of a feature's workflow. `phases` has the phase keys, separated by spaces."""
 
     feature: str
     type: str
@@ -92,9 +92,9 @@ class WorkflowRow(NamedTuple):
 
 
 class GateRow(NamedTuple):
-    """One check of a gate; `number` counts the checks of the feature.
+    """One check of a gate.
 
-    `reasons` has one per line.
+    `number` counts the gate checks of the feature; `reasons` has one reason per line.
     """
 
     feature: str

@@ -1,4 +1,4 @@
-"""The schema of the store: create, migrate with a backup, refuse a damaged or newer store."""
+"""Create the store, migrate an older one with a backup, and refuse a damaged or newer one."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _DAMAGE_ERROR_CODES = {
 
 
 class Schema(NamedTuple):
-    """One version of the store: how to create it, and the migration steps from older versions.
+    """One version of the store: how to create it, and how to migrate older versions.
 
-    Added tables, and columns added at the end of a table, need no step. An added column needs the
-    default of its field, because rows of old events are created with it.
+    Added tables, and columns added at the end of a table, need no migration step. An added column
+    must have the same default as its field, because rows of old events are created with that
+    default.
     """
 
     version: int
@@ -75,9 +76,9 @@ CREATE TABLE seal (
 
 
 def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
-    """Create a new store under a temporary name and rename it when complete.
+    """Create a new store under a temporary name, and rename it when it is complete.
 
-    Callers hold the lock.
+    The caller must hold the lock.
     """
     if left := [
         other for other in (path, path.with_name(f"{path.name}-wal")) if os.path.lexists(other)
@@ -100,7 +101,10 @@ def create_store(path: Path, store_id: str, schema: Schema = SCHEMA) -> None:
 
 
 def connect_store(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite3.Connection:
-    """Open a store. Refuse one that is damaged, foreign or newer before opening it for writing."""
+    """Open a store.
+
+    A damaged, foreign or newer store is refused before it is opened for writing.
+    """
     with _translate_errors(path):
         _require_nonempty_file(path)
         reader = _open_reader(path)
@@ -124,9 +128,10 @@ def connect_store(path: Path, *, write: bool, schema: Schema = SCHEMA) -> sqlite
 
 
 def _open_reader(path: Path) -> sqlite3.Connection:
-    """Open a store for reading, also on a read-only file system.
+    """Open a store for reading, even on a read-only file system.
 
-    A reader of the write-ahead log needs an index of it.
+    SQLite must create an index of the write-ahead log to read it; if it cannot, a copy of the store
+    is opened.
     """
     index = path.with_name(f"{path.name}-shm")
     if os.access(path.parent, os.W_OK) or index.exists():
@@ -138,10 +143,10 @@ def _open_reader(path: Path) -> sqlite3.Connection:
 
 
 def _open_copy(path: Path) -> sqlite3.Connection:
-    """Open a copy of the store.
+    """Open a temporary copy of the store.
 
-    Data that a dead process left in the write-ahead log belongs to the store. If the log's index
-    cannot be created here, it can be created for a copy.
+    A dead process may have left data in the write-ahead log, and this data belongs to the store. If
+    SQLite cannot create the log's index in place, it can create one for a copy.
     """
     # Imported here: `status` runs often, and rarely needs these two
     import shutil
@@ -152,7 +157,7 @@ def _open_copy(path: Path) -> sqlite3.Connection:
             shutil.copyfile(path.with_name(name), Path(folder, name))
 
         connection = _open_sqlite(Path(folder, path.name), "rw")
-        # Opens all files: they may go then
+        # Makes SQLite open all files, so that they can be deleted
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection
 
@@ -160,7 +165,7 @@ def _open_copy(path: Path) -> sqlite3.Connection:
 def _open_writer(path: Path) -> sqlite3.Connection:
     connection = _open_sqlite(path, "rw")
     connection.execute("PRAGMA journal_mode = WAL")
-    # An acknowledged step survives a power failure
+    # An acknowledged step must survive a power failure
     connection.execute("PRAGMA synchronous = FULL")
     return connection
 
@@ -178,12 +183,12 @@ def _require_nonempty_file(path: Path) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise damaged_store_error(path, "it is not a regular file")
     if about.st_size == 0:
-        # SQLite would treat it as a new database
+        # SQLite would treat an empty file as a new database
         raise damaged_store_error(path, "it is empty")
 
 
 def _has_wal(path: Path) -> bool:
-    """Return True if there is a write-ahead log from which SQLite repairs the file."""
+    """Return True if there is a write-ahead log from which SQLite can repair the store."""
     log = path.with_name(f"{path.name}-wal")
     return log.is_file() and log.stat().st_size > 0
 
@@ -191,7 +196,7 @@ def _has_wal(path: Path) -> bool:
 def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     """Return the version of the store.
 
-    Refuse a file that is not a store or has an unknown version.
+    Raise an error if the file is not a store or has an unknown version.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     # Read through SQLite, not from the file: closing the file would drop all locks of this
@@ -199,7 +204,7 @@ def _validate_store(connection: sqlite3.Connection, path: Path, schema: Schema) 
     # (sqlite.org/howtocorrupt.html).
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     if path.stat().st_size % page_bytes and not _has_wal(path):
-        # SQLite would see this only when it reads the last page
+        # SQLite would notice this only when it reads the last page
         raise damaged_store_error(path, "it is truncated")
 
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -320,7 +325,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
 
 
 def explain_sqlite_error(path: Path, error: sqlite3.Error) -> PhasegateError:
-    """Return the error to raise for an SQLite error, by who must act."""
+    """Convert an SQLite error to the error to raise, by who must act."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _DAMAGE_ERROR_CODES:
         return damaged_store_error(path, str(error))

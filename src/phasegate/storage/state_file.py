@@ -1,4 +1,7 @@
-"""Read `.isdlc/state.json`, whichever tool wrote it. Imports little, for the hook."""
+"""Read `.isdlc/state.json`, whichever tool wrote it.
+
+This module imports little, because the hook uses it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ MAX_STATE_BYTES = 4_000_000
 
 
 def find_state_file(start: str) -> str | None:
-    """Return the state file of the repository around a folder: the first one upwards, up to the
-    root.
+    """Return the state file of the repository around a folder.
 
-    Outside a repository only the folder's own file counts: files further up are of unknown origin.
+    The folder and its parents are searched up to the repository's root. Outside a repository only
+    the folder's own file counts, because files in its parents may belong to anyone.
     """
     own = f"{start}/{STATE_PATH}"
     found = None
@@ -27,7 +30,7 @@ def find_state_file(start: str) -> str | None:
             found = path
 
         parent = os.path.dirname(folder)
-        # A package's checkout belongs to the repository around it: agents ask from there.
+        # A package's checkout belongs to the repository around it, and agents run the hook there.
         if os.path.lexists(f"{folder}/.git") and os.path.basename(parent) != ".worktrees":
             return found
 
@@ -40,7 +43,7 @@ def find_state_file(start: str) -> str | None:
 
 
 def read_state_file(path: str) -> object:
-    """Return the parsed file, or None for anything but a readable regular file of JSON."""
+    """Return the parsed file; None if it is not a readable regular file with JSON."""
     raw = read_regular_file(path, MAX_STATE_BYTES)
     if raw is None:
         return None

@@ -27,8 +27,9 @@ def format_state(state: dict[str, object]) -> str:
 
 
 def write_state_view(root: Path, workflow: Workflow | None) -> None:
-    """Replace state.json atomically with the state of the store. Refuse anything but a regular
-    file.
+    """Write the state of the store to state.json atomically.
+
+    Raise an error if the existing path is not a regular file.
     """
     path = root / STATE_PATH
     text = format_state(build_state_view(workflow)).encode()
@@ -62,7 +63,7 @@ def _require_regular_file(folder: int, path: Path) -> None:
 
 
 def _back_up_foreign_state(folder: int, path: Path) -> None:
-    """Keep a backup of another tool's state file, once: it may hold more fields."""
+    """Back up the state file of another tool once, since it may have more fields."""
     found = read_state_file(str(path))
 
     if isinstance(found, dict) and found.keys() - {"active_workflow"}:

@@ -1,7 +1,7 @@
 """The store: one journal of typed events per feature, in SQLite, chained over the whole repository.
 
-A step that `append` has returned from is durable. Readers see whole steps only. Two writers cannot
-both take the same step: each names the number of the last event it has seen, and one of them is
+A step is durable when `append` returns. Readers see complete steps only. Two writers cannot both
+append the same step: each names the number of the last event it has seen, and one of them is
 refused.
 """
 
@@ -49,7 +49,7 @@ class _HeadsAdopted(msgspec.Struct, frozen=True):
 
 
 class Store(WritableStore):
-    """A store that is open for writing. Threads may share one object."""
+    """A store that is open for writing. Threads may share one instance."""
 
     def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
         super().__init__(connection, location)
@@ -58,7 +58,7 @@ class Store(WritableStore):
         self.heads = ChainHeadsFile(location, self.store_id)
 
     def _query(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        # Another thread's incomplete step must not be visible
+        # Do not read another thread's incomplete step
         with self._mutex:
             rows = list(super()._query(query, *values))
         yield from rows
@@ -74,7 +74,7 @@ class Store(WritableStore):
             require_slug(feature)
 
         rows = [decode_row(feature, event.kind, event.payload) for event in events]
-        # A step may depend on what git has written
+        # A step may refer to objects that git has written
         sync_written_folders()
         with (
             self._mutex,
@@ -126,7 +126,7 @@ class Store(WritableStore):
         self.heads.compact()
 
     def _read_verified_head(self) -> ChainHead:
-        """Return the end of the chain, if it matches the chain heads."""
+        """Return the end of the chain; raise an error if the chain heads do not contain it."""
         try:
             there = self.location.store_path.stat()
         except FileNotFoundError as error:
@@ -147,9 +147,9 @@ class Store(WritableStore):
         return head
 
     def _unknown_head_error(self, head: ChainHead) -> StateConflict:
-        """Return the error for a store whose end the chain heads do not contain.
+        """Return the error for a store whose end is not among the chain heads.
 
-        It may have been used with another state directory.
+        The store may have been used with another state directory.
         """
         known = max(
             (
@@ -213,7 +213,8 @@ class Store(WritableStore):
         return ChainHead(count, previous)
 
     def anchor(self, *, replace_lost_anchor: bool = False) -> None:
-        """Anchor the head in git, when a job ends, a gate is decided or a command has finished.
+        """Anchor the head in git; called when a job ends, a gate is decided or a command has
+        finished.
 
         A missing or older anchor is an error, unless its loss has been recorded
         (`replace_lost_anchor`).
@@ -233,7 +234,10 @@ class Store(WritableStore):
             self.heads.confirm_anchored(head)
 
     def reconcile_heads(self, ts: str) -> None:
-        """Compare the store with the chain heads. Restart missing heads, and record that."""
+        """Compare the store with the chain heads.
+
+        Missing heads are recreated, and their loss is recorded in the journal.
+        """
         anchor = read_anchor(self.location.git_dir)
         self._check_store_id(anchor)
         lost = self._reconcile_chain_heads() + self._find_lost_anchor(anchor)
@@ -253,7 +257,7 @@ class Store(WritableStore):
 
             head = self._read_verified_head()
             if kept.announced:
-                # A process died after its announcement: confirm the head that it reached
+                # A process died after it announced this head and committed: confirm the head
                 self.heads.confirm(head)
             if kept.is_adoption_pending:
                 return [str(self.heads.path)]
@@ -286,7 +290,7 @@ class Store(WritableStore):
 
 
 def upsert_row(connection: sqlite3.Connection, row: Row | None) -> None:
-    """Insert or replace the row that an event carries."""
+    """Insert or replace the row that an event sets."""
     if row is not None:
         names = ", ".join(row._fields)
         marks = ", ".join("?" * len(row))
@@ -295,8 +299,9 @@ def upsert_row(connection: sqlite3.Connection, row: Row | None) -> None:
 
 
 def open_store(location: Location, new_store_id: str, ts: str, schema: Schema = SCHEMA) -> Store:
-    """Open the repository's store for writing; create it with `new_store_id` if there never
-    was one.
+    """Open the repository's store for writing.
+
+    If there never was a store, create one with `new_store_id`.
     """
     prepare_data_folder(location)
     with named_lock(location.locks_folder, "journal"):
@@ -317,7 +322,7 @@ def open_store(location: Location, new_store_id: str, ts: str, schema: Schema = 
 def _create_store_with_heads(location: Location, new_store_id: str, schema: Schema) -> None:
     """Create the anchor, then the chain heads, then the store.
 
-    A crash in between leaves nothing that claims to have entries.
+    In this order, a crash leaves nothing that claims to have entries.
     """
     anchor = read_anchor(location.git_dir)
     if anchor:

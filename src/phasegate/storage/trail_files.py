@@ -1,5 +1,6 @@
-"""Closed trails as files: `audit/{feature}/{job}.jsonl` below `.phasegate`, each written
-atomically.
+"""Read and write closed trails: one file per job, `.phasegate/audit/{feature}/{job}.jsonl`.
+
+Each file is written atomically.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def list_trail_files(location: Location) -> dict[TrailKey, Path]:
 
 
 def read_trail(path: Path) -> bytes:
-    """Return the bytes of a trail; empty if there is no regular file."""
+    """Return the bytes of a trail; empty if it is not a regular file."""
     return read_regular_file(path, _MAX_TRAIL_BYTES) or b""
 
 
@@ -45,7 +46,7 @@ def export_trail(location: Location, feature: str, job: str, content: bytes) -> 
             with closing_descriptor(
                 make_folder_beneath(top, path.parent.relative_to(location.data_folder).parts)
             ) as folder:
-                # The temporary file of a crash must not look like a trail
+                # A temporary file that a crash leaves must not look like a trail
                 replace_file_at(folder, path.name, content, 0o600, temp_folder=top)
 
             remove_stale_temp_files(top)

@@ -36,7 +36,7 @@ _OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OpenTrail:
-    """A trail that may still grow: all of its lines."""
+    """A trail that may still grow, with all of its lines."""
 
     def __init__(self, feature: str, job: str, lines: Iterable[bytes] = ()) -> None:
         self.feature = feature
@@ -45,7 +45,7 @@ class OpenTrail:
 
     @property
     def last_hash(self) -> str:
-        """The hash that the next line is bound to."""
+        """The hash of the last line, to which the next line is linked."""
         if self.lines:
             return extract_line_hash(self.lines[-1])
         return trail_origin_hash(self.feature, self.job)
@@ -56,7 +56,7 @@ class OpenTrail:
 
 
 class TrailLog:
-    """An open log, locked for the lifetime of its process."""
+    """A log that this process has open and locked until it ends."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -76,8 +76,9 @@ class TrailLog:
 
     @classmethod
     def adopt(cls, path: Path) -> tuple[Self, dict[str, OpenTrail]] | None:
-        """Adopt the log and trails of a dead process; None if the process is alive or just removed
-        it.
+        """Take over the log and trails of a dead process.
+
+        Return None if the process is alive, or if it has just removed the log.
         """
         try:
             descriptor = os.open(path, _OPEN_FLAGS)
@@ -107,7 +108,7 @@ class TrailLog:
         try:
             self._write(data, end)
         except BaseException:
-            # Later entries must not follow a partial write
+            # Later entries must not be written after a partial one
             self._allocated_size = self.size
             os.ftruncate(self._descriptor, self.size)
             raise
@@ -121,7 +122,7 @@ class TrailLog:
         write_durably(self._descriptor, data, self.size)
 
     def rewrite(self, trails: Iterable[OpenTrail]) -> None:
-        """Continue in a new file that holds only these trails."""
+        """Replace the log with a new file that contains only these trails."""
         descriptor = _create_locked_file(
             self.path, _HEADER + b"".join(map(encode_opened_trail, trails))
         )
@@ -136,7 +137,7 @@ class TrailLog:
 
 
 def _create_locked_file(path: Path, data: bytes) -> int:
-    """Create a file that is complete and locked before it is visible under its name."""
+    """Create a file that is complete and locked before it appears under its name."""
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
@@ -175,7 +176,7 @@ def log_file_name(writer_id: str) -> str:
 
 
 def list_log_files(log_folder: Path) -> list[Path]:
-    """Return the logs in the folder of the chain heads."""
+    """Return all logs of open trails in a folder."""
     return sorted(log_folder.glob("open-trails-*.log"))
 
 

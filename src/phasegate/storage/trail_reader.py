@@ -1,4 +1,4 @@
-"""List the trails, closed or open, and read one, for display."""
+"""List closed and open trails, and read one, for display."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class JobWork(msgspec.Struct, frozen=True):
-    """The task of a job, and its outcome."""
+    """What a job worked on, and its outcome."""
 
     # The package, or else the phase key
     work: str
@@ -47,7 +47,7 @@ def describe_job_work(row: JobRow) -> JobWork:
 
 
 class TrailSummary(msgspec.Struct, frozen=True):
-    """One trail, as a line of a list."""
+    """The data of one trail for a line in a list."""
 
     feature: str
     job: str
@@ -55,7 +55,7 @@ class TrailSummary(msgspec.Struct, frozen=True):
     first_ts: str
     last_ts: str
     last_action: str
-    # None where the store does not know the job
+    # None if the store does not know the job
     about: JobWork | None = None
 
 
@@ -73,7 +73,10 @@ def list_trails(location: Location, feature: str | None = None) -> list[TrailSum
 def read_job_trail(
     location: Location, job_prefix: str, feature: str | None = None
 ) -> tuple[TrailKey, list[EntryFields]]:
-    """Return the entries of one job's trail, by its id or a unique prefix of it."""
+    """Return the entries of one job's trail.
+
+    `job_prefix` is the job's id or a unique prefix of it.
+    """
     trails = _find_all_trails(location)
     keys = [key for key in trails if key[1].startswith(job_prefix) and feature in (None, key[0])]
     exact = [key for key in keys if key[1] == job_prefix]
@@ -94,7 +97,7 @@ def read_job_trail(
 
 
 def _find_all_trails(location: Location) -> dict[TrailKey, bytes | Path]:
-    """Return every trail: its file, or the log's content while it is open."""
+    """Return every trail: the path of a closed one, the content of an open one."""
     trails: dict[TrailKey, bytes | Path] = dict(list_trail_files(location))
     logs = _query_store(
         location, lambda reader: list_log_files(get_heads_folder(location, reader.store_id))
@@ -106,9 +109,9 @@ def _find_all_trails(location: Location) -> dict[TrailKey, bytes | Path]:
 
 
 def _query_store(location: Location, query: Callable[[StoreReader], list[T]]) -> list[T]:
-    """Return the store's answer.
+    """Return the result of a query on the store.
 
-    Nothing if it is damaged, so that closed trails can still be read.
+    Return an empty list if the store is damaged, so that closed trails can still be read.
     """
     try:
         with open_store_reader(location) or nullcontext() as reader:

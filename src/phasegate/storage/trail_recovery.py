@@ -1,5 +1,6 @@
-"""After a crash, close the trails that a dead process left open in its log, with an entry that says
-so.
+"""Close the trails that a dead process left open in its log.
+
+A last entry in each trail says that its process died.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TrailWriterFactory = Callable[[TrailLog, dict[str, OpenTrail]], TrailWriter]
 class SealStore(Protocol):
     """The part of a journal that recovery needs.
 
-    The local store and the one in a bucket have it.
+    The local store and the journal in a bucket both implement it.
     """
 
     def seals(self) -> Iterable[TrailSeal]: ...
@@ -42,7 +43,10 @@ class SealStore(Protocol):
 
 
 class TrailRecovery(NamedTuple):
-    """The result for one trail. If there is a problem, nothing was done; see `audit verify`."""
+    """The result of recovering one trail.
+
+    If there is a problem, the trail was not changed; `audit verify` shows details.
+    """
 
     feature: str
     job: str
@@ -53,7 +57,7 @@ class TrailRecovery(NamedTuple):
 def recover_trails(
     store: Store, location: Location, writer_id: str, ts: str
 ) -> list[TrailRecovery]:
-    """Close and seal every trail whose process died. Trails of live processes are left alone."""
+    """Close and seal every trail whose process died. Trails of live processes are not changed."""
     outside = store.heads.folder
     strays = set(list_trail_files(location)) - {
         (trail.feature, trail.job)
@@ -75,7 +79,7 @@ def close_orphaned_trails(
 ) -> list[TrailRecovery]:
     """Close and seal every trail in the logs of dead processes.
 
-    `active_writers` of this process are skipped.
+    `active_writers` are writers of this process, whose logs are skipped.
     """
     known = {log_file_name(writer) for writer in active_writers}
     paths = (path for path in list_log_files(log_folder) if path.name not in known)
@@ -143,7 +147,10 @@ def _close_and_seal(
 def _seal_stray_file(
     store: Store, location: Location, key: TrailKey, writer_id: str, ts: str
 ) -> TrailRecovery:
-    """Seal a file that has no seal and is in no log, as unwitnessed: the log was lost."""
+    """Seal a trail file that has no seal and is in no log, because its log was lost.
+
+    The seal marks the trail as unwitnessed.
+    """
     row = store.find_job(key[1])
     if row is None or row.feature != key[0]:
         return TrailRecovery(*key, problem="no such job was recorded")

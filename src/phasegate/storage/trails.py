@@ -48,15 +48,16 @@ LOG_REWRITE_THRESHOLD_BYTES = 4_000_000
 
 
 def recovery_entry(entries: int) -> TrailEvent:
-    """Return the entry that marks a trail whose process died after this number of entries."""
+    """Return the entry that says that a trail's process died after this number of entries."""
     return TrailEvent(
         actor=ACTOR, action=Action.RECOVERED, source=Source.OBSERVED, fields={"entries": entries}
     )
 
 
 class TrailWriter:
-    """The trails that one process writes. Threads may write concurrently; their entries share an
-    fsync.
+    """Writes the trails of one process.
+
+    Threads may write concurrently; their entries share an fsync.
     """
 
     def __init__(self, location: Location, log: TrailLog, trails: dict[str, OpenTrail]) -> None:
@@ -81,7 +82,7 @@ class TrailWriter:
         self._log.close(remove=not self._open_trails)
 
     def open(self, feature: str, job: str) -> None:
-        """Start the trail of a job. The journal must contain the job already."""
+        """Start the trail of a job. The job must already be in the journal."""
         path = trail_path(self._location, feature, job)
         if os.path.lexists(path):
             raise StateConflict(
@@ -93,7 +94,7 @@ class TrailWriter:
             self._open_trails[job] = OpenTrail(feature, job)
 
     def reopen(self, seal: TrailSeal) -> OpenTrail:
-        """Continue a closed trail. Its file must match `seal`, the end that the journal has."""
+        """Continue a closed trail. Its file must match `seal`, the seal in the journal."""
         path = trail_path(self._location, seal.feature, seal.job)
         content = read_trail(path)
         reading = scan_trail(content, trail_origin_hash(seal.feature, seal.job))
@@ -104,7 +105,7 @@ class TrailWriter:
 
         trail = OpenTrail(seal.feature, seal.job, content.splitlines(keepends=True))
         with self._disk_lock:
-            # A crash must not leave a part of it in the log
+            # Rewritten as a whole: a crash must not leave a part of the trail in the log
             self._log.rewrite([*self._open_trails.values(), trail])
             self._open_trails[seal.job] = trail
 
@@ -139,7 +140,9 @@ class TrailWriter:
                 trail.lines.append(line)
 
     def find_foreign_file(self, job: str) -> Path | None:
-        """Return the file at the place of an open trail that is not an earlier export of it."""
+        """Return the file at the path of an open trail if it is not an earlier export of that
+        trail.
+        """
         trail = self._open_trails[job]
         path = trail_path(self._location, trail.feature, job)
         found = read_trail(path)
@@ -150,11 +153,14 @@ class TrailWriter:
         return None
 
     def read_remote_trail(self, feature: str, job: str) -> bytes:
-        """Return a trail as other machines see it; empty if it is only local."""
+        """Return a trail as other machines see it; empty if it exists only on this machine."""
         return b""
 
     def close(self, job: str) -> TrailSeal:
-        """Export a job's trail. Record the returned seal in the journal, then call `forget`."""
+        """Export a job's trail to its file and return the seal.
+
+        The caller must record the seal in the journal, then call `forget`.
+        """
         if (path := self.find_foreign_file(job)) is not None:
             raise StateConflict(
                 f"{path} was not written by Phasegate",
@@ -174,8 +180,9 @@ class TrailWriter:
         )
 
     def forget(self, job: str) -> None:
-        """Drop a trail from the log, once the journal has its end. A job that never started has
-        none.
+        """Remove a trail from the log, once the journal has its seal.
+
+        A job that never started has no trail, which is not an error.
         """
         with self._disk_lock:
             if self._open_trails.pop(job, None) is None:

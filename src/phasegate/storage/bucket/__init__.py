@@ -1,1 +1,3 @@
-"""Object storage (S3): copies of the journal and trails, and the shared journal of a fleet."""
+"""Use object storage (S3) for copies of the journal and trails, and for the shared journal of a
+fleet.
+"""

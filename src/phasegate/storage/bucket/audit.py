@@ -1,9 +1,8 @@
-"""`audit verify --remote`.
+"""Verify the copy in a bucket (`audit verify --remote`).
 
-Verify the copy in a bucket, by itself and against the local store, if there is one.
-
-The bucket alone is enough: it has the chain, trails and documents with their hashes. A missing
-page, trail or document is a problem, like a changed one.
+The copy is checked by itself and, if there is a local store, against that store. The bucket alone
+is enough: it has the chain, trails and documents with their hashes. A missing page, trail or
+document is a problem, just like a changed one.
 """
 
 from __future__ import annotations
@@ -46,10 +45,11 @@ _RETRY_DELAY_S = 0.3
 
 
 def verify_bucket(bucket: Bucket, location: Location | None) -> AuditReport:
-    """Verify the bucket: the record of this repository if it has a store, else all records.
+    """Verify the records in a bucket.
 
-    Another process may be copying, and a trail is written before its page: so a failed check is
-    repeated.
+    If the repository has a store, only its own record is verified, otherwise all records. A failed
+    check is repeated, because another process may be copying, and a trail is written before its
+    page.
     """
     for number in range(_MAX_ATTEMPTS):
         report = _verify_once(bucket, location)
@@ -134,7 +134,7 @@ class _BucketChain:
             self._findings.add_problem(f"store {self.store}", str(error))
 
     def check_contents(self) -> int:
-        """Check every trail against its last seal, every document against its hash.
+        """Check every trail against its last seal, and every document against its hash.
 
         Return the number of trails.
         """

@@ -2,9 +2,9 @@
 
 No other module uses obstore.
 
-Nothing is deleted, and nothing is overwritten that was not read before: `create` never
-replaces an object, and `replace` only the version that was read. So a request that arrives late,
-or twice, changes nothing.
+Objects are never deleted, and only replaced by a caller that has read the current version: `create`
+never replaces an object, and `replace` only the version that was read. So a request that arrives
+late, or twice, changes nothing.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class StoredObject(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -> S3Store:
-    """Return the client of a bucket; one per process.
+    """Return the obstore client of a bucket; the process keeps one client per bucket.
 
-    Creating a client takes longer than a request, and it reuses its connections.
+    Creating a client takes longer than a request, and a client reuses its connections.
     """
     try:
         from obstore.store import S3Store
@@ -102,7 +102,10 @@ def _get_s3_store(address: BucketAddress, credentials: tuple[str, str] | None) -
 
 
 class Bucket:
-    """A bucket. Requests are retried for `retry_timeout_s` while it is unavailable. Thread-safe."""
+    """A bucket whose requests are retried for `retry_timeout_s` while it is unavailable.
+
+    Thread-safe.
+    """
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class Bucket:
         self._store = _get_s3_store(address, credentials)
 
     def get(self, path: str) -> StoredObject | None:
-        """Return an object; None if there is none."""
+        """Return an object; None if it does not exist."""
         import obstore
 
         def ask() -> StoredObject:
@@ -131,11 +134,10 @@ class Bucket:
             return None
 
     def create(self, path: str, data: bytes, *, no_retry: bool = False) -> bool:
-        """Create an object; return False if the name exists.
+        """Create an object; return False if the name already exists.
 
-        The existing object may be ours, if an earlier response was lost.
-
-        `no_retry`: do not wait for an unavailable bucket.
+        The existing object may be identical, if the response to an earlier attempt was lost. With
+        `no_retry`, an unavailable bucket is an immediate error.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError
@@ -151,9 +153,9 @@ class Bucket:
         return True
 
     def replace(self, path: str, data: bytes, etag: str) -> bool:
-        """Replace the version of an object that was read.
+        """Replace an object if its current version is still `etag`.
 
-        Return False if it is no longer the current one.
+        Return False if another version is current.
         """
         import obstore
         from obstore.exceptions import PreconditionError
@@ -170,7 +172,7 @@ class Bucket:
         return True
 
     def list_paths(self, folder: str, after: str = "") -> list[str]:
-        """Return the sorted paths below a folder, after a given one."""
+        """Return the paths below a folder in sorted order, starting after `after`."""
         import obstore
 
         def ask() -> list[str]:
@@ -180,7 +182,7 @@ class Bucket:
         return self._call_with_retries(ask)
 
     def list_folders(self, folder: str) -> list[str]:
-        """Return the names of the folders in a folder."""
+        """Return the names of the subfolders of a folder."""
         import obstore
 
         found = self._call_with_retries(
@@ -199,7 +201,10 @@ class Bucket:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Translate errors by who must act. Errors that the caller handles are not changed."""
+        """Convert obstore's errors to Phasegate's, by who must act.
+
+        Errors that the caller handles are passed through.
+        """
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
         try:
@@ -207,7 +212,7 @@ class Bucket:
         except (AlreadyExistsError, PreconditionError):
             raise
         except FileNotFoundError as error:
-            # A missing bucket does not mean that the object is missing
+            # A missing bucket must not be reported as a missing object
             if "NoSuchBucket" in str(error):
                 raise self._error_from_text(str(error)) from None
             raise
@@ -259,9 +264,9 @@ def retry_with_backoff(
 
 
 def put_append_only(bucket: Bucket, path: str, data: bytes) -> bool:
-    """Upload a file that only grows; an existing longer version is kept.
+    """Upload a file that only grows, and keep an existing version that is longer.
 
-    Return False if the existing object is a different file.
+    Return False if the existing object is not an earlier or later version of the file.
     """
     while not bucket.create(path, data):
         found = bucket.get(path)

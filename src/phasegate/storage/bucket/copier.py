@@ -63,7 +63,7 @@ class ChainPageEntry(msgspec.Struct, frozen=True, array_like=True):
 class ChainPage(msgspec.Struct, frozen=True):
     """The content of a page of the chain.
 
-    `lacking` lists what did not match the journal and was not copied.
+    `lacking` lists files that did not match the journal and were not copied.
     """
 
     entries: tuple[ChainPageEntry, ...]
@@ -72,7 +72,10 @@ class ChainPage(msgspec.Struct, frozen=True):
 
 
 class _CopyProgress(msgspec.Struct, frozen=True):
-    """A hint where to continue and how much is left to copy. Nothing depends on it."""
+    """A hint about where to continue and how much is left to copy.
+
+    Only speed depends on it.
+    """
 
     address: str
     page: int
@@ -110,7 +113,7 @@ class BucketCopier:
         self._progress_path = get_heads_folder(location, reader.store_id) / "copied"
         self._copied_head: ChainHead | None = None
         self._copied_position = 0
-        # Documents that need not be looked up again
+        # Documents that are known to be in the bucket
         self._copied_documents: set[str] = set()
 
     @property
@@ -120,9 +123,9 @@ class BucketCopier:
         return max(0, self._reader.chain_head().entries - self._copied_position)
 
     def copy_next_page(self) -> bool:
-        """Copy the next page; return False if everything is copied.
+        """Copy the next page; return False if everything has been copied.
 
-        It can be called again after any error.
+        The call can be repeated after any error.
         """
         if self._copied_head is None:
             self._copied_head = self._find_copied_end()
@@ -167,9 +170,9 @@ class BucketCopier:
             yield ChainPageEntry(*entry[:5], entry.payload.decode(), digest)
 
     def _copy_trail(self, seal: TrailSeal, missing: list[str]) -> set[bytes]:
-        """Copy a trail up to its seal; return the hashes that it contains.
+        """Copy a trail up to its seal; return the hashes that occur in it.
 
-        If it has grown since, a later seal follows.
+        Lines after the seal are copied later, with the next seal.
         """
         content = read_trail(trail_path(self._location, seal.feature, seal.job))[: seal.bytes]
         reading = scan_trail(content, trail_origin(seal.feature, seal.job))
@@ -181,7 +184,7 @@ class BucketCopier:
         return {*_DIGEST.findall(content)}
 
     def _copy_document(self, name: str, missing: list[str]) -> bool:
-        """Copy the document of a hash, if there is one. Return True if it is in the bucket."""
+        """Copy the document with this hash, if it exists. Return True if it is in the bucket."""
         if name in self._copied_documents:
             return True
 
@@ -200,7 +203,7 @@ class BucketCopier:
         return True
 
     def _find_copied_end(self) -> ChainHead:
-        """Return where the copy ends, according to the bucket."""
+        """Return the chain head at which the copy in the bucket ends."""
         last = self._log.last_page(self._load_progress().page)
         if last is None:
             self._copied_position = 0
@@ -210,7 +213,10 @@ class BucketCopier:
         return last.head
 
     def _advance_to(self, stored: StoredPage) -> None:
-        """Mark a page as copied, by us or another copier, if it belongs to our history."""
+        """Mark a page as copied, by this or another copier.
+
+        Raise an error if the page belongs to a different history.
+        """
         self._check_history(stored)
         self._copied_head = stored.head
         state = _CopyProgress(str(self._bucket.address), stored.head.entries, self._copied_position)

@@ -64,9 +64,8 @@ JournalEnds = dict[str, tuple[int, str]]
 
 
 class JournalStep(msgspec.Struct, frozen=True):
-    """One step of a feature.
-
-    It has a time, the number of its first event, and the kind and payload of each event.
+    """One step of a feature: its time, the number of its first event, and the kind and payload of
+    each event.
     """
 
     ts: str
@@ -75,8 +74,9 @@ class JournalStep(msgspec.Struct, frozen=True):
 
 
 def journal_log(bucket: Bucket, feature: str) -> NumberedLog:
-    """Return the journal of a feature in a bucket. Pages of another feature are refused by their
-    hash.
+    """Return the journal of a feature in a bucket.
+
+    A page of another feature is refused, because its hash does not match.
     """
     return NumberedLog(
         bucket,
@@ -96,15 +96,15 @@ def feature_from_folder(folder: str) -> str:
 
 
 class _PollSchedule:
-    """The times of the next polls of other machines' journals.
+    """When to poll the journals of other machines next.
 
-    Shared by all records of a process that use the same copy.
+    All records of a process that use the same copy share one schedule.
     """
 
     next_heads_poll_s = next_full_poll_s = 0.0
 
 
-# By path of the copy: a worker opens a record for each step
+# By path of the copy, because a worker opens a new record for each step
 _POLL_SCHEDULES: dict[Path, _PollSchedule] = {}
 
 
@@ -121,9 +121,10 @@ class BucketStore(WritableStore):
         new_id: Callable[[], str],
         copy_path: Path | None = None,
     ) -> None:
-        """Open the record. `copy_path` is a copy that all processes of this machine share.
+        """Open the record.
 
-        Without it, the copy is in memory.
+        `copy_path` is a local copy that all processes of this machine share. Without it, the copy
+        is kept in memory.
         """
         super().__init__(_open_copy(copy_path), location)
         self._bucket = bucket
@@ -146,9 +147,9 @@ class BucketStore(WritableStore):
             self._check_same_bucket(copy_path)
 
     def _check_same_bucket(self, copy_path: Path) -> None:
-        """Check that the last chain head that was seen still exists.
+        """Check that the bucket still has the last chain head that was seen.
 
-        Otherwise the bucket was restored from a backup, or recreated.
+        If it does not, the bucket was recreated or restored from a backup.
         """
         end = self._heads_end()
         if end.entries:
@@ -204,7 +205,7 @@ class BucketStore(WritableStore):
         return expected_seq + len(events)
 
     def append_unconditionally(self, feature: str, ts: str, events: Sequence[NewEvent]) -> int:
-        """Append events that do not depend on what the feature's last step was."""
+        """Append events that do not depend on the feature's last step."""
         while True:
             try:
                 return self.append(feature, self.last_seq(feature), ts, events)
@@ -241,7 +242,7 @@ class BucketStore(WritableStore):
             return iter([*super().events(feature, after_seq)])
 
     def chain_head(self) -> ChainHead:
-        """Return a hash over the known ends of all journals."""
+        """Return a head whose hash covers the known ends of all journals."""
         with self._mutex:
             ends = sorted(
                 (feature, end[1]) for feature, end in self._read_ends(_READ_END_PREFIX).items()
@@ -253,13 +254,13 @@ class BucketStore(WritableStore):
             return ChainHead(pages, digest, str(self._bucket.address))
 
     def sync_all_features(self) -> None:
-        """Apply what is new in every journal, whether or not a chain head announces it."""
+        """Apply the new pages of every journal, whether or not a chain head announces them."""
         self._sync_matching_features(lambda _: True)
 
     def _sync_matching_features(self, is_wanted: Callable[[str], bool]) -> None:
         with self._mutex:
             began = monotonic()
-            # Set first: the calls below query again
+            # Set first, because the calls below run queries, which would poll again
             self._schedule.next_heads_poll_s = self._schedule.next_full_poll_s = (
                 began + FULL_POLL_INTERVAL_S
             )
@@ -275,8 +276,9 @@ class BucketStore(WritableStore):
             )
 
     def _may_be_running(self, feature: str) -> bool:
-        """Return True if a worker may write to it. Otherwise only orders change it, and a chain
-        head shows that.
+        """Return True if a worker may currently write to a feature's journal.
+
+        Otherwise only commands of users change it, and a chain head announces those changes.
         """
         row = self._connection.execute(
             "SELECT stage FROM workflow WHERE feature = ?", (feature,)
@@ -298,7 +300,7 @@ class BucketStore(WritableStore):
             return iter([*super()._query(query, *values)])
 
     def _sync_features(self, features: Iterable[str]) -> None:
-        """Apply what is new in these journals.
+        """Apply the new pages of these journals.
 
         A diverged journal is an error only for callers that read it.
         """
@@ -324,7 +326,7 @@ class BucketStore(WritableStore):
                     self.foreign_histories[name] = error.message
 
     def _sync_feature(self, feature: str) -> None:
-        """Apply what other machines appended to a feature's journal."""
+        """Apply the pages that other machines appended to a feature's journal."""
         self._apply_pages(feature, *self._read_pages_after(feature, self._journal_end(feature)))
 
     def _read_pages_after(self, feature: str, head: ChainHead) -> Iterator[StoredPage]:
@@ -334,7 +336,7 @@ class BucketStore(WritableStore):
             head = kept.head
 
     def _sync_heads(self) -> None:
-        """Apply new chain heads. The journals that they announce are not read yet."""
+        """Apply new chain heads. The journals that they announce are synced later."""
         while (kept := heads_log(self._bucket).page_after(self._heads_end())) is not None:
             self._apply_heads(kept)
 
@@ -371,9 +373,9 @@ class BucketStore(WritableStore):
         return {name.removeprefix(prefix): _parse_end(value) for name, value in rows}
 
     def _journals_ahead(self, prefix: str, other_prefix: str) -> JournalEnds:
-        """Return the journals that are longer on one side than on the other.
+        """Return the journals that are longer under one prefix than under the other.
 
-        The two sides are the local copy and the chain heads.
+        The prefixes select the ends in the local copy, or the ends according to the chain heads.
         """
         rows = self._connection.execute(
             "SELECT substr(a.name, ?), a.value, b.value FROM meta a"
@@ -391,9 +393,9 @@ class BucketStore(WritableStore):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Change the copy in one transaction.
+        """Change the local copy in one transaction.
 
-        Other processes read the copy and apply the same pages.
+        Other processes may read the copy and apply the same pages at the same time.
         """
         with self._mutex, self._translate_errors():
             self._connection.execute("BEGIN IMMEDIATE")
@@ -459,7 +461,7 @@ def _parse_end(text: str) -> tuple[int, str]:
 
 
 def _open_copy(path: Path | None) -> sqlite3.Connection:
-    """Open the local copy. A damaged copy is recreated: the bucket has everything."""
+    """Open the local copy. A damaged copy is recreated, because the bucket has all data."""
     if path is None:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         connection.executescript(SCHEMA.create_sql)

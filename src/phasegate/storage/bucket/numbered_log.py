@@ -1,7 +1,8 @@
-"""A log in a bucket: numbered pages, each created once and bound to its predecessor by a hash.
+"""A log in a bucket: numbered pages, each created once and linked to its predecessor by a hash.
 
-Each writer names the last page that it saw. Of two writers of one number, exactly one creates the
-page; a writer whose response was lost finds its own bytes. Nothing is ever overwritten.
+Each writer names the last page that it saw. If two writers create a page with the same number,
+exactly one succeeds; a writer whose response was lost recognizes its own bytes. Pages are never
+overwritten.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One object of a log.
+    """One page of a log, stored as one object.
 
     `by` identifies the writer, so that two pages with equal bodies can be distinguished.
     """
@@ -39,7 +40,7 @@ class StoredPage(NamedTuple):
     head: ChainHead
 
     def decode_body(self, type_: type[T]) -> T:
-        """Return the content."""
+        """Decode the body of the page as the given type."""
         try:
             return read_json(bytes(self.page.body), type_)
         except msgspec.MsgspecError as error:
@@ -59,7 +60,7 @@ class NumberedLog:
     def append(self, previous: ChainHead, writer_id: str, body: bytes) -> StoredPage:
         """Create the page after `previous`.
 
-        Return the page of that number: ours, or that of another writer that was faster.
+        Return the page with that number. It may belong to another writer who was faster.
         """
         data = msgspec.json.encode(
             Page(previous.entries + 1, previous.hash, writer_id, msgspec.Raw(body))
@@ -78,7 +79,7 @@ class NumberedLog:
         return self._decode_page(data, previous)
 
     def page_after(self, previous: ChainHead) -> StoredPage | None:
-        """Return the page after a head; None if there is none."""
+        """Return the page after a chain head; None if there is none yet."""
         found = self._bucket.get(self._page_path(previous.entries + 1))
         if found is None:
             return None
@@ -106,9 +107,9 @@ class NumberedLog:
             previous = kept.head
 
     def last_page(self, hint: int = 0) -> StoredPage | None:
-        """Return the last page, whatever it follows; None if there is none.
+        """Return the last page without checking its predecessors; None if the log is empty.
 
-        `hint` is the number of a page that should exist.
+        `hint` is the number of a page that probably exists; the search starts there.
         """
         if hint > 1:
             after = self._page_path(hint - 1)

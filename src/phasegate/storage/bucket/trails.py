@@ -43,9 +43,8 @@ _MAX_CONCURRENT_DOWNLOADS = 16
 
 
 class ChunkProgress(NamedTuple):
-    """Upload progress of an open trail's chunks.
-
-    The number of the next chunk, and its range of lines.
+    """How far an open trail has been uploaded: the number of the next chunk, and its range of
+    lines.
     """
 
     number: int = 1
@@ -55,9 +54,9 @@ class ChunkProgress(NamedTuple):
 
 
 class BucketTrailWriter(TrailWriter):
-    """Implements `ports.TrailSink`.
+    """Implements `ports.TrailSink` for a bucket.
 
-    Open trails are in the log of this machine, closed ones also in the bucket.
+    Open trails are in the log of this machine; closed trails are also in the bucket.
     """
 
     def __init__(
@@ -134,10 +133,10 @@ class BucketTrailWriter(TrailWriter):
             self._chunk_progress[job] = ChunkProgress(at.number + 1, end, end)
 
     def reopen(self, seal: TrailSeal) -> OpenTrail:
-        """Continue a trail that was closed, here or on another machine.
+        """Continue a trail that was closed on this or another machine.
 
-        Lines after its seal are of a process that died before recording them: they are kept, and
-        the trail says so.
+        Lines after the seal were written by a process that died before it recorded them. They are
+        kept, and an entry of the trail says so.
         """
         kept = self.read_remote_trail(seal.feature, seal.job)
         start = trail_origin(seal.feature, seal.job)
@@ -170,7 +169,7 @@ class BucketTrailWriter(TrailWriter):
         return b""
 
     def close(self, job: str) -> TrailSeal:
-        """Upload the trail before its seal can be in the journal."""
+        """Close a trail and upload it, before its seal can be recorded in the journal."""
         self._chunk_progress.pop(job, None)
         self.before_close()
         seal = super().close(job)
@@ -188,9 +187,9 @@ class BucketTrailWriter(TrailWriter):
 def seal_unrecorded_lines(
     record: BucketStore, trails: BucketTrailWriter, feature: str, ts: str
 ) -> None:
-    """Seal lines of a feature's trails that are not covered by a seal.
+    """Seal the lines of a feature's trails that no seal covers yet.
 
-    Another machine died before it recorded them.
+    Such lines exist if another machine died before it recorded them.
     """
     for seal in (one for one in record.seals() if one.feature == feature):
         if len(trails.read_remote_trail(feature, seal.job)) > seal.bytes:
