@@ -193,7 +193,7 @@ class StoreReader:
         return Spending(*next(iter(self._query(query, *values))))
 
     def usage_totals(self) -> list[tuple[str, str, str, str, int, int, float, float]]:
-        """Return the totals of jobs, tokens, dollars and seconds by feature, agent, role and day."""
+        """Return the total jobs, tokens, dollars and seconds by feature, agent, role and day."""
         lasted = (
             "sum(CASE WHEN ended = '' THEN 0 ELSE (julianday(ended) - julianday(started)) * 86400"
             " END)"

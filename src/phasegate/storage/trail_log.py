@@ -76,7 +76,7 @@ class TrailLog:
 
     @classmethod
     def adopt(cls, path: Path) -> tuple[Self, dict[str, OpenTrail]] | None:
-        """Take over the log and trails of a dead process.
+        """Continue the log and trails of a dead process.
 
         Return None if the process is alive, or if it has just removed the log.
         """
