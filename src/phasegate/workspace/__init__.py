@@ -1,1 +1,1 @@
-"""Everything done with git: checkouts, changes, harvest, merge, refs."""
+"""Everything that Phasegate does with git: checkouts, changes, harvest, merge, refs."""

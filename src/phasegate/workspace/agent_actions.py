@@ -1,7 +1,7 @@
 """List what an agent did in its checkout, from files and git, after the job has ended.
 
-Times are those of the files and commits. An agent can set them, so they are displayed only within
-the observed interval.
+Times are those of the files and commits. An agent can set them to any value, so they are limited to
+the interval in which the job was observed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from phasegate.workspace.commit_log import list_blobs
 
 
 class AgentAction(NamedTuple):
-    """A file that was written (`hash` is SHA-256 of its bytes) or removed, or a commit (`sha`)."""
+    """One action of an agent: a file that was written or removed, or a commit.
+
+    `hash` is the SHA-256 of a written file, `sha` the id of a commit.
+    """
 
     at_s: float
     path: str = ""
-    # None if it is not text, or was removed
+    # None if the file is not text, or was removed
     lines: int | None = None
     hash: str = ""
     sha: str = ""
@@ -77,7 +80,7 @@ def _file_action(root: int, hash_name: str, path: str, found: DiskEntry | None) 
     try:
         content = read_unchanged_content(root, path, found, hash_name)
     except StateConflict:
-        # Reported by the harvest
+        # The harvest reports the problem with this file
         return AgentAction(_modified_at_s(root, path), path)
 
     is_text = found.link_target is None and b"\0" not in content[:8_000]
@@ -95,7 +98,7 @@ def _file_action(root: int, hash_name: str, path: str, found: DiskEntry | None) 
 
 
 def _modified_at_s(root: int, path: str) -> float:
-    """Return when a file was last changed; for a missing file, when its folder was."""
+    """Return when a file was last changed; for a missing file, when its folder was changed."""
     folder, _, name = path.rpartition("/")
 
     try:

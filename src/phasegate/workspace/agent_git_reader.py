@@ -1,8 +1,8 @@
 """Read an agent's own git directory as untrusted files.
 
-It is never used as a git directory: refs are read as text, and objects are copied into a separate
-store after checking each against its name. Anything irregular is skipped, and the history then
-counts as unreadable.
+Phasegate never uses it as a git directory: refs are read as text, and each object is checked
+against its name and copied into a separate store. Anything irregular is skipped, and the history
+then counts as unreadable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MIB = 1024**2
 _MAX_INDEX_BYTES = 256 * 1024**2
 _MAX_PACK_BYTES = 256 * 1024**2
 _MAX_PACKS = 50
-# For all packs together: a few bytes can expand to any size
+# For all packs together, because a few bytes can expand to any size
 _PACKS_TIMEOUT_S = 20.0
 _SENSITIVE_GIT_FILES = (
     ".git",
@@ -61,7 +61,7 @@ _SENSITIVE_GIT_FILES = (
 
 
 def read_agent_head(root: int) -> str | None:
-    """Return the commit that an agent's HEAD names; None if it cannot be read."""
+    """Return the commit that HEAD of an agent's git names; None if it cannot be read."""
     head = _read_text(root, ".git/HEAD")
 
     if head.startswith("ref: "):
@@ -93,14 +93,14 @@ def _read_text(root: int, path: str) -> str:
 
 
 def read_agent_index(root: int) -> bytes | None:
-    """Return the agent's index."""
+    """Return the bytes of the agent's index; None if it cannot be read."""
     return read_beneath(root, ".git/index", _MAX_INDEX_BYTES)
 
 
 def copy_agent_objects(
     root: int, repository: Repository, store: Path, limits: CheckoutLimits
 ) -> GitPaths:
-    """Copy an agent's objects into a separate new store, layered over the user's objects."""
+    """Copy an agent's objects into a new store that also reads the user's objects."""
     (store / "info").mkdir(parents=True)
     (store / "pack").mkdir()
     (store / "info/alternates").write_bytes(b"%s\n" % os.fsencode(repository.objects))
@@ -158,7 +158,10 @@ def _read_loose_objects(
 
 
 def _hash_unpacked(data: bytes, hash_name: str, limit: int) -> tuple[str, int]:
-    """Return the object id of a content, and its size; None above the size limit."""
+    """Decompress an object and return its id and size.
+
+    The id is empty if the data is damaged or exceeds the limit.
+    """
     unpacker = zlib.decompressobj()
     found = hashlib.new(hash_name, usedforsecurity=False)
     left = limit
@@ -190,9 +193,10 @@ def _read_packs(root: int) -> Iterator[bytes]:
 
 
 def _add_pack(place: GitPaths, pack: bytes, timeout_s: float, max_object_bytes: int) -> None:
-    """Index a pack with git, which computes the object names. Skip a broken pack.
+    """Add a pack to a store with git, which computes the object names.
 
-    A pack with an oversized object is skipped too: a few bytes of deltas can expand to all memory.
+    A broken pack is skipped. So is a pack with an oversized object, because a few bytes of deltas
+    can expand until memory is exhausted.
     """
     try:
         git(
@@ -216,8 +220,8 @@ def _list_names_beneath(root: int, folder: str) -> list[str]:
 
 
 def fingerprint_git_files(root: int, hash_name: str) -> dict[str, str]:
-    """Return the files of a git directory that can make git run or trust something, with their
-    content ids.
+    """Return the content ids of files in a git directory that can make git run a program or trust
+    data.
     """
     found = {}
 

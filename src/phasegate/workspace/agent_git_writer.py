@@ -1,8 +1,8 @@
-"""Write the git directory in an agent's checkout, and neutralise it after the run.
+"""Write the git directory of an agent's checkout, and make it harmless after the run.
 
-Phasegate's own git never uses it. The user's git would, when run inside the checkout: settings,
-hooks or a replaced directory can name programs that a plain `git status`, or a shell prompt, would
-run outside the sandbox.
+Phasegate's own git never uses this directory, but the user's git does when it runs inside the
+checkout. Settings, hooks or a replaced directory can name programs that a plain `git status`, or a
+shell prompt, would then run outside the sandbox.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ class AgentGitSpec(NamedTuple):
 def write_agent_git_dir(
     repository: Repository, folder: Path, index: Path, spec: AgentGitSpec
 ) -> int:
-    """Write the git directory of a checkout; return the file system time after all files were
-    written.
+    """Write the git directory of a checkout.
 
-    The time is 0 where file times are not reliable: contents are compared then. The directory reads
-    the user's objects through `alternates` and shares nothing else: no refs, configuration or
-    remotes.
+    Return the time of the file system after all files were written, or 0 if file times are not
+    reliable; contents are compared then. The directory reads the user's objects through
+    `alternates` and shares nothing else: no refs, configuration or remotes.
     """
     git_dir = folder / ".git"
     git_dir.mkdir()
@@ -92,9 +91,9 @@ def _quote_config_value(text: str) -> str:
 
 
 def remove_dangerous_git_files(checkout: Checkout, agent: Identity) -> tuple[str, ...]:
-    """Remove files that could make git run something, unless unchanged. Return their names.
+    """Remove changed files of the agent's git that could make git run a program.
 
-    Commits stay.
+    Return the paths of these files. The agent's commits are kept.
     """
     ours = checkout.record.git_files
     with checkout_descriptor(checkout.record) as root:
@@ -113,7 +112,7 @@ def remove_dangerous_git_files(checkout: Checkout, agent: Identity) -> tuple[str
 
 
 def _restore_config(checkout: Checkout, agent: Identity) -> bool:
-    """Write the original settings again; return False if that is not possible."""
+    """Write the original git configuration again; return False if that is not possible."""
     try:
         place_file(
             checkout.folder / ".git", "config", agent_config_text(checkout.repository, agent)
@@ -125,9 +124,9 @@ def _restore_config(checkout: Checkout, agent: Identity) -> bool:
 
 
 def list_object_stores(repository: Repository) -> list[Path]:
-    """Return the object folders that a checkout's git reads.
+    """Return the object folders that the git of a checkout reads.
 
-    The sandbox must make them readable.
+    The sandbox must make these folders readable.
     """
     found: list[Path] = []
     waiting: Iterable[Path] = [repository.objects]

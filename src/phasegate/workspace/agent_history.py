@@ -1,6 +1,6 @@
-"""Read what an agent committed, from a copy of its objects.
+"""Read an agent's commits from a copy of its objects.
 
-The messages are kept, and reverted edits become visible.
+The commit messages can thus be kept, and edits that were reverted later become visible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from phasegate.workspace.tree_diff import (
     parse_raw_entry,
 )
 
-# A crafted tree can expand without end
+# A crafted tree can expand endlessly
 _TIMEOUT_S = 20.0
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 _MAX_MESSAGE_BYTES = 64 * 1024
@@ -59,7 +59,8 @@ class AgentCommit(NamedTuple):
 class AgentHistory(NamedTuple):
     """An agent's commits, oldest first.
 
-    Only a linear history is harvested commit by commit; `note` says why another is not.
+    Only a linear history is harvested commit by commit. For any other history, `note` says why it
+    is not used.
     """
 
     head: str | None
@@ -76,7 +77,10 @@ _HISTORY_CACHE: LruCache[tuple[Repository, str, str, CheckoutLimits], AgentHisto
 def read_agent_history(
     root: int, repository: Repository, since: str, store: Path, limits: CheckoutLimits
 ) -> AgentHistory:
-    """Return the commits of an agent after a given one. Never fails: returns less instead."""
+    """Return the commits that an agent made after `since`.
+
+    The function does not fail on damaged data; it returns fewer commits.
+    """
     head = read_agent_head(root)
     if head is None:
         return AgentHistory(None, is_linear=False, note="the agent's HEAD cannot be read")
@@ -146,7 +150,7 @@ def _run_git(place: GitPaths, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def _read_commit_changes(place: GitPaths, ids: Sequence[str]) -> dict[str, tuple[Difference, ...]]:
-    """Return what each commit changed against its first parent."""
+    """Return the changes of each commit against its first parent."""
     asked = "".join(f"{one}\n" for one in ids).encode()
     output = _run_git(
         place,
@@ -191,7 +195,7 @@ def _parse_batch_output(stream: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _parse_commit(one: str, data: bytes, changes: tuple[Difference, ...]) -> AgentCommit:
-    """Parse a commit object, normalising anything unusual."""
+    """Parse a commit object and normalise unusual values."""
     head, _, message = data.partition(b"\n\n")
     fields = [line.partition(" ")[::2] for line in head.decode(errors="replace").split("\n")]
     encoding = next((value for name, value in fields if name == "encoding"), "utf-8")
@@ -236,7 +240,7 @@ _STAGED_CACHE: LruCache[tuple[Repository, str, bytes], bytes] = LruCache(_MAX_CA
 def read_staged_changes(
     repository: Repository, index: bytes, start: str, temp_folder: Path
 ) -> list[Difference] | None:
-    """Return what an agent's index adds to the start; None if it cannot be read."""
+    """Return the difference between an agent's index and the start; None if it cannot be read."""
     key = (repository, start, hashlib.sha256(index).digest())
     output = _STAGED_CACHE.get(key)
 

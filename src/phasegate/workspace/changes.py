@@ -1,9 +1,9 @@
 """Collect all changes of an agent, from the file system and git, as input for the scope check.
 
-The disk decides: `changes` is what differs there from the commit that the checkout was created
-from. What an agent committed or staged but later undid is in `transient_changes`: it is not
-delivered, but a reviewer sees it. A submodule is always among the changes, even if only the agent's
-git knows it.
+`changes` has the differences between the files on disk and the commit that the checkout was created
+from. Changes that an agent committed or staged but later undid are in `transient_changes`: they are
+not delivered, but a reviewer sees them. A submodule always counts as a change, even if only the
+agent's git contains it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ DEFAULT_LIMITS = CheckoutLimits()
 
 
 class Observation(NamedTuple):
-    """What an agent did to its checkout."""
+    """Everything that an agent changed in its checkout."""
 
     changes: tuple[FileChange, ...]
     transient_changes: tuple[FileChange, ...]
-    # Reported only: nothing in the git directory is trusted
+    # Only reported; nothing in the git directory is trusted
     git_directory_changes: tuple[FileChange, ...]
     history: AgentHistory
     # Each changed path as it is on disk; None if it was removed
@@ -62,7 +62,10 @@ def observe_checkout(
     limits: CheckoutLimits = DEFAULT_LIMITS,
     litter: Iterable[str] = LITTER_PATTERNS,
 ) -> Observation | CheckoutTooLarge:
-    """Inspect the whole checkout once. Nothing in it is executed, followed or trusted."""
+    """Inspect the whole checkout once.
+
+    No file in it is executed, no link is followed, and no data is trusted.
+    """
     repository = checkout.repository
     record = checkout.record
     index = load_index(
@@ -99,7 +102,7 @@ def observe_checkout(
 
 
 def _list_filled_submodules(record: CheckoutRecord, start: CheckoutStart) -> tuple[str, ...]:
-    """Return the submodules that Phasegate wrote into the checkout."""
+    """Return the submodules whose files Phasegate wrote into the checkout."""
     laid = ((path, start.snapshot.get(path)) for path in record.set_aside)
     return tuple(
         path for path, was in laid if was is not None and was.mode == FileMode.SUBMODULE.value
@@ -169,7 +172,10 @@ def _adds_submodule(change: Difference) -> bool:
 def _find_changes(
     versions: Mapping[str, DiskEntry | None], tracked: IndexSnapshot
 ) -> list[FileChange]:
-    """Return one change per path. A removed and an added path with equal content are a rename."""
+    """Return one change per path.
+
+    A removed and an added path with the same content are reported as a rename.
+    """
     gone = {path: tracked.get(path) for path, found in versions.items() if found is None}
     sources = {entry.object_id: path for path, entry in sorted(gone.items()) if entry is not None}
     found: list[FileChange] = []

@@ -1,4 +1,4 @@
-"""The record of an agent's checkout: its place, its start commit, and its initial state.
+"""The record of an agent's checkout: its folder, its start commit, and its initial state.
 
 The record is in Phasegate's folder of the user's git directory, never in the checkout.
 """
@@ -35,13 +35,13 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|lock\b)){0,98}[A-Za-z0-
 
 
 class Assignment(NamedTuple):
-    """The work that a checkout is for: a package, or another run of a feature. One per agent.
+    """The work that a checkout is for: a package, or another run of a feature.
 
-    A contest attempt also has its own branch.
+    Each agent of a package has its own assignment. An attempt in a contest also has its own branch.
     """
 
     slug: str
-    # `WP01`
+    # Such as `WP01`
     work_id: str
     agent_index: int | None = None
     attempt: int | None = None
@@ -73,21 +73,21 @@ class CheckoutRecord(msgspec.Struct, frozen=True):
     start: str
     stamp_ns: int
     set_aside: tuple[str, ...]
-    # Security-relevant files that we wrote into the agent's git directory
+    # Security-relevant files that Phasegate wrote into the agent's git directory, with their ids
     git_files: dict[str, str]
-    # Commits that were ever harvested from here
+    # Paths that were ever harvested from this checkout
     paths: tuple[str, ...] = ()
-    # The branch's commit that the next harvest merges with the start, after a conflict
+    # After a conflict: the branch's commit that the next harvest merges with the start
     joins: str | None = None
-    # The branch's commit after the last harvest from here
+    # The branch's commit after the last harvest from this checkout
     tip: str | None = None
     # The agent's own commit up to which its history was harvested
     taken: str | None = None
-    # Head of the feature branch when the checkout was created; empty: `start`
+    # Head of the feature branch when the checkout was created; if empty, the same as `start`
     base: str = ""
     # `tip` and `taken` of a harvest that may not have been completed
     pending: tuple[str, str] | None = None
-    # Programs that we added, by path in the checkout
+    # Paths of programs that Phasegate added to the checkout
     programs: tuple[str, ...] = ()
 
 
@@ -109,15 +109,16 @@ class Checkout(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The commit that the work as a whole is compared with.
+        """The commit that the whole work of the package is compared with.
 
-        A checkout that was lost starts again from the harvested work.
+        It can be older than `start`, because a lost checkout is created again from the harvested
+        work.
         """
         return self.record.base or self.record.start
 
 
 def validate_names(assignment: Assignment) -> None:
-    """Refuse names that could leave the folder or are not valid branch names."""
+    """Raise an error for names that could leave the folder or are not valid in a branch name."""
     for name in (assignment.slug, assignment.work_id):
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -131,7 +132,7 @@ def records_folder(repository: Repository, name: str) -> Path:
 
 
 def read_record(folder: Path) -> CheckoutRecord | None:
-    """Return a checkout's record; None if there is none, or if it is damaged."""
+    """Return the record of a checkout; None if it is missing or damaged."""
     try:
         return read_value(json.loads((folder / "record.json").read_bytes()), CheckoutRecord)
     except (FileNotFoundError, ValueError):
@@ -146,8 +147,9 @@ def write_record(folder: Path, record: CheckoutRecord) -> None:
 
 
 def find_checkout(repository: Repository, assignment: Assignment) -> Checkout | None:
-    """Return the checkout of an assignment, if it exists and is still the folder that was
-    created.
+    """Return the checkout of an assignment.
+
+    Return None if it does not exist, or if its folder is not the one that was created.
     """
     validate_names(assignment)
     record = read_record(records_folder(repository, assignment.name))
@@ -164,7 +166,7 @@ def list_checkouts(repository: Repository) -> list[tuple[str, CheckoutRecord]]:
 
 
 def is_intact(record: CheckoutRecord) -> bool:
-    """Return True if the folder exists and is the one that was created."""
+    """Return True if the checkout's folder exists and was not replaced by another one."""
     try:
         with folder_descriptor(record.folder) as root:
             return _is_recorded_folder(root, record)
@@ -174,7 +176,7 @@ def is_intact(record: CheckoutRecord) -> bool:
 
 @contextmanager
 def checkout_descriptor(record: CheckoutRecord) -> Iterator[int]:
-    """Open the checkout; refuse another folder in its place."""
+    """Open the checkout's folder for a `with` block; raise an error if the folder was replaced."""
     try:
         with folder_descriptor(record.folder) as root:
             if not _is_recorded_folder(root, record):
@@ -199,8 +201,8 @@ def _replaced_error(record: CheckoutRecord) -> StateConflict:
 def load_index(repository: Repository, records: Path, start: str) -> bytes:
     """Return the index as it was when the checkout was created.
 
-    A lost index is rebuilt from the commit; contents are then compared, because no file has the
-    recorded times.
+    A lost index is rebuilt from the commit. Then no file has the recorded times, so contents are
+    compared.
     """
     try:
         kept = (records / "index").read_bytes()
@@ -225,7 +227,7 @@ def load_start(index: bytes, record: CheckoutRecord, repository: Repository) -> 
 def ignore_rules_loader(
     repository: Repository, snapshot: IndexSnapshot, litter: tuple[str, ...]
 ) -> Callable[[], IgnoreRules]:
-    """Return a loader for the ignore rules of the commit that a checkout was created from."""
+    """Return a function that loads the ignore rules of a checkout's start commit."""
 
     def load() -> IgnoreRules:
         named = {

@@ -25,10 +25,10 @@ _MAX_ATTEMPTS = 20
 
 
 class StartPoint(NamedTuple):
-    """The commit a checkout starts from.
+    """The commit that a checkout starts from.
 
-    `files_tree` is another start tree: a merge with conflicts, which the next harvest joins to
-    `joins`.
+    After a merge with conflicts, `files_tree` has the files with conflict markers, and `joins` is
+    the commit that the next harvest merges with the start.
     """
 
     start: str
@@ -39,18 +39,18 @@ class StartPoint(NamedTuple):
     files_tree: str | None = None
     joins: str | None = None
     conflicts: tuple[str, ...] = ()
-    # Commits on top of the start that the agent's git already has
+    # Last commit on top of the start that the agent's git already has; empty if there is none
     head: str = ""
 
 
 def find_start_point(
     repository: Repository, assignment: Assignment, signature: Signature
 ) -> StartPoint:
-    """Return where the work continues.
+    """Return the start point for the next job of an assignment.
 
-    A package keeps its commits, on top of the feature branch.
+    A package keeps its own commits, merged with the current feature branch.
     """
-    # Another agent of the package may have merged its work in the meantime
+    # Try again if another agent of the package has moved the branch in the meantime
     for _ in range(_MAX_ATTEMPTS):
         found = _try_find_start_point(repository, assignment, signature)
         if found is not None:
@@ -119,9 +119,9 @@ def _read_heads(
 
 
 def move_branch(repository: Repository, branch: str, old: str | None, new: str) -> bool:
-    """Move a branch; return False if another process did.
+    """Move a branch from `old` to `new`; return False if another process moved it first.
 
-    Raise an error if a user's checkout prevents it.
+    Raise an error if the branch is checked out by the user and the checkout cannot be updated.
     """
     if old == new:
         return True

@@ -1,4 +1,4 @@
-"""Create a checkout, or recreate one from an existing folder after cleaning it."""
+"""Create a checkout, or recreate one by cleaning an existing folder."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _MAX_POOL_SIZE = 4
 
 
 class PlacedFiles(NamedTuple):
-    """Files that Phasegate added to a checkout; they are never harvested.
+    """Files that Phasegate added to a checkout, which are never harvested.
 
-    `programs` are paths of programs among them.
+    `programs` are the paths of programs among them.
     """
 
     paths: tuple[str, ...] = ()
@@ -62,8 +62,9 @@ CheckoutPopulator = Callable[[Path, Path, str], PlacedFiles]
 
 
 class CheckoutOptions(NamedTuple):
-    """How a checkout is created. `set_aside` are names in its root that Phasegate owns, such as
-    `WP01.md`.
+    """How a checkout is created.
+
+    `set_aside` are the names of files in its root that belong to Phasegate, such as `WP01.md`.
     """
 
     agent: Identity
@@ -72,13 +73,13 @@ class CheckoutOptions(NamedTuple):
     set_aside: tuple[str, ...] = ()
     litter: tuple[str, ...] = LITTER_PATTERNS
     worktrees: Path | None = None
-    # Secrets that were passed to agents; never saved
+    # Secrets that were passed to agents, and must never be saved
     lent: SecretMatcher = NO_SECRETS
     populate: CheckoutPopulator | None = None
 
 
 class _RetiredCheckout(NamedTuple):
-    """A checkout that is no longer in use: nothing refers to it."""
+    """A checkout that is no longer in use, and whose files can be reused."""
 
     record: CheckoutRecord
     index_data: bytes
@@ -94,7 +95,7 @@ def create_checkout(
     options: CheckoutOptions,
     start_point: StartPoint,
 ) -> Checkout:
-    """Create a checkout, from the pool if it has one."""
+    """Create a checkout, reusing the files of one from the pool if possible."""
     home = options.worktrees or repository.root / WORKTREES_FOLDER
 
     if home.is_symlink() or (home.exists() and not home.is_dir()):
@@ -127,7 +128,7 @@ def create_checkout(
 
 
 def _move_damaged_aside(folder: Path, records: Path) -> bool:
-    """Move a checkout with a damaged record aside, so that nothing is lost."""
+    """Rename the folder of a checkout whose record is damaged, so that no work is lost."""
     if not (records / "record.json").exists() or read_record(records) is not None:
         return False
 
@@ -162,7 +163,7 @@ def recreate_checkout(
 
 
 def move_to_pool(checkout: Checkout) -> bool:
-    """Keep a checkout's files for the next one; return False if the pool is full."""
+    """Move a checkout to the pool for reuse; return False if the pool is full."""
     repository = checkout.repository
     name = checkout.assignment.name
     with checkout_lock(repository, _POOL_FOLDER):
@@ -184,7 +185,7 @@ def move_to_pool(checkout: Checkout) -> bool:
 def _take_from_pool(
     repository: Repository, worktrees_folder: Path, staging: Path
 ) -> _RetiredCheckout | None:
-    """Take a checkout of this home out of the pool, if there is one."""
+    """Take a checkout out of the pool of this worktrees folder; None if the pool is empty."""
     with checkout_lock(repository, _POOL_FOLDER):
         for records in sorted((repository.own_folder / _POOL_FOLDER).glob("*")):
             kept = worktrees_folder / ".pool" / records.name
@@ -196,7 +197,7 @@ def _take_from_pool(
                 used = _RetiredCheckout(record, load_index(repository, records, record.start))
                 kept.rename(staging)
             except (OSError, StateConflict):
-                # Damaged: creating a new one is cheap
+                # Skip a damaged one: creating a new checkout is cheap
                 continue
 
             shutil.rmtree(records)
@@ -213,7 +214,7 @@ def _write_files(repository: Repository, folder: Path, index: Path, commit: str)
 def _restore_files(
     repository: Repository, folder: Path, index: Path, missing: Sequence[str], old: str, new: str
 ) -> None:
-    """Bring a folder from one commit to another, writing only missing files."""
+    """Update a folder from one commit to another, writing only missing and differing files."""
     place = repository.place(index, folder)
     if missing:
         names = b"".join(os.fsencode(path) + b"\0" for path in missing)
@@ -239,9 +240,9 @@ class _CheckoutBuilder:
         self._records = records_folder(repository, assignment.name)
 
     def build(self, folder: Path, used: _RetiredCheckout | None) -> Checkout:
-        """Write everything under a temporary name, then the record, then rename it.
+        """Write all files under a temporary name, then the record, then rename the folder.
 
-        A crash leaves a state that is easy to recognise.
+        In this order, the state that a crash leaves is easy to recognise.
         """
         make_folder(self._records, 0o777)
         index = self._records / "index.new"
@@ -275,8 +276,10 @@ class _CheckoutBuilder:
         return Checkout(self._repository, self._assignment, record, self._start_point.conflicts)
 
     def _restore_retired(self, used: _RetiredCheckout, index: Path) -> bool:
-        """Remove everything that differs from the initial state, ignored files and empty folders
-        too, and write missing files.
+        """Restore the initial state of a retired checkout; return False if that is not possible.
+
+        Everything that differs is removed, including ignored files and empty folders, and missing
+        files are written.
         """
         record = replace(used.record, folder=str(self._staging), set_aside=())
 
@@ -345,8 +348,9 @@ class _CheckoutBuilder:
         )
 
     def _prepare_agent_index(self, head: str, index: Path) -> Path:
-        """Return the initial index of the agent's git: the checkout's, or one with its earlier
-        commits.
+        """Return the initial index for the agent's git.
+
+        It is the checkout's index, or one for the agent's earlier commits.
         """
         if head == self._start_point.start:
             return index
@@ -357,9 +361,9 @@ class _CheckoutBuilder:
         return own
 
     def _write_conflicts(self, index: Path, files_tree: str) -> None:
-        """Write the files of a merge over those of the start.
+        """Write the files of a merge with conflicts over those of the start.
 
-        The record stays that of the start, so these files count as changes.
+        The record still describes the start, so these files count as changes.
         """
         own = index.with_suffix(".merge")
         shutil.copy2(index, own)
@@ -376,5 +380,5 @@ class _CheckoutBuilder:
 
 
 def _exclude_pattern(path: str) -> str:
-    """Return the line of an exclude file that matches exactly this path."""
+    """Return the line for an exclude file that matches exactly this path."""
     return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)

@@ -19,7 +19,7 @@ OTHER_DEVICE = "other-device"
 
 
 class CheckoutLimits(NamedTuple):
-    """Limits for the content that a checkout may add."""
+    """Limits for the amount of content that an agent may add to a checkout."""
 
     files: int = 50_000
     file_bytes: int = 100 * 1024**2
@@ -29,7 +29,10 @@ class CheckoutLimits(NamedTuple):
 
 
 class LimitReached(Exception):
-    """The limits were exceeded. Caught inside this package and returned as a value."""
+    """A limit was exceeded.
+
+    The exception is caught inside this package and returned as a value.
+    """
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{what} (limit {limit})")
@@ -38,7 +41,7 @@ class LimitReached(Exception):
 
 
 class DiskEntry(NamedTuple):
-    """What is at a path. Without an object id it cannot be harvested."""
+    """A file, link or folder found at a path. Without an object id it cannot be harvested."""
 
     mode: str
     object_id: str = ""
@@ -58,7 +61,10 @@ def _read_chunks(descriptor: int, max_bytes: int) -> Iterator[bytes]:
 
 
 def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str | None:
-    """Return git's id for a file of a known size, read in chunks; None if it changed or is gone."""
+    """Return the git id of a file of known size; None if the file changed or was removed.
+
+    The file is read in chunks.
+    """
     found = _blob_hash(size, hash_name)
     left = size
 
@@ -77,7 +83,7 @@ def _hash_plain_file(folder: int, name: str, size: int, hash_name: str) -> str |
 
 
 def read_beneath(root: int, path: str, limit: int) -> bytes | None:
-    """Return the bytes of a regular file below `root`, or None."""
+    """Return the bytes of a regular file below `root`; None if it cannot be read."""
     folder, _, name = path.rpartition("/")
 
     try:
@@ -88,7 +94,7 @@ def read_beneath(root: int, path: str, limit: int) -> bytes | None:
 
 
 def read_unchanged_content(root: int, path: str, found: DiskEntry, hash_name: str) -> bytes:
-    """Return the content that git would store for an entry, if it is still the same."""
+    """Return the content that git would store for an entry; raise an error if it has changed."""
     is_file = found.link_target is None
     if is_file:
         content = read_beneath(root, path, found.size)
@@ -116,7 +122,7 @@ def _read_link_target(root: int, path: str) -> bytes | None:
 def inspect_path(
     folder: int, name: str, about: os.stat_result, hash_name: str, limits: CheckoutLimits
 ) -> DiskEntry:
-    """Return what is at a path: its git mode, and the id that git would give its content."""
+    """Return the git mode of a path, and the id that git would give its content."""
     if stat.S_ISLNK(about.st_mode):
         target = os.readlink(name, dir_fd=folder)
         return DiskEntry("120000", blob_id(os.fsencode(target), hash_name), len(target), target)
@@ -135,9 +141,9 @@ def inspect_path(
 
 
 def _git_mode(mode: int) -> str:
-    """Return the git mode.
+    """Return the git mode of a file.
 
-    Only the owner's execute bit counts; setuid and setgid are spelled out.
+    Only the owner's execute bit counts. Modes with setuid or setgid are returned in full.
     """
     if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
         return f"{mode:06o}"

@@ -1,8 +1,8 @@
-"""Create, reuse, update, reset and remove checkouts of agents without losing work.
+"""Create, reuse, update, reset and remove the checkouts of agents without losing work.
 
-A checkout that is no longer needed can be kept for the next one: everything that is not in its
-commit is removed, it gets a new git directory, and only differing files are written. That costs a
-fraction of a new one.
+The files of a checkout that is no longer needed can be reused for the next one: everything that is
+not in its commit is removed, it gets a new git directory, and only differing files are written.
+This costs a fraction of a new checkout.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from phasegate.workspace.user_checkout import find_checkout_on_ref
 
 
 class UnsavedWork(NamedTuple):
-    """A checkout that is kept because it holds work that could not be saved."""
+    """A checkout that was not removed, because it has work that could not be saved."""
 
     folder: Path
     reason: str
@@ -55,14 +55,14 @@ class UnsavedWork(NamedTuple):
 
 
 class RenewedCheckout(NamedTuple):
-    """A recreated checkout; work that the branch did not have is under `saved`."""
+    """A recreated checkout. `saved` has the work that was not on the branch."""
 
     checkout: Checkout
     saved: SavedWork | None
 
 
 class RemovedCheckout(NamedTuple):
-    """A removed checkout; work that the branch did not have is under `saved`."""
+    """A removed checkout. `saved` has the work that was not on the branch."""
 
     saved: SavedWork | None
 
@@ -110,10 +110,10 @@ def ensure_checkout(
 
 
 def reset_checkout(checkout: Checkout, options: CheckoutOptions) -> RenewedCheckout | UnsavedWork:
-    """Save what is there, then reset the checkout to the feature branch (`cleanup_required`).
+    """Save the work in a checkout, then reset it to the feature branch (`cleanup_required`).
 
-    The package's branch is reset too, unless other agents work on it; the saved commit keeps its
-    history.
+    The package's branch is reset too, unless other agents work on it. The saved commit keeps the
+    branch's history.
     """
     repository = checkout.repository
     assignment = checkout.assignment
@@ -138,8 +138,9 @@ def reset_checkout(checkout: Checkout, options: CheckoutOptions) -> RenewedCheck
 
 
 def update_checkout(checkout: Checkout, options: CheckoutOptions) -> RenewedCheckout | UnsavedWork:
-    """Put the package's work on top of the current feature branch, with conflict markers in the
-    files.
+    """Recreate a checkout with the package's work on top of the current feature branch.
+
+    Conflicts are left in the files, with conflict markers.
     """
     with checkout_lock(checkout.repository, checkout.assignment.name):
         saved = _save_work(checkout, options.signature, options.lent)
@@ -158,7 +159,9 @@ def remove_checkout(
     keep_for_reuse: bool = False,
     discard: bool = False,
 ) -> RemovedCheckout | UnsavedWork:
-    """Remove a checkout, or keep its files for the next one. `discard`: even if its work cannot be
+    """Remove a checkout after saving its work.
+
+    With `keep_for_reuse`, its files are kept for the next checkout. With `discard`, the work is not
     saved.
     """
     repository = checkout.repository
@@ -188,9 +191,10 @@ def remove_checkout(
 def delete_merged_branch(
     repository: Repository, branch: str, target: str, merged: str = ""
 ) -> bool:
-    """Delete a branch whose whole history another branch has. Keep one that is checked out.
+    """Delete a branch that is merged into `target`; return False if it was kept.
 
-    `merged` is a commit that is known to be merged elsewhere: a branch at it is deleted too.
+    A branch that is checked out is kept. `merged` is a commit that is known to be merged elsewhere;
+    a branch that points to it is deleted too.
     """
     refs = read_refs(repository, BRANCH_PREFIX + branch, BRANCH_PREFIX + target)
     tip = refs.get(BRANCH_PREFIX + branch)
@@ -206,12 +210,12 @@ def delete_merged_branch(
 
 
 def promote_attempt(repository: Repository, attempt: Assignment, package: Assignment) -> None:
-    """Make an attempt's checkout and branch those of its package. Safe to repeat."""
+    """Turn the checkout and branch of an attempt into those of its package. Safe to repeat."""
     with checkout_lock(repository, attempt.name), checkout_lock(repository, package.name):
         refs = read_refs(repository, BRANCH_PREFIX + attempt.branch, BRANCH_PREFIX + package.branch)
         tip = refs.get(BRANCH_PREFIX + attempt.branch)
         own = refs.get(BRANCH_PREFIX + package.branch)
-        # It was already promoted
+        # The attempt was already promoted
         if tip is None:
             return
         if not move_branch(repository, package.branch, own, tip):
@@ -227,8 +231,9 @@ def promote_attempt(repository: Repository, attempt: Assignment, package: Assign
 def archive_attempt(
     repository: Repository, attempt: Assignment, signature: Signature, lent: SecretMatcher
 ) -> tuple[str, UnsavedWork | None]:
-    """Archive an attempt that was not selected. Return the ref that keeps its work, and what was
-    not saved.
+    """Archive an attempt that was not selected.
+
+    Return the ref that keeps its work, and a description of work that could not be saved.
     """
     found = find_checkout(repository, attempt)
     unsaved = None

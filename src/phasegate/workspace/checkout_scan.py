@@ -1,8 +1,8 @@
-"""Scan a checkout once for what is new, changed or missing since it was created.
+"""Scan a checkout once for files that are new, changed or missing since it was created.
 
 Unchanged files cost one `lstat` each. A file counts as unchanged only if its times are older than
-the end of the checkout: a file written in the same clock tick as an edit could look the same, as
-git knows.
+the end of the checkout's creation: otherwise an edit in the same clock tick could go unnoticed, the
+problem that git calls racy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CheckoutStart(NamedTuple):
 
 
 class CheckoutScanResult(NamedTuple):
-    """The differences. `ignored` names the topmost ignored paths."""
+    """The differences that a scan found. `ignored` has the topmost ignored paths."""
 
     found: dict[str, DiskEntry]
     missing: list[str]
@@ -53,21 +53,24 @@ class CheckoutScanResult(NamedTuple):
 def scan_checkout(
     root: int, start: CheckoutStart, ignore_rules: Callable[[], IgnoreRules], limits: CheckoutLimits
 ) -> CheckoutScanResult:
-    """Return everything that differs from the start, with content ids. Raises LimitReached."""
+    """Return everything that differs from the start, with content ids. Raise LimitReached."""
     walk = _ChangeScan(root, start, limits, ignore_rules)
     walk.visit_folder(root, "", 0)
     return CheckoutScanResult(walk.found, walk.list_missing(), walk.ignored)
 
 
 class CleanupPlan(NamedTuple):
-    """What to remove, new or changed, ignored or not, and what to write, to restore a checkout."""
+    """The paths to remove, and those to write, to restore the initial state of a checkout.
+
+    New and changed paths are removed, whether they are ignored or not.
+    """
 
     dirty: list[str]
     missing: list[str]
 
 
 def plan_cleanup(root: int, start: CheckoutStart) -> CleanupPlan:
-    """Return everything that differs from the initial state, without reading contents."""
+    """Return everything that differs from the initial state, without reading file contents."""
     walk = _CleanupScan(root, start, CheckoutLimits())
     walk.visit_folder(root, "", 0)
     tracked = [path for path in walk.dirty if start.snapshot.get(path) is not None]
@@ -75,7 +78,7 @@ def plan_cleanup(root: int, start: CheckoutStart) -> CleanupPlan:
 
 
 class _CheckoutWalk(ABC):
-    """Walk the folders; subclasses handle each difference."""
+    """Walks through the folders of a checkout; subclasses handle each difference."""
 
     def __init__(self, root: int, start: CheckoutStart, limits: CheckoutLimits) -> None:
         self._start = start
@@ -104,15 +107,16 @@ class _CheckoutWalk(ABC):
                 self._visit_unknown(descriptor, name, prefix + name, is_folder, depth)
 
     def _is_own_path(self, path: str) -> bool:
-        """Return True if Phasegate owns a path. A folder in the commit is the project's, whatever
-        its name.
+        """Return True if a path belongs to Phasegate.
+
+        A folder that is in the commit belongs to the project, whatever its name.
         """
         return path in self._start.set_aside and path not in self._start.snapshot.parents
 
     def _scan_files(
         self, descriptor: int, known: dict[str, FileStat], prefix: str
     ) -> tuple[list[tuple[str, bool]], int]:
-        """Scan one folder. Return the unknown names, and the number of known ones.
+        """Scan one folder. Return its untracked names, and the number of tracked ones.
 
         This is the hot loop: listing names and calling `stat` on each is a fifth faster than
         `scandir`, which creates an object per entry.
@@ -128,7 +132,7 @@ class _CheckoutWalk(ABC):
             try:
                 about = look_at(name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError:
-                # A process is still active there and removed it
+                # A process that is still active removed the file
                 continue
 
             if was is None:
@@ -173,7 +177,7 @@ class _CheckoutWalk(ABC):
             self._on_unreadable_folder(path, UNREADABLE)
 
     def list_missing(self) -> list[str]:
-        """Yield tracked files that are missing, except in folders that could not be opened."""
+        """Return the tracked files that are missing, except in folders that could not be opened."""
         folders = self._start.snapshot.folders
         gone = [
             f"{folder}/{name}"
@@ -205,7 +209,7 @@ class _CheckoutWalk(ABC):
 
 
 class _ChangeScan(_CheckoutWalk):
-    """Read what has changed."""
+    """Collects the changed paths, with the content ids of their files."""
 
     def __init__(
         self,
@@ -224,7 +228,7 @@ class _ChangeScan(_CheckoutWalk):
     def _on_changed(
         self, descriptor: int, name: str, path: str, about: os.stat_result, was: FileStat
     ) -> None:
-        # A file may have been large from the start
+        # A tracked file may have exceeded the limit from the start
         known = self._limits._replace(file_bytes=max(self._limits.file_bytes, was[3]))
         now = self._inspect(descriptor, name, about, known)
         if (now.mode, now.object_id) != to_index_entry(was):
@@ -244,9 +248,9 @@ class _ChangeScan(_CheckoutWalk):
             self._descend(descriptor, name, path, depth)
 
     def _on_submodule(self, descriptor: int, name: str, path: str) -> None:
-        """Ignore a submodule that git filled; report anything else in its folder."""
+        """Ignore a submodule that git or Phasegate filled; report anything else in its folder."""
         names = _list_names_below(descriptor, name)
-        # We filled it
+        # Phasegate filled it
         if path in self._start.set_aside:
             return
 
@@ -281,7 +285,7 @@ class _ChangeScan(_CheckoutWalk):
 
 
 class _CleanupScan(_CheckoutWalk):
-    """List what has changed, without reading it."""
+    """Collects the changed paths without reading files."""
 
     def __init__(self, root: int, start: CheckoutStart, limits: CheckoutLimits) -> None:
         super().__init__(root, start, limits)
@@ -304,8 +308,9 @@ class _CleanupScan(_CheckoutWalk):
 
 
 def _is_repository(descriptor: int, name: str) -> bool:
-    """Return True if a folder is a repository, including a bare one that git would use from
-    inside.
+    """Return True if a folder is a repository.
+
+    This includes a bare repository, which git would use if it was run inside the folder.
     """
     names = _list_names_below(descriptor, name) or set()
     is_bare = "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)

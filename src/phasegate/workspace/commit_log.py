@@ -1,4 +1,4 @@
-"""Compare two commits: the commits between them, the diff, the files of a tree."""
+"""Compare two commits: list the commits between them, the diff, and the files of a tree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def _parse_commits(output: bytes) -> list[Commit]:
 
 
 def diff_commits(repository: Repository, old: str, new: str) -> str:
-    """Return the diff as text, truncated with a notice beyond what a reviewer can read."""
+    """Return the diff between two commits as text.
+
+    A diff that is too long for a reviewer is truncated, with a notice.
+    """
     arguments = (
         "diff-tree",
         "-r",
@@ -68,8 +71,9 @@ def list_blobs(
 
 
 def list_merged_subjects(repository: Repository, branch: str, tip: str) -> list[str]:
-    """Return the subjects merged into a base since a branch left it, newest first. A merge counts
-    once.
+    """Return the subjects of the commits in `tip` that a branch lacks, newest first.
+
+    A merge counts as one commit.
     """
     shown = git(
         repository.place(), "log", "-z", "--first-parent", "--format=%s", f"{branch}..{tip}"
@@ -78,7 +82,7 @@ def list_merged_subjects(repository: Repository, branch: str, tip: str) -> list[
 
 
 def list_changed_paths(repository: Repository, base: str, head: str) -> list[str]:
-    """Return the paths that a branch changed since it left its base."""
+    """Return the paths that `head` changed since it branched off from its base."""
     shown = git(
         repository.place(), "diff", "--name-only", "-z", "--no-renames", f"{base}...{head}"
     ).stdout
@@ -88,7 +92,7 @@ def list_changed_paths(repository: Repository, base: str, head: str) -> list[str
 def changed_paths_by_commit(repository: Repository, commits: Sequence[str]) -> dict[str, set[str]]:
     """Return the paths that each commit changed.
 
-    For a merge, those that differ from all parents.
+    For a merge, these are the paths that differ from all parents.
     """
     asked = "".join(f"{commit}\n" for commit in commits).encode()
     arguments = ("diff-tree", "--stdin", "--root", "--diff-merges=combined", *RAW_DIFF_OPTIONS)
@@ -108,8 +112,9 @@ def changed_paths_by_commit(repository: Repository, commits: Sequence[str]) -> d
 def find_commits_mentioning(
     repository: Repository, words: str, tip: str, since: str | None
 ) -> list[Commit]:
-    """Return the commits of a tip, optionally since another commit, whose message contains the
-    text.
+    """Return the commits up to `tip` whose message contains a text.
+
+    With `since`, older commits are left out.
     """
     options = (*_LOG_OPTIONS, "--fixed-strings", f"--grep={words}")
     return _parse_commits(
@@ -121,11 +126,11 @@ def find_commits_mentioning(
 
 @lru_cache(maxsize=64)
 def find_latest_user_commit(repository: Repository, start: str, slug: str) -> str | None:
-    """Return the newest commit back from `start` that is on a branch of the user: no agent wrote
-    it.
+    """Return the newest ancestor of `start` that is on a branch of the user, so no agent wrote it.
 
-    Branches that Phasegate made do not count. None where no other branch leads there. Cached per
-    process: a branch that moves can only make more commits the user's.
+    Branches that Phasegate created do not count. Return None if no branch of the user has an
+    ancestor of `start`. The result is cached per process: when a branch moves, more commits can
+    become the user's, but none fewer.
     """
     own = f"{BRANCH_PREFIX}feat/{slug}"
     prefix = f"{BRANCH_PREFIX}feat/{slug}-"

@@ -1,8 +1,8 @@
-"""Write a tree into an empty folder, for checks and reviewers who must see exactly what was
+"""Write a tree into an empty folder, for checks and reviewers that must see exactly what was
 harvested.
 
-Files are written unchanged: no filters, line ending conversion or keywords. A symbolic link that
-may lead out of the tree is left out and reported.
+Files are written unchanged: without filters, line ending conversion or keywords. A symbolic link
+that may lead out of the tree is not written but reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from phasegate.workspace.tree_diff import list_tree_entries
 class ExportedTree(NamedTuple):
     """A folder with the files of a tree.
 
-    `skipped_links` could lead out of it and were not written.
+    `skipped_links` are links that could lead out of the folder and were not written.
     """
 
     folder: Path
@@ -42,8 +42,8 @@ def export_tree(
 ) -> ExportedTree:
     """Write the files of a commit or tree into an empty folder.
 
-    `with_git` adds a git directory, which builds that read their version from a tag
-    need; `tree` must then be a commit id.
+    `with_git` adds a git directory for builds that read their version from a tag; `tree` must then
+    be a commit id.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

@@ -1,6 +1,6 @@
 """Store a machine's complete code of a feature as one commit.
 
-It contains the refs, and what is needed to recreate the checkouts.
+The commit has the refs of the feature, and the data to recreate its checkouts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORK_NAME = re.compile(
 class FeatureClaim(msgspec.Struct, frozen=True):
     """The claim of a worker to a feature.
 
-    `number` counts the claims so far; `by` is the worker's queue.
+    `number` counts the claims so far; `by` is the name of the worker's queue.
     """
 
     number: int
@@ -42,9 +42,9 @@ class FeatureClaim(msgspec.Struct, frozen=True):
 
 
 class FeatureSnapshot(msgspec.Struct, frozen=True):
-    """The refs and checkouts of the machine that has the claim.
+    """The refs and checkouts of the machine that has claimed the feature.
 
-    Checkouts without changes by a job are recreated from the branches.
+    Checkouts that no job changed are not included: they are recreated from the branches.
     """
 
     claim: FeatureClaim
@@ -53,8 +53,9 @@ class FeatureSnapshot(msgspec.Struct, frozen=True):
 
 
 def parse_assignment(slug: str, name: str) -> Assignment | None:
-    """Parse the name of a checkout, or of a branch without `feat/`; None if it is not of this
-    feature.
+    """Parse the name of a checkout, or of a branch without `feat/`.
+
+    Return None if the name does not belong to this feature.
     """
     if name.startswith(f"{slug}-"):
         found = _WORK_NAME.fullmatch(name.removeprefix(f"{slug}-"))
@@ -73,7 +74,7 @@ def parse_assignment(slug: str, name: str) -> Assignment | None:
 
 
 def list_feature_refs(repository: Repository, slug: str) -> dict[str, str]:
-    """Return the branches of a feature, the kept copies of them, and its saved work."""
+    """Return the branches of a feature, the copies of these branches, and its saved work."""
     found = read_refs(
         repository, *(f"{head}{slug}{rest}" for head in _REF_PREFIXES for rest in _REF_SUFFIXES)
     )
@@ -86,7 +87,7 @@ def _work_name(ref: str) -> str:
 
 
 def _belongs_to_feature(slug: str, ref: str) -> bool:
-    """Return True if a ref is of this feature; another slug may start with this one."""
+    """Return True if a ref belongs to this feature, and not to one whose slug starts the same."""
     return _work_name(ref) == slug or parse_assignment(slug, _work_name(ref)) is not None
 
 
@@ -97,9 +98,9 @@ def write_feature_snapshot(
     previous: str | None,
     signature: Signature,
 ) -> str:
-    """Write a commit that keeps everything it describes reachable.
+    """Write a snapshot as a commit from which everything that it describes is reachable.
 
-    It is a child of the previous one, so that no forced push is needed.
+    The commit is a child of the previous snapshot, so that no forced push is needed.
     """
     needed = sorted(
         {*snapshot.refs.values(), *(one.left.commit for one in snapshot.checkouts.values())}
@@ -132,7 +133,7 @@ def read_feature_snapshot(repository: Repository, commit: str) -> FeatureSnapsho
 def set_refs(repository: Repository, refs: Mapping[str, str | None], reason: str) -> None:
     """Set refs to these commits, whatever their current value; None deletes a ref.
 
-    The copy of a branch is updated with it.
+    The copy of each branch is updated too.
     """
     alone = {
         ref: at

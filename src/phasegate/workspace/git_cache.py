@@ -1,6 +1,6 @@
-"""Cache git's output about objects that are named by their full ids.
+"""Cache git's output about objects that are identified by their full ids.
 
-It never changes, because an id is a hash of the content.
+This output never changes, because an id is a hash of the content.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Commit allowed changes to the package's branch, in the user's repository.
+"""Commit allowed changes to the package's branch in the user's repository.
 
 An agent's own commits are harvested one by one, with author and message, each reduced to the
-allowed paths; uncommitted changes follow in a commit by Phasegate. The final tree is the start
-plus the allowed changes on disk, byte for byte, whatever the agent's git contains: it is computed
-twice, and compared.
+allowed paths. Uncommitted changes follow in a commit by Phasegate. The final tree is the start plus
+the allowed changes on disk, byte for byte, whatever the agent's git contains: it is computed in two
+ways, and the results are compared.
 """
 
 from __future__ import annotations
@@ -54,20 +54,21 @@ from phasegate.workspace.user_checkout import Obstacle
 class HarvestedCommit(NamedTuple):
     """A commit on the package's branch.
 
-    `agent_commit` is None for a commit of the uncommitted changes by Phasegate.
+    `agent_commit` is None if Phasegate committed uncommitted changes.
     """
 
     id: str
     message: str
     agent_commit: str | None
-    # The message did not name the package, so its id was prepended
+    # True if the package's id was prepended to the message
     message_changed: bool
 
 
 class Harvest(NamedTuple):
     """The result of a harvest.
 
-    `left_out` are changed paths that were not allowed; `note` says why a history was not used.
+    `left_out` are changed paths that are not allowed; `note` says why the agent's own commits were
+    not used.
     """
 
     tip: str
@@ -96,7 +97,7 @@ def harvest_checkout(
 ) -> Harvest | HarvestConflict | RefMoved | Obstacle:
     """Commit the allowed changes of a checkout to its branch.
 
-    The harvests of several agents are merged one after the other.
+    If several agents work on a package, their harvests are merged one after the other.
     """
     with checkout_lock(checkout.repository, checkout.assignment.name):
         current = find_checkout(checkout.repository, checkout.assignment)
@@ -120,8 +121,9 @@ def harvest_checkout(
 
 
 def _settle_pending_harvest(checkout: Checkout) -> Checkout:
-    """Return the checkout, recording a completed harvest that was interrupted before it was
-    recorded.
+    """Record a harvest that was completed but not recorded because of a crash.
+
+    Return the checkout with its current record.
     """
     record = checkout.record
     ref = BRANCH_PREFIX + checkout.assignment.branch
@@ -151,9 +153,10 @@ def _find_replayable_commits(
     allowed: Callable[[str], bool],
     limits: CheckoutLimits,
 ) -> tuple[list[AgentCommit], list[bytes], str]:
-    """Return the agent's commits that can be harvested one by one, with blob contents.
+    """Return the agent's commits that can be harvested one by one, with the contents of their
+    blobs.
 
-    If there are none, the last element is the reason.
+    If there are none, the last element says why.
     """
     record = checkout.record
     history = observation.history
@@ -173,7 +176,7 @@ def _find_replayable_commits(
 
 
 class _LockedHarvest:
-    """The part of a harvest that is done under the lock of the repository."""
+    """The part of a harvest that runs under the repository lock."""
 
     def __init__(
         self,
@@ -282,9 +285,9 @@ class _LockedHarvest:
     def _commit_changes(
         self, commit: AgentCommit, states: PathVersions, now: Mapping[str, PathVersion | None]
     ) -> dict[str, PathVersion | None]:
-        """Return what one commit of the agent changes on the branch.
+        """Return the changes that one commit of the agent makes on the branch.
 
-        Only allowed paths are included, with allowed modes.
+        Only allowed paths with allowed modes are included.
         """
         found: dict[str, PathVersion | None] = {}
 
@@ -303,7 +306,7 @@ class _LockedHarvest:
     def _write_resolution(
         self, head: str, wanted: Mapping[str, PathVersion | None]
     ) -> HarvestedCommit:
-        """Write one merge commit of the branch and the start with the allowed changes."""
+        """Write a merge commit of the branch and the start, with the allowed changes."""
         record = self._checkout.record
         message, _ = ensure_package_prefix(self._title, self._checkout.assignment.work_id)
         plan = NewCommit(
@@ -325,7 +328,7 @@ class _LockedHarvest:
     def _verify_tree(
         self, states: PathVersions, wanted: Mapping[str, PathVersion | None], tip: str
     ) -> None:
-        """Check path by path that git's tree is the requested one."""
+        """Check path by path that git's tree is the expected one."""
         expected = {**states.harvested_before, **states.changed_since_harvest, **wanted}
         expected = {
             path: version for path, version in expected.items() if version != states.at_start(path)
@@ -384,7 +387,7 @@ class _LockedHarvest:
 
 
 def ensure_package_prefix(message: str, work_id: str) -> tuple[str, bool]:
-    """Return a message that names its package, and True if the name was added."""
+    """Return a commit message that names the package, and True if the name was added."""
     if re.match(rf"(?:{re.escape(work_id)}|[a-z]+\({re.escape(work_id)}\)!?): \S", message):
         return message, False
     return f"{work_id}: {message}", True

@@ -25,13 +25,15 @@ class _Rule(NamedTuple):
 
 
 class IgnoreRules:
-    """Decides about paths that the base commit does not have.
+    """Decides whether paths that are not in the base commit are ignored.
 
     Ignored folders are not searched.
     """
 
     def __init__(self, files: Mapping[str, bytes], litter: Iterable[str] = ()) -> None:
-        """Parse the text of each `.gitignore`, by folder (`""` for the root)."""
+        """Parse `.gitignore` files, given by folder (`""` for the root), and patterns of tool
+        leftovers.
+        """
         self._rules = {
             folder: _parse_rules(text.decode(errors="replace")) for folder, text in files.items()
         }
@@ -58,7 +60,7 @@ class IgnoreRules:
 
 
 def _match_rules(rules: tuple[_Rule, ...], path: str, is_folder: bool) -> bool | None:
-    """Return the decision of the last rule that matches the path itself."""
+    """Return the decision of the last rule that matches the path itself; None if none does."""
     name = path.rpartition("/")[2]
 
     for rule in rules:
@@ -87,7 +89,7 @@ def _parse_rule(line: str) -> _Rule | None:
     text = text.removesuffix("/")
     if not text.strip("/"):
         return None
-    # Matches everything below the folder, but not the folder itself
+    # `folder/**` matches everything below the folder, but not the folder itself
     if text.endswith("/**"):
         text += "/*"
 
@@ -103,7 +105,7 @@ def _strip_trailing_blanks(line: str) -> str:
 
 
 def _escape_literal(escaped: re.Match[str]) -> str:
-    """Escape a literal character in the way that the matcher supports."""
+    """Escape a literal character so that the glob matcher understands it."""
     character = escaped[1]
     if character in "*?[":
         return f"[{character}]"

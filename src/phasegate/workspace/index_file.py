@@ -1,7 +1,7 @@
 """Parse git's index, which records the state of every file at the time of the checkout.
 
-The index that our own git wrote is kept where agents cannot write. A file whose size, times and
-inode are unchanged has not been touched, because a program cannot set the inode change time
+The index that Phasegate's own git wrote is kept where agents cannot write. A file whose size, times
+and inode are unchanged was not written to, because a program cannot set the inode change time
 (ctime).
 """
 
@@ -21,7 +21,7 @@ _NAME_LENGTH_MASK = 0xFFF
 _HEADER_BYTES = 12
 _STAT_BYTES = 40
 _ID_BYTES = {"sha1": 20, "sha256": 32}
-# The index keeps 32 bits of size and inode
+# The index stores only 32 bits of size and inode
 LOW_32_BITS = 0xFFFFFFFF
 NS_PER_SECOND = 10**9
 
@@ -38,7 +38,7 @@ class IndexEntry(NamedTuple):
 
 
 class IndexSnapshot:
-    """All tracked files, by folder and name. Folders are `""` and `"a/b"`."""
+    """All tracked files, by folder and name. The root folder is `""`, others look like `"a/b"`."""
 
     def __init__(self, folders: FilesByFolder) -> None:
         self.folders = folders
@@ -61,7 +61,7 @@ def to_index_entry(state: FileStat) -> IndexEntry:
 
 
 def _collect_parents(folders: FilesByFolder) -> set[str]:
-    """Return every folder that contains a tracked file at some depth."""
+    """Return every folder that contains a tracked file, directly or in a subfolder."""
     found = set(folders)
     for folder in folders:
         while (cut := folder.rfind("/")) > 0 and (folder := folder[:cut]) not in found:
@@ -70,7 +70,10 @@ def _collect_parents(folders: FilesByFolder) -> set[str]:
 
 
 def parse_index(data: bytes, hash_name: str) -> IndexSnapshot:
-    """Parse an index that our own git wrote; check it with `has_valid_checksum` first."""
+    """Parse an index that Phasegate's own git wrote.
+
+    The caller must check it with `has_valid_checksum` first.
+    """
     signature, version, count = struct.unpack_from(">4sII", data)
 
     if signature != b"DIRC" or version not in (2, 3):
@@ -83,13 +86,16 @@ def parse_index(data: bytes, hash_name: str) -> IndexSnapshot:
 
 
 def has_valid_checksum(data: bytes, hash_name: str) -> bool:
-    """Return True if an index is intact: it ends with its own checksum."""
+    """Return True if an index is intact, that is, it ends with its own checksum."""
     end = len(data) - _ID_BYTES[hash_name]
     return end >= _HEADER_BYTES and hashlib.new(hash_name, data[:end]).digest() == data[end:]
 
 
 def _parse_entries(data: bytes, count: int, id_bytes: int) -> FilesByFolder:
-    """Parse the entries. The loop avoids function calls: it takes 2 microseconds per file."""
+    """Parse the entries of an index.
+
+    The loop avoids function calls, so that it takes 2 microseconds per file.
+    """
     unpack = struct.Struct(f">4I4x2I8xI{id_bytes}sH").unpack_from
     found: FilesByFolder = {}
     current: dict[str, FileStat] = {}

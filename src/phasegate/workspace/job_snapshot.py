@@ -1,7 +1,7 @@
-"""Save what a job left in its checkout as commits, from which another machine can recreate it.
+"""Save a job's work in a checkout as commits, from which another machine can recreate it.
 
-Of the agent's git, only what was read from it is passed on. A checkout that contains a key that
-was shared with the agent is not passed on at all.
+Only commits and files that Phasegate could read are passed on, never the agent's git directory. If
+the checkout contains a key that was given to the agent, nothing is passed on.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from phasegate.workspace.repository_locks import checkout_lock
 
 
 class JobSnapshot(msgspec.Struct, frozen=True):
-    """The commits that store a job's work; `commit` has the files as they were on disk.
+    """The commits that store a job's work.
 
-    `head` is the copy of the agent's last commit.
+    `commit` has the files as they were on disk; `head` is the copy of the agent's last commit.
     """
 
-    # Distinguishes this checkout from a later one in the same place
+    # Distinguishes this checkout from a later one in the same folder
     made: str
     commit: str
     head: str = ""
-    # The agent's commit ids -> the ids of our copies
+    # The ids of the copies, by the ids of the agent's commits
     copies: dict[str, str] = {}
 
 
 class CheckoutSnapshot(msgspec.Struct, frozen=True):
-    """The metadata that is needed to recreate a checkout."""
+    """The metadata that another machine needs to recreate a checkout."""
 
     left: JobSnapshot
     start: str
@@ -72,7 +72,7 @@ class CheckoutSnapshot(msgspec.Struct, frozen=True):
 
 
 def get_checkout_instance(repository: Repository, name: str) -> str:
-    """Return a value that identifies this checkout among others in the same place."""
+    """Return a value that distinguishes this checkout from later ones in the same folder."""
     try:
         about = (records_folder(repository, name) / "index").stat()
     except FileNotFoundError:
@@ -83,9 +83,9 @@ def get_checkout_instance(repository: Repository, name: str) -> str:
 def snapshot_job(
     checkout: Checkout, signature: Signature, lent: SecretMatcher, litter: Iterable[str]
 ) -> JobSnapshot | None:
-    """Commit the history and files that a job left.
+    """Commit the history and files that a job left in its checkout.
 
-    Return None if they cannot or must not be passed on.
+    Return None if they cannot be read or must not be passed on.
     """
     try:
         seen = observe_checkout(checkout, litter=litter)
@@ -141,9 +141,9 @@ def _commit_job_work(
 
 
 def _copy_commits(checkout: Checkout, commits: Iterable[AgentCommit]) -> list[str]:
-    """Write the agent's commits as Phasegate's own.
+    """Write copies of the agent's commits, and return their ids.
 
-    Ordinary commits keep their ids, which the agent's claims refer to.
+    Copies of ordinary commits have the same ids, which the agent's claims refer to.
     """
     plans = []
 
@@ -181,7 +181,7 @@ def _contains_lent_secret(
 
 
 def snapshot_checkout(checkout: Checkout, job: JobSnapshot) -> CheckoutSnapshot:
-    """Return what another machine needs to recreate a checkout with a job's work."""
+    """Return the data that another machine needs to recreate a checkout with a job's work."""
     one = checkout.record
     return CheckoutSnapshot(
         left=job,
@@ -201,7 +201,7 @@ def restore_checkout(
     options: CheckoutOptions,
     snapshot: CheckoutSnapshot,
 ) -> Checkout:
-    """Recreate a checkout of another machine."""
+    """Recreate a checkout of another machine from its snapshot."""
     left = snapshot.left
     target = BRANCH_PREFIX + assignment.feature_branch
     refs = read_refs(repository, target, "refs/tags")

@@ -22,9 +22,9 @@ def find_leaks(
     allowed: Callable[[str], bool],
     lent: SecretMatcher,
 ) -> Iterator[str]:
-    """Yield the locations of the secrets.
+    """Yield the locations of secrets that the agent was given.
 
-    File names, commit messages, authors and file contents are searched, in every commit.
+    File names, commit messages, authors and file contents of every commit are searched.
     """
     if not lent:
         return
@@ -51,7 +51,10 @@ def find_leaks(
 def _read_committed_contents(
     checkout: Checkout, commits: tuple[AgentCommit, ...], allowed: Callable[[str], bool]
 ) -> Iterable[tuple[str, bytes]]:
-    """Return the contents in the agent's history. Unreadable ones are not harvested either."""
+    """Return the file contents in the agent's history.
+
+    Unreadable contents are left out, since they are not harvested either.
+    """
     try:
         return read_committed_blobs(checkout, commits, allowed, DEFAULT_LIMITS).values()
     except (GitFailed, LimitReached, StateConflict):

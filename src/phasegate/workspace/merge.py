@@ -1,9 +1,8 @@
 """Merge branches without a checkout.
 
-The merged tree is created first and tested; then the ref is moved by compare-and-swap.
-
-A conflict is a return value. No side is ever preferred, and nothing untested is merged: if
-the target has moved in the meantime, the merge is prepared again.
+The merged tree is created first and tested; then the ref is moved by compare-and-swap. A conflict
+is a return value, and neither side is ever preferred. Nothing untested is merged: if the target has
+moved in the meantime, the merge is prepared again.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from phasegate.workspace.repository import Repository, is_ancestor, read_refs
 
 
 class MergedTree(NamedTuple):
-    """The result of a merge. Files with conflicts contain both sides, with markers."""
+    """The tree of a merge. Files with conflicts contain both sides, with conflict markers."""
 
     tree: str
     conflicts: tuple[str, ...]
@@ -35,7 +34,7 @@ class PreparedMerge(NamedTuple):
 
 
 class MergeConflict(NamedTuple):
-    """Both sides changed these paths."""
+    """The paths that both sides changed in different ways."""
 
     target: str
     source: str
@@ -43,14 +42,14 @@ class MergeConflict(NamedTuple):
 
 
 class AlreadyMerged(NamedTuple):
-    """There is nothing to do: the target has the source's history."""
+    """The target already has the source's whole history."""
 
     target: str
     commit: str
 
 
 def merge_trees(repository: Repository, ours: str, theirs: str) -> MergedTree:
-    """Merge two commits, leaving markers where they conflict."""
+    """Merge two commits; files that conflict get conflict markers."""
     arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
     fields = os.fsdecode(
         git(repository.place(), *arguments, accepted_exit_codes=(0, 1)).stdout
@@ -61,7 +60,7 @@ def merge_trees(repository: Repository, ours: str, theirs: str) -> MergedTree:
 def prepare_merge(
     repository: Repository, source: str, target: str, message: str, signature: Signature
 ) -> PreparedMerge | MergeConflict | AlreadyMerged:
-    """Create the merge of a branch into another without moving any ref."""
+    """Create the merge commit of a branch into another without moving any ref."""
     refs = read_refs(repository, BRANCH_PREFIX + source, BRANCH_PREFIX + target)
     for branch in (source, target):
         if BRANCH_PREFIX + branch not in refs:
@@ -83,10 +82,7 @@ def prepare_merge(
 
 
 def find_fork_point(repository: Repository, branch: str, commit: str) -> str:
-    """Return the merge base of a branch and a commit.
-
-    Return the commit itself if there is none.
-    """
+    """Return the merge base of a branch and a commit; the commit itself if there is none."""
     base = read_refs(repository, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch)
     if base:
         said = git(repository.place(), "merge-base", base, commit, accepted_exit_codes=(0, 1))
@@ -106,7 +102,7 @@ class SigningFailed(NamedTuple):
 
 
 def is_signing_required(repository: Repository) -> bool:
-    """Return True if the user's settings ask for signed commits."""
+    """Return True if the user's git settings require signed commits."""
     asked = run_git_as_user(repository.root, "config", "--type=bool", "--get", "commit.gpgsign")
     return asked.stdout.strip() == b"true"
 
@@ -114,9 +110,9 @@ def is_signing_required(repository: Repository) -> bool:
 def sign_merge(
     repository: Repository, prepared: PreparedMerge, message: str, signature: Signature
 ) -> PreparedMerge | SigningFailed:
-    """Return the merge, signed if the user's settings require it, with the same tree and parents.
+    """Sign a merge with the user's signing program, if the user's settings require it.
 
-    The user's signing program creates the signature.
+    The signed commit has the same tree and parents.
     """
     if not is_signing_required(repository):
         return prepared
@@ -153,7 +149,7 @@ def _identity_fields(who: tuple[str, str], when: str) -> tuple[tuple[str, str], 
 
 
 def list_commit_hooks(repository: Repository) -> tuple[str, ...]:
-    """Return the hooks that the user's git would run at a commit."""
+    """Return the names of the hooks that the user's git would run for a commit."""
     said = run_git_as_user(
         repository.root, "rev-parse", "--path-format=absolute", "--git-path", "hooks"
     )

@@ -1,8 +1,8 @@
-"""Write blobs and commits into the user's object store, as raw bytes, without an index or a
-work tree.
+"""Write blobs and commits into the user's object store, without an index or a work tree.
 
-It uses `git fast-import`: one process for any number of objects. It runs in a git directory that
-is discarded, so no ref of the user is touched; refs are moved later, by compare-and-swap.
+Blobs are stored as raw bytes by `git fast-import`: one process for any number of objects. It runs
+in a temporary git directory, so no ref of the user is touched; refs are moved later by
+compare-and-swap.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Signature(NamedTuple):
 
 
 class NewCommit(NamedTuple):
-    """A commit to create: its first parent's tree with some paths set and some removed (None)."""
+    """A commit to create: the tree of its first parent with some paths set, or removed (None)."""
 
-    # Empty: the previous commit in the list
+    # If empty, the parent is the previous commit in the list
     parents: tuple[str, ...]
     author: Signature
     committer: Signature
@@ -80,7 +80,10 @@ def write_commits(repository: Repository, commits: Sequence[NewCommit]) -> list[
 def write_tree_commit(
     repository: Repository, tree: str, parents: Sequence[str], signature: Signature, message: str
 ) -> str:
-    """Create a commit of an existing tree. The same input gives the same commit."""
+    """Create a commit of an existing tree and return its id.
+
+    The same input always gives the same commit.
+    """
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
     signed = _format_signature(signature)
     head = "\n".join(lines).encode() + b"\nauthor %s\ncommitter %s\n\n" % (signed, signed)
@@ -138,7 +141,7 @@ def _require_committable_mode(version: PathVersion) -> str:
 
 
 def _quote_path(path: str) -> bytes:
-    """Quote a path for fast-import, and refuse one that could never be checked out."""
+    """Quote a path for fast-import; raise an error for one that could never be checked out."""
     if has_git_directory(path) or any(part in ("", ".", "..") for part in path.split("/")):
         raise StateConflict(
             f"{path!a} cannot be committed", "this is a bug in Phasegate: report it"

@@ -1,10 +1,8 @@
-"""Detect changes outside of a checkout.
-
-That is: refs, the user's files, and the configuration in their git directory.
+"""Detect changes outside of a checkout: in refs, the user's files, and their git configuration.
 
 In a sandbox, an agent cannot change any of these. Without one, this module detects what changed
-while an agent ran. Moves by our own processes are logged (`ref_log`). The author of any other
-change is unknown: it may be the user.
+while an agent ran. Changes by Phasegate's own processes are logged (`ref_log`). The author of any
+other change is unknown: it may be the user.
 """
 
 from __future__ import annotations
@@ -33,13 +31,14 @@ from phasegate.workspace.repository import Repository, read_refs
 from phasegate.workspace.repository_locks import repository_lock
 
 _WATCHED_GIT_PATHS = ("config", "config.worktree", "HEAD", "hooks", "info", "objects/info")
-# The git directories that our own git uses
+# The git directories that Phasegate's own git uses
 _OWN_GIT_DIRS = ("phasegate/git", "phasegate/git-as-asked")
 
 
 class OutsideState(NamedTuple):
-    """The state of everything outside the checkout: refs, and a marker per file. `moves` counts
-    logged moves.
+    """The state of everything outside the checkout: the refs, and a marker per file.
+
+    `moves` is the number of moves that were logged so far.
     """
 
     refs: Mapping[str, str]
@@ -52,14 +51,14 @@ def capture_outside_state(
     unwatched: Collection[str] = (".worktrees", ".phasegate", ".isdlc"),
     checkouts: Mapping[str, Path] | None = None,
 ) -> OutsideState:
-    """Capture the state outside the checkout: cheap markers, contents only where times are
-    unreliable.
+    """Capture the state outside the checkout.
 
-    `unwatched` are names in the root. `checkouts` are those of other agents, with the name under
-    which each is reported.
+    Cheap markers are used; contents are read only if file times are not reliable. `unwatched` are
+    names in the repository's root that are skipped. `checkouts` are the checkouts of other agents,
+    by the name under which each is reported.
     """
     for raw in (True, False):
-        # Created on first use: this must not happen between two captures
+        # These directories are created on first use, which must not happen between two captures
         repository.place(raw=raw)
 
     # Git may miss a ref that is replaced while it lists them
@@ -88,7 +87,7 @@ def find_outside_changes(
     after: OutsideState,
     own_refs: Collection[str] = (),
 ) -> list[FileChange]:
-    """Return what differs between two states, except moves by Phasegate and `own_refs`."""
+    """Return the differences between two states, except changes by Phasegate and of `own_refs`."""
     noted: dict[str, list[RefMove]] = defaultdict(list)
     for move in moves_since(repository, before.last_move):
         noted[move.name].append(move)
@@ -126,9 +125,7 @@ def _changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> list[
 
 
 def _is_own_write(repository: Repository, name: str, moves: Sequence[RefMove]) -> bool:
-    """Return True if a user's file holds what Phasegate wrote because the checked-out branch
-    moved.
-    """
+    """Return True if a user's file has the content that Phasegate wrote when it moved a branch."""
     if not moves:
         return False
 
@@ -152,10 +149,10 @@ def _is_own_write(repository: Repository, name: str, moves: Sequence[RefMove]) -
 
 
 def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str, str]]:
-    """Yield a marker for each file at or below a path. Folders have none: they change with every
-    file.
+    """Yield a marker for each file at or below a path.
 
-    A path that cannot be read has a marker too: an agent may have nested it too deeply.
+    Folders have no marker, since they change with every file in them. A path that cannot be read
+    has a marker too: an agent may have nested it too deeply.
     """
     pending = [(path, name)]
     own = _own_output_files()
@@ -185,10 +182,10 @@ def _file_marks(path: Path, name: str, with_content: bool) -> Iterator[tuple[str
 
 
 def _own_output_files() -> list[os.stat_result]:
-    """Return the files that receive Phasegate's own output, as with `phasegate run 2>log`."""
+    """Return the files that receive Phasegate's own output, as in `phasegate run 2>log`."""
     found = []
     for descriptor in (1, 2):
-        # Closed
+        # The descriptor may be closed
         with suppress(OSError):
             found.append(os.fstat(descriptor))
 

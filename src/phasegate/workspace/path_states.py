@@ -63,9 +63,7 @@ class PathVersions:
         return PathVersion(found.mode, found.object_id)
 
     def required_changes(self, allowed: Callable[[str], bool]) -> dict[str, PathVersion | None]:
-        """Return what the allowed paths must finally hold, where it differs from the last
-        harvest.
-        """
+        """Return the final versions of the allowed paths that differ from the last harvest."""
         undone = (
             path
             for path in self.harvested_before
@@ -96,8 +94,9 @@ def is_harvestable(found: DiskEntry | None) -> bool:
 def read_observed_contents(
     checkout: Checkout, observation: Observation, paths: Iterable[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """Return the contents at these paths that can be harvested. Refuse one that changed since the
-    scan.
+    """Yield the contents of these paths, as far as they can be harvested.
+
+    Raise an error if a file changed after the scan.
     """
     with checkout_descriptor(checkout.record) as root:
         for path in paths:
@@ -112,7 +111,7 @@ def read_committed_blobs(
     allowed: Callable[[str], bool],
     limits: CheckoutLimits,
 ) -> dict[str, tuple[str, bytes]]:
-    """Return the blobs of an agent's commits at allowed paths, with path and content, by id."""
+    """Return path and content of the blobs at allowed paths in an agent's commits, by blob id."""
     changes = [change for commit in commits for change in commit.changes if allowed(change.path)]
     paths = {
         one.new.object_id: one.path
@@ -135,8 +134,9 @@ def find_remaining_changes(
     wanted: Mapping[str, PathVersion | None],
     now: Mapping[str, PathVersion | None],
 ) -> dict[str, PathVersion | None]:
-    """Return what is still to be changed after the agent's own commits, which may differ from the
-    disk.
+    """Return the changes that are still missing after the agent's own commits.
+
+    The last of these commits may differ from the files on disk.
     """
     found: dict[str, PathVersion | None] = {}
 
@@ -155,8 +155,10 @@ def find_remaining_changes(
 def normalize_version(
     new: PathVersion | None, final: PathVersion | None, start: PathVersion | None
 ) -> PathVersion | None:
-    """Return an intermediate version with mode 100644, unless the path starts or ends as something
-    else.
+    """Return the version of a path for an intermediate commit.
+
+    A mode is kept only if the path has it at the start or at the end; otherwise it becomes 100644.
+    Return None for anything that is not a regular file.
     """
     if new is None or new in (final, start):
         return new

@@ -1,11 +1,11 @@
-"""Log ref moves of our own processes in the user's repository before they are made.
+"""Log ref moves by Phasegate's own processes in the user's repository before they are made.
 
-Without a sandbox, an agent's run is followed by a search for changes outside of
-its checkout. Our own changes, in this process or another, must be distinguished exactly: by
-the name, the old and the new object.
+Without a sandbox, an agent's run is followed by a search for changes outside of its checkout.
+Phasegate's own changes, by this process or another, must be recognized exactly: by ref name, old
+and new object.
 
-The log is written under the lock of the repository and kept short. A reader that looks back
-further than it reaches finds fewer moves, and attributes the others to unknown processes.
+The log is written under the repository lock and kept short. A reader that looks further back than
+the log reaches finds fewer moves, and attributes the other changes to unknown processes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ _MAX_LOG_BYTES = 512 * 1024
 class RefMove(NamedTuple):
     """A move of a ref from one object to another.
 
-    `old` None: the ref must not exist; `new` None: the ref is deleted.
-
-    Writes to the user's checkout are logged too: the absolute path, and the blobs.
+    If `old` is None, the ref must not exist; if `new` is None, the ref is deleted. Writes to the
+    user's checkout are logged in the same form, with the absolute path and the blobs.
     """
 
     name: str
@@ -42,9 +41,8 @@ def log_moves(
 ) -> None:
     """Log moves that are about to be made.
 
-    `lock` must be held, so that there is one writer at a time.
-
-    `durable`: the entries survive a power failure.
+    The caller must hold `lock`, so that there is one writer at a time. With `durable`, the entries
+    survive a power failure.
     """
     path = _log_path(repository)
     number = last_move_number(repository)
@@ -72,7 +70,7 @@ def last_move_number(repository: Repository) -> int:
 
 
 def moves_since(repository: Repository, number: int) -> list[RefMove]:
-    """Return the moves after a number, oldest first."""
+    """Return the moves after a move number, oldest first."""
     return [
         move
         for _, move in takewhile(
@@ -82,9 +80,9 @@ def moves_since(repository: Repository, number: int) -> list[RefMove]:
 
 
 def is_explained_by_moves(before: str | None, after: str | None, moves: Iterable[RefMove]) -> bool:
-    """Return True if moves of one name lead from one object to another.
+    """Return True if the logged moves of one ref lead from the object `before` to `after`.
 
-    The last moves may have been made after the second capture.
+    Moves that were made after the second capture are allowed at the end.
     """
     reached = {before}
     for move in moves:

@@ -23,7 +23,7 @@ _FEATURE_BRANCH_PREFIX = f"{BRANCH_PREFIX}feat/"
 
 
 class RefMoved(NamedTuple):
-    """The ref was not where it was expected. Nothing was changed."""
+    """The ref did not have the expected value. Nothing was changed."""
 
     ref: str
     expected: str | None
@@ -37,7 +37,10 @@ def move_refs(
     reason: str,
     git_dir: Path | None = None,
 ) -> RefMoved | None:
-    """Move all refs or none, after logging them. `git_dir` is the checkout that logs it too."""
+    """Log the moves, then move all refs or none.
+
+    `git_dir` is the git directory of a checkout whose reflog records the move too.
+    """
     moves = [move for move in moves if move.old != move.new]
     if not moves:
         return None
@@ -49,7 +52,7 @@ def move_refs(
         (*(_update_command(move, zero) for move in moves), *_branch_copy_commands(moves))
     )
     place = GitPaths(git_dir or repository.git_dir, repository.objects)
-    # Git may write the ref immediately: the objects it points to must be on disk before
+    # Git may write the refs immediately, so their objects must be on disk before
     sync_written_folders()
 
     try:
@@ -74,7 +77,8 @@ def advance_branch(  # noqa: C901
 ) -> RefMoved | Obstacle | None:
     """Move a branch by compare-and-swap.
 
-    If the user has it checked out, the checkout is updated too, or nothing moves.
+    If the user has the branch checked out, the checkout is updated too; if that is not possible,
+    nothing is moved.
     """
     ref = BRANCH_PREFIX + branch
     if old is not None and old != new:
@@ -117,8 +121,9 @@ def advance_branch(  # noqa: C901
 
 
 def _branch_copy_commands(moves: Sequence[RefMove]) -> Iterator[bytes]:
-    """Return the same moves for the copies of Phasegate's branches, whatever their current
-    value.
+    """Return git commands that make the same moves for the copies of Phasegate's branches.
+
+    The copies are moved whatever their current value.
     """
     for move in moves:
         if move.name.startswith(_FEATURE_BRANCH_PREFIX):
@@ -131,8 +136,9 @@ def _branch_copy_commands(moves: Sequence[RefMove]) -> Iterator[bytes]:
 
 
 def missing_branch_error(repository: Repository, branch: str) -> StateConflict:
-    """Return the error for a deleted or renamed branch: where its work is kept, and how to
-    continue.
+    """Return the error for a deleted or renamed branch.
+
+    It names the ref that keeps the work, and how to continue.
     """
     kept = BRANCH_COPY_PREFIX + branch
     commit = read_refs(repository, kept).get(kept)

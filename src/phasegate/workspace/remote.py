@@ -1,4 +1,4 @@
-"""A remote of the user: read its branches, and move them by compare-and-swap."""
+"""Read the branches of a user's remote, and move them by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _PERMANENT_ERRORS = (
 
 
 class Remote(NamedTuple):
-    """An address and HTTP credentials. The token is only in the environment of a single git
-    process.
+    """The URL of a remote, and HTTP credentials.
+
+    The token is passed only in the environment of a single git process.
     """
 
     url: str
@@ -51,13 +52,13 @@ class Remote(NamedTuple):
 
 class PushResult(StrEnum):
     DONE = "done"
-    # The branch is not where it was expected
+    # The branch does not have the expected value
     MOVED = "moved"
     REFUSED = "refused"
 
 
 def read_remote_url(repository: Repository, name: str) -> str:
-    """Return the address of a remote, with the user's URL rewriting; empty if there is none."""
+    """Return the URL of a remote after the user's URL rewriting; empty if there is none."""
     said = query_git_as_user(repository.root, "remote", "get-url", "--push", name)
     if said.ok:
         return os.fsdecode(said.stdout).strip()
@@ -65,21 +66,21 @@ def read_remote_url(repository: Repository, name: str) -> str:
 
 
 def list_remote_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
-    """Return the objects of refs at the remote; missing ones are omitted."""
+    """Return the objects of refs on the remote; missing refs are omitted."""
     said = _run_checked(repository, remote, "ls-remote", "--", remote.url, *refs)
     lines = (line.partition("\t") for line in said.stdout.decode(errors="replace").splitlines())
     return {name: commit for commit, _, name in lines if name in refs}
 
 
 def get_remote_branch(repository: Repository, remote: Remote, branch: str) -> str:
-    """Return the commit of a branch at the remote; empty if there is none."""
+    """Return the commit of a branch on the remote; empty if it does not exist."""
     return list_remote_refs(repository, remote, BRANCH_PREFIX + branch).get(
         BRANCH_PREFIX + branch, ""
     )
 
 
 def fetch_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, str]:
-    """Fetch refs of the remote without creating refs of the user; return their commits."""
+    """Fetch refs of the remote without creating local refs; return their commits."""
     there = list_remote_refs(repository, remote, *refs)
 
     if missing := [
@@ -92,21 +93,25 @@ def fetch_refs(repository: Repository, remote: Remote, *refs: str) -> dict[str, 
 
 
 def fetch_branch(repository: Repository, remote: Remote, branch: str) -> str:
-    """Fetch a branch of the remote without creating a ref; return its commit, or empty."""
+    """Fetch a branch of the remote without creating a local ref.
+
+    Return its commit; empty if the branch does not exist.
+    """
     return fetch_refs(repository, remote, BRANCH_PREFIX + branch).get(BRANCH_PREFIX + branch, "")
 
 
 def push_branch(
     repository: Repository, remote: Remote, branch: str, old: str, new: str | None
 ) -> tuple[PushResult, str]:
-    """Move a branch at the remote from `old` (empty: absent) to `new` (None: delete), or not at
-    all.
+    """Move a branch on the remote from `old` to `new`, if it still is at `old`.
+
+    An empty `old` means that the branch must not exist; None as `new` deletes it.
     """
     return push_refs(repository, remote, RefMove(BRANCH_PREFIX + branch, old, new))
 
 
 def push_refs(repository: Repository, remote: Remote, *moves: RefMove) -> tuple[PushResult, str]:
-    """Move refs at the remote, all or none. Safe to repeat after a lost answer."""
+    """Move refs on the remote, all or none. Safe to repeat after a lost response."""
     leases = [f"--force-with-lease={move.name}:{move.old or ''}" for move in moves]
     atomic = ["--atomic"] if len(moves) > 1 else []
     names = [f"{move.new or ''}:{move.name}" for move in moves]
@@ -142,9 +147,9 @@ def push_refs(repository: Repository, remote: Remote, *moves: RefMove) -> tuple[
 
 
 def find_push_problem(repository: Repository, remote: Remote) -> str:
-    """Return why the remote would reject a push; empty if it would not.
+    """Return why the remote would reject a push; empty if it would accept one.
 
-    Nothing is changed there.
+    Nothing is changed on the remote.
     """
     head = resolve_commit(repository, "HEAD")
     said = _run(

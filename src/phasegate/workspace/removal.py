@@ -1,4 +1,4 @@
-"""Remove or replace what an agent left: at any depth, of any mode, and never through a link."""
+"""Remove or replace files that an agent left: at any depth, with any mode, never through a link."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TRASH_PREFIX = ".removing-"
 
 
 class TrashFolder:
-    """A folder to which things are moved before they are removed.
+    """A folder to which files and folders are moved before they are removed.
 
-    A folder that is not empty is moved up into the trash: no path gets long, and no descriptor per
-    level is needed. Two processes may empty the same trash; what the other one removed first is
-    ignored.
+    A subfolder that is not empty is moved up into the trash folder, so that no path gets too long
+    and no descriptor per level is needed. Two processes may empty the same trash; files that the
+    other one removed first are ignored.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -43,7 +43,7 @@ class TrashFolder:
                 os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=self._descriptor)
 
     def remove_beneath(self, root: int, path: str) -> None:
-        """Remove what is at a path below `root`, if the path exists."""
+        """Remove the file or folder at a path below `root`, if it exists."""
         folder, _, name = path.rpartition("/")
         with (
             suppress(FileNotFoundError, NotADirectoryError),
@@ -72,13 +72,14 @@ class TrashFolder:
 
 @contextmanager
 def open_trash_folder(parent: Path) -> Iterator[TrashFolder]:
-    """Create a trash folder, emptied and removed at the end, together with those of dead
-    processes.
+    """Create a trash folder for a `with` block.
+
+    At the end it is emptied and removed, together with the trash folders of dead processes.
     """
     try:
         with ExitStack() as stack:
             descriptor = None
-            # Another process may treat it as stale before we lock it
+            # Another process may treat the folder as stale before it is locked
             while descriptor is None:
                 descriptor = _open_locked(
                     stack, Path(tempfile.mkdtemp(prefix=_TRASH_PREFIX, dir=parent))
@@ -96,7 +97,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _open_locked(stack: ExitStack, trash: Path) -> int | None:
-    """Open and lock a trash folder; None if its owner is alive or it is gone."""
+    """Open and lock a trash folder; None if its owner is alive or the folder is gone."""
     try:
         descriptor = stack.enter_context(folder_descriptor(trash))
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,18 +109,17 @@ def _open_locked(stack: ExitStack, trash: Path) -> int | None:
 
 
 def place_file(folder: Path, name: str, text: str) -> None:
-    """Write a file into a folder that an agent may have written to, removing what was under its
-    name.
+    """Write a file into a folder that an agent may have written to.
 
-    A link there could redirect the write to any file of the user, and a pipe could block it
-    forever.
+    An existing file, link or folder of that name is removed first: a link could redirect the write
+    to any file of the user, and a pipe could block it forever.
     """
     with folder_descriptor(folder) as root:
         try:
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=root)
         except OSError:
-            # A folder
+            # The name belongs to a folder
             with open_trash_folder(folder.parent) as room:
                 room.remove(root, name)
 
@@ -127,7 +127,7 @@ def place_file(folder: Path, name: str, text: str) -> None:
 
 
 def place_folder(folder: Path, name: str, files: Mapping[str, str]) -> None:
-    """Write a folder with these files, removing what was under its name."""
+    """Write a folder with these files, after removing anything of the same name."""
     with folder_descriptor(folder) as root, open_trash_folder(folder.parent) as room:
         room.remove(root, name)
         os.mkdir(name, 0o755, dir_fd=root)

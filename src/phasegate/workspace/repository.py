@@ -21,10 +21,10 @@ from phasegate.sandbox.run_program import run_program
 from phasegate.workspace.git_cache import LruCache, git_cached
 
 FALLBACK_IDENTITY = Identity("Phasegate", "phasegate@localhost")
-# Bytes are stored and written as they are: this file wins over every `.gitattributes` of a tree.
+# Content is stored and written unchanged: this file overrides every `.gitattributes` of a tree.
 RAW_ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !crlf\n"
 _MAX_READ_BYTES = 512 * 1024**2
-# Of one blob: manifests, ignore rules and documents are requested repeatedly
+# Limit per blob; manifests, ignore rules and documents are requested repeatedly
 _MAX_CACHED_BLOB_BYTES = 256 * 1024
 _STALE_AFTER_S = 24 * 3600
 _BLOB_CACHE: LruCache[tuple[GitPaths, str], bytes] = LruCache(32 * 1024**2)
@@ -40,7 +40,7 @@ class Repository(NamedTuple):
 
     @property
     def own_folder(self) -> Path:
-        """Phasegate's folder in the git directory: agents cannot write there."""
+        """Phasegate's folder in the git directory, where agents cannot write."""
         return self.common_dir / "phasegate"
 
     @property
@@ -49,14 +49,15 @@ class Repository(NamedTuple):
 
     @property
     def refs_place(self) -> GitPaths:
-        """The user's own git directory, for refs only."""
+        """The user's own git directory, used for refs only."""
         return GitPaths(self.git_dir, self.objects)
 
     def place(
         self, index: Path | None = None, work_tree: Path | None = None, *, raw: bool = True
     ) -> GitPaths:
-        """Return Phasegate's git directory over the user's objects. Not `raw`: with line ending
-        conversion.
+        """Return the paths of Phasegate's own git directory, which reads the user's objects.
+
+        With `raw` set to False, line endings are converted as the user's settings require.
         """
         folder = self.own_folder / ("git" if raw else "git-as-asked")
         if not folder.is_dir():
@@ -65,8 +66,9 @@ class Repository(NamedTuple):
 
 
 def open_repository(folder: Path) -> Repository:
-    """Open the repository around a folder as the user's git finds it (`safe.directory`
-    included).
+    """Open the repository around a folder.
+
+    The user's git finds it, so that its rules apply, including `safe.directory`.
     """
     wanted = ("--show-toplevel", "--git-dir", "--git-common-dir", "--show-object-format")
     said = query_git_as_user(folder, "rev-parse", "--path-format=absolute", *wanted)
@@ -91,7 +93,7 @@ def open_repository(folder: Path) -> Repository:
 
 
 def resolve_git_dir(folder: Path) -> Path | None:
-    """Return the git directory that a folder's `.git` points to; None if invalid."""
+    """Return the git directory that a folder's `.git` points to; None if it is not valid."""
     link = folder / ".git"
     if link.is_dir():
         return link
@@ -108,7 +110,7 @@ def resolve_git_dir(folder: Path) -> Path | None:
 
 
 def read_user_identity(repository: Repository) -> Identity:
-    """Return the name under which the user commits; a default if none is set."""
+    """Return the name and address with which the user commits; a default if none is set."""
     said = query_git_as_user(repository.root, "var", "GIT_COMMITTER_IDENT")
     name, _, rest = said.stdout.decode(errors="replace").partition(" <")
     email = rest.partition(">")[0]
@@ -128,7 +130,10 @@ def write_git_directory(folder: Path, hash_name: str, settings: str = "") -> Non
 
 
 def config_text(hash_name: str, settings: str) -> str:
-    """Return the config of a git directory; `settings` starts with more lines of `[core]`."""
+    """Return the config of a git directory.
+
+    `settings` is appended to the `[core]` section, and may continue with other sections.
+    """
     version = 0 if hash_name == "sha1" else 1
     if hash_name == "sha1":
         extension = ""
@@ -141,7 +146,10 @@ def config_text(hash_name: str, settings: str) -> str:
 
 
 def _create_own_git_dir(repository: Repository, folder: Path, raw: bool) -> None:
-    """Create Phasegate's git directory. Several processes may try: the first to finish wins."""
+    """Create Phasegate's git directory.
+
+    Several processes may try at the same time; the first to finish wins.
+    """
     make_folder(repository.own_folder, 0o777)
     shared = (
         git(
@@ -177,7 +185,7 @@ def _create_own_git_dir(repository: Repository, folder: Path, raw: bool) -> None
 
 
 def exclude_folder_from_git(repository: Repository, folder: Path) -> None:
-    """Exclude a folder of Phasegate from the user's git, if it is in their tree."""
+    """Exclude a folder of Phasegate from the user's git, if it is inside their working tree."""
     if folder.is_relative_to(repository.root):
         git_exclude.add_git_excludes(
             repository.common_dir, [str(folder.relative_to(repository.root))]
@@ -186,8 +194,9 @@ def exclude_folder_from_git(repository: Repository, folder: Path) -> None:
 
 @contextmanager
 def temporary_folder(repository: Repository) -> Iterator[Path]:
-    """Create a temporary folder that no agent can reach. Leftovers of dead processes go after a
-    day.
+    """Create a temporary folder that no agent can reach, for a `with` block.
+
+    Folders of dead processes are removed after a day.
     """
     home = repository.own_folder / "tmp"
     home.mkdir(parents=True, exist_ok=True)
@@ -201,7 +210,7 @@ def temporary_folder(repository: Repository) -> Iterator[Path]:
 
 
 def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
-    """Return the refs below the given names, with their objects."""
+    """Return the refs at or below the given names, with the objects that they point to."""
     said = git(
         repository.refs_place, "for-each-ref", "--format=%(objectname) %(refname)", *patterns
     )
@@ -211,7 +220,7 @@ def read_refs(repository: Repository, *patterns: str) -> dict[str, str]:
 
 
 def resolve_commit(repository: Repository, name: str) -> str | None:
-    """Return the commit that a ref or an object id stands for; None if there is none."""
+    """Return the commit that a ref or an object id denotes; None if there is none."""
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     try:
         return git_cached(repository.refs_place, *arguments).stdout.decode().strip() or None
@@ -235,7 +244,9 @@ def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
 
 
 def read_blobs(place: GitPaths, object_ids: Iterable[str]) -> Mapping[str, bytes]:
-    """Return the contents of blobs by id. Raise for one that is missing or not a blob."""
+    """Return the contents of blobs by id. Raise an error for an object that is missing or not a
+    blob.
+    """
     known = {object_id: _BLOB_CACHE.get((place, object_id)) for object_id in object_ids}
     found = {object_id: content for object_id, content in known.items() if content is not None}
     lacking = [object_id for object_id in known if object_id not in found]
@@ -264,7 +275,7 @@ def read_blobs(place: GitPaths, object_ids: Iterable[str]) -> Mapping[str, bytes
 
 
 LIST_FILES_TIMEOUT_S = 120
-# Nothing that the repository or the user configured is run or changes the answer.
+# With these settings, git runs no configured program, and no configuration changes its output.
 _GIT_SETTINGS = (
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -280,7 +291,7 @@ _ENVIRONMENT = {
 
 
 def list_files(root: Path) -> list[str]:
-    """Return tracked and untracked, unignored files; none outside a repository."""
+    """Return tracked files, and untracked files that are not ignored; none outside a repository."""
     settings = [part for setting in _GIT_SETTINGS for part in ("-c", setting)]
     command = [
         find_git(),

@@ -1,12 +1,12 @@
 """Locks that are released when a process dies, and cleanup of git's stale lock files.
 
-Both locks are `flock`s: the kernel releases them when their holder dies. The repository lock is
-also the stdout of each git process that changes something under it, so it is held until that one
-has ended, even if we are killed. A process that gets it therefore knows that every earlier holder,
-and each git that it started, is dead.
+Both locks are `flock`s, which the kernel releases when their holder dies. The repository lock is
+also passed as stdout to each git process that changes something under it, so the lock is held until
+that process has ended, even if Phasegate is killed. A process that gets the lock therefore knows
+that every earlier holder, and each git process that it started, is dead.
 
-A holder records the lock files that its git is about to create. The next one finds the list only if
-its writer died.
+A holder records the lock files that its git processes are about to create. The next holder finds
+this list only if its writer died.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _MAX_LIST_BYTES = 1024**2
 
 
 class RepositoryLock:
-    """A held lock: no other Phasegate process changes refs, or a user's checkout, in this
-    repository.
+    """A held repository lock.
+
+    No other Phasegate process changes refs, or a user's checkout, while it is held.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def announce_lock_files(self, lock_files: Iterable[Path]) -> None:
-        """Record lock files that are about to be created: a power failure may leave them."""
+        """Record the lock files that git is about to create: a power failure may leave them."""
         os.lseek(self.descriptor, 0, os.SEEK_END)
         os.write(self.descriptor, b"".join(os.fsencode(path) + b"\0" for path in lock_files))
         os.fsync(self.descriptor)

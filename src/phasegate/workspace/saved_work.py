@@ -1,4 +1,4 @@
-"""Save work under a ref before it would be lost."""
+"""Save work under a ref before it is lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ _CONTENTLESS_TYPES = ("010", "140", "020", "060")
 
 
 class SavedWork(NamedTuple):
-    """Where the work is saved. `left_out` could not be saved: special files, or hard links."""
+    """Where work was saved.
+
+    `left_out` are files that could not be saved: special files and files with hard links.
+    """
 
     ref: str
     commit: str
@@ -54,10 +57,11 @@ def save_work(
     *,
     limits: CheckoutLimits = DEFAULT_LIMITS,
 ) -> SavedWork | CheckoutTooLarge | None:
-    """Save everything on disk that the package's branch does not have; None if there is nothing.
+    """Save everything on disk that is not on the package's branch; None if there is nothing to
+    save.
 
-    A file that contains a secret given to the agent is saved as a note; one with such a name not at
-    all.
+    A file that contains a secret of the agent is replaced with a note. A file whose name contains
+    one is not saved.
     """
     seen = observe_checkout(checkout, limits=limits)
     if isinstance(seen, CheckoutTooLarge):
@@ -81,7 +85,10 @@ def save_work(
 
 
 def save_branch(checkout: Checkout) -> SavedWork | None:
-    """Save the package's branch before it is reset; None if the feature branch has all of it."""
+    """Save the package's branch before it is reset.
+
+    Return None if the feature branch already has all of its commits.
+    """
     repository = checkout.repository
     assignment = checkout.assignment
     refs = read_refs(
@@ -96,7 +103,10 @@ def save_branch(checkout: Checkout) -> SavedWork | None:
 
 
 def _is_unsavable(found: DiskEntry) -> bool:
-    """Return True if its content would be lost. A pipe, socket or device has no content."""
+    """Return True if the entry has content that cannot be saved.
+
+    A pipe, socket or device has no content to lose.
+    """
     return not is_harvestable(found) and found.mode[:3] not in _CONTENTLESS_TYPES
 
 
@@ -105,7 +115,7 @@ def _has_unsaved_changes(
     on_disk: dict[str, PathVersion | None],
     on_branch: dict[str, PathVersion | None],
 ) -> bool:
-    """Return True if the disk has changes that the branch lacks, or reverts harvested ones."""
+    """Return True if the disk has changes that are not on the branch, or lacks harvested ones."""
     new = any(
         path not in on_branch or on_branch[path] != version for path, version in on_disk.items()
     )
@@ -128,7 +138,7 @@ def _remove_lent_secrets(
     on_disk: dict[str, PathVersion | None],
     lent: SecretMatcher,
 ) -> dict[str, PathVersion | None]:
-    """Return the content to save, without secrets that were given to the agent."""
+    """Return the versions to save, without secrets that were given to the agent."""
     if not lent:
         return on_disk
 
@@ -160,7 +170,7 @@ def _commit_saved_work(
     head: str,
     signature: Signature,
 ) -> str:
-    """Commit the whole state on top of the start, with the branch as a second parent."""
+    """Commit the state on disk on top of the start, with the branch as a second parent."""
     as_seen = [
         path
         for path, one in _disk_versions(observation).items()
@@ -187,8 +197,9 @@ def _commit_saved_work(
 def save_commit(
     repository: Repository, name: str, commit: str, remote_refs: Iterable[str] = ()
 ) -> str:
-    """Give a commit the next free number of its checkout, here and among refs of another
-    machine.
+    """Save a commit under the next free number of its checkout.
+
+    Numbers that are in use on another machine (`remote_refs`) are skipped.
     """
     with repository_lock(repository) as lock:
         elsewhere = (ref for ref in remote_refs if ref.startswith(f"{SAVED_PREFIX}{name}/"))

@@ -1,7 +1,7 @@
-"""Fill submodules of a tree from the user's copies; nothing is fetched.
+"""Fill the submodules of a tree from the user's copies, without fetching anything.
 
-Only files are written, without a git directory. An agent's changes in them cannot be harvested, and
-are reported.
+Only files are written, without a git directory. An agent's changes in submodules cannot be
+harvested; they are reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHA1_DIGITS = 40
 
 
 class Submodule(NamedTuple):
-    """A submodule of a tree. `git_dir` is the user's, None if they do not have the commit."""
+    """A submodule of a tree. `git_dir` is the user's copy; None if it lacks the commit."""
 
     path: str
     commit: str
@@ -66,7 +66,9 @@ def fill_submodules(repository: Repository, tree: str, folder: Path) -> tuple[st
 
 
 def describe_incomplete_content(repository: Repository, tree: str) -> Iterator[str]:
-    """Return what agents and checks do not see of a tree: missing submodules, Git LFS files."""
+    """Yield the parts of a tree that agents and checks cannot see: missing submodules, Git LFS
+    files.
+    """
     absent = [one.path for one in list_submodules(repository, tree) if one.git_dir is None]
     if absent:
         named = ", ".join(absent)
@@ -91,9 +93,10 @@ def find_submodule_changes(
     stamp_ns: int,
     litter: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """Return the first changes in filled submodules: changed, removed, or new and not ignored.
+    """Return the first changes in filled submodules: changed, removed, or new and not ignored
+    files.
 
-    `root` is the open checkout; a file not modified since `stamp_ns` is unchanged.
+    `root` is the open checkout; a file that was not modified since `stamp_ns` is unchanged.
     """
     known = frozenset(filled)
     found: list[str] = []
@@ -106,7 +109,7 @@ def find_submodule_changes(
                     files, _load_ignore_rules(one.git_dir, files, litter), root, one.path, stamp_ns
                 )
             except FileNotFoundError:
-                # It is gone
+                # The submodule's folder was removed
                 found.append(one.path)
 
     return tuple(found[:_MAX_REPORTED_PATHS])
@@ -115,7 +118,10 @@ def find_submodule_changes(
 def _list_submodule_files(
     repository: Repository, root: Path, submodule: Submodule, depth: int
 ) -> Iterator[tuple[str, str]]:
-    """Return the files of a submodule and nested ones, relative to the checkout, with their ids."""
+    """Yield the files of a submodule and its nested submodules, with their ids.
+
+    Paths are relative to the checkout.
+    """
     if submodule.git_dir is None or depth > _MAX_NESTING:
         return
 
@@ -143,7 +149,7 @@ def _load_ignore_rules(
     try:
         texts = read_blobs(GitPaths(git_dir, git_dir / "objects"), own.values())
     except GitFailed:
-        # That of a submodule inside, which is kept elsewhere
+        # The blob belongs to a nested submodule, which has another object store
         texts = {}
 
     return IgnoreRules({folder: texts.get(blob, b"") for folder, blob in own.items()}, litter)
@@ -219,7 +225,10 @@ def _parse_tree_entry(entry: bytes) -> tuple[str, str]:
 
 
 def _locate_submodule(root: Path, git_dir: Path, path: str, commit: str) -> Submodule:
-    """Return the git directory of a submodule: as its folder says, or by its usual name."""
+    """Return a submodule with the git directory of the user's copy.
+
+    The `.git` file in the submodule's folder is tried first, then the usual place in `modules`.
+    """
     for candidate in (resolve_git_dir(root / path), git_dir / "modules" / path):
         if (
             candidate is not None
@@ -245,7 +254,10 @@ def _has_commit(git_dir: Path, commit: str) -> bool:
 def _fill_submodule(
     ours: Path, root: Path, submodule: Submodule, folder: Path, temp_folder: Path, depth: int
 ) -> bool:
-    """Write a submodule and nested ones. Leave a folder alone that is not empty or is a link."""
+    """Write the files of a submodule and its nested submodules; return False if it was skipped.
+
+    A folder that is not empty or is a link is skipped.
+    """
     if (
         submodule.git_dir is None
         or folder.is_symlink()

@@ -1,4 +1,4 @@
-"""Compare trees through git's raw output."""
+"""Compare trees by parsing git's raw output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_MODE = "000000"
 
 
 class Difference(NamedTuple):
-    """A path in two trees; None where it does not exist."""
+    """A path that differs between two trees, with both versions; None where it does not exist."""
 
     path: str
     old: PathVersion | None
@@ -43,7 +43,7 @@ def diff_trees(place: GitPaths, old: str, new: str) -> list[Difference]:
 def list_tree_entries(repository: Repository, tree: str) -> list[bytes]:
     """Return every file of a tree or commit as git lists it.
 
-    `100644 blob <id>`, a tab, the path.
+    Each entry is `100644 blob <id>`, a tab, and the path.
     """
     listed = git_cached(repository.place(), "ls-tree", "-r", "-z", "--full-tree", tree).stdout
     return [entry for entry in listed.split(b"\0") if entry]
@@ -55,7 +55,7 @@ def resolve_tree(place: GitPaths, commit: str) -> str:
 
 
 def parse_raw_diff(output: bytes) -> Iterator[Difference]:
-    """Parse `:100644 100755 <id> <id> M`, NUL, path, NUL."""
+    """Parse git's raw diff output: `:100644 100755 <id> <id> M`, NUL, path, NUL."""
     fields = output.split(b"\0")
     for about, path in zip(fields[::2], fields[1::2], strict=False):
         yield parse_raw_entry(about, path)

@@ -1,8 +1,8 @@
-"""Move a checkout of the user along with its branch if it is clean; never overwrite changes.
+"""Update a user's checkout when its branch moves, if it is clean; never overwrite changes.
 
-Uncommitted changes are not touched: one such file stops everything, by name. A file that already
-has its new content is no obstacle, so that an interrupted move can be finished; nor is one that a
-power failure left empty while it was written.
+Uncommitted changes are not touched: one such file stops the move, and the message names it. A file
+that already has its new content is no obstacle, so that an interrupted move can be completed.
+Neither is a file that a power failure left empty while it was written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GIT_OPERATIONS = {
     "rebase-merge": "a rebase",
     "rebase-apply": "a rebase",
 }
-# How the user's files are written; nothing here can name a program.
+# Settings for writing the user's files; none of them can name a program.
 _FILE_SETTINGS = (
     "autocrlf",
     "eol",
@@ -66,7 +66,9 @@ class _CheckoutSettings(NamedTuple):
 
 
 def find_checkout_on_ref(repository: Repository, ref: str) -> UserCheckout | Obstacle | None:
-    """Return the checkout that has a branch checked out, or is rebasing it."""
+    """Return the user's checkout that has a branch checked out, or is rebasing it; None if none
+    has.
+    """
     said = git(repository.refs_place, "worktree", "list", "--porcelain", "-z").stdout
 
     for record in os.fsdecode(said).split("\0\0"):
@@ -92,7 +94,7 @@ def _is_rebasing(git_dir: Path, ref: str) -> bool:
 def locked_index(
     repository: Repository, lock: RepositoryLock, checkout: UserCheckout, old: str, new: str
 ) -> Iterator[CheckoutMove | Obstacle]:
-    """Lock the index of a checkout for a move; yield the move, or the obstacle."""
+    """Lock the index of a checkout for a move; yield the move, or the obstacle that prevents it."""
     under_way = next(
         (what for name, what in _GIT_OPERATIONS.items() if (checkout.git_dir / name).exists()), None
     )
@@ -124,7 +126,7 @@ def _try_create_file(path: Path) -> bool:
 class CheckoutMove:
     """A move of a checkout, prepared on a private copy of its index.
 
-    The user's index is replaced when all files are in place.
+    The user's index is replaced after all files have been written.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class CheckoutMove:
         self._place = repository.place(index, checkout.folder, raw=False)
 
     def apply(self) -> Obstacle | None:
-        """Write the files of the new commit, or return what is in the way."""
+        """Write the files of the new commit; return the obstacle if something is in the way."""
         try:
             return self._try_apply()
         except GitFailed as error:
@@ -162,7 +164,7 @@ class CheckoutMove:
                 "Phasegate does not update a sparse checkout or one without an index",
             )
 
-        # Keep its modification time: git uses it to find files that it must compare again
+        # Keep the modification time, by which git finds the files that it must compare again
         shutil.copy2(own_index, self._index)
         self._changes = changes = diff_trees(self._repository.place(), self._old, self._new)
         obstacle = self._find_uncommitted(changes) or self._find_filtered(changes)
@@ -178,13 +180,16 @@ class CheckoutMove:
         return None
 
     def _log_moves(self, moves: Sequence[RefMove]) -> None:
-        """Log that Phasegate changes these files; without a sandbox an agent would be blamed."""
+        """Log that Phasegate changes these files.
+
+        Without a sandbox, an agent that runs at the same time would be blamed for the changes.
+        """
         folder = self._checkout.folder
         noted = [move._replace(name=str(folder / move.name)) for move in moves]
         log_moves(self._repository, self._lock, noted, durable=True)
 
     def revert(self) -> None:
-        """Undo `apply`, if the branch could not be moved after all."""
+        """Undo `apply`, because the branch could not be moved."""
         self._log_moves(
             [RefMove(path, _object_id(new), _object_id(old)) for path, old, new in self._changes]
         )
@@ -197,7 +202,7 @@ class CheckoutMove:
         git(self._place, "read-tree", "-m", "-u", source, target, settings=options, stdout_to=out)
 
     def _publish(self) -> None:
-        """Rename the lock file to the index, as git does."""
+        """Rename the lock file to the index, which publishes it, as git does."""
         index_lock = self._checkout.git_dir / "index.lock"
         index_lock.write_bytes(self._index.read_bytes())
         # Git syncs no file of a checkout
@@ -209,7 +214,7 @@ class CheckoutMove:
         _try_create_file(index_lock)
 
     def _find_uncommitted(self, changes: Sequence[Difference]) -> Obstacle | None:
-        """Return uncommitted changes, except those that the move would make anyway."""
+        """Return uncommitted changes as an obstacle, except those that the move makes anyway."""
         options = self._settings.options
         git(
             self._place,
@@ -250,7 +255,7 @@ class CheckoutMove:
             for path in (path for path, is_there in remains.items() if is_there):
                 folder, _, name = path.rpartition("/")
                 with folder_beneath(root, folder) as inside:
-                    # Git would not write over it
+                    # Git would not overwrite the file
                     os.unlink(name, dir_fd=inside)
 
         self._stage_applied(arrived)
@@ -292,7 +297,7 @@ class CheckoutMove:
     def _stage_applied(self, arrived: Sequence[Difference]) -> None:
         """Add files that already have their new content to the private index.
 
-        Git would take them for edits of the user.
+        Otherwise git would treat them as edits of the user.
         """
         if not arrived:
             return
@@ -315,7 +320,10 @@ class CheckoutMove:
         )
 
     def _find_filtered(self, changes: Sequence[Difference]) -> Obstacle | None:
-        """Return files that only a filter program of the user can write (Git LFS): none is run."""
+        """Return files that need a filter program of the user, such as Git LFS, as an obstacle.
+
+        Phasegate does not run filter programs.
+        """
         written = [change.path for change in changes if change.new is not None]
         if not self._settings.filters or not written:
             return None
@@ -349,7 +357,7 @@ def _object_id(version: PathVersion | None) -> str | None:
 
 
 def _find_overwritten(root: int, changes: Sequence[Difference], applied: set[str]) -> set[str]:
-    """Return untracked files that the move would overwrite, ignored ones too."""
+    """Return untracked files that the move would overwrite, including ignored ones."""
     tracked = {change.path for change in changes if change.old is not None}
     found: set[str] = set()
 
@@ -363,7 +371,11 @@ def _find_overwritten(root: int, changes: Sequence[Difference], applied: set[str
 
 
 def _find_occupied_paths(root: int, path: str) -> Iterator[str]:
-    """Return what is at a path, below it, or is a file where a folder is needed."""
+    """Yield the existing files that prevent writing a path.
+
+    That is the file at the path, the files below it if it is a folder, or a file in place of a
+    parent folder.
+    """
     for folder in reversed(list_path_and_parents(path)[1:]):
         above = _try_lstat(root, folder)
         if above is not None and not stat.S_ISDIR(above.st_mode):
@@ -386,7 +398,7 @@ def _try_lstat(root: int, path: str) -> os.stat_result | None:
 
 
 def _read_settings(checkout: UserCheckout) -> _CheckoutSettings:
-    """Return the user's git settings for writing files, and their filters."""
+    """Return the user's git settings for writing files, and the names of their filters."""
     said = query_git_as_user(checkout.folder, "config", "-z", "--get-regexp", r"^(core|filter)\.")
     pairs = [entry.partition("\n")[::2] for entry in os.fsdecode(said.stdout).split("\0") if entry]
     settings = dict(pairs)

@@ -1,7 +1,7 @@
-"""Copy ignored files of the user, such as `.env`, that `.worktreeinclude` names into a checkout.
+"""Copy ignored files of the user, such as `.env`, into a checkout, as listed in `.worktreeinclude`.
 
-The file has the format of `.gitignore`. It matches only files that git ignores: untracked,
-unignored files are the user's unfinished work and are never copied.
+The list has the format of `.gitignore`. It matches only files that git ignores: untracked files
+that are not ignored are the user's unfinished work and are never copied.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK
 def list_included_files(
     repository: Repository, commit: str, own_folders: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ignored files to copy, as listed in the user's commit, or in their
-    file.
+    """Return the ignored files to copy, as listed in the `.worktreeinclude` of the user.
+
+    The list is read from the commit, or from disk if it is not tracked.
     """
     text = _read_patterns(repository, commit)
     if not text.strip():
@@ -64,7 +65,7 @@ def list_included_files(
 
 
 def _list_untracked(place: GitPaths, excluded: str) -> set[str]:
-    """Return untracked files that match a rule. A nested repository counts as none."""
+    """Return the untracked files that match a rule, without those in nested repositories."""
     listed = git(
         place,
         "ls-files",
@@ -78,9 +79,10 @@ def _list_untracked(place: GitPaths, excluded: str) -> set[str]:
 
 
 def _read_patterns(repository: Repository, commit: str) -> bytes:
-    """Return the patterns; a tracked file is read from the commit.
+    """Return the content of `.worktreeinclude`.
 
-    The file on disk may be from a branch that an agent wrote.
+    A tracked file is read from the commit, because the one on disk may be from a branch that an
+    agent wrote.
     """
     for entry in list_tree_entries(repository, commit):
         about, _, path = entry.partition(b"\t")
@@ -109,8 +111,9 @@ def _read_patterns(repository: Repository, commit: str) -> bytes:
 
 
 def copy_included_files(root: Path, paths: Sequence[str], checkout: Path) -> tuple[str, ...]:
-    """Copy these regular files into a checkout. Existing files stay; links are not followed on
-    either side.
+    """Copy these regular files into a checkout, and return the copied paths.
+
+    Existing files are not overwritten. Links are not followed on either side.
     """
     laid = []
     left = MAX_TOTAL_BYTES
